@@ -1,0 +1,14 @@
+//! The pure half of durable-fsm: values and decisions, without IO, async or a clock.
+//!
+//! What happens next to an instance is decided here, by functions from values to values. The runtime reads
+//! those values from a database, calls a decision, and writes what it returned.
+
+pub mod call;
+pub mod changes;
+pub mod duration;
+pub mod ids;
+pub mod instance;
+pub mod machine;
+pub mod outcome;
+pub mod retry;
+pub mod time;

@@ -1,0 +1,299 @@
+//! When a failed attempt is tried again: the policy a user declares, and the state of it that a call carries.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::time::Timestamp;
+
+/// What `#[retry(…)]` says, copied onto each call when it is created, so that a deploy never changes a retry that
+/// is under way.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Retry {
+    /// Executions including the first; `None` is unlimited. Never 0.
+    pub max_attempts: Option<u32>,
+    /// The wait before the first retry.
+    #[serde(rename = "min_us", with = "as_micros")]
+    pub min: Duration,
+    /// No computed wait is longer than this.
+    #[serde(rename = "max_us", with = "as_micros")]
+    pub max: Duration,
+    /// What each wait is multiplied by to give the next one; 1.0 or more.
+    pub backoff: f64,
+    /// The largest share of a wait that is added to it by chance: 0.1 adds 0 to 10 %.
+    #[serde(default)]
+    pub jitter: f64,
+    /// No attempt starts later than this after the first one was due.
+    #[serde(rename = "within_us", default, skip_serializing_if = "Option::is_none", with = "as_optional_micros")]
+    pub within: Option<Duration>,
+    /// Names of the error types that are not retried.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub give_up_on: Vec<String>,
+    /// The name of the user's own delay function, asked instead of `min`, `max` and `backoff`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay: Option<String>,
+    /// The verb that runs once the attempts are exhausted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub catch: Option<String>,
+}
+
+/// What an error says of its own retry (`Failure::again_in`, `Failure::for_good`, `Retryable`, a delay function).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RetryAdvice {
+    /// The policy decides.
+    #[default]
+    Default,
+    /// This error is final.
+    Never,
+    /// Wait exactly this long, whatever the policy's interval and maximum; its count and `within` still hold.
+    After(Duration),
+}
+
+/// The retry state of a call, as its newest attempt carries it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Budget {
+    /// The policy; `None` is no retries.
+    pub policy: Option<Retry>,
+    /// Retries left after this attempt; `None` is unlimited.
+    pub remaining: Option<u32>,
+    /// The wait before the next attempt, should this one fail.
+    pub backoff: Duration,
+    /// When the first attempt of this budget was due: `within` counts from here.
+    pub first_at: Timestamp,
+}
+
+/// What follows a failed attempt.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Next {
+    /// Another attempt after `wait`, with this budget.
+    Again {
+        /// From the end of the failed attempt.
+        wait: Duration,
+        /// What the next attempt carries.
+        budget: Budget,
+    },
+    /// No further attempt.
+    Exhausted(Exhausted),
+}
+
+/// Why there is no further attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exhausted {
+    /// There is no retry policy.
+    NoPolicy,
+    /// The count is used up.
+    Count,
+    /// The next attempt would start later than `within` allows.
+    Within,
+    /// The error itself, or the delay function, said so.
+    Advised,
+}
+
+impl Retry {
+    /// The default maximum where the delay grows and none is given (seed 000).
+    pub const DEFAULT_MAX: Duration = Duration::from_secs(3600);
+
+    /// Attempts after the first: `max_attempts - 1`; `None` is unlimited.
+    pub fn retries(&self) -> Option<u32> {
+        self.max_attempts.map(|attempts| attempts.saturating_sub(1))
+    }
+
+    /// The wait that follows `wait`: multiplied by `backoff`, capped at `max`, saturating.
+    pub fn grown(&self, wait: Duration) -> Duration {
+        let us = wait.as_micros() as f64 * self.backoff;
+        let max_us = self.max.as_micros() as f64;
+        if us < max_us { Duration::from_micros(us as u64) } else { self.max }
+    }
+
+    /// Every attempt the policy allows, without jitter: number, wait before it, and time since the first one was due.
+    /// Without a count it never ends.
+    pub fn schedule(&self) -> impl Iterator<Item = Planned> + '_ {
+        let first = Planned { attempt: 1, wait: Duration::ZERO, at: Duration::ZERO };
+        let budget = Budget::fresh(Some(self.clone()), Timestamp::from_micros(0));
+        std::iter::successors(Some((first, budget)), |(last, budget)| {
+            let failed_at = Timestamp::from_micros(0) + last.at;
+            match budget.after(RetryAdvice::Default, failed_at, 0.0) {
+                Next::Again { wait, budget } => {
+                    let next = Planned { attempt: last.attempt.saturating_add(1), wait, at: last.at.saturating_add(wait) };
+                    Some((next, budget))
+                }
+                Next::Exhausted(_) => None,
+            }
+        })
+        .map(|(planned, _)| planned)
+    }
+}
+
+/// One attempt of a policy's [schedule](Retry::schedule).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Planned {
+    /// From 1.
+    pub attempt: u32,
+    /// The wait before it.
+    pub wait: Duration,
+    /// Its earliest start, counted from the first attempt, if attempts themselves took no time.
+    pub at: Duration,
+}
+
+impl Budget {
+    /// The state before the first attempt, which is due at `first_at`.
+    pub fn fresh(policy: Option<Retry>, first_at: Timestamp) -> Budget {
+        let (remaining, backoff) = match &policy {
+            Some(policy) => (policy.retries(), policy.min.min(policy.max)),
+            None => (Some(0), Duration::ZERO),
+        };
+        Budget { policy, remaining, backoff, first_at }
+    }
+
+    /// What follows an attempt that failed at `failed_at`. `roll`, from 0 up to 1, is the chance that jitter uses.
+    pub fn after(&self, advice: RetryAdvice, failed_at: Timestamp, roll: f64) -> Next {
+        let Some(policy) = &self.policy else { return Next::Exhausted(Exhausted::NoPolicy) };
+        if self.remaining == Some(0) {
+            return Next::Exhausted(Exhausted::Count);
+        }
+        let (wait, backoff) = match advice {
+            RetryAdvice::Never => return Next::Exhausted(Exhausted::Advised),
+            RetryAdvice::After(wait) => (wait, self.backoff),
+            RetryAdvice::Default => (jittered(self.backoff, policy.jitter, roll), policy.grown(self.backoff)),
+        };
+        if policy.within.is_some_and(|within| failed_at + wait > self.first_at + within) {
+            return Next::Exhausted(Exhausted::Within);
+        }
+        let remaining = self.remaining.map(|left| left - 1);
+        Next::Again { wait, budget: Budget { remaining, backoff, ..self.clone() } }
+    }
+
+    /// The count that a person sees beside attempt `attempt`: it and the retries left. `None` is unlimited.
+    pub fn max_attempts(&self, attempt: u32) -> Option<u32> {
+        self.remaining.map(|left| attempt.saturating_add(left))
+    }
+}
+
+/// `wait` and up to `share` of it more: never less, so that no attempt is early.
+fn jittered(wait: Duration, share: f64, roll: f64) -> Duration {
+    let extra_us = wait.as_micros() as f64 * share.max(0.0) * roll.clamp(0.0, 1.0);
+    wait.saturating_add(Duration::from_micros(extra_us as u64))
+}
+
+mod as_micros {
+    use super::Duration;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_i64(crate::time::micros(*duration))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        u64::deserialize(from).map(Duration::from_micros)
+    }
+}
+
+/// Serde for an optional duration as whole microseconds.
+pub mod as_optional_micros {
+    use super::Duration;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    /// As a number or nothing.
+    pub fn serialize<S: Serializer>(duration: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+        duration.map(crate::time::micros).serialize(to)
+    }
+
+    /// From a number or nothing.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<u64>::deserialize(from)?.map(Duration::from_micros))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(max_attempts: Option<u32>, min_s: u64, max_s: u64, backoff: f64) -> Retry {
+        Retry {
+            max_attempts,
+            min: Duration::from_secs(min_s),
+            max: Duration::from_secs(max_s),
+            backoff,
+            jitter: 0.0,
+            within: None,
+            give_up_on: Vec::new(),
+            delay: None,
+            catch: None,
+        }
+    }
+
+    fn waits(policy: &Retry, most: usize) -> Vec<u64> {
+        policy.schedule().skip(1).take(most).map(|planned| planned.wait.as_secs()).collect()
+    }
+
+    #[test]
+    fn ten_retries_from_5s_to_1h_are_eleven_executions_over_1h25m15s() {
+        let policy = policy(Some(11), 5, 3600, 2.0);
+        assert_eq!(waits(&policy, 99), [5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560]);
+        let last = policy.schedule().last().unwrap();
+        assert_eq!((last.attempt, last.at), (11, Duration::from_secs(3600 + 25 * 60 + 15)));
+    }
+
+    #[test]
+    fn waits_by_policy() {
+        let cases: [(Retry, &[u64]); 5] = [
+            (policy(Some(11), 5, 5, 2.0), &[5; 10]),
+            (policy(None, 5, 600, 2.0), &[5, 10, 20, 40, 80, 160, 320, 600, 600, 600]),
+            (policy(Some(10), 1, 10, 2.0), &[1, 2, 4, 8, 10, 10, 10, 10, 10]),
+            (policy(Some(5), 1, 3600, 3.0), &[1, 3, 9, 27]),
+            (policy(Some(1), 5, 5, 2.0), &[]),
+        ];
+        for (policy, expected) in cases {
+            assert_eq!(waits(&policy, 10), expected, "{policy:?}");
+        }
+    }
+
+    #[test]
+    fn an_explicit_wait_overrides_the_maximum_but_not_the_count() {
+        let budget = Budget::fresh(Some(policy(Some(2), 1, 10, 2.0)), Timestamp::default());
+        let advice = RetryAdvice::After(Duration::from_secs(50));
+        let Next::Again { wait, budget } = budget.after(advice, Timestamp::default(), 0.0) else { panic!("a retry is left") };
+        assert_eq!(wait, Duration::from_secs(50));
+        assert_eq!(budget.after(advice, Timestamp::default(), 0.0), Next::Exhausted(Exhausted::Count));
+    }
+
+    #[test]
+    fn within_counts_from_the_first_attempt() {
+        let limited = Retry { within: Some(Duration::from_secs(12)), ..policy(None, 5, 5, 1.0) };
+        assert_eq!(waits(&limited, 10), [5, 5]);
+    }
+
+    #[test]
+    fn jitter_only_adds() {
+        let jittery = Retry { jitter: 0.1, ..policy(None, 10, 3600, 2.0) };
+        for (roll, ms) in [(0.0, 10_000), (0.5, 10_500), (1.0, 11_000)] {
+            let next = Budget::fresh(Some(jittery.clone()), Timestamp::default()).after(RetryAdvice::Default, Timestamp::default(), roll);
+            let Next::Again { wait, budget } = next else { panic!("unlimited") };
+            assert_eq!((wait, budget.backoff), (Duration::from_millis(ms), Duration::from_secs(20)));
+        }
+    }
+
+    #[test]
+    fn arithmetic_saturates_at_a_million_attempts() {
+        let wild = Retry { backoff: 1000.0, max: Duration::from_secs(365 * 86_400), ..policy(None, 365 * 86_400, 0, 2.0) };
+        let last = wild.schedule().nth(1_000_000 - 1).unwrap();
+        assert_eq!((last.attempt, last.wait), (1_000_000, Duration::from_secs(365 * 86_400)));
+        let budget = Budget::fresh(Some(wild), Timestamp::MAX);
+        assert!(matches!(budget.after(RetryAdvice::After(Duration::MAX), Timestamp::MAX, 1.0), Next::Again { .. }));
+    }
+
+    #[test]
+    fn a_policy_survives_its_json() {
+        let full = Retry {
+            within: Some(Duration::from_secs(7)),
+            give_up_on: vec!["Fraud".into()],
+            delay: Some("d".into()),
+            catch: Some("c".into()),
+            jitter: 0.25,
+            ..policy(None, 5, 600, 1.5)
+        };
+        for policy in [policy(Some(3), 1, 2, 2.0), full] {
+            assert_eq!(serde_json::from_str::<Retry>(&serde_json::to_string(&policy).unwrap()).unwrap(), policy);
+        }
+    }
+}

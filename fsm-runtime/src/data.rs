@@ -1,0 +1,50 @@
+//! Shared values that verbs ask for by type: gateways, pools, settings.
+
+use std::any::{Any, TypeId, type_name};
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// A value given to `Runtime::builder().data(…)`, as a parameter of a verb. Derefs to `T`; a clone is another handle to
+/// the same value.
+pub struct Data<T: ?Sized>(Arc<T>);
+
+impl<T: ?Sized> Clone for Data<T> {
+    fn clone(&self) -> Self {
+        Data(Arc::clone(&self.0))
+    }
+}
+
+impl<T: ?Sized> Deref for Data<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for Data<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One value a type, found by the type.
+#[derive(Default, Clone)]
+pub(crate) struct DataMap(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
+
+impl DataMap {
+    pub(crate) fn put<T: Send + Sync + 'static>(&mut self, value: T) {
+        self.0.insert(TypeId::of::<T>(), Arc::new(value));
+    }
+
+    pub(crate) fn has(&self, id: TypeId) -> bool {
+        self.0.contains_key(&id)
+    }
+
+    /// Panics when the value is missing, which `start` has ruled out for every registered verb.
+    pub(crate) fn get<T: Send + Sync + 'static>(&self) -> Data<T> {
+        let found = self.0.get(&TypeId::of::<T>()).and_then(|value| Arc::clone(value).downcast::<T>().ok());
+        Data(found.unwrap_or_else(|| panic!("no `{}` was given to the builder's `data(…)`", type_name::<T>())))
+    }
+}

@@ -1,0 +1,122 @@
+//! What a verb returns when it fails: an error, and what it says of its own retry.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+use fsm_core::retry::RetryAdvice;
+
+/// The result of a verb: `Result` alone is `Result<(), Failure>`.
+pub type Result<T = (), E = Failure> = std::result::Result<T, E>;
+
+/// A failed attempt. Every `std::error::Error + Send + Sync + 'static` converts into it, so `?` works in a verb.
+///
+/// Like other catch-all error types it is no `std::error::Error` itself.
+pub struct Failure {
+    error: Box<dyn StdError + Send + Sync>,
+    advice: RetryAdvice,
+}
+
+/// An error type that decides for itself whether it is retried. A verb that returns such an error follows it.
+pub trait Retryable: StdError {
+    /// What is to be done after this error.
+    fn retry(&self) -> RetryAdvice;
+}
+
+/// What a delay function is told of the attempt that failed.
+pub struct Failed<'a> {
+    attempt: u32,
+    error: &'a (dyn StdError + 'static),
+    elapsed: Duration,
+}
+
+impl Failure {
+    /// A failure that is retried by the verb's policy.
+    pub fn new(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Failure {
+        Failure { error: error.into(), advice: RetryAdvice::Default }
+    }
+
+    /// A failure that is not retried, whatever the policy says.
+    pub fn for_good(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Failure {
+        Failure { error: error.into(), advice: RetryAdvice::Never }
+    }
+
+    /// A failure that is retried after exactly `wait`: it overrides the policy's interval and maximum, not its count and `within`.
+    pub fn again_in(error: impl Into<Box<dyn StdError + Send + Sync>>, wait: Duration) -> Failure {
+        Failure { error: error.into(), advice: RetryAdvice::After(wait) }
+    }
+
+    /// The same failure with other advice.
+    pub fn with_advice(self, advice: RetryAdvice) -> Failure {
+        Failure { advice, ..self }
+    }
+
+    /// What it says of its own retry.
+    pub fn advice(&self) -> RetryAdvice {
+        self.advice
+    }
+
+    /// The error itself; its `source()` chain is intact.
+    pub fn error(&self) -> &(dyn StdError + 'static) {
+        &*self.error
+    }
+
+    /// The error and each of its sources, from the outside in.
+    pub fn chain(&self) -> impl Iterator<Item = &(dyn StdError + 'static)> {
+        std::iter::successors(Some(self.error()), source)
+    }
+}
+
+fn source<'e>(error: &&'e (dyn StdError + 'static)) -> Option<&'e (dyn StdError + 'static)> {
+    let error: &'e (dyn StdError + 'static) = *error;
+    error.source()
+}
+
+impl<'a> Failed<'a> {
+    pub(crate) fn new(attempt: u32, error: &'a (dyn StdError + 'static), elapsed: Duration) -> Failed<'a> {
+        Failed { attempt, error, elapsed }
+    }
+
+    /// The number of the attempt that failed, from 1.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Why it failed.
+    pub fn error(&self) -> &(dyn StdError + 'static) {
+        self.error
+    }
+
+    /// The time since the first attempt was due.
+    pub fn elapsed(&self) -> Duration {
+        self.elapsed
+    }
+}
+
+impl<E: StdError + Send + Sync + 'static> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure::new(error)
+    }
+}
+
+/// The error, and after a colon each source that it does not already quote.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut said = String::new();
+        for error in self.chain() {
+            let text = error.to_string();
+            if said.is_empty() {
+                said = text;
+            } else if !said.contains(&text) {
+                said = format!("{said}: {text}");
+            }
+        }
+        f.write_str(&said)
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self} ({:?})", self.advice)
+    }
+}
