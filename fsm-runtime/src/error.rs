@@ -34,6 +34,10 @@ impl Error {
         Kind::NotFound(format!("there is no `{machine}` `{}`", key.escape_debug())).into()
     }
 
+    pub(crate) fn is_stopping(&self) -> bool {
+        matches!(*self.0, Kind::Stopping)
+    }
+
     pub(crate) fn kind(&self) -> &Kind {
         &self.0
     }
