@@ -37,14 +37,6 @@ impl Clock {
         }
     }
 
-    /// Moves a held clock; nothing on the others.
-    #[cfg(feature = "testing")]
-    pub(crate) fn advance(&self, by: Duration) {
-        if let Clock::Held(us) = self {
-            us.fetch_add(fsm_core::time::micros(by), Ordering::SeqCst);
-        }
-    }
-
     /// How long to sleep, in real time, until `at`; `None` where only a hand moves the clock.
     pub(crate) fn until(&self, at: Timestamp) -> Option<Duration> {
         match self {

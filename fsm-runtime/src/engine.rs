@@ -112,9 +112,27 @@ impl Engine {
         if let Some(work) = &self.work {
             work.is_draining.store(true, Ordering::Release);
             work.session.stop();
-            work.running().values().for_each(Running::abort);
         }
-        self.tasks.lock().expect("no code panics while it holds the tasks").iter().for_each(AbortHandle::abort);
+        self.abort_tasks();
+    }
+
+    fn abort_tasks(&self) -> Vec<AbortHandle> {
+        let mut ended = std::mem::take(&mut *self.tasks.lock().expect("no code panics while it holds the tasks"));
+        if let Some(work) = &self.work {
+            ended.extend(std::mem::take(&mut *work.running()).into_values().map(Running::into_task));
+        }
+        ended.iter().for_each(AbortHandle::abort);
+        ended
+    }
+
+    /// Ends every task and waits until they are gone.
+    #[cfg(feature = "testing")]
+    pub(crate) async fn end_tasks(&self) {
+        for task in self.abort_tasks() {
+            while !task.is_finished() {
+                tokio::task::yield_now().await;
+            }
+        }
     }
 }
 

@@ -150,9 +150,9 @@ impl Builder {
         catalog.check_data(&self.data)?;
         let (store, clock) = open(self.settings()).await?;
         introduce(&store, &clock, &catalog, &self.data).await?;
-        let work = self.work(&catalog);
+        let work = self.work(&catalog, self.lease);
         let session = work.session.clone();
-        session.renew(&mut store.apart().await?, &clock).await?;
+        session.renew(&mut store.apart().await?, &clock, clock.now()).await?;
         let engine = Engine::new(store.clone(), clock.clone(), catalog, self.limits, Some(work));
         engine.start_lanes();
         engine.spawn(Arc::clone(&engine).find_for_ever());
@@ -161,9 +161,9 @@ impl Builder {
         Ok(Runtime { engine, drain_within: self.drain_within })
     }
 
-    pub(crate) fn work(&self, catalog: &Catalog) -> Work {
+    pub(crate) fn work(&self, catalog: &Catalog, grace: Duration) -> Work {
         Work {
-            session: Session::new(self.lease),
+            session: Session::new(self.lease, grace),
             served: catalog.served(),
             data: self.data.clone(),
             slots: Arc::new(Semaphore::new(self.concurrency as usize)),

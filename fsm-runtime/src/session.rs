@@ -20,6 +20,8 @@ pub(crate) struct Session(Arc<Inner>);
 
 struct Inner {
     lease: Duration,
+    /// How long a session must have lived before it sweeps.
+    grace: Duration,
     life: Mutex<Life>,
     is_stopped: AtomicBool,
 }
@@ -33,11 +35,28 @@ struct Life {
     since: Timestamp,
 }
 
+impl Life {
+    /// No other process knows of it yet.
+    fn unknown() -> Life {
+        Life { id: SessionId(Uuid::new_v4()), until: Timestamp::default(), since: Timestamp::default() }
+    }
+
+    fn is_known(&self) -> bool {
+        self.until != Timestamp::default()
+    }
+}
+
 impl Session {
     /// A session that no other process knows of yet.
-    pub(crate) fn new(lease: Duration) -> Session {
-        let life = Life { id: SessionId(Uuid::new_v4()), until: Timestamp::default(), since: Timestamp::default() };
-        Session(Arc::new(Inner { lease, life: Mutex::new(life), is_stopped: AtomicBool::new(false) }))
+    pub(crate) fn new(lease: Duration, grace: Duration) -> Session {
+        Session(Arc::new(Inner { lease, grace, life: Mutex::new(Life::unknown()), is_stopped: AtomicBool::new(false) }))
+    }
+
+    /// Another session in the place of this one, as after a restart.
+    #[cfg(feature = "testing")]
+    pub(crate) fn begin_anew(&self) {
+        *self.life() = Life::unknown();
+        self.0.is_stopped.store(false, Ordering::Release);
     }
 
     /// The session's id.
@@ -56,24 +75,25 @@ impl Session {
         self.0.lease
     }
 
-    /// Whether this session has lived unbroken for one lease. Before that nothing is swept: after an outage all leases
+    /// Whether this session has lived unbroken for its grace, which is one lease. Before that nothing is swept: after an outage all leases
     /// have run out, and those who are alive get the time to say so (known bug 8).
     pub(crate) fn may_sweep(&self, now: Timestamp) -> bool {
         let life = *self.life();
-        life.until > now && now.since(life.since) >= self.0.lease
+        life.until > now && now.since(life.since) >= self.0.grace
     }
 
-    /// Makes the session known, or its lease longer. A session that was swept in the meantime begins anew under another id.
-    pub(crate) async fn renew(&self, connection: &mut Apart, clock: &Clock) -> Result<(), StoreError> {
+    /// Makes the session known, or its lease longer: until one lease after `horizon`, which is now. A session that was
+    /// swept in the meantime begins anew under another id.
+    pub(crate) async fn renew(&self, connection: &mut Apart, clock: &Clock, horizon: Timestamp) -> Result<(), StoreError> {
         let now = clock.now();
         let life = *self.life();
-        let until = now + self.0.lease;
-        if life.until != Timestamp::default() && sessions::renew(&mut connection.conn(), life.id, until).await? {
+        let until = horizon + self.0.lease;
+        if life.is_known() && sessions::renew(&mut connection.conn(), life.id, until).await? {
             let since = if life.until > now { life.since } else { now };
             *self.life() = Life { until, since, ..life };
             return Ok(());
         }
-        let id = if life.until == Timestamp::default() { life.id } else { SessionId(Uuid::new_v4()) };
+        let id = if life.is_known() { SessionId(Uuid::new_v4()) } else { life.id };
         let host = std::env::var("HOSTNAME").or_else(|_| std::fs::read_to_string("/etc/hostname")).unwrap_or_default();
         sessions::join(&mut connection.conn(), id, host.trim(), std::process::id(), now, until).await?;
         *self.life() = Life { id, until, since: now };
@@ -115,7 +135,7 @@ impl Session {
 
     async fn renew_and_measure(&self, connection: &mut Apart, store: &Store, clock: &Clock) -> Result<(), StoreError> {
         measure(store, clock, connection).await?;
-        self.renew(connection, clock).await
+        self.renew(connection, clock, clock.now()).await
     }
 
     /// Sleeps, but not through a stop.

@@ -40,8 +40,8 @@ struct Ended {
 }
 
 impl Running {
-    pub(crate) fn abort(&self) {
-        self.abort.abort();
+    pub(crate) fn into_task(self) -> AbortHandle {
+        self.abort
     }
 
     /// Lets the verb know that its end is wanted.
@@ -197,7 +197,7 @@ impl Engine {
         }
         let left: Vec<_> = std::mem::take(&mut *work.running()).into_values().collect();
         for running in left {
-            running.abort();
+            running.abort.abort();
             let report = Report { attempt: running.attempt, outcome: Outcome::Released, permit: None };
             let what = What::Settle(Box::new(report));
             if let Err(error) = self.request(|reply| Request::new(running.whose, what, Some(reply))).await {

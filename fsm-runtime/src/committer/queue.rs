@@ -198,6 +198,18 @@ impl Queue {
         self.wake.notify_one();
     }
 
+    /// Nothing waits and nothing is under way.
+    #[cfg(feature = "testing")]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.state().is_idle()
+    }
+
+    /// Forgets what waits and is under way, as the death of the process would, and takes requests again.
+    #[cfg(feature = "testing")]
+    pub(crate) fn reopen(&self) {
+        *self.state() = State::default();
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no code panics while it holds the queue")
     }
