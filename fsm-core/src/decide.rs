@@ -45,3 +45,6 @@ impl Standing {
         Standing { instance, is_new: false, newest: None, inbox: Vec::new(), request: None }
     }
 }
+
+#[cfg(test)]
+mod tests;
