@@ -5,6 +5,7 @@
 
 pub mod call;
 pub mod changes;
+pub mod check;
 pub mod decide;
 pub mod duration;
 pub mod ids;
