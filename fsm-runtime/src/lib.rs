@@ -6,4 +6,6 @@ pub mod failure;
 #[doc(hidden)]
 pub mod private;
 pub mod registry;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod timeout;
