@@ -2,3 +2,5 @@
 
 #[cfg(unix)]
 pub mod cluster;
+#[cfg(unix)]
+mod site;

@@ -2,10 +2,10 @@
 #![cfg(unix)]
 
 use std::fs::{self, Permissions};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Lines, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fsm_runtime::testing::cluster::{self, ClusterError};
@@ -44,9 +44,9 @@ impl Apart {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let url = lines.map_while(Result::ok).find_map(|line| Some(line[line.find("postgres://")?..].to_owned()));
-        User { process, url: url.expect("the user prints the URL") }
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let url = lines.by_ref().map_while(Result::ok).find_map(|line| Some(line[line.find("postgres://")?..].to_owned()));
+        User { process, url: url.expect("the user prints the URL"), _output: lines }
     }
 
     fn is_empty(&self) -> bool {
@@ -77,6 +77,8 @@ impl Drop for Apart {
 struct User {
     process: Child,
     url: String,
+    /// Open, so that the process can print to its end.
+    _output: Lines<BufReader<ChildStdout>>,
 }
 
 impl User {
