@@ -18,3 +18,7 @@ pub mod prelude {
 
     pub use crate::{Caught, Ctx, Data, Failed, Failure, Result, Timeout, Timestamp, fsm, retry, verb};
 }
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -216,7 +216,8 @@ impl Shared {
 
 /// The host is the socket's folder, written as the part of a URL.
 fn url_of(folder: &Path) -> String {
-    let as_host = |byte: &u8| if byte.is_ascii_alphanumeric() { char::from(*byte).to_string() } else { format!("%{byte:02X}") };
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let as_host = |byte: &u8| if is_plain(*byte) { char::from(*byte).to_string() } else { format!("%{byte:02X}") };
     format!("postgres://postgres@{}/postgres", folder.as_os_str().as_encoded_bytes().iter().map(as_host).collect::<String>())
 }
 

@@ -201,7 +201,7 @@ pub fn find_programs() -> Result<PathBuf, ClusterError> {
 }
 
 /// The number that `id` prints.
-fn id(args: &[&str]) -> Option<u32> {
+pub(super) fn id(args: &[&str]) -> Option<u32> {
     let printed = Command::new("id").args(args).stderr(Stdio::null()).output().ok()?;
     String::from_utf8(printed.stdout).ok()?.trim().parse().ok()
 }
