@@ -5,6 +5,7 @@
 
 pub mod call;
 pub mod changes;
+pub mod diagram;
 pub mod duration;
 pub mod ids;
 pub mod instance;
