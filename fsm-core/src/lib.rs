@@ -7,6 +7,7 @@ pub mod call;
 pub mod changes;
 pub mod check;
 pub mod decide;
+pub mod diagram;
 pub mod duration;
 pub mod ids;
 pub mod instance;

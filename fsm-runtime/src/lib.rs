@@ -21,6 +21,8 @@ pub mod schema;
 mod session;
 pub mod store;
 mod sweeper;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod timeout;
 mod watchers;
 mod worker;
