@@ -1,0 +1,16 @@
+//! The promises of the product, each as a test whose name is the sentence, on SQLite and on PostgreSQL with a held clock.
+//! `docs/promises.md` lists them.
+
+mod bad_input;
+mod crash;
+mod durable;
+mod events;
+mod inspect;
+mod exactly_once;
+mod operators;
+mod own_sql;
+mod payment;
+mod product;
+mod retries;
+mod support;
+mod time;
