@@ -6,4 +6,5 @@ pub mod failure;
 #[doc(hidden)]
 pub mod private;
 pub mod registry;
+pub mod store;
 pub mod timeout;
