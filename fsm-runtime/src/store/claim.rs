@@ -1,0 +1,68 @@
+//! Taking attempts that are due: one statement, so that no two sessions get the same one.
+
+use fsm_core::call::Attempt;
+use fsm_core::ids::SessionId;
+use fsm_core::instance::Instance;
+use fsm_core::time::Timestamp;
+
+use super::conn::{Conn, Value, values};
+use super::error::Result;
+use super::rows::Row;
+use super::sql;
+
+/// What a process can run of one machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Served {
+    /// The machine.
+    pub machine: String,
+    /// Its verbs that this process has.
+    pub verbs: Vec<String>,
+}
+
+/// An attempt that a session was given.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claimed {
+    /// Whose it is.
+    pub instance: Instance,
+    /// The attempt, executing.
+    pub attempt: Attempt,
+    /// The payload of its call.
+    pub payload: Vec<u8>,
+}
+
+/// Gives the session `me` at most `limit` of the attempts that are due at `now`, those due first first. In SQLite `conn` is in a transaction.
+pub async fn claim(conn: &mut Conn<'_>, me: SessionId, served: &Served, limit: u32, now: Timestamp) -> Result<Vec<Claimed>> {
+    let values =
+        [Value::from(served.machine.as_str()), me.0.into(), Value::Words(&served.verbs), now.as_micros().into(), i64::from(limit).into()];
+    let mut rows = conn.rows(&sql::CLAIM, &values).await?;
+    if !conn.is_postgres() {
+        let mut keys = Vec::with_capacity(rows.len());
+        for row in &rows {
+            keys.push((row.call_id(0)?, row.count(1)?));
+        }
+        rows = conn.batch(&sql::CLAIMED, keys.iter().map(|(call, number)| values![call.0, i64::from(*number)]).collect()).await?;
+    }
+    let mut claimed = rows.iter().map(read).collect::<Result<Vec<_>>>()?;
+    claimed.sort_by_key(|claimed| claimed.attempt.scheduled_at);
+    Ok(claimed)
+}
+
+fn read(row: &Row) -> Result<Claimed> {
+    // A payload that is gone is one that cannot be read: a failed attempt, not a failed claim.
+    let payload = row.get::<Option<Vec<u8>>>(37)?.unwrap_or_default();
+    Ok(Claimed { instance: row.instance(0)?, attempt: row.attempt(16)?, payload })
+}
+
+/// When the next attempt or timer of these machines is due; `None` when nothing is scheduled.
+pub async fn next_due(conn: &mut Conn<'_>, served: &[Served]) -> Result<Option<Timestamp>> {
+    let mut next: Option<Timestamp> = None;
+    for served in served {
+        let calls = conn.rows(&sql::NEXT_CALL, &[served.machine.as_str().into(), Value::Words(&served.verbs)]).await?;
+        let timers = conn.rows(&sql::NEXT_TIMER, &values![served.machine.as_str()]).await?;
+        for row in calls.iter().chain(&timers) {
+            let due = row.time(0)?;
+            next = Some(next.map_or(due, |next| next.min(due)));
+        }
+    }
+    Ok(next)
+}

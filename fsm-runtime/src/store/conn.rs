@@ -1,0 +1,337 @@
+//! One connection of either database, and how a statement is run on it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
+
+use sqlx::postgres::{PgArguments, PgConnection};
+use sqlx::sqlite::{SqliteArguments, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection, Postgres, SqlSafeStr, SqlStr, Sqlite};
+use uuid::Uuid;
+
+use super::error::{Result, StoreError};
+use super::rows::Row;
+use super::sql::Sql;
+
+/// A connection, most often inside a transaction.
+pub enum Conn<'c> {
+    /// To SQLite.
+    Sqlite(Link<'c, SqliteConnection>),
+    /// To PostgreSQL.
+    Postgres(Link<'c, PgConnection>),
+}
+
+/// A borrowed connection, with what is kept about it.
+pub struct Link<'c, C> {
+    conn: &'c mut C,
+    rules: Rules,
+    health: Option<&'c mut Health>,
+}
+
+/// How statements are run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules {
+    /// The limit on one operation.
+    pub deadline: Duration,
+    /// Statements are kept prepared. Without that (PgBouncer), each one outside a transaction is given its own.
+    pub is_cached: bool,
+}
+
+/// Whether a connection can be used again.
+#[derive(Debug, Default)]
+pub(super) struct Health {
+    /// A statement failed, or was abandoned half-way.
+    pub is_broken: bool,
+    /// A transaction was begun and not ended.
+    pub is_open: bool,
+    /// Somebody else's statements ran on it, and its driver counts a transaction more than there is.
+    pub was_lent: bool,
+}
+
+impl Rules {
+    pub(super) const DEFAULT: Rules = Rules { deadline: Duration::from_secs(30), is_cached: true };
+}
+
+impl<'c> From<&'c mut SqliteConnection> for Conn<'c> {
+    /// A transaction that the caller began and will end.
+    fn from(conn: &'c mut SqliteConnection) -> Self {
+        Conn::Sqlite(Link { conn, rules: Rules::DEFAULT, health: None })
+    }
+}
+
+impl<'c> From<&'c mut PgConnection> for Conn<'c> {
+    /// A transaction that the caller began and will end.
+    fn from(conn: &'c mut PgConnection) -> Self {
+        Conn::Postgres(Link { conn, rules: Rules::DEFAULT, health: None })
+    }
+}
+
+impl<'c, C> Link<'c, C> {
+    pub(super) fn new(conn: &'c mut C, rules: Rules, health: &'c mut Health) -> Self {
+        Link { conn, rules, health: Some(health) }
+    }
+
+    fn is_in_transaction(&self) -> bool {
+        self.health.as_ref().is_none_or(|health| health.is_open)
+    }
+
+    /// The connection itself, for a user's own statements in this transaction. The driver knows of the transaction from now on, so that
+    /// a `begin` of the user's is a savepoint.
+    pub async fn lend(mut self) -> Result<&'c mut C>
+    where
+        C: Connection,
+    {
+        self.guarded(async |conn| conn.begin_with("savepoint fsm_lent").await.map(std::mem::forget)).await?;
+        if let Some(health) = self.health {
+            health.was_lent = true;
+        }
+        Ok(self.conn)
+    }
+
+    /// Runs one operation under the deadline. Unless it ends well, the connection counts as broken, also when this is dropped half-way.
+    async fn guarded<T>(&mut self, operation: impl AsyncFnOnce(&mut C) -> sqlx::Result<T>) -> Result<T> {
+        let mut ignored = Health::default();
+        let health = self.health.as_deref_mut().unwrap_or(&mut ignored);
+        if health.is_broken {
+            return Err(StoreError::Aborted);
+        }
+        health.is_broken = true;
+        let done = within(self.rules.deadline, operation(self.conn)).await?;
+        health.is_broken = false;
+        Ok(done)
+    }
+}
+
+/// Waits for a database operation, at most this long.
+pub(super) async fn within<T>(deadline: Duration, operation: impl Future<Output = sqlx::Result<T>>) -> Result<T> {
+    match tokio::time::timeout(deadline, operation).await {
+        Ok(done) => Ok(done?),
+        Err(_) => Err(StoreError::Deadline(deadline)),
+    }
+}
+
+/// A value on its way into a statement.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Value<'a> {
+    Id(Option<Uuid>),
+    Number(Option<i64>),
+    Text(Option<&'a str>),
+    Bytes(Option<&'a [u8]>),
+    Flag(bool),
+    /// An array, or JSON in SQLite. Not for a batch.
+    Words(&'a [String]),
+}
+
+/// The values of one row.
+macro_rules! values {
+    ($($value:expr),* $(,)?) => { [$($crate::store::conn::Value::from($value)),*] };
+}
+pub(super) use values;
+
+macro_rules! value {
+    ($($variant:ident: $type:ty),*) => { $(
+        impl<'a> From<$type> for Value<'a> {
+            fn from(value: $type) -> Self {
+                Value::$variant(Some(value))
+            }
+        }
+        impl<'a> From<Option<$type>> for Value<'a> {
+            fn from(value: Option<$type>) -> Self {
+                Value::$variant(value)
+            }
+        }
+    )* };
+}
+
+value!(Id: Uuid, Number: i64, Text: &'a str, Bytes: &'a [u8]);
+
+impl From<bool> for Value<'_> {
+    fn from(value: bool) -> Self {
+        Value::Flag(value)
+    }
+}
+
+/// Many rows for one statement: arrays for PostgreSQL, the statement over and over for SQLite.
+#[derive(Debug)]
+pub(super) struct Batch<'a, const WIDTH: usize> {
+    rows: Vec<[Value<'a>; WIDTH]>,
+}
+
+impl<'a, const WIDTH: usize> FromIterator<[Value<'a>; WIDTH]> for Batch<'a, WIDTH> {
+    fn from_iter<I: IntoIterator<Item = [Value<'a>; WIDTH]>>(rows: I) -> Self {
+        Batch { rows: rows.into_iter().collect() }
+    }
+}
+
+impl Conn<'_> {
+    /// Whether this is PostgreSQL.
+    pub fn is_postgres(&self) -> bool {
+        matches!(self, Conn::Postgres(_))
+    }
+
+    /// Runs one statement and gives its rows.
+    pub(super) async fn rows(&mut self, sql: &Sql, values: &[Value<'_>]) -> Result<Vec<Row>> {
+        match self {
+            Conn::Sqlite(link) => sqlite_rows(link, sql.sqlite.into_sql_str(), values.iter()).await,
+            Conn::Postgres(link) => {
+                let mut arguments = PgArguments::default();
+                for value in values {
+                    bind_postgres(&mut arguments, value)?;
+                }
+                postgres_rows(link, sql.postgres, arguments).await
+            }
+        }
+    }
+
+    /// Runs a statement for each row of the batch, and gives the rows of all. Nothing is run for an empty batch.
+    pub(super) async fn batch<const WIDTH: usize>(&mut self, sql: &Sql, batch: Batch<'_, WIDTH>) -> Result<Vec<Row>> {
+        if batch.rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        match self {
+            Conn::Sqlite(link) => {
+                let mut found = Vec::new();
+                let mut left = batch.rows.as_slice();
+                while let Some(&times) = REPEATS.iter().find(|times| **times <= left.len()) {
+                    let (now, later) = left.split_at(times);
+                    found.append(
+                        &mut sqlite_rows(link, AssertSqlSafe(repeated(sql.sqlite, WIDTH, times)).into_sql_str(), now.iter().flatten())
+                            .await?,
+                    );
+                    left = later;
+                }
+                Ok(found)
+            }
+            Conn::Postgres(link) => {
+                let mut arguments = PgArguments::default();
+                for column in 0..WIDTH {
+                    bind_column(&mut arguments, batch.rows.iter().map(|row| row[column]))?;
+                }
+                postgres_rows(link, sql.postgres, arguments).await
+            }
+        }
+    }
+
+    /// Runs a script of several statements without values, inside the transaction that is open.
+    pub(super) async fn script(&mut self, text: &'static str) -> Result<()> {
+        match self {
+            Conn::Sqlite(link) => link.guarded(async |conn| sqlite_text(conn, text).await).await,
+            Conn::Postgres(link) => link.guarded(async |conn| postgres_text(conn, text).await).await,
+        }
+    }
+}
+
+async fn sqlite_rows<'a>(
+    link: &mut Link<'_, SqliteConnection>,
+    text: SqlStr,
+    values: impl Iterator<Item = &'a Value<'a>>,
+) -> Result<Vec<Row>> {
+    let mut arguments = SqliteArguments::default();
+    for value in values {
+        bind_sqlite(&mut arguments, value)?;
+    }
+    let query = sqlx::query_with::<Sqlite, _>(text, arguments);
+    let rows = link.guarded(async |conn| query.fetch_all(conn).await).await?;
+    Ok(rows.into_iter().map(Row::Sqlite).collect())
+}
+
+async fn postgres_rows(link: &mut Link<'_, PgConnection>, text: &'static str, arguments: PgArguments) -> Result<Vec<Row>> {
+    let (is_cached, is_alone) = (link.rules.is_cached, !link.rules.is_cached && !link.is_in_transaction());
+    let query = sqlx::query_with::<Postgres, _>(text, arguments).persistent(is_cached);
+    let rows = link
+        .guarded(async |conn| {
+            // Without prepared statements a pooler may give each message to another server, unless a transaction holds them together.
+            if is_alone {
+                postgres_text(conn, "begin").await?;
+            }
+            let rows = query.fetch_all(&mut *conn).await?;
+            if is_alone {
+                postgres_text(conn, "commit").await?;
+            }
+            Ok(rows)
+        })
+        .await?;
+    Ok(rows.into_iter().map(Row::Postgres).collect())
+}
+
+/// Runs a text without values in SQLite.
+pub(super) async fn sqlite_text(conn: &mut SqliteConnection, text: &'static str) -> sqlx::Result<()> {
+    sqlx::raw_sql(text).execute(conn).await.map(drop)
+}
+
+/// Runs a text without values in PostgreSQL, in one trip.
+pub(super) async fn postgres_text(conn: &mut PgConnection, text: &'static str) -> sqlx::Result<()> {
+    sqlx::raw_sql(text).execute(conn).await.map(drop)
+}
+
+/// How often one text says its statement. A batch is cut into these, so that few texts are prepared.
+const REPEATS: [usize; 3] = [64, 8, 1];
+
+/// The statement said `times` over, each time with its own `$n`: one trip to SQLite's thread instead of many.
+fn repeated(sql: &'static str, width: usize, times: usize) -> Arc<str> {
+    type Texts = HashMap<(usize, usize, usize), Arc<str>>;
+    static TEXTS: LazyLock<Mutex<Texts>> = LazyLock::new(Mutex::default);
+    let mut texts = TEXTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let place = (sql.as_ptr() as usize, sql.len(), times);
+    texts.entry(place).or_insert_with(|| (0..times).map(|time| shifted(sql, time * width)).collect::<String>().into()).clone()
+}
+
+/// The statement with each `$n` moved up by `by`, and a semicolon.
+fn shifted(sql: &str, by: usize) -> String {
+    let mut parts = sql.split('$');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let digits = part.bytes().take_while(u8::is_ascii_digit).count();
+        let number: usize = part[..digits].parse().unwrap_or(0);
+        text.push_str(&format!("${}{}", number + by, &part[digits..]));
+    }
+    text.push_str(";\n");
+    text
+}
+
+fn bind_sqlite(arguments: &mut SqliteArguments, value: &Value<'_>) -> Result<()> {
+    use sqlx::Arguments;
+    match *value {
+        Value::Id(id) => arguments.add(id),
+        Value::Number(number) => arguments.add(number),
+        Value::Text(text) => arguments.add(text.map(str::to_owned)),
+        Value::Bytes(bytes) => arguments.add(bytes.map(<[u8]>::to_vec)),
+        Value::Flag(flag) => arguments.add(flag),
+        Value::Words(words) => arguments.add(serde_json::json!(words).to_string()),
+    }
+    .map_err(|error| StoreError::Database(sqlx::Error::Encode(error)))
+}
+
+fn bind_postgres(arguments: &mut PgArguments, value: &Value<'_>) -> Result<()> {
+    use sqlx::Arguments;
+    match *value {
+        Value::Id(id) => arguments.add(id),
+        Value::Number(number) => arguments.add(number),
+        Value::Text(text) => arguments.add(text),
+        Value::Bytes(bytes) => arguments.add(bytes),
+        Value::Flag(flag) => arguments.add(flag),
+        Value::Words(words) => arguments.add(words),
+    }
+    .map_err(|error| StoreError::Database(sqlx::Error::Encode(error)))
+}
+
+/// Binds one column of a batch as an array. All its values are of one variant, the first one's.
+fn bind_column<'a>(arguments: &mut PgArguments, column: impl Iterator<Item = Value<'a>> + Clone) -> Result<()> {
+    use sqlx::Arguments;
+    macro_rules! array {
+        ($variant:ident) => {
+            arguments
+                .add(column.filter_map(|value| if let Value::$variant(value) = value { Some(value) } else { None }).collect::<Vec<_>>())
+        };
+    }
+    match column.clone().next() {
+        None => Ok(()),
+        Some(Value::Id(_)) => array!(Id),
+        Some(Value::Number(_)) => array!(Number),
+        Some(Value::Text(_)) => array!(Text),
+        Some(Value::Bytes(_)) => array!(Bytes),
+        Some(Value::Flag(_)) => array!(Flag),
+        Some(Value::Words(_)) => Err("an array of arrays".into()),
+    }
+    .map_err(|error| StoreError::Database(sqlx::Error::Encode(error)))
+}

@@ -1,0 +1,435 @@
+//! Opening a database, and the three ways to hold a connection: to write, to read, and apart from all others.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fsm_core::time::Timestamp;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
+use sqlx::{ConnectOptions, Database, Postgres, Sqlite};
+
+use super::conn::{Conn, Link, Rules, postgres_text, sqlite_text, within};
+use super::error::{Result, StoreError};
+use super::pool::{Pool, Taken};
+use super::sql;
+
+/// Which database, and how it is used.
+#[derive(Clone)]
+pub struct Settings {
+    /// `sqlite://payments.db`, `sqlite:payments.db`, `payments.db`, `sqlite::memory:` or `postgres://…`.
+    pub url: String,
+    /// How many connections to PostgreSQL at most, besides those held apart.
+    pub connections: u32,
+    /// What a commit of SQLite waits for.
+    pub synchronous: Synchronous,
+    /// The limit on one operation: a statement, a commit, the wait for a connection.
+    pub deadline: Duration,
+    /// Statements are kept prepared. `false` for PgBouncer in transaction mode.
+    pub statement_cache: bool,
+    /// Nothing will be written.
+    pub read_only: bool,
+}
+
+/// What a commit of SQLite waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Synchronous {
+    /// The disk has it: survives a power cut.
+    #[default]
+    Full,
+    /// The operating system has it: survives the process, and a power cut may take the last commits.
+    Normal,
+}
+
+impl Settings {
+    /// The defaults: 8 connections, full durability, 30 s, prepared statements, writing.
+    pub fn new(url: impl Into<String>) -> Settings {
+        Settings {
+            url: url.into(),
+            connections: 8,
+            synchronous: Synchronous::Full,
+            deadline: Duration::from_secs(30),
+            statement_cache: true,
+            read_only: false,
+        }
+    }
+}
+
+/// An open database. Clones share its connections.
+#[derive(Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    place: String,
+    rules: Rules,
+    read_only: bool,
+    kind: Kind,
+}
+
+enum Kind {
+    Sqlite {
+        writer: Pool<Sqlite>,
+        readers: Pool<Sqlite>,
+        /// Keeps a database in memory alive while no other connection is open.
+        _anchor: Option<tokio::sync::Mutex<Taken<Sqlite>>>,
+    },
+    Postgres(Pool<Postgres>),
+}
+
+/// What PostgreSQL says of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerClock {
+    /// Its clock.
+    pub now: Timestamp,
+    /// When the server started.
+    pub up_since: Timestamp,
+}
+
+/// How many connections to SQLite read at the same time.
+const READERS: usize = 4;
+/// How long SQLite waits for another process's transaction.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Earlier ones can corrupt a database when its WAL is reset.
+const OLDEST_SQLITE: [u32; 3] = [3, 51, 3];
+
+impl Store {
+    /// Opens the database and makes a first connection. A SQLite file is created when it does not exist; the tables are [`migrate`](super::migrate)'s.
+    pub async fn open(settings: Settings) -> Result<Store> {
+        let rules = Rules { deadline: settings.deadline, is_cached: settings.statement_cache };
+        let (place, kind) = match Address::parse(&settings.url)? {
+            Address::Memory => open_memory(&settings).await?,
+            Address::File(options) => open_file(&settings, options).await?,
+            Address::Server(options) => open_server(&settings, *options).await?,
+        };
+        Ok(Store { inner: Arc::new(Inner { place, rules, read_only: settings.read_only, kind }) })
+    }
+
+    /// Whether the database is PostgreSQL.
+    pub fn is_postgres(&self) -> bool {
+        matches!(self.inner.kind, Kind::Postgres(_))
+    }
+
+    /// The limit on one operation.
+    pub fn deadline(&self) -> Duration {
+        self.inner.rules.deadline
+    }
+
+    /// Begins a transaction that writes. With SQLite there is one at a time in this process, first come first served, and no other
+    /// process writes meanwhile.
+    pub async fn begin(&self) -> Result<Tx> {
+        if self.inner.read_only {
+            return Err(StoreError::ReadOnly { place: self.inner.place.clone() });
+        }
+        let begun = match &self.inner.kind {
+            Kind::Sqlite { writer, .. } => {
+                self.begun(writer.take().await?, async |conn| sqlite_text(conn, "begin immediate").await).await.map(Side::Sqlite)
+            }
+            Kind::Postgres(pool) => {
+                self.begun(pool.take().await?, async |conn| postgres_text(conn, "begin").await).await.map(Side::Postgres)
+            }
+        };
+        match begun {
+            Ok(side) => Ok(Tx { side, rules: self.inner.rules }),
+            Err(StoreError::ReadOnly { .. }) => Err(StoreError::ReadOnly { place: self.inner.place.clone() }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Begins by `how`. Abandoned half-way, the connection counts as one with an open transaction.
+    async fn begun<D: Database>(
+        &self,
+        mut taken: Taken<D>,
+        how: impl AsyncFnOnce(&mut D::Connection) -> sqlx::Result<()>,
+    ) -> Result<Taken<D>> {
+        let (conn, health) = taken.parts();
+        health.is_open = true;
+        within(self.inner.rules.deadline, how(conn)).await?;
+        Ok(taken)
+    }
+
+    /// A connection whose every statement stands alone. With SQLite it can only read.
+    pub async fn reader(&self) -> Result<Reader> {
+        let side = match &self.inner.kind {
+            Kind::Sqlite { readers, .. } => Side::Sqlite(readers.take().await?),
+            Kind::Postgres(pool) => Side::Postgres(pool.take().await?),
+        };
+        Ok(Reader { side, rules: self.inner.rules })
+    }
+
+    /// A connection outside every pool, that can write and whose every statement stands alone. It belongs to the tokio runtime that made it.
+    pub async fn apart(&self) -> Result<Apart> {
+        let side = match &self.inner.kind {
+            Kind::Sqlite { writer, .. } => Side::Sqlite(writer.apart().await?),
+            Kind::Postgres(pool) => Side::Postgres(pool.apart().await?),
+        };
+        Ok(Apart { side, rules: self.inner.rules })
+    }
+
+    /// What the database's clock shows; `None` for SQLite, which has this machine's.
+    pub async fn now_us(&self) -> Result<Option<ServerClock>> {
+        if !self.is_postgres() {
+            return Ok(None);
+        }
+        let mut reader = self.reader().await?;
+        let rows = reader.conn().rows(&sql::SERVER_CLOCK, &[]).await?;
+        let row = rows.first().ok_or_else(|| StoreError::Corrupt { what: "the server shows no time".into() })?;
+        Ok(Some(ServerClock { now: row.time(0)?, up_since: row.time(1)? }))
+    }
+
+    /// Closes the idle connections and hands out no more. Those in use are closed by their users.
+    pub async fn close(&self) {
+        match &self.inner.kind {
+            Kind::Sqlite { writer, readers, .. } => {
+                readers.close().await;
+                writer.close().await;
+            }
+            Kind::Postgres(pool) => pool.close().await,
+        }
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Store").field(&self.inner.place).finish()
+    }
+}
+
+enum Address {
+    Memory,
+    File(SqliteConnectOptions),
+    Server(Box<PgConnectOptions>),
+}
+
+impl Address {
+    fn parse(url: &str) -> Result<Address> {
+        let wrong = |says: String| StoreError::Url { url: without_password(url), says };
+        let is_sqlite = url.starts_with("sqlite:");
+        if is_sqlite && (url.contains(":memory:") || url.contains("mode=memory")) {
+            Ok(Address::Memory)
+        } else if is_sqlite {
+            match SqliteConnectOptions::from_str(url) {
+                Ok(options) if options.get_filename().as_os_str().is_empty() => Err(wrong("names no file".into())),
+                Ok(options) => Ok(Address::File(options)),
+                Err(error) => Err(wrong(format!("is no SQLite URL ({error})"))),
+            }
+        } else if url.starts_with("postgres:") || url.starts_with("postgresql:") {
+            match PgConnectOptions::from_str(url) {
+                Ok(options) => Ok(Address::Server(Box::new(options))),
+                Err(_) => Err(wrong("is no PostgreSQL URL".into())),
+            }
+        } else if !url.contains("://") && url.ends_with(".db") {
+            Ok(Address::File(SqliteConnectOptions::new().filename(url)))
+        } else {
+            Err(wrong("is of no known kind".into()))
+        }
+    }
+}
+
+/// The URL as it can be shown: what stands between the user's name and the last `@` before the path is hidden.
+fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let Some((login, host)) = rest.rsplit_once('@') else { return hide_parameter(url) };
+    match login.split_once(':') {
+        Some((user, _)) => hide_parameter(&format!("{scheme}://{user}:***@{host}")),
+        None => hide_parameter(url),
+    }
+}
+
+/// The same for `?password=`.
+fn hide_parameter(url: &str) -> String {
+    match url.split_once("password=") {
+        Some((before, after)) => {
+            let rest = after.find('&').map_or("", |end| &after[end..]);
+            format!("{before}password=***{rest}")
+        }
+        None => url.to_owned(),
+    }
+}
+
+async fn open_memory(settings: &Settings) -> Result<(String, Kind)> {
+    // This file system in memory locks like a disk's; SQLite's shared cache does not.
+    let name = format!("/fsm-{}", uuid::Uuid::new_v4());
+    let options = SqliteConnectOptions::new().filename(name).vfs("memdb").create_if_missing(true).journal_mode(SqliteJournalMode::Memory);
+    let writer = Pool::<Sqlite>::new("the database in memory", sqlite_options(options.clone()), 1, settings.deadline);
+    let readers = Pool::new("the database in memory", sqlite_options(options).pragma("query_only", "on"), READERS, settings.deadline);
+    let anchor = writer.apart().await?;
+    check_sqlite(&writer).await?;
+    Ok(("the database in memory".into(), Kind::Sqlite { writer, readers, _anchor: Some(tokio::sync::Mutex::new(anchor)) }))
+}
+
+async fn open_file(settings: &Settings, options: SqliteConnectOptions) -> Result<(String, Kind)> {
+    let place = format!("the SQLite database `{}`", options.get_filename().display());
+    let options = sqlite_options(options);
+    let to_read = options.clone().read_only(true).create_if_missing(false);
+    let to_write = if settings.read_only {
+        to_read.clone()
+    } else {
+        let synchronous = match settings.synchronous {
+            Synchronous::Full => SqliteSynchronous::Full,
+            Synchronous::Normal => SqliteSynchronous::Normal,
+        };
+        options.create_if_missing(true).journal_mode(SqliteJournalMode::Wal).synchronous(synchronous)
+    };
+    let writer = Pool::new(&place, to_write, 1, settings.deadline);
+    let readers = Pool::new(&place, to_read, READERS, settings.deadline);
+    check_sqlite(&writer).await?;
+    Ok((place, Kind::Sqlite { writer, readers, _anchor: None }))
+}
+
+fn sqlite_options(options: SqliteConnectOptions) -> SqliteConnectOptions {
+    options.busy_timeout(BUSY_TIMEOUT).foreign_keys(true).statement_cache_capacity(256).row_buffer_size(1024).disable_statement_logging()
+}
+
+/// Makes the first connection, and asks which SQLite this is.
+async fn check_sqlite(writer: &Pool<Sqlite>) -> Result<()> {
+    let mut taken = writer.take().await?;
+    let (conn, health) = taken.parts();
+    let rows = Conn::Sqlite(Link::new(conn, Rules::DEFAULT, health)).rows(&sql::SQLITE_VERSION, &[]).await?;
+    let found: String = rows.first().map(|row| row.get(0)).transpose()?.unwrap_or_default();
+    let numbers: Vec<u32> = found.split('.').map_while(|part| part.parse().ok()).collect();
+    if numbers.as_slice() < OLDEST_SQLITE.as_slice() { Err(StoreError::OldSqlite { found }) } else { Ok(()) }
+}
+
+async fn open_server(settings: &Settings, options: PgConnectOptions) -> Result<(String, Kind)> {
+    let place = match options.get_socket() {
+        Some(socket) => format!("the PostgreSQL server at `{}`", socket.display()),
+        None => {
+            let name = options.get_database().unwrap_or(options.get_username());
+            format!("the PostgreSQL database `{name}` at `{}:{}`", options.get_host(), options.get_port())
+        }
+    };
+    let mut options = options.disable_statement_logging();
+    if !settings.statement_cache {
+        options = options.statement_cache_capacity(0);
+    }
+    if options.get_application_name().is_none() {
+        options = options.application_name("durable-fsm");
+    }
+    let pool = Pool::new(&place, options, settings.connections.max(1) as usize, settings.deadline);
+    drop(pool.take().await?);
+    Ok((place, Kind::Postgres(pool)))
+}
+
+enum Side {
+    Sqlite(Taken<Sqlite>),
+    Postgres(Taken<Postgres>),
+}
+
+impl Side {
+    fn conn(&mut self, rules: Rules) -> Conn<'_> {
+        match self {
+            Side::Sqlite(taken) => {
+                let (conn, health) = taken.parts();
+                Conn::Sqlite(Link::new(conn, rules, health))
+            }
+            Side::Postgres(taken) => {
+                let (conn, health) = taken.parts();
+                Conn::Postgres(Link::new(conn, rules, health))
+            }
+        }
+    }
+}
+
+/// A transaction that writes. Dropped without a commit, or after a statement of it failed, its connection is closed.
+pub struct Tx {
+    side: Side,
+    rules: Rules,
+}
+
+impl Tx {
+    /// The connection it runs on.
+    pub fn conn(&mut self) -> Conn<'_> {
+        self.side.conn(self.rules)
+    }
+
+    /// Commits. `Err(Aborted)` when a statement of it failed before, whoever ran that: nothing is written then. After any other error the
+    /// outcome is not known.
+    pub async fn commit(mut self) -> Result<()> {
+        match &mut self.side {
+            Side::Sqlite(taken) => end(taken, self.rules, async |conn| sqlite_text(conn, "commit").await).await,
+            Side::Postgres(taken) => {
+                // The commit of a failed transaction answers with success, so a statement that fails in it goes ahead. Our own failures are known.
+                let text = if taken.health.was_lent { "select 1; commit" } else { "commit" };
+                end(taken, self.rules, async |conn| postgres_text(conn, text).await).await
+            }
+        }
+    }
+
+    /// Gives it up without closing the connection. Nothing is written.
+    pub async fn rollback(mut self) -> Result<()> {
+        match &mut self.side {
+            Side::Sqlite(taken) => end(taken, self.rules, async |conn| sqlite_text(conn, "rollback").await).await,
+            Side::Postgres(taken) => end(taken, self.rules, async |conn| postgres_text(conn, "rollback").await).await,
+        }
+    }
+}
+
+/// Ends the transaction by `how`; only when that went well can the connection be used again.
+async fn end<D: Database>(taken: &mut Taken<D>, rules: Rules, how: impl AsyncFnOnce(&mut D::Connection) -> sqlx::Result<()>) -> Result<()> {
+    let (conn, health) = taken.parts();
+    if health.is_broken {
+        return Err(StoreError::Aborted);
+    }
+    health.is_broken = true;
+    match within(rules.deadline, how(conn)).await {
+        Ok(()) => {
+            health.is_broken = false;
+            health.is_open = false;
+            Ok(())
+        }
+        Err(StoreError::Database(error)) if is_aborted(&error) => Err(StoreError::Aborted),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_aborted(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == "25P02")
+}
+
+/// A connection to read from.
+pub struct Reader {
+    side: Side,
+    rules: Rules,
+}
+
+impl Reader {
+    /// The connection.
+    pub fn conn(&mut self) -> Conn<'_> {
+        self.side.conn(self.rules)
+    }
+}
+
+/// A connection that shares nothing with any other.
+pub struct Apart {
+    side: Side,
+    rules: Rules,
+}
+
+impl Apart {
+    /// The connection.
+    pub fn conn(&mut self) -> Conn<'_> {
+        self.side.conn(self.rules)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_password;
+
+    #[test]
+    fn a_password_is_never_shown() {
+        let cases = [
+            ("postgres://me:s3cret@host/db", "postgres://me:***@host/db"),
+            ("postgres://me:s3@cr:et@host/db", "postgres://me:***@host/db"),
+            ("postgres://me@host/db?password=s3cret&x=1", "postgres://me@host/db?password=***&x=1"),
+            ("postgres://host/db", "postgres://host/db"),
+            ("sqlite://a.db", "sqlite://a.db"),
+        ];
+        for (url, shown) in cases {
+            assert_eq!(without_password(url), shown);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Sessions of worker processes, and the attempts of those that died.
+
+use fsm_core::call::Attempt;
+use fsm_core::ids::SessionId;
+use fsm_core::time::Timestamp;
+
+use super::conn::{Conn, values};
+use super::error::Result;
+use super::rows::Row;
+use super::sql;
+
+/// An executing attempt, looked at through its session.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Orphan {
+    /// The machine of its instance.
+    pub machine: String,
+    /// The instance's name.
+    pub key: String,
+    /// The attempt.
+    pub attempt: Attempt,
+}
+
+/// The session begins, believed until `lease_until`.
+pub async fn join(conn: &mut Conn<'_>, session: SessionId, host: &str, pid: u32, now: Timestamp, lease_until: Timestamp) -> Result<()> {
+    let values = values![session.0, host, i64::from(pid), now.as_micros(), lease_until.as_micros()];
+    conn.rows(&sql::SESSION_JOIN, &values).await.map(drop)
+}
+
+/// The session is believed until `lease_until`. `false` when it is not known any more: others have buried it.
+pub async fn renew(conn: &mut Conn<'_>, session: SessionId, lease_until: Timestamp) -> Result<bool> {
+    let rows = conn.rows(&sql::SESSION_RENEW, &values![session.0, lease_until.as_micros()]).await?;
+    Ok(!rows.is_empty())
+}
+
+/// The session ends. What it still executes is an orphan from now on.
+pub async fn leave(conn: &mut Conn<'_>, session: SessionId) -> Result<()> {
+    conn.rows(&sql::SESSION_LEAVE, &values![session.0]).await.map(drop)
+}
+
+/// At most `limit` executing attempts whose session's lease ended before `now`, or that has no row any more.
+pub async fn orphans(conn: &mut Conn<'_>, now: Timestamp, limit: u32) -> Result<Vec<Orphan>> {
+    let rows = conn.rows(&sql::ORPHANS, &values![now.as_micros(), i64::from(limit)]).await?;
+    rows.iter().map(read).collect()
+}
+
+/// What the session executes.
+pub async fn held(conn: &mut Conn<'_>, session: SessionId) -> Result<Vec<Orphan>> {
+    let rows = conn.rows(&sql::SESSION_HOLDS, &values![session.0]).await?;
+    rows.iter().map(read).collect()
+}
+
+/// Sessions whose lease ended before `now` and that execute nothing are forgotten. Returns how many.
+pub async fn bury(conn: &mut Conn<'_>, now: Timestamp) -> Result<u64> {
+    let rows = conn.rows(&sql::SESSION_BURY, &values![now.as_micros()]).await?;
+    Ok(rows.len() as u64)
+}
+
+fn read(row: &Row) -> Result<Orphan> {
+    Ok(Orphan { machine: row.get(0)?, key: row.get(1)?, attempt: row.attempt(2)? })
+}

@@ -1,0 +1,704 @@
+//! Every statement of the store, said once where both databases take the same text, twice where they differ.
+//!
+//! In a statement for many rows, SQLite's text is about one row and is said over and over; PostgreSQL's takes an array for each `$n`.
+
+/// One statement in both dialects.
+pub(super) struct Sql {
+    pub sqlite: &'static str,
+    pub postgres: &'static str,
+}
+
+const fn same(text: &'static str) -> Sql {
+    Sql { sqlite: text, postgres: text }
+}
+
+/// The columns of an instance, as `Row::instance` reads them.
+macro_rules! instance {
+    () => {
+        "i.instance_id, i.machine, i.key, i.status, i.state, i.paused, i.version, i.record, i.call_id, i.attempt, i.is_open, i.error, \
+         i.inbox_head, i.inbox_tail, i.created_at, i.updated_at"
+    };
+}
+
+/// The columns of an attempt, as `Row::attempt` reads them.
+macro_rules! attempt {
+    () => {
+        "c.call_id, c.attempt, c.instance_id, c.machine, c.verb, c.event, c.from_state, c.to_state, c.state, c.held, c.created_at, \
+         c.scheduled_at, c.remaining_attempts, c.backoff, c.retry, c.first_at, c.worker, c.started_at, c.finished_at, c.error, c.previous"
+    };
+}
+
+/// The columns of a timer, as `Row::timer` reads them.
+macro_rules! timer {
+    () => {
+        "t.timer_id, t.instance_id, t.state, t.event, t.payload, t.due_at"
+    };
+}
+
+// ---- lock
+
+/// The instance of a machine `$1` and a key `$2`, locked in instance order. Rides the unique index on machine and key.
+pub(super) const LOCK_BY_KEY: Sql = Sql {
+    sqlite: concat!(
+        "select ",
+        instance!(),
+        "
+        from fsm_instances i
+        where i.machine = $1 and i.key = $2"
+    ),
+    postgres: concat!(
+        "select ",
+        instance!(),
+        "
+        from unnest($1::text[], $2::text[]) as w (machine, key)
+        join fsm_instances i on i.machine = w.machine and i.key = w.key
+        order by i.instance_id
+        for update of i"
+    ),
+};
+
+/// The instance `$1`, locked in instance order. Rides the primary key.
+pub(super) const LOCK_BY_ID: Sql = Sql {
+    sqlite: concat!(
+        "select ",
+        instance!(),
+        "
+        from fsm_instances i
+        where i.instance_id = $1"
+    ),
+    postgres: concat!(
+        "select ",
+        instance!(),
+        "
+        from unnest($1::uuid[]) as w (instance_id)
+        join fsm_instances i on i.instance_id = w.instance_id
+        order by i.instance_id
+        for update of i"
+    ),
+};
+
+/// Attempt `$2` of call `$1`. Rides the primary key.
+pub(super) const ATTEMPTS: Sql = Sql {
+    sqlite: concat!(
+        "select ",
+        attempt!(),
+        "
+        from fsm_async_calls c
+        where c.call_id = $1 and c.attempt = $2"
+    ),
+    postgres: concat!(
+        "select ",
+        attempt!(),
+        "
+        from unnest($1::uuid[], $2::bigint[]) as w (call_id, attempt)
+        join fsm_async_calls c on c.call_id = w.call_id and c.attempt = w.attempt"
+    ),
+};
+
+/// What waits for instance `$1`, by position. Rides the primary key.
+pub(super) const INBOX: Sql = Sql {
+    sqlite: "
+        select b.instance_id, b.position, b.call_id, b.event
+        from fsm_inbox b
+        where b.instance_id = $1
+        order by b.position",
+    postgres: "
+        select b.instance_id, b.position, b.call_id, b.event
+        from unnest($1::uuid[]) as w (instance_id)
+        join fsm_inbox b on b.instance_id = w.instance_id
+        order by b.instance_id, b.position",
+};
+
+/// The request that instance `$1` knows by dedup id `$2`. Rides the primary key.
+pub(super) const REQUESTS: Sql = Sql {
+    sqlite: "
+        select r.instance_id, r.dedup, r.digest, r.call_id
+        from fsm_requests r
+        where r.instance_id = $1 and r.dedup = $2",
+    postgres: "
+        select r.instance_id, r.dedup, r.digest, r.call_id
+        from unnest($1::uuid[], $2::text[]) as w (instance_id, dedup)
+        join fsm_requests r on r.instance_id = w.instance_id and r.dedup = w.dedup",
+};
+
+/// Where the call `$1` is already. Rides three primary keys and the inbox's index by call.
+pub(super) const KNOWN: Sql = Sql {
+    sqlite: "
+        select c.call_id, c.instance_id, 'call'
+        from fsm_async_calls c
+        where c.call_id = $1 and c.attempt = 1
+        union all
+        select b.call_id, b.instance_id, 'inbox'
+        from fsm_inbox b
+        where b.call_id = $1
+        union all
+        select t.timer_id, t.instance_id, 'timer'
+        from fsm_timers t
+        where t.timer_id = $1",
+    postgres: "
+        select c.call_id, c.instance_id, 'call'
+        from unnest($1::uuid[]) as w (call_id)
+        join fsm_async_calls c on c.call_id = w.call_id and c.attempt = 1
+        union all
+        select b.call_id, b.instance_id, 'inbox'
+        from unnest($1::uuid[]) as w (call_id)
+        join fsm_inbox b on b.call_id = w.call_id
+        union all
+        select t.timer_id, t.instance_id, 'timer'
+        from unnest($1::uuid[]) as w (call_id)
+        join fsm_timers t on t.timer_id = w.call_id",
+};
+
+// ---- write: the guards
+
+/// Ends attempt `$2` of call `$1` if it is in state `$3` and held by session `$4`: it becomes `$5` at `$6` with error `$7`. Rides the
+/// primary key.
+pub(super) const CLOSE: Sql = Sql {
+    sqlite: "
+        update fsm_async_calls
+        set state = $5, finished_at = $6, error = $7
+        where call_id = $1 and attempt = $2 and state = $3 and worker is not distinct from $4
+        returning call_id, attempt",
+    postgres: "
+        update fsm_async_calls c
+        set state = w.becomes, finished_at = w.finished_at, error = w.error
+        from unnest($1::uuid[], $2::bigint[], $3::text[], $4::uuid[], $5::text[], $6::bigint[], $7::text[])
+            as w (call_id, attempt, expected, held_by, becomes, finished_at, error)
+        where c.call_id = w.call_id and c.attempt = w.attempt and c.state = w.expected and c.worker is not distinct from w.held_by
+        returning c.call_id, c.attempt",
+};
+
+/// Whether timer `$1` is still there. Rides the primary key.
+pub(super) const TIMER_EXISTS: Sql = Sql {
+    sqlite: "
+        select t.timer_id
+        from fsm_timers t
+        where t.timer_id = $1",
+    postgres: "
+        select t.timer_id
+        from unnest($1::uuid[]) as w (timer_id)
+        join fsm_timers t on t.timer_id = w.timer_id",
+};
+
+/// Creates instance `$1` of machine `$2` under key `$3`, unless another has that key; `$4` and on are the other columns in their order.
+pub(super) const CREATE: Sql = Sql {
+    sqlite: "
+        insert into fsm_instances (instance_id, machine, key, status, state, paused, version, record, call_id, attempt, is_open, error,
+            inbox_head, inbox_tail, created_at, updated_at)
+        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+        on conflict (machine, key) do nothing
+        returning instance_id",
+    postgres: "
+        insert into fsm_instances (instance_id, machine, key, status, state, paused, version, record, call_id, attempt, is_open, error,
+            inbox_head, inbox_tail, created_at, updated_at)
+        select *
+        from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::boolean[], $7::bigint[], $8::bytea[], $9::uuid[],
+            $10::bigint[], $11::boolean[], $12::text[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[])
+        on conflict (machine, key) do nothing
+        returning instance_id",
+};
+
+// ---- write: what follows them
+
+/// Writes instance `$1`: status `$2`, state `$3`, paused `$4`, version `$5`, record `$6`, newest attempt `$7` `$8`, is_open `$9`, error
+/// `$10`, inbox from `$11` to `$12`, updated at `$13`. Rides the primary key.
+pub(super) const SAVE: Sql = Sql {
+    sqlite: "
+        update fsm_instances
+        set status = $2, state = $3, paused = $4, version = $5, record = $6, call_id = $7, attempt = $8, is_open = $9, error = $10,
+            inbox_head = $11, inbox_tail = $12, updated_at = $13
+        where instance_id = $1",
+    postgres: "
+        update fsm_instances i
+        set status = w.status, state = w.state, paused = w.paused, version = w.version, record = w.record, call_id = w.call_id,
+            attempt = w.attempt, is_open = w.is_open, error = w.error, inbox_head = w.inbox_head, inbox_tail = w.inbox_tail,
+            updated_at = w.updated_at
+        from unnest($1::uuid[], $2::text[], $3::text[], $4::boolean[], $5::bigint[], $6::bytea[], $7::uuid[], $8::bigint[],
+            $9::boolean[], $10::text[], $11::bigint[], $12::bigint[], $13::bigint[])
+            as w (instance_id, status, state, paused, version, record, call_id, attempt, is_open, error, inbox_head, inbox_tail, updated_at)
+        where i.instance_id = w.instance_id",
+};
+
+/// For instance `$1` at position `$2`, call `$3` waits with event `$4` and payload `$5` since `$6`.
+pub(super) const INBOX_PUT: Sql = Sql {
+    sqlite: "
+        insert into fsm_inbox (instance_id, position, call_id, event, payload, created_at)
+        values ($1, $2, $3, $4, $5, $6)",
+    postgres: "
+        insert into fsm_inbox (instance_id, position, call_id, event, payload, created_at)
+        select *
+        from unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::text[], $5::bytea[], $6::bigint[])",
+};
+
+/// Nothing of instance `$1` before position `$2` waits any longer. Rides the primary key.
+pub(super) const INBOX_TAKE: Sql = Sql {
+    sqlite: "
+        delete from fsm_inbox
+        where instance_id = $1 and position < $2
+        returning instance_id, position, payload",
+    postgres: "
+        delete from fsm_inbox b
+        using unnest($1::uuid[], $2::bigint[]) as w (instance_id, through)
+        where b.instance_id = w.instance_id and b.position < w.through
+        returning b.instance_id, b.position, b.payload",
+};
+
+/// The payload of call `$1`. Rides the primary key.
+pub(super) const PAYLOADS: Sql = Sql {
+    sqlite: "
+        select c.call_id, c.payload
+        from fsm_async_calls c
+        where c.call_id = $1 and c.attempt = 1",
+    postgres: "
+        select c.call_id, c.payload
+        from unnest($1::uuid[]) as w (call_id)
+        join fsm_async_calls c on c.call_id = w.call_id and c.attempt = 1",
+};
+
+/// A new attempt; `$1` to `$23` are the columns in their order.
+pub(super) const OPEN: Sql = Sql {
+    sqlite: "
+        insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, held,
+            created_at, scheduled_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at, finished_at, error,
+            previous)
+        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)",
+    postgres: "
+        insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, held,
+            created_at, scheduled_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at, finished_at, error,
+            previous)
+        select *
+        from unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::bytea[], $8::text[], $9::text[],
+            $10::text[], $11::boolean[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::text[],
+            $18::bigint[], $19::uuid[], $20::bigint[], $21::bigint[], $22::text[], $23::uuid[])",
+};
+
+/// The live attempt `$2` of call `$1` is held, or not, as `$3` says. Rides the primary key.
+pub(super) const HOLD: Sql = Sql {
+    sqlite: "
+        update fsm_async_calls
+        set held = $3
+        where call_id = $1 and attempt = $2 and state in ('scheduled', 'executing')",
+    postgres: "
+        update fsm_async_calls c
+        set held = w.held
+        from unnest($1::uuid[], $2::bigint[], $3::boolean[]) as w (call_id, attempt, held)
+        where c.call_id = w.call_id and c.attempt = w.attempt and c.state in ('scheduled', 'executing')",
+};
+
+/// Timer `$1` is gone. Rides the primary key.
+pub(super) const TIMER_DELETE: Sql = Sql {
+    sqlite: "
+        delete from fsm_timers
+        where timer_id = $1",
+    postgres: "
+        delete from fsm_timers t
+        using unnest($1::uuid[]) as w (timer_id)
+        where t.timer_id = w.timer_id",
+};
+
+/// The timers of instance `$1`'s state are gone; its delayed sends stay. Rides the index by instance.
+pub(super) const TIMER_CLEAR: Sql = Sql {
+    sqlite: "
+        delete from fsm_timers
+        where instance_id = $1 and state is not null",
+    postgres: "
+        delete from fsm_timers t
+        using unnest($1::uuid[]) as w (instance_id)
+        where t.instance_id = w.instance_id and t.state is not null",
+};
+
+/// Timer `$1` is not due until it is released. Rides the primary key.
+pub(super) const TIMER_HOLD: Sql = Sql {
+    sqlite: "
+        update fsm_timers
+        set held = true
+        where timer_id = $1",
+    postgres: "
+        update fsm_timers t
+        set held = true
+        from unnest($1::uuid[]) as w (timer_id)
+        where t.timer_id = w.timer_id",
+};
+
+/// The held timers of instance `$1` are released. Rides the index by instance.
+pub(super) const TIMER_RELEASE: Sql = Sql {
+    sqlite: "
+        update fsm_timers
+        set held = false
+        where instance_id = $1 and held",
+    postgres: "
+        update fsm_timers t
+        set held = false
+        from unnest($1::uuid[]) as w (instance_id)
+        where t.instance_id = w.instance_id and t.held",
+};
+
+/// Timer `$1` of instance `$2` and machine `$3`, for its state `$4`, delivers event `$5` with payload `$6` at `$7`.
+pub(super) const TIMER_SET: Sql = Sql {
+    sqlite: "
+        insert into fsm_timers (timer_id, instance_id, machine, state, event, payload, due_at, held)
+        values ($1, $2, $3, $4, $5, $6, $7, false)",
+    postgres: "
+        insert into fsm_timers (timer_id, instance_id, machine, state, event, payload, due_at, held)
+        select w.*, false
+        from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::bigint[]) as w",
+};
+
+/// Of instance `$1` at `$2`: a note of kind `$3` about call `$4`, with detail `$5`.
+pub(super) const NOTE: Sql = Sql {
+    sqlite: "
+        insert into fsm_history (instance_id, at, kind, call_id, detail)
+        values ($1, $2, $3, $4, $5)",
+    postgres: "
+        insert into fsm_history (instance_id, at, kind, call_id, detail)
+        select *
+        from unnest($1::uuid[], $2::bigint[], $3::text[], $4::uuid[], $5::text[])",
+};
+
+/// Instance `$1` knows dedup id `$2` with digest `$3`, answered with call `$4` at `$5`.
+pub(super) const REQUEST: Sql = Sql {
+    sqlite: "
+        insert into fsm_requests (instance_id, dedup, digest, call_id, created_at)
+        values ($1, $2, $3, $4, $5)",
+    postgres: "
+        insert into fsm_requests (instance_id, dedup, digest, call_id, created_at)
+        select *
+        from unnest($1::uuid[], $2::text[], $3::bytea[], $4::uuid[], $5::bigint[])",
+};
+
+// ---- claim
+
+/// Gives session `$2` the due attempts of machine `$1` for verbs `$3` at time `$4`, at most `$5`, the oldest first. Rides the due index.
+/// PostgreSQL answers with everything; SQLite with the keys for `CLAIMED`.
+pub(super) const CLAIM: Sql = Sql {
+    sqlite: "
+        update fsm_async_calls
+        set state = 'executing', worker = $2, started_at = $4
+        where (call_id, attempt) in (
+            select c.call_id, c.attempt
+            from fsm_async_calls c
+            where c.machine = $1 and c.state = 'scheduled' and not c.held and c.scheduled_at <= $4
+                and c.verb in (select value from json_each($3))
+            order by c.scheduled_at
+            limit $5
+        )
+        returning call_id, attempt",
+    postgres: concat!(
+        "with due as materialized (
+            select d.call_id, d.attempt
+            from fsm_async_calls d
+            where d.machine = $1 and d.state = 'scheduled' and not d.held and d.scheduled_at <= $4 and d.verb = any($3::text[])
+            order by d.scheduled_at
+            limit $5
+            for update skip locked
+        ),
+        c as (
+            update fsm_async_calls u
+            set state = 'executing', worker = $2, started_at = $4
+            from due
+            where u.call_id = due.call_id and u.attempt = due.attempt
+            returning u.*
+        )
+        select ",
+        instance!(),
+        ", ",
+        attempt!(),
+        ", f.payload
+        from c
+        join fsm_instances i on i.instance_id = c.instance_id
+        join fsm_async_calls f on f.call_id = c.call_id and f.attempt = 1
+        order by c.scheduled_at"
+    ),
+};
+
+/// Attempt `$2` of call `$1` with its instance and payload. Rides the primary keys.
+pub(super) const CLAIMED: Sql = same(concat!(
+    "select ",
+    instance!(),
+    ", ",
+    attempt!(),
+    ", f.payload
+    from fsm_async_calls c
+    join fsm_instances i on i.instance_id = c.instance_id
+    join fsm_async_calls f on f.call_id = c.call_id and f.attempt = 1
+    where c.call_id = $1 and c.attempt = $2"
+));
+
+/// When the first scheduled attempt of machine `$1` for verbs `$2` is due. Rides the due index.
+pub(super) const NEXT_CALL: Sql = Sql {
+    sqlite: "
+        select c.scheduled_at
+        from fsm_async_calls c
+        where c.machine = $1 and c.state = 'scheduled' and not c.held and c.verb in (select value from json_each($2))
+        order by c.scheduled_at
+        limit 1",
+    postgres: "
+        select c.scheduled_at
+        from fsm_async_calls c
+        where c.machine = $1 and c.state = 'scheduled' and not c.held and c.verb = any($2::text[])
+        order by c.scheduled_at
+        limit 1",
+};
+
+/// When the first timer of machine `$1` is due. Rides the due index of timers.
+pub(super) const NEXT_TIMER: Sql = same(
+    "
+    select t.due_at
+    from fsm_timers t
+    where t.machine = $1 and not t.held
+    order by t.due_at
+    limit 1",
+);
+
+// ---- timers
+
+/// The timers of machine `$1` that are due at `$2`, at most `$3`, the oldest first. Rides the due index of timers.
+pub(super) const TIMERS_DUE: Sql = same(concat!(
+    "select t.machine, i.key, ",
+    timer!(),
+    "
+    from fsm_timers t
+    join fsm_instances i on i.instance_id = t.instance_id
+    where t.machine = $1 and not t.held and t.due_at <= $2
+    order by t.due_at
+    limit $3"
+));
+
+// ---- sessions
+
+/// Session `$1` of process `$3` on host `$2` works since `$4` and is believed until `$5`.
+pub(super) const SESSION_JOIN: Sql = same(
+    "
+    insert into fsm_workers (session_id, host, pid, started_at, lease_until)
+    values ($1, $2, $3, $4, $5)",
+);
+
+/// Session `$1` is believed until `$2`. Rides the primary key.
+pub(super) const SESSION_RENEW: Sql = same(
+    "
+    update fsm_workers
+    set lease_until = $2
+    where session_id = $1
+    returning session_id",
+);
+
+/// Session `$1` is over. Rides the primary key.
+pub(super) const SESSION_LEAVE: Sql = same(
+    "
+    delete from fsm_workers
+    where session_id = $1",
+);
+
+/// Executing attempts whose session has no row or whose lease ended before `$1`, at most `$2`. Rides the index of executing attempts.
+pub(super) const ORPHANS: Sql = same(concat!(
+    "select i.machine, i.key, ",
+    attempt!(),
+    "
+    from fsm_async_calls c
+    join fsm_instances i on i.instance_id = c.instance_id
+    left join fsm_workers w on w.session_id = c.worker
+    where c.state = 'executing' and (w.session_id is null or w.lease_until < $1)
+    limit $2"
+));
+
+/// What session `$1` executes. Rides the index of executing attempts.
+pub(super) const SESSION_HOLDS: Sql = same(concat!(
+    "select i.machine, i.key, ",
+    attempt!(),
+    "
+    from fsm_async_calls c
+    join fsm_instances i on i.instance_id = c.instance_id
+    where c.worker = $1 and c.state = 'executing'"
+));
+
+/// Sessions whose lease ended before `$1` and that execute nothing are gone. Rides the index of executing attempts.
+pub(super) const SESSION_BURY: Sql = same(
+    "
+    delete from fsm_workers
+    where lease_until < $1
+        and not exists (select 1 from fsm_async_calls c where c.worker = fsm_workers.session_id and c.state = 'executing')
+    returning session_id",
+);
+
+// ---- view
+
+/// The instance of machine `$1` with key `$2`. Rides the unique index on machine and key.
+pub(super) const FIND: Sql = same(concat!(
+    "select ",
+    instance!(),
+    "
+    from fsm_instances i
+    where i.machine = $1 and i.key = $2"
+));
+
+/// Every attempt of call `$1` and of the calls before it. Rides the primary key, from each call to the one before.
+pub(super) const CALLS: Sql = Sql {
+    sqlite: concat!(
+        "with recursive walk (call_id) as (
+            select $1
+            union
+            select p.previous
+            from walk
+            join fsm_async_calls p on p.call_id = walk.call_id and p.attempt = 1
+            where p.previous is not null
+        )
+        select ",
+        attempt!(),
+        "
+        from walk
+        join fsm_async_calls c on c.call_id = walk.call_id"
+    ),
+    postgres: concat!(
+        "with recursive walk (call_id) as (
+            select $1::uuid
+            union
+            select p.previous
+            from walk
+            join fsm_async_calls p on p.call_id = walk.call_id and p.attempt = 1
+            where p.previous is not null
+        )
+        select ",
+        attempt!(),
+        "
+        from walk
+        join fsm_async_calls c on c.call_id = walk.call_id"
+    ),
+};
+
+/// The notes of instance `$1`, oldest first. Rides the index by instance.
+pub(super) const NOTES: Sql = same(
+    "
+    select h.instance_id, h.at, h.kind, h.call_id, h.detail
+    from fsm_history h
+    where h.instance_id = $1
+    order by h.history_id",
+);
+
+/// Instances of machine `$1` after `$2`, at most `$3`, with status `$4`, state `$5` and paused `$6` where these are given. Rides the primary key.
+pub(super) const PAGE: Sql = same(concat!(
+    "select ",
+    instance!(),
+    "
+    from fsm_instances i
+    where i.machine = $1 and i.instance_id > $2
+        and (cast($4 as text) is null or i.status = $4)
+        and (cast($5 as text) is null or i.state = $5)
+        and (cast($6 as integer) is null or (case when i.paused then 1 else 0 end) = $6)
+    order by i.instance_id
+    limit $3"
+));
+
+/// The same among the instances in error. Rides the index of instances in error.
+pub(super) const PAGE_IN_ERROR: Sql = same(concat!(
+    "select ",
+    instance!(),
+    "
+    from fsm_instances i
+    where i.machine = $1 and i.instance_id > $2 and i.status = 'error'
+        and (cast($4 as text) is null or i.state = $4)
+        and (cast($5 as integer) is null or (case when i.paused then 1 else 0 end) = $5)
+    order by i.instance_id
+    limit $3"
+));
+
+/// How many instances of machine `$1` there are by status and state. Rides the unique index on machine and key.
+pub(super) const COUNTS: Sql = same(
+    "
+    select i.status, i.state, count(*)
+    from fsm_instances i
+    where i.machine = $1
+    group by i.status, i.state
+    order by i.status, i.state",
+);
+
+/// The payload of call `$1`. Rides the primary key.
+pub(super) const PAYLOAD: Sql = same(
+    "
+    select c.payload
+    from fsm_async_calls c
+    where c.call_id = $1 and c.attempt = 1",
+);
+
+// ---- machines and once
+
+/// Machine `$1` was started with hash `$2` and definition `$3`, first at `$4`.
+pub(super) const REMEMBER: Sql = same(
+    "
+    insert into fsm_machines (machine, hash, definition, first_seen_at)
+    values ($1, $2, $3, $4)
+    on conflict (machine, hash) do nothing",
+);
+
+/// Every definition of machine `$1`, oldest first. Rides the primary key.
+pub(super) const DEFINITIONS: Sql = same(
+    "
+    select m.hash, m.definition, m.first_seen_at
+    from fsm_machines m
+    where m.machine = $1
+    order by m.first_seen_at, m.hash",
+);
+
+/// What call `$1` remembers under name `$2`. Rides the primary key.
+pub(super) const ONCE_GET: Sql = same(
+    "
+    select o.value
+    from fsm_once o
+    where o.call_id = $1 and o.name = $2",
+);
+
+/// Call `$1` remembers under name `$2` the value `$3` since `$4`, unless it remembers one already.
+pub(super) const ONCE_PUT: Sql = same(
+    "
+    insert into fsm_once (call_id, name, value, created_at)
+    values ($1, $2, $3, $4)
+    on conflict (call_id, name) do nothing
+    returning name",
+);
+
+// ---- open and migrate
+
+/// Which SQLite is linked.
+pub(super) const SQLITE_VERSION: Sql = same("select sqlite_version()");
+
+/// PostgreSQL's clock and the start of the server, in microseconds since 1970: the only SQL that asks for time.
+pub(super) const SERVER_CLOCK: Sql = same(
+    "
+    select (extract(epoch from clock_timestamp()) * 1000000)::bigint, (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint",
+);
+
+/// One process migrates at a time: a lock that ends with the transaction. SQLite's transaction is that lock already.
+pub(super) const MIGRATION_LOCK: Sql =
+    Sql { sqlite: "select 1", postgres: "select 1 from (select pg_advisory_xact_lock(7306084201913251117)) as locked" };
+
+/// The table of the migrations that were applied.
+pub(super) const MIGRATION_TABLE: Sql = Sql {
+    sqlite: "
+        create table if not exists fsm_migrations (
+            version integer not null primary key,
+            name text not null,
+            checksum integer not null,
+            applied_at integer not null
+        ) strict",
+    postgres: "
+        create table if not exists fsm_migrations (
+            version bigint not null primary key,
+            name text not null,
+            checksum bigint not null,
+            applied_at bigint not null
+        )",
+};
+
+/// The migrations that were applied.
+pub(super) const MIGRATIONS: Sql = same(
+    "
+    select m.version, m.checksum
+    from fsm_migrations m
+    order by m.version",
+);
+
+/// Migration `$1` of name `$2` with checksum `$3` was applied at `$4`.
+pub(super) const MIGRATED: Sql = same(
+    "
+    insert into fsm_migrations (version, name, checksum, applied_at)
+    values ($1, $2, $3, $4)",
+);

@@ -1,0 +1,323 @@
+//! The door: all that the database ever learns about an instance goes through `write`.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+
+use fsm_core::changes::{Changes, Open, Payload, TimerChange};
+use fsm_core::ids::{CallId, InstanceId};
+use fsm_core::time::{Timestamp, micros};
+use uuid::Uuid;
+
+use super::conn::{Conn, values};
+use super::error::{Result, StoreError};
+use super::sql;
+
+/// What became of one member of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Written {
+    /// All of it is written.
+    Done {
+        /// The payload of the call whose first attempt it opened, wherever that came from.
+        payload: Option<Vec<u8>>,
+    },
+    /// What it was decided on has changed meanwhile, and nothing of it is written.
+    Outdated,
+}
+
+/// Longer error texts are cut.
+const MAX_ERROR: usize = 8 * 1024;
+
+/// Writes each of the `changes`, or nothing of it: `Outdated` when its attempt is no longer as expected, its timer is gone, or another
+/// instance has its key. The instances are distinct, and those that exist are locked by this transaction.
+pub async fn write(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<Vec<Written>> {
+    let outdated = guards(conn, changes).await?;
+    let valid: Vec<&Changes> =
+        changes.iter().enumerate().filter(|(place, _)| !outdated.contains(place)).map(|(_, change)| *change).collect();
+    save(conn, &valid).await?;
+    let payloads = payloads(conn, &valid).await?;
+    open(conn, &valid, &payloads).await?;
+    timers(conn, &valid).await?;
+    remember(conn, &valid).await?;
+    let mut payloads = payloads.into_iter();
+    let written = (0..changes.len()).map(|place| match outdated.contains(&place) {
+        true => Written::Outdated,
+        false => Written::Done { payload: payloads.next().flatten().map(Cow::into_owned) },
+    });
+    Ok(written.collect())
+}
+
+/// The places of those members whose guard fails. Of the guards only the last one of a member writes, so that a member that fails wrote nothing.
+async fn guards(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<HashSet<usize>> {
+    let mut outdated = HashSet::new();
+
+    let fired: Vec<(usize, Uuid)> = changes.iter().enumerate().filter_map(|(place, change)| Some((place, change.fired()?.0))).collect();
+    let mut there = HashSet::new();
+    for row in conn.batch(&sql::TIMER_EXISTS, fired.iter().map(|(_, timer)| values![*timer]).collect()).await? {
+        there.insert(row.get::<Uuid>(0)?);
+    }
+    outdated.extend(fired.iter().filter(|(_, timer)| !there.contains(timer)).map(|(place, _)| *place));
+
+    let closes: Vec<_> = changes
+        .iter()
+        .enumerate()
+        .filter(|(place, _)| !outdated.contains(place))
+        .filter_map(|(place, change)| Some((place, change.close.as_ref()?)))
+        .collect();
+    let errors: Vec<_> = closes.iter().map(|(_, close)| clean(close.error.as_deref())).collect();
+    let batch = closes.iter().zip(&errors).map(|((_, close), error)| {
+        values![
+            close.call.0,
+            i64::from(close.number),
+            close.expected.as_str(),
+            close.held_by.map(|session| session.0),
+            close.becomes.as_str(),
+            close.finished_at.as_micros(),
+            error.as_deref(),
+        ]
+    });
+    let mut closed = HashSet::new();
+    for row in conn.batch(&sql::CLOSE, batch.collect()).await? {
+        closed.insert((row.call_id(0)?, row.count(1)?));
+    }
+    outdated.extend(closes.iter().filter(|(_, close)| !closed.contains(&(close.call, close.number))).map(|(place, _)| *place));
+
+    let mut new: Vec<_> = changes.iter().enumerate().filter(|(place, change)| change.is_new && !outdated.contains(place)).collect();
+    new.sort_by_key(|(_, change)| (&change.instance.machine, &change.instance.key));
+    let errors: Vec<_> = new.iter().map(|(_, change)| clean(change.instance.error.as_deref())).collect();
+    let batch = new.iter().zip(&errors).map(|((_, change), error)| {
+        let instance = &change.instance;
+        values![
+            instance.id.0,
+            instance.machine.as_str(),
+            instance.key.as_str(),
+            instance.status.as_str(),
+            instance.state.as_deref(),
+            instance.paused,
+            instance.version,
+            instance.record.as_deref(),
+            instance.newest.map(|(call, _)| call.0),
+            instance.newest.map(|(_, attempt)| i64::from(attempt)),
+            instance.is_open,
+            error.as_deref(),
+            instance.inbox_head,
+            instance.inbox_tail,
+            instance.created_at.as_micros(),
+            instance.updated_at.as_micros(),
+        ]
+    });
+    let mut created = HashSet::new();
+    for row in conn.batch(&sql::CREATE, batch.collect()).await? {
+        created.insert(row.instance_id(0)?);
+    }
+    outdated.extend(new.iter().filter(|(_, change)| !created.contains(&change.instance.id)).map(|(place, _)| *place));
+    Ok(outdated)
+}
+
+/// The rows of instances that exist.
+async fn save(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<()> {
+    let old: Vec<_> = changes.iter().filter(|change| !change.is_new).map(|change| &change.instance).collect();
+    let errors: Vec<_> = old.iter().map(|instance| clean(instance.error.as_deref())).collect();
+    let batch = old.iter().zip(&errors).map(|(instance, error)| {
+        values![
+            instance.id.0,
+            instance.status.as_str(),
+            instance.state.as_deref(),
+            instance.paused,
+            instance.version,
+            instance.record.as_deref(),
+            instance.newest.map(|(call, _)| call.0),
+            instance.newest.map(|(_, attempt)| i64::from(attempt)),
+            instance.is_open,
+            error.as_deref(),
+            instance.inbox_head,
+            instance.inbox_tail,
+            instance.updated_at.as_micros(),
+        ]
+    });
+    conn.batch(&sql::SAVE, batch.collect()).await.map(drop)
+}
+
+/// Puts events into the inbox and takes others out, and gives the payload of the call that each member opens.
+async fn payloads<'a>(conn: &mut Conn<'_>, changes: &[&'a Changes]) -> Result<Vec<Option<Cow<'a, [u8]>>>> {
+    let waits = changes.iter().filter_map(|change| Some((*change, change.waits.as_ref()?)));
+    let puts = waits.map(|(change, waits)| {
+        values![
+            change.instance.id.0,
+            waits.position,
+            waits.call.0,
+            waits.event.name.as_str(),
+            waits.event.payload.as_slice(),
+            change.instance.updated_at.as_micros(),
+        ]
+    });
+    conn.batch(&sql::INBOX_PUT, puts.collect()).await?;
+
+    let takes = changes.iter().filter_map(|change| Some(values![change.instance.id.0, change.inbox_through?]));
+    let mut taken: HashMap<(InstanceId, i64), Vec<u8>> = HashMap::new();
+    for row in conn.batch(&sql::INBOX_TAKE, takes.collect()).await? {
+        taken.insert((row.instance_id(0)?, row.get(1)?), row.get(2)?);
+    }
+
+    let opened = || changes.iter().map(|change| change.open.as_ref().and_then(|open| Some((open, open.payload.as_ref()?))));
+    let caught = opened().flatten().filter_map(|(_, payload)| match payload {
+        Payload::Caught { call, .. } => Some(values![call.0]),
+        _ => None,
+    });
+    let mut exhausted: HashMap<CallId, Option<Vec<u8>>> = HashMap::new();
+    for row in conn.batch(&sql::PAYLOADS, caught.collect()).await? {
+        exhausted.insert(row.call_id(0)?, row.get(1)?);
+    }
+
+    let mut payloads = Vec::with_capacity(changes.len());
+    for opened in opened() {
+        payloads.push(match opened {
+            None => None,
+            Some((_, Payload::Bytes(bytes))) => Some(Cow::Borrowed(bytes.as_slice())),
+            Some((open, Payload::Inbox(position))) => Some(Cow::Owned(waited(&mut taken, open, *position)?)),
+            Some((_, Payload::Caught { call, error, attempts })) => {
+                Some(Cow::Owned(wrapped(exhausted.remove(call).flatten().as_deref(), error, *attempts)))
+            }
+        });
+    }
+    Ok(payloads)
+}
+
+fn waited(taken: &mut HashMap<(InstanceId, i64), Vec<u8>>, open: &Open, position: i64) -> Result<Vec<u8>> {
+    let instance = open.attempt.instance;
+    let missing = || StoreError::Corrupt { what: format!("no event waits for instance {instance} at position {position}") };
+    taken.remove(&(instance, position)).ok_or_else(missing)
+}
+
+/// What a catch verb is given. A payload that is gone is `null`, so that the catch verb still runs.
+fn wrapped(event: Option<&[u8]>, error: &str, attempts: u32) -> Vec<u8> {
+    let error = serde_json::Value::from(clean(Some(error)).unwrap_or_default());
+    let mut json = b"{\"event\":".to_vec();
+    json.extend_from_slice(event.unwrap_or(b"null"));
+    json.extend_from_slice(format!(",\"error\":{error},\"attempts\":{attempts}}}").as_bytes());
+    json
+}
+
+/// The attempts that begin, and whether live ones are held.
+async fn open(conn: &mut Conn<'_>, changes: &[&Changes], payloads: &[Option<Cow<'_, [u8]>>]) -> Result<()> {
+    let opened: Vec<_> =
+        changes.iter().zip(payloads).filter_map(|(change, payload)| Some((&change.open.as_ref()?.attempt, payload))).collect();
+    let mut texts = Vec::with_capacity(opened.len());
+    for (attempt, _) in &opened {
+        let policy = attempt.budget.policy.as_ref().map(serde_json::to_string).transpose();
+        texts.push((policy.map_err(|error| StoreError::Database(sqlx::Error::Encode(error.into())))?, clean(attempt.error.as_deref())));
+    }
+    let batch = opened.iter().zip(&texts).map(|((attempt, payload), (policy, error))| {
+        values![
+            attempt.call.0,
+            i64::from(attempt.number),
+            attempt.instance.0,
+            attempt.machine.as_str(),
+            attempt.verb.as_str(),
+            attempt.event.as_str(),
+            payload.as_deref(),
+            attempt.from.as_deref(),
+            attempt.to.as_str(),
+            attempt.state.as_str(),
+            attempt.held,
+            attempt.created_at.as_micros(),
+            attempt.scheduled_at.as_micros(),
+            attempt.budget.remaining.map(i64::from),
+            micros(attempt.budget.backoff),
+            attempt.budget.policy.as_ref().map(|policy| micros(policy.max)),
+            policy.as_deref(),
+            attempt.budget.first_at.as_micros(),
+            attempt.worker.map(|session| session.0),
+            attempt.started_at.map(Timestamp::as_micros),
+            attempt.finished_at.map(Timestamp::as_micros),
+            error.as_deref(),
+            attempt.previous.map(|call| call.0),
+        ]
+    });
+    conn.batch(&sql::OPEN, batch.collect()).await?;
+
+    let holds = changes.iter().filter_map(|change| {
+        let (call, number) = change.hold?;
+        Some(values![call.0, i64::from(number), change.instance.paused])
+    });
+    conn.batch(&sql::HOLD, holds.collect()).await.map(drop)
+}
+
+/// Timers that fired or were left go before new ones come.
+async fn timers(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<()> {
+    if changes.iter().all(|change| change.timers.is_empty()) {
+        return Ok(());
+    }
+    let all = || changes.iter().flat_map(|change| change.timers.iter().map(|timer| (&change.instance, timer)));
+    let fired = all().filter_map(|(_, change)| if let TimerChange::Fired(timer) = change { Some(values![timer.0]) } else { None });
+    conn.batch(&sql::TIMER_DELETE, fired.collect()).await?;
+    let cleared = all().filter(|(_, change)| matches!(change, TimerChange::Clear)).map(|(instance, _)| values![instance.id.0]);
+    conn.batch(&sql::TIMER_CLEAR, cleared.collect()).await?;
+    let held = all().filter_map(|(_, change)| if let TimerChange::Hold(timer) = change { Some(values![timer.0]) } else { None });
+    conn.batch(&sql::TIMER_HOLD, held.collect()).await?;
+    let released = all().filter(|(_, change)| matches!(change, TimerChange::Release)).map(|(instance, _)| values![instance.id.0]);
+    conn.batch(&sql::TIMER_RELEASE, released.collect()).await?;
+    let set = all().filter_map(|(instance, change)| match change {
+        TimerChange::Set(timer) => Some(values![
+            timer.id.0,
+            timer.instance.0,
+            instance.machine.as_str(),
+            timer.state.as_deref(),
+            timer.event.name.as_str(),
+            timer.event.payload.as_slice(),
+            timer.due_at.as_micros(),
+        ]),
+        _ => None,
+    });
+    conn.batch(&sql::TIMER_SET, set.collect()).await.map(drop)
+}
+
+/// Notes, and requests to be known again.
+async fn remember(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<()> {
+    let notes: Vec<_> = changes.iter().flat_map(|change| &change.notes).map(|note| (note, clean(note.detail.as_deref()))).collect();
+    let batch = notes.iter().map(|(note, detail)| {
+        values![note.instance.0, note.at.as_micros(), note.kind.as_str(), note.call.map(|call| call.0), detail.as_deref()]
+    });
+    conn.batch(&sql::NOTE, batch.collect()).await?;
+
+    let requests = changes.iter().filter_map(|change| Some((&change.instance, change.request.as_ref()?)));
+    let batch = requests.map(|(instance, request)| {
+        let at = instance.updated_at.as_micros();
+        values![instance.id.0, request.dedup.as_str(), request.digest.as_slice(), request.call.0, at]
+    });
+    conn.batch(&sql::REQUEST, batch.collect()).await.map(drop)
+}
+
+/// The text without what a database refuses, and at most 8 KiB of it.
+fn clean(text: Option<&str>) -> Option<Cow<'_, str>> {
+    let text = text?;
+    let cut = &text[..text.floor_char_boundary(MAX_ERROR)];
+    let mut clean: Cow<'_, str> = if cut.contains('\0') { cut.replace('\0', "\u{fffd}").into() } else { cut.into() };
+    if clean.len() > MAX_ERROR {
+        let end = clean.floor_char_boundary(MAX_ERROR);
+        clean.to_mut().truncate(end);
+    }
+    Some(clean)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_text_is_cut_and_holds_no_nul() {
+        assert_eq!(clean(None), None);
+        assert_eq!(clean(Some("a\0b")).as_deref(), Some("a\u{fffd}b"));
+        for text in ["ä".repeat(MAX_ERROR), "\0".repeat(MAX_ERROR), format!("x{}", "ä".repeat(MAX_ERROR))] {
+            let clean = clean(Some(&text)).unwrap();
+            assert!(clean.len() <= MAX_ERROR && clean.len() > MAX_ERROR - 4 && !clean.contains('\0'));
+        }
+    }
+
+    #[test]
+    fn what_a_catch_verb_is_given_is_json() {
+        let json = wrapped(Some(br#"{"amount":3}"#), "it said \"no\"\0", 4);
+        let value: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        assert_eq!(value, serde_json::json!({"event": {"amount": 3}, "error": "it said \"no\"\u{fffd}", "attempts": 4}));
+        assert!(wrapped(None, "gone", 1).starts_with(b"{\"event\":null,"));
+    }
+}

@@ -1,0 +1,152 @@
+-- One living run of a machine.
+create table fsm_instances (
+    instance_id blob not null primary key,
+    machine text not null,
+    key text not null,
+    status text not null check (status in ('running', 'completed', 'error', 'cancelled')),
+    state text,
+    paused integer not null,
+    version integer not null,
+    record blob,
+    call_id blob,
+    attempt integer,
+    is_open integer not null,
+    error text,
+    inbox_head integer not null,
+    inbox_tail integer not null,
+    created_at integer not null,
+    updated_at integer not null,
+    unique (machine, key)
+) strict;
+
+create index fsm_instances_in_error
+    on fsm_instances (machine, instance_id)
+    where status = 'error';
+
+-- One row an attempt. A finished row is the history; nothing is kept twice.
+create table fsm_async_calls (
+    call_id blob not null,
+    attempt integer not null check (attempt > 0),
+    instance_id blob not null,
+    machine text not null,
+    verb text not null,
+    event text not null,
+    payload blob,
+    from_state text,
+    to_state text not null,
+    state text not null check (state in ('scheduled', 'executing', 'success', 'error', 'lost', 'released', 'cancelled')),
+    held integer not null,
+    created_at integer not null,
+    scheduled_at integer not null,
+    remaining_attempts integer,
+    backoff integer not null,
+    max_backoff integer,
+    retry text,
+    first_at integer not null,
+    worker blob,
+    started_at integer,
+    finished_at integer,
+    error text,
+    previous blob,
+    primary key (call_id, attempt)
+) strict;
+
+create unique index fsm_async_calls_one_live
+    on fsm_async_calls (instance_id)
+    where state in ('scheduled', 'executing');
+
+create unique index fsm_async_calls_one_success
+    on fsm_async_calls (call_id)
+    where state = 'success';
+
+create index fsm_async_calls_due
+    on fsm_async_calls (machine, scheduled_at)
+    where state = 'scheduled' and not held;
+
+create index fsm_async_calls_executing
+    on fsm_async_calls (worker)
+    where state = 'executing';
+
+-- Events that wait for their turn.
+create table fsm_inbox (
+    instance_id blob not null,
+    position integer not null,
+    call_id blob not null,
+    event text not null,
+    payload blob not null,
+    created_at integer not null,
+    primary key (instance_id, position)
+) strict, without rowid;
+
+create unique index fsm_inbox_call
+    on fsm_inbox (call_id);
+
+-- Moments at which an event is delivered. Without a state it is a delayed send.
+create table fsm_timers (
+    timer_id blob not null primary key,
+    instance_id blob not null,
+    machine text not null,
+    state text,
+    event text not null,
+    payload blob not null,
+    due_at integer not null,
+    held integer not null
+) strict;
+
+create index fsm_timers_due
+    on fsm_timers (machine, due_at)
+    where not held;
+
+create index fsm_timers_instance
+    on fsm_timers (instance_id);
+
+-- Sends that are known again by the caller's own id.
+create table fsm_requests (
+    instance_id blob not null,
+    dedup text not null,
+    digest blob not null,
+    call_id blob not null,
+    created_at integer not null,
+    primary key (instance_id, dedup)
+) strict, without rowid;
+
+-- Memoised effects of a call.
+create table fsm_once (
+    call_id blob not null,
+    name text not null,
+    value blob not null,
+    created_at integer not null,
+    primary key (call_id, name)
+) strict, without rowid;
+
+-- What is not an attempt: operator acts, rejected events, late reports.
+create table fsm_history (
+    history_id integer not null primary key,
+    instance_id blob not null,
+    at integer not null,
+    kind text not null check (kind in ('retried', 'cancelled', 'paused', 'resumed', 'skipped', 'rejected', 'late')),
+    call_id blob,
+    detail text,
+    actor text
+) strict;
+
+create index fsm_history_instance
+    on fsm_history (instance_id, history_id);
+
+-- Processes that work, and until when each is believed.
+create table fsm_workers (
+    session_id blob not null primary key,
+    host text not null,
+    pid integer not null,
+    started_at integer not null,
+    lease_until integer not null
+) strict;
+
+-- Each definition that was ever started.
+create table fsm_machines (
+    machine text not null,
+    hash text not null,
+    definition text not null,
+    first_seen_at integer not null,
+    primary key (machine, hash)
+) strict, without rowid;
