@@ -4,8 +4,27 @@ use crate::duration;
 use crate::machine::{Edge, Machine};
 
 /// The words that a Mermaid state diagram takes for itself, in lower case.
-const MERMAID_WORDS: [&str; 14] =
-    ["as", "class", "classdef", "click", "default", "direction", "end", "hide", "note", "scale", "state", "statediagram", "style", "title"];
+const MERMAID_WORDS: [&str; 19] = [
+    "accdescr",
+    "acctitle",
+    "as",
+    "class",
+    "classdef",
+    "click",
+    "default",
+    "direction",
+    "end",
+    "hide",
+    "href",
+    "note",
+    "root_end",
+    "root_start",
+    "scale",
+    "state",
+    "statediagram",
+    "style",
+    "title",
+];
 
 /// A Mermaid `stateDiagram-v2`: edges in the order of their declaration, then the ends. Ends with a line feed.
 pub fn mermaid(machine: &Machine) -> String {

@@ -1,5 +1,6 @@
 //! The throw-away PostgreSQL: shared while tests run, gone when they are, however they ended.
 #![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Lines, Read};
