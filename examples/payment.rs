@@ -218,7 +218,11 @@ async fn run(url: String) -> Result<bool, fsm::Error> {
     report(&payments, &orders, &ledger).await?;
     let balances = balance(&payments, &orders, &ledger).await?;
     runtime.shutdown().await?;
-    println!("\n{} in {:.1} s", if balances { "The ledger balances," } else { "THE LEDGER DOES NOT BALANCE," }, began.elapsed().as_secs_f64());
+    println!(
+        "\n{} in {:.1} s",
+        if balances { "The ledger balances," } else { "THE LEDGER DOES NOT BALANCE," },
+        began.elapsed().as_secs_f64()
+    );
     Ok(balances)
 }
 
@@ -314,7 +318,13 @@ async fn balance(payments: &Handle<Payment>, orders: &[Order], ledger: &Ledger) 
     let charges = ledger.charges.lock().expect("no code panics while it holds the ledger").clone();
     let by_us: u64 = left.iter().map(|payment| payment.record.charged_cents).sum();
     let by_gateway: u64 = charges.values().sum();
-    println!("\nledger: {} charges of {} cents at the gateway; {} payments of {} cents left `created`", charges.len(), by_gateway, left.len(), by_us);
+    println!(
+        "\nledger: {} charges of {} cents at the gateway; {} payments of {} cents left `created`",
+        charges.len(),
+        by_gateway,
+        left.len(),
+        by_us
+    );
     println!(
         "        {} calls, of which {} repeated a charge whose answer had been lost and changed nothing",
         ledger.calls.load(Ordering::Relaxed),

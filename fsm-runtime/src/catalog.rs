@@ -32,7 +32,10 @@ impl Catalog {
             let before = known.insert(entry.name, Known::new(entry));
             if let Some(before) = before.filter(|before| !std::ptr::eq(before.entry, entry)) {
                 let (one, other) = (before.entry.module, entry.module);
-                return Err(Error::input(format!("two machines are named \"{}\", in `{one}` and in `{other}`; give one another name", entry.name)));
+                return Err(Error::input(format!(
+                    "two machines are named \"{}\", in `{one}` and in `{other}`; give one another name",
+                    entry.name
+                )));
             }
         }
         Ok(Catalog(Arc::new(known)))

@@ -71,8 +71,10 @@ pub(crate) async fn introduce(store: &Store, clock: &Clock, catalog: &Catalog, d
     catalog.check_data(data)?;
     let mut tx = store.begin().await?;
     for known in catalog.iter() {
-        let definition = serde_json::to_string(&known.machine).map_err(|error| Error::input(format!("a machine does not encode: {error}")))?;
-        let hash: String = crate::encode::digest(&known.machine.name, definition.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+        let definition =
+            serde_json::to_string(&known.machine).map_err(|error| Error::input(format!("a machine does not encode: {error}")))?;
+        let hash: String =
+            crate::encode::digest(&known.machine.name, definition.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
         crate::store::machines::remember(&mut tx.conn(), &known.machine.name, &hash, &definition, clock.now()).await?;
     }
     Ok(tx.commit().await?)

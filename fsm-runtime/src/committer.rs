@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use crate::engine::Engine;
 use crate::error::{Error, Kind};
 use crate::store::error::StoreError;
-use queue::{Reply, Request, What};
+use queue::{Reply, Request};
 use trip::{Trip, Verdict};
 
 /// The most requests in one commit; beyond this the answer of the first waits too long for the last.
@@ -43,12 +43,12 @@ impl Engine {
             let _committing = self.committing.read().await;
             match self.commit(&batch).await {
                 Ok(verdicts) => return self.conclude(batch, verdicts),
-                Err(error) => error,
+                Err(error) => Arc::new(error),
             }
         };
         match committed {
             error if error.is_transient() => self.put_back(batch, &error).await,
-            error if batch.len() == 1 => batch.into_iter().for_each(|request| request.answer(Err(same(&error).into()))),
+            error if batch.len() == 1 => batch.into_iter().for_each(|request| request.answer(Err(Arc::clone(&error).into()))),
             // One request spoils the transaction of all: each on its own, only that one fails.
             error => {
                 tracing::debug!(%error, requests = batch.len(), "a commit failed; its requests are tried one by one");
@@ -89,7 +89,7 @@ impl Engine {
     }
 
     /// The database is away. Reports wait for it, for they must not be lost; callers are told once their patience ends.
-    async fn put_back(&self, batch: Vec<Request>, error: &StoreError) {
+    async fn put_back(&self, batch: Vec<Request>, error: &Arc<StoreError>) {
         let tries = batch.iter().map(|request| request.tries).max().unwrap_or(0);
         tracing::warn!(%error, tries, requests = batch.len(), "a commit failed and is tried again");
         tokio::time::sleep(AWAY.0.saturating_mul(1 << tries.min(8)).min(AWAY.1)).await;
@@ -97,13 +97,8 @@ impl Engine {
             if request.is_patient() {
                 self.queue.put(request.again());
             } else {
-                request.answer(Err(same(error).into()));
+                request.answer(Err(Arc::clone(error).into()));
             }
         }
     }
-}
-
-/// The same error once more, for each of several requests.
-fn same(error: &StoreError) -> StoreError {
-    error.again()
 }

@@ -144,7 +144,7 @@ impl Ctx<'_> {
     /// An error when the runtime is on SQLite, or the database cannot be reached.
     pub async fn postgres(&mut self) -> Result<&mut PgConnection, Error> {
         match self.transaction().await? {
-            Conn::Postgres(connection) => Ok(connection),
+            Conn::Postgres(link) => Ok(link.lend().await?),
             Conn::Sqlite(_) => Err(Error::input("this runtime is on SQLite: `ctx.sqlite()` has its connection")),
         }
     }
@@ -156,7 +156,7 @@ impl Ctx<'_> {
     /// An error when the runtime is on PostgreSQL, or the database cannot be opened.
     pub async fn sqlite(&mut self) -> Result<&mut SqliteConnection, Error> {
         match self.transaction().await? {
-            Conn::Sqlite(connection) => Ok(connection),
+            Conn::Sqlite(link) => Ok(link.lend().await?),
             Conn::Postgres(_) => Err(Error::input("this runtime is on PostgreSQL: `ctx.postgres()` has its connection")),
         }
     }
@@ -178,7 +178,10 @@ impl Ctx<'_> {
         E: Into<Failure>,
     {
         if self.tx.is_some() && !self.engine.store.is_postgres() {
-            return Err(Error::input(format!("`ctx.once(\"{name}\")` comes after `ctx.sqlite()`, which holds the one writer: call it before")).into());
+            return Err(Error::input(format!(
+                "`ctx.once(\"{name}\")` comes after `ctx.sqlite()`, which holds the one writer: call it before"
+            ))
+            .into());
         }
         if let Some(kept) = self.kept(name).await? {
             return serde_json::from_slice(&kept)

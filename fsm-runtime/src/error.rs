@@ -1,6 +1,7 @@
 //! The one error that users of handles and runtimes see, with a predicate for each thing a caller can act on.
 
 use std::fmt;
+use std::sync::Arc;
 
 use fsm_core::decide::refusal::Refusal;
 
@@ -22,7 +23,7 @@ pub(crate) enum Kind {
     /// The process stops.
     Stopping,
     /// The database.
-    Store(StoreError),
+    Store(Arc<StoreError>),
 }
 
 impl Error {
@@ -92,6 +93,13 @@ impl From<Refusal> for Error {
 
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Error {
+        Kind::Store(Arc::new(error)).into()
+    }
+}
+
+/// Several requests may have failed by the same error.
+impl From<Arc<StoreError>> for Error {
+    fn from(error: Arc<StoreError>) -> Error {
         Kind::Store(error).into()
     }
 }

@@ -69,13 +69,13 @@ impl Engine {
     }
 
     async fn fire_due(self: &Arc<Self>) -> Result<usize, Error> {
+        let Some(work) = &self.work else { return Ok(0) };
         let due = {
             let mut reader = self.store.reader().await?;
-            timers::due(&mut reader.conn(), self.clock.now(), AT_A_TIME).await?
+            timers::due(&mut reader.conn(), &work.served, self.clock.now(), AT_A_TIME).await?
         };
-        let ours: Vec<_> = due.into_iter().filter(|due| self.catalog.get(&due.machine).is_some()).collect();
-        let found = ours.len();
-        let firing = ours.into_iter().map(|due| {
+        let found = due.len();
+        let firing = due.into_iter().map(|due| {
             let whose = Whose::new(&due.machine, &due.key);
             self.request(|reply| Request::new(whose, What::Fire(Box::new(due)), Some(reply)))
         });

@@ -59,7 +59,14 @@ impl<M: Machine> Handle<M> {
     /// same dedup id; a key or payload out of bounds; `is_database`.
     pub fn send<E: EventFor<M>>(&self, key: impl AsRef<str>, event: E) -> Sending {
         let engine = Arc::clone(&self.engine);
-        Sending::new(engine, self.life.clone(), M::NAME, key.as_ref(), E::EVENT, encode::payload(&event, E::EVENT, self.engine.limits.payload))
+        Sending::new(
+            engine,
+            self.life.clone(),
+            M::NAME,
+            key.as_ref(),
+            E::EVENT,
+            encode::payload(&event, E::EVENT, self.engine.limits.payload),
+        )
     }
 
     /// Sends an event in the caller's own transaction: it is sent if and only if that commits. `tx` is a `&mut` sqlx
@@ -179,7 +186,8 @@ async fn with_calls<M: Machine>(conn: &mut Conn<'_>, found: Vec<InstanceRow>) ->
         .into_iter()
         .map(|row| {
             let newest = row.newest.filter(|_| row.is_open);
-            let numbered = |number| attempts.iter().find(|attempt| newest.is_some_and(|(call, _)| attempt.call == call) && attempt.number == number);
+            let numbered =
+                |number| attempts.iter().find(|attempt| newest.is_some_and(|(call, _)| attempt.call == call) && attempt.number == number);
             let live = newest.and_then(|(_, number)| numbered(number));
             let before = newest.and_then(|(_, number)| numbered(number - 1));
             Instance::seen(row.clone(), live, before)

@@ -200,6 +200,14 @@ impl Runtime {
         self.engine.violations().await
     }
 
+    /// Shows no more signs of life while its verbs go on, as a process does that is cut off from its database.
+    #[cfg(feature = "testing")]
+    pub fn stop_renewing(&self) {
+        if let Some(work) = &self.engine.work {
+            work.session.stop();
+        }
+    }
+
     /// Claims nothing more, lets what executes finish, gives back what does not in time, and takes leave. What was given
     /// back uses no retry.
     pub async fn shutdown(self) -> Result<(), Error> {

@@ -88,7 +88,8 @@ pub struct VerbSchema {
 ///
 /// Entries of a crate that nothing references are not linked, and so not seen: name a machine of it to the builder.
 pub fn schema() -> Schema {
-    let mut machines: Vec<_> = Catalog::new(&[], false).map_or_else(|_| Vec::new(), |all| all.iter().map(|known| describe(&known.machine)).collect());
+    let mut machines: Vec<_> =
+        Catalog::new(&[], false).map_or_else(|_| Vec::new(), |all| all.iter().map(|known| describe(&known.machine)).collect());
     machines.sort_by(|a, b| a.name.cmp(&b.name));
     let mut verbs: Vec<_> = inventory::iter::<VerbRef>
         .into_iter()

@@ -162,8 +162,9 @@ impl Session {
 pub(crate) async fn measure(store: &Store, clock: &Clock, connection: &mut Apart) -> Result<(), StoreError> {
     if matches!(clock, Clock::Database(_)) && store.is_postgres() {
         let before = SystemTime::now();
-        let database = sessions::database_time(&mut connection.conn()).await?;
-        clock.measured(database, before, SystemTime::now());
+        if let Some(server) = sessions::server_clock(&mut connection.conn()).await? {
+            clock.measured(server.now, before, SystemTime::now());
+        }
     }
     Ok(())
 }

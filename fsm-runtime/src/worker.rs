@@ -130,10 +130,15 @@ impl Engine {
     }
 
     /// Reports until the report is in: through the verb's own transaction if it opened one, else through the committer.
-    async fn report(self: &Arc<Self>, whose: Whose, attempt: Attempt, outcome: Outcome, tx: Option<Tx>, permit: Option<OwnedSemaphorePermit>) {
-        let settle = |outcome, permit| {
-            What::Settle(Box::new(Report { attempt: attempt.clone(), outcome, permit }))
-        };
+    async fn report(
+        self: &Arc<Self>,
+        whose: Whose,
+        attempt: Attempt,
+        outcome: Outcome,
+        tx: Option<Tx>,
+        permit: Option<OwnedSemaphorePermit>,
+    ) {
+        let settle = |outcome, permit| What::Settle(Box::new(Report { attempt: attempt.clone(), outcome, permit }));
         let mut what = settle(outcome, permit);
         if let (Some(tx), What::Settle(report)) = (tx, &mut what)
             && matches!(report.outcome, Outcome::Success { .. })
@@ -144,7 +149,8 @@ impl Engine {
                 Ok(()) => return,
                 Err(error) => {
                     // Whatever was written in it is undone, so this attempt failed; a report that did get through guards itself.
-                    let problem = Problem { error: format!("the verb's transaction was not committed: {error}"), advice: RetryAdvice::Default };
+                    let problem =
+                        Problem { error: format!("the verb's transaction was not committed: {error}"), advice: RetryAdvice::Default };
                     what = settle(Outcome::Failure(problem), None);
                 }
             }
@@ -208,16 +214,13 @@ impl Engine {
 }
 
 /// The verb's result, within its time; a panic is a failure like any other.
-async fn bounded(
-    running: crate::registry::Running<'_>,
-    timeout: Option<Duration>,
-) -> Result<Option<Vec<u8>>, Failure> {
+async fn bounded(running: crate::registry::Running<'_>, timeout: Option<Duration>) -> Result<Option<Vec<u8>>, Failure> {
     let caught = AssertUnwindSafe(running).catch_unwind();
     let ended = match timeout {
         None => caught.await,
-        Some(limit) => tokio::time::timeout(limit, caught).await.map_err(|_| {
-            Failure::new(format!("the attempt took longer than its timeout of {}", fsm_core::duration::display(limit)))
-        })?,
+        Some(limit) => tokio::time::timeout(limit, caught)
+            .await
+            .map_err(|_| Failure::new(format!("the attempt took longer than its timeout of {}", fsm_core::duration::display(limit))))?,
     };
     ended.unwrap_or_else(|panic| Err(Failure::new(format!("the verb panicked: {}", panic_text(&*panic)))))
 }

@@ -53,7 +53,6 @@ fsm! {
         start loading;
         loading -> unloading;
         unloading -> loading;
-        end;
     }
 }
 
@@ -155,7 +154,8 @@ mod a_worker_that_went_silent_cannot_settle {
     async fn kept(url: &str) {
         let stall = once();
         let runtime = async |lease| {
-            let builder = Runtime::builder().database(url).only::<Ship>().data(Arc::clone(&stall)).lease(lease).poll(Duration::from_millis(20));
+            let builder =
+                Runtime::builder().database(url).only::<Ship>().data(Arc::clone(&stall)).lease(lease).poll(Duration::from_millis(20));
             builder.start().await.unwrap()
         };
         let silent = runtime(Duration::from_millis(400)).await;

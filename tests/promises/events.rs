@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use fsm::Fate;
 use fsm::prelude::*;
 use fsm::testing::{Bed, BedBuilder};
-use fsm::Fate;
 use serde::{Deserialize, Serialize};
 
 use crate::payment::{OnlinePaymentCompleted, Payment, PaymentState, checkout, failing, paid_with};

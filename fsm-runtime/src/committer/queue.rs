@@ -53,9 +53,15 @@ pub(crate) struct Report {
 /// The answer to a request that was carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reply {
-    Sent { instance: InstanceId, call: CallId, fate: Fate },
+    Sent {
+        instance: InstanceId,
+        call: CallId,
+        fate: Fate,
+    },
     /// Whether the report counted; a late one changes nothing.
-    Settled { counted: bool },
+    Settled {
+        counted: bool,
+    },
     Fired,
     Operated,
 }

@@ -1,12 +1,12 @@
 //! The trip of a batch: read and lock, decide, write. Whoever owns the transaction commits it afterwards.
 
-use fsm_core::changes::{Changes, NoteKind, Note};
+use fsm_core::call::AttemptState;
+use fsm_core::changes::{Changes, Note, NoteKind};
+use fsm_core::decide::Moment;
 use fsm_core::decide::fire::{fire, rejected};
 use fsm_core::decide::operate::operate;
 use fsm_core::decide::send::{Fate, Send, send};
 use fsm_core::decide::settle::settle;
-use fsm_core::decide::Moment;
-use fsm_core::call::AttemptState;
 use fsm_core::ids::CallId;
 use fsm_core::instance::Instance;
 use fsm_core::machine::Machine;
@@ -22,6 +22,7 @@ use crate::error::Error;
 use crate::store::claim::Claimed;
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
+use crate::store::lock::Place;
 use crate::store::write::{Written, write};
 
 /// What became of one request; true once its transaction is committed.
@@ -103,7 +104,7 @@ impl<'e> Trip<'e> {
 
     fn decide_send(&self, board: &Board, machine: &Machine, whose: &Whose, request: Send) -> Decided {
         if let Some(known) = board.known(request.id) {
-            let reply = Reply::Sent { instance: known.instance, call: known.call, fate: known.fate() };
+            let reply = Reply::Sent { instance: known.instance, call: known.call, fate: fate_of(known.place) };
             return Decided { reply: Some(Ok(reply)), changes: None, permit: None };
         }
         let standing = board.standing(whose).clone();
@@ -137,8 +138,14 @@ impl<'e> Trip<'e> {
         if !is_verbs_own || request.tries > 0 {
             return None;
         }
-        let detail = format!("attempt {} of `{}` reported {} after it was closed", report.attempt.number, report.attempt.verb, report.outcome.word());
-        let note = Note { instance: instance.id, at: self.now, kind: NoteKind::Late, call: Some(report.attempt.call), detail: Some(detail) };
+        let detail = format!(
+            "attempt {} of `{}` reported {} after it was closed",
+            report.attempt.number,
+            report.attempt.verb,
+            report.outcome.word()
+        );
+        let note =
+            Note { instance: instance.id, at: self.now, kind: NoteKind::Late, call: Some(report.attempt.call), detail: Some(detail) };
         Some(Changes { notes: vec![note], ..Changes::of(instance.clone()) })
     }
 
@@ -196,7 +203,7 @@ impl<'e> Trip<'e> {
                 verdict.due_at = earlier(verdict.due_at, one.due_at);
                 if one.reply.is_none() {
                     // Another process created the receiver just now: all of it is decided again.
-                    return Err(StoreError::overtaken());
+                    return Err(StoreError::Overtaken);
                 }
             }
         }
@@ -221,7 +228,9 @@ impl<'e> Trip<'e> {
         tracing::warn!(machine = outgoing.machine, key = outgoing.key, event = outgoing.event.name, %error, "an event sent by a verb was rejected");
         let keeper = if board.standing(&whose).is_new { sender.clone() } else { whose };
         let changes = match error.kind() {
-            crate::error::Kind::Refused(refusal) => Some(rejected(board.standing(&keeper).instance.clone(), outgoing.id, refusal, self.now)),
+            crate::error::Kind::Refused(refusal) => {
+                Some(rejected(board.standing(&keeper).instance.clone(), outgoing.id, refusal, self.now))
+            }
             _ => None,
         };
         (keeper, Decided { reply: Some(Ok(Reply::Settled { counted: false })), changes, permit: None })
@@ -259,6 +268,15 @@ fn note_consequences(verdict: &mut Verdict, changes: Changes, payload: Option<Ve
         verdict.due_at = earlier(verdict.due_at, Some(changes.instance.updated_at));
     }
     verdict.moved.push(changes.instance);
+}
+
+/// What became of a send that is found again.
+fn fate_of(place: Place) -> Fate {
+    match place {
+        Place::Call => Fate::Started,
+        Place::Inbox => Fate::Queued,
+        Place::Timer => Fate::Scheduled,
+    }
 }
 
 fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {

@@ -73,7 +73,11 @@ pub enum What {
 /// The attempts and notes of an instance as one story, oldest first.
 pub(crate) fn told(attempts: Vec<Row>, notes: Vec<Note>) -> Vec<Entry> {
     let mut entries: Vec<Entry> = attempts.iter().flat_map(told_of_attempt).collect();
-    entries.extend(notes.into_iter().map(|note| Entry { at: note.at, call: note.call, what: What::Note { kind: note.kind, detail: note.detail } }));
+    entries.extend(notes.into_iter().map(|note| Entry {
+        at: note.at,
+        call: note.call,
+        what: What::Note { kind: note.kind, detail: note.detail },
+    }));
     // Stable: what happened in the same commit stays in the order in which it is told.
     entries.sort_by_key(|entry| entry.at);
     entries

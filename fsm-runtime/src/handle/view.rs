@@ -171,8 +171,9 @@ impl<M: Machine> Instance<M> {
     pub(crate) fn seen(row: InstanceRow, live: Option<&Row>, before: Option<&Row>) -> Result<Instance<M>, Error> {
         let record = match &row.record {
             None => M::Record::default(),
-            Some(bytes) => serde_json::from_slice(bytes)
-                .map_err(|error| Error::input(format!("the record of `{}` `{}` does not decode: {error}", row.machine, row.key.escape_debug())))?,
+            Some(bytes) => serde_json::from_slice(bytes).map_err(|error| {
+                Error::input(format!("the record of `{}` `{}` does not decode: {error}", row.machine, row.key.escape_debug()))
+            })?,
         };
         Ok(Instance {
             inbox_len: row.inbox_len(),
@@ -195,7 +196,10 @@ impl<M: Machine> Instance<M> {
 pub(crate) fn state<M: Machine>(name: Option<String>) -> Result<Option<M::State>, Error> {
     let Some(name) = name else { return Ok(None) };
     name.parse().map(Some).map_err(|_| {
-        Error::input(format!("the database has \"{}\" instances in the state `{name}`, which this program's machine does not have", M::NAME))
+        Error::input(format!(
+            "the database has \"{}\" instances in the state `{name}`, which this program's machine does not have",
+            M::NAME
+        ))
     })
 }
 

@@ -655,6 +655,42 @@ pub(super) const ONCE_PUT: Sql = same(
     returning name",
 );
 
+/// The earliest end of a lease of a session other than `$1`. Few rows, read whole.
+pub(super) const NEXT_LAPSE: Sql = same(
+    "
+    select min(w.lease_until)
+    from fsm_workers w
+    where w.session_id <> $1",
+);
+
+// ---- databases for tests
+
+/// Serialises those who make the template of test databases, under the number `$1`, until the connection ends.
+#[cfg(feature = "testing")]
+pub(crate) const LOCK_TEMPLATES: &str = "select pg_advisory_lock($1)";
+
+/// Whether there is a database of the name `$1`.
+#[cfg(feature = "testing")]
+pub(crate) const DATABASE_EXISTS: &str = "select exists (select from pg_database d where d.datname = $1)";
+
+/// Copies a database.
+#[cfg(feature = "testing")]
+pub(crate) fn create_database(name: &str, template: &str) -> String {
+    format!("create database {name} template {template}")
+}
+
+/// Gives a database another name.
+#[cfg(feature = "testing")]
+pub(crate) fn rename_database(from: &str, to: &str) -> String {
+    format!("alter database {from} rename to {to}")
+}
+
+/// Drops a database whoever uses it.
+#[cfg(feature = "testing")]
+pub(crate) fn drop_database(name: &str) -> String {
+    format!("drop database if exists {name} with (force)")
+}
+
 // ---- open and migrate
 
 /// Which SQLite is linked.

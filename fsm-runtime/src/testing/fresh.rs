@@ -25,19 +25,19 @@ impl Fresh {
         let template = format!("fsm_template_{}", migrate::fingerprint());
         let name = format!("fsm_test_{}", Uuid::new_v4().simple());
         let mut connection = PgConnection::connect(&cluster).await?;
-        sqlx::query(sql::pg::LOCK_TEMPLATES).bind(TEMPLATE_LOCK).execute(&mut connection).await?;
-        let is_there: bool = sqlx::query_scalar(sql::pg::DATABASE_EXISTS).bind(&template).fetch_one(&mut connection).await?;
+        sqlx::query(sql::LOCK_TEMPLATES).bind(TEMPLATE_LOCK).execute(&mut connection).await?;
+        let is_there: bool = sqlx::query_scalar(sql::DATABASE_EXISTS).bind(&template).fetch_one(&mut connection).await?;
         if !is_there {
             // Made under another name first: a template that is there is whole.
             let half = format!("{template}_{}", std::process::id());
-            execute(&mut connection, sql::pg::drop_database(&half)).await?;
-            execute(&mut connection, sql::pg::create_database(&half, "template0")).await?;
+            execute(&mut connection, sql::drop_database(&half)).await?;
+            execute(&mut connection, sql::create_database(&half, "template0")).await?;
             let store = Store::open(Settings::new(&on(&cluster, &half))).await?;
             migrate::up(&store, Clock::System.now()).await?;
             store.close().await;
-            execute(&mut connection, sql::pg::rename_database(&half, &template)).await?;
+            execute(&mut connection, sql::rename_database(&half, &template)).await?;
         }
-        execute(&mut connection, sql::pg::create_database(&name, &template)).await?;
+        execute(&mut connection, sql::create_database(&name, &template)).await?;
         connection.close().await?;
         let url = on(&cluster, &name);
         Ok(Fresh { cluster, name, url })
@@ -64,7 +64,7 @@ fn on(cluster: &str, database: &str) -> String {
 
 impl Drop for Fresh {
     fn drop(&mut self) {
-        let (cluster, statement) = (self.cluster.clone(), sql::pg::drop_database(&self.name));
+        let (cluster, statement) = (self.cluster.clone(), sql::drop_database(&self.name));
         // A thread of its own: a test's runtime is over, or must not be blocked.
         let dropping = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
