@@ -73,7 +73,7 @@ pub const fn same(a: &str, b: &str) -> bool {
     true
 }
 
-/// A verb's error on its way to a [`Failure`]: `(&&Thrown::new(error)).into_failure()` asks [`Retryable`] where the type
+/// A verb's error on its way to a [`Failure`]: `(&&Thrown::new(error)).failure()` asks [`Retryable`] where the type
 /// has it, and nobody where it has not. Method lookup prefers the fewer references.
 pub struct Thrown<E>(std::cell::Cell<Option<E>>);
 
@@ -91,17 +91,17 @@ impl<E> Thrown<E> {
 /// For error types that decide for themselves.
 pub trait ThrownRetryable {
     /// With the error's own advice.
-    fn into_failure(&self) -> Failure;
+    fn failure(&self) -> Failure;
 }
 
 /// For all other error types.
 pub trait ThrownPlain {
     /// With no advice, or that of a `Failure`.
-    fn into_failure(&self) -> Failure;
+    fn failure(&self) -> Failure;
 }
 
 impl<E: Retryable + Into<Failure>> ThrownRetryable for &Thrown<E> {
-    fn into_failure(&self) -> Failure {
+    fn failure(&self) -> Failure {
         let error = self.take();
         let advice: RetryAdvice = error.retry();
         let failure: Failure = error.into();
@@ -110,7 +110,7 @@ impl<E: Retryable + Into<Failure>> ThrownRetryable for &Thrown<E> {
 }
 
 impl<E: Into<Failure>> ThrownPlain for Thrown<E> {
-    fn into_failure(&self) -> Failure {
+    fn failure(&self) -> Failure {
         self.take().into()
     }
 }

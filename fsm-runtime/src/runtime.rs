@@ -176,7 +176,7 @@ impl Builder {
 
     fn settings(&self) -> Settings {
         let url = self.database.clone().or_else(|| std::env::var("DATABASE_URL").ok().filter(|url| !url.is_empty()));
-        let mut settings = Settings::new(&url.unwrap_or_else(|| "sqlite://fsm.db".to_owned()));
+        let mut settings = Settings::new(url.unwrap_or_else(|| "sqlite://fsm.db".to_owned()));
         settings.connections = self.connections.unwrap_or(settings.connections);
         settings.synchronous = self.synchronous.unwrap_or(settings.synchronous);
         settings.statement_cache = self.statement_cache;

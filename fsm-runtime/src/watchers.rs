@@ -9,12 +9,14 @@ use tokio::sync::mpsc;
 
 use crate::committer::queue::Whose;
 
+type Waiting = HashMap<Whose, Vec<(u64, mpsc::UnboundedSender<Arc<Instance>>)>>;
+
 /// The waiting, by instance.
 #[derive(Default)]
 pub(crate) struct Watchers {
     // Counted apart, so that a commit that nobody waits for costs nothing.
     count: AtomicUsize,
-    by_instance: Mutex<HashMap<Whose, Vec<(u64, mpsc::UnboundedSender<Arc<Instance>>)>>>,
+    by_instance: Mutex<Waiting>,
 }
 
 /// A place among the waiting, given up when dropped.
@@ -49,7 +51,7 @@ impl Watchers {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Whose, Vec<(u64, mpsc::UnboundedSender<Arc<Instance>>)>>> {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.by_instance.lock().expect("no code panics while it holds the watchers")
     }
 }

@@ -167,7 +167,7 @@ fn run(ident: &Ident, head: &Head, event: &str) -> TokenStream {
     let (outcome, error) = (local("outcome"), local("error"));
     let call = quote_spanned!(ident.span()=> ::fsm::__private::assert_send(#ident(#(#arguments),*)).await);
     let returned = quote_spanned!(head.returns.span()=> ::fsm::__private::returned(#outcome));
-    let failed = quote_spanned!(head.returns.span()=> (&&::fsm::__private::Thrown::new(#error)).into_failure());
+    let failed = quote_spanned!(head.returns.span()=> (&&::fsm::__private::Thrown::new(#error)).failure());
     let run = format_ident!("__run");
     quote! {
         #[allow(unused_variables)]

@@ -497,7 +497,7 @@ pub(super) const ORPHANS: Sql = same(concat!(
     from fsm_async_calls c
     join fsm_instances i on i.instance_id = c.instance_id
     left join fsm_workers w on w.session_id = c.worker
-    where c.state = 'executing' and (w.session_id is null or w.lease_until < $1)
+    where c.state = 'executing' and (w.session_id is null or w.lease_until <= $1)
     limit $2"
 ));
 
@@ -515,7 +515,7 @@ pub(super) const SESSION_HOLDS: Sql = same(concat!(
 pub(super) const SESSION_BURY: Sql = same(
     "
     delete from fsm_workers
-    where lease_until < $1
+    where lease_until <= $1
         and not exists (select 1 from fsm_async_calls c where c.worker = fsm_workers.session_id and c.state = 'executing')
     returning session_id",
 );

@@ -9,7 +9,7 @@ use crate::store::open::{Settings, Store};
 use crate::store::{migrate, sql};
 
 /// Serialises those who make the template; any number that nobody else locks.
-const TEMPLATE_LOCK: i64 = 0x6673_6d5f_7470_6c;
+const TEMPLATE_LOCK: i64 = 0x6673_6d74_706c;
 
 /// A database that is dropped with this value.
 pub(crate) struct Fresh {
@@ -32,7 +32,7 @@ impl Fresh {
             let half = format!("{template}_{}", std::process::id());
             execute(&mut connection, sql::drop_database(&half)).await?;
             execute(&mut connection, sql::create_database(&half, "template0")).await?;
-            let store = Store::open(Settings::new(&on(&cluster, &half))).await?;
+            let store = Store::open(Settings::new(on(&cluster, &half))).await?;
             migrate::up(&store, Clock::System.now()).await?;
             store.close().await;
             execute(&mut connection, sql::rename_database(&half, &template)).await?;
