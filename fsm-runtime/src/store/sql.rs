@@ -95,6 +95,42 @@ pub(super) const ATTEMPTS: Sql = Sql {
     ),
 };
 
+/// The last attempt of call `$1`. Rides the primary key.
+pub(super) const LAST_ATTEMPTS: Sql = Sql {
+    sqlite: concat!(
+        "select ",
+        attempt!(),
+        "
+        from fsm_async_calls c
+        where c.call_id = $1 and c.attempt = (select max(l.attempt) from fsm_async_calls l where l.call_id = $1)"
+    ),
+    postgres: concat!(
+        "select ",
+        attempt!(),
+        "
+        from unnest($1::uuid[]) as w (call_id)
+        cross join lateral (select max(l.attempt) as attempt from fsm_async_calls l where l.call_id = w.call_id) m
+        join fsm_async_calls c on c.call_id = w.call_id and c.attempt = m.attempt"
+    ),
+};
+
+/// Scheduled attempt `$2` of call `$1` has `$3` retries left (null is unlimited), backoff `$4`, maximum `$5`, policy `$6` and its first
+/// attempt at `$7`. Rides the primary key.
+pub(super) const BUDGET: Sql = Sql {
+    sqlite: "
+        update fsm_async_calls
+        set remaining_attempts = $3, backoff = $4, max_backoff = $5, retry = $6, first_at = $7
+        where call_id = $1 and attempt = $2 and state = 'scheduled'
+        returning call_id, attempt",
+    postgres: "
+        update fsm_async_calls c
+        set remaining_attempts = w.remaining, backoff = w.backoff, max_backoff = w.max_backoff, retry = w.retry, first_at = w.first_at
+        from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[])
+            as w (call_id, attempt, remaining, backoff, max_backoff, retry, first_at)
+        where c.call_id = w.call_id and c.attempt = w.attempt and c.state = 'scheduled'
+        returning c.call_id, c.attempt",
+};
+
 /// What waits for instance `$1`, by position. Rides the primary key.
 pub(super) const INBOX: Sql = Sql {
     sqlite: "
@@ -347,12 +383,12 @@ pub(super) const TIMER_SET: Sql = Sql {
 /// Of instance `$1` at `$2`: a note of kind `$3` about call `$4`, with detail `$5`.
 pub(super) const NOTE: Sql = Sql {
     sqlite: "
-        insert into fsm_history (instance_id, at, kind, call_id, detail)
-        values ($1, $2, $3, $4, $5)",
+        insert into fsm_history (instance_id, at, kind, call_id, detail, actor)
+        values ($1, $2, $3, $4, $5, $6)",
     postgres: "
-        insert into fsm_history (instance_id, at, kind, call_id, detail)
+        insert into fsm_history (instance_id, at, kind, call_id, detail, actor)
         select *
-        from unnest($1::uuid[], $2::bigint[], $3::text[], $4::uuid[], $5::text[])",
+        from unnest($1::uuid[], $2::bigint[], $3::text[], $4::uuid[], $5::text[], $6::text[])",
 };
 
 /// Instance `$1` knows dedup id `$2` with digest `$3`, answered with call `$4` at `$5`.
@@ -539,7 +575,7 @@ pub(super) const CALLS: Sql = Sql {
             union
             select p.previous
             from walk
-            join fsm_async_calls p on p.call_id = walk.call_id and p.attempt = 1
+            join fsm_async_calls p on p.call_id = walk.call_id
             where p.previous is not null
         )
         select ",
@@ -554,7 +590,7 @@ pub(super) const CALLS: Sql = Sql {
             union
             select p.previous
             from walk
-            join fsm_async_calls p on p.call_id = walk.call_id and p.attempt = 1
+            join fsm_async_calls p on p.call_id = walk.call_id
             where p.previous is not null
         )
         select ",
@@ -568,7 +604,7 @@ pub(super) const CALLS: Sql = Sql {
 /// The notes of instance `$1`, oldest first. Rides the index by instance.
 pub(super) const NOTES: Sql = same(
     "
-    select h.instance_id, h.at, h.kind, h.call_id, h.detail
+    select h.instance_id, h.at, h.kind, h.call_id, h.detail, h.actor
     from fsm_history h
     where h.instance_id = $1
     order by h.history_id",
