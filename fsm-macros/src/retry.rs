@@ -63,12 +63,25 @@ pub fn duration(value: &Expr, mistakes: &mut Mistakes) -> Option<Duration> {
 }
 
 /// `#[retry(…)]` as the outer attribute: puts itself below `#[verb]`, which reads it.
+///
+/// What `#[verb]` has read comes back as an [`echo`], which leaves nothing.
 pub fn above(options: TokenStream, item: TokenStream) -> TokenStream {
+    if options.to_string() == READ {
+        return TokenStream::new();
+    }
     let Ok(Item { mut attributes, rest }) = syn::parse2::<Item>(item.clone()) else { return alone(item) };
     let is_verb_or_condition = |attribute: &Attribute| names::ends_in(attribute.path(), "verb") || attribute.path().is_ident("cfg_attr");
     let Some(verb) = attributes.iter().position(is_verb_or_condition) else { return alone(item) };
     let below = attributes.split_off(verb + 1);
     quote!(#(#attributes)* #[::fsm::retry(#options)] #(#below)* #rest)
+}
+
+const READ: &str = "__read_by_verb";
+
+/// A use of the attribute that `#[verb]` read and took off: its import counts as used, and a missing one is told of.
+pub fn echo(path: &Path) -> TokenStream {
+    let read = quote::format_ident!("{}", READ);
+    quote!(#[#path(#read)] const _: () = ();)
 }
 
 fn alone(item: TokenStream) -> TokenStream {

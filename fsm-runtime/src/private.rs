@@ -73,18 +73,37 @@ pub const fn same(a: &str, b: &str) -> bool {
     true
 }
 
+/// Whether none of `others` is the same, at compile time.
+pub const fn is_none_of(name: &str, others: &[&str]) -> bool {
+    let mut i = 0;
+    while i < others.len() {
+        if same(name, others[i]) {
+            return false;
+        }
+        i += 1;
+    }
+    true
+}
+
 /// A verb's error on its way to a [`Failure`]: `(&&Thrown::new(error)).into_failure()` asks [`Retryable`] where the type
 /// has it, and nobody where it has not. Method lookup prefers the fewer references.
-pub struct Thrown<E>(std::cell::Cell<Option<E>>);
+pub struct Thrown<E> {
+    error: std::cell::Cell<Option<E>>,
+    // Asked for where the error is wrapped, so that an error without it is told of once.
+    convert: fn(E) -> Failure,
+}
 
 impl<E> Thrown<E> {
     /// Wraps an error.
-    pub fn new(error: E) -> Thrown<E> {
-        Thrown(std::cell::Cell::new(Some(error)))
+    pub fn new(error: E) -> Thrown<E>
+    where
+        E: Into<Failure>,
+    {
+        Thrown { error: std::cell::Cell::new(Some(error)), convert: E::into }
     }
 
     fn take(&self) -> E {
-        self.0.take().expect("a thrown error is taken once")
+        self.error.take().expect("a thrown error is taken once")
     }
 }
 
@@ -100,43 +119,39 @@ pub trait ThrownPlain {
     fn into_failure(&self) -> Failure;
 }
 
-impl<E: Retryable + Into<Failure>> ThrownRetryable for &Thrown<E> {
+impl<E: Retryable> ThrownRetryable for &Thrown<E> {
     fn into_failure(&self) -> Failure {
         let error = self.take();
         let advice: RetryAdvice = error.retry();
-        let failure: Failure = error.into();
-        failure.with_advice(advice)
+        (self.convert)(error).with_advice(advice)
     }
 }
 
-impl<E: Into<Failure>> ThrownPlain for Thrown<E> {
+impl<E> ThrownPlain for Thrown<E> {
     fn into_failure(&self) -> Failure {
-        self.take().into()
+        (self.convert)(self.take())
     }
 }
 
-/// What a verb may return.
+/// What a verb may return: a `Result` whose error is `E`.
 #[diagnostic::on_unimplemented(
-    message = "a verb returns `Result<(), E>` with an error `E`, not `{Self}`",
+    message = "a verb returns `Result<(), E>`, not `{Self}`",
     label = "returned by a verb",
-    note = "every `std::error::Error + Send + Sync + 'static` is such an error, and so is `Failure`"
+    note = "write `-> Result`, which is `Result<(), Failure>`, or `-> Result<(), YourError>`"
 )]
-pub trait Returned {
-    /// The error type.
-    type Error;
+pub trait Returned<E> {
     /// The value itself.
-    fn into_result(self) -> Result<(), Self::Error>;
+    fn into_result(self) -> Result<(), E>;
 }
 
-impl<E: Into<Failure>> Returned for Result<(), E> {
-    type Error = E;
+impl<E> Returned<E> for Result<(), E> {
     fn into_result(self) -> Result<(), E> {
         self
     }
 }
 
 /// What a verb returned, as a `Result`.
-pub fn returned<R: Returned>(value: R) -> Result<(), R::Error> {
+pub fn returned<R: Returned<E>, E>(value: R) -> Result<(), E> {
     value.into_result()
 }
 
@@ -271,4 +286,21 @@ pub const fn is_caught(caught: &str, event: &str) -> bool {
         i += 1;
     }
     true
+}
+
+/// `E` if `IS`, else `Other`: gives a machine no second impl for an event type of which a rule has spoken already.
+pub struct Fresh<const IS: bool>;
+
+/// See [`Fresh`].
+pub trait Pick<E, Other> {
+    /// The type.
+    type Picked;
+}
+
+impl<E, Other> Pick<E, Other> for Fresh<true> {
+    type Picked = E;
+}
+
+impl<E, Other> Pick<E, Other> for Fresh<false> {
+    type Picked = Other;
 }
