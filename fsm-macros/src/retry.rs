@@ -46,6 +46,15 @@ pub fn parse(options: TokenStream, at: impl ToTokens, mistakes: &mut Mistakes) -
     retry.filter(|_| is_sound)
 }
 
+/// An expression, out of what a `macro_rules!` fragment is wrapped in.
+pub fn expression(input: ParseStream<'_>) -> syn::Result<Expr> {
+    let mut expression = input.parse()?;
+    while let Expr::Group(group) = expression {
+        expression = *group.expr;
+    }
+    Ok(expression)
+}
+
 /// The duration that an option was given as text.
 pub fn duration(value: &Expr, mistakes: &mut Mistakes) -> Option<Duration> {
     let help = fsm_core::duration::NotADuration::HELP;

@@ -85,7 +85,7 @@ pub const fn is_none_of(name: &str, others: &[&str]) -> bool {
     true
 }
 
-/// A verb's error on its way to a [`Failure`]: `(&&Thrown::new(error)).into_failure()` asks [`Retryable`] where the type
+/// A verb's error on its way to a [`Failure`]: `(&&Thrown::new(error)).failure()` asks [`Retryable`] where the type
 /// has it, and nobody where it has not. Method lookup prefers the fewer references.
 pub struct Thrown<E> {
     error: std::cell::Cell<Option<E>>,
@@ -110,17 +110,17 @@ impl<E> Thrown<E> {
 /// For error types that decide for themselves.
 pub trait ThrownRetryable {
     /// With the error's own advice.
-    fn into_failure(&self) -> Failure;
+    fn failure(&self) -> Failure;
 }
 
 /// For all other error types.
 pub trait ThrownPlain {
     /// With no advice, or that of a `Failure`.
-    fn into_failure(&self) -> Failure;
+    fn failure(&self) -> Failure;
 }
 
 impl<E: Retryable> ThrownRetryable for &Thrown<E> {
-    fn into_failure(&self) -> Failure {
+    fn failure(&self) -> Failure {
         let error = self.take();
         let advice: RetryAdvice = error.retry();
         (self.convert)(error).with_advice(advice)
@@ -128,7 +128,7 @@ impl<E: Retryable> ThrownRetryable for &Thrown<E> {
 }
 
 impl<E> ThrownPlain for Thrown<E> {
-    fn into_failure(&self) -> Failure {
+    fn failure(&self) -> Failure {
         (self.convert)(self.take())
     }
 }

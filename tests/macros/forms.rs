@@ -58,14 +58,15 @@ async fn closed(_event: Closed) -> Result<(), std::num::ParseIntError> {
 
 #[verb]
 #[cfg_attr(all(), retry(10, delay = my_delay))]
-async fn locked(ctx: &mut fsm::Ctx<'_>, _event: self::Locked) -> fsm::Result {
+#[allow(clippy::needless_lifetimes)]
+async fn locked<'a>(ctx: &'a mut fsm::Ctx<'_>, _event: self::Locked) -> fsm::Result {
     let _ = ctx;
     Ok(())
 }
 
 #[cfg_attr(all(), fsm::retry("5s", "10m"))]
 #[cfg_attr(all(), fsm::verb(timeout = "1h30m"))]
-#[cfg(all())]
+#[cfg(test)]
 async fn painted(record: &mut Colours, _events: Data<Vec<u32>>, _event: Painted) -> Result {
     record.0 += 1;
     Ok(())
@@ -189,4 +190,31 @@ fn a_machine_can_be_declared_in_a_function() {
     }
     fsm! { machine Here = "here" { start here; end here; } }
     assert_eq!(Here::ENTRY.edges.len(), 1);
+}
+
+/// By a macro of the user's, whose fragments arrive wrapped.
+#[test]
+fn a_machine_can_be_declared_by_another_macro() {
+    macro_rules! lamp {
+        ($machine:ident, $name:literal, $after:literal, $verb:ident($event:ty) $body:block, $record:ty, $off:path) => {
+            #[verb(timeout = $after)]
+            #[retry(3, $after)]
+            async fn $verb(record: &mut $record, event: $event) -> Result {
+                let _ = (record, event);
+                $body
+            }
+            fsm! {
+                machine $machine = $name {
+                    keeps $record;
+                    start $verb;
+                    $verb after $after -> $off;
+                    end $off;
+                }
+            }
+        };
+    }
+    lamp!(Lamp, "lamp", "5s", lit(Opened) { Ok(()) }, Colours, self::expired);
+    let [on, off] = Lamp::ENTRY.edges else { panic!("two edges") };
+    assert_eq!((on.verb.event, on.verb.timeout, off.after), ("Opened", off.after, Some(Duration::from_secs(5))));
+    assert_eq!(Lamp::ENTRY.record, Some("Colours"));
 }

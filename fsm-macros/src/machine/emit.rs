@@ -17,7 +17,12 @@ pub fn machine(declared: &Declared, graph: &Graph) -> TokenStream {
     let Declared { attributes, visibility, ident, name, .. } = declared;
     let states = state::expand(declared, graph);
     let state = state::ident(declared);
-    let record = declared.record.as_ref().map_or(quote!(()), |record| quote!(#record));
+    let record = declared.record.as_ref().map_or(
+        quote!(
+            type Record = ();
+        ),
+        |ty| quote_spanned!(ty.span()=> type Record = #ty;),
+    );
     let verbs = graph.states.iter().map(alias);
     let catch = catch(declared);
     let retry::Emitted { policy, entry: retry } = retry::emit(&declared.retry);
@@ -37,7 +42,7 @@ pub fn machine(declared: &Declared, graph: &Graph) -> TokenStream {
             #[automatically_derived]
             impl ::fsm::__private::Machine for #ident {
                 type State = #state;
-                type Record = #record;
+                #record
                 const NAME: &'static str = #name;
                 const ENTRY: &'static ::fsm::__private::MachineEntry = &__ENTRY;
             }

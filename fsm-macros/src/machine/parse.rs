@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::TokenStream;
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::punctuated::Punctuated;
@@ -43,10 +43,9 @@ pub struct Edge {
     pub group: Option<usize>,
 }
 
-/// A timer.
-#[derive(Clone)]
+/// A timer; no duration if it could not be read.
+#[derive(Clone, Copy)]
 pub struct After {
-    pub at: Span,
     pub duration: Option<Duration>,
 }
 
@@ -193,14 +192,24 @@ fn on(input: ParseStream<'_>, declared: &mut Declared, mistakes: &mut Mistakes) 
     if block.is_empty() {
         mistakes.add(&event, "this `on` block is empty: it lists the edges of one event type", "write `on Cancel { a -> b; c -> d; }`");
     }
-    let group = declared.groups.len();
-    declared.groups.push(event);
+    let group = group(event, declared, mistakes);
     let edges = &mut declared.edges;
     declared.is_whole &= each_statement(&block, mistakes, |input, mistakes| {
         edges.extend(edges_of(input, Some(group), mistakes)?);
         semicolon(input, mistakes)
     });
     Ok(())
+}
+
+/// The `on` block of an event type, which has one.
+fn group(event: Type, declared: &mut Declared, mistakes: &mut Mistakes) -> usize {
+    let name = names::event(&event);
+    if let Some(first) = declared.groups.iter().position(|other| names::event(other) == name) {
+        mistakes.add(event, format!("a second `on {name}`: an event type has one `on` block"), "move its edges into the first");
+        return first;
+    }
+    declared.groups.push(event);
+    declared.groups.len() - 1
 }
 
 /// `a -> b | c`, `any(a, b) -> c`, `a after "30m" -> b`.
@@ -212,10 +221,7 @@ fn edges_of(input: ParseStream<'_>, group: Option<usize>, mistakes: &mut Mistake
     }
     input.parse::<Token![->]>()?;
     let targets = separated(input)?;
-    if let (Some(_), Some(second)) = (&after, targets.get(1)) {
-        mistakes.add(second, "a timer leads to one state: this is a second one", "take one away");
-    }
-    let edge = |from: &Path, to: &Path| Edge { from: from.clone(), to: to.clone(), after: after.clone(), group };
+    let edge = |from: &Path, to: &Path| Edge { from: from.clone(), to: to.clone(), after, group };
     Ok(froms.iter().flat_map(|from| targets.iter().map(move |to| edge(from, to))).collect())
 }
 
@@ -240,7 +246,7 @@ fn sources(input: ParseStream<'_>) -> syn::Result<Vec<Path>> {
 fn after(input: ParseStream<'_>, group: Option<usize>, mistakes: &mut Mistakes) -> syn::Result<Option<After>> {
     let word = input.call(Ident::parse_any)?;
     let value = syn::Expr::Lit(syn::ExprLit { attrs: Vec::new(), lit: input.parse()? });
-    let after = After { at: word.span(), duration: retry::duration(&value, mistakes) };
+    let after = After { duration: retry::duration(&value, mistakes) };
     if group.is_none() {
         return Ok(Some(after));
     }

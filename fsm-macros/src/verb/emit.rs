@@ -78,7 +78,7 @@ fn declared(function: &Function, event_type: &syn::Type, catch: Option<&syn::Pat
     let catch = catch.map_or(quote!(::fsm::__private::NoCatch), |path| quote!(#path));
     quote! {
         #[doc(hidden)]
-        #[allow(non_camel_case_types, dead_code, missing_debug_implementations)]
+        #[allow(non_camel_case_types, dead_code, private_bounds, private_interfaces, missing_debug_implementations)]
         #visibility enum #ident<__Event = #event_type, __Catch = #catch> {
             __Named(::core::marker::PhantomData<(__Event, __Catch)>),
         }
@@ -174,11 +174,12 @@ fn run(ident: &Ident, head: &Head, event: &str) -> TokenStream {
             }
         }
     }
+    // What the compiler says of these two it says of the return type: they stand there.
     let at = head.returns.span();
-    let (outcome, error) = (local_at("outcome", at), local_at("error", at));
+    let (outcome, error) = (Ident::new("__outcome", at), Ident::new("__error", at));
     let call = quote_spanned!(ident.span()=> ::fsm::__private::assert_send(#ident(#(#arguments),*)).await);
     let returned = quote_spanned!(at=> ::fsm::__private::returned(#outcome));
-    let failed = quote_spanned!(at=> (&&::fsm::__private::Thrown::new(#error)).into_failure());
+    let failed = quote_spanned!(at=> (&&::fsm::__private::Thrown::new(#error)).failure());
     let run = format_ident!("__run");
     quote! {
         #[allow(unused_variables)]
@@ -199,9 +200,4 @@ fn run(ident: &Ident, head: &Head, event: &str) -> TokenStream {
 /// A local variable that no name of the user can meet.
 fn local(name: &str) -> Ident {
     Ident::new(name, Span::mixed_site())
-}
-
-/// The same, for what the compiler says to point at a place of the user's.
-fn local_at(name: &str, at: Span) -> Ident {
-    Ident::new(name, Span::mixed_site().located_at(at))
 }
