@@ -3,6 +3,7 @@
 mod emit;
 mod grammar;
 mod policy;
+mod values;
 
 use std::time::Duration;
 
