@@ -14,8 +14,8 @@ use crate::data::Data;
 use crate::failure::Failure;
 
 pub use self::checks::{
-    Catches, Fresh, IsEvent, IsTimeout, IsVerb, Pick, Returned, catches, inherits, is_caught, is_event, is_none_of, is_timeout, is_verb,
-    keeps, keeps_nothing, returned, same,
+    Catches, Fresh, IsEvent, IsTimeout, IsVerb, Pick, Returned, broken, catches, inherits, is_caught, is_event, is_none_of, is_timeout,
+    is_verb, keeps, keeps_nothing, returned, same,
 };
 pub use crate::context::Ctx;
 pub use crate::failure::{Failed, Retryable};

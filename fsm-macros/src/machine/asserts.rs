@@ -61,7 +61,7 @@ fn timeout_is_only_behind_a_timer(declared: &Declared, graph: &Graph) -> TokenSt
             }
             None => format!("the verb `{name}` takes `Timeout`, which only a timer delivers: no instance can start with it"),
         };
-        Some(quote_spanned!(to.span()=> const _: () = if ::fsm::__private::same(#event, "Timeout") { ::core::panic!("{}", #message) };))
+        Some(quote_spanned!(to.span()=> const _: () = if ::fsm::__private::same(#event, "Timeout") { ::fsm::__private::broken(#message) };))
     });
     checks.collect()
 }
@@ -80,7 +80,7 @@ fn an_on_block_is_of_one_event(declared: &Declared, graph: &Graph) -> TokenStrea
             const _: () = {
                 ::fsm::__private::is_event::<#event_type, #group>();
                 if !::fsm::__private::same(#event, #first_event) {
-                    ::core::panic!("{}", #message)
+                    ::fsm::__private::broken(#message)
                 }
             };
         })
@@ -98,7 +98,7 @@ fn an_event_type_is_of_one_verb(declared: &Declared, graph: &Graph) -> TokenStre
             let (other_event, message) = (other.event(), shared_event(declared, other, state));
             quote_spanned! {state.verb.span()=>
                 if ::fsm::__private::same(#event, #other_event) {
-                    ::core::panic!("{}", #message)
+                    ::fsm::__private::broken(#message)
                 }
             }
         });
@@ -156,7 +156,7 @@ fn the_default_catch_fits_every_verb(declared: &Declared, graph: &Graph) -> Toke
             const _: () = if ::fsm::__private::inherits(<#verb as ::fsm::__private::Verb>::ENTRY)
                 && !::fsm::__private::is_caught(<__Catch as ::fsm::__private::Verb>::EVENT, #event)
             {
-                ::core::panic!("{}", #message)
+                ::fsm::__private::broken(#message)
             };
         }
     });

@@ -298,36 +298,32 @@ const _: () = {
         <__Verb0 as ::fsm::__private::Verb>::EVENT,
         "Timeout",
     ) {
-        ::core::panic!(
-            "{}",
-            "the verb `opened` takes `Timeout`, which only a timer delivers: no instance can start with it"
+        ::fsm::__private::broken(
+            "the verb `opened` takes `Timeout`, which only a timer delivers: no instance can start with it",
         )
     };
     const _: () = if ::fsm::__private::same(
         <__Verb1 as ::fsm::__private::Verb>::EVENT,
         "Timeout",
     ) {
-        ::core::panic!(
-            "{}",
-            "the verb `closed` takes `Timeout`, which only a timer delivers\nhelp: write `opened after \"30m\" -> closed;`"
+        ::fsm::__private::broken(
+            "the verb `closed` takes `Timeout`, which only a timer delivers\nhelp: write `opened after \"30m\" -> closed;`",
         )
     };
     const _: () = if ::fsm::__private::same(
         <__Verb3 as ::fsm::__private::Verb>::EVENT,
         "Timeout",
     ) {
-        ::core::panic!(
-            "{}",
-            "the verb `locked` takes `Timeout`, which only a timer delivers\nhelp: write `opened after \"30m\" -> locked;`"
+        ::fsm::__private::broken(
+            "the verb `locked` takes `Timeout`, which only a timer delivers\nhelp: write `opened after \"30m\" -> locked;`",
         )
     };
     const _: () = if ::fsm::__private::same(
         <__Verb4 as ::fsm::__private::Verb>::EVENT,
         "Timeout",
     ) {
-        ::core::panic!(
-            "{}",
-            "the verb `bolted` takes `Timeout`, which only a timer delivers\nhelp: write `closed after \"30m\" -> bolted;`"
+        ::fsm::__private::broken(
+            "the verb `bolted` takes `Timeout`, which only a timer delivers\nhelp: write `closed after \"30m\" -> bolted;`",
         )
     };
     const _: () = {
@@ -336,9 +332,8 @@ const _: () = {
             <__Verb3 as ::fsm::__private::Verb>::EVENT,
             <__Verb3 as ::fsm::__private::Verb>::EVENT,
         ) {
-            ::core::panic!(
-                "{}",
-                "the verbs `locked` and `locked` name their event type differently\nhelp: write the same name in both, without an alias"
+            ::fsm::__private::broken(
+                "the verbs `locked` and `locked` name their event type differently\nhelp: write the same name in both, without an alias",
             )
         }
     };
@@ -348,9 +343,8 @@ const _: () = {
             <__Verb4 as ::fsm::__private::Verb>::EVENT,
             <__Verb3 as ::fsm::__private::Verb>::EVENT,
         ) {
-            ::core::panic!(
-                "{}",
-                "the verbs `locked` and `bolted` name their event type differently\nhelp: write the same name in both, without an alias"
+            ::fsm::__private::broken(
+                "the verbs `locked` and `bolted` name their event type differently\nhelp: write the same name in both, without an alias",
             )
         }
     };
@@ -359,9 +353,8 @@ const _: () = {
             <__Verb1 as ::fsm::__private::Verb>::EVENT,
             <__Verb0 as ::fsm::__private::Verb>::EVENT,
         ) {
-            ::core::panic!(
-                "{}",
-                "the verbs `opened` and `closed` take the same event type, and one of them is a start\nhelp: give one of the two verbs an event type of its own"
+            ::fsm::__private::broken(
+                "the verbs `opened` and `closed` take the same event type, and one of them is a start\nhelp: give one of the two verbs an event type of its own",
             )
         }
     };
@@ -370,18 +363,16 @@ const _: () = {
             <__Verb3 as ::fsm::__private::Verb>::EVENT,
             <__Verb0 as ::fsm::__private::Verb>::EVENT,
         ) {
-            ::core::panic!(
-                "{}",
-                "the verbs `opened` and `locked` take the same event type, and one of them is a start\nhelp: give one of the two verbs an event type of its own"
+            ::fsm::__private::broken(
+                "the verbs `opened` and `locked` take the same event type, and one of them is a start\nhelp: give one of the two verbs an event type of its own",
             )
         }
         if ::fsm::__private::same(
             <__Verb3 as ::fsm::__private::Verb>::EVENT,
             <__Verb1 as ::fsm::__private::Verb>::EVENT,
         ) {
-            ::core::panic!(
-                "{}",
-                "two edges from `opened` take the same event type: an event says which edge is taken, and `closed` and `locked` have the same one\nhelp: give one of the two verbs an event type of its own"
+            ::fsm::__private::broken(
+                "two edges from `opened` take the same event type: an event says which edge is taken, and `closed` and `locked` have the same one\nhelp: give one of the two verbs an event type of its own",
             )
         }
     };
@@ -390,18 +381,16 @@ const _: () = {
             <__Verb4 as ::fsm::__private::Verb>::EVENT,
             <__Verb0 as ::fsm::__private::Verb>::EVENT,
         ) {
-            ::core::panic!(
-                "{}",
-                "the verbs `opened` and `bolted` take the same event type, and one of them is a start\nhelp: give one of the two verbs an event type of its own"
+            ::fsm::__private::broken(
+                "the verbs `opened` and `bolted` take the same event type, and one of them is a start\nhelp: give one of the two verbs an event type of its own",
             )
         }
         if ::fsm::__private::same(
             <__Verb4 as ::fsm::__private::Verb>::EVENT,
             <__Verb1 as ::fsm::__private::Verb>::EVENT,
         ) {
-            ::core::panic!(
-                "{}",
-                "the verbs `closed` and `bolted` take the same event type, which an `on` block must say\nhelp: write `on ThatEvent { opened -> closed; closed -> bolted; }`"
+            ::fsm::__private::broken(
+                "the verbs `closed` and `bolted` take the same event type, which an `on` block must say\nhelp: write `on ThatEvent { opened -> closed; closed -> bolted; }`",
             )
         }
     };

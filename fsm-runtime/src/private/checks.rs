@@ -3,6 +3,12 @@
 use crate::registry::{Keeps, KeepsNothing, RetryEntry, Verb, VerbEntry};
 use crate::timeout::{Caught, Timeout};
 
+/// Ends the compilation with this message, at the caller's place.
+#[track_caller]
+pub const fn broken(message: &str) -> ! {
+    panic!("{}", message)
+}
+
 /// Whether two names are the same, at compile time.
 pub const fn same(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
