@@ -1,12 +1,29 @@
-//! Durable state machines: draw your states, write one async function for each, send events.
+#![doc = include_str!("../README.md")]
 
-pub use fsm_core::retry::RetryAdvice;
+pub use fsm_core::call::AttemptState;
+pub use fsm_core::decide::send::Fate;
+pub use fsm_core::ids::{CallId, InstanceId, SessionId};
+pub use fsm_core::instance::Status;
+pub use fsm_core::retry::{Retry, RetryAdvice};
 pub use fsm_core::time::Timestamp;
+pub use fsm_core::{diagram, duration};
 pub use fsm_macros::{fsm, retry, verb};
+pub use fsm_runtime::client::Client;
 pub use fsm_runtime::context::Ctx;
 pub use fsm_runtime::data::Data;
+pub use fsm_runtime::error::Error;
 pub use fsm_runtime::failure::{Failed, Failure, Result, Retryable};
-pub use fsm_runtime::registry::Machine;
+pub use fsm_runtime::handle::Handle;
+pub use fsm_runtime::handle::history::{Entry, What};
+pub use fsm_runtime::handle::send::Sent;
+pub use fsm_runtime::handle::view::{Attempt, Count, Cursor, Filter, Instance, OpenCall, Page};
+pub use fsm_runtime::registry::{Accepts, EventFor, Machine};
+pub use fsm_runtime::runtime::{Builder, Runtime};
+pub use fsm_runtime::schema::{Schema, schema};
+pub use fsm_runtime::store::invariants::Violation;
+pub use fsm_runtime::store::open::Synchronous;
+#[cfg(feature = "testing")]
+pub use fsm_runtime::testing;
 pub use fsm_runtime::timeout::{Caught, Timeout};
 
 #[doc(hidden)]
@@ -16,5 +33,7 @@ pub use fsm_runtime::private as __private;
 pub mod prelude {
     pub use std::time::Duration;
 
-    pub use crate::{Caught, Ctx, Data, Failed, Failure, Result, Timeout, Timestamp, fsm, retry, verb};
+    pub use crate::{
+        AttemptState, Caught, Client, Ctx, Data, Failed, Failure, Filter, Result, Runtime, Status, Timeout, Timestamp, fsm, retry, verb,
+    };
 }

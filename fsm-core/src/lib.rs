@@ -5,6 +5,9 @@
 
 pub mod call;
 pub mod changes;
+pub mod check;
+pub mod decide;
+pub mod diagram;
 pub mod duration;
 pub mod ids;
 pub mod instance;

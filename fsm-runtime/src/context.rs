@@ -1,17 +1,234 @@
-//! What a verb sees of the engine.
+//! What a verb sees of the engine: the attempt it is in, and what it may ask for.
 
+use std::future::Future;
 use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use crate::data::{Data, DataMap};
+use fsm_core::call::Attempt;
+use fsm_core::duration;
+use fsm_core::ids::CallId;
+use fsm_core::outcome::{Asks, Event, Outgoing};
+use fsm_core::time::Timestamp;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use sqlx::{PgConnection, SqliteConnection};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::data::Data;
+use crate::encode;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::failure::Failure;
+use crate::registry::{EventFor, Machine};
+use crate::store::conn::Conn;
+use crate::store::once;
+use crate::store::open::Tx;
 
 /// What a verb sees of the engine: the attempt it is in, and what it may ask for.
+///
+/// What it asks for is committed with the transition, and forgotten when the attempt fails.
 pub struct Ctx<'c> {
-    data: DataMap,
+    engine: Arc<Engine>,
+    attempt: Attempt,
+    key: String,
+    idempotency_key: String,
+    last_error: Option<String>,
+    cancelled: watch::Receiver<bool>,
+    asks: Asks,
+    tx: Option<Tx>,
     life: PhantomData<&'c ()>,
 }
 
 impl Ctx<'_> {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        attempt: Attempt,
+        key: String,
+        last_error: Option<String>,
+        cancelled: watch::Receiver<bool>,
+    ) -> Self {
+        let idempotency_key = attempt.call.to_string();
+        Ctx { engine, attempt, key, idempotency_key, last_error, cancelled, asks: Asks::default(), tx: None, life: PhantomData }
+    }
+
+    /// The instance's key.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The number of this attempt, from 1.
+    pub fn attempt(&self) -> u32 {
+        self.attempt.number
+    }
+
+    /// How many attempts the call has in all; `None` is unlimited.
+    pub fn max_attempts(&self) -> Option<u32> {
+        self.attempt.budget.max_attempts(self.attempt.number)
+    }
+
+    /// Whether the call is exhausted if this attempt fails, as far as the count goes.
+    pub fn is_last_attempt(&self) -> bool {
+        self.attempt.budget.remaining == Some(0)
+    }
+
+    /// Why the attempt before this one failed.
+    pub fn last_error(&self) -> Option<&str> {
+        self.last_error.as_deref()
+    }
+
+    /// The same over all attempts of one call, also after a retry by hand, and never the same for two calls: for systems
+    /// that take such a key, so that what an attempt did before it died is not done twice.
+    pub fn idempotency_key(&self) -> &str {
+        &self.idempotency_key
+    }
+
+    /// The state the instance rests in while this attempt executes; `None` before its first transition.
+    pub fn state(&self) -> Option<&str> {
+        self.attempt.from.as_deref()
+    }
+
+    /// The event that this instance takes right after the transition, ahead of its inbox. At most one an attempt.
+    ///
+    /// An error if the state that this verb enters does not take the event, or one was asked for already.
+    pub fn next<E: Serialize + 'static>(&mut self, event: E) -> Result<(), Error> {
+        if self.asks.next.is_some() {
+            return Err(Error::input(format!("`{}` has asked for its next event already: one an attempt", self.attempt.verb)));
+        }
+        let known = self.engine.catalog.expect(&self.attempt.machine)?;
+        let state = &self.attempt.to;
+        let name = known.event_name(std::any::TypeId::of::<E>());
+        let fits = name.is_some_and(|name| known.machine.edge(Some(state), name).is_some_and(|edge| edge.after.is_none()));
+        let Some(name) = name.filter(|_| fits) else {
+            let accepted: Vec<_> = known.machine.accepts(Some(state)).map(|name| format!("`{name}`")).collect();
+            let accepted = if accepted.is_empty() { "no events".to_owned() } else { accepted.join(", ") };
+            let asked = std::any::type_name::<E>();
+            return Err(Error::input(format!("`{}` in `{state}` takes {accepted}, not `{asked}`", self.attempt.machine)));
+        };
+        let payload = encode::payload(&event, name, self.engine.limits.payload)?;
+        self.asks.next = Some(Event { name: name.to_owned(), payload });
+        Ok(())
+    }
+
+    /// An event to another instance, sent when this transition is committed. If the receiver refuses it then, that is
+    /// recorded in its history.
+    pub fn send<M: Machine>(&mut self, key: impl AsRef<str>, event: impl EventFor<M>) -> Result<(), Error> {
+        self.outgoing(key.as_ref(), event, None)
+    }
+
+    /// Like [`send`](Ctx::send), delivered after `wait` or later.
+    pub fn send_after<M: Machine>(&mut self, wait: Duration, key: impl AsRef<str>, event: impl EventFor<M>) -> Result<(), Error> {
+        let at = self.engine.clock.now() + wait;
+        self.outgoing(key.as_ref(), event, Some(at))
+    }
+
+    /// Like [`send`](Ctx::send), delivered at `time` or later.
+    pub fn send_at<M: Machine>(&mut self, time: SystemTime, key: impl AsRef<str>, event: impl EventFor<M>) -> Result<(), Error> {
+        self.outgoing(key.as_ref(), event, Some(time.into()))
+    }
+
+    fn outgoing<M: Machine, E: EventFor<M>>(&mut self, key: &str, event: E, deliver_at: Option<Timestamp>) -> Result<(), Error> {
+        encode::check_key(key)?;
+        self.engine.catalog.expect(M::NAME)?;
+        let payload = encode::payload(&event, E::EVENT, self.engine.limits.payload)?;
+        let event = Event { name: E::EVENT.to_owned(), payload };
+        let id = CallId(Uuid::now_v7());
+        self.asks.sends.push(Outgoing { id, machine: M::NAME.to_owned(), key: key.to_owned(), event, deliver_at });
+        Ok(())
+    }
+
+    /// The connection whose transaction will commit this transition: SQL written there happens exactly once. Opened at
+    /// the first call.
+    ///
+    /// An error when the runtime is on SQLite, or the database cannot be reached.
+    pub async fn postgres(&mut self) -> Result<&mut PgConnection, Error> {
+        match self.transaction().await? {
+            Conn::Postgres(link) => Ok(link.lend().await?),
+            Conn::Sqlite(_) => Err(Error::input("this runtime is on SQLite: `ctx.sqlite()` has its connection")),
+        }
+    }
+
+    /// The connection whose transaction will commit this transition: SQL written there happens exactly once. Opened at
+    /// the first call.
+    ///
+    /// SQLite has one writer: from here to the end of the attempt nobody else commits, so call it late and end soon.
+    /// An error when the runtime is on PostgreSQL, or the database cannot be opened.
+    pub async fn sqlite(&mut self) -> Result<&mut SqliteConnection, Error> {
+        match self.transaction().await? {
+            Conn::Sqlite(link) => Ok(link.lend().await?),
+            Conn::Postgres(_) => Err(Error::input("this runtime is on PostgreSQL: `ctx.postgres()` has its connection")),
+        }
+    }
+
+    async fn transaction(&mut self) -> Result<Conn<'_>, Error> {
+        if self.tx.is_none() {
+            self.tx = Some(self.engine.store.begin().await?);
+        }
+        Ok(self.tx.as_mut().expect("it was opened just now").conn())
+    }
+
+    /// The value of `work`, which is done once over all attempts of this call: what it gave is kept at once, also if
+    /// this attempt fails later. An error is not kept. Names are unique within a verb.
+    ///
+    /// On SQLite, call it before `ctx.sqlite()`, which holds the one writer.
+    pub async fn once<T, E>(&mut self, name: &str, work: impl Future<Output = Result<T, E>>) -> Result<T, Failure>
+    where
+        T: Serialize + DeserializeOwned,
+        E: Into<Failure>,
+    {
+        if self.tx.is_some() && !self.engine.store.is_postgres() {
+            return Err(Error::input(format!(
+                "`ctx.once(\"{name}\")` comes after `ctx.sqlite()`, which holds the one writer: call it before"
+            ))
+            .into());
+        }
+        if let Some(kept) = self.kept(name).await? {
+            return serde_json::from_slice(&kept)
+                .map_err(|error| Failure::new(format!("what `{name}` gave in an earlier attempt does not decode: {error}")));
+        }
+        let value = work.await.map_err(Into::into)?;
+        let bytes = serde_json::to_vec(&value).map_err(|error| Failure::new(format!("what `{name}` gives does not encode: {error}")))?;
+        let mut tx = self.engine.store.begin().await.map_err(Error::from)?;
+        once::put(&mut tx.conn(), self.attempt.call, name, &bytes, self.engine.clock.now()).await.map_err(Error::from)?;
+        tx.commit().await.map_err(Error::from)?;
+        Ok(value)
+    }
+
+    async fn kept(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
+        let mut reader = self.engine.store.reader().await?;
+        Ok(once::get(&mut reader.conn(), self.attempt.call, name).await?)
+    }
+
+    /// Ends when somebody wants this attempt to end: an operator cancelled the instance. The future is its own, so that
+    /// it can stand in a `select!` beside work that uses the context.
+    pub fn cancelled(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        let mut cancelled = self.cancelled.clone();
+        async move {
+            if cancelled.wait_for(|is_cancelled| *is_cancelled).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
     pub(crate) fn data<T: Send + Sync + 'static>(&self) -> Data<T> {
-        self.data.get()
+        let work = self.engine.work.as_ref().expect("a verb runs in a process that works");
+        work.data.get()
+    }
+
+    pub(crate) fn take_asks(&mut self) -> Asks {
+        std::mem::take(&mut self.asks)
+    }
+
+    pub(crate) fn take_tx(&mut self) -> Option<Tx> {
+        self.tx.take()
+    }
+}
+
+impl std::fmt::Debug for Ctx<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let of = self.max_attempts().map_or("any".to_owned(), |most| most.to_string());
+        let timeout = self.attempt.budget.backoff;
+        write!(f, "`{}` `{}`: attempt {} of {of}, backoff {}", self.key, self.attempt.verb, self.attempt.number, duration::display(timeout))
     }
 }

@@ -1,10 +1,28 @@
 //! The shell of durable-fsm: registry, client, worker, sweeper, clock and store around the pure decisions of `fsm-core`.
 
+mod catalog;
+pub mod client;
+mod clock;
+mod committer;
 pub mod context;
 pub mod data;
+mod encode;
+mod engine;
+pub mod error;
 pub mod failure;
+mod finder;
+pub mod handle;
+mod hint;
 #[doc(hidden)]
 pub mod private;
 pub mod registry;
+pub mod runtime;
+pub mod schema;
+mod session;
 pub mod store;
+mod sweeper;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod timeout;
+mod watchers;
+mod worker;

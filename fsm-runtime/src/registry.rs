@@ -52,9 +52,12 @@ impl<M: Accepts<E>, E: Serialize + Send> EventFor<M> for E {
 }
 
 /// The type that `#[verb]` makes beside a function, of the same name.
+#[diagnostic::on_unimplemented(message = "`{Self}` is not a verb", note = "a verb is an `async fn` with `#[verb]`")]
 pub trait Verb {
     /// The event it takes.
     type Event;
+    /// The verb that runs once its attempts are exhausted; [`NoCatch`] without one.
+    type Catch;
     /// The event type's name in the database.
     const EVENT: &'static str;
     /// Its registered schema entry.
@@ -67,6 +70,19 @@ pub trait Verb {
     note = "take `&mut {R}` in the verb, or name the verb's type under `keeps` in `fsm!`"
 )]
 pub trait Keeps<R> {}
+
+/// Says that a verb can run in a machine without `keeps`: it takes no record.
+#[diagnostic::on_unimplemented(
+    message = "the verb `{Self}` takes a record, and its machine keeps none",
+    note = "add `keeps` and the type of that record to `fsm!`, or take no `&mut` in the verb"
+)]
+pub trait KeepsNothing {}
+
+/// Stands where a verb names no `catch`.
+pub enum NoCatch {}
+
+impl<R> Keeps<R> for NoCatch {}
+impl KeepsNothing for NoCatch {}
 
 /// A verb as registered.
 pub struct VerbEntry {

@@ -12,7 +12,7 @@ pub mod open;
 mod pool;
 mod rows;
 pub mod sessions;
-mod sql;
+pub(crate) mod sql;
 pub mod timers;
 pub mod view;
 pub mod write;

@@ -51,6 +51,8 @@ pub enum StoreError {
     Deadline(Duration),
     /// A statement of this transaction failed or was abandoned before, so nothing of it can be committed.
     Aborted,
+    /// Another process was faster, in a way that only shows when it is written: all of it is to be decided again.
+    Overtaken,
     /// The store was closed.
     Closed,
     /// A row holds what no version of this crate writes.
@@ -66,7 +68,7 @@ impl StoreError {
         match self {
             StoreError::Database(error) => is_transient(error),
             StoreError::Unreachable { source, .. } => is_transient(source),
-            StoreError::Deadline(_) | StoreError::Aborted => true,
+            StoreError::Deadline(_) | StoreError::Aborted | StoreError::Overtaken => true,
             _ => false,
         }
     }
@@ -145,6 +147,7 @@ impl fmt::Display for StoreError {
                 write!(f, "the database did not answer within {} s; its connection is closed", limit.as_secs_f64())
             }
             StoreError::Aborted => f.write_str("a statement of this transaction failed before, so none of it is written; begin a new one"),
+            StoreError::Overtaken => f.write_str("another process changed the same instance at the same time; try again"),
             StoreError::Closed => f.write_str("the store is closed; open it again"),
             StoreError::Corrupt { what } => write!(f, "the database holds what durable-fsm never writes: {what}"),
         }

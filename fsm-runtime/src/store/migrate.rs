@@ -51,6 +51,13 @@ pub async fn up(store: &Store, now: Timestamp) -> Result<()> {
     tx.commit().await
 }
 
+/// A name for the schema that these migrations make.
+#[cfg(feature = "testing")]
+pub(crate) fn fingerprint() -> String {
+    let all: Vec<&str> = MIGRATIONS.iter().map(|migration| migration.postgres).collect();
+    format!("{:x}", checksum(&all.concat()))
+}
+
 /// FNV-1a: enough to notice that a file is another one.
 fn checksum(text: &str) -> i64 {
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));

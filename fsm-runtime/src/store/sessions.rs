@@ -5,7 +5,8 @@ use fsm_core::ids::SessionId;
 use fsm_core::time::Timestamp;
 
 use super::conn::{Conn, values};
-use super::error::Result;
+use super::error::{Result, StoreError};
+use super::open::ServerClock;
 use super::rows::Row;
 use super::sql;
 
@@ -47,6 +48,25 @@ pub async fn orphans(conn: &mut Conn<'_>, now: Timestamp, limit: u32) -> Result<
 pub async fn held(conn: &mut Conn<'_>, session: SessionId) -> Result<Vec<Orphan>> {
     let rows = conn.rows(&sql::SESSION_HOLDS, &values![session.0]).await?;
     rows.iter().map(read).collect()
+}
+
+/// What the database's clock shows; `None` for SQLite, which has this machine's.
+pub async fn server_clock(conn: &mut Conn<'_>) -> Result<Option<ServerClock>> {
+    if !conn.is_postgres() {
+        return Ok(None);
+    }
+    let rows = conn.rows(&sql::SERVER_CLOCK, &[]).await?;
+    let row = rows.first().ok_or_else(|| StoreError::Corrupt { what: "the server shows no time".into() })?;
+    Ok(Some(ServerClock { now: row.time(0)?, up_since: row.time(1)? }))
+}
+
+/// The earliest end of another session's lease.
+pub async fn next_lapse(conn: &mut Conn<'_>, me: SessionId) -> Result<Option<Timestamp>> {
+    let rows = conn.rows(&sql::NEXT_LAPSE, &values![me.0]).await?;
+    match rows.first() {
+        Some(row) => Ok(row.get::<Option<i64>>(0)?.map(Timestamp::from_micros)),
+        None => Ok(None),
+    }
 }
 
 /// Sessions whose lease ended before `now` and that execute nothing are forgotten. Returns how many.

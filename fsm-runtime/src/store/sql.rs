@@ -497,7 +497,7 @@ pub(super) const ORPHANS: Sql = same(concat!(
     from fsm_async_calls c
     join fsm_instances i on i.instance_id = c.instance_id
     left join fsm_workers w on w.session_id = c.worker
-    where c.state = 'executing' and (w.session_id is null or w.lease_until < $1)
+    where c.state = 'executing' and (w.session_id is null or w.lease_until <= $1)
     limit $2"
 ));
 
@@ -515,7 +515,7 @@ pub(super) const SESSION_HOLDS: Sql = same(concat!(
 pub(super) const SESSION_BURY: Sql = same(
     "
     delete from fsm_workers
-    where lease_until < $1
+    where lease_until <= $1
         and not exists (select 1 from fsm_async_calls c where c.worker = fsm_workers.session_id and c.state = 'executing')
     returning session_id",
 );
@@ -654,6 +654,42 @@ pub(super) const ONCE_PUT: Sql = same(
     on conflict (call_id, name) do nothing
     returning name",
 );
+
+/// The earliest end of a lease of a session other than `$1`. Few rows, read whole.
+pub(super) const NEXT_LAPSE: Sql = same(
+    "
+    select min(w.lease_until)
+    from fsm_workers w
+    where w.session_id <> $1",
+);
+
+// ---- databases for tests
+
+/// Serialises those who make the template of test databases, under the number `$1`, until the connection ends.
+#[cfg(feature = "testing")]
+pub(crate) const LOCK_TEMPLATES: &str = "select pg_advisory_lock($1)";
+
+/// Whether there is a database of the name `$1`.
+#[cfg(feature = "testing")]
+pub(crate) const DATABASE_EXISTS: &str = "select exists (select from pg_database d where d.datname = $1)";
+
+/// Copies a database.
+#[cfg(feature = "testing")]
+pub(crate) fn create_database(name: &str, template: &str) -> String {
+    format!("create database {name} template {template}")
+}
+
+/// Gives a database another name.
+#[cfg(feature = "testing")]
+pub(crate) fn rename_database(from: &str, to: &str) -> String {
+    format!("alter database {from} rename to {to}")
+}
+
+/// Drops a database whoever uses it.
+#[cfg(feature = "testing")]
+pub(crate) fn drop_database(name: &str) -> String {
+    format!("drop database if exists {name} with (force)")
+}
 
 // ---- open and migrate
 

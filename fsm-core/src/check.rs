@@ -1,0 +1,327 @@
+//! The rules that a graph must keep, over names alone, for `fsm!` and every other front end.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A graph as it was written: names in the order of declaration, nothing resolved.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Graph {
+    /// The states an instance can begin in.
+    pub starts: Vec<String>,
+    /// From a state to another, timers among them.
+    pub edges: Vec<(String, String)>,
+    /// The states in which an instance is completed.
+    pub ends: Vec<String>,
+}
+
+/// Where a mistake stands: an index into the list of that name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// The graph as a whole.
+    Graph,
+    /// A name under `starts`.
+    Start(usize),
+    /// The state an edge leaves.
+    EdgeFrom(usize),
+    /// The state an edge enters.
+    EdgeTo(usize),
+    /// A name under `ends`.
+    End(usize),
+}
+
+/// A broken rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistake {
+    /// Where it stands.
+    pub place: Place,
+    /// What is rejected, and what is expected.
+    pub message: String,
+    /// What would work.
+    pub help: String,
+}
+
+/// Every mistake of a graph, in the order of the rules. A mistake that only follows from another one is left out.
+pub fn check(graph: &Graph) -> Vec<Mistake> {
+    let names = Names::of(graph);
+    let rules = [
+        the_machine_is_not_empty,
+        there_is_a_start,
+        every_state_is_entered,
+        every_state_can_be_reached,
+        every_state_has_a_way_out,
+        no_edge_leaves_an_end,
+        no_edge_is_there_twice,
+        no_start_is_there_twice,
+        no_end_is_there_twice,
+    ];
+    rules.iter().flat_map(|rule| rule(graph, &names)).collect()
+}
+
+/// What the rules ask of a graph, worked out once.
+struct Names<'g> {
+    /// Each state that something enters, and where it is first entered.
+    entered: BTreeMap<&'g str, Place>,
+    /// Each name that nothing enters, and the state it was probably meant to be.
+    unknown: BTreeMap<&'g str, Option<&'g str>>,
+}
+
+impl<'g> Names<'g> {
+    fn of(graph: &'g Graph) -> Names<'g> {
+        let starts = graph.starts.iter().enumerate().map(|(i, start)| (start.as_str(), Place::Start(i)));
+        let targets = graph.edges.iter().enumerate().map(|(i, (_, to))| (to.as_str(), Place::EdgeTo(i)));
+        let mut entered = BTreeMap::new();
+        for (name, place) in starts.chain(targets) {
+            entered.entry(name).or_insert(place);
+        }
+        let named = graph.edges.iter().map(|(from, _)| from).chain(&graph.ends).map(String::as_str);
+        let unknown = named.filter(|name| !entered.contains_key(name)).map(|name| (name, nearest(name, entered.keys().copied()))).collect();
+        Names { entered, unknown }
+    }
+
+    /// The state that a name stands for: itself, or what it was probably meant to be.
+    fn meant(&self, name: &'g str) -> &'g str {
+        self.unknown.get(name).copied().flatten().unwrap_or(name)
+    }
+}
+
+fn the_machine_is_not_empty(graph: &Graph, _: &Names<'_>) -> Vec<Mistake> {
+    if *graph != Graph::default() {
+        return Vec::new();
+    }
+    let message = "the machine is empty: a machine has at least one state that it starts in";
+    let help = "declare `start a;`, edges like `a -> b;` and `end b;`";
+    vec![mistake(Place::Graph, message, help)]
+}
+
+fn there_is_a_start(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> {
+    if !graph.starts.is_empty() || *graph == Graph::default() {
+        return Vec::new();
+    }
+    let first = graph.edges.first().map(|(from, _)| from).or(graph.ends.first());
+    let first = first.map_or("a", |name| names.meant(name));
+    vec![mistake(
+        Place::Graph,
+        "no start: no state of the machine is one that an instance can begin in",
+        format!("declare `start {first};`"),
+    )]
+}
+
+fn every_state_is_entered(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> {
+    // Without a start nothing enters the first states: that rule has spoken.
+    let is_unknown = |name: &str| names.unknown.contains_key(name) && (!graph.starts.is_empty() || names.meant(name) != name);
+    let froms = graph.edges.iter().enumerate().map(|(i, (from, _))| (from, Place::EdgeFrom(i)));
+    let ends = graph.ends.iter().enumerate().map(|(i, end)| (end, Place::End(i)));
+    froms
+        .chain(ends)
+        .filter(|(name, _)| is_unknown(name))
+        .map(|(name, place)| {
+            let states = listed(names.entered.keys().copied());
+            let message = format!("unknown state `{name}`: nothing enters it; the states are {states}");
+            let help = match names.meant(name) {
+                meant if meant != name => format!("did you mean `{meant}`?"),
+                _ => format!("add an edge that leads to it, like `… -> {name};`, or `start {name};`"),
+            };
+            mistake(place, message, help)
+        })
+        .collect()
+}
+
+fn every_state_can_be_reached(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> {
+    if graph.starts.is_empty() {
+        return Vec::new();
+    }
+    let mut reached: BTreeSet<&str> = graph.starts.iter().map(String::as_str).collect();
+    // What an unknown state leads to is not blamed as well.
+    reached.extend(names.unknown.keys());
+    loop {
+        let next: Vec<&str> = graph
+            .edges
+            .iter()
+            .filter(|(from, to)| reached.contains(from.as_str()) && !reached.contains(to.as_str()))
+            .map(|(_, to)| to.as_str())
+            .collect();
+        if next.is_empty() {
+            break;
+        }
+        reached.extend(next);
+    }
+    let cut_off = names.entered.iter().filter(|(name, _)| !reached.contains(*name));
+    cut_off
+        .map(|(name, place)| {
+            let message = format!("the state `{name}` cannot be reached: every state is on a path from a start");
+            mistake(*place, message, format!("add an edge from a state that can be reached, or `start {name};`"))
+        })
+        .collect()
+}
+
+fn every_state_has_a_way_out(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> {
+    let left = graph.edges.iter().map(|(from, _)| from).chain(&graph.ends);
+    let left: BTreeSet<&str> = left.map(|name| names.meant(name)).collect();
+    let stuck = names.entered.iter().filter(|(name, _)| !left.contains(*name));
+    stuck
+        .map(|(name, place)| {
+            let message = format!("the state `{name}` has no way out: a state has an edge that leaves it, or stands under `end`");
+            mistake(*place, message, format!("add `end {name};` or an edge `{name} -> …;`"))
+        })
+        .collect()
+}
+
+fn no_edge_leaves_an_end(graph: &Graph, _: &Names<'_>) -> Vec<Mistake> {
+    let leaving = graph.edges.iter().enumerate().filter(|(_, (from, _))| graph.ends.contains(from));
+    leaving
+        .map(|(i, (from, to))| {
+            let message = format!("the edge `{from} -> {to}` leaves an end: an instance in `{from}` is completed and takes no event");
+            mistake(Place::EdgeFrom(i), message, format!("remove the edge, or take `{from}` out of `end`"))
+        })
+        .collect()
+}
+
+fn no_edge_is_there_twice(graph: &Graph, _: &Names<'_>) -> Vec<Mistake> {
+    repeated(&graph.edges)
+        .map(|(i, (from, to))| {
+            mistake(Place::EdgeTo(i), format!("the edge `{from} -> {to}` is there twice: each edge is declared once"), "remove one")
+        })
+        .collect()
+}
+
+fn no_start_is_there_twice(graph: &Graph, _: &Names<'_>) -> Vec<Mistake> {
+    repeated(&graph.starts)
+        .map(|(i, name)| mistake(Place::Start(i), format!("`{name}` is a start twice: each start is declared once"), "remove one"))
+        .collect()
+}
+
+fn no_end_is_there_twice(graph: &Graph, _: &Names<'_>) -> Vec<Mistake> {
+    repeated(&graph.ends)
+        .map(|(i, name)| mistake(Place::End(i), format!("`{name}` is an end twice: each end is declared once"), "remove one"))
+        .collect()
+}
+
+fn mistake(place: Place, message: impl Into<String>, help: impl Into<String>) -> Mistake {
+    Mistake { place, message: message.into(), help: help.into() }
+}
+
+/// Each item that an equal one precedes.
+fn repeated<T: Ord>(items: &[T]) -> impl Iterator<Item = (usize, &T)> {
+    let mut seen = BTreeSet::new();
+    items.iter().enumerate().filter(move |(_, item)| !seen.insert(*item))
+}
+
+/// Names for people: `` `a`, `b` and `c` ``.
+pub fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
+    let quoted: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
+    match quoted.split_last() {
+        None => "none".into(),
+        Some((last, [])) => last.clone(),
+        Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
+    }
+}
+
+/// The known name that `name` was probably meant to be: at most one letter in three differs.
+pub fn nearest<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    let most = (name.chars().count() / 3).max(1);
+    let distances = known.into_iter().map(|other| (distance(name, other), other));
+    distances.filter(|(distance, other)| *distance <= most && *distance < other.chars().count()).min().map(|(_, other)| other)
+}
+
+/// How many letters must be added, removed, replaced or swapped with the next to make one text from the other.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut least = replaced.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                least = least.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(least);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `"a b: a>b b>c: c"` is starts, edges and ends.
+    fn graph(text: &str) -> Graph {
+        let parts: Vec<Vec<String>> = text.split(':').map(|part| part.split_whitespace().map(str::to_owned).collect()).collect();
+        let edge = |text: &String| text.split_once('>').map(|(from, to)| (from.to_owned(), to.to_owned())).unwrap();
+        Graph { starts: parts[0].clone(), edges: parts[1].iter().map(edge).collect(), ends: parts[2].clone() }
+    }
+
+    #[test]
+    fn graphs_without_a_mistake() {
+        let cases = [
+            "a:: a",
+            "a b: a>c b>c: c",
+            "created: created>paid created>failed created>expired paid>completed: completed failed expired",
+            // A machine may run for ever.
+            "a: a>a:",
+            "a: a>b b>a:",
+        ];
+        for text in cases {
+            assert_eq!(check(&graph(text)), [], "{text}");
+        }
+    }
+
+    #[test]
+    fn each_mistake_at_its_place_and_no_other() {
+        use Place::*;
+        let cases: [(&str, &[(Place, &str)]); 14] = [
+            ("::", &[(Graph, "the machine is empty")]),
+            (": a>b: b", &[(Graph, "no start")]),
+            (":: b", &[(Graph, "no start")]),
+            ("a: a>b: b zebra", &[(End(1), "unknown state `zebra`")]),
+            ("a: a>b zebra>c: b c", &[(EdgeFrom(1), "unknown state `zebra`")]),
+            ("created: created>paid piad>done: done", &[(EdgeFrom(1), "unknown state `piad`")]),
+            ("created: created>paid paidd>done: done", &[(EdgeFrom(1), "unknown state `paidd`")]),
+            ("created: created>paid: pai", &[(End(0), "unknown state `pai`")]),
+            ("a: a>b c>d d>c: b", &[(EdgeTo(1), "the state `d` cannot be"), (EdgeTo(2), "the state `c` cannot be")]),
+            ("a: a>b:", &[(EdgeTo(0), "the state `b` has no way out")]),
+            ("a::", &[(Start(0), "the state `a` has no way out")]),
+            ("a: a>b b>c: b c", &[(EdgeFrom(1), "the edge `b -> c` leaves an end")]),
+            ("a: a>b a>b: b", &[(EdgeTo(1), "the edge `a -> b` is there twice")]),
+            ("a a: a>b: b b", &[(Start(1), "`a` is a start twice"), (End(1), "`b` is an end twice")]),
+        ];
+        for (text, expected) in cases {
+            let mut found = check(&graph(text));
+            let mut expected = expected.to_vec();
+            found.sort_by_key(|mistake| mistake.place);
+            expected.sort_by_key(|(place, _)| *place);
+            assert_eq!(
+                found.iter().map(|mistake| mistake.place).collect::<Vec<_>>(),
+                expected.iter().map(|(place, _)| *place).collect::<Vec<_>>(),
+                "{text}: {found:?}"
+            );
+            for (mistake, (_, start)) in found.iter().zip(&expected) {
+                assert!(mistake.message.starts_with(start), "{text}: {}", mistake.message);
+            }
+        }
+    }
+
+    #[test]
+    fn every_rule_speaks_at_once() {
+        let found = check(&graph("a: a>b b>c x>y: c zz zz"));
+        assert_eq!(found.len(), 5, "{found:#?}");
+    }
+
+    #[test]
+    fn a_name_is_suggested_when_it_is_near() {
+        let states = ["created", "paid", "refunding", "a"];
+        let cases = [
+            ("creatd", Some("created")),
+            ("piad", Some("paid")),
+            ("pad", Some("paid")),
+            ("refundnig", Some("refunding")),
+            ("refunded", None),
+            ("b", None),
+            ("shipped", None),
+        ];
+        for (name, expected) in cases {
+            assert_eq!(nearest(name, states), expected, "{name}");
+        }
+    }
+}

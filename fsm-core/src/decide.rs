@@ -1,0 +1,50 @@
+//! What happens next: pure functions from what is known about one instance to all that is written about it.
+
+mod begin;
+pub mod fire;
+pub mod operate;
+pub mod refusal;
+pub mod send;
+pub mod settle;
+
+use crate::call::Attempt;
+use crate::changes::{Request, Waiting};
+use crate::ids::{CallId, SessionId};
+use crate::instance::Instance;
+use crate::time::Timestamp;
+
+/// What a decision takes from the world: it reads no clock and draws no lots.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    /// The time.
+    pub now: Timestamp,
+    /// A session with a free slot, which a due call is given to at once (the hand-off).
+    pub grant: Option<SessionId>,
+    /// An unused id, for a call that has none of its own.
+    pub fresh: CallId,
+}
+
+/// What the store knows of one instance, read under its lock.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Standing {
+    /// Its row.
+    pub instance: Instance,
+    /// The row is not in the database yet.
+    pub is_new: bool,
+    /// Its newest attempt; needed when the instance is open or in error.
+    pub newest: Option<Attempt>,
+    /// All events that wait, in order.
+    pub inbox: Vec<Waiting>,
+    /// The request with the same dedup id, if there was one.
+    pub request: Option<Request>,
+}
+
+impl Standing {
+    /// An instance of which only the row is known.
+    pub fn of(instance: Instance) -> Standing {
+        Standing { instance, is_new: false, newest: None, inbox: Vec::new(), request: None }
+    }
+}
+
+#[cfg(test)]
+mod tests;

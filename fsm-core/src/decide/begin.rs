@@ -1,0 +1,101 @@
+//! The parts that decisions share: beginning a call, another attempt of it, and what an instance takes when it is free.
+
+use std::time::Duration;
+
+use super::Moment;
+use crate::call::{Attempt, AttemptState};
+use crate::changes::{Changes, Note, NoteKind, Open, Payload, TimerChange, Waiting};
+use crate::decide::refusal::Unfit;
+use crate::ids::{CallId, SessionId};
+use crate::instance::{Instance, Status};
+use crate::machine::{Edge, Machine};
+use crate::retry::Budget;
+use crate::time::Timestamp;
+
+/// Opens a call for `edge`. It executes at once in the session that `moment` grants, else it is due now.
+pub(super) fn call(changes: &mut Changes, machine: &Machine, edge: &Edge, call: CallId, payload: Payload, moment: Moment) {
+    let policy = machine.verb(&edge.to).and_then(|verb| verb.retry.clone());
+    let attempt = Attempt {
+        call,
+        number: 1,
+        instance: changes.instance.id,
+        machine: changes.instance.machine.clone(),
+        verb: edge.to.clone(),
+        event: edge.event.clone(),
+        from: changes.instance.state.clone(),
+        to: edge.to.clone(),
+        state: AttemptState::Scheduled,
+        held: changes.instance.paused,
+        created_at: moment.now,
+        scheduled_at: moment.now,
+        budget: Budget::fresh(policy, moment.now),
+        worker: None,
+        started_at: None,
+        finished_at: None,
+        error: None,
+        previous: changes.instance.newest.map(|(call, _)| call),
+    };
+    let grant = if changes.instance.paused { None } else { moment.grant };
+    open(changes, granted(attempt, grant, moment.now), Some(payload));
+}
+
+/// Opens the next attempt of the call that `last` belongs to, due after `wait`.
+pub(super) fn again(changes: &mut Changes, last: &Attempt, wait: Duration, budget: Budget, now: Timestamp) {
+    let attempt = Attempt {
+        number: last.number.saturating_add(1),
+        state: AttemptState::Scheduled,
+        held: changes.instance.paused,
+        created_at: now,
+        scheduled_at: now + wait,
+        budget,
+        worker: None,
+        started_at: None,
+        finished_at: None,
+        error: None,
+        ..last.clone()
+    };
+    open(changes, attempt, None);
+}
+
+fn granted(attempt: Attempt, grant: Option<SessionId>, now: Timestamp) -> Attempt {
+    match grant {
+        Some(session) => Attempt { state: AttemptState::Executing, worker: Some(session), started_at: Some(now), ..attempt },
+        None => attempt,
+    }
+}
+
+fn open(changes: &mut Changes, attempt: Attempt, payload: Option<Payload>) {
+    changes.instance.newest = Some((attempt.call, attempt.number));
+    changes.instance.is_open = true;
+    changes.open = Some(Open { attempt, payload });
+}
+
+/// The instance is free: it takes the first waiting event that fits and rejects those before it. An ended one rejects all.
+pub(super) fn take_from_inbox(changes: &mut Changes, machine: &Machine, inbox: &[Waiting], moment: Moment) {
+    for waiting in inbox {
+        changes.instance.inbox_head = waiting.position + 1;
+        changes.inbox_through = Some(changes.instance.inbox_head);
+        let state = changes.instance.state.as_deref();
+        let edge = machine.edge(state, &waiting.event).filter(|_| changes.instance.status == Status::Running);
+        if let Some(edge) = edge {
+            return call(changes, machine, edge, waiting.call, Payload::Inbox(waiting.position), moment);
+        }
+        let unfit = Unfit::new(machine, &changes.instance, std::slice::from_ref(&changes.instance.state), &waiting.event);
+        changes.notes.push(note(&changes.instance, NoteKind::Rejected, Some(waiting.call), Some(unfit.to_string()), moment.now));
+    }
+}
+
+/// The instance leaves `left` and rests in its state: timers of the one go, that of the other begins.
+pub(super) fn change_timers(changes: &mut Changes, machine: &Machine, left: Option<&str>, moment: Moment) {
+    if left.is_some_and(|state| machine.timer(state).is_some()) {
+        changes.timers.push(TimerChange::Clear);
+    }
+    if let Some(timer) = super::fire::timer_of(&changes.instance, machine, moment.now) {
+        changes.timers.push(TimerChange::Set(timer));
+    }
+}
+
+/// A line of the history.
+pub(super) fn note(instance: &Instance, kind: NoteKind, call: Option<CallId>, detail: Option<String>, at: Timestamp) -> Note {
+    Note { instance: instance.id, at, kind, call, detail }
+}

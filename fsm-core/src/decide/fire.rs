@@ -1,0 +1,74 @@
+//! A moment has come: a state's timer runs out, or a delayed event is delivered.
+
+use super::refusal::Refusal;
+use super::send::{Send, send};
+use super::{Moment, Standing, begin};
+use crate::changes::{Changes, NoteKind, Payload, Timer, TimerChange};
+use crate::ids::{CallId, TimerId};
+use crate::instance::{Instance, Status};
+use crate::machine::{Machine, TIMEOUT};
+use crate::outcome::Event;
+use crate::time::Timestamp;
+
+/// The timer of the state that the instance rests in from `now` on, if it has one.
+pub(super) fn timer_of(instance: &Instance, machine: &Machine, now: Timestamp) -> Option<Timer> {
+    let state = instance.state.as_deref()?;
+    let after = machine.timer(state)?.after?;
+    let (call, _) = instance.newest?;
+    let due_at = now + after;
+    let payload = format!(r#"{{"state":"{state}","due_at":{}}}"#, due_at.as_micros()).into_bytes();
+    Some(Timer {
+        // One state's timer belongs to the one transition that entered the state: its call names it.
+        id: TimerId(call.0),
+        instance: instance.id,
+        state: Some(state.to_owned()),
+        event: Event { name: TIMEOUT.to_owned(), payload },
+        due_at,
+    })
+}
+
+/// Decides what a due timer does. Firing it is guarded: of several processes that look, one writes.
+pub fn fire(machine: &Machine, standing: Standing, timer: Timer, inbox_limit: u64, moment: Moment) -> Changes {
+    match &timer.state {
+        Some(state) => run_out(machine, standing, state, &timer, moment),
+        None => deliver(machine, standing, timer, inbox_limit, moment),
+    }
+}
+
+fn run_out(machine: &Machine, standing: Standing, state: &str, timer: &Timer, moment: Moment) -> Changes {
+    let mut changes = Changes::of(Instance { updated_at: moment.now, ..standing.instance });
+    let rests_there = changes.instance.state.as_deref() == Some(state) && !changes.instance.status.is_ended();
+    match machine.timer(state) {
+        // A transition under way holds the timer back: its end decides whether the state is left.
+        Some(_) if rests_there && (changes.instance.is_open || changes.instance.status == Status::Error) => {
+            changes.timers.push(TimerChange::Hold(timer.id));
+        }
+        Some(edge) if rests_there => {
+            changes.timers.push(TimerChange::Fired(timer.id));
+            begin::call(&mut changes, machine, edge, moment.fresh, Payload::Bytes(timer.event.payload.clone()), moment);
+        }
+        _ => changes.timers.push(TimerChange::Fired(timer.id)),
+    }
+    changes
+}
+
+/// A delayed event arrives like any other; if it does not fit any more, that is recorded.
+fn deliver(machine: &Machine, standing: Standing, timer: Timer, inbox_limit: u64, moment: Moment) -> Changes {
+    let call = CallId(timer.id.0);
+    let request = Send { id: call, event: timer.event, dedup: None, deliver_at: None, or_refuse: false, inbox_limit };
+    let instance = standing.instance.clone();
+    let mut changes = match send(machine, standing, request, moment).map(|accepted| accepted.changes) {
+        Ok(Some(changes)) => changes,
+        Ok(None) => Changes::of(instance),
+        Err(refusal) => rejected(instance, call, &refusal, moment.now),
+    };
+    changes.timers.push(TimerChange::Fired(timer.id));
+    changes
+}
+
+/// The event is not taken, and the history says why.
+pub fn rejected(instance: Instance, call: CallId, refusal: &Refusal, now: Timestamp) -> Changes {
+    let mut changes = Changes::of(Instance { updated_at: now, ..instance });
+    changes.notes.push(begin::note(&changes.instance, NoteKind::Rejected, Some(call), Some(refusal.to_string()), now));
+    changes
+}

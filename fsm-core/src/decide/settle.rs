@@ -1,0 +1,98 @@
+//! An attempt ends: a transition is made, another attempt is scheduled, or the instance goes to error.
+
+use super::{Moment, begin};
+use crate::call::{Attempt, AttemptState};
+use crate::changes::{Changes, Close, Payload, Waiting};
+use crate::instance::{Instance, Status};
+use crate::machine::{Edge, Machine};
+use crate::outcome::{Event, Outcome, Problem};
+use crate::retry::{Next, RetryAdvice};
+use crate::time::Timestamp;
+
+/// Decides what follows the end of `attempt`, which must be the instance's live one and as it was when it was claimed.
+///
+/// Outgoing sends of a success are not part of the changes: the shell puts each through `decide::send` in the same
+/// transaction, for they concern other instances.
+pub fn settle(machine: &Machine, instance: Instance, attempt: &Attempt, outcome: Outcome, inbox: &[Waiting], moment: Moment) -> Changes {
+    // The attempt may have been claimed by a process whose clock is a little ahead: no end lies before its beginning.
+    let moment = Moment { now: moment.now.max(attempt.started_at.unwrap_or(moment.now)), ..moment };
+    let mut changes = Changes::of(Instance { updated_at: moment.now, is_open: false, ..instance });
+    let close = |becomes, error| Close {
+        call: attempt.call,
+        number: attempt.number,
+        expected: AttemptState::Executing,
+        held_by: attempt.worker,
+        becomes,
+        finished_at: moment.now,
+        error,
+    };
+    match outcome {
+        Outcome::Success { record, asks } => {
+            changes.close = Some(close(AttemptState::Success, None));
+            succeed(&mut changes, machine, attempt, record, asks.next, inbox, moment);
+        }
+        Outcome::Failure(problem) => {
+            changes.close = Some(close(AttemptState::Error, Some(problem.error.clone())));
+            retry_or_exhaust(&mut changes, attempt, problem, moment.now);
+        }
+        // A lost attempt counts: a verb that kills its process must not run for ever.
+        Outcome::Lost => {
+            let error = format!("attempt {} was lost: its worker's lease ran out", attempt.number);
+            changes.close = Some(close(AttemptState::Lost, Some(error.clone())));
+            retry_or_exhaust(&mut changes, attempt, Problem { error, advice: RetryAdvice::Default }, moment.now);
+        }
+        Outcome::Released => {
+            changes.close = Some(close(AttemptState::Released, None));
+            let wait = attempt.scheduled_at.since(moment.now);
+            begin::again(&mut changes, attempt, wait, attempt.budget.clone(), moment.now);
+        }
+    }
+    changes
+}
+
+fn succeed(
+    changes: &mut Changes,
+    machine: &Machine,
+    attempt: &Attempt,
+    record: Option<Vec<u8>>,
+    next: Option<Event>,
+    inbox: &[Waiting],
+    moment: Moment,
+) {
+    let left = changes.instance.state.replace(attempt.to.clone());
+    changes.instance.version += 1;
+    if record.is_some() {
+        changes.instance.record = record;
+    }
+    if machine.is_end(&attempt.to) {
+        changes.instance.status = Status::Completed;
+    }
+    begin::change_timers(changes, machine, left.as_deref(), moment);
+    match next.and_then(|event| Some((edge_for_next(machine, changes, &event)?, event))) {
+        Some((edge, event)) => begin::call(changes, machine, edge, moment.fresh, Payload::Bytes(event.payload), moment),
+        None => begin::take_from_inbox(changes, machine, inbox, moment),
+    }
+}
+
+fn edge_for_next<'m>(machine: &'m Machine, changes: &Changes, event: &Event) -> Option<&'m Edge> {
+    machine.edge(changes.instance.state.as_deref(), &event.name)
+}
+
+fn retry_or_exhaust(changes: &mut Changes, attempt: &Attempt, problem: Problem, now: Timestamp) {
+    match attempt.budget.after(problem.advice, now, roll(attempt)) {
+        Next::Again { wait, budget } => begin::again(changes, attempt, wait, budget, now),
+        // The state stays, and so does the inbox, for after a retry by hand.
+        Next::Exhausted(_) => {
+            changes.instance.status = Status::Error;
+            changes.instance.error = Some(problem.error);
+        }
+    }
+}
+
+/// A share from 0 up to 1 that jitter uses: by chance over calls and attempts, and the same each time it is asked.
+fn roll(attempt: &Attempt) -> f64 {
+    let mut mixed = attempt.call.0.as_u64_pair().1 ^ u64::from(attempt.number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+}

@@ -1,0 +1,227 @@
+//! A machine drawn as text: Mermaid for pages that render it, Graphviz for files. The same machine gives the same text.
+
+use crate::duration;
+use crate::machine::{Edge, Machine};
+
+/// The words that a Mermaid state diagram takes for itself, in lower case.
+const MERMAID_WORDS: [&str; 19] = [
+    "accdescr",
+    "acctitle",
+    "as",
+    "class",
+    "classdef",
+    "click",
+    "default",
+    "direction",
+    "end",
+    "hide",
+    "href",
+    "note",
+    "root_end",
+    "root_start",
+    "scale",
+    "state",
+    "statediagram",
+    "style",
+    "title",
+];
+
+/// A Mermaid `stateDiagram-v2`: edges in the order of their declaration, then the ends. Ends with a line feed.
+pub fn mermaid(machine: &Machine) -> String {
+    let names: Vec<&str> = machine.states().collect();
+    let id = |name: &str| match names.iter().position(|known| *known == name) {
+        Some(place) if !is_plain(name) => format!("s{place}_"),
+        _ => name.to_owned(),
+    };
+    let mut text = String::from("stateDiagram-v2\n");
+    for name in names.iter().filter(|name| !is_plain(name)) {
+        text.push_str(&format!("    state \"{}\" as {}\n", mermaid_text(name), id(name)));
+    }
+    for edge in &machine.edges {
+        let from = edge.from.as_deref().map_or("[*]".to_owned(), id);
+        text.push_str(&format!("    {from} --> {}: {}\n", id(&edge.to), mermaid_text(&label(edge))));
+    }
+    for end in &machine.ends {
+        text.push_str(&format!("    {} --> [*]\n", id(end)));
+    }
+    text
+}
+
+/// A Graphviz `digraph`: states in the order of their declaration, ends with a double border, then the edges. Ends with a line feed.
+pub fn dot(machine: &Machine) -> String {
+    let mut text = format!("digraph {} {{\n    rankdir = LR;\n    node [shape = box, style = rounded];\n", quoted(&machine.name));
+    // No state has this name: it is no identifier.
+    let start = quoted("[*]");
+    if machine.starts().next().is_some() {
+        text.push_str(&format!("    {start} [shape = point];\n"));
+    }
+    for state in machine.states() {
+        let border = if machine.is_end(state) { " [peripheries = 2]" } else { "" };
+        text.push_str(&format!("    {}{border};\n", quoted(state)));
+    }
+    for edge in &machine.edges {
+        let from = edge.from.as_deref().map_or(start.clone(), quoted);
+        let style = if edge.after.is_some() { ", style = dashed" } else { "" };
+        text.push_str(&format!("    {from} -> {} [label = {}{style}];\n", quoted(&edge.to), quoted(&label(edge))));
+    }
+    text.push_str("}\n");
+    text
+}
+
+/// What moves an instance along the edge.
+fn label(edge: &Edge) -> String {
+    match edge.after {
+        Some(wait) => format!("after {}", duration::display(wait)),
+        None => edge.event.clone(),
+    }
+}
+
+/// Whether Mermaid takes the name as an identifier.
+fn is_plain(name: &str) -> bool {
+    let is_word = name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    // The names that stand in for others look like `s3_`.
+    is_word && !name.ends_with('_') && !MERMAID_WORDS.contains(&name.to_ascii_lowercase().as_str())
+}
+
+/// Mermaid writes characters that mean something to it as `#` and their number.
+fn mermaid_text(text: &str) -> String {
+    let is_harmless = |c: char| c.is_alphanumeric() || matches!(c, ' ' | '_' | '.' | ',' | '(' | ')' | '-');
+    text.chars().map(|c| if is_harmless(c) { c.to_string() } else { format!("#{};", u32::from(c)) }).collect()
+}
+
+/// A Graphviz string.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::machine::{TIMEOUT, Verb};
+
+    fn edge(from: impl Into<Option<&'static str>>, event: &str, to: &str) -> Edge {
+        Edge { from: from.into().map(str::to_owned), event: event.to_owned(), to: to.to_owned(), after: None }
+    }
+
+    fn timer(from: &'static str, after: Duration, to: &str) -> Edge {
+        Edge { after: Some(after), ..edge(from, TIMEOUT, to) }
+    }
+
+    fn machine(name: &str, edges: Vec<Edge>, ends: &[&str]) -> Machine {
+        let mut verbs: Vec<Verb> = Vec::new();
+        for edge in &edges {
+            if !verbs.iter().any(|verb| verb.name == edge.to) {
+                verbs.push(Verb { name: edge.to.clone(), event: edge.event.clone(), timeout: None, retry: None });
+            }
+        }
+        let ends = ends.iter().map(|end| (*end).to_owned()).collect();
+        Machine { name: name.to_owned(), docs: String::new(), verbs, edges, ends, record: None }
+    }
+
+    fn payment() -> Machine {
+        let edges = vec![
+            edge(None, "OnlinePaymentCreated", "created"),
+            edge("created", "OnlinePaymentPaid", "paid"),
+            edge("created", "OnlinePaymentFailed", "failed"),
+            timer("created", Duration::from_secs(30 * 60), "expired"),
+            edge("paid", "OnlinePaymentCompleted", "completed"),
+            edge("created", "Cancel", "cancelled"),
+            edge("paid", "Cancel", "refunding"),
+            edge("refunding", "OnlinePaymentCompleted", "completed"),
+        ];
+        machine("payment", edges, &["completed", "failed", "expired", "cancelled"])
+    }
+
+    /// Names that each language takes for something else.
+    fn awkward() -> Machine {
+        let edges = vec![
+            edge(None, "shop::Order<\"a\">", "end"),
+            edge("end", "A; B --> C", "état"),
+            edge("état", "back\\slash", "s0_"),
+            edge("s0_", "Again", "s0_"),
+        ];
+        machine("the \"shop\"", edges, &["s0_"])
+    }
+
+    #[test]
+    fn a_payment_in_mermaid() {
+        let expected = "\
+stateDiagram-v2
+    [*] --> created: OnlinePaymentCreated
+    created --> paid: OnlinePaymentPaid
+    created --> failed: OnlinePaymentFailed
+    created --> expired: after 30m
+    paid --> completed: OnlinePaymentCompleted
+    created --> cancelled: Cancel
+    paid --> refunding: Cancel
+    refunding --> completed: OnlinePaymentCompleted
+    completed --> [*]
+    failed --> [*]
+    expired --> [*]
+    cancelled --> [*]
+";
+        assert_eq!(mermaid(&payment()), expected);
+    }
+
+    #[test]
+    fn a_payment_in_graphviz() {
+        let expected = r#"digraph "payment" {
+    rankdir = LR;
+    node [shape = box, style = rounded];
+    "[*]" [shape = point];
+    "created";
+    "paid";
+    "failed" [peripheries = 2];
+    "expired" [peripheries = 2];
+    "completed" [peripheries = 2];
+    "cancelled" [peripheries = 2];
+    "refunding";
+    "[*]" -> "created" [label = "OnlinePaymentCreated"];
+    "created" -> "paid" [label = "OnlinePaymentPaid"];
+    "created" -> "failed" [label = "OnlinePaymentFailed"];
+    "created" -> "expired" [label = "after 30m", style = dashed];
+    "paid" -> "completed" [label = "OnlinePaymentCompleted"];
+    "created" -> "cancelled" [label = "Cancel"];
+    "paid" -> "refunding" [label = "Cancel"];
+    "refunding" -> "completed" [label = "OnlinePaymentCompleted"];
+}
+"#;
+        assert_eq!(dot(&payment()), expected);
+    }
+
+    #[test]
+    fn awkward_names_in_mermaid() {
+        let expected = "\
+stateDiagram-v2
+    state \"end\" as s0_
+    state \"état\" as s1_
+    state \"s0_\" as s2_
+    [*] --> s0_: shop#58;#58;Order#60;#34;a#34;#62;
+    s0_ --> s1_: A#59; B --#62; C
+    s1_ --> s2_: back#92;slash
+    s2_ --> s2_: Again
+    s2_ --> [*]
+";
+        assert_eq!(mermaid(&awkward()), expected);
+    }
+
+    #[test]
+    fn awkward_names_in_graphviz() {
+        let expected = r#"digraph "the \"shop\"" {
+    rankdir = LR;
+    node [shape = box, style = rounded];
+    "[*]" [shape = point];
+    "end";
+    "état";
+    "s0_" [peripheries = 2];
+    "[*]" -> "end" [label = "shop::Order<\"a\">"];
+    "end" -> "état" [label = "A; B --> C"];
+    "état" -> "s0_" [label = "back\\slash"];
+    "s0_" -> "s0_" [label = "Again"];
+}
+"#;
+        assert_eq!(dot(&awkward()), expected);
+    }
+}

@@ -1,0 +1,32 @@
+//! `fsm!`: a graph becomes a type, an enum of its states and a registered machine.
+
+mod asserts;
+mod emit;
+mod graph;
+mod parse;
+mod rules;
+mod state;
+
+use proc_macro2::TokenStream;
+use quote::quote;
+
+use crate::mistake::Mistakes;
+use graph::Graph;
+
+pub fn expand(tokens: TokenStream) -> TokenStream {
+    let mut mistakes = Mistakes::default();
+    let declared = match parse::parse(tokens, &mut mistakes) {
+        Ok(declared) => declared,
+        Err(error) => {
+            mistakes.add_error(error);
+            return quote!(#mistakes);
+        }
+    };
+    let graph = Graph::of(&declared);
+    // With a statement missing, what the others say of the graph would be wrong.
+    if mistakes.is_empty() {
+        rules::check(&declared, &graph, &mut mistakes);
+    }
+    let machine = emit::machine(&declared, &graph, mistakes.is_empty());
+    quote!(#machine #mistakes)
+}

@@ -1,0 +1,95 @@
+//! The declared machine as a graph: its states in order, and for each edge where it stands.
+
+use std::collections::BTreeMap;
+
+use proc_macro2::{Ident, TokenStream};
+use quote::{format_ident, quote_spanned};
+use syn::Path;
+use syn::spanned::Spanned;
+
+use super::parse::{Declared, Edge};
+use crate::names;
+
+/// A state, and the verb that enters it.
+pub struct State {
+    pub name: String,
+    /// The verb's path where it is first entered.
+    pub path: Path,
+    /// The type alias that stands for the verb in what is emitted, so that a wrong path is told once.
+    pub verb: Ident,
+    /// Other paths under which it is entered.
+    pub other_paths: Vec<Path>,
+    /// It stands behind `after`, so that its event is `Timeout`.
+    pub is_timed: bool,
+    /// The `on` block it stands in.
+    pub group: Option<usize>,
+}
+
+/// What the rules and the expansion ask of a declared machine.
+pub struct Graph {
+    /// Starts first, then in the order in which edges enter them.
+    pub states: Vec<State>,
+    /// The names alone, for the rules of `fsm-core`.
+    pub names: fsm_core::check::Graph,
+}
+
+impl Graph {
+    pub fn of(declared: &Declared) -> Graph {
+        let mut graph = Graph { states: Vec::new(), names: names_of(declared) };
+        let mut known = BTreeMap::new();
+        let entered = declared.starts.iter().map(|start| (start, None)).chain(declared.edges.iter().map(|edge| (&edge.to, Some(edge))));
+        for (path, edge) in entered {
+            let name = names::state(path);
+            let i = *known.entry(name.clone()).or_insert(graph.states.len());
+            if i == graph.states.len() {
+                graph.states.push(State::new(name, path, i));
+            }
+            graph.states[i].entered_by(path, edge);
+        }
+        graph
+    }
+
+    pub fn state(&self, path: &Path) -> Option<&State> {
+        let name = names::state(path);
+        self.states.iter().find(|state| state.name == name)
+    }
+}
+
+impl State {
+    fn new(name: String, path: &Path, i: usize) -> State {
+        // The alias has the verb's place: what is said of it points there.
+        let verb = format_ident!("__Verb{i}", span = path.span());
+        State { name, path: path.clone(), verb, other_paths: Vec::new(), is_timed: false, group: None }
+    }
+
+    fn entered_by(&mut self, path: &Path, edge: Option<&Edge>) {
+        let is_known = |known: &Path| names::joined(known) == names::joined(path);
+        if !is_known(&self.path) && !self.other_paths.iter().any(is_known) {
+            self.other_paths.push(path.clone());
+        }
+        if let Some(edge) = edge {
+            self.is_timed |= edge.after.is_some();
+            self.group = self.group.or(edge.group);
+        }
+    }
+
+    /// The event type of its verb, as tokens.
+    pub fn event_type(&self) -> TokenStream {
+        let verb = &self.verb;
+        quote_spanned!(verb.span()=> <#verb as ::fsm::__private::Verb>::Event)
+    }
+
+    /// The name of that type, as tokens.
+    pub fn event(&self) -> TokenStream {
+        let verb = &self.verb;
+        quote_spanned!(verb.span()=> <#verb as ::fsm::__private::Verb>::EVENT)
+    }
+}
+
+fn names_of(declared: &Declared) -> fsm_core::check::Graph {
+    fsm_core::check::Graph {
+        starts: declared.starts.iter().map(names::state).collect(),
+        edges: declared.edges.iter().map(|edge| (names::state(&edge.from), names::state(&edge.to))).collect(),
+        ends: declared.ends.iter().map(names::state).collect(),
+    }
+}

@@ -1,0 +1,253 @@
+//! The statements of `fsm!`, each read for itself, so that one that is wrong does not hide the others.
+
+use std::time::Duration;
+
+use proc_macro2::{Span, TokenStream};
+use syn::ext::IdentExt;
+use syn::parse::{ParseStream, Parser};
+use syn::punctuated::Punctuated;
+use syn::{Attribute, Ident, LitStr, Path, Token, Type, Visibility, braced, parenthesized, token};
+
+use crate::mistake::Mistakes;
+use crate::names;
+use crate::retry::{self, Retry};
+
+/// What is expected where no statement begins.
+const STATEMENTS: &str = "expected a statement: `start a;`, `a -> b | c;`, `any(a, b) -> c;`, `a after \"30m\" -> b;`, \
+    `on Event { a -> b; }`, `end a, b;`, `keeps Record;` or `retry(3, \"1s\");`";
+
+/// A machine as written.
+pub struct Declared {
+    pub attributes: Vec<Attribute>,
+    pub visibility: Visibility,
+    pub ident: Ident,
+    /// In the database.
+    pub name: LitStr,
+    pub retry: Option<Retry>,
+    pub record: Option<Type>,
+    pub starts: Vec<Path>,
+    pub edges: Vec<Edge>,
+    pub ends: Vec<Path>,
+    /// The event type of each `on` block.
+    pub groups: Vec<Type>,
+}
+
+/// One edge; `any(…)` and `|` are several.
+pub struct Edge {
+    pub from: Path,
+    pub to: Path,
+    pub after: Option<After>,
+    /// The `on` block it stands in.
+    pub group: Option<usize>,
+}
+
+/// A timer.
+#[derive(Clone)]
+pub struct After {
+    pub at: Span,
+    pub duration: Option<Duration>,
+}
+
+/// The machine, without the statements that cannot be read; the mistakes tell of those.
+pub fn parse(tokens: TokenStream, mistakes: &mut Mistakes) -> syn::Result<Declared> {
+    (|input: ParseStream<'_>| machine(input, mistakes)).parse2(tokens)
+}
+
+fn machine(input: ParseStream<'_>, mistakes: &mut Mistakes) -> syn::Result<Declared> {
+    let attributes = input.call(Attribute::parse_outer)?;
+    let visibility = input.parse()?;
+    if !peek_word(input, "machine") {
+        return Err(input.error("expected a machine\nhelp: write `pub machine Payment = \"payment\" { … }`"));
+    }
+    input.call(Ident::parse_any)?;
+    let ident: Ident = input.parse()?;
+    let name = name(input, &ident, mistakes)?;
+    let body;
+    braced!(body in input);
+    if !input.is_empty() {
+        return Err(input.error("one `fsm!` declares one machine\nhelp: write a second `fsm! { … }`"));
+    }
+    let mut declared = Declared {
+        attributes,
+        visibility,
+        ident,
+        name,
+        retry: None,
+        record: None,
+        starts: Vec::new(),
+        edges: Vec::new(),
+        ends: Vec::new(),
+        groups: Vec::new(),
+    };
+    each_statement(&body, mistakes, |input, mistakes| statement(input, &mut declared, mistakes));
+    Ok(declared)
+}
+
+/// `= "payment"`.
+fn name(input: ParseStream<'_>, ident: &Ident, mistakes: &mut Mistakes) -> syn::Result<LitStr> {
+    let example = ident.unraw().to_string().to_lowercase();
+    if !input.peek(Token![=]) {
+        let message = format!("`{ident}` has no name in the database");
+        mistakes.add(ident, message, format!("write `machine {ident} = \"{example}\"`"));
+        return Ok(LitStr::new(&example, ident.span()));
+    }
+    input.parse::<Token![=]>()?;
+    let name: LitStr = input.parse()?;
+    let text = name.value();
+    let is_fine = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_' || letter == '-';
+    if text.is_empty() || text.len() > 64 || !text.chars().all(is_fine) {
+        let message = format!("`{text}` is no name for a machine: it has 1 to 64 of the letters a-z, 0-9, `_` and `-`");
+        mistakes.add(&name, message, format!("write `machine {ident} = \"{example}\"`"));
+    }
+    Ok(name)
+}
+
+/// Reads statements to the end; after one that cannot be read goes on behind its `;` or block.
+fn each_statement(
+    input: ParseStream<'_>,
+    mistakes: &mut Mistakes,
+    mut read: impl FnMut(ParseStream<'_>, &mut Mistakes) -> syn::Result<()>,
+) {
+    while !input.is_empty() {
+        let before = input.cursor();
+        let Err(error) = read(input, mistakes) else { continue };
+        mistakes.add_error(error);
+        // What was read of a statement may end in its `;`: only a statement that was not begun is skipped whole.
+        let _ = before;
+        skip_statement(input);
+    }
+}
+
+fn skip_statement(input: ParseStream<'_>) {
+    while !input.is_empty() {
+        let is_last = input.peek(Token![;]) || input.peek(token::Brace);
+        if input.parse::<proc_macro2::TokenTree>().is_err() || is_last {
+            return;
+        }
+    }
+}
+
+fn statement(input: ParseStream<'_>, declared: &mut Declared, mistakes: &mut Mistakes) -> syn::Result<()> {
+    if begins(input, "start") {
+        input.call(Ident::parse_any)?;
+        declared.starts.extend(separated(input)?);
+    } else if begins(input, "end") {
+        input.call(Ident::parse_any)?;
+        declared.ends.extend(separated(input)?);
+    } else if begins(input, "keeps") {
+        keeps(input, declared, mistakes)?;
+    } else if peek_word(input, "retry") && input.peek2(token::Paren) {
+        default_retry(input, declared, mistakes)?;
+    } else if begins(input, "on") {
+        return on(input, declared, mistakes);
+    } else {
+        declared.edges.extend(edges(input, None, mistakes)?);
+    }
+    input.parse::<Token![;]>().map(drop)
+}
+
+fn keeps(input: ParseStream<'_>, declared: &mut Declared, mistakes: &mut Mistakes) -> syn::Result<()> {
+    let word = input.call(Ident::parse_any)?;
+    let record: Type = input.parse()?;
+    if declared.record.is_some() {
+        mistakes.add(&word, "a second `keeps`: an instance has one record", "put both into one struct");
+    }
+    declared.record = Some(record);
+    Ok(())
+}
+
+fn default_retry(input: ParseStream<'_>, declared: &mut Declared, mistakes: &mut Mistakes) -> syn::Result<()> {
+    let word = input.call(Ident::parse_any)?;
+    let options;
+    parenthesized!(options in input);
+    if declared.retry.is_some() {
+        mistakes.add(&word, "a second `retry`: a machine has one default policy", "put `#[retry(…)]` on the verb that differs");
+    }
+    declared.retry = retry::parse(options.parse()?, &word, mistakes);
+    Ok(())
+}
+
+/// `on Cancel { created -> cancelled; paid -> refunding; }`.
+fn on(input: ParseStream<'_>, declared: &mut Declared, mistakes: &mut Mistakes) -> syn::Result<()> {
+    input.call(Ident::parse_any)?;
+    let event: Type = input.parse()?;
+    let block;
+    braced!(block in input);
+    if block.is_empty() {
+        mistakes.add(&event, "this `on` block is empty: it lists the edges of one event type", "write `on Cancel { a -> b; c -> d; }`");
+    }
+    let group = declared.groups.len();
+    declared.groups.push(event);
+    each_statement(&block, mistakes, |input, mistakes| {
+        let edges = edges(input, Some(group), mistakes)?;
+        declared.edges.extend(edges);
+        input.parse::<Token![;]>().map(drop)
+    });
+    Ok(())
+}
+
+/// `a -> b | c`, `any(a, b) -> c`, `a after "30m" -> b`.
+fn edges(input: ParseStream<'_>, group: Option<usize>, mistakes: &mut Mistakes) -> syn::Result<Vec<Edge>> {
+    let froms = sources(input)?;
+    let after = if peek_word(input, "after") { Some(after(input, group, mistakes)?) } else { None };
+    if !input.peek(Token![->]) {
+        return Err(input.error(format!("expected `->` and the state that `{}` leads to", names::state(&froms[0]))));
+    }
+    input.parse::<Token![->]>()?;
+    let targets = separated(input)?;
+    if let (Some(_), Some(second)) = (&after, targets.get(1)) {
+        mistakes.add(second, "a timer leads to one state: this is a second one", "take one away");
+    }
+    let edge = |from: &Path, to: &Path| Edge { from: from.clone(), to: to.clone(), after: after.clone(), group };
+    Ok(froms.iter().flat_map(|from| targets.iter().map(move |to| edge(from, to))).collect())
+}
+
+/// At least one.
+fn sources(input: ParseStream<'_>) -> syn::Result<Vec<Path>> {
+    if peek_word(input, "any") && input.peek2(token::Paren) {
+        input.call(Ident::parse_any)?;
+        let states;
+        parenthesized!(states in input);
+        if states.is_empty() {
+            return Err(states.error("`any()` names no state\nhelp: write `any(a, b) -> c;`"));
+        }
+        return Ok(Punctuated::<Path, Token![,]>::parse_terminated_with(&states, Path::parse_mod_style)?.into_iter().collect());
+    }
+    if !input.peek(Ident::peek_any) && !input.peek(Token![::]) {
+        return Err(input.error(STATEMENTS));
+    }
+    Ok(vec![input.call(Path::parse_mod_style)?])
+}
+
+fn after(input: ParseStream<'_>, group: Option<usize>, mistakes: &mut Mistakes) -> syn::Result<After> {
+    let word = input.call(Ident::parse_any)?;
+    let value: syn::Expr = syn::Expr::Lit(syn::ExprLit { attrs: Vec::new(), lit: input.parse()? });
+    if group.is_some() {
+        let message = "a timer inside an `on` block: what it delivers is `Timeout`, not the event of the block";
+        mistakes.add(&word, message, "move the edge out of the block");
+    }
+    Ok(After { at: word.span(), duration: retry::duration(&value, mistakes) })
+}
+
+/// Paths between `|` or `,`.
+fn separated(input: ParseStream<'_>) -> syn::Result<Vec<Path>> {
+    let mut paths = vec![input.call(Path::parse_mod_style)?];
+    while input.peek(Token![|]) || input.peek(Token![,]) {
+        input.parse::<proc_macro2::TokenTree>()?;
+        paths.push(input.call(Path::parse_mod_style)?);
+    }
+    Ok(paths)
+}
+
+fn peek_word(input: ParseStream<'_>, word: &str) -> bool {
+    input.cursor().ident().is_some_and(|(ident, _)| ident == word)
+}
+
+/// Whether a statement begins with this word; a state may have the same name.
+fn begins(input: ParseStream<'_>, word: &str) -> bool {
+    let is_state = input.peek2(Token![->]) || input.peek2(Token![::]) || {
+        let next = input.cursor().ident().and_then(|(_, rest)| rest.ident());
+        next.is_some_and(|(ident, rest)| ident == "after" && rest.literal().is_some())
+    };
+    peek_word(input, word) && !is_state
+}

@@ -1,0 +1,84 @@
+//! The rules of a machine that its names alone can break. Those of types are in `asserts`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fsm_core::check::Place;
+use quote::ToTokens;
+
+use super::graph::Graph;
+use super::parse::Declared;
+use crate::mistake::Mistakes;
+use crate::names;
+
+pub fn check(declared: &Declared, graph: &Graph, mistakes: &mut Mistakes) {
+    the_graph_is_sound(declared, graph, mistakes);
+    for rule in [a_state_has_one_timer, an_event_leads_from_a_state_to_one, an_event_has_one_on_block, states_have_distinct_variants] {
+        rule(declared, graph, mistakes);
+    }
+}
+
+/// The rules of `fsm-core`, at the places of the tokens.
+fn the_graph_is_sound(declared: &Declared, graph: &Graph, mistakes: &mut Mistakes) {
+    for mistake in fsm_core::check::check(&graph.names) {
+        let at: &dyn ToTokens = match mistake.place {
+            Place::Graph => &declared.ident,
+            Place::Start(i) => &declared.starts[i],
+            Place::EdgeFrom(i) => &declared.edges[i].from,
+            Place::EdgeTo(i) => &declared.edges[i].to,
+            Place::End(i) => &declared.ends[i],
+        };
+        mistakes.add(at, mistake.message, mistake.help);
+    }
+}
+
+fn a_state_has_one_timer(declared: &Declared, _: &Graph, mistakes: &mut Mistakes) {
+    let mut timed = BTreeSet::new();
+    for edge in &declared.edges {
+        let Some(after) = &edge.after else { continue };
+        let from = names::state(&edge.from);
+        if !timed.insert(from.clone()) {
+            let help = "let the first timer lead to a state with a timer of its own";
+            mistakes.add_at(after.at, format!("a second timer on `{from}`: a state has at most one"), help);
+        }
+    }
+}
+
+/// Inside an `on` block all edges take one event, so that it can leave each state only once.
+fn an_event_leads_from_a_state_to_one(declared: &Declared, graph: &Graph, mistakes: &mut Mistakes) {
+    let mut taken: BTreeMap<(usize, Option<String>), String> = BTreeMap::new();
+    let starts = declared.starts.iter().map(|start| (None, start));
+    let edges = declared.edges.iter().map(|edge| (Some(names::state(&edge.from)), &edge.to));
+    for (from, to) in starts.chain(edges) {
+        let Some(group) = graph.state(to).and_then(|state| state.group) else { continue };
+        let name = names::state(to);
+        let Some(first) = taken.insert((group, from.clone()), name.clone()) else { continue };
+        if first == name {
+            continue;
+        }
+        let event = names::joined(&declared.groups[group]);
+        let from = from.map_or("the start".into(), |from| format!("`{from}`"));
+        let message = format!("`{event}` leads from {from} to `{first}` and to `{name}`: an event takes one edge");
+        mistakes.add(to, message, "remove one, or give one of the two verbs an event type of its own");
+    }
+}
+
+fn an_event_has_one_on_block(declared: &Declared, _: &Graph, mistakes: &mut Mistakes) {
+    let mut seen = BTreeSet::new();
+    for event in &declared.groups {
+        let name = names::event(event);
+        if !seen.insert(name.clone()) {
+            mistakes.add(event, format!("a second `on {name}`: an event type has one `on` block"), "move its edges into the first");
+        }
+    }
+}
+
+fn states_have_distinct_variants(_: &Declared, graph: &Graph, mistakes: &mut Mistakes) {
+    let mut seen = BTreeMap::new();
+    for state in &graph.states {
+        let variant = names::variant(&state.name);
+        if let Some(first) = seen.insert(variant.clone(), &state.name) {
+            let message = format!("the states `{first}` and `{}` would both be the variant `{variant}` of the state enum", state.name);
+            mistakes.add(&state.path, message, "rename one of the two verbs");
+        }
+    }
+}

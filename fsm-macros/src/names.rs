@@ -1,0 +1,102 @@
+//! The names that tokens get in the database, on the screens and in the state enum.
+
+use proc_macro2::TokenStream;
+use quote::ToTokens;
+use syn::ext::IdentExt;
+use syn::{Attribute, Expr, GenericArgument, Ident, Lit, Meta, Path, PathArguments, Type};
+
+/// The name of an event type: its last path segment, with its generic arguments named in the same way and no spaces.
+pub fn event(ty: &Type) -> String {
+    let Type::Path(path) = ty else { return joined(ty) };
+    let Some(last) = path.path.segments.last() else { return joined(ty) };
+    let PathArguments::AngleBracketed(arguments) = &last.arguments else { return last.ident.unraw().to_string() };
+    let argument = |argument: &GenericArgument| match argument {
+        GenericArgument::Type(ty) => event(ty),
+        other => joined(other),
+    };
+    let arguments: Vec<String> = arguments.args.iter().map(argument).collect();
+    format!("{}<{}>", last.ident.unraw(), arguments.join(","))
+}
+
+/// The name of a verb, which is that of the state it enters: the last path segment.
+pub fn state(path: &Path) -> String {
+    path.segments.last().map(|last| last.ident.unraw().to_string()).unwrap_or_default()
+}
+
+/// The variant of a state: `in_review` is `InReview`.
+pub fn variant(state: &str) -> String {
+    let capital = |word: &str| {
+        let mut letters = word.chars();
+        letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect::<String>()
+    };
+    state.split('_').map(capital).collect()
+}
+
+/// Tokens as written, for people: no spaces but those between words.
+pub fn joined(tokens: impl ToTokens) -> String {
+    let mut text = String::new();
+    write(tokens.to_token_stream(), &mut text);
+    text
+}
+
+fn write(tokens: TokenStream, text: &mut String) {
+    for part in tokens.to_string().split_whitespace() {
+        let is_word = |letter: Option<char>| letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_');
+        if is_word(text.chars().last()) && is_word(part.chars().next()) {
+            text.push(' ');
+        }
+        text.push_str(part);
+    }
+}
+
+/// The doc comment among the attributes of an item.
+pub fn docs(attributes: &[Attribute]) -> String {
+    let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
+        Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {
+            Expr::Lit(value) => match &value.lit {
+                Lit::Str(line) => Some(line.value()),
+                _ => None,
+            },
+            _ => None,
+        },
+        _ => None,
+    });
+    let lines: Vec<String> = lines.map(|line| line.strip_prefix(' ').unwrap_or(&line).trim_end().to_owned()).collect();
+    lines.join("\n").trim().to_owned()
+}
+
+/// Whether a path ends in this word, however it is qualified.
+pub fn ends_in(path: &Path, word: &str) -> bool {
+    path.segments.last().is_some_and(|last| is(&last.ident, word))
+}
+
+/// Whether an identifier is this word.
+pub fn is(ident: &Ident, word: &str) -> bool {
+    ident.unraw() == word
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn event_types_by_their_last_segment() {
+        let cases = [
+            ("Cancel", "Cancel"),
+            ("crate::events::Cancel", "Cancel"),
+            ("fsm::Caught<events::Cancel>", "Caught<Cancel>"),
+            ("Pair<u32, Vec<u8>>", "Pair<u32,Vec<u8>>"),
+            ("(u32, dyn Any)", "(u32,dyn Any)"),
+        ];
+        for (written, name) in cases {
+            assert_eq!(event(&syn::parse_str(written).unwrap()), name);
+        }
+    }
+
+    #[test]
+    fn variants_of_states() {
+        for (state, name) in [("created", "Created"), ("in_review", "InReview"), ("step_2", "Step2"), ("über", "Über")] {
+            assert_eq!(variant(state), name);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! A retry policy as tokens: the statics that the registry reads.
+
+use std::time::Duration;
+
+use proc_macro2::{Literal, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::spanned::Spanned;
+
+use super::{Policy, Retry};
+use crate::names;
+
+/// A policy as tokens.
+pub struct Emitted {
+    /// Items that stand before.
+    pub items: TokenStream,
+    /// The `RetryEntry`.
+    pub entry: TokenStream,
+    /// The type of the verb that catches.
+    pub catch: TokenStream,
+}
+
+pub fn emit(retry: &Option<Retry>) -> Emitted {
+    let no_catch = quote!(::fsm::__private::NoCatch);
+    match retry {
+        None => Emitted { items: TokenStream::new(), entry: quote!(::fsm::__private::RetryEntry::Inherit), catch: no_catch },
+        Some(Retry::Never) => Emitted { items: TokenStream::new(), entry: quote!(::fsm::__private::RetryEntry::Never), catch: no_catch },
+        Some(Retry::Policy(policy)) => {
+            // One mention of the path, so that a wrong one is told once.
+            let alias = policy.catch.as_ref().map(|path| quote_spanned!(path.span()=> type __Catch = #path;));
+            let policy_entry = policy_entry(policy);
+            Emitted {
+                items: quote!(#alias static __POLICY: ::fsm::__private::PolicyEntry = #policy_entry;),
+                entry: quote!(::fsm::__private::RetryEntry::Policy(&__POLICY)),
+                catch: if policy.catch.is_some() { quote!(__Catch) } else { no_catch },
+            }
+        }
+    }
+}
+
+fn policy_entry(policy: &Policy) -> TokenStream {
+    let max_attempts = optional(policy.max_attempts.map(|count| quote!(#count)));
+    let (min, max) = (micros(policy.min), micros(policy.max));
+    let (backoff, jitter) = (Literal::f64_unsuffixed(policy.backoff), Literal::f64_unsuffixed(policy.jitter));
+    let within = optional(policy.within.map(micros));
+    let give_up_on = policy.give_up_on.iter().map(|ty| {
+        let name = names::joined(ty);
+        quote_spanned!(ty.span()=> ::fsm::__private::GiveUpEntry { name: #name, is: ::fsm::__private::is_error::<#ty> })
+    });
+    let delay = optional(policy.delay.as_ref().map(|path| {
+        let name = names::joined(path);
+        quote!(::fsm::__private::DelayEntry { name: #name, function: #path })
+    }));
+    let catch = optional(policy.catch.as_ref().map(|path| quote_spanned!(path.span()=> <__Catch as ::fsm::__private::Verb>::ENTRY)));
+    quote! {
+        ::fsm::__private::PolicyEntry {
+            max_attempts: #max_attempts,
+            min: #min,
+            max: #max,
+            backoff: #backoff,
+            jitter: #jitter,
+            within: #within,
+            give_up_on: &[#(#give_up_on),*],
+            delay: #delay,
+            catch: #catch,
+        }
+    }
+}
+
+/// A duration as tokens.
+pub fn micros(duration: Duration) -> TokenStream {
+    let us = u64::try_from(duration.as_micros()).expect("the grammar of durations ends below");
+    quote!(::core::time::Duration::from_micros(#us))
+}
+
+/// `Some` or `None` as tokens, whatever a user calls `Option`.
+pub fn optional(value: Option<TokenStream>) -> TokenStream {
+    match value {
+        Some(value) => quote!(::core::option::Option::Some(#value)),
+        None => quote!(::core::option::Option::None),
+    }
+}

@@ -1,0 +1,53 @@
+//! The arguments of a retry directive, as written.
+
+use proc_macro2::TokenStream;
+use syn::parse::{Parse, ParseStream, Parser};
+use syn::punctuated::Punctuated;
+use syn::{Expr, Ident, Token, Type, token};
+
+use crate::mistake::Mistakes;
+
+/// One argument.
+pub enum Argument {
+    /// `10`, `"5s"`, `none`: anything without a name.
+    Plain(Expr),
+    /// `min = "5s"`.
+    Named(Ident, Expr),
+    /// `give_up_on(A, B)`.
+    GiveUpOn(Ident, Vec<Type>),
+}
+
+impl Parse for Argument {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Argument> {
+        if input.peek(Ident) && input.peek2(Token![=]) && !input.peek2(Token![==]) {
+            let name = input.parse()?;
+            input.parse::<Token![=]>()?;
+            return Ok(Argument::Named(name, input.parse()?));
+        }
+        if input.peek(Ident) && input.peek2(token::Paren) {
+            let name: Ident = input.parse()?;
+            if name != "give_up_on" {
+                return Err(syn::Error::new_spanned(
+                    &name,
+                    format!("unknown option `{name}(…)`\nhelp: the one with parentheses is `give_up_on(A, B)`"),
+                ));
+            }
+            let types;
+            syn::parenthesized!(types in input);
+            let types = Punctuated::<Type, Token![,]>::parse_terminated(&types)?;
+            return Ok(Argument::GiveUpOn(name, types.into_iter().collect()));
+        }
+        Ok(Argument::Plain(input.parse()?))
+    }
+}
+
+/// The arguments in order; none if one of them is not even an argument.
+pub fn parse(tokens: TokenStream, mistakes: &mut Mistakes) -> Option<Vec<Argument>> {
+    match Punctuated::<Argument, Token![,]>::parse_terminated.parse2(tokens) {
+        Ok(arguments) => Some(arguments.into_iter().collect()),
+        Err(error) => {
+            mistakes.add_error(error);
+            None
+        }
+    }
+}

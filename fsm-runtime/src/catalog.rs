@@ -1,0 +1,161 @@
+//! The machines of this program: each as data for decisions, and the functions behind its verbs.
+
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use fsm_core::machine::{Edge, Machine, Verb};
+use fsm_core::retry::Retry;
+
+use crate::data::DataMap;
+use crate::error::Error;
+use crate::registry::{MachineEntry, MachineRef, PolicyEntry, RetryEntry, VerbEntry};
+use crate::store::claim::Served;
+
+/// A machine that this program has code for.
+pub(crate) struct Known {
+    pub(crate) machine: Machine,
+    pub(crate) entry: &'static MachineEntry,
+    verbs: HashMap<&'static str, &'static VerbEntry>,
+}
+
+/// All of them, by name.
+#[derive(Clone)]
+pub(crate) struct Catalog(Arc<HashMap<&'static str, Known>>);
+
+impl Catalog {
+    /// The machines of `named`, and, unless only those are wanted, all that are registered in this program.
+    pub(crate) fn new(named: &[&'static MachineEntry], only_named: bool) -> Result<Catalog, Error> {
+        let registered = inventory::iter::<MachineRef>.into_iter().map(|machine| machine.0).filter(|_| !only_named);
+        let mut known = HashMap::new();
+        for entry in named.iter().copied().chain(registered) {
+            let before = known.insert(entry.name, Known::new(entry));
+            if let Some(before) = before.filter(|before| !std::ptr::eq(before.entry, entry)) {
+                let (one, other) = (before.entry.module, entry.module);
+                return Err(Error::input(format!(
+                    "two machines are named \"{}\", in `{one}` and in `{other}`; give one another name",
+                    entry.name
+                )));
+            }
+        }
+        Ok(Catalog(Arc::new(known)))
+    }
+
+    pub(crate) fn get(&self, machine: &str) -> Option<&Known> {
+        self.0.get(machine)
+    }
+
+    /// The machine, or an error that names those there are.
+    pub(crate) fn expect(&self, machine: &str) -> Result<&Known, Error> {
+        self.get(machine).ok_or_else(|| {
+            let mut names: Vec<_> = self.0.keys().copied().collect();
+            names.sort_unstable();
+            Error::input(format!("this process serves no machine \"{machine}\"; it has {}", names.join(", ")))
+        })
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Known> {
+        self.0.values()
+    }
+
+    /// What a worker of this program may claim, in a fixed order.
+    pub(crate) fn served(&self) -> Vec<Served> {
+        let mut served: Vec<_> = self.iter().map(Known::served).collect();
+        served.sort_by(|a, b| a.machine.cmp(&b.machine));
+        served
+    }
+
+    /// Every `Data<T>` that a verb takes and `data` lacks makes the start fail, naming verb and type.
+    pub(crate) fn check_data(&self, data: &DataMap) -> Result<(), Error> {
+        let mut missing = Vec::new();
+        for (known, verb) in self.iter().flat_map(|known| known.verbs.values().map(move |verb| (known, verb))) {
+            for wanted in verb.data.iter().filter(|wanted| !data.has((wanted.id)())) {
+                missing.push(format!("the verb `{}` of \"{}\" takes `Data<{}>`", verb.name, known.entry.name, (wanted.name)()));
+            }
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        missing.sort();
+        Err(Error::input(format!("{}; give each value to the builder with `.data(…)`", missing.join(", "))))
+    }
+}
+
+impl Known {
+    fn new(entry: &'static MachineEntry) -> Known {
+        let mut verbs = HashMap::new();
+        let mut ordered: Vec<&'static VerbEntry> = Vec::new();
+        let mut add = |verb: &'static VerbEntry| {
+            if verbs.insert(verb.name, verb).is_none() {
+                ordered.push(verb);
+            }
+        };
+        entry.edges.iter().for_each(|edge| add(edge.verb));
+        let policies = || entry.edges.iter().filter_map(|edge| policy(edge.verb, entry));
+        policies().filter_map(|policy| policy.catch).for_each(&mut add);
+        let machine = Machine {
+            name: entry.name.to_owned(),
+            docs: entry.docs.to_owned(),
+            verbs: ordered.iter().map(|verb| describe_verb(verb, entry)).collect(),
+            edges: entry.edges.iter().map(describe_edge).collect(),
+            ends: entry.ends.iter().map(|end| (*end).to_owned()).collect(),
+            record: entry.record.map(str::to_owned),
+        };
+        Known { machine, entry, verbs }
+    }
+
+    pub(crate) fn verb(&self, name: &str) -> Option<&'static VerbEntry> {
+        self.verbs.get(name).copied()
+    }
+
+    /// The policy that a verb of this machine has: its own as a whole, else the machine's.
+    pub(crate) fn policy(&self, verb: &'static VerbEntry) -> Option<&'static PolicyEntry> {
+        policy(verb, self.entry)
+    }
+
+    /// The name of the event of this type, if one of the machine's verbs takes it.
+    pub(crate) fn event_name(&self, event: TypeId) -> Option<&'static str> {
+        self.verbs.values().find(|verb| (verb.event_type)() == event).map(|verb| verb.event)
+    }
+
+    fn served(&self) -> Served {
+        let mut verbs: Vec<_> = self.verbs.keys().map(|name| (*name).to_owned()).collect();
+        verbs.sort();
+        Served { machine: self.entry.name.to_owned(), verbs }
+    }
+}
+
+fn policy(verb: &VerbEntry, machine: &MachineEntry) -> Option<&'static PolicyEntry> {
+    match (verb.retry, machine.retry) {
+        (RetryEntry::Policy(own), _) => Some(own),
+        (RetryEntry::Inherit, RetryEntry::Policy(default)) => Some(default),
+        _ => None,
+    }
+}
+
+fn describe_verb(verb: &VerbEntry, machine: &MachineEntry) -> Verb {
+    Verb {
+        name: verb.name.to_owned(),
+        event: verb.event.to_owned(),
+        timeout: verb.timeout,
+        retry: policy(verb, machine).map(describe_policy),
+    }
+}
+
+fn describe_edge(edge: &crate::registry::EdgeEntry) -> Edge {
+    Edge { from: edge.from.map(str::to_owned), event: edge.verb.event.to_owned(), to: edge.verb.name.to_owned(), after: edge.after }
+}
+
+pub(crate) fn describe_policy(policy: &PolicyEntry) -> Retry {
+    Retry {
+        max_attempts: policy.max_attempts,
+        min: policy.min,
+        max: policy.max,
+        backoff: policy.backoff,
+        jitter: policy.jitter,
+        within: policy.within,
+        give_up_on: policy.give_up_on.iter().map(|error| error.name.to_owned()).collect(),
+        delay: policy.delay.as_ref().map(|delay| delay.name.to_owned()),
+        catch: policy.catch.map(|verb| verb.name.to_owned()),
+    }
+}

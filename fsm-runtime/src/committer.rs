@@ -1,0 +1,104 @@
+//! Groups requests into commits: whatever waits while one commit is under way makes the next one.
+
+pub(crate) mod board;
+pub(crate) mod queue;
+pub(crate) mod trip;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::engine::Engine;
+use crate::error::{Error, Kind};
+use crate::store::error::StoreError;
+use queue::{Reply, Request};
+use trip::{Trip, Verdict};
+
+/// The most requests in one commit; beyond this the answer of the first waits too long for the last.
+const MOST_IN_A_COMMIT: usize = 250;
+/// The waits between tries while the database is away: doubling from the one to the other.
+const AWAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+impl Engine {
+    /// Puts a request to the committer and waits for its answer. Once this is polled the request is carried out even if
+    /// the caller goes away.
+    pub(crate) async fn request(&self, request: impl FnOnce(oneshot::Sender<Result<Reply, Error>>) -> Request) -> Result<Reply, Error> {
+        let (reply, answer) = oneshot::channel();
+        self.queue.put(request(reply));
+        answer.await.unwrap_or_else(|_| Err(Kind::Stopping.into()))
+    }
+
+    /// One lane of the committer. A few of them share the queue, never an instance.
+    pub(crate) async fn commit_for_ever(self: Arc<Self>) {
+        while let Some(batch) = self.queue.take(MOST_IN_A_COMMIT).await {
+            let whose = queue::touched(&batch);
+            self.carry_out(batch).await;
+            self.queue.release(&whose);
+        }
+    }
+
+    async fn carry_out(self: &Arc<Self>, batch: Vec<Request>) {
+        let committed = {
+            let _committing = self.committing.read().await;
+            match self.commit(&batch).await {
+                Ok(verdicts) => return self.conclude(batch, verdicts),
+                Err(error) => Arc::new(error),
+            }
+        };
+        match committed {
+            error if error.is_transient() => self.put_back(batch, &error).await,
+            error if batch.len() == 1 => batch.into_iter().for_each(|request| request.answer(Err(Arc::clone(&error).into()))),
+            // One request spoils the transaction of all: each on its own, only that one fails.
+            error => {
+                tracing::debug!(%error, requests = batch.len(), "a commit failed; its requests are tried one by one");
+                for request in batch {
+                    Box::pin(self.carry_out(vec![request])).await;
+                }
+            }
+        }
+    }
+
+    async fn commit(&self, batch: &[Request]) -> Result<Vec<Verdict>, StoreError> {
+        let mut tx = self.store.begin().await?;
+        let verdicts = Trip::new(self).of(&mut tx.conn(), batch).await?;
+        tx.commit().await?;
+        Ok(verdicts)
+    }
+
+    /// What follows a commit: answers, the hand-off of what may run here, and word to those who wait.
+    pub(crate) fn conclude(self: &Arc<Self>, batch: Vec<Request>, verdicts: Vec<Verdict>) {
+        for (request, verdict) in batch.into_iter().zip(verdicts) {
+            let Some(reply) = verdict.reply else {
+                self.queue.put(request.again());
+                continue;
+            };
+            for instance in verdict.moved {
+                self.watchers.tell(instance);
+            }
+            if let Some(due_at) = verdict.due_at {
+                self.hint.due(due_at);
+            }
+            let mut request = request;
+            for (claimed, permit) in verdict.runs {
+                let permit = permit.or_else(|| request.take_permit());
+                self.run(claimed, permit);
+            }
+            request.answer(reply);
+        }
+    }
+
+    /// The database is away. Reports wait for it, for they must not be lost; callers are told once their patience ends.
+    async fn put_back(&self, batch: Vec<Request>, error: &Arc<StoreError>) {
+        let tries = batch.iter().map(|request| request.tries).max().unwrap_or(0);
+        tracing::warn!(%error, tries, requests = batch.len(), "a commit failed and is tried again");
+        tokio::time::sleep(AWAY.0.saturating_mul(1 << tries.min(8)).min(AWAY.1)).await;
+        for request in batch {
+            if request.is_patient() {
+                self.queue.put(request.again());
+            } else {
+                request.answer(Err(Arc::clone(error).into()));
+            }
+        }
+    }
+}

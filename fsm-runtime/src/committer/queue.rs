@@ -1,0 +1,253 @@
+//! The requests that wait for a commit. Two that concern the same instance are never under way at once.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use fsm_core::call::Attempt;
+use fsm_core::decide::operate::Act;
+use fsm_core::decide::send::{Fate, Send};
+use fsm_core::ids::{CallId, InstanceId};
+use fsm_core::outcome::Outcome;
+use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
+
+use crate::error::Error;
+use crate::store::timers::DueTimer;
+
+/// How long a caller waits for a database that is away before it is told.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// An instance by the user's name for it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Whose {
+    pub(crate) machine: Arc<str>,
+    pub(crate) key: Arc<str>,
+}
+
+/// Something that is to be decided and written.
+pub(crate) struct Request {
+    pub(crate) whose: Whose,
+    pub(crate) what: What,
+    /// How often it was put back: after an unknown commit it may have been carried out already.
+    pub(crate) tries: u32,
+    since: Instant,
+    reply: Option<oneshot::Sender<Result<Reply, Error>>>,
+}
+
+/// The five reasons for which the database learns about an instance, at one door.
+pub(crate) enum What {
+    Send(Send),
+    Settle(Box<Report>),
+    Fire(Box<DueTimer>),
+    Operate { act: Act, reason: Option<String> },
+}
+
+/// How an attempt ended, from the session that held it, or from the sweeper.
+pub(crate) struct Report {
+    pub(crate) attempt: Attempt,
+    pub(crate) outcome: Outcome,
+    /// The slot it ran in: the next call of the instance runs on in it.
+    pub(crate) permit: Option<OwnedSemaphorePermit>,
+}
+
+/// The answer to a request that was carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reply {
+    Sent {
+        instance: InstanceId,
+        call: CallId,
+        fate: Fate,
+    },
+    /// Whether the report counted; a late one changes nothing.
+    Settled {
+        counted: bool,
+    },
+    Fired,
+    Operated,
+}
+
+impl Whose {
+    pub(crate) fn new(machine: &str, key: &str) -> Whose {
+        Whose { machine: machine.into(), key: key.into() }
+    }
+}
+
+impl Request {
+    pub(crate) fn new(whose: Whose, what: What, reply: Option<oneshot::Sender<Result<Reply, Error>>>) -> Request {
+        Request { whose, what, tries: 0, since: Instant::now(), reply }
+    }
+
+    pub(crate) fn again(self) -> Request {
+        Request { tries: self.tries + 1, ..self }
+    }
+
+    pub(crate) fn is_patient(&self) -> bool {
+        matches!(self.what, What::Settle(_)) || self.since.elapsed() < PATIENCE
+    }
+
+    pub(crate) fn answer(self, answer: Result<Reply, Error>) {
+        if let Some(reply) = self.reply {
+            // Nobody may be there to hear it: the caller went away, and the request was carried out all the same.
+            let _ = reply.send(answer);
+        } else if let Err(error) = answer {
+            tracing::warn!(machine = &*self.whose.machine, key = &*self.whose.key, %error, "a request of the engine's own failed");
+        }
+    }
+
+    pub(crate) fn take_permit(&mut self) -> Option<OwnedSemaphorePermit> {
+        match &mut self.what {
+            What::Settle(report) => report.permit.take(),
+            _ => None,
+        }
+    }
+
+    /// Every instance that carrying it out may write.
+    fn touches(&self) -> Vec<Whose> {
+        let mut touches = vec![self.whose.clone()];
+        if let What::Settle(report) = &self.what
+            && let Outcome::Success { asks, .. } = &report.outcome
+        {
+            touches.extend(asks.sends.iter().map(|send| Whose::new(&send.machine, &send.key)));
+        }
+        touches
+    }
+}
+
+/// Every instance that a batch may write.
+pub(crate) fn touched(batch: &[Request]) -> Vec<Whose> {
+    batch.iter().flat_map(Request::touches).collect()
+}
+
+/// The waiting requests, first come first served.
+#[derive(Default)]
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    wake: Notify,
+    emptied: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Request>,
+    under_way: HashSet<Whose>,
+    is_closed: bool,
+}
+
+impl Queue {
+    pub(crate) fn put(&self, request: Request) {
+        let mut state = self.state();
+        if state.is_closed {
+            drop(state);
+            return request.answer(Err(crate::error::Kind::Stopping.into()));
+        }
+        state.waiting.push_back(request);
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// Waits for requests and takes up to `most` of them, no two for the same instance and none for one that is under
+    /// way. `None` once the queue is closed and empty.
+    pub(crate) async fn take(&self, most: usize) -> Option<Vec<Request>> {
+        loop {
+            {
+                let mut state = self.state();
+                let batch = state.pick(most);
+                if !batch.is_empty() {
+                    let more = !state.waiting.is_empty();
+                    drop(state);
+                    if more {
+                        self.wake.notify_one();
+                    }
+                    return Some(batch);
+                }
+                if state.is_closed && state.waiting.is_empty() {
+                    self.wake.notify_one();
+                    return None;
+                }
+            }
+            self.wake.notified().await;
+        }
+    }
+
+    /// These instances are free again.
+    pub(crate) fn release(&self, whose: &[Whose]) {
+        let mut state = self.state();
+        for whose in whose {
+            state.under_way.remove(whose);
+        }
+        let (more, idle) = (!state.waiting.is_empty(), state.is_idle());
+        drop(state);
+        if more {
+            self.wake.notify_one();
+        }
+        if idle {
+            self.emptied.notify_waiters();
+        }
+    }
+
+    /// Waits until nothing waits and nothing is under way.
+    pub(crate) async fn emptied(&self) {
+        loop {
+            let emptied = self.emptied.notified();
+            tokio::pin!(emptied);
+            emptied.as_mut().enable();
+            if self.state().is_idle() {
+                return;
+            }
+            emptied.await;
+        }
+    }
+
+    /// Takes no more requests; those that wait are still carried out.
+    pub(crate) fn close(&self) {
+        self.state().is_closed = true;
+        self.wake.notify_one();
+    }
+
+    /// Nothing waits and nothing is under way.
+    #[cfg(feature = "testing")]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.state().is_idle()
+    }
+
+    /// Forgets what waits and is under way, as the death of the process would, and takes requests again.
+    #[cfg(feature = "testing")]
+    pub(crate) fn reopen(&self) {
+        *self.state() = State::default();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no code panics while it holds the queue")
+    }
+}
+
+impl State {
+    fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.under_way.is_empty()
+    }
+
+    fn pick(&mut self, most: usize) -> Vec<Request> {
+        let mut batch = Vec::new();
+        let mut left = VecDeque::new();
+        // An instance that one waiting request had to be left for is left for those behind it too: order is kept.
+        let mut passed_over = HashSet::new();
+        while let Some(request) = self.waiting.pop_front() {
+            if batch.len() == most {
+                self.waiting.push_front(request);
+                break;
+            }
+            let touches = request.touches();
+            if touches.iter().any(|whose| self.under_way.contains(whose) || passed_over.contains(whose)) {
+                passed_over.extend(touches);
+                left.push_back(request);
+            } else {
+                self.under_way.extend(touches);
+                batch.push(request);
+            }
+        }
+        while let Some(request) = left.pop_back() {
+            self.waiting.push_front(request);
+        }
+        batch
+    }
+}

@@ -1,0 +1,287 @@
+//! The trip of a batch: read and lock, decide, write. Whoever owns the transaction commits it afterwards.
+
+use fsm_core::call::AttemptState;
+use fsm_core::changes::{Changes, Note, NoteKind};
+use fsm_core::decide::Moment;
+use fsm_core::decide::fire::{fire, rejected};
+use fsm_core::decide::operate::operate;
+use fsm_core::decide::send::{Fate, Send, send};
+use fsm_core::decide::settle::settle;
+use fsm_core::ids::CallId;
+use fsm_core::instance::Instance;
+use fsm_core::machine::Machine;
+use fsm_core::outcome::{Outcome, Outgoing};
+use fsm_core::time::Timestamp;
+use tokio::sync::OwnedSemaphorePermit;
+use uuid::Uuid;
+
+use super::board::Board;
+use super::queue::{Reply, Report, Request, What, Whose};
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::store::claim::Claimed;
+use crate::store::conn::Conn;
+use crate::store::error::StoreError;
+use crate::store::lock::Place;
+use crate::store::write::{Written, write};
+
+/// What became of one request; true once its transaction is committed.
+pub(crate) struct Verdict {
+    /// The answer; `None` when another process was faster and the request has to be decided once more.
+    pub(crate) reply: Option<Result<Reply, Error>>,
+    /// The instances that changed, as they are now.
+    pub(crate) moved: Vec<Instance>,
+    /// Calls that run here now. A missing permit is the one that the request brought.
+    pub(crate) runs: Vec<(Claimed, Option<OwnedSemaphorePermit>)>,
+    /// The earliest moment at which one of the changes comes due.
+    pub(crate) due_at: Option<Timestamp>,
+}
+
+/// A decision before it is written.
+struct Decided {
+    reply: Option<Result<Reply, Error>>,
+    changes: Option<Changes>,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+/// One trip through the door.
+pub(crate) struct Trip<'e> {
+    engine: &'e Engine,
+    now: Timestamp,
+    grants: bool,
+}
+
+impl<'e> Trip<'e> {
+    pub(crate) fn new(engine: &'e Engine) -> Trip<'e> {
+        Trip { engine, now: engine.clock.now(), grants: true }
+    }
+
+    /// A trip in a transaction that somebody else commits, or not: nothing runs here that may never have been.
+    pub(crate) fn without_grants(engine: &'e Engine) -> Trip<'e> {
+        Trip { grants: false, ..Trip::new(engine) }
+    }
+
+    fn free_slot(&self) -> Option<OwnedSemaphorePermit> {
+        if self.grants { self.engine.free_slot() } else { None }
+    }
+
+    /// Reads, decides and writes a batch of requests for different instances. One that is refused or outdated fails alone.
+    pub(crate) async fn of(&self, conn: &mut Conn<'_>, batch: &[Request]) -> Result<Vec<Verdict>, StoreError> {
+        let mut board = Board::read(conn, batch, self.now).await?;
+        let decided: Vec<_> = batch.iter().map(|request| self.decide(&board, request)).collect();
+        let mut verdicts = self.write(conn, &mut board, batch.iter().map(|request| &request.whose), decided).await?;
+        self.send_outgoing(conn, &mut board, batch, &mut verdicts).await?;
+        Ok(verdicts)
+    }
+
+    fn decide(&self, board: &Board, request: &Request) -> Decided {
+        let machine = match self.engine.catalog.expect(&request.whose.machine) {
+            Ok(known) => &known.machine,
+            Err(error) => return Decided { reply: Some(Err(error)), changes: None, permit: None },
+        };
+        match &request.what {
+            What::Send(send) => self.decide_send(board, machine, &request.whose, send.clone()),
+            What::Settle(report) => self.decide_settle(board, machine, request, report),
+            What::Fire(due) => {
+                let permit = self.free_slot();
+                let standing = board.standing(&request.whose).clone();
+                let changes = fire(machine, standing, due.timer.clone(), self.engine.limits.inbox, self.moment(permit.is_some()));
+                Decided { reply: Some(Ok(Reply::Fired)), changes: Some(changes), permit }
+            }
+            What::Operate { act, reason } => {
+                let standing = board.standing(&request.whose).clone();
+                if standing.is_new {
+                    let error = Error::not_found(&request.whose.machine, &request.whose.key);
+                    return Decided { reply: Some(Err(error)), changes: None, permit: None };
+                }
+                match operate(machine, standing, *act, reason.clone(), self.moment(false)) {
+                    Ok(changes) => Decided { reply: Some(Ok(Reply::Operated)), changes, permit: None },
+                    Err(refusal) => Decided { reply: Some(Err(refusal.into())), changes: None, permit: None },
+                }
+            }
+        }
+    }
+
+    fn decide_send(&self, board: &Board, machine: &Machine, whose: &Whose, request: Send) -> Decided {
+        if let Some(known) = board.known(request.id) {
+            let reply = Reply::Sent { instance: known.instance, call: known.call, fate: fate_of(known.place) };
+            return Decided { reply: Some(Ok(reply)), changes: None, permit: None };
+        }
+        let standing = board.standing(whose).clone();
+        let instance = standing.instance.id;
+        let permit = self.free_slot();
+        match send(machine, standing, request, self.moment(permit.is_some())) {
+            Ok(accepted) => {
+                let reply = Reply::Sent { instance, call: accepted.call, fate: accepted.fate };
+                Decided { reply: Some(Ok(reply)), changes: accepted.changes, permit: permit.filter(|_| accepted.fate == Fate::Started) }
+            }
+            Err(refusal) => Decided { reply: Some(Err(refusal.into())), changes: None, permit: None },
+        }
+    }
+
+    fn decide_settle(&self, board: &Board, machine: &Machine, request: &Request, report: &Report) -> Decided {
+        let standing = board.standing(&request.whose);
+        let Report { attempt, outcome, .. } = report;
+        let instance = &standing.instance;
+        if standing.is_new || !instance.is_open || instance.newest != Some((attempt.call, attempt.number)) {
+            let changes = self.late(instance, request, report);
+            return Decided { reply: Some(Ok(Reply::Settled { counted: false })), changes, permit: None };
+        }
+        let moment = self.moment(report.permit.is_some() && self.engine.may_start());
+        let changes = settle(machine, instance.clone(), attempt, outcome.clone(), &standing.inbox, moment);
+        Decided { reply: Some(Ok(Reply::Settled { counted: true })), changes: Some(changes), permit: None }
+    }
+
+    /// A late report changes nothing and is recorded, unless it is our own come twice, or the sweeper lost a race.
+    fn late(&self, instance: &Instance, request: &Request, report: &Report) -> Option<Changes> {
+        let is_verbs_own = matches!(report.outcome, Outcome::Success { .. } | Outcome::Failure(_));
+        if !is_verbs_own || request.tries > 0 {
+            return None;
+        }
+        let detail = format!(
+            "attempt {} of `{}` reported {} after it was closed",
+            report.attempt.number,
+            report.attempt.verb,
+            report.outcome.word()
+        );
+        let note =
+            Note { instance: instance.id, at: self.now, kind: NoteKind::Late, call: Some(report.attempt.call), detail: Some(detail) };
+        Some(Changes { notes: vec![note], ..Changes::of(instance.clone()) })
+    }
+
+    fn moment(&self, is_granted: bool) -> Moment {
+        let grant = self.engine.session().filter(|_| is_granted);
+        Moment { now: self.now, grant, fresh: CallId(Uuid::now_v7()) }
+    }
+
+    async fn write(
+        &self,
+        conn: &mut Conn<'_>,
+        board: &mut Board,
+        whose: impl Iterator<Item = &Whose>,
+        decided: Vec<Decided>,
+    ) -> Result<Vec<Verdict>, StoreError> {
+        let changes: Vec<&Changes> = decided.iter().filter_map(|decided| decided.changes.as_ref()).collect();
+        let mut written = if changes.is_empty() { Vec::new() } else { write(conn, &changes).await? }.into_iter();
+        let mut verdicts = Vec::with_capacity(decided.len());
+        for (whose, decided) in whose.zip(decided) {
+            let mut verdict = Verdict { reply: decided.reply, moved: Vec::new(), runs: Vec::new(), due_at: None };
+            if let Some(changes) = decided.changes {
+                match written.next().expect("the store answers for each of the changes") {
+                    Written::Done { payload } => {
+                        board.apply(whose, &changes);
+                        note_consequences(&mut verdict, changes, payload, decided.permit);
+                    }
+                    Written::Outdated => verdict.outdated(),
+                }
+            }
+            verdicts.push(verdict);
+        }
+        Ok(verdicts)
+    }
+
+    /// What verbs sent to other instances is decided like any send, in the same transaction, once their own transition is
+    /// written. What is refused is recorded with the receiver, or with the sender where there is none.
+    async fn send_outgoing(
+        &self,
+        conn: &mut Conn<'_>,
+        board: &mut Board,
+        batch: &[Request],
+        verdicts: &mut [Verdict],
+    ) -> Result<(), StoreError> {
+        for (request, verdict) in batch.iter().zip(verdicts) {
+            let What::Settle(report) = &request.what else { continue };
+            let Outcome::Success { asks, .. } = &report.outcome else { continue };
+            if !matches!(verdict.reply, Some(Ok(Reply::Settled { counted: true }))) {
+                continue;
+            }
+            for outgoing in &asks.sends {
+                let (whose, decided) = self.decide_outgoing(board, &request.whose, outgoing);
+                let one = self.write(conn, board, std::iter::once(&whose), vec![decided]).await?.remove(0);
+                verdict.moved.extend(one.moved);
+                verdict.runs.extend(one.runs);
+                verdict.due_at = earlier(verdict.due_at, one.due_at);
+                if one.reply.is_none() {
+                    // Another process created the receiver just now: all of it is decided again.
+                    return Err(StoreError::Overtaken);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn decide_outgoing(&self, board: &Board, sender: &Whose, outgoing: &Outgoing) -> (Whose, Decided) {
+        let whose = Whose::new(&outgoing.machine, &outgoing.key);
+        let request = Send {
+            id: outgoing.id,
+            event: outgoing.event.clone(),
+            dedup: None,
+            deliver_at: outgoing.deliver_at,
+            or_refuse: false,
+            inbox_limit: self.engine.limits.inbox,
+        };
+        let decided = match self.engine.catalog.expect(&whose.machine) {
+            Ok(known) => self.decide_send(board, &known.machine, &whose, request),
+            Err(error) => Decided { reply: Some(Err(error)), changes: None, permit: None },
+        };
+        let Some(Err(error)) = &decided.reply else { return (whose, decided) };
+        tracing::warn!(machine = outgoing.machine, key = outgoing.key, event = outgoing.event.name, %error, "an event sent by a verb was rejected");
+        let keeper = if board.standing(&whose).is_new { sender.clone() } else { whose };
+        let changes = match error.kind() {
+            crate::error::Kind::Refused(refusal) => {
+                Some(rejected(board.standing(&keeper).instance.clone(), outgoing.id, refusal, self.now))
+            }
+            _ => None,
+        };
+        (keeper, Decided { reply: Some(Ok(Reply::Settled { counted: false })), changes, permit: None })
+    }
+}
+
+impl Verdict {
+    /// A guard found the row other than it was read. A report is answered; whoever asks for something asks again.
+    fn outdated(&mut self) {
+        self.reply = match self.reply.take() {
+            Some(Ok(Reply::Settled { .. })) => Some(Ok(Reply::Settled { counted: false })),
+            Some(Ok(Reply::Fired)) => Some(Ok(Reply::Fired)),
+            _ => None,
+        };
+    }
+}
+
+/// What the commit of `changes` will mean to the rest of the process.
+fn note_consequences(verdict: &mut Verdict, changes: Changes, payload: Option<Vec<u8>>, permit: Option<OwnedSemaphorePermit>) {
+    for change in &changes.timers {
+        if let fsm_core::changes::TimerChange::Set(timer) = change {
+            verdict.due_at = earlier(verdict.due_at, Some(timer.due_at));
+        }
+    }
+    if let Some(open) = changes.open {
+        match open.attempt.state {
+            AttemptState::Executing => {
+                let payload = payload.expect("a call that is handed off is new, and has its payload");
+                verdict.runs.push((Claimed { instance: changes.instance.clone(), attempt: open.attempt, payload }, permit));
+            }
+            _ if open.attempt.held => {}
+            _ => verdict.due_at = earlier(verdict.due_at, Some(open.attempt.scheduled_at)),
+        }
+    } else if changes.hold.is_some() && !changes.instance.paused {
+        verdict.due_at = earlier(verdict.due_at, Some(changes.instance.updated_at));
+    }
+    verdict.moved.push(changes.instance);
+}
+
+/// What became of a send that is found again.
+fn fate_of(place: Place) -> Fate {
+    match place {
+        Place::Call => Fate::Started,
+        Place::Inbox => Fate::Queued,
+        Place::Timer => Fate::Scheduled,
+    }
+}
+
+fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}

@@ -1,0 +1,47 @@
+//! What comes from outside, checked at the border: keys and payloads.
+
+use serde::Serialize;
+
+use crate::error::Error;
+
+/// The longest key, in bytes.
+const LONGEST_KEY: usize = 255;
+
+/// 1 to 255 bytes, without NUL, which PostgreSQL's text does not take.
+pub(crate) fn check_key(key: &str) -> Result<(), Error> {
+    let why = match key.len() {
+        0 => "it is empty".to_owned(),
+        long if long > LONGEST_KEY => format!("it has {long} bytes"),
+        _ if key.contains('\0') => "it contains NUL".to_owned(),
+        _ => return Ok(()),
+    };
+    let shown: String = key.chars().take(40).flat_map(char::escape_debug).collect();
+    Err(Error::input(format!("`{shown}` is not a key: {why}; a key has 1 to {LONGEST_KEY} bytes and no NUL")))
+}
+
+/// The caller's own id for a request, under the same rule as keys.
+pub(crate) fn check_dedup(dedup: &str) -> Result<(), Error> {
+    check_key(dedup).map_err(|_| {
+        let shown: String = dedup.chars().take(40).flat_map(char::escape_debug).collect();
+        Error::input(format!("`{shown}` is not a dedup id: it has 1 to {LONGEST_KEY} bytes and no NUL"))
+    })
+}
+
+/// The event as JSON, within the limit in bytes.
+pub(crate) fn payload(event: &impl Serialize, name: &str, limit: usize) -> Result<Vec<u8>, Error> {
+    let bytes = serde_json::to_vec(event).map_err(|error| Error::input(format!("the event `{name}` does not encode as JSON: {error}")))?;
+    if bytes.len() > limit {
+        let hint = "keep large content elsewhere and send where it is, or raise the builder's `payload_limit`";
+        return Err(Error::input(format!("the event `{name}` has {} bytes, over the limit of {limit}: {hint}", bytes.len())));
+    }
+    Ok(bytes)
+}
+
+/// A digest by which the same event under the same dedup id is known again: FNV-1a over name and payload, 128 bits.
+pub(crate) fn digest(name: &str, payload: &[u8]) -> Vec<u8> {
+    let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    for byte in name.bytes().chain([0]).chain(payload.iter().copied()) {
+        hash = (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+    }
+    hash.to_be_bytes().to_vec()
+}

@@ -1,0 +1,152 @@
+//! What the actors of one process share: store, clock, catalog, queue, and, where it works, slots and a session.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use fsm_core::ids::{CallId, SessionId};
+use tokio::sync::{Notify, OwnedSemaphorePermit, RwLock, Semaphore};
+use tokio::task::AbortHandle;
+
+use crate::catalog::Catalog;
+use crate::clock::Clock;
+use crate::committer::queue::Queue;
+use crate::data::DataMap;
+use crate::hint::Hint;
+use crate::session::Session;
+use crate::store::claim::Served;
+use crate::store::open::Store;
+use crate::watchers::Watchers;
+use crate::worker::Running;
+
+/// The limits that requests are checked against.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Bytes of one payload.
+    pub(crate) payload: usize,
+    /// Events that may wait for one instance.
+    pub(crate) inbox: u64,
+}
+
+/// How this process works, if it does.
+pub(crate) struct Work {
+    pub(crate) session: Session,
+    pub(crate) served: Vec<Served>,
+    pub(crate) data: DataMap,
+    /// One for each attempt that may execute at the same time.
+    pub(crate) slots: Arc<Semaphore>,
+    pub(crate) poll: Duration,
+    pub(crate) running: Mutex<HashMap<(CallId, u32), Running>>,
+    pub(crate) is_draining: AtomicBool,
+    pub(crate) ended: Notify,
+}
+
+/// What the actors of one process share.
+pub(crate) struct Engine {
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) catalog: Catalog,
+    pub(crate) limits: Limits,
+    pub(crate) queue: Queue,
+    pub(crate) watchers: Watchers,
+    pub(crate) hint: Hint,
+    /// `None` for a client.
+    pub(crate) work: Option<Work>,
+    pub(crate) tasks: Mutex<Vec<AbortHandle>>,
+    /// Held for reading from the begin of a commit until what follows from it has been done.
+    pub(crate) committing: RwLock<()>,
+}
+
+impl Engine {
+    pub(crate) fn new(store: Store, clock: Clock, catalog: Catalog, limits: Limits, work: Option<Work>) -> Arc<Engine> {
+        Arc::new(Engine {
+            store,
+            clock,
+            catalog,
+            limits,
+            queue: Queue::default(),
+            watchers: Watchers::default(),
+            hint: Hint::default(),
+            work,
+            tasks: Mutex::default(),
+            committing: RwLock::new(()),
+        })
+    }
+
+    /// Starts the lanes of the committer: one where the database has one writer, else a few.
+    pub(crate) fn start_lanes(self: &Arc<Self>) {
+        let lanes = if self.store.is_postgres() { 3 } else { 1 };
+        for _ in 0..lanes {
+            self.spawn(Arc::clone(self).commit_for_ever());
+        }
+    }
+
+    /// Runs a task that ends with the engine.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let handle = tokio::spawn(task).abort_handle();
+        let mut tasks = self.tasks.lock().expect("no code panics while it holds the tasks");
+        tasks.retain(|task| !task.is_finished());
+        tasks.push(handle);
+    }
+
+    /// The session under which a call may execute here at once; `None` while there is none or its lease is not certain.
+    pub(crate) fn session(&self) -> Option<SessionId> {
+        self.work.as_ref()?.session.certain(self.clock.now())
+    }
+
+    /// Whether calls may begin here.
+    pub(crate) fn may_start(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| !work.is_draining.load(Ordering::Acquire))
+    }
+
+    /// A slot for one attempt, if one is free now.
+    pub(crate) fn free_slot(&self) -> Option<OwnedSemaphorePermit> {
+        let work = self.work.as_ref().filter(|_| self.may_start())?;
+        Arc::clone(&work.slots).try_acquire_owned().ok()
+    }
+
+    /// Ends every task of this process at once, as its death would.
+    pub(crate) fn kill(&self) {
+        self.queue.close();
+        if let Some(work) = &self.work {
+            work.is_draining.store(true, Ordering::Release);
+            work.session.stop();
+        }
+        self.abort_tasks();
+    }
+
+    fn abort_tasks(&self) -> Vec<AbortHandle> {
+        let mut ended = std::mem::take(&mut *self.tasks.lock().expect("no code panics while it holds the tasks"));
+        if let Some(work) = &self.work {
+            ended.extend(std::mem::take(&mut *work.running()).into_values().map(Running::into_task));
+        }
+        ended.iter().for_each(AbortHandle::abort);
+        ended
+    }
+
+    /// Ends every task and waits until they are gone.
+    #[cfg(feature = "testing")]
+    pub(crate) async fn end_tasks(&self) {
+        for task in self.abort_tasks() {
+            while !task.is_finished() {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
+
+impl Work {
+    pub(crate) fn running(&self) -> MutexGuard<'_, HashMap<(CallId, u32), Running>> {
+        self.running.lock().expect("no code panics while it holds what runs")
+    }
+}
+
+/// Held by every handle to a client's engine: when the last one goes, its committer ends.
+pub(crate) struct Life(pub(crate) Arc<Engine>);
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        self.0.queue.close();
+    }
+}

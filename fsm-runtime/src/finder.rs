@@ -1,0 +1,114 @@
+//! Finds what is due: timers that ran out, and scheduled attempts. Polling is the truth; hints only make it prompt.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fsm_core::time::Timestamp;
+
+use crate::committer::queue::{Request, What, Whose};
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::store::{claim, timers};
+
+/// The most timers and attempts that are taken at a time.
+const AT_A_TIME: u32 = 250;
+/// Nothing that is due waits for longer than this between two looks.
+const BREATH: Duration = Duration::from_millis(1);
+
+impl Engine {
+    /// Looks whenever something comes due, and at least at every poll interval.
+    pub(crate) async fn find_for_ever(self: Arc<Self>) {
+        let Some(work) = &self.work else { return };
+        let mut turn = 0;
+        loop {
+            // Without a free slot there is nothing to look for: the end of an attempt frees one.
+            let Ok(slot) = work.slots.acquire().await else { return };
+            drop(slot);
+            self.hint.take();
+            let found = match self.find_due(turn).await {
+                Ok(found) => found,
+                Err(error) => {
+                    tracing::warn!(%error, "looking for due calls failed");
+                    tokio::time::sleep(work.poll).await;
+                    continue;
+                }
+            };
+            turn += 1;
+            if found == 0 {
+                self.rest_until_due(work.poll).await;
+            }
+        }
+    }
+
+    async fn rest_until_due(&self, poll: Duration) {
+        let stored = self.next_due().await.unwrap_or(None);
+        loop {
+            let next = stored.unwrap_or(Timestamp::MAX).min(self.hint.earliest());
+            let wait = self.clock.until(next).unwrap_or(poll).clamp(BREATH, poll);
+            tokio::select! {
+                () = tokio::time::sleep(wait) => return,
+                () = self.hint.rung() => {}
+            }
+        }
+    }
+
+    /// When the next attempt or timer comes due.
+    pub(crate) async fn next_due(&self) -> Result<Option<Timestamp>, Error> {
+        let Some(work) = &self.work else { return Ok(None) };
+        let mut reader = self.store.reader().await?;
+        Ok(claim::next_due(&mut reader.conn(), &work.served).await?)
+    }
+
+    /// Fires the timers that are due and claims the attempts that are, one machine after the other beginning with the
+    /// `turn`th, so that none starves another. Gives back how many it found.
+    pub(crate) async fn find_due(self: &Arc<Self>, turn: usize) -> Result<usize, Error> {
+        if !self.may_start() {
+            return Ok(0);
+        }
+        Ok(self.fire_due().await? + self.claim_due(turn).await?)
+    }
+
+    async fn fire_due(self: &Arc<Self>) -> Result<usize, Error> {
+        let Some(work) = &self.work else { return Ok(0) };
+        let due = {
+            let mut reader = self.store.reader().await?;
+            timers::due(&mut reader.conn(), &work.served, self.clock.now(), AT_A_TIME).await?
+        };
+        let found = due.len();
+        let firing = due.into_iter().map(|due| {
+            let whose = Whose::new(&due.machine, &due.key);
+            self.request(|reply| Request::new(whose, What::Fire(Box::new(due)), Some(reply)))
+        });
+        for fired in futures_util::future::join_all(firing).await {
+            fired?;
+        }
+        Ok(found)
+    }
+
+    async fn claim_due(self: &Arc<Self>, turn: usize) -> Result<usize, Error> {
+        let (Some(work), Some(session)) = (&self.work, self.session()) else { return Ok(0) };
+        let machines = work.served.len();
+        let mut found = 0;
+        for n in 0..machines {
+            let served = &work.served[(turn + n) % machines];
+            // Each machine gets an even part of the free slots first; what one leaves the next look gives to all.
+            let share = (work.slots.available_permits() / (machines - n)).clamp(1, AT_A_TIME as usize);
+            let mut slots: Vec<_> = (0..share).map_while(|_| self.free_slot()).collect();
+            if slots.is_empty() {
+                break;
+            }
+            let _committing = self.committing.read().await;
+            let mut tx = self.store.begin().await?;
+            let limit = u32::try_from(slots.len()).unwrap_or(AT_A_TIME);
+            let claimed = claim::claim(&mut tx.conn(), session, served, limit, self.clock.now()).await?;
+            tx.commit().await?;
+            found += claimed.len();
+            for claimed in claimed {
+                tracing::debug!(machine = claimed.attempt.machine, key = claimed.instance.key, verb = claimed.attempt.verb,
+                    call = %claimed.attempt.call, attempt = claimed.attempt.number, "claimed");
+                self.run(claimed, slots.pop());
+            }
+        }
+        Ok(found)
+    }
+}

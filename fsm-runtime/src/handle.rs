@@ -1,0 +1,196 @@
+//! The typed door to the instances of one machine: send, look, wait, operate.
+
+pub mod history;
+pub mod operate;
+pub mod send;
+pub mod settled;
+pub mod view;
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use fsm_core::call::Attempt as Row;
+use fsm_core::decide::operate::Act;
+use fsm_core::instance::Instance as InstanceRow;
+
+use crate::committer::queue::Whose;
+use crate::encode;
+use crate::engine::{Engine, Life};
+use crate::error::Error;
+use crate::registry::{EventFor, Machine};
+use crate::store::conn::Conn;
+use crate::store::view::PageFilter;
+use crate::store::{lock, view as rows};
+use history::Entry;
+use operate::Operating;
+use send::{Sending, SendingIn};
+use settled::Settling;
+use view::{Attempt, Count, Filter, Instance, Page};
+
+/// A typed handle to the instances of the machine `M`. Cheap to clone.
+pub struct Handle<M> {
+    engine: Arc<Engine>,
+    life: Option<Arc<Life>>,
+    machine: PhantomData<fn() -> M>,
+}
+
+impl<M> Clone for Handle<M> {
+    fn clone(&self) -> Self {
+        Handle { engine: Arc::clone(&self.engine), life: self.life.clone(), machine: PhantomData }
+    }
+}
+
+impl<M: Machine> fmt::Debug for Handle<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "handle to \"{}\"", M::NAME)
+    }
+}
+
+impl<M: Machine> Handle<M> {
+    pub(crate) fn new(engine: Arc<Engine>, life: Option<Arc<Life>>) -> Handle<M> {
+        Handle { engine, life, machine: PhantomData }
+    }
+
+    /// Sends an event to the instance `key`, which comes to be if the event is a start. Durable once this returns.
+    ///
+    /// Errors: `is_refused` when the event fits no state the instance can be in once all before it succeeded; `is_busy`
+    /// when its inbox is full, or it is busy and the sender would not wait; `is_conflict` for another request under the
+    /// same dedup id; a key or payload out of bounds; `is_database`.
+    pub fn send<E: EventFor<M>>(&self, key: impl AsRef<str>, event: E) -> Sending {
+        let engine = Arc::clone(&self.engine);
+        Sending::new(
+            engine,
+            self.life.clone(),
+            M::NAME,
+            key.as_ref(),
+            E::EVENT,
+            encode::payload(&event, E::EVENT, self.engine.limits.payload),
+        )
+    }
+
+    /// Sends an event in the caller's own transaction: it is sent if and only if that commits. `tx` is a `&mut` sqlx
+    /// transaction or connection to the database of this handle.
+    ///
+    /// On SQLite begin the transaction with `BEGIN IMMEDIATE`, and commit soon: meanwhile nobody else writes.
+    pub fn send_in<'t, E: EventFor<M>>(&self, tx: impl Into<Conn<'t>>, key: impl AsRef<str>, event: E) -> SendingIn<'t> {
+        self.send(key, event).in_transaction(tx)
+    }
+
+    /// The instance as it is now; `None` if nothing was ever sent to this key.
+    pub async fn get(&self, key: impl AsRef<str>) -> Result<Option<Instance<M>>, Error> {
+        let mut reader = self.engine.store.reader().await?;
+        let conn = &mut reader.conn();
+        let Some(row) = rows::find(conn, M::NAME, key.as_ref()).await? else { return Ok(None) };
+        Ok(with_calls(conn, vec![row]).await?.pop())
+    }
+
+    /// Waits until nothing is executing, scheduled or in the inbox, or the instance is in error.
+    ///
+    /// Errors: `is_not_found`; `is_timed_out` when `within` was given and passed.
+    pub fn settled(&self, key: impl AsRef<str>) -> Settling<M> {
+        Settling::new(self.clone(), key.as_ref())
+    }
+
+    /// Every event, attempt, transition and operator's act, oldest first. `is_not_found` for an unknown key.
+    pub async fn history(&self, key: impl AsRef<str>) -> Result<Vec<Entry>, Error> {
+        let mut reader = self.engine.store.reader().await?;
+        let row = self.expect(&mut reader.conn(), key.as_ref()).await?;
+        let calls = calls_of(&mut reader.conn(), &row).await?;
+        let notes = rows::notes(&mut reader.conn(), row.id).await?;
+        Ok(history::told(calls, notes))
+    }
+
+    /// Every attempt of every call, oldest first. `is_not_found` for an unknown key.
+    pub async fn attempts(&self, key: impl AsRef<str>) -> Result<Vec<Attempt>, Error> {
+        let mut reader = self.engine.store.reader().await?;
+        let row = self.expect(&mut reader.conn(), key.as_ref()).await?;
+        let calls = calls_of(&mut reader.conn(), &row).await?;
+        Ok(calls.into_iter().map(Attempt::from).collect())
+    }
+
+    /// The instances that the filter lets through, in the order of their creation, a page at a time.
+    pub async fn list(&self, filter: Filter) -> Result<Page<Instance<M>>, Error> {
+        let mut reader = self.engine.store.reader().await?;
+        let conn = &mut reader.conn();
+        let limit = filter.limit.clamp(1, Filter::MOST);
+        let wanted = PageFilter {
+            status: filter.status,
+            state: filter.state,
+            paused: filter.paused,
+            after: filter.after.map(|cursor| cursor.0),
+            limit: limit + 1,
+        };
+        let mut found = rows::page(conn, M::NAME, &wanted).await?;
+        let has_more = found.len() > limit as usize;
+        found.truncate(limit as usize);
+        let next = found.last().filter(|_| has_more).map(|last| view::Cursor(last.id));
+        Ok(Page { items: with_calls(conn, found).await?, next })
+    }
+
+    /// How many instances there are, by state and status.
+    pub async fn counts(&self) -> Result<Vec<Count<M>>, Error> {
+        let mut reader = self.engine.store.reader().await?;
+        let counted = rows::counts(&mut reader.conn(), M::NAME).await?;
+        counted.into_iter().map(|(status, state, count)| Ok(Count { status, state: view::state::<M>(state)?, count })).collect()
+    }
+
+    /// Runs the newest call again, now and with a fresh budget. Allowed if and only if no attempt of it is executing, due
+    /// or succeeded; a scheduled one is dropped. Otherwise `is_not_retryable`.
+    pub fn retry(&self, key: impl AsRef<str>) -> Operating {
+        self.operate(key, Act::Retry, None)
+    }
+
+    /// Ends the instance. A verb that executes is told through `ctx.cancelled()`; whichever commits first wins.
+    pub fn cancel(&self, key: impl AsRef<str>, reason: impl Into<String>) -> Operating {
+        self.operate(key, Act::Cancel, Some(reason.into()))
+    }
+
+    /// Starts no attempt of the instance until it is resumed. What executes goes on; events are taken and wait.
+    pub fn pause(&self, key: impl AsRef<str>) -> Operating {
+        self.operate(key, Act::Pause, None)
+    }
+
+    /// Lets a paused instance go on.
+    pub fn resume(&self, key: impl AsRef<str>) -> Operating {
+        self.operate(key, Act::Resume, None)
+    }
+
+    /// Gives up the open or exhausted call; the instance rests in the state it was in and takes what waits.
+    pub fn skip(&self, key: impl AsRef<str>) -> Operating {
+        self.operate(key, Act::Skip, None)
+    }
+
+    fn operate(&self, key: impl AsRef<str>, act: Act, reason: Option<String>) -> Operating {
+        Operating::new(Arc::clone(&self.engine), self.life.clone(), Whose::new(M::NAME, key.as_ref()), act, reason)
+    }
+
+    async fn expect(&self, conn: &mut Conn<'_>, key: &str) -> Result<InstanceRow, Error> {
+        rows::find(conn, M::NAME, key).await?.ok_or_else(|| Error::not_found(M::NAME, key))
+    }
+}
+
+async fn calls_of(conn: &mut Conn<'_>, row: &InstanceRow) -> Result<Vec<Row>, Error> {
+    match row.newest {
+        Some((call, _)) => Ok(rows::calls(conn, call).await?),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// The rows as users see them: with their open calls, and what the attempt before failed with.
+async fn with_calls<M: Machine>(conn: &mut Conn<'_>, found: Vec<InstanceRow>) -> Result<Vec<Instance<M>>, Error> {
+    let live = found.iter().filter(|row| row.is_open).filter_map(|row| row.newest);
+    let wanted: Vec<_> = live.flat_map(|(call, number)| [(call, number), (call, number - 1)]).filter(|(_, number)| *number > 0).collect();
+    let attempts = if wanted.is_empty() { Vec::new() } else { lock::attempts(conn, &wanted).await? };
+    found
+        .into_iter()
+        .map(|row| {
+            let newest = row.newest.filter(|_| row.is_open);
+            let numbered =
+                |number| attempts.iter().find(|attempt| newest.is_some_and(|(call, _)| attempt.call == call) && attempt.number == number);
+            let live = newest.and_then(|(_, number)| numbered(number));
+            let before = newest.and_then(|(_, number)| numbered(number - 1));
+            Instance::seen(row.clone(), live, before)
+        })
+        .collect()
+}

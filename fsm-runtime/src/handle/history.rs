@@ -1,0 +1,136 @@
+//! An instance's history as lines that a person can read: its attempts, and what the history keeps beside them.
+
+use std::fmt;
+use std::time::Duration;
+
+use fsm_core::call::{Attempt as Row, AttemptState};
+use fsm_core::changes::{Note, NoteKind};
+use fsm_core::duration;
+use fsm_core::ids::CallId;
+use fsm_core::time::Timestamp;
+
+/// One line of an instance's history. `Display` is a sentence with its time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// When.
+    pub at: Timestamp,
+    /// The call it is about.
+    pub call: Option<CallId>,
+    /// What happened.
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum What {
+    /// An event was taken, and its verb was called.
+    Event {
+        /// The event type.
+        event: String,
+        /// The verb.
+        verb: String,
+    },
+    /// An attempt ended.
+    Attempt {
+        /// From 1.
+        number: u32,
+        /// The verb.
+        verb: String,
+        /// How it ended, or that it has not.
+        state: AttemptState,
+        /// How long it executed.
+        took: Option<Duration>,
+        /// Why it failed.
+        error: Option<String>,
+    },
+    /// Another attempt was scheduled.
+    Scheduled {
+        /// Its number.
+        number: u32,
+        /// The verb.
+        verb: String,
+        /// When it may start.
+        at: Timestamp,
+        /// How long that was to wait.
+        wait: Duration,
+    },
+    /// The instance moved.
+    Transition {
+        /// From there; `None` is its beginning.
+        from: Option<String>,
+        /// To there.
+        to: String,
+    },
+    /// An operator acted, an event was rejected, or a late report came.
+    Note {
+        /// Which of these.
+        kind: NoteKind,
+        /// The reason, or why.
+        detail: Option<String>,
+    },
+}
+
+/// The attempts and notes of an instance as one story, oldest first.
+pub(crate) fn told(attempts: Vec<Row>, notes: Vec<Note>) -> Vec<Entry> {
+    let mut entries: Vec<Entry> = attempts.iter().flat_map(told_of_attempt).collect();
+    entries.extend(notes.into_iter().map(|note| Entry {
+        at: note.at,
+        call: note.call,
+        what: What::Note { kind: note.kind, detail: note.detail },
+    }));
+    // Stable: what happened in the same commit stays in the order in which it is told.
+    entries.sort_by_key(|entry| entry.at);
+    entries
+}
+
+fn told_of_attempt(row: &Row) -> Vec<Entry> {
+    let entry = |at, what| Entry { at, call: Some(row.call), what };
+    let mut told = Vec::new();
+    if row.number == 1 {
+        told.push(entry(row.created_at, What::Event { event: row.event.clone(), verb: row.verb.clone() }));
+    } else {
+        let wait = row.scheduled_at.since(row.created_at);
+        told.push(entry(row.created_at, What::Scheduled { number: row.number, verb: row.verb.clone(), at: row.scheduled_at, wait }));
+    }
+    if let Some(at) = row.finished_at.or(row.started_at) {
+        let took = row.finished_at.zip(row.started_at).map(|(end, start)| end.since(start));
+        let what = What::Attempt { number: row.number, verb: row.verb.clone(), state: row.state, took, error: row.error.clone() };
+        told.push(entry(at, what));
+    }
+    if let (AttemptState::Success, Some(at)) = (row.state, row.finished_at) {
+        told.push(entry(at, What::Transition { from: row.from.clone(), to: row.to.clone() }));
+    }
+    told
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}  ", self.at)?;
+        match &self.what {
+            What::Event { event, verb } => write!(f, "`{event}` calls `{verb}`"),
+            What::Attempt { number, verb, state, took, error } => {
+                write!(f, "attempt {number} of `{verb}`: {state}")?;
+                if let Some(took) = took {
+                    write!(f, " after {}", rounded(*took))?;
+                }
+                error.iter().try_for_each(|error| write!(f, ": {error}"))
+            }
+            What::Scheduled { number, verb, wait, .. } if wait.is_zero() => write!(f, "attempt {number} of `{verb}` is due at once"),
+            What::Scheduled { number, verb, at, wait } => {
+                write!(f, "attempt {number} of `{verb}` is scheduled for {at}, in {}", rounded(*wait))
+            }
+            What::Transition { from: Some(from), to } => write!(f, "`{from}` -> `{to}`"),
+            What::Transition { from: None, to } => write!(f, "begins in `{to}`"),
+            What::Note { kind, detail } => {
+                write!(f, "{kind}")?;
+                detail.iter().try_for_each(|detail| write!(f, ": {detail}"))
+            }
+        }
+    }
+}
+
+/// Milliseconds are enough for people, but nothing is shown as nothing.
+fn rounded(span: Duration) -> String {
+    let ms = span.as_millis();
+    if ms == 0 { duration::display(span) } else { duration::display(Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))) }
+}

@@ -1,0 +1,173 @@
+//! A send under way: what it may still be told, and how it goes through the door.
+
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use fsm_core::decide::send::{Fate, Send as Delivery};
+use fsm_core::ids::{CallId, InstanceId};
+use fsm_core::outcome::Event;
+use fsm_core::time::Timestamp;
+use uuid::Uuid;
+
+use crate::committer::queue::{Reply, Request, What, Whose};
+use crate::committer::trip::Trip;
+use crate::encode;
+use crate::engine::{Engine, Life};
+use crate::error::Error;
+use crate::store::conn::Conn;
+
+/// How often a send in the caller's transaction is decided again because somebody else created the instance just then.
+const TRIES: u32 = 5;
+
+/// The answer to a send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sent {
+    /// Whom it was sent to.
+    pub instance: InstanceId,
+    /// The call that it begins, now or when its turn comes.
+    pub call: Option<CallId>,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+/// A send, carried out when it is awaited.
+#[must_use = "nothing is sent until it is awaited"]
+pub struct Sending {
+    engine: Arc<Engine>,
+    life: Option<Arc<Life>>,
+    whose: Whose,
+    event: Result<Event, Error>,
+    dedup: Option<String>,
+    deliver: Deliver,
+    or_refuse: bool,
+}
+
+enum Deliver {
+    Now,
+    After(Duration),
+    At(Timestamp),
+}
+
+/// A send in the caller's own transaction, carried out when it is awaited.
+#[must_use = "nothing is sent until it is awaited"]
+pub struct SendingIn<'t> {
+    sending: Sending,
+    conn: Conn<'t>,
+}
+
+impl Sending {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        life: Option<Arc<Life>>,
+        machine: &str,
+        key: &str,
+        event: &str,
+        payload: Result<Vec<u8>, Error>,
+    ) -> Sending {
+        let event = encode::check_key(key).and(payload).map(|payload| Event { name: event.to_owned(), payload });
+        Sending { engine, life, whose: Whose::new(machine, key), event, dedup: None, deliver: Deliver::Now, or_refuse: false }
+    }
+
+    /// The caller's own id for this request: the same id again, to the same instance, gives the first answer with the
+    /// fate `Duplicate`, and nothing happens. Other content under the same id is `is_conflict`.
+    pub fn dedup(mut self, id: impl Into<String>) -> Self {
+        self.dedup = Some(id.into());
+        self
+    }
+
+    /// Delivered after `wait` or later. The event is checked against the graph then.
+    pub fn after(mut self, wait: Duration) -> Self {
+        self.deliver = Deliver::After(wait);
+        self
+    }
+
+    /// Delivered at `time` or later. The event is checked against the graph then.
+    pub fn at(mut self, time: impl Into<SystemTime>) -> Self {
+        self.deliver = Deliver::At(time.into().into());
+        self
+    }
+
+    /// If the instance is busy: `is_busy` instead of waiting in its inbox.
+    pub fn or_refuse(mut self) -> Self {
+        self.or_refuse = true;
+        self
+    }
+
+    /// In the caller's own transaction: it is sent if and only if that commits.
+    pub fn in_transaction<'t>(self, tx: impl Into<Conn<'t>>) -> SendingIn<'t> {
+        SendingIn { sending: self, conn: tx.into() }
+    }
+
+    async fn carry_out(self) -> Result<Sent, Error> {
+        let (engine, _life) = (Arc::clone(&self.engine), self.life.clone());
+        let (whose, what) = self.into_request()?;
+        let reply = engine.request(|reply| Request::new(whose, what, Some(reply))).await?;
+        Sent::of(reply)
+    }
+
+    fn into_request(self) -> Result<(Whose, What), Error> {
+        let event = self.event?;
+        if let Some(dedup) = &self.dedup {
+            encode::check_dedup(dedup)?;
+        }
+        let digest = |dedup| (dedup, encode::digest(&event.name, &event.payload));
+        let dedup = self.dedup.map(digest);
+        let deliver_at = match self.deliver {
+            Deliver::Now => None,
+            Deliver::After(wait) => Some(self.engine.clock.now() + wait),
+            Deliver::At(time) => Some(time),
+        };
+        let id = CallId(Uuid::now_v7());
+        let inbox_limit = self.engine.limits.inbox;
+        let send = Delivery { id, event, dedup, deliver_at, or_refuse: self.or_refuse, inbox_limit };
+        tracing::trace!(machine = &*self.whose.machine, key = &*self.whose.key, event = send.event.name, call = %id, "sent");
+        Ok((self.whose, What::Send(send)))
+    }
+}
+
+impl Sent {
+    fn of(reply: Reply) -> Result<Sent, Error> {
+        match reply {
+            Reply::Sent { instance, call, fate } => Ok(Sent { instance, call: Some(call), fate }),
+            _ => Err(Error::input("a send got an answer of another kind; this is a bug of fsm")),
+        }
+    }
+}
+
+impl SendingIn<'_> {
+    async fn carry_out(mut self) -> Result<Sent, Error> {
+        let engine = Arc::clone(&self.sending.engine);
+        match (&self.conn, engine.store.is_postgres()) {
+            (Conn::Sqlite(_), true) => return Err(Error::input("this handle is on PostgreSQL, and the transaction on SQLite")),
+            (Conn::Postgres(_), false) => return Err(Error::input("this handle is on SQLite, and the transaction on PostgreSQL")),
+            _ => {}
+        }
+        let (whose, what) = self.sending.into_request()?;
+        let batch = [Request::new(whose, what, None)];
+        for _ in 0..TRIES {
+            let verdict = Trip::without_grants(&engine).of(&mut self.conn, &batch).await?.remove(0);
+            if let Some(reply) = verdict.reply {
+                return Sent::of(reply?);
+            }
+        }
+        Err(Error::input("others created and changed the instance at the same time, again and again; send again"))
+    }
+}
+
+impl IntoFuture for Sending {
+    type Output = Result<Sent, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.carry_out())
+    }
+}
+
+impl<'t> IntoFuture for SendingIn<'t> {
+    type Output = Result<Sent, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 't>>;
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.carry_out())
+    }
+}

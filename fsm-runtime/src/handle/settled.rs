@@ -1,0 +1,90 @@
+//! Waiting for an instance to settle: woken by this process's commits, and looking now and then for those of others.
+
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fsm_core::duration;
+use tokio::time::Instant;
+
+use super::Handle;
+use super::view::Instance;
+use crate::committer::queue::Whose;
+use crate::encode;
+use crate::error::{Error, Kind};
+use crate::registry::Machine;
+use crate::watchers::Watchers;
+
+/// The pauses between two looks at the database: doubling from the one to the other.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+
+/// A wait, which begins when it is awaited.
+#[must_use = "nothing is waited for until it is awaited"]
+pub struct Settling<M: Machine> {
+    handle: Handle<M>,
+    key: String,
+    within: Option<Duration>,
+}
+
+impl<M: Machine> Settling<M> {
+    pub(crate) fn new(handle: Handle<M>, key: &str) -> Settling<M> {
+        Settling { handle, key: key.to_owned(), within: None }
+    }
+
+    /// Gives up after `limit`; without it, the wait has no end.
+    pub fn within(mut self, limit: Duration) -> Self {
+        self.within = Some(limit);
+        self
+    }
+
+    async fn wait(self) -> Result<Instance<M>, Error> {
+        encode::check_key(&self.key)?;
+        let deadline = self.within.and_then(|limit| Instant::now().checked_add(limit));
+        // Watched before the first look, so that nothing moves between the two unseen.
+        let mut watch = Watchers::watch(&self.handle.engine, Whose::new(M::NAME, &self.key));
+        let mut pause = LOOKS.0;
+        loop {
+            let seen = self.handle.get(&self.key).await?.ok_or_else(|| Error::not_found(M::NAME, &self.key))?;
+            if seen.is_settled() {
+                return Ok(seen);
+            }
+            let next_look = Instant::now() + pause;
+            loop {
+                let until = deadline.map_or(next_look, |deadline| deadline.min(next_look));
+                match tokio::time::timeout_at(until, watch.moved()).await {
+                    Ok(Some(moved)) if moved.is_settled() => return Instance::seen(Arc::unwrap_or_clone(moved), None, None),
+                    Ok(Some(_)) => {}
+                    Ok(None) | Err(_) => break,
+                }
+            }
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return Err(self.timed_out(&seen));
+            }
+            pause = (pause * 2).min(LOOKS.1);
+        }
+    }
+
+    fn timed_out(&self, seen: &Instance<M>) -> Error {
+        let within = self.within.map(duration::display).unwrap_or_default();
+        let doing = match &seen.call {
+            Some(call) => format!("attempt {} of `{}` is {}, for {}", call.attempt, call.verb, call.state, call.next_at),
+            None => format!("{} events wait in its inbox", seen.inbox_len),
+        };
+        Kind::TimedOut(format!("`{}` `{}` did not settle within {within}: {doing}", M::NAME, self.key.escape_debug())).into()
+    }
+}
+
+impl<M: Machine> Instance<M> {
+    fn is_settled(&self) -> bool {
+        self.status == fsm_core::instance::Status::Error || (self.call.is_none() && self.inbox_len == 0)
+    }
+}
+
+impl<M: Machine> IntoFuture for Settling<M> {
+    type Output = Result<Instance<M>, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.wait())
+    }
+}

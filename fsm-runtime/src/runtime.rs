@@ -1,0 +1,232 @@
+//! A process that works: what it is built from, how it starts and how it ends.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::{Notify, Semaphore};
+
+use crate::catalog::Catalog;
+use crate::client::{introduce, open};
+use crate::data::DataMap;
+use crate::engine::{Engine, Limits, Work};
+use crate::error::Error;
+use crate::handle::Handle;
+use crate::registry::{Machine, MachineEntry};
+use crate::session::Session;
+use crate::store::open::{Settings, Synchronous};
+
+/// A process that works: it sends, looks, and runs verbs. When it is dropped without [`shutdown`](Runtime::shutdown) its
+/// work ends at once, as it would by the process's death, and nothing is lost but time.
+pub struct Runtime {
+    engine: Arc<Engine>,
+    drain_within: Duration,
+}
+
+/// What a runtime is built from.
+#[derive(Clone)]
+pub struct Builder {
+    pub(crate) database: Option<String>,
+    pub(crate) data: DataMap,
+    pub(crate) machines: Vec<&'static MachineEntry>,
+    pub(crate) only_named: bool,
+    pub(crate) concurrency: u32,
+    pub(crate) lease: Duration,
+    pub(crate) poll: Duration,
+    pub(crate) drain_within: Duration,
+    pub(crate) limits: Limits,
+    pub(crate) connections: Option<u32>,
+    pub(crate) synchronous: Option<Synchronous>,
+    pub(crate) statement_cache: bool,
+}
+
+impl Default for Builder {
+    fn default() -> Builder {
+        Builder {
+            database: None,
+            data: DataMap::default(),
+            machines: Vec::new(),
+            only_named: false,
+            concurrency: 256,
+            lease: Duration::from_secs(30),
+            poll: Duration::from_secs(1),
+            drain_within: Duration::from_secs(20),
+            limits: Limits::default(),
+            connections: None,
+            synchronous: None,
+            statement_cache: true,
+        }
+    }
+}
+
+impl Builder {
+    /// The database: `sqlite://payments.db`, `sqlite::memory:` or `postgres://…`. Without it `$DATABASE_URL`, else
+    /// `sqlite://fsm.db`.
+    pub fn database(mut self, url: impl Into<String>) -> Self {
+        self.database = Some(url.into());
+        self
+    }
+
+    /// A value for the verbs that take `Data<T>`; one a type, the last one counts.
+    pub fn data<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.data.put(value);
+        self
+    }
+
+    /// Links this machine for certain, also from a crate that nothing else references.
+    pub fn machine<M: Machine>(mut self) -> Self {
+        self.machines.push(M::ENTRY);
+        self
+    }
+
+    /// Works for this machine, and for no others than those named so. Without it a runtime works for every machine that
+    /// is registered in the program.
+    pub fn only<M: Machine>(mut self) -> Self {
+        self.only_named = true;
+        self.machine::<M>()
+    }
+
+    /// How many attempts may execute at the same time; 256 unless set, at least 1.
+    pub fn concurrency(mut self, attempts: u32) -> Self {
+        self.concurrency = attempts.max(1);
+        self
+    }
+
+    /// How long this process is believed to live after its last sign; 30 s unless set. What it executed is lost then.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// How long due work of other processes waits at most until this one looks; 1 s unless set.
+    pub fn poll(mut self, poll: Duration) -> Self {
+        self.poll = poll;
+        self
+    }
+
+    /// How long [`Runtime::shutdown`] lets attempts finish before it gives them back; 20 s unless set.
+    pub fn drain_within(mut self, patience: Duration) -> Self {
+        self.drain_within = patience;
+        self
+    }
+
+    /// The most bytes of one event's payload; 256 KiB unless set.
+    pub fn payload_limit(mut self, bytes: usize) -> Self {
+        self.limits.payload = bytes;
+        self
+    }
+
+    /// How many events may wait for one instance; 1,000 unless set.
+    pub fn inbox_limit(mut self, events: u64) -> Self {
+        self.limits.inbox = events;
+        self
+    }
+
+    /// The most connections to PostgreSQL; 8 unless set, beside one for the lease.
+    pub fn connections(mut self, connections: u32) -> Self {
+        self.connections = Some(connections);
+        self
+    }
+
+    /// What SQLite waits for before a commit is acknowledged; [`Synchronous::Full`] unless set.
+    pub fn synchronous(mut self, synchronous: Synchronous) -> Self {
+        self.synchronous = Some(synchronous);
+        self
+    }
+
+    /// Prepares no statements on PostgreSQL's connections: for poolers in transaction mode.
+    pub fn without_statement_cache(mut self) -> Self {
+        self.statement_cache = false;
+        self
+    }
+
+    /// Opens the database, brings its tables up to date and starts the workers.
+    ///
+    /// An error when a verb takes `Data<T>` that was not given, naming both, and what [`Client::connect`] says of databases.
+    ///
+    /// [`Client::connect`]: crate::client::Client::connect
+    pub async fn start(self) -> Result<Runtime, Error> {
+        let catalog = Catalog::new(&self.machines, self.only_named)?;
+        catalog.check_data(&self.data)?;
+        let (store, clock) = open(self.settings()).await?;
+        introduce(&store, &clock, &catalog, &self.data).await?;
+        let work = self.work(&catalog, self.lease);
+        let session = work.session.clone();
+        session.renew(&mut store.apart().await?, &clock, clock.now()).await?;
+        let engine = Engine::new(store.clone(), clock.clone(), catalog, self.limits, Some(work));
+        engine.start_lanes();
+        engine.spawn(Arc::clone(&engine).find_for_ever());
+        engine.spawn(Arc::clone(&engine).sweep_for_ever());
+        session.keep_alive(store, clock).map_err(|error| Error::input(format!("the thread for the lease could not start: {error}")))?;
+        Ok(Runtime { engine, drain_within: self.drain_within })
+    }
+
+    pub(crate) fn work(&self, catalog: &Catalog, grace: Duration) -> Work {
+        Work {
+            session: Session::new(self.lease, grace),
+            served: catalog.served(),
+            data: self.data.clone(),
+            slots: Arc::new(Semaphore::new(self.concurrency as usize)),
+            poll: self.poll,
+            running: Mutex::default(),
+            is_draining: AtomicBool::new(false),
+            ended: Notify::new(),
+        }
+    }
+
+    fn settings(&self) -> Settings {
+        let url = self.database.clone().or_else(|| std::env::var("DATABASE_URL").ok().filter(|url| !url.is_empty()));
+        let mut settings = Settings::new(url.unwrap_or_else(|| "sqlite://fsm.db".to_owned()));
+        settings.connections = self.connections.unwrap_or(settings.connections);
+        settings.synchronous = self.synchronous.unwrap_or(settings.synchronous);
+        settings.statement_cache = self.statement_cache;
+        settings
+    }
+}
+
+impl Runtime {
+    /// What a runtime is built from.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// A typed handle to the instances of `M`.
+    pub fn machine<M: Machine>(&self) -> Handle<M> {
+        Handle::new(Arc::clone(&self.engine), None)
+    }
+
+    /// Looks for rows that break an invariant; empty on a healthy database.
+    pub async fn violations(&self) -> Result<Vec<crate::store::invariants::Violation>, Error> {
+        self.engine.violations().await
+    }
+
+    /// Shows no more signs of life while its verbs go on, as a process does that is cut off from its database.
+    #[cfg(feature = "testing")]
+    pub fn stop_renewing(&self) {
+        if let Some(work) = &self.engine.work {
+            work.session.stop();
+        }
+    }
+
+    /// Claims nothing more, lets what executes finish, gives back what does not in time, and takes leave. What was given
+    /// back uses no retry.
+    pub async fn shutdown(self) -> Result<(), Error> {
+        let engine = &self.engine;
+        engine.drain(self.drain_within).await;
+        engine.queue.close();
+        engine.queue.emptied().await;
+        if let Some(work) = &engine.work {
+            work.session.stop();
+            let mut connection = engine.store.apart().await?;
+            crate::store::sessions::leave(&mut connection.conn(), work.session.id()).await?;
+        }
+        engine.store.close().await;
+        Ok(())
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.engine.kill();
+    }
+}

@@ -1,0 +1,11 @@
+//! What tests need: the same engine with a clock that they hold, and a PostgreSQL that is gone afterwards.
+
+mod bed;
+#[cfg(unix)]
+pub mod cluster;
+#[cfg(unix)]
+mod fresh;
+#[cfg(unix)]
+mod site;
+
+pub use bed::{Bed, BedBuilder};

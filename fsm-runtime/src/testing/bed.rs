@@ -1,0 +1,205 @@
+//! `Bed`: the very engine of a runtime, with a clock that a test holds, on SQLite in memory or a fresh PostgreSQL database.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use fsm_core::time::Timestamp;
+use tokio::sync::Mutex;
+
+use super::fresh::Fresh;
+use crate::catalog::Catalog;
+use crate::client::introduce;
+use crate::clock::Clock;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::handle::Handle;
+use crate::registry::Machine;
+use crate::runtime::Builder;
+use crate::store::invariants::Violation;
+use crate::store::migrate;
+use crate::store::open::{Apart, Settings, Store};
+use crate::store::sessions;
+
+/// What every bed's clock shows at first: 2030-01-01T00:00:00Z, in microseconds.
+const BEGINNING_US: i64 = 1_893_456_000_000_000;
+/// How often a bed that waits looks whether all is quiet, should it have missed a bell.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// What a bed is built from. The methods are those of [`Builder`].
+#[derive(Clone, Default)]
+pub struct BedBuilder {
+    builder: Builder,
+}
+
+impl BedBuilder {
+    /// A value for the verbs that take `Data<T>`.
+    pub fn data<T: Send + Sync + 'static>(self, value: T) -> Self {
+        BedBuilder { builder: self.builder.data(value) }
+    }
+
+    /// Links this machine for certain.
+    pub fn machine<M: Machine>(self) -> Self {
+        BedBuilder { builder: self.builder.machine::<M>() }
+    }
+
+    /// Works for this machine, and for no others than those named so.
+    pub fn only<M: Machine>(self) -> Self {
+        BedBuilder { builder: self.builder.only::<M>() }
+    }
+
+    /// Changes any other setting of the runtime.
+    pub fn with(self, change: impl FnOnce(Builder) -> Builder) -> Self {
+        BedBuilder { builder: change(self.builder) }
+    }
+
+    /// On SQLite, in memory. Panics when a verb's `Data<T>` is missing, or the engine does not start.
+    pub async fn sqlite(self) -> Bed {
+        Bed::open(self.builder, "sqlite::memory:".to_owned(), None).await.unwrap_or_else(|error| panic!("the bed does not start: {error}"))
+    }
+
+    /// On PostgreSQL, in a fresh database that goes with the bed. The cluster is that of `FSM_TEST_POSTGRES` (a URL), else
+    /// a throw-away one from the installed binaries. Panics when there is none, or the engine does not start.
+    pub async fn postgres(self) -> Bed {
+        let fresh = Fresh::create().await.unwrap_or_else(|error| panic!("the bed needs PostgreSQL: {error}"));
+        let url = fresh.url().to_owned();
+        Bed::open(self.builder, url, Some(fresh)).await.unwrap_or_else(|error| panic!("the bed does not start: {error}"))
+    }
+}
+
+/// The very engine of a runtime with a clock that moves only by hand. Due work of a send runs at once, all else when the
+/// bed [settles](Bed::settle) or [advances](Bed::advance).
+pub struct Bed {
+    engine: Arc<Engine>,
+    clock_us: Arc<AtomicI64>,
+    lease_keeper: Mutex<Apart>,
+    // Dropped last: the database goes when nobody uses it any more.
+    _fresh: Option<Fresh>,
+}
+
+impl Bed {
+    /// What a bed is built from.
+    pub fn builder() -> BedBuilder {
+        BedBuilder::default()
+    }
+
+    async fn open(builder: Builder, url: String, fresh: Option<Fresh>) -> Result<Bed, Error> {
+        let store = Store::open(Settings::new(&url)).await?;
+        let clock_us = Arc::new(AtomicI64::new(BEGINNING_US));
+        let clock = Clock::Held(Arc::clone(&clock_us));
+        migrate::up(&store, clock.now()).await?;
+        let catalog = Catalog::new(&builder.machines, builder.only_named)?;
+        introduce(&store, &clock, &catalog, &builder.data).await?;
+        let work = builder.work(&catalog, Duration::ZERO);
+        let lease_keeper = Mutex::new(store.apart().await?);
+        let engine = Engine::new(store, clock, catalog, builder.limits, Some(work));
+        engine.start_lanes();
+        let bed = Bed { engine, clock_us, lease_keeper, _fresh: fresh };
+        bed.renew(bed.now()).await?;
+        Ok(bed)
+    }
+
+    /// A typed handle; it lives through [`restart`](Bed::restart).
+    pub fn machine<M: Machine>(&self) -> Handle<M> {
+        Handle::new(Arc::clone(&self.engine), None)
+    }
+
+    /// What the clock shows.
+    pub fn now(&self) -> Timestamp {
+        self.engine.clock.now()
+    }
+
+    /// Runs all that is due now, and what follows from it; returns when nothing is. It waits for verbs that execute.
+    pub async fn settle(&self) {
+        self.try_settle().await.unwrap_or_else(|error| panic!("the bed does not settle: {error}"));
+    }
+
+    async fn try_settle(&self) -> Result<(), Error> {
+        for turn in 0.. {
+            self.quiet().await;
+            self.renew(self.now()).await?;
+            let found = self.engine.sweep().await? + self.engine.find_due(turn).await?;
+            self.quiet().await;
+            if found == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the clock through everything that comes due within `span`, in order, and settles each time.
+    pub async fn advance(&self, span: Duration) {
+        self.try_advance(span).await.unwrap_or_else(|error| panic!("the bed does not advance: {error}"));
+    }
+
+    async fn try_advance(&self, span: Duration) -> Result<(), Error> {
+        let end = self.now() + span;
+        loop {
+            self.try_settle().await?;
+            let next = self.next_moment().await?.filter(|next| *next > self.now() && *next <= end).unwrap_or(end);
+            // Others believe in this session until after the jump: time passed, but the process did not sleep.
+            self.renew(next).await?;
+            self.clock_us.store(next.as_micros(), Ordering::SeqCst);
+            if next == end {
+                return self.try_settle().await;
+            }
+        }
+    }
+
+    /// The process is gone and a new one starts, at the same moment: what executed is lost once its lease ends.
+    pub async fn restart(&self) {
+        self.engine.end_tasks().await;
+        self.engine.queue.reopen();
+        if let Some(work) = &self.engine.work {
+            work.session.begin_anew();
+        }
+        self.engine.start_lanes();
+        self.renew(self.now()).await.unwrap_or_else(|error| panic!("the bed does not restart: {error}"));
+    }
+
+    /// Looks for rows that break an invariant; empty in a healthy database.
+    pub async fn violations(&self) -> Vec<Violation> {
+        self.engine.violations().await.unwrap_or_else(|error| panic!("the invariants cannot be checked: {error}"))
+    }
+
+    /// The URL of the bed's database.
+    pub fn url(&self) -> &str {
+        self._fresh.as_ref().map_or("sqlite::memory:", Fresh::url)
+    }
+
+    /// The earliest moment that changes something: an attempt or timer comes due, or a dead session's lease ends.
+    async fn next_moment(&self) -> Result<Option<Timestamp>, Error> {
+        let due = self.engine.next_due().await?;
+        let Some(work) = &self.engine.work else { return Ok(due) };
+        let mut reader = self.engine.store.reader().await?;
+        let lapse = sessions::next_lapse(&mut reader.conn(), work.session.id()).await?;
+        Ok([due, lapse].into_iter().flatten().filter(|moment| *moment > self.now()).min())
+    }
+
+    /// The session is believed until one lease after `horizon`.
+    async fn renew(&self, horizon: Timestamp) -> Result<(), Error> {
+        let Some(work) = &self.engine.work else { return Ok(()) };
+        let mut connection = self.lease_keeper.lock().await;
+        Ok(work.session.renew(&mut connection, &self.engine.clock, horizon).await?)
+    }
+
+    /// Waits until nothing executes and nothing is being committed.
+    async fn quiet(&self) {
+        let Some(work) = &self.engine.work else { return };
+        loop {
+            self.engine.queue.emptied().await;
+            let ended = work.ended.notified();
+            if work.running().is_empty() && self.engine.queue.is_idle() {
+                return;
+            }
+            // The bell may have rung in between: then the next look finds it quiet.
+            let _ = tokio::time::timeout(LOOK, ended).await;
+        }
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        self.engine.kill();
+    }
+}

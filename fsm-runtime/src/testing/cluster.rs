@@ -1,0 +1,254 @@
+//! A throw-away PostgreSQL cluster: made from the installed programs, shared by all tests that run, gone when they are.
+//!
+//! Each cluster is a folder with a `guardian`, a shell that owns the server. Its input is the pipe `users`, which every user
+//! holds open; the end of that input, whatever brought it about, makes the guardian stop the server and delete the folder.
+//! A guardian holds the lock of the file `guardian`: a folder where that is free belongs to nobody and is cleared away.
+//!
+//! The server listens on a socket inside the folder only, and only its owner can enter the folder: therefore it asks for no password.
+//! PostgreSQL refuses to run as root; there it runs as the user `postgres`, else `nobody`.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub use super::site::{ClusterError, VARIABLE, find_programs};
+use super::site::{Site, Tried};
+
+/// How long a server may take to come up or to go.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a shared cluster waits for the next test process, in seconds.
+const LINGER: &str = "2";
+
+/// The name of the server's socket; the port in it is only a name.
+const SOCKET: &str = ".s.PGSQL.5432";
+
+/// The URL of a server that tests may fill with databases: the one that `FSM_TEST_POSTGRES` names, else a throw-away cluster which all
+/// processes of this user share while they run. The user it names is a superuser.
+///
+/// The cluster stays for the life of this process and is deleted a few seconds after the last such process ended, even if it was
+/// killed. The first call may take seconds; an error is remembered.
+pub fn url() -> Result<String, ClusterError> {
+    static SHARED: OnceLock<Result<Shared, ClusterError>> = OnceLock::new();
+    if let Ok(url) = std::env::var(VARIABLE)
+        && !url.is_empty()
+    {
+        return Ok(url);
+    }
+    SHARED.get_or_init(Shared::join).as_ref().map(|shared| shared.url.clone()).map_err(Clone::clone)
+}
+
+/// Starts a cluster that only this process uses, whatever `FSM_TEST_POSTGRES` says.
+pub fn start_own() -> Result<Cluster, ClusterError> {
+    let site = Site::of_this_user()?;
+    let cluster = {
+        let _lock = site.lock()?;
+        guarded(&site)?;
+        Cluster::create(&site, "0")?
+    };
+    cluster.wait_until_ready()?;
+    Ok(cluster)
+}
+
+/// A cluster of its own. Dropping it stops the server and deletes the data; so does the end of this process.
+#[derive(Debug)]
+pub struct Cluster {
+    folder: PathBuf,
+    /// Open for as long as the cluster is wanted.
+    users: Option<File>,
+    guardian: Child,
+    starts: u32,
+}
+
+impl Cluster {
+    /// The superuser's URL. It stays the same over [`stop`](Cluster::stop) and [`start`](Cluster::start).
+    pub fn url(&self) -> String {
+        url_of(&self.folder)
+    }
+
+    /// Stops the server as a crash would: connections break, and what was not committed is lost. What was committed stays.
+    pub fn stop(&mut self) -> Result<(), ClusterError> {
+        self.order("stop")?;
+        self.wait_until("did not stop", |cluster| cluster.has_stopped())
+    }
+
+    /// Starts the server again, on the same data and at the same URL; one that still runs is stopped first.
+    pub fn start(&mut self) -> Result<(), ClusterError> {
+        if !self.has_stopped() {
+            self.stop()?;
+        }
+        self.order("start")?;
+        self.starts += 1;
+        self.wait_until_ready()
+    }
+
+    /// A new folder with a guardian that makes a cluster in it and starts the server. The caller holds the site's lock.
+    fn create(site: &Site, linger: &str) -> Result<Cluster, ClusterError> {
+        let folder = site.new_folder()?;
+        let users = folder.join("users");
+        let made = site.command("mkfifo").arg(&users).status().tried("run", Path::new("mkfifo"))?;
+        if !made.success() {
+            return Err(ClusterError::System(format!("could not make the pipe `{}`", users.display())));
+        }
+        // For reading too, so that opening it never waits for the other end.
+        let pipe = OpenOptions::new().read(true).write(true).open(&users).tried("open", &users)?;
+        let input = File::open(&users).tried("open", &users)?;
+        let lock = folder.join("guardian");
+        let locked = File::create_new(&lock).tried("create", &lock)?;
+        locked.lock().tried("lock", &lock)?;
+        let guardian = site
+            .command("sh")
+            .args(["-c", include_str!("guardian.sh"), "fsm-postgres-guardian"])
+            .args([folder.as_os_str(), OsStr::new(linger), site.programs.as_os_str()])
+            .args(["-D", "data", "-p", "5432", "-k"])
+            .arg(&folder)
+            .args(SETTINGS.iter().flat_map(|setting| ["-c", setting]))
+            .current_dir(&folder)
+            .stdin(input)
+            .stdout(locked)
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .tried("run", Path::new("sh"))?;
+        Ok(Cluster { folder, users: Some(pipe), guardian, starts: 1 })
+    }
+
+    fn order(&mut self, order: &str) -> Result<(), ClusterError> {
+        let mut users = self.users.as_ref().expect("it is only taken when this value ends");
+        users.write_all(format!("{order}\n").as_bytes()).tried("write to", &self.folder.join("users"))
+    }
+
+    fn has_stopped(&self) -> bool {
+        fs::read_to_string(self.folder.join("state")).is_ok_and(|state| state.trim() == format!("stopped {}", self.starts))
+    }
+
+    fn wait_until_ready(&self) -> Result<(), ClusterError> {
+        let status = self.folder.join("data/postmaster.pid");
+        self.wait_until("did not start", |cluster| {
+            // A killed server leaves a status that says `ready`, but nobody at the socket.
+            let is_ready = fs::read_to_string(&status).is_ok_and(|status| status.lines().any(|line| line.trim() == "ready"));
+            (is_ready && is_reachable(&cluster.folder)) || cluster.has_stopped()
+        })?;
+        if self.has_stopped() { Err(self.failed("did not start")) } else { Ok(()) }
+    }
+
+    fn wait_until(&self, failure: &str, is_so: impl Fn(&Cluster) -> bool) -> Result<(), ClusterError> {
+        let begun = Instant::now();
+        while !is_so(self) {
+            if begun.elapsed() > PATIENCE {
+                return Err(self.failed(failure));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// The failure with the end of the server's log.
+    fn failed(&self, failure: &str) -> ClusterError {
+        let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+        let skipped = log.lines().count().saturating_sub(12);
+        let tail = log.lines().skip(skipped).collect::<Vec<_>>().join("\n");
+        ClusterError::Server(format!("{failure}; its log ends with\n{tail}"))
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        drop(self.users.take());
+        // An error would mean that the guardian is gone already.
+        let _ = self.guardian.wait();
+    }
+}
+
+/// What a server of tests is told. Nothing reaches the disk for its own sake, and everything stays inside the folder.
+const SETTINGS: [&str; 9] = [
+    "listen_addresses=",
+    "fsync=off",
+    "synchronous_commit=on",
+    "full_page_writes=off",
+    "max_connections=300",
+    "shared_buffers=32MB",
+    "dynamic_shared_memory_type=mmap",
+    "logging_collector=off",
+    "log_destination=stderr",
+];
+
+/// The part that this process has in the shared cluster.
+struct Shared {
+    url: String,
+    /// Open for as long as the process lives.
+    _users: File,
+}
+
+impl Shared {
+    /// Joins the cluster that runs, else makes one.
+    fn join() -> Result<Shared, ClusterError> {
+        let site = Site::of_this_user()?;
+        let _lock = site.lock()?;
+        if let Some(shared) = guarded(&site)?.iter().find_map(|folder| Shared::join_at(folder)) {
+            return Ok(shared);
+        }
+        let mut cluster = Cluster::create(&site, LINGER)?;
+        cluster.wait_until_ready()?;
+        let open = cluster.folder.join("shared");
+        File::create_new(&open).tried("create", &open)?;
+        let (url, users) = (cluster.url(), cluster.users.take().expect("it is only taken when this value ends"));
+        // Its guardian outlives this process, so nobody waits for it.
+        std::mem::forget(cluster);
+        Ok(Shared { url, _users: users })
+    }
+
+    /// `None` when that cluster is not shared, is about to go, or answers no more.
+    fn join_at(folder: &Path) -> Option<Shared> {
+        folder.join("shared").exists().then_some(())?;
+        let mut users = OpenOptions::new().read(true).write(true).open(folder.join("users")).ok()?;
+        users.write_all(b"join\n").ok()?;
+        is_reachable(folder).then(|| Shared { url: url_of(folder), _users: users })
+    }
+}
+
+/// The host is the socket's folder, written as the part of a URL.
+fn url_of(folder: &Path) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let as_host = |byte: &u8| if is_plain(*byte) { char::from(*byte).to_string() } else { format!("%{byte:02X}") };
+    format!("postgres://postgres@{}/postgres", folder.as_os_str().as_encoded_bytes().iter().map(as_host).collect::<String>())
+}
+
+fn is_reachable(folder: &Path) -> bool {
+    UnixStream::connect(folder.join(SOCKET)).is_ok()
+}
+
+/// The folders of the clusters that somebody guards. The others are cleared away.
+fn guarded(site: &Site) -> Result<Vec<PathBuf>, ClusterError> {
+    let entries = fs::read_dir(&site.folder).tried("read", &site.folder)?.flatten();
+    let folders = entries.map(|entry| entry.path()).filter(|path| path.is_dir());
+    let (guarded, left) = folders.partition::<Vec<_>, _>(|folder| has_guardian(folder));
+    left.iter().for_each(|folder| clear(folder));
+    Ok(guarded)
+}
+
+fn has_guardian(folder: &Path) -> bool {
+    File::open(folder.join("guardian")).is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)))
+}
+
+/// Deletes what a dead guardian left. Only a server that answers at its socket is the one that the status names.
+fn clear(folder: &Path) {
+    let begun = Instant::now();
+    while is_reachable(folder) && begun.elapsed() < PATIENCE {
+        let status = fs::read_to_string(folder.join("data/postmaster.pid")).unwrap_or_default();
+        if let Some(server) = status.lines().next() {
+            // If it fails, the loop tries again.
+            let _ = Command::new("sh").args(["-c", "kill -QUIT \"$1\"", "sh", server]).stderr(Stdio::null()).status();
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    // What cannot be deleted now is found again by the next process.
+    let _ = fs::remove_dir_all(folder);
+}

@@ -1,0 +1,231 @@
+//! Runs claimed attempts: calls the verb, bounds its time, catches its panic, and reports how it ended.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fsm_core::call::Attempt;
+use fsm_core::outcome::{Outcome, Problem};
+use fsm_core::retry::RetryAdvice;
+use futures_util::FutureExt;
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::task::AbortHandle;
+use tracing::Instrument;
+
+use crate::catalog::Known;
+use crate::committer::queue::{Reply, Report, Request, What, Whose};
+use crate::committer::trip::Trip;
+use crate::context::Ctx;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::failure::{Failed, Failure};
+use crate::registry::{Input, VerbEntry};
+use crate::store::claim::Claimed;
+use crate::store::lock;
+use crate::store::open::Tx;
+
+/// An attempt that executes in this process.
+pub(crate) struct Running {
+    attempt: Attempt,
+    whose: Whose,
+    abort: AbortHandle,
+    cancel: watch::Sender<bool>,
+}
+
+/// How a verb ended, with the transaction it opened, if it did.
+struct Ended {
+    outcome: Outcome,
+    tx: Option<Tx>,
+}
+
+impl Running {
+    pub(crate) fn into_task(self) -> AbortHandle {
+        self.abort
+    }
+
+    /// Lets the verb know that its end is wanted.
+    pub(crate) fn cancel(&self) {
+        self.cancel.send_replace(true);
+    }
+}
+
+impl Engine {
+    /// Starts a claimed attempt in its slot.
+    pub(crate) fn run(self: &Arc<Self>, claimed: Claimed, permit: Option<OwnedSemaphorePermit>) {
+        let Some(work) = &self.work else { return };
+        let attempt = claimed.attempt.clone();
+        let whose = Whose::new(&attempt.machine, &claimed.instance.key);
+        let (cancel, cancelled) = watch::channel(false);
+        let span = tracing::info_span!("attempt", machine = attempt.machine, key = &*whose.key, verb = attempt.verb, call = %attempt.call, attempt = attempt.number);
+        // Held while it is entered, so that an attempt is never gone before it is there.
+        let mut running = work.running();
+        let task = tokio::spawn(Arc::clone(self).execute(claimed, permit, cancelled).instrument(span));
+        let id = (attempt.call, attempt.number);
+        running.insert(id, Running { attempt, whose, abort: task.abort_handle(), cancel });
+    }
+
+    async fn execute(self: Arc<Self>, claimed: Claimed, permit: Option<OwnedSemaphorePermit>, cancelled: watch::Receiver<bool>) {
+        let attempt = claimed.attempt.clone();
+        let whose = Whose::new(&attempt.machine, &claimed.instance.key);
+        tracing::debug!("started");
+        let Ended { outcome, tx } = self.call_verb(claimed, cancelled).await;
+        match &outcome {
+            Outcome::Failure(problem) => tracing::warn!(error = problem.error, "ended in error"),
+            outcome => tracing::debug!(outcome = outcome.word(), "ended"),
+        }
+        self.report(whose, attempt.clone(), outcome, tx, permit).await;
+        if let Some(work) = &self.work {
+            work.running().remove(&(attempt.call, attempt.number));
+            work.ended.notify_waiters();
+        }
+    }
+
+    async fn call_verb(self: &Arc<Self>, claimed: Claimed, cancelled: watch::Receiver<bool>) -> Ended {
+        let Claimed { instance, attempt, payload } = claimed;
+        let known = self.catalog.get(&attempt.machine);
+        let Some((known, verb)) = known.and_then(|known| Some((known, known.verb(&attempt.verb)?))) else {
+            // Only what this program has is claimed; a verb that is missing here runs elsewhere.
+            return Ended { outcome: Outcome::Released, tx: None };
+        };
+        let last_error = self.last_error(&attempt).await;
+        let mut ctx = Ctx::new(Arc::clone(self), attempt.clone(), instance.key, last_error, cancelled);
+        let input = Input { event: &payload, record: instance.record.as_deref() };
+        let outcome = match bounded((verb.run)(&mut ctx, input), verb.timeout).await {
+            Ok(record) => Outcome::Success { record, asks: ctx.take_asks() },
+            Err(failure) => Outcome::Failure(self.judge(known, verb, &attempt, &failure)),
+        };
+        let tx = ctx.take_tx();
+        Ended { outcome, tx }
+    }
+
+    /// What the attempt before this one failed with.
+    async fn last_error(&self, attempt: &Attempt) -> Option<String> {
+        let before = attempt.number.checked_sub(1).filter(|number| *number > 0)?;
+        let mut reader = self.store.reader().await.ok()?;
+        let found = lock::attempts(&mut reader.conn(), &[(attempt.call, before)]).await.ok()?;
+        found.into_iter().next()?.error
+    }
+
+    /// The error as text, and what it, the policy's list, or the delay function says of its retry.
+    fn judge(&self, known: &Known, verb: &'static VerbEntry, attempt: &Attempt, failure: &Failure) -> Problem {
+        let error = failure.to_string();
+        let Some(policy) = known.policy(verb).filter(|_| failure.advice() == RetryAdvice::Default) else {
+            return Problem { error, advice: failure.advice() };
+        };
+        if policy.give_up_on.iter().any(|given_up| failure.chain().any(given_up.is)) {
+            return Problem { error, advice: RetryAdvice::Never };
+        }
+        let Some(delay) = &policy.delay else { return Problem { error, advice: RetryAdvice::Default } };
+        let failed = Failed::new(attempt.number, failure.error(), self.clock.now().since(attempt.budget.first_at));
+        match std::panic::catch_unwind(AssertUnwindSafe(|| (delay.function)(&failed))) {
+            Ok(Some(wait)) => Problem { error, advice: RetryAdvice::After(wait) },
+            Ok(None) => Problem { error, advice: RetryAdvice::Never },
+            // The retry procedure itself failed (seed 001): both are recorded, and nothing is tried again.
+            Err(panic) => {
+                let error = format!("{error}; and its delay function `{}` panicked: {}", delay.name, panic_text(&*panic));
+                Problem { error, advice: RetryAdvice::Never }
+            }
+        }
+    }
+
+    /// Reports until the report is in: through the verb's own transaction if it opened one, else through the committer.
+    async fn report(
+        self: &Arc<Self>,
+        whose: Whose,
+        attempt: Attempt,
+        outcome: Outcome,
+        tx: Option<Tx>,
+        permit: Option<OwnedSemaphorePermit>,
+    ) {
+        let settle = |outcome, permit| What::Settle(Box::new(Report { attempt: attempt.clone(), outcome, permit }));
+        let mut what = settle(outcome, permit);
+        if let (Some(tx), What::Settle(report)) = (tx, &mut what)
+            && matches!(report.outcome, Outcome::Success { .. })
+        {
+            let permit = report.permit.take();
+            let outcome = std::mem::replace(&mut report.outcome, Outcome::Released);
+            match self.settle_in(tx, whose.clone(), settle(outcome, permit)).await {
+                Ok(()) => return,
+                Err(error) => {
+                    // Whatever was written in it is undone, so this attempt failed; a report that did get through guards itself.
+                    let problem =
+                        Problem { error: format!("the verb's transaction was not committed: {error}"), advice: RetryAdvice::Default };
+                    what = settle(Outcome::Failure(problem), None);
+                }
+            }
+        }
+        match self.request(|reply| Request::new(whose.clone(), what, Some(reply))).await {
+            Ok(Reply::Settled { counted: false }) => tracing::info!("reported late: the attempt was closed before, and nothing changed"),
+            Ok(_) => {}
+            Err(error) if error.is_stopping() => {}
+            Err(error) => {
+                // What cannot be written is a failed attempt: too large, or refused by the database.
+                let problem = Problem { error: format!("its end could not be written: {error}"), advice: RetryAdvice::Default };
+                let what = settle(Outcome::Failure(problem), None);
+                if let Err(error) = self.request(|reply| Request::new(whose, what, Some(reply))).await {
+                    tracing::error!(%error, "the end of an attempt could not be written; it will be found lost");
+                }
+            }
+        }
+    }
+
+    /// A batch of one, through the same door, in the transaction that the verb wrote in.
+    async fn settle_in(self: &Arc<Self>, mut tx: Tx, whose: Whose, what: What) -> Result<(), Error> {
+        let _committing = self.committing.read().await;
+        let batch = vec![Request::new(whose, what, None)];
+        let verdicts = Trip::new(self).of(&mut tx.conn(), &batch).await?;
+        if !matches!(verdicts[0].reply, Some(Ok(Reply::Settled { counted: true }))) {
+            return Err(Error::input("the attempt was closed before, by the sweeper or an operator"));
+        }
+        tx.commit().await?;
+        self.conclude(batch, verdicts);
+        Ok(())
+    }
+
+    /// Tells the verb of a call that runs here that its end is wanted.
+    pub(crate) fn cancel_running(&self, whose: &Whose) {
+        if let Some(work) = &self.work {
+            work.running().values().filter(|running| running.whose == *whose).for_each(Running::cancel);
+        }
+    }
+
+    /// Claims nothing more, lets what runs finish within `patience`, and gives back the rest.
+    pub(crate) async fn drain(self: &Arc<Self>, patience: Duration) {
+        let Some(work) = &self.work else { return };
+        work.is_draining.store(true, Ordering::Release);
+        let deadline = tokio::time::Instant::now() + patience;
+        loop {
+            let ended = work.ended.notified();
+            if work.running().is_empty() || tokio::time::timeout_at(deadline, ended).await.is_err() {
+                break;
+            }
+        }
+        let left: Vec<_> = std::mem::take(&mut *work.running()).into_values().collect();
+        for running in left {
+            running.abort.abort();
+            let report = Report { attempt: running.attempt, outcome: Outcome::Released, permit: None };
+            let what = What::Settle(Box::new(report));
+            if let Err(error) = self.request(|reply| Request::new(running.whose, what, Some(reply))).await {
+                tracing::warn!(%error, "an attempt could not be given back; it will be found lost");
+            }
+        }
+    }
+}
+
+/// The verb's result, within its time; a panic is a failure like any other.
+async fn bounded(running: crate::registry::Running<'_>, timeout: Option<Duration>) -> Result<Option<Vec<u8>>, Failure> {
+    let caught = AssertUnwindSafe(running).catch_unwind();
+    let ended = match timeout {
+        None => caught.await,
+        Some(limit) => tokio::time::timeout(limit, caught)
+            .await
+            .map_err(|_| Failure::new(format!("the attempt took longer than its timeout of {}", fsm_core::duration::display(limit))))?,
+    };
+    ended.unwrap_or_else(|panic| Err(Failure::new(format!("the verb panicked: {}", panic_text(&*panic)))))
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a text".to_owned())
+}

@@ -1,0 +1,1 @@
+//! Bad input gets a clear error, and nothing is lost.

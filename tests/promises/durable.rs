@@ -1,0 +1,223 @@
+//! What was acknowledged is not lost: restarts, dead workers, and what a lease is for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use fsm::prelude::*;
+use fsm::testing::{Bed, BedBuilder};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+
+use crate::payment::{Payment, PaymentState, checkout, failing, paid_with};
+use crate::support::promise;
+
+/// A verb that waits for ever the first so many times it is called.
+#[derive(Default)]
+struct Stall {
+    times: AtomicU32,
+    entered: Notify,
+    leave: Notify,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Load;
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Unload;
+
+#[verb]
+#[retry(2, "5s")]
+async fn loading(stall: Data<Arc<Stall>>, _event: Load) -> Result {
+    stall_once(&stall).await;
+    Ok(())
+}
+
+#[verb]
+async fn unloading(stall: Data<Arc<Stall>>, _event: Unload) -> Result {
+    stall_once(&stall).await;
+    Ok(())
+}
+
+async fn stall_once(stall: &Stall) {
+    let left = stall.times.load(Ordering::SeqCst);
+    if left > 0 {
+        stall.times.store(left - 1, Ordering::SeqCst);
+        stall.entered.notify_one();
+        stall.leave.notified().await;
+    }
+}
+
+fsm! {
+    /// A ship that is loaded with retries and unloaded without.
+    machine Ship = "ship" {
+        start loading;
+        loading -> unloading;
+        unloading -> loading;
+    }
+}
+
+fn stalling(stall: &Arc<Stall>) -> BedBuilder {
+    Bed::builder().only::<Ship>().data(Arc::clone(stall))
+}
+
+fn once() -> Arc<Stall> {
+    Arc::new(Stall { times: AtomicU32::new(1), ..Stall::default() })
+}
+
+promise! {
+    async fn an_acknowledged_send_survives_the_process(bed in failing(0)) {
+        let payments = bed.machine::<Payment>();
+        payments.send("o-1", checkout()).await.unwrap();
+        bed.restart().await;
+        bed.advance(Duration::from_secs(60)).await;
+        assert_eq!(payments.get("o-1").await.unwrap().unwrap().state, Some(PaymentState::Created));
+        payments.send("o-1", paid_with("r")).await.unwrap();
+        bed.settle().await;
+        assert_eq!(payments.get("o-1").await.unwrap().unwrap().version, 2);
+    }
+}
+
+mod a_dead_workers_attempt_is_lost_once_its_lease_ends_and_counts {
+    use super::*;
+
+    async fn kept(bed: Bed, stall: Arc<Stall>) {
+        let ships = bed.machine::<Ship>();
+        ships.send("s-1", Load).await.unwrap();
+        stall.entered.notified().await;
+        bed.restart().await;
+        bed.settle().await;
+        let call = ships.get("s-1").await.unwrap().unwrap().call.unwrap();
+        assert_eq!((call.attempt, call.state), (1, AttemptState::Executing));
+
+        bed.advance(Duration::from_secs(30)).await;
+        let call = ships.get("s-1").await.unwrap().unwrap().call.unwrap();
+        assert_eq!((call.attempt, call.retries_left, call.next_at - bed.now()), (2, Some(1), Duration::from_secs(5)));
+        bed.advance(Duration::from_secs(5)).await;
+        let states: Vec<_> = ships.attempts("s-1").await.unwrap().iter().map(|attempt| attempt.state).collect();
+        assert_eq!(states, [AttemptState::Lost, AttemptState::Success]);
+        crate::support::healthy(&bed).await;
+    }
+
+    #[tokio::test]
+    async fn sqlite() {
+        let stall = once();
+        kept(stalling(&stall).sqlite().await, stall).await;
+    }
+
+    #[tokio::test]
+    async fn postgres() {
+        let stall = once();
+        kept(stalling(&stall).postgres().await, stall).await;
+    }
+}
+
+mod without_a_policy_a_lost_attempt_is_not_run_again_and_a_person_may_retry {
+    use super::*;
+
+    async fn kept(bed: Bed, stall: Arc<Stall>) {
+        let ships = bed.machine::<Ship>();
+        ships.send("s-1", Load).await.unwrap();
+        bed.settle().await;
+        stall.times.store(1, Ordering::SeqCst);
+        ships.send("s-1", Unload).await.unwrap();
+        stall.entered.notified().await;
+        bed.restart().await;
+        bed.advance(Duration::from_secs(3600)).await;
+        let ship = ships.get("s-1").await.unwrap().unwrap();
+        assert_eq!((ship.status, ship.state), (Status::Error, Some(ShipState::Loading)));
+        assert_eq!(ships.attempts("s-1").await.unwrap().last().unwrap().state, AttemptState::Lost);
+
+        ships.retry("s-1").await.unwrap();
+        bed.settle().await;
+        assert_eq!(ships.get("s-1").await.unwrap().unwrap().state, Some(ShipState::Unloading));
+        crate::support::healthy(&bed).await;
+    }
+
+    #[tokio::test]
+    async fn sqlite() {
+        let stall = Arc::new(Stall::default());
+        kept(stalling(&stall).sqlite().await, stall).await;
+    }
+
+    #[tokio::test]
+    async fn postgres() {
+        let stall = Arc::new(Stall::default());
+        kept(stalling(&stall).postgres().await, stall).await;
+    }
+}
+
+/// Two runtimes on one database; the first goes silent in the middle of an attempt.
+mod a_worker_that_went_silent_cannot_settle {
+    use super::*;
+    use fsm::Runtime;
+
+    async fn kept(url: &str) {
+        let stall = once();
+        let runtime = async |lease| {
+            let builder =
+                Runtime::builder().database(url).only::<Ship>().data(Arc::clone(&stall)).lease(lease).poll(Duration::from_millis(20));
+            builder.start().await.unwrap()
+        };
+        let silent = runtime(Duration::from_millis(400)).await;
+        let ships = silent.machine::<Ship>();
+        ships.send("s-1", Load).await.unwrap();
+        stall.entered.notified().await;
+        // The process is believed dead: nobody renews its lease any more, but its verb goes on.
+        silent.stop_renewing();
+        let other = runtime(Duration::from_millis(400)).await;
+        let seen = other.machine::<Ship>();
+        while seen.attempts("s-1").await.unwrap().len() < 2 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        stall.leave.notify_one();
+        let history = async || seen.history("s-1").await.unwrap().iter().map(ToString::to_string).collect::<Vec<_>>();
+        while !history().await.iter().any(|line| line.contains("late: attempt 1 of `loading` reported success after it was closed")) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(seen.attempts("s-1").await.unwrap()[0].state, AttemptState::Lost);
+        let ship = seen.get("s-1").await.unwrap().unwrap();
+        assert_eq!((ship.state, ship.version), (None, 0), "attempt 2 waits for its 5 s, and attempt 1 moved nothing");
+        assert!(other.violations().await.unwrap().is_empty());
+        other.shutdown().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn sqlite() {
+        let file = std::env::temp_dir().join(format!("fsm-silent-{}.db", std::process::id()));
+        kept(&format!("sqlite://{}", file.display())).await;
+        std::fs::remove_file(file).unwrap();
+    }
+
+    #[tokio::test]
+    async fn postgres() {
+        let bed = Bed::builder().only::<Payment>().data(Arc::new(crate::payment::Gateway::failing(0))).postgres().await;
+        kept(bed.url()).await;
+    }
+}
+
+/// Draining gives back what does not end in time, and that uses no retry.
+mod a_released_attempt_uses_no_retry {
+    use super::*;
+    use fsm::Runtime;
+
+    #[tokio::test]
+    async fn sqlite() {
+        let file = std::env::temp_dir().join(format!("fsm-released-{}.db", std::process::id()));
+        let url = format!("sqlite://{}", file.display());
+        let stall = once();
+        let builder = || Runtime::builder().database(&url).only::<Ship>().data(Arc::clone(&stall));
+        let draining = builder().drain_within(Duration::from_millis(50)).start().await.unwrap();
+        draining.machine::<Ship>().send("s-1", Load).await.unwrap();
+        stall.entered.notified().await;
+        draining.shutdown().await.unwrap();
+
+        let next = builder().start().await.unwrap();
+        let ships = next.machine::<Ship>();
+        ships.settled("s-1").within(Duration::from_secs(20)).await.unwrap();
+        let attempts = ships.attempts("s-1").await.unwrap();
+        assert_eq!(attempts.iter().map(|attempt| attempt.state).collect::<Vec<_>>(), [AttemptState::Released, AttemptState::Success]);
+        assert!(next.violations().await.unwrap().is_empty());
+        next.shutdown().await.unwrap();
+        std::fs::remove_file(file).unwrap();
+    }
+}

@@ -1,0 +1,145 @@
+//! Events of one instance run one at a time, first come first served; those of different instances do not wait for each other.
+
+use std::time::Duration;
+
+use fsm::Fate;
+use fsm::prelude::*;
+use fsm::testing::{Bed, BedBuilder};
+use serde::{Deserialize, Serialize};
+
+use crate::payment::{OnlinePaymentCompleted, Payment, PaymentState, checkout, failing, paid_with};
+use crate::support::promise;
+
+/// A counter that takes numbers in one state, and remembers them in the order in which it took them.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+struct Tape {
+    numbers: Vec<u32>,
+}
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Begin;
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Number(u32);
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Countdown(u32);
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Stop;
+
+#[verb]
+async fn ready(_event: Begin) -> Result {
+    Ok(())
+}
+#[verb]
+#[retry("1s")]
+async fn noted(record: &mut Tape, event: Number) -> Result {
+    record.numbers.push(event.0);
+    Ok(())
+}
+#[verb]
+async fn counting(ctx: &mut Ctx<'_>, record: &mut Tape, event: Countdown) -> Result {
+    record.numbers.push(event.0);
+    match event.0 {
+        0 => ctx.next(Stop)?,
+        n => ctx.next(Countdown(n - 1))?,
+    }
+    Ok(())
+}
+#[verb]
+async fn stopped(ctx: &mut Ctx<'_>, record: &mut Tape, _event: Stop) -> Result {
+    if !record.numbers.is_empty() {
+        ctx.send::<Counter>(format!("{}-copy", ctx.key()), Begin)?;
+    }
+    Ok(())
+}
+
+fsm! {
+    machine Counter = "counter" {
+        keeps Tape;
+        start ready;
+        any(ready, noted) -> noted;
+        any(ready, noted, counting) -> counting | stopped;
+        end stopped;
+    }
+}
+
+fn counters() -> BedBuilder {
+    Bed::builder().only::<Counter>()
+}
+
+promise! {
+    async fn events_of_one_instance_are_taken_in_the_order_in_which_they_came(bed in counters()) {
+        let counters = bed.machine::<Counter>();
+        counters.send("c", Begin).await.unwrap();
+        for n in 0..40 {
+            counters.send("c", Number(n)).await.unwrap();
+        }
+        bed.settle().await;
+        let counter = counters.get("c").await.unwrap().unwrap();
+        assert_eq!((counter.record.numbers, counter.version, counter.inbox_len), ((0..40).collect::<Vec<_>>(), 41, 0));
+    }
+}
+
+promise! {
+    async fn a_busy_instances_events_wait_and_survive_a_restart(bed in failing(1)) {
+        let payments = bed.machine::<Payment>();
+        payments.send("o-1", checkout()).await.unwrap();
+        bed.settle().await;
+        assert_eq!(payments.send("o-1", paid_with("r")).await.unwrap().fate, Fate::Queued);
+        assert_eq!(payments.send("o-1", OnlinePaymentCompleted).await.unwrap().fate, Fate::Queued);
+        assert!(payments.send("o-1", paid_with("r")).await.unwrap_err().is_refused(), "`paid` takes no second payment");
+        assert!(payments.send("o-2", checkout()).or_refuse().await.is_ok());
+        let impatient = payments.send("o-1", crate::payment::Cancel { by: "me".into() }).or_refuse().await.unwrap_err();
+        assert!(impatient.is_refused() || impatient.is_busy(), "{impatient}");
+        assert_eq!(payments.get("o-1").await.unwrap().unwrap().inbox_len, 2);
+        bed.restart().await;
+        bed.advance(Duration::from_secs(60)).await;
+        let payment = payments.get("o-1").await.unwrap().unwrap();
+        assert_eq!((payment.state, payment.status, payment.version), (Some(PaymentState::Completed), Status::Completed, 3));
+    }
+}
+
+promise! {
+    async fn an_instance_in_error_keeps_its_inbox_for_after_the_retry(bed in failing(11)) {
+        let payments = bed.machine::<Payment>();
+        payments.send("o-1", checkout()).await.unwrap();
+        bed.settle().await;
+        payments.send("o-1", paid_with("r")).await.unwrap();
+        bed.advance(Duration::from_secs(86_400)).await;
+        let payment = payments.get("o-1").await.unwrap().unwrap();
+        assert_eq!((payment.status, payment.inbox_len), (Status::Error, 1));
+        assert_eq!(payments.send("o-1", OnlinePaymentCompleted).await.unwrap().fate, Fate::Queued);
+        payments.retry("o-1").await.unwrap();
+        bed.settle().await;
+        assert_eq!(payments.get("o-1").await.unwrap().unwrap().state, Some(PaymentState::Completed));
+    }
+}
+
+promise! {
+    async fn a_verb_leads_its_instance_on_in_the_same_commit(bed in counters()) {
+        let counters = bed.machine::<Counter>();
+        counters.send("c", Begin).await.unwrap();
+        counters.send("c", Countdown(20)).await.unwrap();
+        bed.settle().await;
+        let counter = counters.get("c").await.unwrap().unwrap();
+        assert_eq!((counter.state, counter.version), (Some(CounterState::Stopped), 23));
+        assert_eq!(counter.record.numbers, (0..=20).rev().collect::<Vec<_>>());
+        let copy = counters.get("c-copy").await.unwrap().unwrap();
+        assert_eq!((copy.state, copy.version), (Some(CounterState::Ready), 1), "what a verb sends is committed with its transition");
+    }
+}
+
+promise! {
+    async fn a_full_inbox_is_busy(bed in counters().with(|builder| builder.inbox_limit(2))) {
+        let counters = bed.machine::<Counter>();
+        counters.send("c", Begin).await.unwrap();
+        bed.settle().await;
+        counters.pause("c").await.unwrap();
+        for n in 0..3 {
+            counters.send("c", Number(n)).await.unwrap();
+        }
+        let full = counters.send("c", Number(3)).await.unwrap_err();
+        assert!(full.is_busy(), "{full}");
+        counters.resume("c").await.unwrap();
+        bed.settle().await;
+        assert_eq!(counters.get("c").await.unwrap().unwrap().record.numbers, [0, 1, 2]);
+    }
+}

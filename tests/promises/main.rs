@@ -1,0 +1,17 @@
+//! The promises of the product, each as a test whose name is the sentence, on SQLite and on PostgreSQL with a held clock.
+//! `docs/promises.md` lists them.
+
+#![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
+mod bad_input;
+mod crash;
+mod durable;
+mod events;
+mod exactly_once;
+mod inspect;
+mod operators;
+mod own_sql;
+mod payment;
+mod product;
+mod retries;
+mod support;
+mod time;

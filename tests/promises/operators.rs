@@ -1,0 +1,90 @@
+//! What a person may do to an instance, and what not.
+
+use std::time::Duration;
+
+use fsm::{AttemptState, Status};
+
+use crate::payment::{Payment, PaymentState, checkout, failing, paid_with};
+use crate::support::promise;
+
+promise! {
+    async fn a_retry_by_hand_runs_the_exhausted_call_again_with_a_fresh_budget(bed in failing(11)) {
+        let payments = bed.machine::<Payment>();
+        payments.send("o-1", checkout()).await.unwrap();
+        bed.advance(Duration::from_secs(86_400)).await;
+        assert_eq!(payments.get("o-1").await.unwrap().unwrap().status, Status::Error);
+        payments.retry("o-1").reason("the gateway is back").await.unwrap();
+        bed.settle().await;
+        let payment = payments.get("o-1").await.unwrap().unwrap();
+        assert_eq!((payment.state, payment.status, payment.error), (Some(PaymentState::Created), Status::Running, None));
+        let history: Vec<_> = payments.history("o-1").await.unwrap().iter().map(ToString::to_string).collect();
+        assert!(history.iter().any(|line| line.ends_with("retried: the gateway is back")), "{history:#?}");
+    }
+}
+
+promise! {
+    async fn a_retry_by_hand_is_refused_unless_the_call_failed_or_waits(bed in failing(1)) {
+        let payments = bed.machine::<Payment>();
+        assert!(payments.retry("o-1").await.unwrap_err().is_not_found());
+        payments.send("o-1", checkout()).await.unwrap();
+        bed.settle().await;
+        payments.retry("o-1").await.unwrap();
+        bed.settle().await;
+        let states: Vec<_> = payments.attempts("o-1").await.unwrap().iter().map(|attempt| attempt.state).collect();
+        assert_eq!(states, [AttemptState::Error, AttemptState::Cancelled, AttemptState::Success]);
+        let refused = payments.retry("o-1").await.unwrap_err();
+        assert!(refused.is_not_retryable());
+        assert_eq!(refused.to_string(), "`payment` `o-1` cannot be retried: its newest call, `created`, succeeded");
+    }
+}
+
+promise! {
+    async fn a_cancelled_instance_runs_nothing_more(bed in failing(99)) {
+        let payments = bed.machine::<Payment>();
+        payments.send("o-1", checkout()).await.unwrap();
+        bed.settle().await;
+        payments.send("o-1", paid_with("r")).await.unwrap();
+        payments.cancel("o-1", "fraud").await.unwrap();
+        payments.cancel("o-1", "fraud").await.unwrap();
+        bed.advance(Duration::from_secs(86_400)).await;
+        let payment = payments.get("o-1").await.unwrap().unwrap();
+        assert_eq!((payment.status, payment.call, payment.inbox_len), (Status::Cancelled, None, 0));
+        assert_eq!(payments.attempts("o-1").await.unwrap().len(), 2);
+        assert!(payments.send("o-1", paid_with("r")).await.unwrap_err().is_refused());
+        assert!(payments.retry("o-1").await.unwrap_err().is_not_retryable());
+        let told = payments.history("o-1").await.unwrap();
+        assert!(told.iter().any(|entry| entry.to_string().ends_with("cancelled: fraud")));
+    }
+}
+
+promise! {
+    async fn a_paused_instance_starts_no_attempt_until_it_is_resumed(bed in failing(1)) {
+        let payments = bed.machine::<Payment>();
+        payments.send("o-1", checkout()).await.unwrap();
+        bed.settle().await;
+        payments.pause("o-1").await.unwrap();
+        bed.advance(Duration::from_secs(3600)).await;
+        assert_eq!(payments.attempts("o-1").await.unwrap().len(), 2);
+        assert!(payments.get("o-1").await.unwrap().unwrap().paused);
+        payments.resume("o-1").await.unwrap();
+        bed.settle().await;
+        assert_eq!(payments.get("o-1").await.unwrap().unwrap().state, Some(PaymentState::Created));
+    }
+}
+
+promise! {
+    async fn skip_gives_up_the_call_and_the_instance_rests_where_it_was(bed in failing(0)) {
+        let payments = bed.machine::<Payment>();
+        payments.send("o-1", checkout()).await.unwrap();
+        bed.settle().await;
+        payments.send("o-1", paid_with("")).await.unwrap();
+        bed.settle().await;
+        assert_eq!(payments.get("o-1").await.unwrap().unwrap().status, Status::Error);
+        payments.skip("o-1").await.unwrap();
+        let payment = payments.get("o-1").await.unwrap().unwrap();
+        assert_eq!((payment.status, payment.state), (Status::Running, Some(PaymentState::Created)));
+        payments.send("o-1", paid_with("r-2")).await.unwrap();
+        bed.settle().await;
+        assert_eq!(payments.get("o-1").await.unwrap().unwrap().state, Some(PaymentState::Paid));
+    }
+}

@@ -1,0 +1,30 @@
+//! An instance in an end is completed.
+use fsm::prelude::*;
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct Opened;
+
+#[derive(Serialize, Deserialize)]
+struct Closed;
+
+#[verb]
+async fn opened(_event: Opened) -> Result {
+    Ok(())
+}
+
+#[verb]
+async fn closed(_event: Closed) -> Result {
+    Ok(())
+}
+
+fsm! {
+    machine Door = "door" {
+        start opened;
+        opened -> closed;
+        closed -> opened;
+        end closed;
+    }
+}
+
+fn main() {}

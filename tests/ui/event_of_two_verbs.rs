@@ -1,0 +1,35 @@
+//! Two verbs that take one event type stand in an `on` block.
+use fsm::prelude::*;
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct Opened;
+
+#[derive(Serialize, Deserialize)]
+struct Shut;
+
+#[verb]
+async fn opened(_event: Opened) -> Result {
+    Ok(())
+}
+
+#[verb]
+async fn closed(_event: Shut) -> Result {
+    Ok(())
+}
+
+#[verb]
+async fn locked(_event: Shut) -> Result {
+    Ok(())
+}
+
+fsm! {
+    machine Door = "door" {
+        start opened;
+        opened -> closed;
+        closed -> locked;
+        end locked;
+    }
+}
+
+fn main() {}

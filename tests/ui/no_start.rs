@@ -1,0 +1,28 @@
+//! An instance begins somewhere.
+use fsm::prelude::*;
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct Opened;
+
+#[derive(Serialize, Deserialize)]
+struct Closed;
+
+#[verb]
+async fn opened(_event: Opened) -> Result {
+    Ok(())
+}
+
+#[verb]
+async fn closed(_event: Closed) -> Result {
+    Ok(())
+}
+
+fsm! {
+    machine Door = "door" {
+        opened -> closed;
+        closed -> opened;
+    }
+}
+
+fn main() {}

@@ -1,0 +1,34 @@
+//! An event says which edge is taken.
+use fsm::prelude::*;
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct Opened;
+
+#[derive(Serialize, Deserialize)]
+struct Closed;
+
+#[verb]
+async fn opened(_event: Opened) -> Result {
+    Ok(())
+}
+
+#[verb]
+async fn closed(_event: Closed) -> Result {
+    Ok(())
+}
+
+#[verb]
+async fn locked(_event: Closed) -> Result {
+    Ok(())
+}
+
+fsm! {
+    machine Door = "door" {
+        start opened;
+        opened -> closed | locked;
+        end closed, locked;
+    }
+}
+
+fn main() {}

@@ -1,0 +1,46 @@
+//! Within a machine names are unique.
+use fsm::prelude::*;
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct Opened;
+
+#[verb]
+async fn opened(_event: Opened) -> Result {
+    Ok(())
+}
+
+mod front {
+    use super::*;
+
+    #[derive(Serialize, Deserialize)]
+    pub struct Closed;
+
+    #[verb]
+    pub async fn closed(_event: Closed) -> Result {
+        Ok(())
+    }
+}
+
+mod back {
+    use super::*;
+
+    #[derive(Serialize, Deserialize)]
+    pub struct Closed;
+
+    #[verb]
+    pub async fn closed(_event: Closed) -> Result {
+        Ok(())
+    }
+}
+
+fsm! {
+    machine Door = "door" {
+        start opened;
+        opened -> front::closed;
+        opened -> back::closed;
+        end closed;
+    }
+}
+
+fn main() {}

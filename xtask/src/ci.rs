@@ -1,0 +1,50 @@
+//! `cargo xtask ci`: all that must hold before a merge. A step that failed does not hide the next ones.
+
+use std::time::{Duration, Instant};
+
+use crate::step::{Failed, cargo, cargo_has, run as run_step};
+use crate::{examples, test};
+
+type Step = (&'static str, fn() -> Result<(), Failed>);
+
+// The workspace as a whole, each time: then each dependency has one set of features, and is built once.
+const STEPS: [Step; 6] = [
+    ("format", || run_step(&mut cargo(&["fmt", "--all", "--check"]))),
+    ("lints", || run_step(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))),
+    ("docs", || run_step(cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))),
+    ("tests", || test::run(&[])),
+    ("examples", examples::run),
+    ("dependencies", dependencies),
+];
+
+/// Runs every step and says at the end how each went. `Failed` names those that failed.
+pub fn run() -> Result<(), Failed> {
+    let ended = STEPS.map(|(name, step)| {
+        println!("\n# {name}");
+        let begun = Instant::now();
+        (name, step(), begun.elapsed())
+    });
+    println!();
+    for (name, result, took) in &ended {
+        println!("{}", line(name, result, *took));
+    }
+    let failed = ended.iter().filter(|(_, result, _)| result.is_err()).map(|(name, ..)| *name).collect::<Vec<_>>();
+    if failed.is_empty() { Ok(()) } else { Err(Failed::because(format!("failed: {}", failed.join(", ")))) }
+}
+
+fn line(name: &str, result: &Result<(), Failed>, took: Duration) -> String {
+    let seconds = took.as_secs_f32();
+    match result {
+        Ok(()) => format!("{name:<13} {seconds:>7.1} s  ok"),
+        Err(failed) => format!("{name:<13} {seconds:>7.1} s  FAILED: {failed}"),
+    }
+}
+
+fn dependencies() -> Result<(), Failed> {
+    if cargo_has("deny") {
+        run_step(&mut cargo(&["deny", "check"]))
+    } else {
+        println!("    cargo-deny is not installed: licenses and advisories are not checked");
+        Ok(())
+    }
+}

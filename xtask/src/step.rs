@@ -1,0 +1,81 @@
+//! Running one command: what is run is printed, and how long it took.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Instant;
+
+use crate::cluster;
+
+/// What failed, and the code to exit with.
+#[derive(Debug)]
+pub struct Failed {
+    pub what: String,
+    pub code: u8,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl Failed {
+    pub fn because(what: impl fmt::Display) -> Failed {
+        Failed { what: what.to_string(), code: 1 }
+    }
+}
+
+/// The root of the workspace.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the workspace")
+}
+
+/// The cargo that runs this program, in the root of the workspace.
+pub fn cargo(args: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(args).current_dir(root());
+    // `cargo run` describes this package to us. Build scripts that watch those variables would run again, and all above them.
+    let describes_us = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(describes_us)).for_each(|(name, _)| {
+        command.env_remove(name);
+    });
+    command
+}
+
+/// Whether cargo has a subcommand.
+pub fn cargo_has(subcommand: &str) -> bool {
+    cargo(&[subcommand, "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+/// Runs a command to its end. `Failed` has the command's own code.
+pub fn run(command: &mut Command) -> Result<(), Failed> {
+    let text = text_of(command);
+    println!("==> {text}");
+    let begun = Instant::now();
+    let status = command.status().map_err(|error| Failed { what: format!("could not run `{text}`: {error}"), code: 127 })?;
+    let took = begun.elapsed();
+    if status.success() {
+        println!("    {took:.1?}");
+        Ok(())
+    } else {
+        println!("    failed after {took:.1?}");
+        Err(Failed { what: format!("`{text}` failed: {status}"), code: code_of(status) })
+    }
+}
+
+/// The command as a person would type it.
+fn text_of(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
+    // A server's URL may have a password.
+    let shown = |(name, value): (&OsStr, Option<&OsStr>)| Some(format!("{}={:?}", name.display(), value?));
+    let variables = command.get_envs().filter(|(name, _)| *name != cluster::VARIABLE).filter_map(shown);
+    let words = std::iter::once(program).chain(command.get_args()).map(|word| word.display().to_string());
+    variables.chain(words).collect::<Vec<_>>().join(" ")
+}
+
+/// What a shell would say: 1 for a command that a signal ended.
+fn code_of(status: ExitStatus) -> u8 {
+    status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+}

@@ -1,0 +1,29 @@
+//! `cargo xtask test`: all tests, with a PostgreSQL that lives as long as they do.
+
+use std::time::Instant;
+
+use crate::step::{Failed, cargo, cargo_has, run as run_step};
+use crate::{cluster, postgres};
+
+/// Runs the tests that `args` select, else all of them and the code in the docs. `Failed` has the code of the first that failed.
+pub fn run(args: &[String]) -> Result<(), Failed> {
+    let begun = Instant::now();
+    let given = std::env::var(cluster::VARIABLE).ok().filter(|url| !url.is_empty());
+    let own = if given.is_some() { None } else { Some(postgres::start()?) };
+    let url = given.unwrap_or_else(|| own.as_ref().map(cluster::Cluster::url).expect("one of them is there"));
+
+    let with_server = |words: &[&str]| run_step(cargo(words).args(args).env(cluster::VARIABLE, &url));
+    let ended = if cargo_has("nextest") {
+        let tests = with_server(&["nextest", "run", "--workspace"]);
+        // The code in the docs takes none of the arguments of nextest.
+        let docs = if args.is_empty() { with_server(&["test", "--workspace", "--doc"]) } else { Ok(()) };
+        tests.and(docs)
+    } else {
+        println!("    cargo-nextest is not installed: `cargo test` runs the tests, one file after the other");
+        with_server(&["test", "--workspace", "--no-fail-fast"])
+    };
+    drop(own);
+    let word = if ended.is_ok() { "passed" } else { "failed" };
+    println!("tests: {word} in {:.1?}", begun.elapsed());
+    ended
+}
