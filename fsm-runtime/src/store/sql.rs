@@ -525,7 +525,7 @@ pub(super) const SESSION_LEAVE: Sql = same(
     where session_id = $1",
 );
 
-/// Executing attempts whose session has no row or whose lease ended before `$1`, at most `$2`. Rides the index of executing attempts.
+/// Executing attempts whose session has no row or whose lease has ended at `$1`, at most `$2`. Rides the index of executing attempts.
 pub(super) const ORPHANS: Sql = same(concat!(
     "select i.machine, i.key, ",
     attempt!(),
@@ -547,7 +547,7 @@ pub(super) const SESSION_HOLDS: Sql = same(concat!(
     where c.worker = $1 and c.state = 'executing'"
 ));
 
-/// Sessions whose lease ended before `$1` and that execute nothing are gone. Rides the index of executing attempts.
+/// Sessions whose lease has ended at `$1` and that execute nothing are gone. Rides the index of executing attempts.
 pub(super) const SESSION_BURY: Sql = same(
     "
     delete from fsm_workers
