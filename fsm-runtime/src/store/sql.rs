@@ -567,7 +567,8 @@ pub(super) const FIND: Sql = same(concat!(
     where i.machine = $1 and i.key = $2"
 ));
 
-/// Every attempt of call `$1` and of the calls before it. Rides the primary key, from each call to the one before.
+/// Every attempt of call `$1` and of the calls before it. Rides the primary key, from each call to the one before; SQLite joins crosswise
+/// in the order that is written.
 pub(super) const CALLS: Sql = Sql {
     sqlite: concat!(
         "with recursive walk (call_id) as (
@@ -575,14 +576,14 @@ pub(super) const CALLS: Sql = Sql {
             union
             select p.previous
             from walk
-            join fsm_async_calls p on p.call_id = walk.call_id
+            cross join fsm_async_calls p on p.call_id = walk.call_id
             where p.previous is not null
         )
         select ",
         attempt!(),
         "
         from walk
-        join fsm_async_calls c on c.call_id = walk.call_id"
+        cross join fsm_async_calls c on c.call_id = walk.call_id"
     ),
     postgres: concat!(
         "with recursive walk (call_id) as (
