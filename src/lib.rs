@@ -17,6 +17,7 @@ pub use fsm_runtime::handle::Handle;
 pub use fsm_runtime::handle::history::{Entry, What};
 pub use fsm_runtime::handle::send::Sent;
 pub use fsm_runtime::handle::view::{Attempt, Count, Cursor, Filter, Instance, OpenCall, Page};
+pub use fsm_runtime::handle::watch::Watching;
 pub use fsm_runtime::registry::{Accepts, EventFor, Machine};
 pub use fsm_runtime::runtime::{Builder, Runtime};
 pub use fsm_runtime::schema::{Schema, schema};

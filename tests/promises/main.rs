@@ -15,3 +15,4 @@ mod product;
 mod retries;
 mod support;
 mod time;
+mod watch;
