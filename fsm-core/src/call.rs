@@ -68,7 +68,7 @@ pub struct Attempt {
     pub event: String,
     /// The state the instance rests in meanwhile; `None` before its first transition.
     pub from: Option<String>,
-    /// The state it enters on success.
+    /// The state it enters on success. For a catch verb, the state that the exhausted call would have entered.
     pub to: String,
     /// How far it has come.
     pub state: AttemptState,
@@ -88,8 +88,16 @@ pub struct Attempt {
     pub finished_at: Option<Timestamp>,
     /// Why it failed, at most 8 KiB.
     pub error: Option<String>,
-    /// The instance's call before this one: its history is walked backwards through these.
+    /// The instance's call before this attempt: its history is walked backwards through these. It is the same for all
+    /// attempts of a call, but for those that a retry by hand began after the call had been caught.
     pub previous: Option<CallId>,
+}
+
+impl Attempt {
+    /// Whether this runs a catch verb: such a call moves nothing, and its success is no transition.
+    pub fn is_catch(&self) -> bool {
+        self.verb != self.to
+    }
 }
 
 /// A word that is none of the expected ones.

@@ -8,6 +8,7 @@ use crate::call::{Attempt, AttemptState};
 use crate::ids::{CallId, InstanceId, SessionId, TimerId};
 use crate::instance::Instance;
 use crate::outcome::Event;
+use crate::retry::Budget;
 use crate::time::Timestamp;
 
 /// What is written, in one transaction, about one instance.
@@ -23,6 +24,8 @@ pub struct Changes {
     pub open: Option<Open>,
     /// The live attempt's `held` becomes the instance's `paused`.
     pub hold: Option<(CallId, u32)>,
+    /// The scheduled attempt gets another retry state. Guarded: if it is no longer scheduled, nothing at all is written.
+    pub budget: Option<(CallId, u32, Budget)>,
     /// An event that begins to wait.
     pub waits: Option<Waits>,
     /// Waiting events before this position are gone: taken or rejected.
@@ -147,6 +150,8 @@ pub enum NoteKind {
     Resumed,
     /// An operator gave up its open call.
     Skipped,
+    /// An operator changed the retry policy of its open call.
+    Rescheduled,
     /// An event's turn came and it did not fit.
     Rejected,
     /// A closed attempt was reported again.
@@ -154,12 +159,13 @@ pub enum NoteKind {
 }
 
 impl NoteKind {
-    const ALL: [(NoteKind, &'static str); 7] = [
+    const ALL: [(NoteKind, &'static str); 8] = [
         (NoteKind::Retried, "retried"),
         (NoteKind::Cancelled, "cancelled"),
         (NoteKind::Paused, "paused"),
         (NoteKind::Resumed, "resumed"),
         (NoteKind::Skipped, "skipped"),
+        (NoteKind::Rescheduled, "rescheduled"),
         (NoteKind::Rejected, "rejected"),
         (NoteKind::Late, "late"),
     ];
@@ -196,6 +202,8 @@ pub struct Note {
     pub call: Option<CallId>,
     /// A sentence for people: the operator's reason, or why an event was rejected.
     pub detail: Option<String>,
+    /// Who acted.
+    pub actor: Option<String>,
 }
 
 /// A row of `fsm_requests`: a send that is known again by the caller's own id.
@@ -218,6 +226,7 @@ impl Changes {
             close: None,
             open: None,
             hold: None,
+            budget: None,
             waits: None,
             inbox_through: None,
             timers: Vec::new(),

@@ -58,8 +58,8 @@ pub fn check(graph: &Graph) -> Vec<Mistake> {
 
 /// What the rules ask of a graph, worked out once.
 struct Names<'g> {
-    /// Each state that something enters, and where it is first entered.
-    entered: BTreeMap<&'g str, Place>,
+    /// Each state that something enters, and where it is first entered, in that order.
+    entered: Vec<(&'g str, Place)>,
     /// Each name that nothing enters, and the state it was probably meant to be.
     unknown: BTreeMap<&'g str, Option<&'g str>>,
 }
@@ -68,12 +68,10 @@ impl<'g> Names<'g> {
     fn of(graph: &'g Graph) -> Names<'g> {
         let starts = graph.starts.iter().enumerate().map(|(i, start)| (start.as_str(), Place::Start(i)));
         let targets = graph.edges.iter().enumerate().map(|(i, (_, to))| (to.as_str(), Place::EdgeTo(i)));
-        let mut entered = BTreeMap::new();
-        for (name, place) in starts.chain(targets) {
-            entered.entry(name).or_insert(place);
-        }
+        let mut known = BTreeSet::new();
+        let entered: Vec<(&str, Place)> = starts.chain(targets).filter(|(name, _)| known.insert(*name)).collect();
         let named = graph.edges.iter().map(|(from, _)| from).chain(&graph.ends).map(String::as_str);
-        let unknown = named.filter(|name| !entered.contains_key(name)).map(|name| (name, nearest(name, entered.keys().copied()))).collect();
+        let unknown = named.filter(|name| !known.contains(name)).map(|name| (name, nearest(name, known.iter().copied()))).collect();
         Names { entered, unknown }
     }
 
@@ -114,7 +112,7 @@ fn every_state_is_entered(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> {
         .chain(ends)
         .filter(|(name, _)| is_unknown(name))
         .map(|(name, place)| {
-            let states = listed(names.entered.keys().copied());
+            let states = listed(names.entered.iter().map(|(name, _)| *name));
             let message = format!("unknown state `{name}`: nothing enters it; the states are {states}");
             let help = match names.meant(name) {
                 meant if meant != name => format!("did you mean `{meant}`?"),
@@ -144,7 +142,7 @@ fn every_state_can_be_reached(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> 
         }
         reached.extend(next);
     }
-    let cut_off = names.entered.iter().filter(|(name, _)| !reached.contains(*name));
+    let cut_off = names.entered.iter().filter(|(name, _)| !reached.contains(name));
     cut_off
         .map(|(name, place)| {
             let message = format!("the state `{name}` cannot be reached: every state is on a path from a start");
@@ -156,7 +154,7 @@ fn every_state_can_be_reached(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> 
 fn every_state_has_a_way_out(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> {
     let left = graph.edges.iter().map(|(from, _)| from).chain(&graph.ends);
     let left: BTreeSet<&str> = left.map(|name| names.meant(name)).collect();
-    let stuck = names.entered.iter().filter(|(name, _)| !left.contains(*name));
+    let stuck = names.entered.iter().filter(|(name, _)| !left.contains(name));
     stuck
         .map(|(name, place)| {
             let message = format!("the state `{name}` has no way out: a state has an edge that leaves it, or stands under `end`");

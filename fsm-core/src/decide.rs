@@ -33,6 +33,8 @@ pub struct Standing {
     pub is_new: bool,
     /// Its newest attempt; needed when the instance is open or in error.
     pub newest: Option<Attempt>,
+    /// The last attempt of the call that the newest one caught; needed when that is a catch verb's.
+    pub caught: Option<Attempt>,
     /// All events that wait, in order.
     pub inbox: Vec<Waiting>,
     /// The request with the same dedup id, if there was one.
@@ -42,7 +44,7 @@ pub struct Standing {
 impl Standing {
     /// An instance of which only the row is known.
     pub fn of(instance: Instance) -> Standing {
-        Standing { instance, is_new: false, newest: None, inbox: Vec::new(), request: None }
+        Standing { instance, is_new: false, newest: None, caught: None, inbox: Vec::new(), request: None }
     }
 }
 

@@ -105,6 +105,12 @@ impl Retry {
         if us < max_us { Duration::from_micros(us as u64) } else { self.max }
     }
 
+    /// How often a wait has grown from `min` to be `wait`.
+    fn times_grown(&self, wait: Duration) -> u32 {
+        let waits = std::iter::successors(Some(self.min.min(self.max)), |wait| Some(self.grown(*wait)));
+        waits.take(MANY as usize).take_while(|reached| *reached < wait).count() as u32
+    }
+
     /// Every attempt the policy allows, without jitter: number, wait before it, and time since the first one was due.
     /// Without a count it never ends.
     pub fn schedule(&self) -> impl Iterator<Item = Planned> + '_ {
@@ -163,11 +169,28 @@ impl Budget {
         Next::Again { wait, budget: Budget { remaining, backoff, ..self.clone() } }
     }
 
+    /// The same call under another policy, which goes on where this one has come to: the retries used are used, and the wait
+    /// has grown as often.
+    pub fn under(&self, policy: Retry) -> Budget {
+        let used = match (self.policy.as_ref().and_then(Retry::retries), self.remaining) {
+            (Some(retries), Some(left)) => retries.saturating_sub(left),
+            // Without a count nobody counted: the wait tells how often it has grown, up to its maximum.
+            _ => self.policy.as_ref().map_or(0, |old| old.times_grown(self.backoff)),
+        };
+        let fresh = Budget::fresh(Some(policy), self.first_at);
+        let grown = |wait: Duration| fresh.policy.as_ref().map_or(wait, |policy| policy.grown(wait));
+        let backoff = (0..used.min(MANY)).fold(fresh.backoff, |wait, _| grown(wait));
+        Budget { remaining: fresh.remaining.map(|left| left.saturating_sub(used)), backoff, ..fresh }
+    }
+
     /// The count that a person sees beside attempt `attempt`: it and the retries left. `None` is unlimited.
     pub fn max_attempts(&self, attempt: u32) -> Option<u32> {
         self.remaining.map(|left| attempt.saturating_add(left))
     }
 }
+
+/// After so many doublings any wait has reached its maximum.
+const MANY: u32 = 128;
 
 /// `wait` and up to `share` of it more: never less, so that no attempt is early.
 fn jittered(wait: Duration, share: f64, roll: f64) -> Duration {

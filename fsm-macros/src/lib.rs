@@ -14,7 +14,7 @@ use proc_macro::TokenStream;
 /// Makes a free `async fn` a verb: the function that carries out the edges into the state of its name.
 ///
 /// The function stays callable as it is. Beside it stands a type of the same name, so that `fsm!` can name the verb by
-/// path, and an entry in [`schema()`](fn@schema).
+/// path, and an entry in `fsm::schema()`.
 ///
 /// Parameters, in this order: `ctx: &mut Ctx<'_>` (optional, first), `&mut R` (optional: the machine's record), any number
 /// of `Data<T>`, and last, by value, the event. It returns `Result`, or `Result<(), E>` with any error type.

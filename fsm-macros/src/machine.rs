@@ -24,9 +24,9 @@ pub fn expand(tokens: TokenStream) -> TokenStream {
     };
     let graph = Graph::of(&declared);
     // With a statement missing, what the others say of the graph would be wrong.
-    if mistakes.is_empty() {
+    if declared.is_whole {
         rules::check(&declared, &graph, &mut mistakes);
     }
-    let machine = emit::machine(&declared, &graph, mistakes.is_empty());
+    let machine = emit::machine(&declared, &graph);
     quote!(#machine #mistakes)
 }

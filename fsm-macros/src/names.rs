@@ -7,7 +7,12 @@ use syn::{Attribute, Expr, GenericArgument, Ident, Lit, Meta, Path, PathArgument
 
 /// The name of an event type: its last path segment, with its generic arguments named in the same way and no spaces.
 pub fn event(ty: &Type) -> String {
-    let Type::Path(path) = ty else { return joined(ty) };
+    let path = match ty {
+        Type::Path(path) => path,
+        // What a `macro_rules!` fragment is wrapped in.
+        Type::Group(group) => return event(&group.elem),
+        _ => return joined(ty),
+    };
     let Some(last) = path.path.segments.last() else { return joined(ty) };
     let PathArguments::AngleBracketed(arguments) = &last.arguments else { return last.ident.unraw().to_string() };
     let argument = |argument: &GenericArgument| match argument {

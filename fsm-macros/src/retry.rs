@@ -3,6 +3,7 @@
 mod emit;
 mod grammar;
 mod policy;
+mod values;
 
 use std::time::Duration;
 
@@ -46,6 +47,15 @@ pub fn parse(options: TokenStream, at: impl ToTokens, mistakes: &mut Mistakes) -
     retry.filter(|_| is_sound)
 }
 
+/// An expression, out of what a `macro_rules!` fragment is wrapped in.
+pub fn expression(input: ParseStream<'_>) -> syn::Result<Expr> {
+    let mut expression = input.parse()?;
+    while let Expr::Group(group) = expression {
+        expression = *group.expr;
+    }
+    Ok(expression)
+}
+
 /// The duration that an option was given as text.
 pub fn duration(value: &Expr, mistakes: &mut Mistakes) -> Option<Duration> {
     let help = fsm_core::duration::NotADuration::HELP;
@@ -63,12 +73,25 @@ pub fn duration(value: &Expr, mistakes: &mut Mistakes) -> Option<Duration> {
 }
 
 /// `#[retry(…)]` as the outer attribute: puts itself below `#[verb]`, which reads it.
+///
+/// What `#[verb]` has read comes back as an [`echo`], which leaves nothing.
 pub fn above(options: TokenStream, item: TokenStream) -> TokenStream {
+    if options.to_string() == READ {
+        return TokenStream::new();
+    }
     let Ok(Item { mut attributes, rest }) = syn::parse2::<Item>(item.clone()) else { return alone(item) };
     let is_verb_or_condition = |attribute: &Attribute| names::ends_in(attribute.path(), "verb") || attribute.path().is_ident("cfg_attr");
     let Some(verb) = attributes.iter().position(is_verb_or_condition) else { return alone(item) };
     let below = attributes.split_off(verb + 1);
     quote!(#(#attributes)* #[::fsm::retry(#options)] #(#below)* #rest)
+}
+
+const READ: &str = "__read_by_verb";
+
+/// A use of the attribute that `#[verb]` read and took off: its import counts as used, and a missing one is told of.
+pub fn echo(path: &Path) -> TokenStream {
+    let read = quote::format_ident!("{}", READ);
+    quote!(#[#path(#read)] const _: () = ();)
 }
 
 fn alone(item: TokenStream) -> TokenStream {

@@ -27,7 +27,9 @@ pub fn expand(options: TokenStream, item: TokenStream) -> TokenStream {
     if function.has_conditions() {
         return function.below_its_conditions(options);
     }
-    let retry = function.take_retry(&mut mistakes);
+    let retries = function.take_retries();
+    let retry = function::retry(&retries, &mut mistakes);
+    let echoes = retries.iter().map(|attribute| crate::retry::echo(attribute.path()));
     let options = options::parse(options, &mut mistakes);
     let head = function::check(&function, &mut mistakes);
     let beside = match (head, function.signature.receiver()) {
@@ -36,5 +38,5 @@ pub fn expand(options: TokenStream, item: TokenStream) -> TokenStream {
         (None, Some(_)) => TokenStream::new(),
         (None, None) => emit::stub(&function),
     };
-    quote!(#function #mistakes #beside)
+    quote!(#function #(#echoes)* #mistakes #beside)
 }

@@ -91,20 +91,22 @@ impl Ctx<'_> {
 
     /// The event that this instance takes right after the transition, ahead of its inbox. At most one an attempt.
     ///
-    /// An error if the state that this verb enters does not take the event, or one was asked for already.
+    /// An error if the state that this verb enters (for a catch verb: the one the instance rests in) does not take the
+    /// event, or one was asked for already.
     pub fn next<E: Serialize + 'static>(&mut self, event: E) -> Result<(), Error> {
         if self.asks.next.is_some() {
             return Err(Error::input(format!("`{}` has asked for its next event already: one an attempt", self.attempt.verb)));
         }
         let known = self.engine.catalog.expect(&self.attempt.machine)?;
-        let state = &self.attempt.to;
+        // A catch verb moves nothing: what it leads on to begins where the instance rests.
+        let state = if self.attempt.is_catch() { self.attempt.from.as_deref() } else { Some(self.attempt.to.as_str()) };
         let name = known.event_name(std::any::TypeId::of::<E>());
-        let fits = name.is_some_and(|name| known.machine.edge(Some(state), name).is_some_and(|edge| edge.after.is_none()));
+        let fits = name.is_some_and(|name| known.machine.edge(state, name).is_some_and(|edge| edge.after.is_none()));
         let Some(name) = name.filter(|_| fits) else {
-            let accepted: Vec<_> = known.machine.accepts(Some(state)).map(|name| format!("`{name}`")).collect();
+            let accepted: Vec<_> = known.machine.accepts(state).map(|name| format!("`{name}`")).collect();
             let accepted = if accepted.is_empty() { "no events".to_owned() } else { accepted.join(", ") };
-            let asked = std::any::type_name::<E>();
-            return Err(Error::input(format!("`{}` in `{state}` takes {accepted}, not `{asked}`", self.attempt.machine)));
+            let (asked, at) = (std::any::type_name::<E>(), state.map_or("at its beginning".to_owned(), |state| format!("in `{state}`")));
+            return Err(Error::input(format!("`{}` {at} takes {accepted}, not `{asked}`", self.attempt.machine)));
         };
         let payload = encode::payload(&event, name, self.engine.limits.payload)?;
         self.asks.next = Some(Event { name: name.to_owned(), payload });

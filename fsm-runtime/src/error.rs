@@ -65,7 +65,7 @@ impl Error {
 
     /// What the operator asked for is not allowed now.
     pub fn is_not_retryable(&self) -> bool {
-        matches!(*self.0, Kind::Refused(Refusal::NotRetryable { .. }))
+        matches!(*self.0, Kind::Refused(Refusal::NotAllowed { .. }))
     }
 
     /// The database cannot be reached, refused, or is not one that this version can use.

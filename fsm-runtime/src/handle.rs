@@ -14,6 +14,7 @@ use std::sync::Arc;
 use fsm_core::call::Attempt as Row;
 use fsm_core::decide::operate::Act;
 use fsm_core::instance::Instance as InstanceRow;
+use fsm_core::retry::Retry;
 
 use crate::committer::queue::Whose;
 use crate::encode;
@@ -24,7 +25,7 @@ use crate::store::conn::Conn;
 use crate::store::view::PageFilter;
 use crate::store::{lock, view as rows};
 use history::Entry;
-use operate::Operating;
+use operate::{Bulk, Operating};
 use send::{Sending, SendingIn};
 use settled::Settling;
 use view::{Attempt, Count, Filter, Instance, Page};
@@ -169,6 +170,21 @@ impl<M: Machine> Handle<M> {
     /// Gives up the open or exhausted call; the instance rests in the state it was in and takes what waits.
     pub fn skip(&self, key: impl AsRef<str>) -> Operating {
         self.operate(key, Act::Skip, None)
+    }
+
+    /// Lets the open call go on under another retry policy, counting the retries it has used. Its scheduled attempt keeps
+    /// its moment. `is_not_retryable` while an attempt executes, and without an open call.
+    pub fn set_retry(&self, key: impl AsRef<str>, policy: Retry) -> Operating {
+        self.operate(key, Act::SetRetry(Box::new(policy)), None)
+    }
+
+    /// Acts on every instance that the filter lets through, whatever its limit, which is the size of a page.
+    pub fn bulk(&self, filter: Filter) -> Bulk<M> {
+        Bulk::new(self.clone(), filter)
+    }
+
+    pub(crate) fn operating(&self, key: &str, act: Act) -> Operating {
+        self.operate(key, act, None)
     }
 
     fn operate(&self, key: impl AsRef<str>, act: Act, reason: Option<String>) -> Operating {

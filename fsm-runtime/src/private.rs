@@ -1,5 +1,7 @@
 //! What expanded macros call. Not for users: it may change in any release.
 
+mod checks;
+
 use std::any::TypeId;
 use std::error::Error as StdError;
 use std::future::Future;
@@ -10,8 +12,11 @@ use serde::de::DeserializeOwned;
 
 use crate::data::Data;
 use crate::failure::Failure;
-use crate::timeout::Caught;
 
+pub use self::checks::{
+    Catches, Fresh, IsEvent, IsTimeout, IsVerb, Pick, Returned, broken, catches, inherits, is_caught, is_event, is_none_of, is_timeout,
+    is_verb, keeps, keeps_nothing, returned, same,
+};
 pub use crate::context::Ctx;
 pub use crate::failure::{Failed, Retryable};
 pub use crate::registry::{
@@ -57,34 +62,25 @@ pub fn is_error<T: StdError + 'static>(error: &(dyn StdError + 'static)) -> bool
     error.is::<T>()
 }
 
-/// Whether two names are the same, at compile time.
-pub const fn same(a: &str, b: &str) -> bool {
-    let (a, b) = (a.as_bytes(), b.as_bytes());
-    if a.len() != b.len() {
-        return false;
-    }
-    let mut i = 0;
-    while i < a.len() {
-        if a[i] != b[i] {
-            return false;
-        }
-        i += 1;
-    }
-    true
-}
-
 /// A verb's error on its way to a [`Failure`]: `(&&Thrown::new(error)).failure()` asks [`Retryable`] where the type
 /// has it, and nobody where it has not. Method lookup prefers the fewer references.
-pub struct Thrown<E>(std::cell::Cell<Option<E>>);
+pub struct Thrown<E> {
+    error: std::cell::Cell<Option<E>>,
+    // Asked for where the error is wrapped, so that an error without it is told of once.
+    convert: fn(E) -> Failure,
+}
 
 impl<E> Thrown<E> {
     /// Wraps an error.
-    pub fn new(error: E) -> Thrown<E> {
-        Thrown(std::cell::Cell::new(Some(error)))
+    pub fn new(error: E) -> Thrown<E>
+    where
+        E: Into<Failure>,
+    {
+        Thrown { error: std::cell::Cell::new(Some(error)), convert: E::into }
     }
 
     fn take(&self) -> E {
-        self.0.take().expect("a thrown error is taken once")
+        self.error.take().expect("a thrown error is taken once")
     }
 }
 
@@ -100,106 +96,18 @@ pub trait ThrownPlain {
     fn failure(&self) -> Failure;
 }
 
-impl<E: Retryable + Into<Failure>> ThrownRetryable for &Thrown<E> {
+impl<E: Retryable> ThrownRetryable for &Thrown<E> {
     fn failure(&self) -> Failure {
         let error = self.take();
         let advice: RetryAdvice = error.retry();
-        let failure: Failure = error.into();
-        failure.with_advice(advice)
+        (self.convert)(error).with_advice(advice)
     }
 }
 
-impl<E: Into<Failure>> ThrownPlain for Thrown<E> {
+impl<E> ThrownPlain for Thrown<E> {
     fn failure(&self) -> Failure {
-        self.take().into()
+        (self.convert)(self.take())
     }
-}
-
-/// What a verb may return.
-#[diagnostic::on_unimplemented(
-    message = "a verb returns `Result<(), E>` with an error `E`, not `{Self}`",
-    label = "returned by a verb",
-    note = "every `std::error::Error + Send + Sync + 'static` is such an error, and so is `Failure`"
-)]
-pub trait Returned {
-    /// The error type.
-    type Error;
-    /// The value itself.
-    fn into_result(self) -> Result<(), Self::Error>;
-}
-
-impl<E: Into<Failure>> Returned for Result<(), E> {
-    type Error = E;
-    fn into_result(self) -> Result<(), E> {
-        self
-    }
-}
-
-/// What a verb returned, as a `Result`.
-pub fn returned<R: Returned>(value: R) -> Result<(), R::Error> {
-    value.into_result()
-}
-
-/// Says that a catch verb's event is that of the verb it catches for.
-#[diagnostic::on_unimplemented(
-    message = "the verb under `catch` takes `{Self}`; here it takes `Caught<{E}>`",
-    note = "a catch verb takes the exhausted call: `Caught` of the event of the verb that names it"
-)]
-pub trait Catches<E> {}
-
-impl<E> Catches<E> for Caught<E> {}
-
-/// Fails to compile unless `C` is `Caught<E>`.
-pub const fn catches<C: Catches<E>, E>() {}
-
-/// Says that a verb's event is the one of the `on` block it stands in.
-#[diagnostic::on_unimplemented(
-    message = "this verb takes `{Self}`; its `on` block is for `{E}`",
-    note = "every verb in an `on` block takes that very type; declare the others outside of it"
-)]
-pub trait IsEvent<E> {}
-
-impl<E> IsEvent<E> for E {}
-
-/// Fails to compile unless `A` is `E`.
-pub const fn is_event<A: IsEvent<E>, E>() {}
-
-/// Says that a verb can stand behind `after`.
-#[diagnostic::on_unimplemented(
-    message = "a timer leads to a verb that takes `{Self}`; it must take `Timeout`",
-    note = "a verb behind `after` takes `fsm::Timeout`, the event that a timer delivers"
-)]
-pub trait IsTimeout {}
-
-impl IsTimeout for Timeout {}
-
-/// Fails to compile unless `E` is `Timeout`.
-pub const fn is_timeout<E: IsTimeout>() {}
-
-/// Says that two paths name one verb.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` and `{V}` are two verbs of one name: within a machine names are unique",
-    note = "rename one of the two functions"
-)]
-pub trait IsVerb<V> {}
-
-impl<V> IsVerb<V> for V {}
-
-/// Fails to compile unless `A` and `V` are one verb.
-pub const fn is_verb<A: IsVerb<V>, V>() {}
-
-/// Fails to compile unless `V`, and the verb that catches for it, can run in a machine that keeps `R`.
-pub const fn keeps<V: Verb + Keeps<R>, R>()
-where
-    V::Catch: Keeps<R>,
-{
-}
-
-/// Fails to compile unless `V`, and the verb that catches for it, can run in a machine without a record.
-pub const fn keeps_nothing<V: Verb + KeepsNothing>()
-where
-    V::Catch: KeepsNothing,
-{
 }
 
 /// The entry of a verb whose function has a mistake: the program does not compile, and nothing runs it.
@@ -240,35 +148,3 @@ impl std::fmt::Display for UnknownState {
 }
 
 impl StdError for UnknownState {}
-
-/// Whether a verb has no policy of its own, so that it gets its machine's.
-pub const fn inherits(verb: &VerbEntry) -> bool {
-    matches!(verb.retry, RetryEntry::Inherit)
-}
-
-/// Whether the event type named `caught` is `Caught` of the one named `event`, or of any JSON.
-pub const fn is_caught(caught: &str, event: &str) -> bool {
-    if same(caught, "Caught<Value>") {
-        return true;
-    }
-    let (caught, event) = (caught.as_bytes(), event.as_bytes());
-    let before = b"Caught<";
-    if caught.len() != before.len() + event.len() + 1 {
-        return false;
-    }
-    let mut i = 0;
-    while i < caught.len() {
-        let expected = if i < before.len() {
-            before[i]
-        } else if i < caught.len() - 1 {
-            event[i - before.len()]
-        } else {
-            b'>'
-        };
-        if caught[i] != expected {
-            return false;
-        }
-        i += 1;
-    }
-    true
-}

@@ -125,7 +125,7 @@ create table fsm_history (
     history_id bigint not null generated always as identity primary key,
     instance_id uuid not null,
     at bigint not null,
-    kind text not null check (kind in ('retried', 'cancelled', 'paused', 'resumed', 'skipped', 'rejected', 'late')),
+    kind text not null check (kind in ('retried', 'cancelled', 'paused', 'resumed', 'skipped', 'rescheduled', 'rejected', 'late')),
     call_id uuid,
     detail text,
     actor text

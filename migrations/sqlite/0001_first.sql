@@ -124,7 +124,7 @@ create table fsm_history (
     history_id integer not null primary key,
     instance_id blob not null,
     at integer not null,
-    kind text not null check (kind in ('retried', 'cancelled', 'paused', 'resumed', 'skipped', 'rejected', 'late')),
+    kind text not null check (kind in ('retried', 'cancelled', 'paused', 'resumed', 'skipped', 'rescheduled', 'rejected', 'late')),
     call_id blob,
     detail text,
     actor text

@@ -24,7 +24,7 @@ fsm! {
     machine Door = "door" {
         start opened;
         opened after "30m" -> expired;
-        opened after "1h" -> lost | expired;
+        opened after "1h" -> lost;
         end expired, lost;
     }
 }

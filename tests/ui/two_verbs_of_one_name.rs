@@ -5,8 +5,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Serialize, Deserialize)]
 struct Opened;
 
+#[derive(Serialize, Deserialize)]
+struct Reopened;
+
 #[verb]
 async fn opened(_event: Opened) -> Result {
+    Ok(())
+}
+
+#[verb]
+async fn reopened(_event: Reopened) -> Result {
     Ok(())
 }
 
@@ -36,9 +44,9 @@ mod back {
 
 fsm! {
     machine Door = "door" {
-        start opened;
+        start opened | reopened;
         opened -> front::closed;
-        opened -> back::closed;
+        reopened -> back::closed;
         end closed;
     }
 }

@@ -8,22 +8,32 @@ use crate::changes::{Changes, Note, NoteKind, Open, Payload, TimerChange, Waitin
 use crate::decide::refusal::Unfit;
 use crate::ids::{CallId, SessionId};
 use crate::instance::{Instance, Status};
-use crate::machine::{Edge, Machine};
+use crate::machine::{Edge, Machine, Verb};
 use crate::retry::Budget;
 use crate::time::Timestamp;
 
 /// Opens a call for `edge`. It executes at once in the session that `moment` grants, else it is due now.
 pub(super) fn call(changes: &mut Changes, machine: &Machine, edge: &Edge, call: CallId, payload: Payload, moment: Moment) {
-    let policy = machine.verb(&edge.to).and_then(|verb| verb.retry.clone());
+    run(changes, machine, (&edge.to, &edge.event, &edge.to), call, payload, moment);
+}
+
+/// Opens a call of the verb that catches the exhausted call of `last`.
+pub(super) fn catch(changes: &mut Changes, machine: &Machine, catch: &Verb, last: &Attempt, error: String, moment: Moment) {
+    let payload = Payload::Caught { call: last.call, error, attempts: last.number };
+    run(changes, machine, (&catch.name, &catch.event, &last.to), moment.fresh, payload, moment);
+}
+
+fn run(changes: &mut Changes, machine: &Machine, (verb, event, to): (&str, &str, &str), call: CallId, payload: Payload, moment: Moment) {
+    let policy = machine.verb(verb).and_then(|verb| verb.retry.clone());
     let attempt = Attempt {
         call,
         number: 1,
         instance: changes.instance.id,
         machine: changes.instance.machine.clone(),
-        verb: edge.to.clone(),
-        event: edge.event.clone(),
+        verb: verb.to_owned(),
+        event: event.to_owned(),
         from: changes.instance.state.clone(),
-        to: edge.to.clone(),
+        to: to.to_owned(),
         state: AttemptState::Scheduled,
         held: changes.instance.paused,
         created_at: moment.now,
@@ -97,5 +107,5 @@ pub(super) fn change_timers(changes: &mut Changes, machine: &Machine, left: Opti
 
 /// A line of the history.
 pub(super) fn note(instance: &Instance, kind: NoteKind, call: Option<CallId>, detail: Option<String>, at: Timestamp) -> Note {
-    Note { instance: instance.id, at, kind, call, detail }
+    Note { instance: instance.id, at, kind, call, detail, actor: None }
 }

@@ -1,17 +1,18 @@
-//! A person's hand: retry, cancel, pause, resume, skip.
+//! A person's hand: retry, cancel, pause, resume, skip, and another retry policy.
+
+use std::time::Duration;
 
 use super::refusal::{Refusal, whose};
 use super::{Moment, Standing, begin};
 use crate::call::{Attempt, AttemptState};
-use crate::changes::{Changes, Close, NoteKind, TimerChange};
+use crate::changes::{Changes, Close, NoteKind, Request, TimerChange};
 use crate::instance::{Instance, Status};
 use crate::machine::Machine;
-use crate::retry::Budget;
+use crate::retry::{Budget, Retry};
 use crate::time::Timestamp;
-use std::time::Duration;
 
 /// What an operator asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Act {
     /// Run the newest call again, now and with a fresh budget. Allowed if and only if no attempt of it is executing, due
     /// or succeeded; a scheduled one is dropped (seed 001).
@@ -24,44 +25,91 @@ pub enum Act {
     Resume,
     /// Give up the open or exhausted call and rest in the state the instance was in.
     Skip,
+    /// Let the open call go on under this policy, counting the retries it has used.
+    SetRetry(Box<Retry>),
 }
 
-/// Decides what an act writes; `None` when it is so already.
-pub fn operate(
-    machine: &Machine,
-    standing: Standing,
-    act: Act,
-    reason: Option<String>,
-    moment: Moment,
-) -> Result<Option<Changes>, Refusal> {
+impl Act {
+    /// The word for it, as in "cannot be retried".
+    fn participle(&self) -> &'static str {
+        match self {
+            Act::Retry => "retried",
+            Act::Cancel => "cancelled",
+            Act::Pause => "paused",
+            Act::Resume => "resumed",
+            Act::Skip => "skipped",
+            Act::SetRetry(_) => "rescheduled",
+        }
+    }
+
+    fn refused(&self, instance: &Instance, why: String) -> Refusal {
+        Refusal::NotAllowed { whose: whose(instance), asked: self.participle(), why }
+    }
+}
+
+/// An act, and who asked for it and why.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Operation {
+    /// What is asked for.
+    pub act: Act,
+    /// Why, for the history.
+    pub reason: Option<String>,
+    /// Who, for the history.
+    pub actor: Option<String>,
+    /// The caller's own id for the act: the same again does nothing. With a digest of the act.
+    pub request: Option<(String, Vec<u8>)>,
+}
+
+/// Decides what an operation writes; `None` when it is so already, or was asked for before.
+pub fn operate(machine: &Machine, standing: Standing, operation: Operation, moment: Moment) -> Result<Option<Changes>, Refusal> {
+    if let (Some(first), Some((id, digest))) = (&standing.request, &operation.request) {
+        return if first.digest == *digest {
+            Ok(None)
+        } else {
+            Err(Refusal::Conflict { whose: whose(&standing.instance), dedup: id.clone() })
+        };
+    }
+    let Some((mut changes, kind)) = act(machine, &standing, &operation.act, moment)? else { return Ok(None) };
+    let about = standing.newest.as_ref().map(|newest| newest.call);
+    let note = begin::note(&changes.instance, kind, about, operation.reason, moment.now);
+    changes.notes.insert(0, crate::changes::Note { actor: operation.actor, ..note });
+    changes.request = operation.request.map(|(dedup, digest)| Request { dedup, digest, call: about.unwrap_or(moment.fresh) });
+    Ok(Some(changes))
+}
+
+fn act(machine: &Machine, standing: &Standing, act: &Act, moment: Moment) -> Result<Option<(Changes, NoteKind)>, Refusal> {
     let instance = &standing.instance;
     if instance.status.is_ended() {
         return match (act, instance.status) {
             (Act::Cancel, Status::Cancelled) => Ok(None),
-            _ => Err(refused(instance, format!("it is {}", instance.status))),
+            _ => Err(act.refused(instance, format!("it is {}", instance.status))),
         };
     }
     let mut changes = Changes::of(Instance { updated_at: moment.now, ..instance.clone() });
     let kind = match act {
-        Act::Pause | Act::Resume if instance.paused == (act == Act::Pause) => return Ok(None),
-        Act::Retry => retry(&mut changes, &standing, moment.now)?,
-        Act::Cancel => cancel(&mut changes, machine, &standing, moment),
-        Act::Pause | Act::Resume => pause(&mut changes, act == Act::Pause),
-        Act::Skip => skip(&mut changes, machine, &standing, moment)?,
+        Act::Pause | Act::Resume if instance.paused == (*act == Act::Pause) => return Ok(None),
+        Act::Retry => retry(&mut changes, standing, moment.now)?,
+        Act::Cancel => cancel(&mut changes, machine, standing, moment),
+        Act::Pause | Act::Resume => pause(&mut changes, *act == Act::Pause),
+        Act::Skip => skip(&mut changes, machine, standing, moment)?,
+        Act::SetRetry(policy) => set_retry(&mut changes, standing, act, policy)?,
     };
-    let about = standing.newest.as_ref().map(|newest| newest.call);
-    changes.notes.insert(0, begin::note(&changes.instance, kind, about, reason, moment.now));
-    Ok(Some(changes))
+    Ok(Some((changes, kind)))
 }
 
 fn retry(changes: &mut Changes, standing: &Standing, now: Timestamp) -> Result<NoteKind, Refusal> {
     let newest = newest_failing(standing, now)?;
+    // A caught call is run again itself; that it was caught meanwhile stays in the chain of its history.
+    let again = match &standing.caught {
+        Some(caught) if standing.instance.status == Status::Error => Attempt { previous: Some(newest.call), ..caught.clone() },
+        _ => newest.clone(),
+    };
     if newest.state == AttemptState::Scheduled {
         changes.close = Some(end(newest, AttemptState::Cancelled, now));
     }
     changes.instance.status = Status::Running;
-    changes.instance.error = None;
-    begin::again(changes, newest, Duration::ZERO, Budget::fresh(newest.budget.policy.clone(), now), now);
+    changes.instance.error = changes.instance.error.take().filter(|_| again.is_catch());
+    begin::again(changes, &again, Duration::ZERO, Budget::fresh(again.budget.policy.clone(), now), now);
     Ok(NoteKind::Retried)
 }
 
@@ -78,7 +126,7 @@ fn newest_failing(standing: &Standing, now: Timestamp) -> Result<&Attempt, Refus
         Some(newest) => format!("its newest call, `{}`, succeeded", newest.verb),
         None => "it has had no call".to_owned(),
     };
-    Err(refused(instance, why))
+    Err(Act::Retry.refused(instance, why))
 }
 
 fn cancel(changes: &mut Changes, machine: &Machine, standing: &Standing, moment: Moment) -> NoteKind {
@@ -102,9 +150,9 @@ fn skip(changes: &mut Changes, machine: &Machine, standing: &Standing, moment: M
     let instance = &standing.instance;
     match live(standing) {
         Some(live) if live.state == AttemptState::Scheduled => changes.close = Some(end(live, AttemptState::Cancelled, moment.now)),
-        Some(live) => return Err(refused(instance, format!("attempt {} of `{}` is executing", live.number, live.verb))),
+        Some(live) => return Err(Act::Skip.refused(instance, format!("attempt {} of `{}` is executing", live.number, live.verb))),
         None if instance.status == Status::Error => {}
-        None => return Err(refused(instance, "it has no open call to skip".to_owned())),
+        None => return Err(Act::Skip.refused(instance, "it has no open call".to_owned())),
     }
     changes.instance.is_open = false;
     changes.instance.status = Status::Running;
@@ -112,6 +160,17 @@ fn skip(changes: &mut Changes, machine: &Machine, standing: &Standing, moment: M
     changes.timers.push(TimerChange::Release);
     begin::take_from_inbox(changes, machine, &standing.inbox, moment);
     Ok(NoteKind::Skipped)
+}
+
+fn set_retry(changes: &mut Changes, standing: &Standing, act: &Act, policy: &Retry) -> Result<NoteKind, Refusal> {
+    match live(standing) {
+        Some(live) if live.state == AttemptState::Scheduled => {
+            changes.budget = Some((live.call, live.number, live.budget.under(policy.clone())));
+            Ok(NoteKind::Rescheduled)
+        }
+        Some(live) => Err(act.refused(&standing.instance, format!("attempt {} of `{}` is executing", live.number, live.verb))),
+        None => Err(act.refused(&standing.instance, "it has no open call".to_owned())),
+    }
 }
 
 fn live(standing: &Standing) -> Option<&Attempt> {
@@ -128,8 +187,4 @@ fn end(attempt: &Attempt, becomes: AttemptState, now: Timestamp) -> Close {
         finished_at: now,
         error: None,
     }
-}
-
-fn refused(instance: &Instance, why: String) -> Refusal {
-    Refusal::NotRetryable { whose: whose(instance), why }
 }

@@ -25,9 +25,11 @@ pub enum Refusal {
         dedup: String,
     },
     /// A manual act is not allowed now.
-    NotRetryable {
+    NotAllowed {
         /// For people.
         whose: String,
+        /// What was asked for, as in "cannot be retried".
+        asked: &'static str,
         /// Why not.
         why: String,
     },
@@ -103,7 +105,7 @@ impl fmt::Display for Refusal {
                     dedup.escape_debug()
                 )
             }
-            Refusal::NotRetryable { whose, why } => write!(f, "{whose} cannot be retried: {why}"),
+            Refusal::NotAllowed { whose, asked, why } => write!(f, "{whose} cannot be {asked}: {why}"),
         }
     }
 }

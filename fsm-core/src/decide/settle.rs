@@ -4,10 +4,9 @@ use super::{Moment, begin};
 use crate::call::{Attempt, AttemptState};
 use crate::changes::{Changes, Close, Payload, Waiting};
 use crate::instance::{Instance, Status};
-use crate::machine::{Edge, Machine};
+use crate::machine::{Edge, Machine, Verb};
 use crate::outcome::{Event, Outcome, Problem};
 use crate::retry::{Next, RetryAdvice};
-use crate::time::Timestamp;
 
 /// Decides what follows the end of `attempt`, which must be the instance's live one and as it was when it was claimed.
 ///
@@ -27,19 +26,23 @@ pub fn settle(machine: &Machine, instance: Instance, attempt: &Attempt, outcome:
         error,
     };
     match outcome {
+        Outcome::Success { record, asks } if attempt.is_catch() => {
+            changes.close = Some(close(AttemptState::Success, None));
+            lead_on(&mut changes, machine, record, asks.next, moment);
+        }
         Outcome::Success { record, asks } => {
             changes.close = Some(close(AttemptState::Success, None));
             succeed(&mut changes, machine, attempt, record, asks.next, inbox, moment);
         }
         Outcome::Failure(problem) => {
             changes.close = Some(close(AttemptState::Error, Some(problem.error.clone())));
-            retry_or_exhaust(&mut changes, attempt, problem, moment.now);
+            retry_or_exhaust(&mut changes, machine, attempt, problem, moment);
         }
         // A lost attempt counts: a verb that kills its process must not run for ever.
         Outcome::Lost => {
             let error = format!("attempt {} was lost: its worker's lease ran out", attempt.number);
             changes.close = Some(close(AttemptState::Lost, Some(error.clone())));
-            retry_or_exhaust(&mut changes, attempt, Problem { error, advice: RetryAdvice::Default }, moment.now);
+            retry_or_exhaust(&mut changes, machine, attempt, Problem { error, advice: RetryAdvice::Default }, moment);
         }
         Outcome::Released => {
             changes.close = Some(close(AttemptState::Released, None));
@@ -74,19 +77,44 @@ fn succeed(
     }
 }
 
+/// A catch verb ended well. It leads the instance on with an event that the state it rests in takes; else the instance is
+/// in error, with the error of the call that was caught.
+fn lead_on(changes: &mut Changes, machine: &Machine, record: Option<Vec<u8>>, next: Option<Event>, moment: Moment) {
+    if record.is_some() {
+        changes.instance.record = record;
+    }
+    match next.and_then(|event| Some((edge_for_next(machine, changes, &event)?, event))) {
+        Some((edge, event)) => {
+            changes.instance.error = None;
+            begin::call(changes, machine, edge, moment.fresh, Payload::Bytes(event.payload), moment);
+        }
+        None => changes.instance.status = Status::Error,
+    }
+}
+
 fn edge_for_next<'m>(machine: &'m Machine, changes: &Changes, event: &Event) -> Option<&'m Edge> {
     machine.edge(changes.instance.state.as_deref(), &event.name)
 }
 
-fn retry_or_exhaust(changes: &mut Changes, attempt: &Attempt, problem: Problem, now: Timestamp) {
-    match attempt.budget.after(problem.advice, now, roll(attempt)) {
-        Next::Again { wait, budget } => begin::again(changes, attempt, wait, budget, now),
+fn retry_or_exhaust(changes: &mut Changes, machine: &Machine, attempt: &Attempt, problem: Problem, moment: Moment) {
+    match attempt.budget.after(problem.advice, moment.now, roll(attempt)) {
+        Next::Again { wait, budget } => begin::again(changes, attempt, wait, budget, moment.now),
+        // What a catch verb failed with is on its attempts; the instance keeps the error that was to be caught.
+        Next::Exhausted(_) if attempt.is_catch() => changes.instance.status = Status::Error,
         // The state stays, and so does the inbox, for after a retry by hand.
         Next::Exhausted(_) => {
-            changes.instance.status = Status::Error;
-            changes.instance.error = Some(problem.error);
+            changes.instance.error = Some(problem.error.clone());
+            match catch_of(machine, attempt) {
+                Some(catch) => begin::catch(changes, machine, catch, attempt, problem.error, moment),
+                None => changes.instance.status = Status::Error,
+            }
         }
     }
+}
+
+/// The verb that runs once the attempts are exhausted, as the call's own copy of its policy names it.
+fn catch_of<'m>(machine: &'m Machine, attempt: &Attempt) -> Option<&'m Verb> {
+    machine.verb(attempt.budget.policy.as_ref()?.catch.as_ref()?)
 }
 
 /// A share from 0 up to 1 that jitter uses: by chance over calls and attempts, and the same each time it is asked.

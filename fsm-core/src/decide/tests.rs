@@ -5,7 +5,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::fire::fire;
-use super::operate::{Act, operate};
+use super::operate::{Act, Operation};
 use super::refusal::Refusal;
 use super::send::{Accepted, Fate, Send, send};
 use super::settle::settle;
@@ -105,6 +105,11 @@ fn begun() -> Standing {
 
 fn ended(standing: &Standing, outcome: Outcome, second: i64) -> Changes {
     settle(&machine(), standing.instance.clone(), &claimed(standing, second), outcome, &standing.inbox, moment(second))
+}
+
+fn operate(standing: Standing, act: Act, reason: Option<&str>, second: i64) -> Result<Option<Changes>, Refusal> {
+    let operation = Operation { act, reason: reason.map(Into::into), actor: None, request: None };
+    super::operate::operate(&machine(), standing, operation, moment(second))
 }
 
 fn success() -> Outcome {
@@ -306,7 +311,7 @@ fn a_lost_attempt_counts_and_a_released_one_does_not() {
 
 #[test]
 fn a_retry_by_hand_gives_the_exhausted_call_a_fresh_budget() {
-    let changes = operate(&machine(), in_error(), Act::Retry, Some("gateway is back".into()), moment(9999)).unwrap().unwrap();
+    let changes = operate(in_error(), Act::Retry, Some("gateway is back"), 9999).unwrap().unwrap();
     let attempt = changes.open.unwrap().attempt;
     assert_eq!((attempt.call, attempt.number, attempt.scheduled_at), (call(1), 5, at(9999)));
     assert_eq!((attempt.budget.remaining, attempt.budget.max_attempts(attempt.number)), (Some(3), Some(8)));
@@ -317,7 +322,7 @@ fn a_retry_by_hand_gives_the_exhausted_call_a_fresh_budget() {
 #[test]
 fn a_retry_by_hand_drops_the_scheduled_attempt_and_is_refused_for_all_else() {
     let scheduled = after(&ended(&begun(), failure(), 4));
-    let changes = operate(&machine(), scheduled.clone(), Act::Retry, None, moment(5)).unwrap().unwrap();
+    let changes = operate(scheduled.clone(), Act::Retry, None, 5).unwrap().unwrap();
     assert_eq!(changes.close.unwrap().becomes, AttemptState::Cancelled);
     assert_eq!(changes.open.unwrap().attempt.number, 3);
 
@@ -329,25 +334,25 @@ fn a_retry_by_hand_drops_the_scheduled_attempt_and_is_refused_for_all_else() {
         (succeeded, 9, "`payment` `order-7` cannot be retried: its newest call, `created`, succeeded"),
     ];
     for (standing, second, text) in cases {
-        assert_eq!(operate(&machine(), standing, Act::Retry, None, moment(second)).unwrap_err().to_string(), text);
+        assert_eq!(operate(standing, Act::Retry, None, second).unwrap_err().to_string(), text);
     }
 }
 
 #[test]
 fn cancel_ends_the_instance_and_is_idempotent() {
     let executing = Standing { newest: Some(claimed(&begun(), 1)), ..begun() };
-    let changes = operate(&machine(), executing, Act::Cancel, Some("fraud".into()), moment(2)).unwrap().unwrap();
+    let changes = operate(executing, Act::Cancel, Some("fraud"), 2).unwrap().unwrap();
     let close = changes.close.unwrap();
     assert_eq!((close.expected, close.held_by, close.becomes), (AttemptState::Executing, Some(SESSION), AttemptState::Cancelled));
     assert_eq!((changes.instance.status, changes.instance.is_open), (Status::Cancelled, false));
-    assert_eq!(operate(&machine(), Standing::of(changes.instance), Act::Cancel, None, moment(3)), Ok(None));
+    assert_eq!(operate(Standing::of(changes.instance), Act::Cancel, None, 3), Ok(None));
 }
 
 #[test]
 fn a_paused_instance_starts_nothing_until_it_is_resumed() {
-    let paused = operate(&machine(), begun(), Act::Pause, None, moment(1)).unwrap().unwrap();
+    let paused = operate(begun(), Act::Pause, None, 1).unwrap().unwrap();
     assert_eq!((paused.instance.paused, paused.hold), (true, Some((call(1), 1))));
-    assert_eq!(operate(&machine(), Standing::of(paused.instance.clone()), Act::Pause, None, moment(2)), Ok(None));
+    assert_eq!(operate(Standing::of(paused.instance.clone()), Act::Pause, None, 2), Ok(None));
 
     let rests = Standing::of(Instance { paused: true, ..rests_in_created().instance });
     let granted = Moment { grant: Some(SESSION), ..moment(3) };
@@ -361,9 +366,9 @@ fn skip_gives_up_the_call_and_takes_what_waits() {
     stuck.instance.status = Status::Error;
     stuck.instance.inbox_tail = 1;
     stuck.inbox = vec![Waiting { position: 0, call: call(2), event: "Cancel".into() }];
-    let changes = operate(&machine(), stuck, Act::Skip, None, moment(5)).unwrap().unwrap();
+    let changes = operate(stuck, Act::Skip, None, 5).unwrap().unwrap();
     assert_eq!((changes.instance.status, changes.open.unwrap().attempt.to.as_str()), (Status::Running, "cancelled"));
-    assert!(operate(&machine(), rests_in_created(), Act::Skip, None, moment(5)).is_err());
+    assert!(operate(rests_in_created(), Act::Skip, None, 5).is_err());
 }
 
 #[test]

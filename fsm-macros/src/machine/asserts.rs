@@ -61,71 +61,79 @@ fn timeout_is_only_behind_a_timer(declared: &Declared, graph: &Graph) -> TokenSt
             }
             None => format!("the verb `{name}` takes `Timeout`, which only a timer delivers: no instance can start with it"),
         };
-        Some(quote_spanned!(to.span()=> const _: () = if ::fsm::__private::same(#event, "Timeout") { ::core::panic!("{}", #message) };))
+        Some(quote_spanned!(to.span()=> const _: () = if ::fsm::__private::same(#event, "Timeout") { ::fsm::__private::broken(#message) };))
     });
     checks.collect()
 }
 
+/// Of one type, and under one name for it.
 fn an_on_block_is_of_one_event(declared: &Declared, graph: &Graph) -> TokenStream {
     let checks = graph.states.iter().filter_map(|state| {
         let group = &declared.groups[state.group?];
-        let event_type = state.event_type();
-        Some(quote_spanned!(state.verb.span()=> const _: () = ::fsm::__private::is_event::<#event_type, #group>();))
+        let first = graph.states.iter().find(|first| first.group == state.group)?;
+        let (event_type, event, first_event) = (state.event_type(), state.event(), first.event());
+        let message = format!(
+            "the verbs `{}` and `{}` name their event type differently\nhelp: write the same name in both, without an alias",
+            first.name, state.name
+        );
+        Some(quote_spanned! {state.verb.span()=>
+            const _: () = {
+                ::fsm::__private::is_event::<#event_type, #group>();
+                if !::fsm::__private::same(#event, #first_event) {
+                    ::fsm::__private::broken(#message)
+                }
+            };
+        })
     });
     checks.collect()
 }
 
-/// Between every two verbs that can be sent an event, but those of one `on` block.
+/// Between every two verbs that can be sent an event, but those in `on` blocks.
 fn an_event_type_is_of_one_verb(declared: &Declared, graph: &Graph) -> TokenStream {
     let sent: Vec<&State> = graph.states.iter().filter(|state| !state.is_timed).collect();
-    let mut checks = TokenStream::new();
-    for (i, state) in sent.iter().enumerate() {
-        for earlier in &sent[..i] {
-            if state.group.is_some() && state.group == earlier.group {
-                continue;
+    let checks = sent.iter().enumerate().skip(1).map(|(i, state)| {
+        let event = state.event();
+        let others = sent[..i].iter().filter(|other| state.group.is_none() || other.group.is_none());
+        let checks = others.map(|other| {
+            let (other_event, message) = (other.event(), shared_event(declared, other, state));
+            quote_spanned! {state.verb.span()=>
+                if ::fsm::__private::same(#event, #other_event) {
+                    ::fsm::__private::broken(#message)
+                }
             }
-            let (event, other) = (state.event(), earlier.event());
-            let message = shared_event(declared, earlier, state);
-            checks.extend(quote_spanned! {state.verb.span()=>
-                const _: () = if ::fsm::__private::same(#event, #other) { ::core::panic!("{}", #message) };
-            });
-        }
-    }
-    checks
+        });
+        quote_spanned!(state.verb.span()=> const _: () = { #(#checks)* };)
+    });
+    checks.collect()
 }
 
 fn shared_event(declared: &Declared, a: &State, b: &State) -> String {
-    let froms = |state: &State| {
-        let is_start = declared.starts.iter().any(|start| names::state(start) == state.name);
-        let edges = declared.edges.iter().filter(|edge| names::state(&edge.to) == state.name);
-        let mut froms: BTreeSet<Option<String>> = edges.map(|edge| Some(names::state(&edge.from))).collect();
-        if is_start {
-            froms.insert(None);
-        }
-        froms
-    };
-    let (a_froms, b_froms) = (froms(a), froms(b));
+    let (a_froms, b_froms) = (froms(declared, a), froms(declared, b));
     let (a, b) = (&a.name, &b.name);
+    let own = "help: give one of the two verbs an event type of its own";
     if let Some(from) = a_froms.intersection(&b_froms).next() {
-        let edges = match from {
-            Some(from) => format!("two edges from `{from}`"),
-            None => "two starts".into(),
-        };
+        let edges = from.as_ref().map_or("two starts".into(), |from| format!("two edges from `{from}`"));
         return format!(
-            "{edges} take the same event type: an event says which edge is taken, and `{a}` and `{b}` have the same one\n\
-             help: give one of the two verbs an event type of its own"
+            "{edges} take the same event type: an event says which edge is taken, and `{a}` and `{b}` have the same one\n{own}"
         );
     }
-    let edge = |froms: &BTreeSet<Option<String>>, to: &str| {
-        let edges: Vec<String> = froms.iter().flatten().map(|from| format!("{from} -> {to};")).collect();
-        edges.join(" ")
-    };
+    if a_froms.contains(&None) || b_froms.contains(&None) {
+        return format!("the verbs `{a}` and `{b}` take the same event type, and one of them is a start\n{own}");
+    }
+    let edge = |from: &Option<String>, to: &str| from.as_ref().map(|from| format!("{from} -> {to};"));
+    let edges = a_froms.iter().filter_map(|from| edge(from, a)).chain(b_froms.iter().filter_map(|from| edge(from, b)));
+    let edges: Vec<String> = edges.collect();
     format!(
-        "the verbs `{a}` and `{b}` take the same event type, which an `on` block must say\n\
-         help: write `on ThatEvent {{ {} {} }}`",
-        edge(&a_froms, a),
-        edge(&b_froms, b)
+        "the verbs `{a}` and `{b}` take the same event type, which an `on` block must say\nhelp: write `on ThatEvent {{ {} }}`",
+        edges.join(" ")
     )
+}
+
+/// The states from which one is entered; `None` is the start.
+fn froms(declared: &Declared, state: &State) -> BTreeSet<Option<String>> {
+    let is_start = declared.starts.iter().any(|start| names::state(start) == state.name);
+    let edges = declared.edges.iter().filter(|edge| names::state(&edge.to) == state.name);
+    edges.map(|edge| Some(names::state(&edge.from))).chain(is_start.then_some(None)).collect()
 }
 
 /// A machine's default policy may name a catch verb only if that verb takes what each verb without a policy of its own leaves.
@@ -148,7 +156,7 @@ fn the_default_catch_fits_every_verb(declared: &Declared, graph: &Graph) -> Toke
             const _: () = if ::fsm::__private::inherits(<#verb as ::fsm::__private::Verb>::ENTRY)
                 && !::fsm::__private::is_caught(<__Catch as ::fsm::__private::Verb>::EVENT, #event)
             {
-                ::core::panic!("{}", #message)
+                ::fsm::__private::broken(#message)
             };
         }
     });

@@ -10,18 +10,24 @@ use super::graph::{Graph, State};
 use super::parse::Declared;
 use super::{asserts, state};
 use crate::names;
-use crate::retry;
+use crate::retry::{self, Retry};
 
-/// All of it, or without the rules on types where the graph itself is not sound.
-pub fn machine(declared: &Declared, graph: &Graph, is_sound: bool) -> TokenStream {
+/// All of it, or without the rules on types where a statement is missing.
+pub fn machine(declared: &Declared, graph: &Graph) -> TokenStream {
     let Declared { attributes, visibility, ident, name, .. } = declared;
     let states = state::expand(declared, graph);
     let state = state::ident(declared);
-    let record = declared.record.as_ref().map_or(quote!(()), |record| quote!(#record));
+    let record = declared.record.as_ref().map_or(
+        quote!(
+            type Record = ();
+        ),
+        |ty| quote_spanned!(ty.span()=> type Record = #ty;),
+    );
     let verbs = graph.states.iter().map(alias);
-    let retry::Emitted { items: policy, entry: retry, .. } = retry::emit(&declared.retry);
+    let catch = catch(declared);
+    let retry::Emitted { policy, entry: retry } = retry::emit(&declared.retry);
     let accepts = accepts(declared, graph);
-    let asserts = is_sound.then(|| asserts::expand(declared, graph));
+    let asserts = declared.is_whole.then(|| asserts::expand(declared, graph));
     let entry = entry(declared, graph, &retry);
     quote! {
         #(#attributes)*
@@ -30,12 +36,13 @@ pub fn machine(declared: &Declared, graph: &Graph, is_sound: bool) -> TokenStrea
         #states
         const _: () = {
             #(#verbs)*
+            #catch
             #policy
             #entry
             #[automatically_derived]
             impl ::fsm::__private::Machine for #ident {
                 type State = #state;
-                type Record = #record;
+                #record
                 const NAME: &'static str = #name;
                 const ENTRY: &'static ::fsm::__private::MachineEntry = &__ENTRY;
             }
@@ -50,6 +57,12 @@ pub fn machine(declared: &Declared, graph: &Graph, is_sound: bool) -> TokenStrea
 fn alias(state: &State) -> TokenStream {
     let State { path, verb, .. } = state;
     quote_spanned!(path.span()=> type #verb = #path;)
+}
+
+/// The type of the default policy's catch verb.
+fn catch(declared: &Declared) -> Option<TokenStream> {
+    let Some(Retry::Policy(policy)) = &declared.retry else { return None };
+    policy.catch.as_ref().map(|path| quote_spanned!(path.span()=> type __Catch = #path;))
 }
 
 fn entry(declared: &Declared, graph: &Graph, retry: &TokenStream) -> TokenStream {
@@ -85,23 +98,40 @@ fn entry(declared: &Declared, graph: &Graph, retry: &TokenStream) -> TokenStream
 /// One impl for each event type that a sender may send: the verbs of an `on` block share theirs, a timer's verb has none.
 fn accepts(declared: &Declared, graph: &Graph) -> TokenStream {
     let ident = &declared.ident;
-    let mut groups = BTreeSet::new();
-    let sent = graph.states.iter().filter(|state| !state.is_timed && state.group.is_none_or(|group| groups.insert(group)));
-    sent.map(|state| {
-        let event = state.event();
-        let event_type = match state.group {
+    let mut events = Vec::new();
+    let mut impls = TokenStream::new();
+    for owner in owners(declared, graph) {
+        let (verb, event) = (&owner.verb, owner.event());
+        let event_type = match owner.group {
             Some(group) => {
                 let event_type = &declared.groups[group];
                 quote!(#event_type)
             }
-            None => state.event_type(),
+            None => owner.event_type(),
         };
-        quote_spanned! {state.verb.span()=>
+        // Where the name is taken already, a rule says so; a second impl would only say it again.
+        let event_type = if events.is_empty() {
+            event_type
+        } else {
+            quote_spanned! {verb.span()=>
+                <::fsm::__private::Fresh<{ ::fsm::__private::is_none_of(#event, &[#(#events),*]) }>
+                    as ::fsm::__private::Pick<#event_type, #verb>>::Picked
+            }
+        };
+        impls.extend(quote_spanned! {verb.span()=>
             #[automatically_derived]
             impl ::fsm::__private::Accepts<#event_type> for #ident {
                 const EVENT: &'static str = #event;
             }
-        }
-    })
-    .collect()
+        });
+        events.push(event);
+    }
+    impls
+}
+
+/// The first verb of each event type that can be sent.
+fn owners<'g>(declared: &Declared, graph: &'g Graph) -> Vec<&'g State> {
+    let mut blocks = BTreeSet::new();
+    let mut is_first = |group: usize| blocks.insert(names::event(&declared.groups[group]));
+    graph.states.iter().filter(|state| !state.is_timed && state.group.is_none_or(&mut is_first)).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::TokenStream;
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::punctuated::Punctuated;
@@ -30,6 +30,8 @@ pub struct Declared {
     pub ends: Vec<Path>,
     /// The event type of each `on` block.
     pub groups: Vec<Type>,
+    /// No statement was left out because it could not be read.
+    pub is_whole: bool,
 }
 
 /// One edge; `any(…)` and `|` are several.
@@ -41,10 +43,9 @@ pub struct Edge {
     pub group: Option<usize>,
 }
 
-/// A timer.
-#[derive(Clone)]
+/// A timer; no duration if it could not be read.
+#[derive(Clone, Copy)]
 pub struct After {
-    pub at: Span,
     pub duration: Option<Duration>,
 }
 
@@ -78,8 +79,10 @@ fn machine(input: ParseStream<'_>, mistakes: &mut Mistakes) -> syn::Result<Decla
         edges: Vec::new(),
         ends: Vec::new(),
         groups: Vec::new(),
+        is_whole: true,
     };
-    each_statement(&body, mistakes, |input, mistakes| statement(input, &mut declared, mistakes));
+    let is_whole = each_statement(&body, mistakes, |input, mistakes| statement(input, &mut declared, mistakes));
+    declared.is_whole &= is_whole;
     Ok(declared)
 }
 
@@ -102,20 +105,21 @@ fn name(input: ParseStream<'_>, ident: &Ident, mistakes: &mut Mistakes) -> syn::
     Ok(name)
 }
 
-/// Reads statements to the end; after one that cannot be read goes on behind its `;` or block.
+/// Reads statements to the end; after one that cannot be read goes on behind its `;` or block, and returns false.
 fn each_statement(
     input: ParseStream<'_>,
     mistakes: &mut Mistakes,
     mut read: impl FnMut(ParseStream<'_>, &mut Mistakes) -> syn::Result<()>,
-) {
+) -> bool {
+    let mut is_whole = true;
     while !input.is_empty() {
-        let before = input.cursor();
-        let Err(error) = read(input, mistakes) else { continue };
-        mistakes.add_error(error);
-        // What was read of a statement may end in its `;`: only a statement that was not begun is skipped whole.
-        let _ = before;
-        skip_statement(input);
+        if let Err(error) = read(input, mistakes) {
+            mistakes.add_error(error);
+            skip_statement(input);
+            is_whole = false;
+        }
     }
+    is_whole
 }
 
 fn skip_statement(input: ParseStream<'_>) {
@@ -141,9 +145,21 @@ fn statement(input: ParseStream<'_>, declared: &mut Declared, mistakes: &mut Mis
     } else if begins(input, "on") {
         return on(input, declared, mistakes);
     } else {
-        declared.edges.extend(edges(input, None, mistakes)?);
+        declared.edges.extend(edges_of(input, None, mistakes)?);
     }
-    input.parse::<Token![;]>().map(drop)
+    semicolon(input, mistakes)
+}
+
+/// Where it is only forgotten, the next statement is read as it stands.
+fn semicolon(input: ParseStream<'_>, mistakes: &mut Mistakes) -> syn::Result<()> {
+    if input.peek(Token![;]) {
+        return input.parse::<Token![;]>().map(drop);
+    }
+    if !input.is_empty() && !input.peek(Ident::peek_any) && !input.peek(Token![::]) {
+        return Err(input.error("expected `;`, which ends a statement"));
+    }
+    mistakes.add_error(input.error("expected `;`, which ends the statement before"));
+    Ok(())
 }
 
 fn keeps(input: ParseStream<'_>, declared: &mut Declared, mistakes: &mut Mistakes) -> syn::Result<()> {
@@ -176,29 +192,36 @@ fn on(input: ParseStream<'_>, declared: &mut Declared, mistakes: &mut Mistakes) 
     if block.is_empty() {
         mistakes.add(&event, "this `on` block is empty: it lists the edges of one event type", "write `on Cancel { a -> b; c -> d; }`");
     }
-    let group = declared.groups.len();
-    declared.groups.push(event);
-    each_statement(&block, mistakes, |input, mistakes| {
-        let edges = edges(input, Some(group), mistakes)?;
-        declared.edges.extend(edges);
-        input.parse::<Token![;]>().map(drop)
+    let group = group(event, declared, mistakes);
+    let edges = &mut declared.edges;
+    declared.is_whole &= each_statement(&block, mistakes, |input, mistakes| {
+        edges.extend(edges_of(input, Some(group), mistakes)?);
+        semicolon(input, mistakes)
     });
     Ok(())
 }
 
+/// The `on` block of an event type, which has one.
+fn group(event: Type, declared: &mut Declared, mistakes: &mut Mistakes) -> usize {
+    let name = names::event(&event);
+    if let Some(first) = declared.groups.iter().position(|other| names::event(other) == name) {
+        mistakes.add(event, format!("a second `on {name}`: an event type has one `on` block"), "move its edges into the first");
+        return first;
+    }
+    declared.groups.push(event);
+    declared.groups.len() - 1
+}
+
 /// `a -> b | c`, `any(a, b) -> c`, `a after "30m" -> b`.
-fn edges(input: ParseStream<'_>, group: Option<usize>, mistakes: &mut Mistakes) -> syn::Result<Vec<Edge>> {
+fn edges_of(input: ParseStream<'_>, group: Option<usize>, mistakes: &mut Mistakes) -> syn::Result<Vec<Edge>> {
     let froms = sources(input)?;
-    let after = if peek_word(input, "after") { Some(after(input, group, mistakes)?) } else { None };
+    let after = if peek_word(input, "after") { after(input, group, mistakes)? } else { None };
     if !input.peek(Token![->]) {
         return Err(input.error(format!("expected `->` and the state that `{}` leads to", names::state(&froms[0]))));
     }
     input.parse::<Token![->]>()?;
     let targets = separated(input)?;
-    if let (Some(_), Some(second)) = (&after, targets.get(1)) {
-        mistakes.add(second, "a timer leads to one state: this is a second one", "take one away");
-    }
-    let edge = |from: &Path, to: &Path| Edge { from: from.clone(), to: to.clone(), after: after.clone(), group };
+    let edge = |from: &Path, to: &Path| Edge { from: from.clone(), to: to.clone(), after, group };
     Ok(froms.iter().flat_map(|from| targets.iter().map(move |to| edge(from, to))).collect())
 }
 
@@ -219,14 +242,17 @@ fn sources(input: ParseStream<'_>) -> syn::Result<Vec<Path>> {
     Ok(vec![input.call(Path::parse_mod_style)?])
 }
 
-fn after(input: ParseStream<'_>, group: Option<usize>, mistakes: &mut Mistakes) -> syn::Result<After> {
+/// Inside an `on` block it is a mistake, and the edge is taken for one of the block.
+fn after(input: ParseStream<'_>, group: Option<usize>, mistakes: &mut Mistakes) -> syn::Result<Option<After>> {
     let word = input.call(Ident::parse_any)?;
-    let value: syn::Expr = syn::Expr::Lit(syn::ExprLit { attrs: Vec::new(), lit: input.parse()? });
-    if group.is_some() {
-        let message = "a timer inside an `on` block: what it delivers is `Timeout`, not the event of the block";
-        mistakes.add(&word, message, "move the edge out of the block");
+    let value = syn::Expr::Lit(syn::ExprLit { attrs: Vec::new(), lit: input.parse()? });
+    let after = After { duration: retry::duration(&value, mistakes) };
+    if group.is_none() {
+        return Ok(Some(after));
     }
-    Ok(After { at: word.span(), duration: retry::duration(&value, mistakes) })
+    let message = "a timer inside an `on` block: what it delivers is `Timeout`, not the event of the block";
+    mistakes.add(&word, message, "move the edge out of the block");
+    Ok(None)
 }
 
 /// Paths between `|` or `,`.

@@ -12,7 +12,7 @@ use crate::names;
 
 pub fn check(declared: &Declared, graph: &Graph, mistakes: &mut Mistakes) {
     the_graph_is_sound(declared, graph, mistakes);
-    for rule in [a_state_has_one_timer, an_event_leads_from_a_state_to_one, an_event_has_one_on_block, states_have_distinct_variants] {
+    for rule in [a_state_has_one_timer, an_event_leads_from_a_state_to_one, states_have_distinct_variants] {
         rule(declared, graph, mistakes);
     }
 }
@@ -33,12 +33,11 @@ fn the_graph_is_sound(declared: &Declared, graph: &Graph, mistakes: &mut Mistake
 
 fn a_state_has_one_timer(declared: &Declared, _: &Graph, mistakes: &mut Mistakes) {
     let mut timed = BTreeSet::new();
-    for edge in &declared.edges {
-        let Some(after) = &edge.after else { continue };
+    for edge in declared.edges.iter().filter(|edge| edge.after.is_some()) {
         let from = names::state(&edge.from);
         if !timed.insert(from.clone()) {
-            let help = "let the first timer lead to a state with a timer of its own";
-            mistakes.add_at(after.at, format!("a second timer on `{from}`: a state has at most one"), help);
+            let help = "let the first timer lead to a state that has a timer of its own";
+            mistakes.add(&edge.to, format!("a second timer on `{from}`: a state has at most one, which leads to one state"), help);
         }
     }
 }
@@ -59,16 +58,6 @@ fn an_event_leads_from_a_state_to_one(declared: &Declared, graph: &Graph, mistak
         let from = from.map_or("the start".into(), |from| format!("`{from}`"));
         let message = format!("`{event}` leads from {from} to `{first}` and to `{name}`: an event takes one edge");
         mistakes.add(to, message, "remove one, or give one of the two verbs an event type of its own");
-    }
-}
-
-fn an_event_has_one_on_block(declared: &Declared, _: &Graph, mistakes: &mut Mistakes) {
-    let mut seen = BTreeSet::new();
-    for event in &declared.groups {
-        let name = names::event(event);
-        if !seen.insert(name.clone()) {
-            mistakes.add(event, format!("a second `on {name}`: an event type has one `on` block"), "move its edges into the first");
-        }
     }
 }
 

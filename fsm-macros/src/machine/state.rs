@@ -1,5 +1,7 @@
 //! The enum of a machine's states, as tokens.
 
+use std::collections::BTreeSet;
+
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
 use syn::ext::IdentExt;
@@ -16,10 +18,13 @@ pub fn ident(declared: &Declared) -> Ident {
 pub fn expand(declared: &Declared, graph: &Graph) -> TokenStream {
     let ident = ident(declared);
     let (visibility, machine) = (&declared.visibility, &declared.name);
-    let variants: Vec<Ident> = graph.states.iter().map(variant).collect();
-    let states: Vec<&String> = graph.states.iter().map(|state| &state.name).collect();
-    let docs = format!("The states of [`{}`].", declared.ident);
-    let variant_docs = states.iter().map(|state| format!("Entered by the verb `{state}`."));
+    // Of two states that would be one variant, the first: a rule tells of the second.
+    let mut seen = BTreeSet::new();
+    let distinct: Vec<&State> = graph.states.iter().filter(|state| seen.insert(names::variant(&state.name))).collect();
+    let variants: Vec<Ident> = distinct.iter().map(|state| variant(state)).collect();
+    let states: Vec<&String> = distinct.iter().map(|state| &state.name).collect();
+    let docs = format!(" The states of [`{}`].", declared.ident);
+    let variant_docs = states.iter().map(|state| format!(" Entered by the verb `{state}`."));
     quote! {
         #[doc = #docs]
         #[derive(::core::fmt::Debug, ::core::clone::Clone, ::core::marker::Copy, ::core::cmp::PartialEq, ::core::cmp::Eq, ::core::hash::Hash)]

@@ -11,27 +11,21 @@ use crate::names;
 
 /// A policy as tokens.
 pub struct Emitted {
-    /// Items that stand before.
-    pub items: TokenStream,
+    /// The static, if there is one. It stands where `__Catch` is the type of its catch verb.
+    pub policy: Option<TokenStream>,
     /// The `RetryEntry`.
     pub entry: TokenStream,
-    /// The type of the verb that catches.
-    pub catch: TokenStream,
 }
 
 pub fn emit(retry: &Option<Retry>) -> Emitted {
-    let no_catch = quote!(::fsm::__private::NoCatch);
     match retry {
-        None => Emitted { items: TokenStream::new(), entry: quote!(::fsm::__private::RetryEntry::Inherit), catch: no_catch },
-        Some(Retry::Never) => Emitted { items: TokenStream::new(), entry: quote!(::fsm::__private::RetryEntry::Never), catch: no_catch },
+        None => Emitted { policy: None, entry: quote!(::fsm::__private::RetryEntry::Inherit) },
+        Some(Retry::Never) => Emitted { policy: None, entry: quote!(::fsm::__private::RetryEntry::Never) },
         Some(Retry::Policy(policy)) => {
-            // One mention of the path, so that a wrong one is told once.
-            let alias = policy.catch.as_ref().map(|path| quote_spanned!(path.span()=> type __Catch = #path;));
             let policy_entry = policy_entry(policy);
             Emitted {
-                items: quote!(#alias static __POLICY: ::fsm::__private::PolicyEntry = #policy_entry;),
+                policy: Some(quote!(static __POLICY: ::fsm::__private::PolicyEntry = #policy_entry;)),
                 entry: quote!(::fsm::__private::RetryEntry::Policy(&__POLICY)),
-                catch: if policy.catch.is_some() { quote!(__Catch) } else { no_catch },
             }
         }
     }

@@ -5,6 +5,7 @@ use syn::parse::{Parse, ParseStream, Parser};
 use syn::punctuated::Punctuated;
 use syn::{Expr, Ident, Token, Type, token};
 
+use super::expression;
 use crate::mistake::Mistakes;
 
 /// One argument.
@@ -22,7 +23,7 @@ impl Parse for Argument {
         if input.peek(Ident) && input.peek2(Token![=]) && !input.peek2(Token![==]) {
             let name = input.parse()?;
             input.parse::<Token![=]>()?;
-            return Ok(Argument::Named(name, input.parse()?));
+            return Ok(Argument::Named(name, input.call(expression)?));
         }
         if input.peek(Ident) && input.peek2(token::Paren) {
             let name: Ident = input.parse()?;
@@ -37,7 +38,7 @@ impl Parse for Argument {
             let types = Punctuated::<Type, Token![,]>::parse_terminated(&types)?;
             return Ok(Argument::GiveUpOn(name, types.into_iter().collect()));
         }
-        Ok(Argument::Plain(input.parse()?))
+        Ok(Argument::Plain(input.call(expression)?))
     }
 }
 

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use fsm_core::duration::display;
 use quote::ToTokens;
-use syn::{Expr, ExprLit, ExprPath, Ident, Lit, LitInt, Path, Type};
+use syn::{Expr, Ident, Lit, Type};
 
 use super::grammar::Argument;
+use super::values::{attempts, backoff_does_not_shrink, jitter_is_a_share, path, retries};
 use super::{Policy, Retry, duration};
 use crate::mistake::Mistakes;
 use crate::names;
@@ -195,29 +196,11 @@ fn there_is_a_delay(written: &Written, max_attempts: Option<u32>, at: &dyn ToTok
 }
 
 fn max_attempts(written: &Written, mistakes: &mut Mistakes) -> Option<u32> {
-    if let Some(value) = &written.max_attempts {
-        let count = whole("max_attempts", value, mistakes)?;
-        return max_attempts_is_not_zero(count, value, mistakes);
+    match (&written.max_attempts, &written.retries) {
+        (Some(value), _) => attempts(value, mistakes),
+        (None, Some(value)) => retries(value, mistakes)?.checked_add(1),
+        (None, None) => None,
     }
-    let value = written.retries.as_ref()?;
-    let count = whole("retries", value, mistakes)?;
-    if count == u32::MAX {
-        mistakes.add(
-            value,
-            format!("`{count}` retries are too many to count the first attempt as well"),
-            "leave the count out for no limit",
-        );
-    }
-    count.checked_add(1)
-}
-
-fn max_attempts_is_not_zero(count: u32, value: &Expr, mistakes: &mut Mistakes) -> Option<u32> {
-    if count == 0 {
-        let message = "`max_attempts = 0` would never run the verb: it counts the first attempt, so it is 1 or more";
-        mistakes.add(value, message, "write 1 for no retry; leave it out for no limit");
-        return None;
-    }
-    Some(count)
 }
 
 /// `min`, `max` and `backoff`, with what is not said filled in.
@@ -245,70 +228,13 @@ fn min_is_not_above_max(min: Duration, max: Duration, at: &Expr, mistakes: &mut 
     }
 }
 
-fn backoff_does_not_shrink(value: &Expr, mistakes: &mut Mistakes) -> Option<f64> {
-    let backoff = number("backoff", "2.0", value, mistakes)?;
-    if backoff < 1.0 || !backoff.is_finite() {
-        let message =
-            format!("`backoff = {}` would make the waits shorter: each is multiplied by it, so it is 1.0 or more", names::joined(value));
-        mistakes.add(value, message, "write `backoff = 2.0` to double, `1.0` to stay");
-        return None;
-    }
-    Some(backoff)
-}
-
-fn jitter_is_a_share(value: &Expr, mistakes: &mut Mistakes) -> Option<f64> {
-    let jitter = number("jitter", "0.1", value, mistakes)?;
-    if !(0.0..=1.0).contains(&jitter) {
-        let message = format!("`jitter = {}` is no share of the wait: it goes from 0.0 to 1.0", names::joined(value));
-        mistakes.add(value, message, "write `jitter = 0.1` to add up to 10 %");
-        return None;
-    }
-    Some(jitter)
-}
-
-fn whole(name: &str, value: &Expr, mistakes: &mut Mistakes) -> Option<u32> {
-    let count = match value {
-        Expr::Lit(ExprLit { lit: Lit::Int(count), .. }) => LitInt::base10_parse(count).ok(),
-        _ => None,
-    };
-    if count.is_none() {
-        let message = format!("`{}` is no count: `{name}` is a whole number up to {}", names::joined(value), u32::MAX);
-        mistakes.add(value, message, format!("write `{name} = 10`; leave it out for no limit"));
-    }
-    count
-}
-
-fn number(name: &str, example: &str, value: &Expr, mistakes: &mut Mistakes) -> Option<f64> {
-    let text = names::joined(value);
-    let is_number = matches!(value, Expr::Unary(_) | Expr::Lit(ExprLit { lit: Lit::Float(_) | Lit::Int(_), .. }));
-    let number = text.replace('_', "").parse().ok().filter(|_| is_number);
-    if number.is_none() {
-        mistakes.add(value, format!("`{text}` is no number, and `{name}` is one"), format!("write `{name} = {example}`"));
-    }
-    number
-}
-
-fn path(name: &str, example: &str, value: &Expr, mistakes: &mut Mistakes) -> Option<Path> {
-    match value {
-        Expr::Path(ExprPath { qself: None, path, .. }) => Some(path.clone()),
-        _ => {
-            mistakes.add(
-                value,
-                format!("`{}` is no path: `{name}` names a function", names::joined(value)),
-                format!("write `{name} = {example}`"),
-            );
-            None
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn parsed(text: &str) -> Result<Option<Policy>, Vec<String>> {
         let mut mistakes = Mistakes::default();
-        let at: Path = syn::parse_quote!(retry);
+        let at: syn::Path = syn::parse_quote!(retry);
         let retry = super::super::parse(text.parse().expect("tokens"), at, &mut mistakes);
         match retry {
             Some(Retry::Policy(policy)) => Ok(Some(*policy)),

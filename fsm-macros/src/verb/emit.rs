@@ -16,23 +16,27 @@ pub fn verb(function: &Function, head: &Head, options: &Options, retry: &Option<
     let ident = &function.signature.ident;
     let event_type = &head.parameters.last().expect("the event was found").ty;
     let event = names::event(event_type);
-    let declared = declared(function);
-    let catch_check = catch_check(retry, event_type);
-    let retry::Emitted { items: policy, entry: retry, catch } = retry::emit(retry);
-    let keeps = keeps(ident, &head.parameters);
+    let catch = match retry {
+        Some(Retry::Policy(policy)) => policy.catch.as_ref(),
+        _ => None,
+    };
+    let declared = declared(function, event_type, catch);
+    let catch_check = catch.map(|path| catch_check(ident, path, event_type));
+    let retry::Emitted { policy, entry: retry } = retry::emit(retry);
+    let keeps = keeps(ident, event_type, &head.parameters);
     let run = run(ident, head, &event);
     let entry = entry(function, head, options, &retry, &event);
     quote! {
         #declared
         const _: () = {
-            #policy
             #catch_check
+            #policy
             #run
             #entry
             #[automatically_derived]
-            impl ::fsm::__private::Verb for #ident {
+            impl<__Catch> ::fsm::__private::Verb for #ident<#event_type, __Catch> {
                 type Event = #event_type;
-                type Catch = #catch;
+                type Catch = __Catch;
                 const EVENT: &'static str = #event;
                 const ENTRY: &'static ::fsm::__private::VerbEntry = &__ENTRY;
             }
@@ -46,9 +50,11 @@ pub fn verb(function: &Function, head: &Head, options: &Options, retry: &Option<
 pub fn stub(function: &Function) -> TokenStream {
     let ident = &function.signature.ident;
     let name = ident.unraw().to_string();
-    let declared = declared(function);
+    let visibility = &function.visibility;
     quote! {
-        #declared
+        #[doc(hidden)]
+        #[allow(non_camel_case_types, dead_code)]
+        #visibility enum #ident {}
         const _: () = {
             #[automatically_derived]
             impl ::fsm::__private::Verb for #ident {
@@ -58,43 +64,47 @@ pub fn stub(function: &Function) -> TokenStream {
                 const ENTRY: &'static ::fsm::__private::VerbEntry = &::fsm::__private::MISTAKEN;
             }
             #[automatically_derived]
-            impl<R> ::fsm::__private::Keeps<R> for #ident {}
+            impl<__Record> ::fsm::__private::Keeps<__Record> for #ident {}
             #[automatically_derived]
             impl ::fsm::__private::KeepsNothing for #ident {}
         };
     }
 }
 
-fn declared(function: &Function) -> TokenStream {
+/// The types it names are parameters that are always left out: as associated types alone they could not be less visible
+/// than the function.
+fn declared(function: &Function, event_type: &syn::Type, catch: Option<&syn::Path>) -> TokenStream {
     let (visibility, ident) = (&function.visibility, &function.signature.ident);
+    let catch = catch.map_or(quote!(::fsm::__private::NoCatch), |path| quote!(#path));
     quote! {
         #[doc(hidden)]
-        #[allow(non_camel_case_types, dead_code)]
-        #visibility enum #ident {}
+        #[allow(non_camel_case_types, dead_code, private_bounds, private_interfaces, missing_debug_implementations)]
+        #visibility enum #ident<__Event = #event_type, __Catch = #catch> {
+            __Named(::core::marker::PhantomData<(__Event, __Catch)>),
+        }
     }
 }
 
 /// The verb that catches must take what is caught here.
-fn catch_check(retry: &Option<Retry>, event_type: &syn::Type) -> TokenStream {
-    let Some(Retry::Policy(policy)) = retry else { return TokenStream::new() };
-    let Some(catch) = &policy.catch else { return TokenStream::new() };
+fn catch_check(ident: &Ident, catch: &syn::Path, event_type: &syn::Type) -> TokenStream {
     quote_spanned! {catch.span()=>
+        type __Catch = <#ident as ::fsm::__private::Verb>::Catch;
         const _: () = ::fsm::__private::catches::<<__Catch as ::fsm::__private::Verb>::Event, #event_type>();
     }
 }
 
 /// Which records the verb can run with: its own, or all if it takes none.
-fn keeps(ident: &Ident, parameters: &[Parameter]) -> TokenStream {
+fn keeps(ident: &Ident, event_type: &syn::Type, parameters: &[Parameter]) -> TokenStream {
     match record(parameters) {
         Some(record) => quote! {
             #[automatically_derived]
-            impl ::fsm::__private::Keeps<#record> for #ident {}
+            impl<__Catch> ::fsm::__private::Keeps<#record> for #ident<#event_type, __Catch> {}
         },
         None => quote! {
             #[automatically_derived]
-            impl<R> ::fsm::__private::Keeps<R> for #ident {}
+            impl<__Record, __Catch> ::fsm::__private::Keeps<__Record> for #ident<#event_type, __Catch> {}
             #[automatically_derived]
-            impl ::fsm::__private::KeepsNothing for #ident {}
+            impl<__Catch> ::fsm::__private::KeepsNothing for #ident<#event_type, __Catch> {}
         },
     }
 }
@@ -164,10 +174,12 @@ fn run(ident: &Ident, head: &Head, event: &str) -> TokenStream {
             }
         }
     }
-    let (outcome, error) = (local("outcome"), local("error"));
+    // What the compiler says of these two it says of the return type: they stand there.
+    let at = head.returns.span();
+    let (outcome, error) = (Ident::new("__outcome", at), Ident::new("__error", at));
     let call = quote_spanned!(ident.span()=> ::fsm::__private::assert_send(#ident(#(#arguments),*)).await);
-    let returned = quote_spanned!(head.returns.span()=> ::fsm::__private::returned(#outcome));
-    let failed = quote_spanned!(head.returns.span()=> (&&::fsm::__private::Thrown::new(#error)).failure());
+    let returned = quote_spanned!(at=> ::fsm::__private::returned(#outcome));
+    let failed = quote_spanned!(at=> (&&::fsm::__private::Thrown::new(#error)).failure());
     let run = format_ident!("__run");
     quote! {
         #[allow(unused_variables)]

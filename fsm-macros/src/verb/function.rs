@@ -56,20 +56,24 @@ impl Function {
     }
 
     /// Takes the `#[retry(…)]` off the function, however it is qualified.
-    pub fn take_retry(&mut self, mistakes: &mut Mistakes) -> Option<Retry> {
+    pub fn take_retries(&mut self) -> Vec<Attribute> {
         let (retries, others) = self.attributes.drain(..).partition(|attribute| names::ends_in(attribute.path(), "retry"));
         self.attributes = others;
-        let retries: Vec<Attribute> = retries;
-        for second in retries.iter().skip(1) {
-            mistakes.add(second, "a second `#[retry]`: a verb has one policy", "put all of it into one `#[retry(…)]`");
-        }
-        let first = retries.first()?;
-        let options = match &first.meta {
-            Meta::List(list) => list.tokens.clone(),
-            _ => TokenStream::new(),
-        };
-        retry::parse(options, first.path(), mistakes)
+        retries
     }
+}
+
+/// The policy that the attributes say.
+pub fn retry(retries: &[Attribute], mistakes: &mut Mistakes) -> Option<Retry> {
+    for second in retries.iter().skip(1) {
+        mistakes.add(second, "a second `#[retry]`: a verb has one policy", "put all of it into one `#[retry(…)]`");
+    }
+    let first = retries.first()?;
+    let options = match &first.meta {
+        Meta::List(list) => list.tokens.clone(),
+        _ => TokenStream::new(),
+    };
+    retry::parse(options, first.path(), mistakes)
 }
 
 fn is_condition(attribute: &Attribute) -> bool {

@@ -7,7 +7,7 @@ use syn::meta::ParseNestedMeta;
 use syn::parse::Parser;
 
 use crate::mistake::Mistakes;
-use crate::retry::duration;
+use crate::retry::{duration, expression};
 
 /// What `#[verb(…)]` says.
 #[derive(Default)]
@@ -40,7 +40,7 @@ fn option(meta: ParseNestedMeta<'_>, options: &mut Options, mistakes: &mut Mista
         }
         return Ok(());
     }
-    let value: syn::Expr = meta.value()?.parse()?;
+    let value = meta.value()?.call(expression)?;
     if options.timeout.is_some() {
         mistakes.add(&meta.path, "`timeout` is given twice", "remove one");
     }

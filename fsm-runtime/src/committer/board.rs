@@ -79,7 +79,7 @@ impl Board {
         let matters = |standing: &&mut Standing| {
             standing.newest.is_none() && (standing.instance.is_open || standing.instance.status == Status::Error)
         };
-        let operated: Vec<_> = batch.iter().filter(|request| matches!(request.what, What::Operate { .. })).map(|r| &r.whose).collect();
+        let operated: Vec<_> = batch.iter().filter(|request| matches!(request.what, What::Operate(_))).map(|r| &r.whose).collect();
         let wanted: Vec<_> = self
             .standings
             .iter_mut()
@@ -92,6 +92,21 @@ impl Board {
         for attempt in lock::attempts(conn, &wanted).await? {
             if let Some(standing) = self.by_id(attempt.instance) {
                 standing.newest = Some(attempt);
+            }
+        }
+        self.read_caught(conn, &operated).await
+    }
+
+    /// An operator may run a caught call again.
+    async fn read_caught(&mut self, conn: &mut Conn<'_>, operated: &[&Whose]) -> Result<(), StoreError> {
+        let caught = |standing: &Standing| standing.newest.as_ref().filter(|newest| newest.is_catch()).and_then(|newest| newest.previous);
+        let wanted: Vec<_> = operated.iter().filter_map(|whose| caught(self.standing(whose))).collect();
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        for attempt in lock::last_attempts(conn, &wanted).await? {
+            if let Some(standing) = self.by_id(attempt.instance) {
+                standing.caught = Some(attempt);
             }
         }
         Ok(())
@@ -116,6 +131,7 @@ impl Board {
             .iter()
             .filter_map(|request| match &request.what {
                 What::Send(send) => Some((self.standing(&request.whose).instance.id, send.dedup.as_ref()?.0.as_str())),
+                What::Operate(operation) => Some((self.standing(&request.whose).instance.id, operation.request.as_ref()?.0.as_str())),
                 _ => None,
             })
             .collect();

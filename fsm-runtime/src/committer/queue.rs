@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use fsm_core::call::Attempt;
-use fsm_core::decide::operate::Act;
+use fsm_core::decide::operate::Operation;
 use fsm_core::decide::send::{Fate, Send};
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::outcome::Outcome;
@@ -39,7 +39,7 @@ pub(crate) enum What {
     Send(Send),
     Settle(Box<Report>),
     Fire(Box<DueTimer>),
-    Operate { act: Act, reason: Option<String> },
+    Operate(Box<Operation>),
 }
 
 /// How an attempt ended, from the session that held it, or from the sweeper.

@@ -88,13 +88,13 @@ impl<'e> Trip<'e> {
                 let changes = fire(machine, standing, due.timer.clone(), self.engine.limits.inbox, self.moment(permit.is_some()));
                 Decided { reply: Some(Ok(Reply::Fired)), changes: Some(changes), permit }
             }
-            What::Operate { act, reason } => {
+            What::Operate(operation) => {
                 let standing = board.standing(&request.whose).clone();
                 if standing.is_new {
                     let error = Error::not_found(&request.whose.machine, &request.whose.key);
                     return Decided { reply: Some(Err(error)), changes: None, permit: None };
                 }
-                match operate(machine, standing, *act, reason.clone(), self.moment(false)) {
+                match operate(machine, standing, (**operation).clone(), self.moment(false)) {
                     Ok(changes) => Decided { reply: Some(Ok(Reply::Operated)), changes, permit: None },
                     Err(refusal) => Decided { reply: Some(Err(refusal.into())), changes: None, permit: None },
                 }
@@ -146,8 +146,14 @@ impl<'e> Trip<'e> {
             report.attempt.verb,
             report.outcome.word()
         );
-        let note =
-            Note { instance: instance.id, at: self.now, kind: NoteKind::Late, call: Some(report.attempt.call), detail: Some(detail) };
+        let note = Note {
+            instance: instance.id,
+            at: self.now,
+            kind: NoteKind::Late,
+            call: Some(report.attempt.call),
+            detail: Some(detail),
+            actor: None,
+        };
         Some(Changes { notes: vec![note], ..Changes::of(instance.clone()) })
     }
 

@@ -67,6 +67,8 @@ pub enum What {
         kind: NoteKind,
         /// The reason, or why.
         detail: Option<String>,
+        /// Who acted.
+        actor: Option<String>,
     },
 }
 
@@ -76,7 +78,7 @@ pub(crate) fn told(attempts: Vec<Row>, notes: Vec<Note>) -> Vec<Entry> {
     entries.extend(notes.into_iter().map(|note| Entry {
         at: note.at,
         call: note.call,
-        what: What::Note { kind: note.kind, detail: note.detail },
+        what: What::Note { kind: note.kind, detail: note.detail, actor: note.actor },
     }));
     // Stable: what happened in the same commit stays in the order in which it is told.
     entries.sort_by_key(|entry| entry.at);
@@ -97,7 +99,7 @@ fn told_of_attempt(row: &Row) -> Vec<Entry> {
         let what = What::Attempt { number: row.number, verb: row.verb.clone(), state: row.state, took, error: row.error.clone() };
         told.push(entry(at, what));
     }
-    if let (AttemptState::Success, Some(at)) = (row.state, row.finished_at) {
+    if let (AttemptState::Success, Some(at), false) = (row.state, row.finished_at, row.is_catch()) {
         told.push(entry(at, What::Transition { from: row.from.clone(), to: row.to.clone() }));
     }
     told
@@ -121,8 +123,9 @@ impl fmt::Display for Entry {
             }
             What::Transition { from: Some(from), to } => write!(f, "`{from}` -> `{to}`"),
             What::Transition { from: None, to } => write!(f, "begins in `{to}`"),
-            What::Note { kind, detail } => {
+            What::Note { kind, detail, actor } => {
                 write!(f, "{kind}")?;
+                actor.iter().try_for_each(|actor| write!(f, " by {actor}"))?;
                 detail.iter().try_for_each(|detail| write!(f, ": {detail}"))
             }
         }

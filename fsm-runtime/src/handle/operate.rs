@@ -1,42 +1,82 @@
-//! An operator's act under way.
+//! Operators' acts under way: on one instance, or on all that a filter lets through.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use fsm_core::decide::operate::Act;
+use fsm_core::decide::operate::{Act, Operation};
 
+use super::Handle;
+use super::view::{Filter, Instance};
 use crate::committer::queue::{Request, What, Whose};
+use crate::encode;
 use crate::engine::{Engine, Life};
 use crate::error::Error;
+use crate::registry::Machine;
 
-/// An operator's act, carried out when it is awaited. It is in the instance's history, with its reason.
+/// An operator's act, carried out when it is awaited. It is in the instance's history, with reason and actor.
 #[must_use = "nothing happens until it is awaited"]
 pub struct Operating {
     engine: Arc<Engine>,
     life: Option<Arc<Life>>,
     whose: Whose,
+    order: Order,
+}
+
+/// What is asked for, by whom and why.
+#[derive(Clone)]
+struct Order {
     act: Act,
     reason: Option<String>,
+    actor: Option<String>,
+    request_id: Option<String>,
+}
+
+impl Order {
+    fn operation(self) -> Result<Operation, Error> {
+        let request = match self.request_id {
+            None => None,
+            Some(id) => {
+                encode::check_dedup(&id)?;
+                // A name that no sender's dedup id can have, which contains no control character of this kind by chance.
+                Some((format!("\u{1}{id}"), encode::digest(&format!("{:?}", self.act), &[])))
+            }
+        };
+        Ok(Operation { act: self.act, reason: self.reason, actor: self.actor, request })
+    }
 }
 
 impl Operating {
     pub(crate) fn new(engine: Arc<Engine>, life: Option<Arc<Life>>, whose: Whose, act: Act, reason: Option<String>) -> Operating {
-        Operating { engine, life, whose, act, reason }
+        Operating { engine, life, whose, order: Order { act, reason, actor: None, request_id: None } }
     }
 
     /// Why, for the history.
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
-        self.reason = Some(reason.into());
+        self.order.reason = Some(reason.into());
+        self
+    }
+
+    /// Who, for the history.
+    pub fn actor(mut self, actor: impl Into<String>) -> Self {
+        self.order.actor = Some(actor.into());
+        self
+    }
+
+    /// The caller's own id for this act: the same id again, for the same instance, does nothing. `is_conflict` if it named
+    /// another act.
+    pub fn request_id(mut self, id: impl Into<String>) -> Self {
+        self.order.request_id = Some(id.into());
         self
     }
 
     async fn carry_out(self) -> Result<(), Error> {
         let (engine, _life) = (self.engine, self.life);
-        let what = What::Operate { act: self.act, reason: self.reason };
+        let is_cancel = self.order.act == Act::Cancel;
+        let what = What::Operate(Box::new(self.order.operation()?));
         let whose = self.whose.clone();
         engine.request(|reply| Request::new(whose, what, Some(reply))).await?;
-        if self.act == Act::Cancel {
+        if is_cancel {
             engine.cancel_running(&self.whose);
         }
         Ok(())
@@ -48,5 +88,129 @@ impl IntoFuture for Operating {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.carry_out())
+    }
+}
+
+/// The instances that a filter lets through, for an act on all of them.
+pub struct Bulk<M: Machine> {
+    handle: Handle<M>,
+    filter: Filter,
+}
+
+impl<M: Machine> Bulk<M> {
+    pub(crate) fn new(handle: Handle<M>, filter: Filter) -> Bulk<M> {
+        Bulk { handle, filter }
+    }
+
+    /// [`Handle::retry`] for each.
+    pub fn retry(self) -> BulkAct<M> {
+        self.act(Act::Retry, None)
+    }
+
+    /// [`Handle::cancel`] for each.
+    pub fn cancel(self, reason: impl Into<String>) -> BulkAct<M> {
+        self.act(Act::Cancel, Some(reason.into()))
+    }
+
+    /// [`Handle::pause`] for each.
+    pub fn pause(self) -> BulkAct<M> {
+        self.act(Act::Pause, None)
+    }
+
+    /// [`Handle::resume`] for each.
+    pub fn resume(self) -> BulkAct<M> {
+        self.act(Act::Resume, None)
+    }
+
+    /// [`Handle::skip`] for each.
+    pub fn skip(self) -> BulkAct<M> {
+        self.act(Act::Skip, None)
+    }
+
+    fn act(self, act: Act, reason: Option<String>) -> BulkAct<M> {
+        BulkAct { bulk: self, order: Order { act, reason, actor: None, request_id: None } }
+    }
+}
+
+/// An act on all instances that a filter lets through. [`dry_run`](BulkAct::dry_run) says which, and the plan it gives
+/// acts on exactly those; awaited itself, it does both.
+#[must_use = "nothing happens until it is awaited"]
+pub struct BulkAct<M: Machine> {
+    bulk: Bulk<M>,
+    order: Order,
+}
+
+/// The instances that an act is about to concern: these, and no others.
+pub struct Plan<M: Machine> {
+    handle: Handle<M>,
+    order: Order,
+    /// Them, as they were when they were listed.
+    pub instances: Vec<Instance<M>>,
+}
+
+/// What became of an act on many.
+#[derive(Debug)]
+pub struct BulkDone {
+    /// The keys of the instances it was carried out on, or that were so already.
+    pub done: Vec<String>,
+    /// The others, and why not.
+    pub refused: Vec<(String, Error)>,
+}
+
+impl<M: Machine> BulkAct<M> {
+    /// Why, for each history.
+    pub fn reason(mut self, reason: impl Into<String>) -> Self {
+        self.order.reason = Some(reason.into());
+        self
+    }
+
+    /// Who, for each history.
+    pub fn actor(mut self, actor: impl Into<String>) -> Self {
+        self.order.actor = Some(actor.into());
+        self
+    }
+
+    /// The caller's own id: for each instance the same id again does nothing.
+    pub fn request_id(mut self, id: impl Into<String>) -> Self {
+        self.order.request_id = Some(id.into());
+        self
+    }
+
+    /// Every instance that the filter lets through, page by page. Nothing is changed.
+    pub async fn dry_run(self) -> Result<Plan<M>, Error> {
+        let Bulk { handle, mut filter } = self.bulk;
+        let mut instances = Vec::new();
+        loop {
+            let page = handle.list(filter.clone()).await?;
+            instances.extend(page.items);
+            match page.next {
+                Some(cursor) => filter = filter.after(cursor),
+                None => return Ok(Plan { handle, order: self.order, instances }),
+            }
+        }
+    }
+}
+
+impl<M: Machine> Plan<M> {
+    /// Acts on each of the instances. One that refuses does not keep the others.
+    pub async fn carry_out(self) -> Result<BulkDone, Error> {
+        let mut outcome = BulkDone { done: Vec::new(), refused: Vec::new() };
+        for instance in self.instances {
+            let operating = self.handle.operating(&instance.key, self.order.act.clone());
+            match (Operating { order: self.order.clone(), ..operating }).await {
+                Ok(()) => outcome.done.push(instance.key),
+                Err(error) if error.is_database() => return Err(error),
+                Err(error) => outcome.refused.push((instance.key, error)),
+            }
+        }
+        Ok(outcome)
+    }
+}
+
+impl<M: Machine> IntoFuture for BulkAct<M> {
+    type Output = Result<BulkDone, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async { self.dry_run().await?.carry_out().await })
     }
 }

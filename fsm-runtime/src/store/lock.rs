@@ -65,6 +65,12 @@ pub async fn instances_by_id(conn: &mut Conn<'_>, ids: &[InstanceId]) -> Result<
     Ok(ids.iter().map(|id| found.get(id).cloned()).collect())
 }
 
+/// The last attempt of each of these calls, without payload or lock, in any order.
+pub async fn last_attempts(conn: &mut Conn<'_>, calls: &[CallId]) -> Result<Vec<Attempt>> {
+    let rows = conn.batch(&sql::LAST_ATTEMPTS, calls.iter().map(|call| values![call.0]).collect()).await?;
+    rows.iter().map(|row| row.attempt(0)).collect()
+}
+
 /// These attempts, without payload or lock, in any order. One that does not exist is left out.
 pub async fn attempts(conn: &mut Conn<'_>, ids: &[(CallId, u32)]) -> Result<Vec<Attempt>> {
     let rows = conn.batch(&sql::ATTEMPTS, ids.iter().map(|(call, number)| values![call.0, i64::from(*number)]).collect()).await?;

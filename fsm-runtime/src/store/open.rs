@@ -101,7 +101,7 @@ impl Store {
         let rules = Rules { deadline: settings.deadline, is_cached: settings.statement_cache };
         let (place, kind) = match Address::parse(&settings.url)? {
             Address::Memory => open_memory(&settings).await?,
-            Address::File(options) => open_file(&settings, options).await?,
+            Address::File(options) => open_file(&settings, *options).await?,
             Address::Server(options) => open_server(&settings, *options).await?,
         };
         Ok(Store { inner: Arc::new(Inner { place, rules, read_only: settings.read_only, kind }) })
@@ -199,7 +199,7 @@ impl fmt::Debug for Store {
 
 enum Address {
     Memory,
-    File(SqliteConnectOptions),
+    File(Box<SqliteConnectOptions>),
     Server(Box<PgConnectOptions>),
 }
 
@@ -212,7 +212,7 @@ impl Address {
         } else if is_sqlite {
             match SqliteConnectOptions::from_str(url) {
                 Ok(options) if options.get_filename().as_os_str().is_empty() => Err(wrong("names no file".into())),
-                Ok(options) => Ok(Address::File(options)),
+                Ok(options) => Ok(Address::File(Box::new(options))),
                 Err(error) => Err(wrong(format!("is no SQLite URL ({error})"))),
             }
         } else if url.starts_with("postgres:") || url.starts_with("postgresql:") {
@@ -221,7 +221,7 @@ impl Address {
                 Err(_) => Err(wrong("is no PostgreSQL URL".into())),
             }
         } else if !url.contains("://") && url.ends_with(".db") {
-            Ok(Address::File(SqliteConnectOptions::new().filename(url)))
+            Ok(Address::File(Box::new(SqliteConnectOptions::new().filename(url))))
         } else {
             Err(wrong("is of no known kind".into()))
         }
@@ -250,11 +250,12 @@ fn hide_parameter(url: &str) -> String {
 }
 
 async fn open_memory(settings: &Settings) -> Result<(String, Kind)> {
-    // This file system in memory locks like a disk's; SQLite's shared cache does not.
+    // This file system in memory locks like a disk's without WAL: a transaction that writes keeps readers waiting until it ends.
     let name = format!("/fsm-{}", uuid::Uuid::new_v4());
-    let options = SqliteConnectOptions::new().filename(name).vfs("memdb").create_if_missing(true).journal_mode(SqliteJournalMode::Memory);
-    let writer = Pool::<Sqlite>::new("the database in memory", sqlite_options(options.clone()), 1, settings.deadline);
-    let readers = Pool::new("the database in memory", sqlite_options(options).pragma("query_only", "on"), READERS, settings.deadline);
+    let to_read = sqlite_options(SqliteConnectOptions::new().filename(name).vfs("memdb").create_if_missing(true));
+    let to_write = to_read.clone().journal_mode(SqliteJournalMode::Memory);
+    let writer = Pool::<Sqlite>::new("the database in memory", to_write, 1, settings.deadline);
+    let readers = Pool::new("the database in memory", to_read.pragma("query_only", "on"), READERS, settings.deadline);
     let anchor = writer.apart().await?;
     check_sqlite(&writer).await?;
     Ok(("the database in memory".into(), Kind::Sqlite { writer, readers, _anchor: Some(tokio::sync::Mutex::new(anchor)) }))

@@ -14,7 +14,7 @@ const ASK_AFTER: Duration = Duration::from_secs(2);
 
 pub(super) struct Pool<D: Database> {
     place: String,
-    options: <D::Connection as Connection>::Options,
+    options: Box<<D::Connection as Connection>::Options>,
     deadline: Duration,
     permits: Arc<Semaphore>,
     idle: Arc<Idle<D>>,
@@ -31,7 +31,13 @@ pub(super) struct Taken<D: Database> {
 
 impl<D: Database> Pool<D> {
     pub(super) fn new(place: &str, options: <D::Connection as Connection>::Options, most: usize, deadline: Duration) -> Self {
-        Pool { place: place.to_owned(), options, deadline, permits: Arc::new(Semaphore::new(most)), idle: Arc::default() }
+        Pool {
+            place: place.to_owned(),
+            options: Box::new(options),
+            deadline,
+            permits: Arc::new(Semaphore::new(most)),
+            idle: Arc::default(),
+        }
     }
 
     /// Waits, first come first served, for one of the connections.

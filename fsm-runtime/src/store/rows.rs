@@ -154,6 +154,7 @@ impl Row {
             kind: self.word(2)?,
             call: self.get::<Option<Uuid>>(3)?.map(CallId),
             detail: self.get(4)?,
+            actor: self.get(5)?,
         })
     }
 }

@@ -42,10 +42,13 @@ pub async fn calls(conn: &mut Conn<'_>, newest: CallId) -> Result<Vec<Attempt>> 
     }
     let mut history = Vec::new();
     let mut next = Some(newest);
-    while let Some(mut attempts) = next.and_then(|call| by_call.remove(&call)) {
-        next = attempts.first().and_then(|attempt| attempt.previous);
-        attempts.sort_by_key(|attempt| std::cmp::Reverse(attempt.number));
-        history.append(&mut attempts);
+    while let Some(attempts) = next.and_then(|call| by_call.get_mut(&call)) {
+        // From the last attempt back to the first; where one was begun after the call had been caught, by way of the catching call.
+        let Some(last) = (0..attempts.len()).max_by_key(|place| attempts[*place].number) else { break };
+        let last = attempts.swap_remove(last);
+        let before = attempts.iter().max_by_key(|attempt| attempt.number);
+        next = if before.is_some_and(|before| before.previous == last.previous) { Some(last.call) } else { last.previous };
+        history.push(last);
     }
     history.reverse();
     Ok(history)

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use fsm_core::changes::{Changes, Open, Payload, TimerChange};
 use fsm_core::ids::{CallId, InstanceId};
+use fsm_core::retry::Budget;
 use fsm_core::time::{Timestamp, micros};
 use uuid::Uuid;
 
@@ -80,6 +81,8 @@ async fn guards(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<HashSet<usi
         closed.insert((row.call_id(0)?, row.count(1)?));
     }
     outdated.extend(closes.iter().filter(|(_, close)| !closed.contains(&(close.call, close.number))).map(|(place, _)| *place));
+
+    outdated.extend(rescheduled(conn, changes).await?);
 
     let mut new: Vec<_> = changes.iter().enumerate().filter(|(place, change)| change.is_new && !outdated.contains(place)).collect();
     new.sort_by_key(|(_, change)| (&change.instance.machine, &change.instance.key));
@@ -198,13 +201,43 @@ fn wrapped(event: Option<&[u8]>, error: &str, attempts: u32) -> Vec<u8> {
 }
 
 /// The attempts that begin, and whether live ones are held.
+/// Gives scheduled attempts another retry state, and the places of those that are scheduled no more.
+async fn rescheduled(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<Vec<usize>> {
+    let asked: Vec<_> = changes.iter().enumerate().filter_map(|(place, change)| Some((place, change.budget.as_ref()?))).collect();
+    let mut policies = Vec::with_capacity(asked.len());
+    for (_, (_, _, budget)) in &asked {
+        policies.push(policy_text(budget)?);
+    }
+    let batch = asked.iter().zip(&policies).map(|((_, (call, number, budget)), policy)| {
+        values![
+            call.0,
+            i64::from(*number),
+            budget.remaining.map(i64::from),
+            micros(budget.backoff),
+            budget.policy.as_ref().map(|policy| micros(policy.max)),
+            policy.as_deref(),
+            budget.first_at.as_micros(),
+        ]
+    });
+    let mut done = HashSet::new();
+    for row in conn.batch(&sql::BUDGET, batch.collect()).await? {
+        done.insert((row.call_id(0)?, row.count(1)?));
+    }
+    Ok(asked.into_iter().filter(|(_, (call, number, _))| !done.contains(&(*call, *number))).map(|(place, _)| place).collect())
+}
+
+/// The policy as it is kept.
+fn policy_text(budget: &Budget) -> Result<Option<String>> {
+    let text = budget.policy.as_ref().map(serde_json::to_string).transpose();
+    text.map_err(|error| StoreError::Database(sqlx::Error::Encode(error.into())))
+}
+
 async fn open(conn: &mut Conn<'_>, changes: &[&Changes], payloads: &[Option<Cow<'_, [u8]>>]) -> Result<()> {
     let opened: Vec<_> =
         changes.iter().zip(payloads).filter_map(|(change, payload)| Some((&change.open.as_ref()?.attempt, payload))).collect();
     let mut texts = Vec::with_capacity(opened.len());
     for (attempt, _) in &opened {
-        let policy = attempt.budget.policy.as_ref().map(serde_json::to_string).transpose();
-        texts.push((policy.map_err(|error| StoreError::Database(sqlx::Error::Encode(error.into())))?, clean(attempt.error.as_deref())));
+        texts.push((policy_text(&attempt.budget)?, clean(attempt.error.as_deref())));
     }
     let batch = opened.iter().zip(&texts).map(|((attempt, payload), (policy, error))| {
         values![
@@ -275,7 +308,14 @@ async fn timers(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<()> {
 async fn remember(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<()> {
     let notes: Vec<_> = changes.iter().flat_map(|change| &change.notes).map(|note| (note, clean(note.detail.as_deref()))).collect();
     let batch = notes.iter().map(|(note, detail)| {
-        values![note.instance.0, note.at.as_micros(), note.kind.as_str(), note.call.map(|call| call.0), detail.as_deref()]
+        values![
+            note.instance.0,
+            note.at.as_micros(),
+            note.kind.as_str(),
+            note.call.map(|call| call.0),
+            detail.as_deref(),
+            note.actor.as_deref()
+        ]
     });
     conn.batch(&sql::NOTE, batch.collect()).await?;
 

@@ -1,0 +1,171 @@
+//! The rules that only the compiler can check, with what it says where one is broken.
+
+use crate::registry::{Keeps, KeepsNothing, RetryEntry, Verb, VerbEntry};
+use crate::timeout::{Caught, Timeout};
+
+/// Ends the compilation with this message, at the caller's place.
+#[track_caller]
+pub const fn broken(message: &str) -> ! {
+    panic!("{}", message)
+}
+
+/// Whether two names are the same, at compile time.
+pub const fn same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut i = 0;
+    while i < a.len() {
+        if a[i] != b[i] {
+            return false;
+        }
+        i += 1;
+    }
+    true
+}
+
+/// Whether none of `others` is the same, at compile time.
+pub const fn is_none_of(name: &str, others: &[&str]) -> bool {
+    let mut i = 0;
+    while i < others.len() {
+        if same(name, others[i]) {
+            return false;
+        }
+        i += 1;
+    }
+    true
+}
+
+/// What a verb may return: a `Result` whose error is `E`.
+#[diagnostic::on_unimplemented(
+    message = "a verb returns `Result<(), E>`, not `{Self}`",
+    label = "returned by a verb",
+    note = "write `-> Result`, which is `Result<(), Failure>`, or `-> Result<(), YourError>`"
+)]
+pub trait Returned<E> {
+    /// The value itself.
+    fn into_result(self) -> Result<(), E>;
+}
+
+impl<E> Returned<E> for Result<(), E> {
+    fn into_result(self) -> Result<(), E> {
+        self
+    }
+}
+
+/// What a verb returned, as a `Result`.
+pub fn returned<R: Returned<E>, E>(value: R) -> Result<(), E> {
+    value.into_result()
+}
+
+/// Says that a catch verb's event is that of the verb it catches for.
+#[diagnostic::on_unimplemented(
+    message = "the verb under `catch` takes `{Self}`; here it takes `Caught<{E}>`",
+    note = "a catch verb takes the exhausted call: `Caught` of the event of the verb that names it"
+)]
+pub trait Catches<E> {}
+
+impl<E> Catches<E> for Caught<E> {}
+
+/// Fails to compile unless `C` is `Caught<E>`.
+pub const fn catches<C: Catches<E>, E>() {}
+
+/// Says that a verb's event is the one of the `on` block it stands in.
+#[diagnostic::on_unimplemented(
+    message = "this verb takes `{Self}`; its `on` block is for `{E}`",
+    note = "every verb in an `on` block takes that very type; declare the others outside of it"
+)]
+pub trait IsEvent<E> {}
+
+impl<E> IsEvent<E> for E {}
+
+/// Fails to compile unless `A` is `E`.
+pub const fn is_event<A: IsEvent<E>, E>() {}
+
+/// Says that a verb can stand behind `after`.
+#[diagnostic::on_unimplemented(
+    message = "a timer leads to a verb that takes `{Self}`; it must take `Timeout`",
+    note = "a verb behind `after` takes `fsm::Timeout`, the event that a timer delivers"
+)]
+pub trait IsTimeout {}
+
+impl IsTimeout for Timeout {}
+
+/// Fails to compile unless `E` is `Timeout`.
+pub const fn is_timeout<E: IsTimeout>() {}
+
+/// Says that two paths name one verb.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` and `{V}` are two verbs of one name: within a machine names are unique",
+    note = "rename one of the two functions"
+)]
+pub trait IsVerb<V> {}
+
+impl<V> IsVerb<V> for V {}
+
+/// Fails to compile unless `A` and `V` are one verb.
+pub const fn is_verb<A: IsVerb<V>, V>() {}
+
+/// Fails to compile unless `V`, and the verb that catches for it, can run in a machine that keeps `R`.
+pub const fn keeps<V: Verb + Keeps<R>, R>()
+where
+    V::Catch: Keeps<R>,
+{
+}
+
+/// Fails to compile unless `V`, and the verb that catches for it, can run in a machine without a record.
+pub const fn keeps_nothing<V: Verb + KeepsNothing>()
+where
+    V::Catch: KeepsNothing,
+{
+}
+
+/// Whether a verb has no policy of its own, so that it gets its machine's.
+pub const fn inherits(verb: &VerbEntry) -> bool {
+    matches!(verb.retry, RetryEntry::Inherit)
+}
+
+/// Whether the event type named `caught` is `Caught` of the one named `event`, or of any JSON.
+pub const fn is_caught(caught: &str, event: &str) -> bool {
+    if same(caught, "Caught<Value>") {
+        return true;
+    }
+    let (caught, event) = (caught.as_bytes(), event.as_bytes());
+    let before = b"Caught<";
+    if caught.len() != before.len() + event.len() + 1 {
+        return false;
+    }
+    let mut i = 0;
+    while i < caught.len() {
+        let expected = if i < before.len() {
+            before[i]
+        } else if i < caught.len() - 1 {
+            event[i - before.len()]
+        } else {
+            b'>'
+        };
+        if caught[i] != expected {
+            return false;
+        }
+        i += 1;
+    }
+    true
+}
+
+/// `E` if `IS`, else `Other`: gives a machine no second impl for an event type of which a rule has spoken already.
+pub struct Fresh<const IS: bool>;
+
+/// See [`Fresh`].
+pub trait Pick<E, Other> {
+    /// The type.
+    type Picked;
+}
+
+impl<E, Other> Pick<E, Other> for Fresh<true> {
+    type Picked = E;
+}
+
+impl<E, Other> Pick<E, Other> for Fresh<false> {
+    type Picked = Other;
+}

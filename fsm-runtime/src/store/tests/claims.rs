@@ -1,0 +1,175 @@
+//! Claims, sessions, orphans, and what is next.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use fsm_core::call::AttemptState;
+use fsm_core::changes::TimerChange;
+use fsm_core::ids::SessionId;
+use fsm_core::time::Timestamp;
+use tokio::sync::Barrier;
+
+use super::samples::{at, beginning, on_each, session, written};
+use crate::store::claim::{Claimed, Served, claim, next_due};
+use crate::store::open::Store;
+use crate::store::{machines, once, sessions};
+
+fn served(verbs: &[&str]) -> Served {
+    Served { machine: "payment".into(), verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect() }
+}
+
+async fn claimed(store: &Store, me: SessionId, limit: u32, now: Timestamp) -> Vec<Claimed> {
+    let mut tx = store.begin().await.unwrap();
+    let claimed = claim(&mut tx.conn(), me, &served(&["created", "other"]), limit, now).await.unwrap();
+    tx.commit().await.unwrap();
+    claimed
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_takes_what_is_due_and_no_more() {
+    on_each(async |store| {
+        let mut begun: Vec<_> = (0..6).map(|n| beginning(&format!("k{n}"), None)).collect();
+        for (n, begun) in begun.iter_mut().enumerate() {
+            begun.open.as_mut().unwrap().attempt.scheduled_at = at(100 + 10 * (5 - n as i64));
+        }
+        begun[5].open.as_mut().unwrap().attempt.held = true;
+        begun[4].open.as_mut().unwrap().attempt.verb = "unknown".into();
+        begun[0].instance.machine = "other".into();
+        begun[0].open.as_mut().unwrap().attempt.machine = "other".into();
+        written(&store, &begun.iter().collect::<Vec<_>>()).await;
+
+        let me = session();
+        assert_eq!(claimed(&store, me, 9, at(119)).await, []);
+        let got = claimed(&store, me, 2, at(135)).await;
+        assert_eq!(got.iter().map(|got| got.instance.key.as_str()).collect::<Vec<_>>(), ["k3", "k2"]);
+        for got in got {
+            let begun = begun.iter().find(|begun| begun.instance.id == got.instance.id).unwrap();
+            let mut expected = begun.open.as_ref().unwrap().attempt.clone();
+            expected.state = AttemptState::Executing;
+            expected.worker = Some(me);
+            expected.started_at = Some(at(135));
+            assert_eq!((got.attempt, got.instance), (expected, begun.instance.clone()));
+            assert_eq!(got.payload, begun.instance.key.as_bytes());
+        }
+        let mut reader = store.reader().await.unwrap();
+        let mut conn = reader.conn();
+        assert_eq!(next_due(&mut conn, &[served(&["created"])]).await.unwrap(), Some(at(140)));
+        assert_eq!(next_due(&mut conn, &[served(&["created", "unknown"])]).await.unwrap(), Some(at(110)));
+        assert_eq!(next_due(&mut conn, &[]).await.unwrap(), None);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_attempt_is_given_to_two_of_64_claimers() {
+    on_each(async |store| {
+        const DUE: usize = 2000;
+        for chunk in (0..DUE).collect::<Vec<_>>().chunks(250) {
+            let begun: Vec<_> = chunk.iter().map(|n| beginning(&format!("k{n}"), None)).collect();
+            written(&store, &begun.iter().collect::<Vec<_>>()).await;
+        }
+        let barrier = Arc::new(Barrier::new(64));
+        let claimers: Vec<_> = (0..64)
+            .map(|_| {
+                let (store, barrier) = (store.clone(), barrier.clone());
+                tokio::spawn(async move {
+                    barrier.wait().await;
+                    let me = session();
+                    let mut mine = Vec::new();
+                    loop {
+                        let got = claimed(&store, me, 7, at(1000)).await;
+                        assert!(got.len() <= 7);
+                        if got.is_empty() {
+                            return mine;
+                        }
+                        mine.extend(got.into_iter().map(|got| (got.attempt.call, got.attempt.number)));
+                    }
+                })
+            })
+            .collect();
+        let mut granted = Vec::new();
+        for claimer in claimers {
+            granted.extend(claimer.await.unwrap());
+        }
+        granted.extend(claimed(&store, session(), 5000, at(1000)).await.into_iter().map(|got| (got.attempt.call, got.attempt.number)));
+        assert_eq!(granted.len(), DUE);
+        assert_eq!(granted.iter().collect::<HashSet<_>>().len(), DUE);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn attempts_of_dead_sessions_are_orphans() {
+    on_each(async |store| {
+        let (alive, silent, gone) = (session(), session(), session());
+        let mut apart = store.apart().await.unwrap();
+        let mut conn = apart.conn();
+        sessions::join(&mut conn, alive, "here", 7, at(0), at(900)).await.unwrap();
+        sessions::join(&mut conn, silent, "there", u32::MAX, at(0), at(500)).await.unwrap();
+        let begun = [("a", alive), ("s", silent), ("g", gone)].map(|(key, worker)| beginning(key, Some(worker)));
+        written(&store, &begun.iter().collect::<Vec<_>>()).await;
+
+        let keys = |orphans: Vec<sessions::Orphan>| {
+            let mut keys: Vec<_> = orphans.into_iter().map(|orphan| orphan.key).collect();
+            keys.sort();
+            keys
+        };
+        assert_eq!(keys(sessions::orphans(&mut conn, at(500), 9).await.unwrap()), ["g"]);
+        assert_eq!(keys(sessions::orphans(&mut conn, at(501), 9).await.unwrap()), ["g", "s"]);
+        assert_eq!(sessions::orphans(&mut conn, at(501), 1).await.unwrap().len(), 1);
+        assert!(sessions::renew(&mut conn, silent, at(950)).await.unwrap());
+        assert!(!sessions::renew(&mut conn, gone, at(950)).await.unwrap());
+        assert_eq!(keys(sessions::orphans(&mut conn, at(501), 9).await.unwrap()), ["g"]);
+        let held = sessions::held(&mut conn, alive).await.unwrap();
+        assert_eq!(held[0].attempt, begun[0].open.as_ref().unwrap().attempt);
+        assert_eq!((held[0].machine.as_str(), held.len()), ("payment", 1));
+
+        let idle = session();
+        sessions::join(&mut conn, idle, "here", 8, at(0), at(10)).await.unwrap();
+        assert_eq!(sessions::bury(&mut conn, at(2000)).await.unwrap(), 1);
+        assert!(!sessions::renew(&mut conn, idle, at(3000)).await.unwrap());
+        sessions::leave(&mut conn, alive).await.unwrap();
+        assert_eq!(keys(sessions::orphans(&mut conn, at(501), 9).await.unwrap()), ["a", "g"]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_timer_can_be_what_is_next() {
+    on_each(async |store| {
+        let mut begun = beginning("t", None);
+        begun.timers.push(TimerChange::Set(fsm_core::changes::Timer {
+            id: fsm_core::ids::TimerId(uuid::Uuid::now_v7()),
+            instance: begun.instance.id,
+            state: None,
+            event: fsm_core::outcome::Event { name: "Paid".into(), payload: vec![] },
+            due_at: at(50),
+        }));
+        written(&store, &[&begun]).await;
+        let mut reader = store.reader().await.unwrap();
+        assert_eq!(next_due(&mut reader.conn(), &[served(&["created"])]).await.unwrap(), Some(at(50)));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn definitions_and_memoised_effects_are_kept_once() {
+    on_each(async |store| {
+        let mut tx = store.begin().await.unwrap();
+        let mut conn = tx.conn();
+        for (hash, now) in [("h1", 1), ("h2", 2), ("h1", 3)] {
+            machines::remember(&mut conn, "payment", hash, "{}", at(now)).await.unwrap();
+        }
+        let definitions = machines::definitions(&mut conn, "payment").await.unwrap();
+        let known: Vec<_> = definitions.iter().map(|known| (known.hash.as_str(), known.first_seen_at)).collect();
+        assert_eq!(known, [("h1", at(1)), ("h2", at(2))]);
+
+        let call = super::samples::call();
+        assert_eq!(once::get(&mut conn, call, "charge").await.unwrap(), None);
+        assert!(once::put(&mut conn, call, "charge", b"1", at(1)).await.unwrap());
+        assert!(!once::put(&mut conn, call, "charge", b"2", at(2)).await.unwrap());
+        assert_eq!(once::get(&mut conn, call, "charge").await.unwrap(), Some(b"1".to_vec()));
+        tx.commit().await.unwrap();
+    })
+    .await;
+}

@@ -1,0 +1,144 @@
+//! A healthy database breaks no invariant, and a row broken by hand is found.
+
+use fsm_core::call::AttemptState;
+use fsm_core::changes::{Changes, Note, NoteKind, Payload, Request, Timer, TimerChange, Waits};
+use fsm_core::ids::TimerId;
+use fsm_core::instance::{Instance, Status};
+use fsm_core::outcome::Event;
+use fsm_core::retry::{Budget, Next, RetryAdvice};
+use uuid::Uuid;
+
+use super::samples::{at, attempt, beginning, call, close, on_each, opening, session, success, written};
+use crate::store::invariants::violations;
+use crate::store::machines;
+use crate::store::open::Store;
+
+const DEFINITION: &str = r#"{"name":"payment","verbs":[],"edges":[
+    {"from":null,"event":"Created","to":"created"},{"from":"created","event":"Paid","to":"paid"}],"ends":[]}"#;
+
+async fn broken(store: &Store) -> Vec<&'static str> {
+    let found = violations(&mut store.reader().await.unwrap().conn()).await.unwrap();
+    found.iter().for_each(|violation| println!("{violation:?}"));
+    found.iter().map(|violation| violation.invariant).collect()
+}
+
+/// One instance rests with a timer after a failure, a retry and two transitions; one is open with an event that waits; one is in error.
+async fn lived_in(store: &Store) {
+    let mut tx = store.begin().await.unwrap();
+    machines::remember(&mut tx.conn(), "payment", "h", DEFINITION, at(1)).await.unwrap();
+    tx.commit().await.unwrap();
+
+    let me = session();
+    let begun = beginning("rests", Some(me));
+    let first = begun.open.as_ref().unwrap().attempt.clone();
+    let Next::Again { wait, budget } = first.budget.after(RetryAdvice::Default, at(200), 0.0) else { panic!("a retry is left") };
+    let mut second = first.clone();
+    (second.number, second.created_at, second.scheduled_at, second.budget) = (2, at(200), at(200) + wait, budget);
+    second.started_at = Some(second.scheduled_at);
+    let mut again = opening(begun.instance.clone(), second.clone(), Payload::Bytes(vec![]));
+    again.open.as_mut().unwrap().payload = None;
+    again.close = Some(close(&first, AttemptState::Error));
+    let mut moved = success(&again);
+    moved.close.as_mut().unwrap().finished_at = at(300);
+    let mut third = attempt(&moved.instance, call(), Some(me));
+    (third.event, third.to, third.verb) = ("Paid".into(), "paid".into(), "paid".into());
+    (third.created_at, third.scheduled_at, third.started_at) = (at(300), at(300), Some(at(300)));
+    let onward = opening(moved.instance.clone(), third, Payload::Bytes(vec![]));
+    let mut paid = success(&onward);
+    paid.close.as_mut().unwrap().finished_at = at(400);
+    let timer = |state: Option<&str>| Timer {
+        id: TimerId(Uuid::now_v7()),
+        instance: paid.instance.id,
+        state: state.map(Into::into),
+        event: Event { name: "Timeout".into(), payload: vec![] },
+        due_at: at(900),
+    };
+    let timers = [timer(Some("paid")), timer(None)].map(TimerChange::Set).to_vec();
+    let paid = Changes { timers, ..paid };
+    for changes in [&begun, &again, &moved, &onward, &paid] {
+        written(store, &[changes]).await;
+    }
+
+    let mut open = beginning("open", Some(me));
+    open.request = Some(Request { dedup: "d".into(), digest: vec![], call: open.instance.newest.unwrap().0 });
+    written(store, &[&open]).await;
+    let mut waits = Changes::of(Instance { inbox_tail: 1, ..open.instance.clone() });
+    waits.waits = Some(Waits { position: 0, call: call(), event: Event { name: "Paid".into(), payload: vec![] } });
+    written(store, &[&waits]).await;
+
+    let mut failing = beginning("failed", Some(me));
+    failing.open.as_mut().unwrap().attempt.budget = Budget::fresh(None, at(100));
+    let mut failed = Changes::of(Instance { status: Status::Error, error: Some("no".into()), is_open: false, ..failing.instance.clone() });
+    failed.close = Some(close(&failing.open.as_ref().unwrap().attempt, AttemptState::Error));
+    failed.notes.push(Note { instance: failed.instance.id, at: at(1), kind: NoteKind::Late, call: None, detail: None });
+    written(store, &[&failing]).await;
+    written(store, &[&failed]).await;
+}
+
+async fn after(store: &Store, script: String) -> Vec<&'static str> {
+    let mut tx = store.begin().await.unwrap();
+    tx.conn().script(script.leak()).await.unwrap();
+    tx.commit().await.unwrap();
+    broken(store).await
+}
+
+const RESTS: &str = "(select instance_id from fsm_instances where key = 'rests')";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_written_by_the_door_is_healthy() {
+    on_each(async |store| {
+        assert_eq!(broken(&store).await, [""; 0]);
+        lived_in(&store).await;
+        assert_eq!(broken(&store).await, [""; 0]);
+    })
+    .await;
+}
+
+/// A script for each invariant, which breaks that one. Some break others too.
+fn scripts() -> Vec<(&'static str, String)> {
+    let newest = "call_id = (select call_id from fsm_instances where key = 'rests')";
+    let copy = |attempt: &str, state: &str, instance: &str| {
+        format!(
+            "insert into fsm_async_calls select call_id, {attempt}, {instance}, machine, verb, event, payload, from_state, to_state, '{state}', held,
+             created_at, scheduled_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at, finished_at, error, previous
+             from fsm_async_calls where {newest} and attempt = 1"
+        )
+    };
+    vec![
+        ("I1", "update fsm_instances set is_open = not is_open where key = 'rests'".into()),
+        ("I2", format!("drop index fsm_async_calls_one_success; {}", copy("2", "executing", "instance_id"))),
+        ("I3", format!("drop index fsm_async_calls_one_success; {}", copy("2", "success", "instance_id"))),
+        ("I4", "update fsm_instances set is_open = not is_open where key = 'open'".into()),
+        ("I5", "update fsm_instances set status = 'running' where key = 'failed'".into()),
+        ("I5", "update fsm_instances set status = 'error' where key = 'open'".into()),
+        ("I6", "update fsm_instances set version = version + 1 where key = 'rests'".into()),
+        ("I6", "update fsm_instances set state = 'created' where key = 'rests'".into()),
+        ("I7", format!("update fsm_async_calls set from_state = 'elsewhere' where {newest}")),
+        ("I7", format!("update fsm_async_calls set previous = null where {newest}")),
+        ("I8", format!("update fsm_async_calls set event = 'Other' where {newest}")),
+        ("I9", format!("update fsm_async_calls set attempt = 2 where {newest}")),
+        ("I10", format!("update fsm_async_calls set retry = null, state = 'lost' where instance_id = {RESTS}")),
+        ("I11", format!("update fsm_async_calls set scheduled_at = 205, started_at = 205 where attempt = 2 and instance_id = {RESTS}")),
+        ("I11", format!("update fsm_async_calls set scheduled_at = 301 where {newest}")),
+        ("I12", format!("update fsm_async_calls set finished_at = 1 where {newest}")),
+        ("I13", "delete from fsm_inbox".into()),
+        ("I13", "update fsm_inbox set position = 1".into()),
+        ("I13", "update fsm_instances set status = 'completed' where key = 'open'".into()),
+        ("I14", "delete from fsm_instances where key = 'open'".into()),
+        ("I15", format!("update fsm_async_calls set worker = null where {newest}")),
+        ("I16", "update fsm_timers set state = 'created' where state = 'paid'".into()),
+        ("I16", "update fsm_instances set status = 'cancelled' where key = 'rests'".into()),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_broken_by_hand_is_found() {
+    for (invariant, script) in scripts() {
+        on_each(async |store| {
+            lived_in(&store).await;
+            let found = after(&store, script.clone()).await;
+            assert!(found.contains(&invariant), "{invariant} is not among {found:?} after {script}");
+        })
+        .await;
+    }
+}

@@ -1,0 +1,260 @@
+//! Opening, migrating, transactions that fail, and what errors say.
+
+use std::time::Duration;
+
+use sqlx::Connection;
+
+use super::samples::{Fresh, at, beginning, done, on_each, written};
+use crate::store::conn::{Conn, values};
+use crate::store::error::StoreError;
+use crate::store::open::{Settings, Store, Synchronous};
+use crate::store::{migrate, sql, view, write};
+
+async fn exists(store: &Store, key: &str) -> bool {
+    view::find(&mut store.reader().await.unwrap().conn(), "payment", key).await.unwrap().is_some()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_is_not_committed_leaves_nothing() {
+    on_each(async |store| {
+        written(&store, &[&beginning("kept", None)]).await;
+        for turn in 0..3 {
+            let mut tx = store.begin().await.unwrap();
+            write::write(&mut tx.conn(), &[&beginning("lost", None)]).await.unwrap();
+            if turn == 0 { tx.rollback().await.unwrap() } else { drop(tx) }
+        }
+        assert!(exists(&store, "kept").await);
+        assert!(!exists(&store, "lost").await);
+        assert_eq!(written(&store, &[&beginning("later", None)]).await, [done(Some("later"))]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_in_which_a_statement_failed_cannot_be_committed() {
+    on_each(async |store| {
+        let begun = beginning("a", None);
+        let mut twice = beginning("b", None);
+        twice.open = begun.open.clone();
+        let mut tx = store.begin().await.unwrap();
+        let error = write::write(&mut tx.conn(), &[&begun, &twice]).await.unwrap_err();
+        assert!(!error.is_transient(), "{error}");
+        assert!(matches!(write::write(&mut tx.conn(), &[&begun]).await, Err(StoreError::Aborted)));
+        assert!(matches!(tx.commit().await, Err(StoreError::Aborted)));
+        assert!(!exists(&store, "a").await);
+        assert_eq!(written(&store, &[&begun]).await, [done(Some("a"))]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_may_use_the_transaction_and_cannot_commit_or_hide_a_failure() {
+    on_each(async |store| {
+        let mut tx = store.begin().await.unwrap();
+        write::write(&mut tx.conn(), &[&beginning("a", None)]).await.unwrap();
+        match tx.conn() {
+            Conn::Sqlite(link) => {
+                let conn = link.lend().await.unwrap();
+                let mut own = conn.begin().await.unwrap();
+                sqlx::query("create table theirs (n integer)").execute(&mut *own).await.unwrap();
+                own.commit().await.unwrap();
+                drop(conn.begin().await.unwrap());
+            }
+            Conn::Postgres(link) => {
+                let conn = link.lend().await.unwrap();
+                let mut own = conn.begin().await.unwrap();
+                sqlx::query("create table theirs (n integer)").execute(&mut *own).await.unwrap();
+                own.commit().await.unwrap();
+                drop(conn.begin().await.unwrap());
+            }
+        }
+        // In memory a transaction that writes keeps readers waiting.
+        assert!(format!("{store:?}").contains("in memory") || !exists(&store, "a").await);
+        write::write(&mut tx.conn(), &[&beginning("b", None)]).await.unwrap();
+        tx.commit().await.unwrap();
+        assert!(exists(&store, "a").await && exists(&store, "b").await);
+
+        let mut tx = store.begin().await.unwrap();
+        write::write(&mut tx.conn(), &[&beginning("c", None)]).await.unwrap();
+        if let Conn::Postgres(link) = tx.conn() {
+            let conn = link.lend().await.unwrap();
+            sqlx::query("select 1 / 0").execute(conn).await.unwrap_err();
+            assert!(matches!(tx.commit().await, Err(StoreError::Aborted)));
+            assert!(!exists(&store, "c").await);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_racers_migrate_once() {
+    for fresh in [Fresh::file(), Fresh::postgres().await] {
+        let racers: Vec<_> = (0..20)
+            .map(|_| {
+                let url = fresh.url();
+                tokio::spawn(async move {
+                    let store = Store::open(Settings::new(url)).await.unwrap();
+                    migrate::up(&store, at(5)).await.unwrap();
+                    migrate::up(&store, at(6)).await.unwrap();
+                    store.close().await;
+                })
+            })
+            .collect();
+        for racer in racers {
+            racer.await.unwrap();
+        }
+        let store = fresh.open().await;
+        assert_eq!(store.reader().await.unwrap().conn().rows(&sql::MIGRATIONS, &[]).await.unwrap().len(), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_schema_is_refused_and_left_alone() {
+    on_each(async |store| {
+        let mut tx = store.begin().await.unwrap();
+        tx.conn().rows(&sql::MIGRATED, &values![9_i64, "later", 1_i64, 1_i64]).await.unwrap();
+        tx.commit().await.unwrap();
+        let error = migrate::up(&store, at(1)).await.unwrap_err();
+        assert!(matches!(error, StoreError::NewerSchema { found: 9, known: 1 }), "{error}");
+        assert!(error.to_string().contains("schema 9") && error.to_string().contains("up to 1"));
+
+        let mut tx = store.begin().await.unwrap();
+        tx.conn().script("delete from fsm_migrations; insert into fsm_migrations values (1, 'first', 7, 1)").await.unwrap();
+        tx.commit().await.unwrap();
+        assert!(matches!(migrate::up(&store, at(1)).await, Err(StoreError::OtherSchema { version: 1 })));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_open_for_reading_is_not_written() {
+    for fresh in [Fresh::file(), Fresh::postgres().await] {
+        let store = fresh.open().await;
+        written(&store, &[&beginning("a", None)]).await;
+        let read_only = Store::open(Settings { read_only: true, ..Settings::new(fresh.url()) }).await.unwrap();
+        assert!(exists(&read_only, "a").await);
+        let error = read_only.begin().await.err().unwrap();
+        assert!(matches!(error, StoreError::ReadOnly { .. }) && !error.is_transient(), "{error}");
+        if !store.is_postgres() {
+            let mut reader = store.reader().await.unwrap();
+            let error = reader.conn().rows(&sql::MIGRATED, &values![2_i64, "x", 1_i64, 1_i64]).await.err().unwrap();
+            assert!(matches!(error, StoreError::ReadOnly { .. }), "{error}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_opened_says_why_and_hides_passwords() {
+    let cases = [
+        ("postgres://me:s3cret@127.0.0.1:1/none", "`none` at `127.0.0.1:1` cannot be opened"),
+        ("sqlite:///no/such/folder/a.db", "`/no/such/folder/a.db` cannot be opened"),
+        ("mysql://me:s3cret@host/db", "`mysql://me:***@host/db` is of no known kind"),
+        ("sqlite:a.db?mode=what", "is no SQLite URL"),
+        ("postgres://me:s3cret@host:port/db", "is no PostgreSQL URL"),
+        ("payments", "is of no known kind"),
+    ];
+    for (url, says) in cases {
+        let error = Store::open(Settings::new(url)).await.unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(says), "{text}");
+        assert!(!text.contains("s3cret") && !format!("{error:?}").contains("s3cret"), "{text}");
+    }
+    let error = Store::open(Settings::new("postgres://me@127.0.0.1:1/none")).await.unwrap_err();
+    assert!(error.is_transient());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operation_past_its_deadline_ends_and_its_connection_is_not_used_again() {
+    let fresh = Fresh::postgres().await;
+    let store = fresh.open().await;
+    let hasty = Store::open(Settings { deadline: Duration::from_millis(300), connections: 1, ..Settings::new(fresh.url()) }).await.unwrap();
+    written(&store, &[&beginning("a", None)]).await;
+    let targets = [crate::store::lock::Target { machine: "payment", key: "a" }];
+    let mut holder = store.begin().await.unwrap();
+    crate::store::lock::instances(&mut holder.conn(), &targets).await.unwrap();
+    let mut waiter = hasty.begin().await.unwrap();
+    let error = crate::store::lock::instances(&mut waiter.conn(), &targets).await.unwrap_err();
+    assert!(matches!(error, StoreError::Deadline(_)) && error.is_transient(), "{error}");
+    assert!(matches!(hasty.begin().await, Err(StoreError::Deadline(_))));
+    assert!(matches!(waiter.commit().await, Err(StoreError::Aborted)));
+    holder.commit().await.unwrap();
+    assert_eq!(written(&hasty, &[&beginning("b", None)]).await, [done(Some("b"))]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_restarted_is_found_again() {
+    let fresh = Fresh::postgres().await;
+    let store = fresh.open().await;
+    let mut reader = store.reader().await.unwrap();
+    reader.conn().script("select pg_terminate_backend(pg_backend_pid())").await.unwrap_err();
+    drop(reader);
+    assert_eq!(written(&store, &[&beginning("a", None)]).await, [done(Some("a"))]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_statement_cache_all_goes_the_same_way() {
+    let fresh = Fresh::postgres().await;
+    let store = fresh.open().await;
+    let bare = Store::open(Settings { statement_cache: false, ..Settings::new(fresh.url()) }).await.unwrap();
+    assert_eq!(written(&bare, &[&beginning("a", None)]).await, [done(Some("a"))]);
+    assert!(exists(&bare, "a").await && exists(&bare, "a").await && exists(&store, "a").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_reach_the_database() {
+    let fresh = Fresh::file();
+    for (synchronous, number) in [(Synchronous::Full, 2), (Synchronous::Normal, 1)] {
+        let store = Store::open(Settings { synchronous, ..Settings::new(fresh.url()) }).await.unwrap();
+        let mut tx = store.begin().await.unwrap();
+        let pragmas = sql::Sql {
+            sqlite: "select s.synchronous, j.journal_mode, f.foreign_keys from pragma_synchronous s, pragma_journal_mode j, pragma_foreign_keys f",
+            postgres: "",
+        };
+        let rows = tx.conn().rows(&pragmas, &[]).await.unwrap();
+        assert_eq!(
+            (rows[0].get::<i64>(0).unwrap(), rows[0].get::<String>(1).unwrap(), rows[0].get::<i64>(2).unwrap()),
+            (number, "wal".into(), 1)
+        );
+    }
+    let postgres = Fresh::postgres().await;
+    let store = postgres.open().await;
+    let clock = store.now_us().await.unwrap().unwrap();
+    assert!(clock.up_since < clock.now && clock.now > at(1_700_000_000_000_000));
+    assert_eq!(fresh.open().await.now_us().await.unwrap(), None);
+    store.close().await;
+    assert!(matches!(store.begin().await, Err(StoreError::Closed)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn four_processes_write_one_file() {
+    let fresh = Fresh::file();
+    fresh.open().await;
+    let writers: Vec<_> = (0..4)
+        .map(|process| {
+            let url = fresh.url();
+            tokio::spawn(async move {
+                let store = Store::open(Settings { synchronous: Synchronous::Normal, ..Settings::new(url) }).await.unwrap();
+                let tasks: Vec<_> = (0..8)
+                    .map(|task| {
+                        let store = store.clone();
+                        tokio::spawn(async move {
+                            for n in 0..20 {
+                                let key = format!("{process}-{task}-{n}");
+                                assert_eq!(written(&store, &[&beginning(&key, None)]).await, [done(Some(&key))]);
+                            }
+                        })
+                    })
+                    .collect();
+                for task in tasks {
+                    task.await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    let store = fresh.open().await;
+    let counts = view::counts(&mut store.reader().await.unwrap().conn(), "payment").await.unwrap();
+    assert_eq!(counts[0].2, 4 * 8 * 20);
+}

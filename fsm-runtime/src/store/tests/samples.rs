@@ -1,0 +1,211 @@
+//! Fresh databases, and values to write into them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fsm_core::call::{Attempt, AttemptState};
+use fsm_core::changes::{Changes, Close, Open, Payload};
+use fsm_core::ids::{CallId, InstanceId, SessionId};
+use fsm_core::instance::Instance;
+use fsm_core::retry::{Budget, Retry};
+use fsm_core::time::Timestamp;
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use uuid::Uuid;
+
+use crate::store::migrate;
+use crate::store::open::{Settings, Store};
+use crate::store::write::{Written, write};
+
+/// The server on which tests may create databases.
+pub(super) fn postgres_url() -> String {
+    std::env::var("FSM_TEST_POSTGRES").expect("these tests need PostgreSQL: set FSM_TEST_POSTGRES to a URL whose user may create databases")
+}
+
+/// A database that is gone with this value.
+pub(super) enum Fresh {
+    Memory,
+    File(PathBuf),
+    Postgres { server: String, name: String },
+}
+
+impl Fresh {
+    pub(super) fn file() -> Fresh {
+        Fresh::File(std::env::temp_dir().join(format!("fsm-store-{}.db", Uuid::new_v4())))
+    }
+
+    pub(super) async fn postgres() -> Fresh {
+        let server = postgres_url();
+        let name = format!("fsm_store_{}", Uuid::new_v4().simple());
+        let mut admin = PgConnection::connect(&server).await.expect("the server of FSM_TEST_POSTGRES cannot be reached");
+        sqlx::raw_sql(AssertSqlSafe(format!("create database {name}"))).execute(&mut admin).await.unwrap();
+        Fresh::Postgres { server, name }
+    }
+
+    pub(super) fn url(&self) -> String {
+        match self {
+            Fresh::Memory => "sqlite::memory:".into(),
+            Fresh::File(path) => format!("sqlite://{}", path.display()),
+            Fresh::Postgres { server, name } => {
+                let (base, query) =
+                    server.split_once('?').map_or((server.as_str(), String::new()), |(base, query)| (base, format!("?{query}")));
+                let host = base.find("://").map_or(0, |at| at + 3);
+                let end = base[host..].find('/').map_or(base.len(), |at| host + at);
+                format!("{}/{name}{query}", &base[..end])
+            }
+        }
+    }
+
+    pub(super) async fn open(&self) -> Store {
+        let store = Store::open(Settings::new(self.url())).await.unwrap();
+        migrate::up(&store, at(0)).await.unwrap();
+        store
+    }
+}
+
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        match self {
+            Fresh::Memory => {}
+            Fresh::File(path) => {
+                for end in ["", "-wal", "-shm"] {
+                    let _ = std::fs::remove_file(format!("{}{end}", path.display()));
+                }
+            }
+            Fresh::Postgres { server, name } => {
+                let (server, name) = (server.clone(), name.clone());
+                let _ = std::thread::spawn(move || {
+                    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                    runtime.block_on(async {
+                        let mut admin = PgConnection::connect(&server).await.unwrap();
+                        sqlx::raw_sql(AssertSqlSafe(format!("drop database if exists {name} with (force)")))
+                            .execute(&mut admin)
+                            .await
+                            .unwrap();
+                    });
+                })
+                .join();
+            }
+        }
+    }
+}
+
+/// Runs a test on each database, with the tables made.
+pub(super) async fn on_each(test: impl AsyncFn(Store)) {
+    for fresh in [Fresh::Memory, Fresh::file(), Fresh::postgres().await] {
+        println!("on {}", fresh.url());
+        let store = fresh.open().await;
+        test(store.clone()).await;
+        store.close().await;
+    }
+}
+
+pub(super) fn at(us: i64) -> Timestamp {
+    Timestamp::from_micros(us)
+}
+
+pub(super) fn session() -> SessionId {
+    SessionId(Uuid::new_v4())
+}
+
+pub(super) fn call() -> CallId {
+    CallId(Uuid::now_v7())
+}
+
+pub(super) fn policy() -> Retry {
+    Retry {
+        max_attempts: Some(3),
+        min: Duration::from_micros(10),
+        max: Duration::from_micros(40),
+        backoff: 2.0,
+        jitter: 0.0,
+        within: None,
+        give_up_on: vec!["Fraud".into()],
+        delay: None,
+        catch: None,
+    }
+}
+
+pub(super) fn instance(key: &str) -> Instance {
+    Instance::new(InstanceId(Uuid::now_v7()), "payment", key, at(100))
+}
+
+/// The first attempt of a call, due at 100: scheduled, or executing in a session since then.
+pub(super) fn attempt(instance: &Instance, call: CallId, worker: Option<SessionId>) -> Attempt {
+    Attempt {
+        call,
+        number: 1,
+        instance: instance.id,
+        machine: instance.machine.clone(),
+        verb: "created".into(),
+        event: "Created".into(),
+        from: instance.state.clone(),
+        to: "created".into(),
+        state: if worker.is_some() { AttemptState::Executing } else { AttemptState::Scheduled },
+        held: false,
+        created_at: at(100),
+        scheduled_at: at(100),
+        budget: Budget::fresh(Some(policy()), at(100)),
+        worker,
+        started_at: worker.map(|_| at(100)),
+        finished_at: None,
+        error: None,
+        previous: instance.newest.map(|(call, _)| call),
+    }
+}
+
+/// The instance opens `attempt` with this payload.
+pub(super) fn opening(instance: Instance, attempt: Attempt, payload: Payload) -> Changes {
+    let newest = Some((attempt.call, attempt.number));
+    let mut changes = Changes::of(Instance { newest, is_open: true, ..instance });
+    changes.open = Some(Open { attempt, payload: Some(payload) });
+    changes
+}
+
+/// A new instance whose first call is scheduled, or executing in a session.
+pub(super) fn beginning(key: &str, worker: Option<SessionId>) -> Changes {
+    let instance = instance(key);
+    let attempt = attempt(&instance, call(), worker);
+    let mut changes = opening(instance, attempt, Payload::Bytes(key.as_bytes().to_vec()));
+    changes.is_new = true;
+    changes
+}
+
+/// The attempt that these changes open ends at 200, and its transition is made.
+pub(super) fn success(begun: &Changes) -> Changes {
+    let attempt = &begun.open.as_ref().unwrap().attempt;
+    let instance = begun.instance.clone();
+    let mut changes = Changes::of(Instance {
+        state: Some(attempt.to.clone()),
+        version: instance.version + 1,
+        record: Some(b"{}".to_vec()),
+        is_open: false,
+        updated_at: at(200),
+        ..instance
+    });
+    changes.close = Some(close(attempt, AttemptState::Success));
+    changes
+}
+
+pub(super) fn close(attempt: &Attempt, becomes: AttemptState) -> Close {
+    Close {
+        call: attempt.call,
+        number: attempt.number,
+        expected: attempt.state,
+        held_by: attempt.worker,
+        becomes,
+        finished_at: at(200),
+        error: (becomes == AttemptState::Error).then(|| "it broke".into()),
+    }
+}
+
+/// Writes and commits.
+pub(super) async fn written(store: &Store, changes: &[&Changes]) -> Vec<Written> {
+    let mut tx = store.begin().await.unwrap();
+    let written = write(&mut tx.conn(), changes).await.unwrap();
+    tx.commit().await.unwrap();
+    written
+}
+
+pub(super) fn done(payload: Option<&str>) -> Written {
+    Written::Done { payload: payload.map(|text| text.as_bytes().to_vec()) }
+}

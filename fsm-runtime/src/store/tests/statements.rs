@@ -1,0 +1,141 @@
+//! Every statement prepares on both databases and rides an index; the two schemas are twins.
+
+use super::samples::{Fresh, on_each};
+use crate::store::open::Store;
+use crate::store::sql::{self, Sql};
+
+/// Each statement of the store that reads or changes rows by a key.
+const ALL: [(&str, &Sql); 46] = [
+    ("LOCK_BY_KEY", &sql::LOCK_BY_KEY),
+    ("LOCK_BY_ID", &sql::LOCK_BY_ID),
+    ("ATTEMPTS", &sql::ATTEMPTS),
+    ("INBOX", &sql::INBOX),
+    ("REQUESTS", &sql::REQUESTS),
+    ("KNOWN", &sql::KNOWN),
+    ("CLOSE", &sql::CLOSE),
+    ("TIMER_EXISTS", &sql::TIMER_EXISTS),
+    ("CREATE", &sql::CREATE),
+    ("SAVE", &sql::SAVE),
+    ("INBOX_PUT", &sql::INBOX_PUT),
+    ("INBOX_TAKE", &sql::INBOX_TAKE),
+    ("PAYLOADS", &sql::PAYLOADS),
+    ("OPEN", &sql::OPEN),
+    ("HOLD", &sql::HOLD),
+    ("TIMER_DELETE", &sql::TIMER_DELETE),
+    ("TIMER_CLEAR", &sql::TIMER_CLEAR),
+    ("TIMER_HOLD", &sql::TIMER_HOLD),
+    ("TIMER_RELEASE", &sql::TIMER_RELEASE),
+    ("TIMER_SET", &sql::TIMER_SET),
+    ("NOTE", &sql::NOTE),
+    ("REQUEST", &sql::REQUEST),
+    ("CLAIM", &sql::CLAIM),
+    ("CLAIMED", &sql::CLAIMED),
+    ("NEXT_CALL", &sql::NEXT_CALL),
+    ("NEXT_TIMER", &sql::NEXT_TIMER),
+    ("TIMERS_DUE", &sql::TIMERS_DUE),
+    ("SESSION_JOIN", &sql::SESSION_JOIN),
+    ("SESSION_RENEW", &sql::SESSION_RENEW),
+    ("SESSION_LEAVE", &sql::SESSION_LEAVE),
+    ("ORPHANS", &sql::ORPHANS),
+    ("SESSION_HOLDS", &sql::SESSION_HOLDS),
+    ("SESSION_BURY", &sql::SESSION_BURY),
+    ("FIND", &sql::FIND),
+    ("CALLS", &sql::CALLS),
+    ("NOTES", &sql::NOTES),
+    ("PAGE", &sql::PAGE),
+    ("PAGE_IN_ERROR", &sql::PAGE_IN_ERROR),
+    ("COUNTS", &sql::COUNTS),
+    ("PAYLOAD", &sql::PAYLOAD),
+    ("REMEMBER", &sql::REMEMBER),
+    ("DEFINITIONS", &sql::DEFINITIONS),
+    ("ONCE_GET", &sql::ONCE_GET),
+    ("ONCE_PUT", &sql::ONCE_PUT),
+    ("MIGRATIONS", &sql::MIGRATIONS),
+    ("MIGRATED", &sql::MIGRATED),
+];
+
+/// Tables of a few rows, read whole.
+const SMALL: [&str; 2] = ["fsm_migrations", "fsm_workers"];
+
+async fn texts(store: &Store, sqlite: String, postgres: String, column: usize) -> Vec<String> {
+    let sql = Sql { sqlite: sqlite.leak(), postgres: postgres.leak() };
+    let mut tx = store.begin().await.unwrap();
+    let rows = tx.conn().rows(&sql, &[]).await.unwrap();
+    rows.iter().map(|row| row.get::<String>(column).unwrap()).collect()
+}
+
+/// How many `$n` a statement has.
+fn parameters(text: &str) -> usize {
+    text.split('$').skip(1).filter_map(|part| part.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()).max().unwrap_or(0)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_statement_rides_an_index() {
+    let mut slow = Vec::new();
+    let store = Fresh::Memory.open().await;
+    for (name, sql) in ALL {
+        for line in texts(&store, format!("explain query plan {}", sql.sqlite), String::new(), 3).await {
+            let scans = line.starts_with("SCAN") && !line.contains("INDEX") && !line.contains("CONSTANT") && !line.contains("json_each");
+            let is_small = ["m", "w", "walk", "fsm_workers"].iter().any(|small| line == format!("SCAN {small}"));
+            if scans && !is_small {
+                slow.push(format!("{name} in SQLite: {line}"));
+            }
+        }
+    }
+    let fresh = Fresh::postgres().await;
+    let store = fresh.open().await;
+    let mut tx = store.begin().await.unwrap();
+    let mut conn = tx.conn();
+    conn.script(
+        "set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; set plan_cache_mode = force_generic_plan",
+    )
+    .await
+    .unwrap();
+    for (name, sql) in ALL {
+        let nulls = vec!["null"; parameters(sql.postgres)].join(", ");
+        let arguments = if nulls.is_empty() { String::new() } else { format!("({nulls})") };
+        conn.script(format!("prepare p_{name} as {}", sql.postgres).leak()).await.unwrap();
+        let explain = Sql { sqlite: "", postgres: format!("explain execute p_{name}{arguments}").leak() };
+        for row in conn.rows(&explain, &[]).await.unwrap() {
+            let line: String = row.get(0).unwrap();
+            if line.contains("Seq Scan on fsm_") && !SMALL.iter().any(|small| line.contains(small)) {
+                slow.push(format!("{name} in PostgreSQL: {line}"));
+            }
+        }
+    }
+    assert!(slow.is_empty(), "{slow:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_two_schemas_are_twins() {
+    let mut schemas = Vec::new();
+    on_each(async |_| {}).await;
+    for fresh in [Fresh::Memory, Fresh::postgres().await] {
+        let store = fresh.open().await;
+        let columns = texts(
+            &store,
+            "select t.name || '.' || c.cid || ' ' || c.name || case when c.\"notnull\" then ' not null' else '' end
+             from pragma_table_list t, pragma_table_info(t.name) c
+             where t.name like 'fsm_%'
+             order by t.name, c.cid"
+                .into(),
+            "select c.table_name || '.' || (c.ordinal_position - 1) || ' ' || c.column_name || case c.is_nullable when 'NO' then ' not null' else '' end
+             from information_schema.columns c
+             where c.table_name like 'fsm_%'
+             order by c.table_name collate \"C\", c.ordinal_position"
+                .into(),
+            0,
+        )
+        .await;
+        let indexes = texts(
+            &store,
+            "select m.name from sqlite_master m where m.type = 'index' and m.name like 'fsm_%' order by m.name".into(),
+            "select i.indexname::text from pg_indexes i where i.indexname like 'fsm_%' and i.indexname !~ '_(pkey|key)$' order by i.indexname collate \"C\"".into(),
+            0,
+        )
+        .await;
+        schemas.push((columns, indexes));
+    }
+    assert_eq!(schemas[0], schemas[1]);
+    assert!(schemas[0].0.len() > 80 && schemas[0].1.len() == 9);
+}

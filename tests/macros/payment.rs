@@ -1,0 +1,168 @@
+//! The example of the documentation, and what it registers.
+
+use std::any::TypeId;
+
+use fsm::__private::{Accepts, MachineRef, RetryEntry, Verb, VerbRef, inventory};
+use fsm::Machine;
+use fsm::prelude::*;
+use serde::{Deserialize, Serialize};
+
+/// A customer paid at the checkout.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct OnlinePaymentCreated {
+    /// In cents.
+    pub amount_cents: u64,
+    /// Its number.
+    pub card: String,
+}
+/// The bank has the money.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct OnlinePaymentPaid {}
+/// The bank refused.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct OnlinePaymentFailed {}
+/// The money is ours.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct OnlinePaymentCompleted;
+/// Somebody thought better of it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Cancel {}
+
+/// What the instance itself remembers, committed with each transition.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct PaymentRecord {
+    /// What the bank holds for us.
+    pub authorised_cents: u64,
+}
+
+struct Gateway;
+
+impl Gateway {
+    async fn authorise(&self, _card: &str, _cents: u64) -> std::result::Result<(), std::io::Error> {
+        Ok(())
+    }
+}
+
+/// Authorise the card.
+///
+/// Twice is once.
+#[verb(timeout = "30s")]
+#[retry(10, "5s", "1h")]
+async fn created(ctx: &mut Ctx<'_>, record: &mut PaymentRecord, gateway: Data<Gateway>, event: OnlinePaymentCreated) -> Result {
+    let _ = &ctx;
+    gateway.authorise(&event.card, event.amount_cents).await?;
+    record.authorised_cents = event.amount_cents;
+    Ok(())
+}
+
+#[verb]
+async fn paid(_event: OnlinePaymentPaid) -> Result {
+    Ok(())
+}
+#[verb]
+async fn failed(_event: OnlinePaymentFailed) -> Result {
+    Ok(())
+}
+#[verb]
+async fn completed(_event: OnlinePaymentCompleted) -> Result {
+    Ok(())
+}
+#[verb]
+async fn expired(_timeout: Timeout) -> Result {
+    Ok(())
+}
+#[verb]
+async fn cancelled(_event: Cancel) -> Result {
+    Ok(())
+}
+#[verb]
+async fn refunding(_event: Cancel) -> Result {
+    Ok(())
+}
+
+fsm! {
+    /// An online payment, from checkout to settlement.
+    pub machine Payment = "payment" {
+        retry(3, "1s", "1m");
+        keeps PaymentRecord;
+        start created;
+        created -> paid | failed;
+        created after "30m" -> expired;
+        paid -> completed;
+        on Cancel {
+            created -> cancelled;
+            paid -> refunding;
+        }
+        refunding -> completed;
+        end completed, failed, expired, cancelled;
+    }
+}
+
+#[test]
+fn the_machine_is_registered_as_it_was_declared() {
+    let entry = <Payment as Machine>::ENTRY;
+    assert_eq!(
+        (entry.name, entry.docs, entry.record),
+        ("payment", "An online payment, from checkout to settlement.", Some("PaymentRecord"))
+    );
+    let edges: Vec<_> = entry.edges.iter().map(|edge| (edge.from, edge.verb.event, edge.verb.name)).collect();
+    let expected = [
+        (None, "OnlinePaymentCreated", "created"),
+        (Some("created"), "OnlinePaymentPaid", "paid"),
+        (Some("created"), "OnlinePaymentFailed", "failed"),
+        (Some("created"), "Timeout", "expired"),
+        (Some("paid"), "OnlinePaymentCompleted", "completed"),
+        (Some("created"), "Cancel", "cancelled"),
+        (Some("paid"), "Cancel", "refunding"),
+        (Some("refunding"), "OnlinePaymentCompleted", "completed"),
+    ];
+    assert_eq!(edges, expected);
+    assert_eq!(entry.edges[3].after, Some(Duration::from_secs(1800)));
+    assert_eq!(entry.ends, ["completed", "failed", "expired", "cancelled"]);
+    assert!(matches!(entry.retry, RetryEntry::Policy(policy) if policy.max_attempts == Some(4)));
+    assert!(inventory::iter::<MachineRef>().any(|registered| std::ptr::eq(registered.0, entry)));
+}
+
+#[test]
+fn a_verb_is_registered_with_all_that_it_says() {
+    let entry = <created as Verb>::ENTRY;
+    assert_eq!((entry.name, entry.docs), ("created", "Authorise the card.\n\nTwice is once."));
+    assert_eq!((entry.module, entry.file), (module_path!(), file!()));
+    let line = include_str!("payment.rs").lines().position(|line| line.starts_with("async fn created")).unwrap() + 1;
+    assert_eq!(entry.line as usize, line);
+    assert_eq!((entry.timeout, (entry.event_type)()), (Some(Duration::from_secs(30)), TypeId::of::<OnlinePaymentCreated>()));
+    assert_eq!(entry.data.iter().map(|data| (data.id)()).collect::<Vec<_>>(), [TypeId::of::<Gateway>()]);
+    let RetryEntry::Policy(policy) = entry.retry else { panic!("`created` has a policy") };
+    assert_eq!((policy.max_attempts, policy.min, policy.max), (Some(11), Duration::from_secs(5), Duration::from_secs(3600)));
+    assert!(matches!(<paid as Verb>::ENTRY.retry, RetryEntry::Inherit));
+    assert!(inventory::iter::<VerbRef>().any(|registered| std::ptr::eq(registered.0, entry)));
+}
+
+#[test]
+fn a_state_is_its_name_in_text_and_json() {
+    assert_eq!(format!("{:>12}|", PaymentState::Created), "     created|");
+    assert_eq!("refunding".parse::<PaymentState>().unwrap(), PaymentState::Refunding);
+    assert_eq!(serde_json::to_string(&PaymentState::Paid).unwrap(), "\"paid\"");
+    assert_eq!(serde_json::from_str::<PaymentState>("\"paid\"").unwrap(), PaymentState::Paid);
+    let error = "piad".parse::<PaymentState>().unwrap_err();
+    let states = "`created`, `paid`, `failed`, `expired`, `completed`, `cancelled` and `refunding`";
+    assert_eq!(error.to_string(), format!("`piad` is not a state of `payment`, whose states are {states}"));
+    assert_eq!(serde_json::from_str::<PaymentState>("\"piad\"").unwrap_err().to_string(), error.to_string());
+}
+
+#[test]
+fn events_have_the_names_of_their_types() {
+    assert_eq!(<Payment as Accepts<Cancel>>::EVENT, "Cancel");
+    assert_eq!(<Payment as Accepts<OnlinePaymentPaid>>::EVENT, "OnlinePaymentPaid");
+}
+
+/// The function is callable as it stands.
+#[test]
+fn a_verb_is_still_a_function() {
+    let call = paid(OnlinePaymentPaid {});
+    assert!(futures_of(call).is_ok());
+}
+
+fn futures_of<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread().build().expect("a runtime without drivers").block_on(future)
+}

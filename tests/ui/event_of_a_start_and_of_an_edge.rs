@@ -1,0 +1,26 @@
+//! A start shares its event type with no other verb.
+use fsm::prelude::*;
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct Opened;
+
+#[verb]
+async fn opened(_event: Opened) -> Result {
+    Ok(())
+}
+
+#[verb]
+async fn reopened(_event: Opened) -> Result {
+    Ok(())
+}
+
+fsm! {
+    machine Door = "door" {
+        start opened;
+        opened -> reopened;
+        end reopened;
+    }
+}
+
+fn main() {}
