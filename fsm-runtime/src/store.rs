@@ -17,5 +17,5 @@ pub mod timers;
 pub mod view;
 pub mod write;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "testing"))]
 mod tests;

@@ -525,7 +525,7 @@ pub(super) const SESSION_LEAVE: Sql = same(
     where session_id = $1",
 );
 
-/// Executing attempts whose session has no row or whose lease ended before `$1`, at most `$2`. Rides the index of executing attempts.
+/// Executing attempts whose session has no row or whose lease has ended at `$1`, at most `$2`. Rides the index of executing attempts.
 pub(super) const ORPHANS: Sql = same(concat!(
     "select i.machine, i.key, ",
     attempt!(),
@@ -547,7 +547,7 @@ pub(super) const SESSION_HOLDS: Sql = same(concat!(
     where c.worker = $1 and c.state = 'executing'"
 ));
 
-/// Sessions whose lease ended before `$1` and that execute nothing are gone. Rides the index of executing attempts.
+/// Sessions whose lease has ended at `$1` and that execute nothing are gone. Rides the index of executing attempts.
 pub(super) const SESSION_BURY: Sql = same(
     "
     delete from fsm_workers
@@ -567,7 +567,8 @@ pub(super) const FIND: Sql = same(concat!(
     where i.machine = $1 and i.key = $2"
 ));
 
-/// Every attempt of call `$1` and of the calls before it. Rides the primary key, from each call to the one before.
+/// Every attempt of call `$1` and of the calls before it. Rides the primary key, from each call to the one before; SQLite joins crosswise
+/// in the order that is written.
 pub(super) const CALLS: Sql = Sql {
     sqlite: concat!(
         "with recursive walk (call_id) as (
@@ -575,14 +576,14 @@ pub(super) const CALLS: Sql = Sql {
             union
             select p.previous
             from walk
-            join fsm_async_calls p on p.call_id = walk.call_id
+            cross join fsm_async_calls p on p.call_id = walk.call_id
             where p.previous is not null
         )
         select ",
         attempt!(),
         "
         from walk
-        join fsm_async_calls c on c.call_id = walk.call_id"
+        cross join fsm_async_calls c on c.call_id = walk.call_id"
     ),
     postgres: concat!(
         "with recursive walk (call_id) as (
@@ -806,7 +807,7 @@ macro_rules! chain {
             chain as (
                 select w.instance_id, w.call_id, c.from_state, c.to_state, row_number() over (partition by w.instance_id order by w.back desc) as step
                 from walk w
-                join fsm_async_calls c on c.call_id = w.call_id and c.state = 'success'
+                join fsm_async_calls c on c.call_id = w.call_id and c.state = 'success' and c.verb = c.to_state
             ) ",
             $query
         )
@@ -879,7 +880,7 @@ pub(super) const INVARIANTS: [Invariant; 16] = [
             left join fsm_async_calls c on c.call_id = i.call_id and c.attempt = i.attempt
             where (
                     i.status = 'error'
-                    and (c.state is null or c.state not in ('error', 'lost') and not (c.state = 'success' and c.from_state = c.to_state))
+                    and (c.state is null or c.state not in ('error', 'lost') and not (c.state = 'success' and c.verb <> c.to_state))
                 )
                 or (
                     i.status = 'running'
@@ -892,7 +893,6 @@ pub(super) const INVARIANTS: [Invariant; 16] = [
                 )",
         ),
     ),
-    // A catch verb's success stays in its state and may count or not.
     invariant(
         "I6",
         "an instance's version is the number of its transitions, and its state the target of the last one",
@@ -902,14 +902,13 @@ pub(super) const INVARIANTS: [Invariant; 16] = [
                 || ' transitions to ' || coalesce(l.to_state, 'none')
             from fsm_instances i
             join (
-                select j.instance_id, count(k.step) as successes,
-                    coalesce(sum(case when k.from_state = k.to_state then 0 when k.step is null then 0 else 1 end), 0) as moves
+                select j.instance_id, count(k.step) as successes
                 from fsm_instances j
                 left join chain k on k.instance_id = j.instance_id
                 group by j.instance_id
             ) n on n.instance_id = i.instance_id
             left join chain l on l.instance_id = i.instance_id and l.step = n.successes
-            where i.version not between n.moves and n.successes or i.state is distinct from l.to_state"
+            where i.version <> n.successes or i.state is distinct from l.to_state"
         )),
     ),
     invariant(
@@ -925,10 +924,10 @@ pub(super) const INVARIANTS: [Invariant; 16] = [
             select c.call_id, 'succeeded and is not among the calls of its instance'
             from fsm_async_calls c
             left join chain k on k.call_id = c.call_id and k.instance_id = c.instance_id
-            where c.state = 'success' and k.call_id is null"
+            where c.state = 'success' and c.verb = c.to_state and k.call_id is null"
         )),
     ),
-    // Catch verbs run beside the graph and stay in their state; an edge from a state to itself is not told from one.
+    // Catch verbs run beside the graph and move nothing.
     invariant(
         "I8",
         "every transition is an edge of a definition that was started",
@@ -936,7 +935,7 @@ pub(super) const INVARIANTS: [Invariant; 16] = [
             sqlite: "
                 select c.call_id, c.machine || ' has no edge from ' || coalesce(c.from_state, 'none') || ' to ' || c.to_state || ' on ' || c.event
                 from fsm_async_calls c
-                where c.state = 'success' and c.from_state is distinct from c.to_state
+                where c.state = 'success' and c.verb = c.to_state
                     and exists (select 1 from fsm_machines m where m.machine = c.machine)
                     and not exists (
                         select 1
@@ -947,7 +946,7 @@ pub(super) const INVARIANTS: [Invariant; 16] = [
             postgres: "
                 select c.call_id, c.machine || ' has no edge from ' || coalesce(c.from_state, 'none') || ' to ' || c.to_state || ' on ' || c.event
                 from fsm_async_calls c
-                where c.state = 'success' and c.from_state is distinct from c.to_state
+                where c.state = 'success' and c.verb = c.to_state
                     and exists (select 1 from fsm_machines m where m.machine = c.machine)
                     and not exists (
                         select 1
@@ -977,7 +976,7 @@ pub(super) const INVARIANTS: [Invariant; 16] = [
                 from fsm_async_calls c
                 where c.state in ('error', 'lost')
                 group by c.call_id
-                having count(*) > min(case when c.retry is null then 1 else json_extract(c.retry, '$.max_attempts') end) * (
+                having count(*) > max(case when c.retry is null then 1 else coalesce(json_extract(c.retry, '$.max_attempts'), 4294967296) end) * (
                     select 1 + count(*)
                     from fsm_history h
                     where h.kind = 'retried' and h.call_id = c.call_id
@@ -987,7 +986,7 @@ pub(super) const INVARIANTS: [Invariant; 16] = [
                 from fsm_async_calls c
                 where c.state in ('error', 'lost')
                 group by c.call_id
-                having count(*) > min(case when c.retry is null then 1 else (c.retry::jsonb ->> 'max_attempts')::bigint end) * (
+                having count(*) > max(case when c.retry is null then 1 else coalesce((c.retry::jsonb ->> 'max_attempts')::bigint, 4294967296) end) * (
                     select 1 + count(*)
                     from fsm_history h
                     where h.kind = 'retried' and h.call_id = c.call_id

@@ -114,12 +114,12 @@ async fn attempts_of_dead_sessions_are_orphans() {
             keys.sort();
             keys
         };
-        assert_eq!(keys(sessions::orphans(&mut conn, at(500), 9).await.unwrap()), ["g"]);
-        assert_eq!(keys(sessions::orphans(&mut conn, at(501), 9).await.unwrap()), ["g", "s"]);
-        assert_eq!(sessions::orphans(&mut conn, at(501), 1).await.unwrap().len(), 1);
+        assert_eq!(keys(sessions::orphans(&mut conn, at(499), 9).await.unwrap()), ["g"]);
+        assert_eq!(keys(sessions::orphans(&mut conn, at(500), 9).await.unwrap()), ["g", "s"]);
+        assert_eq!(sessions::orphans(&mut conn, at(500), 1).await.unwrap().len(), 1);
         assert!(sessions::renew(&mut conn, silent, at(950)).await.unwrap());
         assert!(!sessions::renew(&mut conn, gone, at(950)).await.unwrap());
-        assert_eq!(keys(sessions::orphans(&mut conn, at(501), 9).await.unwrap()), ["g"]);
+        assert_eq!(keys(sessions::orphans(&mut conn, at(500), 9).await.unwrap()), ["g"]);
         let held = sessions::held(&mut conn, alive).await.unwrap();
         assert_eq!(held[0].attempt, begun[0].open.as_ref().unwrap().attempt);
         assert_eq!((held[0].machine.as_str(), held.len()), ("payment", 1));
@@ -129,7 +129,7 @@ async fn attempts_of_dead_sessions_are_orphans() {
         assert_eq!(sessions::bury(&mut conn, at(2000)).await.unwrap(), 1);
         assert!(!sessions::renew(&mut conn, idle, at(3000)).await.unwrap());
         sessions::leave(&mut conn, alive).await.unwrap();
-        assert_eq!(keys(sessions::orphans(&mut conn, at(501), 9).await.unwrap()), ["a", "g"]);
+        assert_eq!(keys(sessions::orphans(&mut conn, at(500), 9).await.unwrap()), ["a", "g"]);
     })
     .await;
 }

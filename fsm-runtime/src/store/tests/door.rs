@@ -98,7 +98,14 @@ async fn an_outdated_member_writes_nothing_and_the_others_go_on() {
         let set = timer(&outdated.instance, Some("created"), 300);
         outdated.timers.push(TimerChange::Set(set.clone()));
         outdated.waits = Some(Waits { position: 0, call: call(), event: event("1") });
-        outdated.notes.push(Note { instance: outdated.instance.id, at: at(1), kind: NoteKind::Late, call: None, detail: None });
+        outdated.notes.push(Note {
+            instance: outdated.instance.id,
+            at: at(1),
+            kind: NoteKind::Late,
+            call: None,
+            detail: None,
+            actor: None,
+        });
         outdated.request = Some(Request { dedup: "d".into(), digest: vec![1], call: call() });
         outdated.open = Some(Open { attempt: attempt(&outdated.instance, call(), None), payload: Some(Payload::Bytes(vec![1])) });
         assert_eq!(written(&store, &[&outdated, &success(&second)]).await, [Written::Outdated, done(None)]);
@@ -264,6 +271,7 @@ async fn notes_requests_and_holds_are_kept() {
             kind,
             call: Some(call()),
             detail: Some("so it is".into()),
+            actor: Some("me".into()),
         });
         changes.notes = notes.to_vec();
         let request = Request { dedup: "evt-77".into(), digest: vec![9; 32], call: call() };

@@ -70,7 +70,7 @@ async fn lived_in(store: &Store) {
     failing.open.as_mut().unwrap().attempt.budget = Budget::fresh(None, at(100));
     let mut failed = Changes::of(Instance { status: Status::Error, error: Some("no".into()), is_open: false, ..failing.instance.clone() });
     failed.close = Some(close(&failing.open.as_ref().unwrap().attempt, AttemptState::Error));
-    failed.notes.push(Note { instance: failed.instance.id, at: at(1), kind: NoteKind::Late, call: None, detail: None });
+    failed.notes.push(Note { instance: failed.instance.id, at: at(1), kind: NoteKind::Late, call: None, detail: None, actor: None });
     written(store, &[&failing]).await;
     written(store, &[&failed]).await;
 }

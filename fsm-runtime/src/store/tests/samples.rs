@@ -18,7 +18,7 @@ use crate::store::write::{Written, write};
 
 /// The server on which tests may create databases.
 pub(super) fn postgres_url() -> String {
-    std::env::var("FSM_TEST_POSTGRES").expect("these tests need PostgreSQL: set FSM_TEST_POSTGRES to a URL whose user may create databases")
+    crate::testing::cluster::url().expect("these tests need PostgreSQL")
 }
 
 /// A database that is gone with this value.
