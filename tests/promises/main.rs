@@ -16,6 +16,7 @@ mod meddler;
 mod operators;
 mod own_sql;
 mod payment;
+mod policies;
 mod product;
 mod retries;
 mod send_in;
