@@ -8,6 +8,7 @@ mod catch;
 mod clumsy;
 mod context;
 mod crash;
+mod draining;
 mod durable;
 mod events;
 mod exactly_once;
