@@ -21,3 +21,4 @@ mod retries;
 mod send_in;
 mod support;
 mod time;
+mod traces;
