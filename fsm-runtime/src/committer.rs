@@ -75,8 +75,8 @@ impl Engine {
                 self.queue.put(request.again());
                 continue;
             };
-            for instance in verdict.moved {
-                self.watchers.tell(instance);
+            for moved in verdict.moved {
+                self.watchers.tell(moved);
             }
             if let Some(due_at) = verdict.due_at {
                 self.hint.due(due_at);

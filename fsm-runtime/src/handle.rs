@@ -5,6 +5,7 @@ pub mod operate;
 pub mod send;
 pub mod settled;
 pub mod view;
+pub mod watch;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -28,6 +29,7 @@ use operate::{Bulk, Operating};
 use send::{Sending, SendingIn};
 use settled::Settling;
 use view::{Attempt, Count, Filter, Instance, Page};
+use watch::Watching;
 
 /// A typed handle to the instances of the machine `M`. Cheap to clone.
 pub struct Handle<M> {
@@ -92,6 +94,14 @@ impl<M: Machine> Handle<M> {
     /// Errors: `is_not_found`; `is_timed_out` when `within` was given and passed.
     pub fn settled(&self, key: impl AsRef<str>) -> Settling<M> {
         Settling::new(self.clone(), key.as_ref())
+    }
+
+    /// The instance as it is, and then after each change that is seen, until it has ended: the commits of this process at
+    /// once and one by one; those of others by looking now and then, several of them as one.
+    ///
+    /// The stream's errors: `is_not_found`, which ends it; `is_database`, after which it looks again.
+    pub fn watch(&self, key: impl AsRef<str>) -> Watching<M> {
+        Watching::new(self.clone(), key.as_ref())
     }
 
     /// Every event, attempt, transition and operator's act, oldest first. `is_not_found` for an unknown key.

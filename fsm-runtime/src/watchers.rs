@@ -4,12 +4,24 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use fsm_core::call::Attempt;
 use fsm_core::instance::Instance;
 use tokio::sync::mpsc;
 
 use crate::committer::queue::Whose;
 
-type Waiting = HashMap<Whose, Vec<(u64, mpsc::UnboundedSender<Arc<Instance>>)>>;
+/// How much one who does not listen is told at most. What is left out is found by looking.
+const MOST_UNHEARD: usize = 256;
+
+/// An instance as a commit left it.
+#[derive(Debug, Clone)]
+pub(crate) struct Moved {
+    pub(crate) instance: Instance,
+    /// Its live attempt, where the commit knew it.
+    pub(crate) live: Option<Attempt>,
+}
+
+type Waiting = HashMap<Whose, Vec<(u64, mpsc::Sender<Arc<Moved>>)>>;
 
 /// The waiting, by instance.
 #[derive(Default)]
@@ -24,12 +36,12 @@ pub(crate) struct Watch {
     engine: Arc<crate::engine::Engine>,
     whose: Whose,
     id: u64,
-    moved: mpsc::UnboundedReceiver<Arc<Instance>>,
+    moved: mpsc::Receiver<Arc<Moved>>,
 }
 
 impl Watchers {
     pub(crate) fn watch(engine: &Arc<crate::engine::Engine>, whose: Whose) -> Watch {
-        let (told, moved) = mpsc::unbounded_channel();
+        let (told, moved) = mpsc::channel(MOST_UNHEARD);
         let watchers = &engine.watchers;
         let id = uuid::Uuid::now_v7().as_u64_pair().1;
         watchers.lock().entry(whose.clone()).or_default().push((id, told));
@@ -37,16 +49,21 @@ impl Watchers {
         Watch { engine: Arc::clone(engine), whose, id, moved }
     }
 
-    pub(crate) fn tell(&self, instance: Instance) {
-        if self.count.load(Ordering::Acquire) == 0 {
+    /// Whether anybody waits for anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    pub(crate) fn tell(&self, moved: Moved) {
+        if self.is_empty() {
             return;
         }
-        let whose = Whose::new(&instance.machine, &instance.key);
+        let whose = Whose::new(&moved.instance.machine, &moved.instance.key);
         if let Some(waiting) = self.lock().get(&whose) {
-            let instance = Arc::new(instance);
+            let moved = Arc::new(moved);
             for (_, told) in waiting {
-                // Whoever is gone takes its place out by itself.
-                let _ = told.send(Arc::clone(&instance));
+                // Whoever is gone takes its place out by itself, and whoever does not listen looks for itself later.
+                let _ = told.try_send(Arc::clone(&moved));
             }
         }
     }
@@ -58,8 +75,13 @@ impl Watchers {
 
 impl Watch {
     /// The instance after the next commit of this process that moves it.
-    pub(crate) async fn moved(&mut self) -> Option<Arc<Instance>> {
+    pub(crate) async fn moved(&mut self) -> Option<Arc<Moved>> {
         self.moved.recv().await
+    }
+
+    /// The same, if there was such a commit already.
+    pub(crate) fn moved_already(&mut self) -> Option<Arc<Moved>> {
+        self.moved.try_recv().ok()
     }
 }
 

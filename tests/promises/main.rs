@@ -22,3 +22,4 @@ mod send_in;
 mod support;
 mod time;
 mod traces;
+mod watch;

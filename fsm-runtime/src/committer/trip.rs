@@ -1,14 +1,13 @@
 //! The trip of a batch: read and lock, decide, write. Whoever owns the transaction commits it afterwards.
 
-use fsm_core::call::AttemptState;
+use fsm_core::call::{Attempt, AttemptState};
 use fsm_core::changes::{Changes, Note, NoteKind};
-use fsm_core::decide::Moment;
 use fsm_core::decide::fire::{fire, rejected};
 use fsm_core::decide::operate::operate;
 use fsm_core::decide::send::{Fate, Send, send};
 use fsm_core::decide::settle::settle;
+use fsm_core::decide::{Moment, Standing};
 use fsm_core::ids::CallId;
-use fsm_core::instance::Instance;
 use fsm_core::machine::Machine;
 use fsm_core::outcome::{Outcome, Outgoing};
 use fsm_core::time::Timestamp;
@@ -25,13 +24,14 @@ use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::lock::Place;
 use crate::store::write::{Written, write};
+use crate::watchers::Moved;
 
 /// What became of one request; true once its transaction is committed.
 pub(crate) struct Verdict {
     /// The answer; `None` when another process was faster and the request has to be decided once more.
     pub(crate) reply: Option<Result<Reply, Error>>,
     /// The instances that changed, as they are now.
-    pub(crate) moved: Vec<Instance>,
+    pub(crate) moved: Vec<Moved>,
     /// Calls that run here now. A missing permit is the one that the request brought.
     pub(crate) runs: Vec<(Claimed, Option<OwnedSemaphorePermit>)>,
     /// The earliest moment at which one of the changes comes due.
@@ -129,7 +129,7 @@ impl<'e> Trip<'e> {
         let Report { attempt, outcome, .. } = report;
         let instance = &standing.instance;
         if standing.is_new || !instance.is_open || instance.newest != Some((attempt.call, attempt.number)) {
-            let changes = self.late(instance, request, report);
+            let changes = self.late(standing, request, report);
             return Decided { reply: Some(Ok(Reply::Settled { counted: false })), changes, permit: None };
         }
         let moment = self.moment(report.permit.is_some() && self.engine.may_start());
@@ -138,9 +138,11 @@ impl<'e> Trip<'e> {
     }
 
     /// A late report changes nothing and is recorded, unless it is our own come twice, or the sweeper lost a race.
-    fn late(&self, instance: &Instance, request: &Request, report: &Report) -> Option<Changes> {
+    fn late(&self, standing: &Standing, request: &Request, report: &Report) -> Option<Changes> {
+        let instance = &standing.instance;
         let is_verbs_own = matches!(report.outcome, Outcome::Success { .. } | Outcome::Failure(_));
-        if !is_verbs_own || request.tries > 0 {
+        // One that was pruned has no history any more.
+        if !is_verbs_own || request.tries > 0 || standing.is_new {
             return None;
         }
         let detail = format!(
@@ -181,7 +183,9 @@ impl<'e> Trip<'e> {
                 match written.next().expect("the store answers for each of the changes") {
                     Written::Done { payload } => {
                         board.apply(whose, &changes);
-                        note_consequences(&mut verdict, changes, payload, decided.permit);
+                        let is_watched = changes.instance.is_open && !self.engine.watchers.is_empty();
+                        let live = if is_watched { board.standing(whose).newest.clone() } else { None };
+                        note_consequences(&mut verdict, changes, live, payload, decided.permit);
                     }
                     Written::Outdated => verdict.outdated(),
                 }
@@ -268,7 +272,13 @@ impl Verdict {
 }
 
 /// What the commit of `changes` will mean to the rest of the process.
-fn note_consequences(verdict: &mut Verdict, changes: Changes, payload: Option<Vec<u8>>, permit: Option<OwnedSemaphorePermit>) {
+fn note_consequences(
+    verdict: &mut Verdict,
+    changes: Changes,
+    live: Option<Attempt>,
+    payload: Option<Vec<u8>>,
+    permit: Option<OwnedSemaphorePermit>,
+) {
     verdict.after = After::of(&changes);
     for change in &changes.timers {
         if let fsm_core::changes::TimerChange::Set(timer) = change {
@@ -287,7 +297,7 @@ fn note_consequences(verdict: &mut Verdict, changes: Changes, payload: Option<Ve
     } else if changes.hold.is_some() && !changes.instance.paused {
         verdict.due_at = earlier(verdict.due_at, Some(changes.instance.updated_at));
     }
-    verdict.moved.push(changes.instance);
+    verdict.moved.push(Moved { instance: changes.instance, live });
 }
 
 /// What became of a send that is found again.

@@ -2,7 +2,6 @@
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use fsm_core::duration;
@@ -53,7 +52,7 @@ impl<M: Machine> Settling<M> {
             loop {
                 let until = deadline.map_or(next_look, |deadline| deadline.min(next_look));
                 match tokio::time::timeout_at(until, watch.moved()).await {
-                    Ok(Some(moved)) if moved.is_settled() => return Instance::seen(Arc::unwrap_or_clone(moved), None, None),
+                    Ok(Some(moved)) if moved.instance.is_settled() => return Instance::seen(moved.instance.clone(), None, None),
                     Ok(Some(_)) => {}
                     Ok(None) | Err(_) => break,
                 }
