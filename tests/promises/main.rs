@@ -15,6 +15,7 @@ mod inspect;
 mod meddler;
 mod operators;
 mod own_sql;
+mod page;
 mod payment;
 mod product;
 mod retries;
