@@ -17,6 +17,7 @@ mod operators;
 mod own_sql;
 mod page;
 mod payment;
+mod policies;
 mod product;
 mod retries;
 mod send_in;
