@@ -40,8 +40,6 @@ impl Engine {
         };
         found += orphans.len();
         for orphan in orphans {
-            tracing::info!(machine = orphan.machine, key = orphan.key, verb = orphan.attempt.verb, call = %orphan.attempt.call,
-                attempt = orphan.attempt.number, "lost");
             self.settle_orphan(orphan, Outcome::Lost).await;
         }
         let mut tx = self.store.begin().await?;
