@@ -5,6 +5,7 @@ pub use fsm_core::decide::send::Fate;
 pub use fsm_core::ids::{CallId, InstanceId, SessionId};
 pub use fsm_core::instance::Status;
 pub use fsm_core::retry::{Retry, RetryAdvice};
+pub use fsm_core::schedule::{Planned, Schedule, Warning};
 pub use fsm_core::time::Timestamp;
 pub use fsm_core::{diagram, duration};
 pub use fsm_macros::{fsm, retry, verb};
@@ -16,8 +17,10 @@ pub use fsm_runtime::error::Error;
 pub use fsm_runtime::failure::{Failed, Failure, Result, Retryable};
 pub use fsm_runtime::handle::Handle;
 pub use fsm_runtime::handle::history::{Entry, What};
-pub use fsm_runtime::handle::send::Sent;
-pub use fsm_runtime::handle::view::{Attempt, Count, Cursor, Filter, Instance, OpenCall, Page};
+pub use fsm_runtime::handle::operate::{Bulk, BulkAct, BulkDone, Operating, Plan};
+pub use fsm_runtime::handle::send::{Sending, SendingIn, Sent};
+pub use fsm_runtime::handle::settled::Settling;
+pub use fsm_runtime::handle::view::{Activity, Attempt, Count, Cursor, Filter, Instance, OpenCall, Page};
 pub use fsm_runtime::handle::watch::Watching;
 pub use fsm_runtime::registry::{Accepts, EventFor, Machine};
 pub use fsm_runtime::runtime::{Builder, Runtime};
@@ -27,6 +30,8 @@ pub use fsm_runtime::store::open::Synchronous;
 #[cfg(feature = "testing")]
 pub use fsm_runtime::testing;
 pub use fsm_runtime::timeout::{Caught, Timeout};
+
+pub use fsm_runtime::retryable;
 
 #[doc(hidden)]
 pub use fsm_runtime::private as __private;

@@ -14,4 +14,5 @@ pub mod instance;
 pub mod machine;
 pub mod outcome;
 pub mod retry;
+pub mod schedule;
 pub mod time;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::schedule::Schedule;
 use crate::time::Timestamp;
 
 /// What `#[retry(…)]` says, copied onto each call when it is created, so that a deploy never changes a retry that
@@ -111,34 +112,25 @@ impl Retry {
         waits.take(MANY as usize).take_while(|reached| *reached < wait).count() as u32
     }
 
-    /// Every attempt the policy allows, without jitter: number, wait before it, and time since the first one was due.
-    /// Without a count it never ends.
-    pub fn schedule(&self) -> impl Iterator<Item = Planned> + '_ {
-        let first = Planned { attempt: 1, wait: Duration::ZERO, at: Duration::ZERO };
-        let budget = Budget::fresh(Some(self.clone()), Timestamp::from_micros(0));
-        std::iter::successors(Some((first, budget)), |(last, budget)| {
-            let failed_at = Timestamp::from_micros(0) + last.at;
-            match budget.after(RetryAdvice::Default, failed_at, 0.0) {
-                Next::Again { wait, budget } => {
-                    let next = Planned { attempt: last.attempt.saturating_add(1), wait, at: last.at.saturating_add(wait) };
-                    Some((next, budget))
-                }
-                Next::Exhausted(_) => None,
-            }
-        })
-        .map(|(planned, _)| planned)
+    /// `every` so long, for ever: what `#[retry("5s")]` says.
+    pub fn every(wait: Duration) -> Retry {
+        Retry { max: wait, ..Retry::doubling(wait, wait) }
     }
-}
 
-/// One attempt of a policy's [schedule](Retry::schedule).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Planned {
-    /// From 1.
-    pub attempt: u32,
-    /// The wait before it.
-    pub wait: Duration,
-    /// Its earliest start, counted from the first attempt, if attempts themselves took no time.
-    pub at: Duration,
+    /// From `min`, doubling up to `max`, for ever: what `#[retry("5s", "10m")]` says.
+    pub fn doubling(min: Duration, max: Duration) -> Retry {
+        Retry { max_attempts: None, min, max, backoff: 2.0, jitter: 0.0, within: None, give_up_on: Vec::new(), delay: None, catch: None }
+    }
+
+    /// The same, with so many retries.
+    pub fn retries_at_most(self, retries: u32) -> Retry {
+        Retry { max_attempts: Some(retries.saturating_add(1)), ..self }
+    }
+
+    /// The policy as data, decided by the same code that decides at run time.
+    pub fn schedule(&self) -> Schedule<'_> {
+        Schedule { policy: self }
+    }
 }
 
 impl Budget {
@@ -246,14 +238,14 @@ mod tests {
     }
 
     fn waits(policy: &Retry, most: usize) -> Vec<u64> {
-        policy.schedule().skip(1).take(most).map(|planned| planned.wait.as_secs()).collect()
+        policy.schedule().attempts().skip(1).take(most).map(|planned| planned.wait.as_secs()).collect()
     }
 
     #[test]
     fn ten_retries_from_5s_to_1h_are_eleven_executions_over_1h25m15s() {
         let policy = policy(Some(11), 5, 3600, 2.0);
         assert_eq!(waits(&policy, 99), [5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560]);
-        let last = policy.schedule().last().unwrap();
+        let last = policy.schedule().attempts().last().unwrap();
         assert_eq!((last.attempt, last.at), (11, Duration::from_secs(3600 + 25 * 60 + 15)));
     }
 
@@ -299,7 +291,7 @@ mod tests {
     #[test]
     fn arithmetic_saturates_at_a_million_attempts() {
         let wild = Retry { backoff: 1000.0, max: Duration::from_secs(365 * 86_400), ..policy(None, 365 * 86_400, 0, 2.0) };
-        let last = wild.schedule().nth(1_000_000 - 1).unwrap();
+        let last = wild.schedule().attempts().nth(1_000_000 - 1).unwrap();
         assert_eq!((last.attempt, last.wait), (1_000_000, Duration::from_secs(365 * 86_400)));
         let budget = Budget::fresh(Some(wild), Timestamp::MAX);
         assert!(matches!(budget.after(RetryAdvice::After(Duration::MAX), Timestamp::MAX, 1.0), Next::Again { .. }));

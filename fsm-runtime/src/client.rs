@@ -24,7 +24,8 @@ pub struct Client {
 impl Client {
     /// Connects to the database at `url` and brings its tables up to date.
     ///
-    /// `is_database` errors: a URL that is none, a database that is out of reach, read-only, or of a newer version.
+    /// `is_database` errors: a URL that is none, a database that is out of reach, of a newer version, or read-only while its
+    /// tables are not up to date. One that is read-only and up to date can be looked at, and refuses what writes.
     pub async fn connect(url: impl AsRef<str>) -> Result<Client, Error> {
         let (store, clock) = open(Settings::new(url.as_ref())).await?;
         let engine = Engine::new(store, clock, Catalog::new(&[], false)?, Limits::default(), None);
@@ -63,7 +64,7 @@ pub(crate) async fn open(settings: Settings) -> Result<(Store, Clock), Error> {
     let clock = if store.is_postgres() { Clock::Database(Arc::default()) } else { Clock::System };
     let mut connection = store.apart().await?;
     session::measure(&store, &clock, &mut connection).await?;
-    migrate::up(&store, clock.now()).await?;
+    store.naming(migrate::up(&store, clock.now()).await)?;
     Ok((store, clock))
 }
 
@@ -77,7 +78,7 @@ pub(crate) async fn introduce(store: &Store, clock: &Clock, catalog: &Catalog, b
             serde_json::to_string(&known.machine).map_err(|error| Error::input(format!("a machine does not encode: {error}")))?;
         let hash: String =
             crate::encode::digest(&known.machine.name, definition.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
-        crate::store::machines::remember(&mut tx.conn(), &known.machine.name, &hash, &definition, clock.now()).await?;
+        store.naming(crate::store::machines::remember(&mut tx.conn(), &known.machine.name, &hash, &definition, clock.now()).await)?;
     }
     Ok(tx.commit().await?)
 }

@@ -61,7 +61,7 @@ impl Engine {
 
     async fn commit(&self, batch: &[Request]) -> Result<Vec<Verdict>, StoreError> {
         let mut tx = self.store.begin().await?;
-        let verdicts = Trip::new(self).of(&mut tx.conn(), batch).await?;
+        let verdicts = self.store.naming(Trip::new(self).of(&mut tx.conn(), batch).await)?;
         tx.commit().await?;
         Ok(verdicts)
     }

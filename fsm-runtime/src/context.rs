@@ -10,6 +10,7 @@ use fsm_core::duration;
 use fsm_core::ids::CallId;
 use fsm_core::outcome::{Asks, Event, Outgoing};
 use fsm_core::time::Timestamp;
+use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sqlx::{PgConnection, SqliteConnection};
@@ -145,9 +146,12 @@ impl Ctx<'_> {
     ///
     /// An error when the runtime is on SQLite, or the database cannot be reached.
     pub async fn postgres(&mut self) -> Result<&mut PgConnection, Error> {
+        if !self.engine.store.is_postgres() {
+            return Err(Error::input("this runtime is on SQLite: `ctx.sqlite()` has its connection"));
+        }
         match self.transaction().await? {
-            Conn::Postgres(link) => Ok(link.lend().await?),
-            Conn::Sqlite(_) => Err(Error::input("this runtime is on SQLite: `ctx.sqlite()` has its connection")),
+            Conn::Postgres(link) => Ok(link.into_lent()),
+            Conn::Sqlite(_) => unreachable!("a store on PostgreSQL has connections to PostgreSQL"),
         }
     }
 
@@ -157,15 +161,18 @@ impl Ctx<'_> {
     /// SQLite has one writer: from here to the end of the attempt nobody else commits, so call it late and end soon.
     /// An error when the runtime is on PostgreSQL, or the database cannot be opened.
     pub async fn sqlite(&mut self) -> Result<&mut SqliteConnection, Error> {
+        if self.engine.store.is_postgres() {
+            return Err(Error::input("this runtime is on PostgreSQL: `ctx.postgres()` has its connection"));
+        }
         match self.transaction().await? {
-            Conn::Sqlite(link) => Ok(link.lend().await?),
-            Conn::Postgres(_) => Err(Error::input("this runtime is on PostgreSQL: `ctx.postgres()` has its connection")),
+            Conn::Sqlite(link) => Ok(link.into_lent()),
+            Conn::Postgres(_) => unreachable!("a store on SQLite has connections to SQLite"),
         }
     }
 
     async fn transaction(&mut self) -> Result<Conn<'_>, Error> {
         if self.tx.is_none() {
-            self.tx = Some(self.engine.store.begin().await?);
+            self.tx = Some(opened(Arc::clone(&self.engine)).await?);
         }
         Ok(self.tx.as_mut().expect("it was opened just now").conn())
     }
@@ -185,21 +192,14 @@ impl Ctx<'_> {
             ))
             .into());
         }
-        if let Some(kept) = self.kept(name).await? {
+        if let Some(kept) = kept(Arc::clone(&self.engine), self.attempt.call, name.to_owned()).await? {
             return serde_json::from_slice(&kept)
                 .map_err(|error| Failure::new(format!("what `{name}` gave in an earlier attempt does not decode: {error}")));
         }
         let value = work.await.map_err(Into::into)?;
         let bytes = serde_json::to_vec(&value).map_err(|error| Failure::new(format!("what `{name}` gives does not encode: {error}")))?;
-        let mut tx = self.engine.store.begin().await.map_err(Error::from)?;
-        once::put(&mut tx.conn(), self.attempt.call, name, &bytes, self.engine.clock.now()).await.map_err(Error::from)?;
-        tx.commit().await.map_err(Error::from)?;
+        keep(Arc::clone(&self.engine), self.attempt.call, name.to_owned(), bytes).await?;
         Ok(value)
-    }
-
-    async fn kept(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
-        let mut reader = self.engine.store.reader().await?;
-        Ok(once::get(&mut reader.conn(), self.attempt.call, name).await?)
     }
 
     /// Ends when somebody wants this attempt to end: an operator cancelled the instance. The future is its own, so that
@@ -225,6 +225,38 @@ impl Ctx<'_> {
     pub(crate) fn take_tx(&mut self) -> Option<Tx> {
         self.tx.take()
     }
+}
+
+// What a verb awaits of the database is boxed: the compiler cannot tell that the store's own futures can be sent while it
+// checks a verb for every lifetime of its context.
+
+/// A transaction whose connection a verb can have.
+fn opened(engine: Arc<Engine>) -> BoxFuture<'static, Result<Tx, Error>> {
+    Box::pin(async move {
+        let mut tx = engine.store.begin().await?;
+        match tx.conn() {
+            Conn::Sqlite(link) => link.lend().await.map(drop)?,
+            Conn::Postgres(link) => link.lend().await.map(drop)?,
+        }
+        Ok(tx)
+    })
+}
+
+/// What the call remembers under this name.
+fn kept(engine: Arc<Engine>, call: CallId, name: String) -> BoxFuture<'static, Result<Option<Vec<u8>>, Error>> {
+    Box::pin(async move {
+        let mut reader = engine.store.reader().await?;
+        Ok(once::get(&mut reader.conn(), call, &name).await?)
+    })
+}
+
+/// The call remembers it from now on.
+fn keep(engine: Arc<Engine>, call: CallId, name: String, value: Vec<u8>) -> BoxFuture<'static, Result<(), Error>> {
+    Box::pin(async move {
+        let mut tx = engine.store.begin().await?;
+        once::put(&mut tx.conn(), call, &name, &value, engine.clock.now()).await?;
+        Ok(tx.commit().await?)
+    })
 }
 
 impl std::fmt::Debug for Ctx<'_> {

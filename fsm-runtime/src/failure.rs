@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use fsm_core::retry::RetryAdvice;
 
+use crate::registry::RetryableRef;
+
 /// The result of a verb: `Result` alone is `Result<(), Failure>`.
 pub type Result<T = (), E = Failure> = std::result::Result<T, E>;
 
@@ -17,10 +19,26 @@ pub struct Failure {
     advice: RetryAdvice,
 }
 
-/// An error type that decides for itself whether it is retried. A verb that returns such an error follows it.
+/// An error type that decides for itself whether it is retried.
+///
+/// A verb whose own error type this is follows it. Where such an error is turned into a [`Failure`] by `?`, or is the source
+/// of another one, it is known again by its type: name that once beside the implementation, with `fsm::retryable!(MyError)`.
 pub trait Retryable: StdError {
     /// What is to be done after this error.
     fn retry(&self) -> RetryAdvice;
+}
+
+/// Makes errors of a [`Retryable`] type known wherever they are in a failure's chain of sources.
+///
+/// ```ignore
+/// impl fsm::Retryable for Declined { … }
+/// fsm::retryable!(Declined);
+/// ```
+#[macro_export]
+macro_rules! retryable {
+    ($($error:ty),+ $(,)?) => {
+        $($crate::private::inventory::submit! { $crate::private::RetryableRef($crate::private::advice_of::<$error>) })+
+    };
 }
 
 /// What a delay function is told of the attempt that failed.
@@ -54,6 +72,16 @@ impl Failure {
     /// What it says of its own retry.
     pub fn advice(&self) -> RetryAdvice {
         self.advice
+    }
+
+    /// What the error says of its own retry: by itself, else by the first in its chain that decides for itself.
+    pub(crate) fn advised(&self) -> RetryAdvice {
+        if self.advice != RetryAdvice::Default {
+            return self.advice;
+        }
+        let known = || inventory::iter::<RetryableRef>.into_iter();
+        let mut said = self.chain().flat_map(|error| known().filter_map(move |retryable| (retryable.0)(error)));
+        said.find(|advice| *advice != RetryAdvice::Default).unwrap_or_default()
     }
 
     /// The error itself; its `source()` chain is intact.

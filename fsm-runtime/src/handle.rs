@@ -82,6 +82,7 @@ impl<M: Machine> Handle<M> {
 
     /// The instance as it is now; `None` if nothing was ever sent to this key.
     pub async fn get(&self, key: impl AsRef<str>) -> Result<Option<Instance<M>>, Error> {
+        encode::check_key(key.as_ref())?;
         let mut reader = self.engine.store.reader().await?;
         let conn = &mut reader.conn();
         let Some(row) = rows::find(conn, M::NAME, key.as_ref()).await? else { return Ok(None) };
@@ -105,6 +106,7 @@ impl<M: Machine> Handle<M> {
 
     /// Every event, attempt, transition and operator's act, oldest first. `is_not_found` for an unknown key.
     pub async fn history(&self, key: impl AsRef<str>) -> Result<Vec<Entry>, Error> {
+        encode::check_key(key.as_ref())?;
         let mut reader = self.engine.store.reader().await?;
         let row = self.expect(&mut reader.conn(), key.as_ref()).await?;
         let calls = calls_of(&mut reader.conn(), &row).await?;
@@ -114,6 +116,7 @@ impl<M: Machine> Handle<M> {
 
     /// Every attempt of every call, oldest first. `is_not_found` for an unknown key.
     pub async fn attempts(&self, key: impl AsRef<str>) -> Result<Vec<Attempt>, Error> {
+        encode::check_key(key.as_ref())?;
         let mut reader = self.engine.store.reader().await?;
         let row = self.expect(&mut reader.conn(), key.as_ref()).await?;
         let calls = calls_of(&mut reader.conn(), &row).await?;

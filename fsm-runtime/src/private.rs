@@ -21,7 +21,7 @@ pub use crate::context::Ctx;
 pub use crate::failure::{Failed, Retryable};
 pub use crate::registry::{
     Accepts, DataEntry, DelayEntry, EdgeEntry, GiveUpEntry, Input, Keeps, KeepsNothing, Machine, MachineEntry, MachineRef, NoCatch,
-    PolicyEntry, RetryEntry, Run, Running, Verb, VerbEntry, VerbRef,
+    PolicyEntry, RetryEntry, RetryableRef, Run, Running, Verb, VerbEntry, VerbRef,
 };
 pub use crate::timeout::Timeout;
 pub use {inventory, serde};
@@ -55,6 +55,11 @@ pub const fn data_entry<T: Send + Sync + 'static>() -> DataEntry {
 /// The future itself: fails to compile, at the offending await, if it is not `Send`.
 pub fn assert_send<F: Future + Send>(future: F) -> F {
     future
+}
+
+/// What an error says of its own retry, if it is a `T`; for `retryable!`.
+pub fn advice_of<T: Retryable + 'static>(error: &(dyn StdError + 'static)) -> Option<RetryAdvice> {
+    error.downcast_ref::<T>().map(Retryable::retry)
 }
 
 /// Whether an error is a `T`; for `give_up_on`.

@@ -220,6 +220,23 @@ impl Runtime {
         }
     }
 
+    /// Works until the process is told to stop by SIGTERM or SIGINT (Ctrl-C), then [shuts down](Runtime::shutdown). A second
+    /// signal ends the work at once: what executes then is lost, as by the death of the process.
+    pub async fn run_until_signal(self) -> Result<(), Error> {
+        let mut signals = Signals::listen().map_err(|error| Error::input(format!("the process cannot listen for signals: {error}")))?;
+        let signal = signals.next().await;
+        tracing::info!(signal, "draining; a second signal ends at once");
+        let engine = Arc::clone(&self.engine);
+        tokio::select! {
+            ended = self.shutdown() => ended,
+            signal = signals.next() => {
+                tracing::warn!(signal, "ended at once; what executes is lost");
+                engine.kill();
+                Ok(())
+            }
+        }
+    }
+
     /// Claims nothing more, lets what executes finish, gives back what does not in time, and takes leave. What was given
     /// back uses no retry.
     pub async fn shutdown(self) -> Result<(), Error> {
@@ -234,6 +251,42 @@ impl Runtime {
         }
         engine.store.close().await;
         Ok(())
+    }
+}
+
+/// The signals by which a process is told to stop.
+struct Signals {
+    #[cfg(unix)]
+    terminate: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    #[cfg(unix)]
+    fn listen() -> std::io::Result<Signals> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    #[cfg(unix)]
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+
+    #[cfg(not(unix))]
+    fn listen() -> std::io::Result<Signals> {
+        Ok(Signals {})
+    }
+
+    #[cfg(not(unix))]
+    async fn next(&mut self) -> &'static str {
+        // Without a handler for it, Ctrl-C ends the process by itself.
+        let _ = tokio::signal::ctrl_c().await;
+        "Ctrl-C"
     }
 }
 

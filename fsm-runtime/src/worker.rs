@@ -25,12 +25,15 @@ use crate::store::claim::Claimed;
 use crate::store::lock;
 use crate::store::open::Tx;
 
+/// How long a verb may clean up once its time is over.
+const LAST_MOMENT: Duration = Duration::from_secs(1);
+
 /// An attempt that executes in this process.
 pub(crate) struct Running {
     attempt: Attempt,
     whose: Whose,
     abort: AbortHandle,
-    cancel: watch::Sender<bool>,
+    cancel: Arc<watch::Sender<bool>>,
 }
 
 /// How a verb ended, with the transaction it opened, if it did.
@@ -56,20 +59,20 @@ impl Engine {
         let Some(work) = &self.work else { return };
         let attempt = claimed.attempt.clone();
         let whose = Whose::new(&attempt.machine, &claimed.instance.key);
-        let (cancel, cancelled) = watch::channel(false);
+        let cancel = Arc::new(watch::Sender::new(false));
         let span = tracing::info_span!("attempt", machine = attempt.machine, key = &*whose.key, verb = attempt.verb, call = %attempt.call, attempt = attempt.number);
         // Held while it is entered, so that an attempt is never gone before it is there.
         let mut running = work.running();
-        let task = tokio::spawn(Arc::clone(self).execute(claimed, permit, cancelled).instrument(span));
+        let task = tokio::spawn(Arc::clone(self).execute(claimed, permit, Arc::clone(&cancel)).instrument(span));
         let id = (attempt.call, attempt.number);
         running.insert(id, Running { attempt, whose, abort: task.abort_handle(), cancel });
     }
 
-    async fn execute(self: Arc<Self>, claimed: Claimed, permit: Option<OwnedSemaphorePermit>, cancelled: watch::Receiver<bool>) {
+    async fn execute(self: Arc<Self>, claimed: Claimed, permit: Option<OwnedSemaphorePermit>, cancel: Arc<watch::Sender<bool>>) {
         let attempt = claimed.attempt.clone();
         let whose = Whose::new(&attempt.machine, &claimed.instance.key);
         tracing::debug!("started");
-        let Ended { outcome, tx } = self.call_verb(claimed, cancelled).await;
+        let Ended { outcome, tx } = self.call_verb(claimed, cancel).await;
         match &outcome {
             Outcome::Failure(problem) => tracing::warn!(error = problem.error, "ended in error"),
             outcome => tracing::debug!(outcome = outcome.word(), "ended"),
@@ -81,7 +84,7 @@ impl Engine {
         }
     }
 
-    async fn call_verb(self: &Arc<Self>, claimed: Claimed, cancelled: watch::Receiver<bool>) -> Ended {
+    async fn call_verb(self: &Arc<Self>, claimed: Claimed, cancel: Arc<watch::Sender<bool>>) -> Ended {
         let Claimed { instance, attempt, payload } = claimed;
         let known = self.catalog.get(&attempt.machine);
         let Some((known, verb)) = known.and_then(|known| Some((known, known.verb(&attempt.verb)?))) else {
@@ -89,9 +92,9 @@ impl Engine {
             return Ended { outcome: Outcome::Released, tx: None };
         };
         let last_error = self.last_error(&attempt).await;
-        let mut ctx = Ctx::new(Arc::clone(self), attempt.clone(), instance.key, last_error, cancelled);
+        let mut ctx = Ctx::new(Arc::clone(self), attempt.clone(), instance.key, last_error, cancel.subscribe());
         let input = Input { event: &payload, record: instance.record.as_deref() };
-        let outcome = match bounded((verb.run)(&mut ctx, input), verb.timeout).await {
+        let outcome = match bounded((verb.run)(&mut ctx, input), verb.timeout, &cancel).await {
             Ok(record) => Outcome::Success { record, asks: ctx.take_asks() },
             Err(failure) => Outcome::Failure(self.judge(known, verb, &attempt, &failure)),
         };
@@ -110,8 +113,9 @@ impl Engine {
     /// The error as text, and what it, the policy's list, or the delay function says of its retry.
     fn judge(&self, known: &Known, verb: &'static VerbEntry, attempt: &Attempt, failure: &Failure) -> Problem {
         let error = failure.to_string();
-        let Some(policy) = known.policy(verb).filter(|_| failure.advice() == RetryAdvice::Default) else {
-            return Problem { error, advice: failure.advice() };
+        let advice = failure.advised();
+        let Some(policy) = known.policy(verb).filter(|_| advice == RetryAdvice::Default) else {
+            return Problem { error, advice };
         };
         if policy.give_up_on.iter().any(|given_up| failure.chain().any(given_up.is)) {
             return Problem { error, advice: RetryAdvice::Never };
@@ -213,14 +217,27 @@ impl Engine {
     }
 }
 
-/// The verb's result, within its time; a panic is a failure like any other.
-async fn bounded(running: crate::registry::Running<'_>, timeout: Option<Duration>) -> Result<Option<Vec<u8>>, Failure> {
-    let caught = AssertUnwindSafe(running).catch_unwind();
+/// The verb's result, within its time; a panic is a failure like any other. Once its time is over the verb is told through
+/// `ctx.cancelled()` and has a last moment to clean up; whatever it returns then, the attempt has timed out.
+async fn bounded(
+    running: crate::registry::Running<'_>,
+    timeout: Option<Duration>,
+    cancel: &watch::Sender<bool>,
+) -> Result<Option<Vec<u8>>, Failure> {
+    let mut caught = AssertUnwindSafe(running).catch_unwind();
     let ended = match timeout {
         None => caught.await,
-        Some(limit) => tokio::time::timeout(limit, caught)
-            .await
-            .map_err(|_| Failure::new(format!("the attempt took longer than its timeout of {}", fsm_core::duration::display(limit))))?,
+        Some(limit) => match tokio::time::timeout(limit, &mut caught).await {
+            Ok(ended) => ended,
+            Err(_) => {
+                cancel.send_replace(true);
+                // The context listens itself; beyond that only a verb that asked for `ctx.cancelled()`.
+                if cancel.receiver_count() > 1 {
+                    let _ = tokio::time::timeout(LAST_MOMENT, caught).await;
+                }
+                return Err(Failure::new(format!("the attempt took longer than its timeout of {}", fsm_core::duration::display(limit))));
+            }
+        },
     };
     ended.unwrap_or_else(|panic| Err(Failure::new(format!("the verb panicked: {}", panic_text(&*panic)))))
 }

@@ -3,16 +3,22 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 mod bad_input;
+mod bad_verbs;
+mod catch;
+mod clumsy;
+mod context;
 mod crash;
 mod durable;
 mod events;
 mod exactly_once;
 mod inspect;
+mod meddler;
 mod operators;
 mod own_sql;
 mod payment;
 mod product;
 mod retries;
+mod send_in;
 mod support;
 mod time;
 mod watch;

@@ -1,1 +1,181 @@
-//! x
+//! SQL of the user's own in the very transaction that commits a transition.
+
+use std::time::Duration;
+
+use fsm::prelude::*;
+use fsm::testing::{Bed, BedBuilder};
+use serde::{Deserialize, Serialize};
+use sqlx::AssertSqlSafe;
+
+use crate::meddler::{Meddler, is_postgres, run};
+use crate::payment::GatewayError;
+use crate::support::promise;
+
+const FIVE_SECONDS: Duration = Duration::from_secs(5);
+
+/// Statements of a verb's own, and how it goes on after them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Write {
+    statements: Vec<String>,
+    is_postgres: bool,
+    /// It ignores the errors of statements.
+    swallows: bool,
+    /// So many attempts fail after the statements.
+    failures: u32,
+}
+
+#[verb]
+#[retry(2, "5s")]
+async fn wrote(ctx: &mut Ctx<'_>, event: Write) -> Result {
+    for statement in event.statements {
+        let text = AssertSqlSafe(statement);
+        let done = if event.is_postgres {
+            sqlx::query(text).execute(ctx.postgres().await?).await.map(drop)
+        } else {
+            sqlx::query(text).execute(ctx.sqlite().await?).await.map(drop)
+        };
+        if !event.swallows {
+            done?;
+        }
+    }
+    if ctx.attempt() <= event.failures { Err(GatewayError("after it wrote".into()).into()) } else { Ok(()) }
+}
+
+/// Takes the connection of the other database.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Mistake {
+    is_postgres: bool,
+}
+
+#[verb]
+async fn mistaken(ctx: &mut Ctx<'_>, event: Mistake) -> Result {
+    if event.is_postgres {
+        ctx.sqlite().await?;
+    } else {
+        ctx.postgres().await?;
+    }
+    Ok(())
+}
+
+fsm! {
+    machine Clerk = "clerk" {
+        start wrote | mistaken;
+        any(wrote, mistaken) -> wrote;
+    }
+}
+
+fn clerks() -> BedBuilder {
+    Bed::builder().only::<Clerk>().only::<Meddler>()
+}
+
+async fn with_ledger(bed: &Bed) {
+    run(bed, "create table ledger (entry text primary key)").await;
+}
+
+async fn entries(bed: &Bed) -> i64 {
+    run(bed, "select count(*) from ledger").await.unwrap()
+}
+
+fn writing(bed: &Bed, statements: &[&str]) -> Write {
+    let statements = statements.iter().map(|text| (*text).to_owned()).collect();
+    Write { statements, is_postgres: is_postgres(bed), swallows: false, failures: 0 }
+}
+
+promise! {
+    async fn what_a_verb_writes_is_there_once_and_only_with_its_transition(bed in clerks()) {
+        with_ledger(bed).await;
+        let clerks = bed.machine::<Clerk>();
+        let write = writing(bed, &["insert into ledger values ('a')"]);
+        clerks.send("c", Write { failures: 2, ..write }).await.unwrap();
+        for failed in 1..=2 {
+            bed.settle().await;
+            assert_eq!((entries(bed).await, clerks.attempts("c").await.unwrap().len()), (0, failed + 1), "what a failed attempt wrote is undone");
+            bed.advance(FIVE_SECONDS).await;
+        }
+        let clerk = clerks.get("c").await.unwrap().unwrap();
+        assert_eq!((clerk.state, clerk.version, entries(bed).await), (Some(ClerkState::Wrote), 1, 1));
+        bed.restart().await;
+        bed.advance(Duration::from_secs(3600)).await;
+        assert_eq!(entries(bed).await, 1);
+    }
+}
+
+promise! {
+    async fn a_statement_that_fails_fails_the_attempt(bed in clerks()) {
+        with_ledger(bed).await;
+        let clerks = bed.machine::<Clerk>();
+        clerks.send("c", writing(bed, &["insert into ledger values ('a')", "insert into no_such_table values (1)"])).await.unwrap();
+        bed.advance(2 * FIVE_SECONDS).await;
+        let clerk = clerks.get("c").await.unwrap().unwrap();
+        assert_eq!((clerk.status, clerk.version, entries(bed).await), (Status::Error, 0, 0));
+        assert!(clerk.error.unwrap().contains("no_such_table"));
+    }
+}
+
+promise! {
+    /// PostgreSQL aborts the transaction, and says so only at its commit; SQLite takes back the one statement alone.
+    async fn a_swallowed_error_never_commits_a_half(bed in clerks()) {
+        with_ledger(bed).await;
+        let clerks = bed.machine::<Clerk>();
+        let write = writing(bed, &["insert into ledger values ('a')", "insert into ledger values ('a')"]);
+        clerks.send("c", Write { swallows: true, ..write }).await.unwrap();
+        bed.settle().await;
+        let clerk = clerks.get("c").await.unwrap().unwrap();
+        if is_postgres(bed) {
+            let call = clerk.call.expect("the attempt failed and is retried");
+            assert_eq!((call.attempt, clerk.version, entries(bed).await), (2, 0, 0));
+            let error = call.last_error.unwrap();
+            assert!(error.starts_with("the verb's transaction was not committed: "), "{error}");
+            bed.advance(2 * FIVE_SECONDS).await;
+            assert_eq!((clerks.get("c").await.unwrap().unwrap().status, entries(bed).await), (Status::Error, 0));
+        } else {
+            assert_eq!((clerk.version, entries(bed).await), (1, 1));
+        }
+    }
+}
+
+promise! {
+    /// A constraint that is checked at the commit fails the attempt as any statement does.
+    async fn a_commit_that_fails_is_a_failed_attempt(bed in clerks()) {
+        with_ledger(bed).await;
+        run(bed, "create table lines (entry text references ledger (entry) deferrable initially deferred)").await;
+        let clerks = bed.machine::<Clerk>();
+        clerks.send("c", writing(bed, &["insert into lines values ('nobody')"])).await.unwrap();
+        bed.settle().await;
+        let clerk = clerks.get("c").await.unwrap().unwrap();
+        let call = clerk.call.expect("the attempt failed and is retried");
+        assert_eq!((clerk.version, call.attempt), (0, 2));
+        let error = call.last_error.unwrap();
+        assert!(error.starts_with("the verb's transaction was not committed: "), "{error}");
+        run(bed, "insert into ledger values ('nobody')").await;
+        bed.advance(FIVE_SECONDS).await;
+        let clerk = clerks.get("c").await.unwrap().unwrap();
+        assert_eq!((clerk.state, clerk.version, run(bed, "select count(*) from lines").await), (Some(ClerkState::Wrote), 1, Some(1)));
+    }
+}
+
+promise! {
+    async fn the_connection_of_the_other_database_is_an_error_that_names_the_right_one(bed in clerks()) {
+        let clerks = bed.machine::<Clerk>();
+        clerks.send("c", Mistake { is_postgres: is_postgres(bed) }).await.unwrap();
+        bed.settle().await;
+        let error = clerks.get("c").await.unwrap().unwrap().error.unwrap();
+        let says = match is_postgres(bed) {
+            true => "this runtime is on PostgreSQL: `ctx.postgres()` has its connection",
+            false => "this runtime is on SQLite: `ctx.sqlite()` has its connection",
+        };
+        assert_eq!(error, says);
+    }
+}
+
+promise! {
+    /// A user's own transaction inside is a savepoint: its end is not the end of the attempt's.
+    async fn a_transaction_inside_is_a_savepoint(bed in clerks()) {
+        with_ledger(bed).await;
+        let clerks = bed.machine::<Clerk>();
+        let statements = ["insert into ledger values ('a')", "savepoint mine", "insert into ledger values ('b')", "rollback to mine"];
+        clerks.send("c", writing(bed, &statements)).await.unwrap();
+        bed.settle().await;
+        assert_eq!((clerks.get("c").await.unwrap().unwrap().version, entries(bed).await), (1, 1));
+    }
+}

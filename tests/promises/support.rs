@@ -35,3 +35,31 @@ pub async fn healthy(bed: &Bed) {
     let violations = bed.violations().await;
     assert!(violations.is_empty(), "{violations:#?}");
 }
+
+/// A folder of this test's own, gone with it.
+pub struct Folder(std::path::PathBuf);
+
+impl Folder {
+    pub fn new(name: &str) -> Folder {
+        let folder = std::env::temp_dir().join(format!("fsm-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        Folder(folder)
+    }
+
+    pub fn path(&self) -> &std::path::Path {
+        &self.0
+    }
+
+    /// The URL of a SQLite database in it.
+    pub fn url(&self, file: &str) -> String {
+        format!("sqlite://{}", self.0.join(file).display())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+            eprintln!("{} was not removed: {error}", self.0.display());
+        }
+    }
+}

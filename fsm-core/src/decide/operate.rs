@@ -70,7 +70,9 @@ pub fn operate(machine: &Machine, standing: Standing, operation: Operation, mome
         };
     }
     let Some((mut changes, kind)) = act(machine, &standing, &operation.act, moment)? else { return Ok(None) };
-    let about = standing.newest.as_ref().map(|newest| newest.call);
+    // A retry is about the call that runs again, which after a catch is not the newest one.
+    let again = changes.open.as_ref().filter(|_| operation.act == Act::Retry).map(|open| open.attempt.call);
+    let about = again.or(standing.newest.as_ref().map(|newest| newest.call));
     let note = begin::note(&changes.instance, kind, about, operation.reason, moment.now);
     changes.notes.insert(0, crate::changes::Note { actor: operation.actor, ..note });
     changes.request = operation.request.map(|(dedup, digest)| Request { dedup, digest, call: about.unwrap_or(moment.fresh) });

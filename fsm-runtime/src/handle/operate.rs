@@ -71,6 +71,7 @@ impl Operating {
     }
 
     async fn carry_out(self) -> Result<(), Error> {
+        encode::check_key(&self.whose.key)?;
         let (engine, _life) = (self.engine, self.life);
         let is_cancel = self.order.act == Act::Cancel;
         let what = What::Operate(Box::new(self.order.operation()?));

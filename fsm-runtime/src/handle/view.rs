@@ -1,6 +1,7 @@
 //! What a handle shows: instances, their open calls, attempts, and pages of them.
 
 use std::fmt;
+use std::time::Duration;
 
 use fsm_core::call::{Attempt as Row, AttemptState};
 use fsm_core::ids::{CallId, InstanceId, SessionId};
@@ -59,8 +60,40 @@ pub struct OpenCall {
     pub next_at: Timestamp,
     /// Why the attempt before it failed.
     pub last_error: Option<String>,
+    /// How long the attempt before it took.
+    pub last_took: Option<Duration>,
     /// The session that executes it.
     pub worker: Option<SessionId>,
+}
+
+/// What an instance is about. `Display` is a sentence for people.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Activity {
+    /// Nothing: it waits for an event.
+    Rests,
+    /// An attempt executes.
+    Runs {
+        /// The verb.
+        verb: String,
+        /// The attempt, as "4 of 11".
+        attempt: String,
+    },
+    /// An attempt is scheduled.
+    Waits {
+        /// The verb.
+        verb: String,
+        /// The attempt, as "4 of 11".
+        attempt: String,
+        /// When it may start.
+        until: Timestamp,
+    },
+    /// Nothing goes on until an operator acts.
+    Stuck {
+        /// Why.
+        why: String,
+    },
+    /// It has ended.
+    Ended(Status),
 }
 
 /// One attempt of one call.
@@ -70,13 +103,17 @@ pub struct Attempt {
     pub call: CallId,
     /// From 1.
     pub number: u32,
+    /// How many attempts there are in all, as far as was known when this one was scheduled; `None` is unlimited.
+    pub max_attempts: Option<u32>,
+    /// How many retries were left after this one; `None` is unlimited.
+    pub retries_left: Option<u32>,
     /// What runs.
     pub verb: String,
     /// What it is given.
     pub event: String,
     /// The state the instance rests in meanwhile.
     pub from: Option<String>,
-    /// The state it enters on success.
+    /// The state it enters on success. For a catch verb, the state that the exhausted call would have entered.
     pub to: String,
     /// How far it has come, or how it ended.
     pub state: AttemptState,
@@ -86,6 +123,8 @@ pub struct Attempt {
     pub started_at: Option<Timestamp>,
     /// When its end was committed.
     pub finished_at: Option<Timestamp>,
+    /// How long it took, from the claim to the commit of its end.
+    pub took: Option<Duration>,
     /// Why it failed.
     pub error: Option<String>,
     /// The session that runs or ran it.
@@ -192,6 +231,44 @@ impl<M: Machine> Instance<M> {
     }
 }
 
+impl<M: Machine> Instance<M> {
+    /// Whether it rests, waits, runs, is stuck and why, or has ended.
+    pub fn activity(&self) -> Activity {
+        match (&self.call, self.status) {
+            (_, Status::Completed | Status::Cancelled) => Activity::Ended(self.status),
+            (_, Status::Error) => Activity::Stuck { why: self.error.clone().unwrap_or_default() },
+            (Some(call), _) if call.state == AttemptState::Executing => {
+                Activity::Runs { verb: call.verb.clone(), attempt: call.attempt_of() }
+            }
+            (_, _) if self.paused => Activity::Stuck { why: "an operator paused it".to_owned() },
+            (Some(call), _) => Activity::Waits { verb: call.verb.clone(), attempt: call.attempt_of(), until: call.next_at },
+            (None, _) => Activity::Rests,
+        }
+    }
+}
+
+impl OpenCall {
+    /// The attempt among all, as "4 of 11", or "4" where there is no limit.
+    fn attempt_of(&self) -> String {
+        match self.max_attempts {
+            Some(most) => format!("{} of {most}", self.attempt),
+            None => self.attempt.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Activity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Activity::Rests => f.write_str("rests and waits for an event"),
+            Activity::Runs { verb, attempt } => write!(f, "runs attempt {attempt} of `{verb}`"),
+            Activity::Waits { verb, attempt, until } => write!(f, "waits until {until} for attempt {attempt} of `{verb}`"),
+            Activity::Stuck { why } => write!(f, "is stuck until an operator acts: {why}"),
+            Activity::Ended(status) => write!(f, "is {status}"),
+        }
+    }
+}
+
 /// A state's name from the database as the machine's own type.
 pub(crate) fn state<M: Machine>(name: Option<String>) -> Result<Option<M::State>, Error> {
     let Some(name) = name else { return Ok(None) };
@@ -215,9 +292,14 @@ impl OpenCall {
             retries_left: live.budget.remaining,
             next_at: live.scheduled_at,
             last_error: before.and_then(|before| before.error.clone()),
+            last_took: before.and_then(took),
             worker: live.worker,
         }
     }
+}
+
+fn took(row: &Row) -> Option<Duration> {
+    Some(row.finished_at? - row.started_at?)
 }
 
 impl From<Row> for Attempt {
@@ -225,6 +307,9 @@ impl From<Row> for Attempt {
         Attempt {
             call: row.call,
             number: row.number,
+            max_attempts: row.budget.max_attempts(row.number),
+            retries_left: row.budget.remaining,
+            took: took(&row),
             verb: row.verb,
             event: row.event,
             from: row.from,

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use sqlx::postgres::{PgArguments, PgConnection};
 use sqlx::sqlite::{SqliteArguments, SqliteConnection};
-use sqlx::{AssertSqlSafe, Connection, Postgres, SqlSafeStr, SqlStr, Sqlite};
+use sqlx::{AssertSqlSafe, Connection, Postgres, SqlSafeStr, SqlStr, Sqlite, Transaction};
 use uuid::Uuid;
 
 use super::error::{Result, StoreError};
@@ -66,6 +67,20 @@ impl<'c> From<&'c mut PgConnection> for Conn<'c> {
     }
 }
 
+impl<'c> From<&'c mut Transaction<'_, Sqlite>> for Conn<'c> {
+    /// The caller ends it.
+    fn from(tx: &'c mut Transaction<'_, Sqlite>) -> Self {
+        Conn::from(&mut **tx)
+    }
+}
+
+impl<'c> From<&'c mut Transaction<'_, Postgres>> for Conn<'c> {
+    /// The caller ends it.
+    fn from(tx: &'c mut Transaction<'_, Postgres>) -> Self {
+        Conn::from(&mut **tx)
+    }
+}
+
 impl<'c, C> Link<'c, C> {
     pub(super) fn new(conn: &'c mut C, rules: Rules, health: &'c mut Health) -> Self {
         Link { conn, rules, health: Some(health) }
@@ -81,11 +96,16 @@ impl<'c, C> Link<'c, C> {
     where
         C: Connection,
     {
-        self.guarded(async |conn| conn.begin_with("savepoint fsm_lent").await.map(std::mem::forget)).await?;
+        self.guarded(async |conn| counted(conn).await).await?;
         if let Some(health) = self.health {
             health.was_lent = true;
         }
         Ok(self.conn)
+    }
+
+    /// The connection once more, which was lent before.
+    pub fn into_lent(self) -> &'c mut C {
+        self.conn
     }
 
     /// Runs one operation under the deadline. Unless it ends well, the connection counts as broken, also when this is dropped half-way.
@@ -100,6 +120,11 @@ impl<'c, C> Link<'c, C> {
         health.is_broken = false;
         Ok(done)
     }
+}
+
+/// A savepoint that the driver counts as a transaction, and that nobody ends.
+fn counted<C: Connection>(conn: &mut C) -> BoxFuture<'_, sqlx::Result<()>> {
+    Box::pin(async move { conn.begin_with("savepoint fsm_lent").await.map(std::mem::forget) })
 }
 
 /// Waits for a database operation, at most this long.

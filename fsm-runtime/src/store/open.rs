@@ -131,11 +131,15 @@ impl Store {
                 self.begun(pool.take().await?, async |conn| postgres_text(conn, "begin").await).await.map(Side::Postgres)
             }
         };
-        match begun {
-            Ok(side) => Ok(Tx { side, rules: self.inner.rules }),
-            Err(StoreError::ReadOnly { .. }) => Err(StoreError::ReadOnly { place: self.inner.place.clone() }),
-            Err(error) => Err(error),
-        }
+        self.naming(begun.map(|side| Tx { side, rules: self.inner.rules }))
+    }
+
+    /// Says which database is open for reading only: a statement that finds out does not know.
+    pub(crate) fn naming<T>(&self, done: Result<T>) -> Result<T> {
+        done.map_err(|error| match error {
+            StoreError::ReadOnly { .. } => StoreError::ReadOnly { place: self.inner.place.clone() },
+            error => error,
+        })
     }
 
     /// Begins by `how`. Abandoned half-way, the connection counts as one with an open transaction.

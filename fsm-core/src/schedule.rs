@@ -1,0 +1,165 @@
+//! A retry policy as data: every attempt with its wait and its earliest time, totals, and where it contradicts itself.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::duration::display;
+use crate::retry::{Budget, Next, Retry, RetryAdvice};
+use crate::time::Timestamp;
+
+/// What a policy comes to, without jitter and if attempts themselves took no time.
+#[derive(Debug, Clone, Copy)]
+pub struct Schedule<'r> {
+    pub(crate) policy: &'r Retry,
+}
+
+/// One attempt of a [`Schedule`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Planned {
+    /// From 1.
+    pub attempt: u32,
+    /// The wait before it.
+    pub wait: Duration,
+    /// Its earliest start, counted from the first attempt.
+    pub at: Duration,
+}
+
+/// Where a policy contradicts itself, or the state it is used in. `Display` is a sentence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Warning {
+    /// No wait ever reaches the maximum.
+    MaximumNeverReached {
+        /// The maximum.
+        max: Duration,
+        /// The longest wait.
+        longest: Duration,
+    },
+    /// `within` ends the retries before their count does.
+    CutByWithin {
+        /// The limit.
+        within: Duration,
+        /// The attempts that take place.
+        attempts: u32,
+        /// The attempts that the count allows.
+        of: u32,
+    },
+    /// The state's timer comes due before the last attempt, and waits for it.
+    LongerThanTimer {
+        /// The timer.
+        timer: Duration,
+        /// From the first attempt to the last; `None` has no end.
+        total: Option<Duration>,
+    },
+}
+
+impl Schedule<'_> {
+    /// Every attempt, in order. Without a count or `within` they never end.
+    pub fn attempts(&self) -> impl Iterator<Item = Planned> + use<> {
+        let first = Planned { attempt: 1, wait: Duration::ZERO, at: Duration::ZERO };
+        let budget = Budget::fresh(Some(self.policy.clone()), Timestamp::default());
+        std::iter::successors(Some((first, budget)), |(last, budget)| {
+            match budget.after(RetryAdvice::Default, Timestamp::default() + last.at, 0.0) {
+                Next::Again { wait, budget } => {
+                    let next = Planned { attempt: last.attempt.saturating_add(1), wait, at: last.at.saturating_add(wait) };
+                    Some((next, budget))
+                }
+                Next::Exhausted(_) => None,
+            }
+        })
+        .map(|(planned, _)| planned)
+    }
+
+    /// From the first attempt to the start of the last; `None` without end.
+    pub fn total(&self) -> Option<Duration> {
+        let is_endless = self.policy.max_attempts.is_none() && self.policy.within.is_none();
+        if is_endless { None } else { self.attempts().last().map(|last| last.at) }
+    }
+
+    /// Where the policy contradicts itself; with `timer`, also the state that the attempts are made in.
+    pub fn warnings(&self, timer: Option<Duration>) -> Vec<Warning> {
+        let policy = self.policy;
+        let mut warnings = Vec::new();
+        let total = self.total();
+        if policy.delay.is_none()
+            && total.is_some()
+            && let Some(longest) = self.attempts().skip(1).map(|planned| planned.wait).max().filter(|longest| *longest < policy.max)
+        {
+            warnings.push(Warning::MaximumNeverReached { max: policy.max, longest });
+        }
+        if let (Some(within), Some(of)) = (policy.within, policy.max_attempts) {
+            let attempts = self.attempts().count() as u32;
+            if attempts < of {
+                warnings.push(Warning::CutByWithin { within, attempts, of });
+            }
+        }
+        if let Some(timer) = timer.filter(|timer| total.is_none_or(|total| total > *timer)) {
+            warnings.push(Warning::LongerThanTimer { timer, total });
+        }
+        warnings
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Warning::MaximumNeverReached { max, longest } => {
+                write!(f, "the maximum of {} is never reached: the longest wait is {}", display(*max), display(*longest))
+            }
+            Warning::CutByWithin { within, attempts, of } => {
+                write!(f, "within {} only {attempts} of {of} attempts take place", display(*within))
+            }
+            Warning::LongerThanTimer { timer, total } => {
+                let total = total.map_or("no end".to_owned(), display);
+                write!(f, "the state's timer of {} comes due before the attempts end ({total}), and waits for them", display(*timer))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_schedule_says_what_a_policy_comes_to() {
+        let policy = Retry::doubling(s(5), s(3600)).retries_at_most(10);
+        let attempts: Vec<_> = policy.schedule().attempts().collect();
+        assert_eq!((attempts.len(), attempts[10].wait, attempts[10].at), (11, s(2560), s(5115)));
+        assert_eq!(policy.schedule().total(), Some(s(3600 + 25 * 60 + 15)));
+        assert_eq!(Retry::every(s(5)).schedule().total(), None);
+        assert_eq!(Retry::every(s(5)).schedule().attempts().nth(99).map(|planned| planned.at), Some(s(495)));
+    }
+
+    #[test]
+    fn a_policy_that_contradicts_itself_is_told_so() {
+        let policy = Retry::doubling(s(5), s(3600)).retries_at_most(10);
+        let cut = Retry { within: Some(s(60)), ..policy.clone() };
+        let cases = [
+            (&policy, None, vec!["the maximum of 1h is never reached: the longest wait is 42m40s"]),
+            (&cut, None, vec!["the maximum of 1h is never reached: the longest wait is 20s", "within 1m only 4 of 11 attempts take place"]),
+            (
+                &policy,
+                Some(s(1800)),
+                vec![
+                    "the maximum of 1h is never reached: the longest wait is 42m40s",
+                    "the state's timer of 30m comes due before the attempts end (1h25m15s), and waits for them",
+                ],
+            ),
+        ];
+        for (policy, timer, expected) in cases {
+            let told: Vec<_> = policy.schedule().warnings(timer).iter().map(ToString::to_string).collect();
+            assert_eq!(told, expected);
+        }
+        let sound = Retry::every(s(5)).retries_at_most(3);
+        assert_eq!(sound.schedule().warnings(Some(s(60))), []);
+        let endless = Retry::every(s(5));
+        assert_eq!(
+            endless.schedule().warnings(Some(s(60)))[0].to_string(),
+            "the state's timer of 1m comes due before the attempts end (no end), and waits for them"
+        );
+    }
+}

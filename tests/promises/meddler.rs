@@ -1,0 +1,60 @@
+//! A machine that runs any statement in the bed's own database: how a test breaks a row, and looks at one.
+
+use fsm::prelude::*;
+use fsm::testing::Bed;
+use serde::{Deserialize, Serialize};
+use sqlx::{AssertSqlSafe, Row};
+
+/// The number that the last statement gave.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Found {
+    number: Option<i64>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Statement {
+    text: String,
+    is_postgres: bool,
+}
+
+#[verb]
+async fn meddled(ctx: &mut Ctx<'_>, record: &mut Found, event: Statement) -> Result {
+    let text = AssertSqlSafe(event.text);
+    let row = if event.is_postgres {
+        let rows = sqlx::raw_sql(text).fetch_all(ctx.postgres().await?).await?;
+        rows.first().map(|row| row.try_get(0)).transpose()?
+    } else {
+        let rows = sqlx::raw_sql(text).fetch_all(ctx.sqlite().await?).await?;
+        rows.first().map(|row| row.try_get(0)).transpose()?
+    };
+    record.number = row;
+    Ok(())
+}
+
+fsm! {
+    /// Whoever has this machine has the database.
+    pub machine Meddler = "meddler" {
+        keeps Found;
+        start meddled;
+        meddled -> meddled;
+    }
+}
+
+/// Whether the bed is on PostgreSQL.
+pub fn is_postgres(bed: &Bed) -> bool {
+    bed.url().starts_with("postgres")
+}
+
+/// Runs a statement, and gives the number in its first row, if it has one.
+pub async fn run(bed: &Bed, text: impl Into<String>) -> Option<i64> {
+    let meddlers = bed.machine::<Meddler>();
+    meddlers.send("meddler", Statement { text: text.into(), is_postgres: is_postgres(bed) }).await.unwrap();
+    let done = meddlers.settled("meddler").await.unwrap();
+    assert_eq!(done.error, None);
+    done.record.number
+}
+
+/// A text as the bytes that the database keeps.
+pub fn bytes(bed: &Bed, text: &str) -> String {
+    if is_postgres(bed) { format!("convert_to('{text}', 'UTF8')") } else { format!("cast('{text}' as blob)") }
+}
