@@ -5,7 +5,7 @@ use crate::store::open::Store;
 use crate::store::sql::{self, Sql};
 
 /// Each statement of the store that reads or changes rows by a key.
-const ALL: [(&str, &Sql); 46] = [
+const ALL: [(&str, &Sql); 56] = [
     ("LOCK_BY_KEY", &sql::LOCK_BY_KEY),
     ("LOCK_BY_ID", &sql::LOCK_BY_ID),
     ("ATTEMPTS", &sql::ATTEMPTS),
@@ -50,6 +50,16 @@ const ALL: [(&str, &Sql); 46] = [
     ("DEFINITIONS", &sql::DEFINITIONS),
     ("ONCE_GET", &sql::ONCE_GET),
     ("ONCE_PUT", &sql::ONCE_PUT),
+    ("STATES_NEEDED", &sql::STATES_NEEDED),
+    ("VERBS_NEEDED", &sql::VERBS_NEEDED),
+    ("VERBS_NEEDED_AGAIN", &sql::VERBS_NEEDED_AGAIN),
+    ("EVENTS_WAITING", &sql::EVENTS_WAITING),
+    ("EVENTS_DELAYED", &sql::EVENTS_DELAYED),
+    ("BEARERS", &sql::BEARERS),
+    ("TIMERS_OF", &sql::TIMERS_OF),
+    ("RENAME_CALL", &sql::RENAME_CALL),
+    ("RENAME_WAITING", &sql::RENAME_WAITING),
+    ("RENAME_TIMER", &sql::RENAME_TIMER),
     ("MIGRATIONS", &sql::MIGRATIONS),
     ("MIGRATED", &sql::MIGRATED),
 ];
