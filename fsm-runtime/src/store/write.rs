@@ -3,14 +3,15 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use fsm_core::changes::{Changes, Open, Payload, TimerChange};
+use fsm_core::changes::{Changes, Close, Open, Payload, TimerChange};
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::retry::Budget;
 use fsm_core::time::{Timestamp, micros};
 use uuid::Uuid;
 
-use super::conn::{Conn, values};
+use super::conn::{Conn, Value, values};
 use super::error::{Result, StoreError};
+use super::rows::Row;
 use super::sql;
 
 /// What became of one member of a batch.
@@ -65,7 +66,7 @@ async fn guards(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<HashSet<usi
         .filter_map(|(place, change)| Some((place, change.close.as_ref()?)))
         .collect();
     let errors: Vec<_> = closes.iter().map(|(_, close)| clean(close.error.as_deref())).collect();
-    let batch = closes.iter().zip(&errors).map(|((_, close), error)| {
+    let rows = closes.iter().zip(&errors).map(|((_, close), error)| {
         values![
             close.call.0,
             i64::from(close.number),
@@ -76,18 +77,22 @@ async fn guards(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<HashSet<usi
             error.as_deref(),
         ]
     });
-    let mut closed = HashSet::new();
-    for row in conn.batch(&sql::CLOSE, batch.collect()).await? {
-        closed.insert((row.call_id(0)?, row.count(1)?));
-    }
-    outdated.extend(closes.iter().filter(|(_, close)| !closed.contains(&(close.call, close.number))).map(|(place, _)| *place));
+    outdated.extend(close(conn, &closes, rows.collect()).await?);
 
-    outdated.extend(rescheduled(conn, changes).await?);
+    let rescheduled = rescheduled(conn, changes, &outdated).await?;
+    outdated.extend(rescheduled);
 
     let mut new: Vec<_> = changes.iter().enumerate().filter(|(place, change)| change.is_new && !outdated.contains(place)).collect();
     new.sort_by_key(|(_, change)| (&change.instance.machine, &change.instance.key));
+    let mut last = None;
+    new.retain(|(place, change)| {
+        let name = Some((&change.instance.machine, &change.instance.key));
+        let is_first = last != name;
+        last = name;
+        is_first || !outdated.insert(*place)
+    });
     let errors: Vec<_> = new.iter().map(|(_, change)| clean(change.instance.error.as_deref())).collect();
-    let batch = new.iter().zip(&errors).map(|((_, change), error)| {
+    let rows = new.iter().zip(&errors).map(|((_, change), error)| {
         let instance = &change.instance;
         values![
             instance.id.0,
@@ -108,12 +113,35 @@ async fn guards(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<HashSet<usi
             instance.updated_at.as_micros(),
         ]
     });
-    let mut created = HashSet::new();
-    for row in conn.batch(&sql::CREATE, batch.collect()).await? {
-        created.insert(row.instance_id(0)?);
-    }
-    outdated.extend(new.iter().filter(|(_, change)| !created.contains(&change.instance.id)).map(|(place, _)| *place));
+    outdated.extend(create(conn, &new, rows.collect()).await?);
     Ok(outdated)
+}
+
+/// Ends attempts, and gives the places of those that were not as expected.
+async fn close(conn: &mut Conn<'_>, closes: &[(usize, &Close)], rows: Vec<[Value<'_>; 7]>) -> Result<Vec<usize>> {
+    let key = |row: &Row| Ok((row.call_id(0)?, row.count(1)?));
+    let is_among = |keys: &HashSet<(CallId, u32)>, close: &Close| keys.contains(&(close.call, close.number));
+    if conn.is_postgres() {
+        let closed = conn.batch(&sql::CLOSE, rows.into()).await?.iter().map(key).collect::<Result<HashSet<_>>>()?;
+        return Ok(closes.iter().filter(|(_, close)| !is_among(&closed, close)).map(|(place, _)| *place).collect());
+    }
+    let stale = conn.batch(&sql::STALE, rows.clone().into()).await?.iter().map(key).collect::<Result<HashSet<_>>>()?;
+    let kept = rows.into_iter().zip(closes).filter(|(_, (_, close))| !is_among(&stale, close)).map(|(row, _)| row);
+    conn.batch(&sql::CLOSE, kept.collect()).await?;
+    Ok(closes.iter().filter(|(_, close)| is_among(&stale, close)).map(|(place, _)| *place).collect())
+}
+
+/// Creates instances, and gives the places of those whose key another has.
+async fn create(conn: &mut Conn<'_>, new: &[(usize, &&Changes)], rows: Vec<[Value<'_>; 16]>) -> Result<Vec<usize>> {
+    let id = |row: &Row| row.instance_id(0);
+    if conn.is_postgres() {
+        let created = conn.batch(&sql::CREATE, rows.into()).await?.iter().map(id).collect::<Result<HashSet<_>>>()?;
+        return Ok(new.iter().filter(|(_, change)| !created.contains(&change.instance.id)).map(|(place, _)| *place).collect());
+    }
+    let taken = conn.batch(&sql::TAKEN, rows.clone().into()).await?.iter().map(id).collect::<Result<HashSet<_>>>()?;
+    let free = rows.into_iter().zip(new).filter(|(_, (_, change))| !taken.contains(&change.instance.id)).map(|(row, _)| row);
+    conn.batch(&sql::CREATE, free.collect()).await?;
+    Ok(new.iter().filter(|(_, change)| taken.contains(&change.instance.id)).map(|(place, _)| *place).collect())
 }
 
 /// The rows of instances that exist.
@@ -200,10 +228,10 @@ fn wrapped(event: Option<&[u8]>, error: &str, attempts: u32) -> Vec<u8> {
     json
 }
 
-/// The attempts that begin, and whether live ones are held.
 /// Gives scheduled attempts another retry state, and the places of those that are scheduled no more.
-async fn rescheduled(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<Vec<usize>> {
-    let asked: Vec<_> = changes.iter().enumerate().filter_map(|(place, change)| Some((place, change.budget.as_ref()?))).collect();
+async fn rescheduled(conn: &mut Conn<'_>, changes: &[&Changes], outdated: &HashSet<usize>) -> Result<Vec<usize>> {
+    let valid = changes.iter().enumerate().filter(|(place, _)| !outdated.contains(place));
+    let asked: Vec<_> = valid.filter_map(|(place, change)| Some((place, change.budget.as_ref()?))).collect();
     let mut policies = Vec::with_capacity(asked.len());
     for (_, (_, _, budget)) in &asked {
         policies.push(policy_text(budget)?);
@@ -232,6 +260,7 @@ pub(super) fn policy_text(budget: &Budget) -> Result<Option<String>> {
     text.map_err(|error| StoreError::Database(sqlx::Error::Encode(error.into())))
 }
 
+/// The attempts that begin, and whether live ones are held.
 async fn open(conn: &mut Conn<'_>, changes: &[&Changes], payloads: &[Option<Cow<'_, [u8]>>]) -> Result<()> {
     let opened: Vec<_> =
         changes.iter().zip(payloads).filter_map(|(change, payload)| Some((&change.open.as_ref()?.attempt, payload))).collect();
