@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use fsm_core::changes::{Changes, Close, Open, Payload, TimerChange};
 use fsm_core::ids::{CallId, InstanceId};
+use fsm_core::outcome::fit;
 use fsm_core::retry::Budget;
 use fsm_core::time::{Timestamp, micros};
 use uuid::Uuid;
@@ -25,9 +26,6 @@ pub enum Written {
     /// What it was decided on has changed meanwhile, and nothing of it is written.
     Outdated,
 }
-
-/// Longer error texts are cut.
-const MAX_ERROR: usize = 8 * 1024;
 
 /// Writes each of the `changes`, or nothing of it: `Outdated` when its attempt is no longer as expected, its timer is gone, or another
 /// instance has its key. The instances are distinct, and those that exist are locked by this transaction.
@@ -65,7 +63,7 @@ async fn guards(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<HashSet<usi
         .filter(|(place, _)| !outdated.contains(place))
         .filter_map(|(place, change)| Some((place, change.close.as_ref()?)))
         .collect();
-    let errors: Vec<_> = closes.iter().map(|(_, close)| clean(close.error.as_deref())).collect();
+    let errors: Vec<_> = closes.iter().map(|(_, close)| close.error.as_deref().map(fit)).collect();
     let rows = closes.iter().zip(&errors).map(|((_, close), error)| {
         values![
             close.call.0,
@@ -91,7 +89,7 @@ async fn guards(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<HashSet<usi
         last = name;
         is_first || !outdated.insert(*place)
     });
-    let errors: Vec<_> = new.iter().map(|(_, change)| clean(change.instance.error.as_deref())).collect();
+    let errors: Vec<_> = new.iter().map(|(_, change)| change.instance.error.as_deref().map(fit)).collect();
     let rows = new.iter().zip(&errors).map(|((_, change), error)| {
         let instance = &change.instance;
         values![
@@ -147,7 +145,7 @@ async fn create(conn: &mut Conn<'_>, new: &[(usize, &&Changes)], rows: Vec<[Valu
 /// The rows of instances that exist.
 async fn save(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<()> {
     let old: Vec<_> = changes.iter().filter(|change| !change.is_new).map(|change| &change.instance).collect();
-    let errors: Vec<_> = old.iter().map(|instance| clean(instance.error.as_deref())).collect();
+    let errors: Vec<_> = old.iter().map(|instance| instance.error.as_deref().map(fit)).collect();
     let batch = old.iter().zip(&errors).map(|(instance, error)| {
         values![
             instance.id.0,
@@ -221,7 +219,7 @@ fn waited(taken: &mut HashMap<(InstanceId, i64), Vec<u8>>, open: &Open, position
 
 /// What a catch verb is given. A payload that is gone is `null`, so that the catch verb still runs.
 fn wrapped(event: Option<&[u8]>, error: &str, attempts: u32) -> Vec<u8> {
-    let error = serde_json::Value::from(clean(Some(error)).unwrap_or_default());
+    let error = serde_json::Value::from(fit(error));
     let mut json = b"{\"event\":".to_vec();
     json.extend_from_slice(event.unwrap_or(b"null"));
     json.extend_from_slice(format!(",\"error\":{error},\"attempts\":{attempts}}}").as_bytes());
@@ -266,7 +264,7 @@ async fn open(conn: &mut Conn<'_>, changes: &[&Changes], payloads: &[Option<Cow<
         changes.iter().zip(payloads).filter_map(|(change, payload)| Some((&change.open.as_ref()?.attempt, payload))).collect();
     let mut texts = Vec::with_capacity(opened.len());
     for (attempt, _) in &opened {
-        texts.push((policy_text(&attempt.budget)?, clean(attempt.error.as_deref())));
+        texts.push((policy_text(&attempt.budget)?, attempt.error.as_deref().map(fit)));
     }
     let batch = opened.iter().zip(&texts).map(|((attempt, payload), (policy, error))| {
         values![
@@ -335,7 +333,7 @@ async fn timers(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<()> {
 
 /// Notes, and requests to be known again.
 async fn remember(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<()> {
-    let notes: Vec<_> = changes.iter().flat_map(|change| &change.notes).map(|note| (note, clean(note.detail.as_deref()))).collect();
+    let notes: Vec<_> = changes.iter().flat_map(|change| &change.notes).map(|note| (note, note.detail.as_deref().map(fit))).collect();
     let batch = notes.iter().map(|(note, detail)| {
         values![
             note.instance.0,
@@ -356,31 +354,9 @@ async fn remember(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<()> {
     conn.batch(&sql::REQUEST, batch.collect()).await.map(drop)
 }
 
-/// The text without what a database refuses, and at most 8 KiB of it.
-fn clean(text: Option<&str>) -> Option<Cow<'_, str>> {
-    let text = text?;
-    let cut = &text[..text.floor_char_boundary(MAX_ERROR)];
-    let mut clean: Cow<'_, str> = if cut.contains('\0') { cut.replace('\0', "\u{fffd}").into() } else { cut.into() };
-    if clean.len() > MAX_ERROR {
-        let end = clean.floor_char_boundary(MAX_ERROR);
-        clean.to_mut().truncate(end);
-    }
-    Some(clean)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_error_text_is_cut_and_holds_no_nul() {
-        assert_eq!(clean(None), None);
-        assert_eq!(clean(Some("a\0b")).as_deref(), Some("a\u{fffd}b"));
-        for text in ["ä".repeat(MAX_ERROR), "\0".repeat(MAX_ERROR), format!("x{}", "ä".repeat(MAX_ERROR))] {
-            let clean = clean(Some(&text)).unwrap();
-            assert!(clean.len() <= MAX_ERROR && clean.len() > MAX_ERROR - 4 && !clean.contains('\0'));
-        }
-    }
 
     #[test]
     fn what_a_catch_verb_is_given_is_json() {
