@@ -74,7 +74,8 @@ impl Engine {
             Outcome::Failure(problem) => tracing::warn!(error = problem.error, "ended in error"),
             outcome => tracing::debug!(outcome = outcome.word(), "ended"),
         }
-        self.report(whose, attempt.clone(), outcome, tx, permit).await;
+        self.report(whose.clone(), attempt.clone(), outcome, tx, permit).await;
+        self.watchers.ended(&whose, (attempt.call, attempt.number));
         if let Some(work) = &self.work {
             work.running().remove(&(attempt.call, attempt.number));
             work.ended.notify_waiters();
