@@ -78,7 +78,8 @@ impl Engine {
             Outcome::Failure(problem) => tracing::debug!(outcome = outcome.word(), error = problem.error, "ended"),
             outcome => tracing::debug!(outcome = outcome.word(), "ended"),
         }
-        self.report(whose, attempt.clone(), outcome, tx, permit).await;
+        self.report(whose.clone(), attempt.clone(), outcome, tx, permit).await;
+        self.watchers.ended(&whose, (attempt.call, attempt.number));
         if let Some(work) = &self.work {
             work.running().remove(&(attempt.call, attempt.number));
             work.ended.notify_waiters();
