@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 mod bad_input;
 mod bad_verbs;
+mod borders;
 mod catch;
 mod clumsy;
 mod context;
