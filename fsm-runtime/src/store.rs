@@ -12,6 +12,7 @@ pub mod migrate;
 pub mod once;
 pub mod open;
 mod pool;
+pub mod prune;
 mod rows;
 pub mod sessions;
 pub(crate) mod sql;

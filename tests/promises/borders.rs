@@ -38,11 +38,12 @@ async fn opened(_event: Open) -> Result {
 #[verb]
 #[retry("5s")]
 async fn sold(ctx: &mut Ctx<'_>, record: &mut Takings, event: Sale) -> Result {
-    ctx.send::<Shelf>(ctx.key().to_owned(), Take)?;
-    ctx.send_after::<Shelf>(TEN_MINUTES, ctx.key().to_owned(), Restock)?;
+    let till = ctx.key().to_owned();
+    ctx.send::<Shelf>(&till, Take)?;
+    ctx.send_after::<Shelf>(TEN_MINUTES, &till, Restock)?;
     ctx.next(Print)?;
     record.cents += PRICE;
-    let (text, till) = ("insert into sales values ($1)", ctx.key().to_owned());
+    let text = "insert into sales values ($1)";
     if event.is_postgres {
         sqlx::query(text).bind(till).execute(ctx.postgres().await?).await?;
     } else {

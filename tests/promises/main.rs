@@ -21,6 +21,7 @@ mod page;
 mod payment;
 mod policies;
 mod product;
+mod retention;
 mod retries;
 mod send_in;
 mod support;

@@ -894,6 +894,161 @@ pub(super) const RENAME_TIMER: Sql = Sql {
         where t.timer_id = w.timer_id",
 };
 
+// ---- prune
+
+/// Instances of machine `$1` after `$2` and before `$3`, at most `$5`, that ended before `$4` and for which no delayed event waits. Rides the
+/// index of ended instances.
+pub(super) const ENDED: Sql = Sql {
+    sqlite: "
+        select i.instance_id
+        from fsm_instances i
+        where i.machine = $1 and i.instance_id > $2 and i.instance_id < $3 and i.status in ('completed', 'cancelled') and i.updated_at < $4
+            and not exists (select 1 from fsm_timers t where t.instance_id = i.instance_id)
+        order by i.instance_id
+        limit $5",
+    postgres: "
+        select i.instance_id
+        from fsm_instances i
+        where i.machine = $1 and i.instance_id > $2 and i.instance_id < $3 and i.status in ('completed', 'cancelled') and i.updated_at < $4
+            and not exists (select 1 from fsm_timers t where t.instance_id = i.instance_id)
+        order by i.instance_id
+        limit $5
+        for update of i skip locked",
+};
+
+/// What the calls of instance `$1` remember is gone. Rides the primary keys, from each call to the one before.
+pub(super) const PRUNE_ONCE: Sql = Sql {
+    sqlite: "
+        delete from fsm_once
+        where call_id in (
+            with recursive walk (call_id) as (
+                select i.call_id
+                from fsm_instances i
+                where i.instance_id = $1
+                union
+                select p.previous
+                from walk
+                cross join fsm_async_calls p on p.call_id = walk.call_id
+                where p.previous is not null
+            )
+            select walk.call_id
+            from walk
+        )",
+    postgres: "
+        delete from fsm_once
+        where call_id in (
+            with recursive walk (call_id) as (
+                select i.call_id
+                from unnest($1::uuid[]) as w (instance_id)
+                join fsm_instances i on i.instance_id = w.instance_id
+                union
+                select p.previous
+                from walk
+                join fsm_async_calls p on p.call_id = walk.call_id
+                where p.previous is not null
+            )
+            select walk.call_id
+            from walk
+        )",
+};
+
+/// The calls of instance `$1` are gone. Rides the primary key, from each call to the one before.
+pub(super) const PRUNE_CALLS: Sql = Sql {
+    sqlite: "
+        delete from fsm_async_calls
+        where call_id in (
+            with recursive walk (call_id) as (
+                select i.call_id
+                from fsm_instances i
+                where i.instance_id = $1
+                union
+                select p.previous
+                from walk
+                cross join fsm_async_calls p on p.call_id = walk.call_id
+                where p.previous is not null
+            )
+            select walk.call_id
+            from walk
+        )",
+    postgres: "
+        delete from fsm_async_calls
+        where call_id in (
+            with recursive walk (call_id) as (
+                select i.call_id
+                from unnest($1::uuid[]) as w (instance_id)
+                join fsm_instances i on i.instance_id = w.instance_id
+                union
+                select p.previous
+                from walk
+                join fsm_async_calls p on p.call_id = walk.call_id
+                where p.previous is not null
+            )
+            select walk.call_id
+            from walk
+        )",
+};
+
+/// Nothing waits for instance `$1`. Rides the primary key.
+pub(super) const PRUNE_INBOX: Sql = Sql {
+    sqlite: "
+        delete from fsm_inbox
+        where instance_id = $1",
+    postgres: "
+        delete from fsm_inbox d
+        using unnest($1::uuid[]) as w (instance_id)
+        where d.instance_id = w.instance_id",
+};
+
+/// No request to instance `$1` is known. Rides the primary key.
+pub(super) const PRUNE_REQUESTS: Sql = Sql {
+    sqlite: "
+        delete from fsm_requests
+        where instance_id = $1",
+    postgres: "
+        delete from fsm_requests d
+        using unnest($1::uuid[]) as w (instance_id)
+        where d.instance_id = w.instance_id",
+};
+
+/// The notes of instance `$1` are gone. Rides the index by instance.
+pub(super) const PRUNE_HISTORY: Sql = Sql {
+    sqlite: "
+        delete from fsm_history
+        where instance_id = $1",
+    postgres: "
+        delete from fsm_history d
+        using unnest($1::uuid[]) as w (instance_id)
+        where d.instance_id = w.instance_id",
+};
+
+/// Instance `$1` is gone. Rides the primary key.
+pub(super) const PRUNE_INSTANCES: Sql = Sql {
+    sqlite: "
+        delete from fsm_instances
+        where instance_id = $1",
+    postgres: "
+        delete from fsm_instances d
+        using unnest($1::uuid[]) as w (instance_id)
+        where d.instance_id = w.instance_id",
+};
+
+/// What calls before `$2` of instances of machine `$1` remember since before `$3` is gone, at most `$4` of it, where the instance rests: its
+/// calls are closed, and none will be run again. Rides the primary keys.
+pub(super) const ONCE_CLOSED: Sql = same(
+    "
+    delete from fsm_once
+    where (call_id, name) in (
+        select o.call_id, o.name
+        from fsm_once o
+        join fsm_async_calls c on c.call_id = o.call_id and c.attempt = 1
+        join fsm_instances i on i.instance_id = c.instance_id
+        where o.call_id < $2 and o.created_at < $3 and i.machine = $1 and not i.is_open and i.status <> 'error'
+        order by o.call_id
+        limit $4
+    )
+    returning call_id",
+);
+
 // ---- databases for tests
 
 /// Serialises those who make the template of test databases, under the number `$1`, until the connection ends.

@@ -49,7 +49,7 @@ impl BedBuilder {
         BedBuilder { builder: self.builder.only::<M>() }
     }
 
-    /// Changes any other setting of the runtime.
+    /// Changes any other setting of the runtime. Unlike a runtime, a bed keeps what ended for ever unless it has a retention.
     pub fn with(self, change: impl FnOnce(Builder) -> Builder) -> Self {
         BedBuilder { builder: change(self.builder) }
     }
@@ -152,7 +152,7 @@ impl Bed {
         for turn in 0.. {
             self.quiet().await;
             self.renew(self.now()).await?;
-            let found = self.engine.sweep().await? + self.engine.find_due(turn).await?;
+            let found = self.engine.sweep().await? + self.engine.find_due(turn).await? + self.engine.prune().await?;
             self.quiet().await;
             if found == 0 {
                 break;
