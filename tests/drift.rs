@@ -2,6 +2,7 @@
 //! and new processes work side by side. A program of its own, for it has two machines of one name.
 
 #![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
+#[allow(dead_code, reason = "other tests need more of it")]
 #[path = "promises/support.rs"]
 mod support;
 

@@ -16,6 +16,7 @@ pub mod handle;
 mod hint;
 #[doc(hidden)]
 pub mod private;
+mod pruner;
 pub mod registry;
 pub mod runtime;
 pub mod schema;

@@ -23,6 +23,10 @@ create index fsm_instances_in_error
     on fsm_instances (machine, instance_id)
     where status = 'error';
 
+create index fsm_instances_ended
+    on fsm_instances (machine, instance_id)
+    where status in ('completed', 'cancelled');
+
 -- One row an attempt. A finished row is the history; nothing is kept twice.
 create table fsm_async_calls (
     call_id blob not null,

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 mod bad_input;
 mod bad_verbs;
+mod borders;
 mod catch;
 mod clumsy;
 mod context;
@@ -20,6 +21,7 @@ mod page;
 mod payment;
 mod policies;
 mod product;
+mod retention;
 mod retries;
 mod send_in;
 mod support;

@@ -11,6 +11,7 @@ use sqlx::{AssertSqlSafe, Connection, Postgres, SqlSafeStr, SqlStr, Sqlite, Tran
 use uuid::Uuid;
 
 use super::error::{Result, StoreError};
+use super::fault::Fault;
 use super::rows::Row;
 use super::sql::{Many, Sql};
 
@@ -30,12 +31,14 @@ pub struct Link<'c, C> {
 }
 
 /// How statements are run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Rules {
     /// The limit on one operation.
     pub deadline: Duration,
     /// Statements are kept prepared. Without that (PgBouncer), each one outside a transaction is given its own.
     pub is_cached: bool,
+    /// Where a test cuts the connection.
+    pub fault: Fault,
 }
 
 /// Whether a connection can be used again.
@@ -50,7 +53,7 @@ pub(super) struct Health {
 }
 
 impl Rules {
-    pub(super) const DEFAULT: Rules = Rules { deadline: Duration::from_secs(30), is_cached: true };
+    pub(super) const DEFAULT: Rules = Rules { deadline: Duration::from_secs(30), is_cached: true, fault: Fault::NEVER };
 }
 
 impl<'c> From<&'c mut SqliteConnection> for Conn<'c> {
@@ -116,6 +119,7 @@ impl<'c, C> Link<'c, C> {
             return Err(StoreError::Aborted);
         }
         health.is_broken = true;
+        self.rules.fault.pass().await;
         let done = within(self.rules.deadline, operation(self.conn)).await?;
         health.is_broken = false;
         Ok(done)
@@ -195,6 +199,14 @@ impl<'a, const WIDTH: usize> From<Vec<[Value<'a>; WIDTH]>> for Batch<'a, WIDTH> 
 }
 
 impl Conn<'_> {
+    /// Statements on it are run like those on the connections of a store.
+    pub(super) fn set_rules(&mut self, rules: Rules) {
+        match self {
+            Conn::Sqlite(link) => link.rules = rules,
+            Conn::Postgres(link) => link.rules = rules,
+        }
+    }
+
     /// Whether this is PostgreSQL.
     pub fn is_postgres(&self) -> bool {
         matches!(self, Conn::Postgres(_))

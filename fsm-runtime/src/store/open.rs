@@ -12,6 +12,7 @@ use sqlx::{ConnectOptions, Database, Postgres, Sqlite};
 
 use super::conn::{Conn, Link, Rules, postgres_text, sqlite_text, within};
 use super::error::{Result, StoreError};
+use super::fault::Fault;
 use super::pool::{Pool, Taken};
 use super::sql;
 
@@ -98,7 +99,7 @@ const OLDEST_SQLITE: [u32; 3] = [3, 51, 3];
 impl Store {
     /// Opens the database and makes a first connection. A SQLite file is created when it does not exist; the tables are [`migrate`](super::migrate)'s.
     pub async fn open(settings: Settings) -> Result<Store> {
-        let rules = Rules { deadline: settings.deadline, is_cached: settings.statement_cache };
+        let rules = Rules { deadline: settings.deadline, is_cached: settings.statement_cache, fault: Fault::somewhere() };
         let (place, kind) = match Address::parse(&settings.url)? {
             Address::Memory => open_memory(&settings).await?,
             Address::File(options) => open_file(&settings, *options).await?,
@@ -110,6 +111,17 @@ impl Store {
     /// Whether the database is PostgreSQL.
     pub fn is_postgres(&self) -> bool {
         matches!(self.inner.kind, Kind::Postgres(_))
+    }
+
+    /// Another's connection, whose statements are run like those of this store.
+    pub fn adopt(&self, conn: &mut Conn<'_>) {
+        conn.set_rules(self.inner.rules.clone());
+    }
+
+    /// Where a test cuts the connections.
+    #[cfg(feature = "testing")]
+    pub(crate) fn fault(&self) -> &Fault {
+        &self.inner.rules.fault
     }
 
     /// The limit on one operation.
@@ -131,7 +143,7 @@ impl Store {
                 self.begun(pool.take().await?, async |conn| postgres_text(conn, "begin").await).await.map(Side::Postgres)
             }
         };
-        self.naming(begun.map(|side| Tx { side, rules: self.inner.rules }))
+        self.naming(begun.map(|side| Tx { side, rules: self.inner.rules.clone() }))
     }
 
     /// Says which database is open for reading only: a statement that finds out does not know.
@@ -150,6 +162,7 @@ impl Store {
     ) -> Result<Taken<D>> {
         let (conn, health) = taken.parts();
         health.is_open = true;
+        self.inner.rules.fault.pass().await;
         within(self.inner.rules.deadline, how(conn)).await?;
         Ok(taken)
     }
@@ -160,7 +173,7 @@ impl Store {
             Kind::Sqlite { readers, .. } => Side::Sqlite(readers.take().await?),
             Kind::Postgres(pool) => Side::Postgres(pool.take().await?),
         };
-        Ok(Reader { side, rules: self.inner.rules })
+        Ok(Reader { side, rules: self.inner.rules.clone() })
     }
 
     /// A connection outside every pool, that can write and whose every statement stands alone. It belongs to the tokio runtime that made it.
@@ -169,7 +182,7 @@ impl Store {
             Kind::Sqlite { writer, .. } => Side::Sqlite(writer.apart().await?),
             Kind::Postgres(pool) => Side::Postgres(pool.apart().await?),
         };
-        Ok(Apart { side, rules: self.inner.rules })
+        Ok(Apart { side, rules: self.inner.rules.clone() })
     }
 
     /// What the database's clock shows; `None` for SQLite, which has this machine's.
@@ -347,18 +360,18 @@ pub struct Tx {
 impl Tx {
     /// The connection it runs on.
     pub fn conn(&mut self) -> Conn<'_> {
-        self.side.conn(self.rules)
+        self.side.conn(self.rules.clone())
     }
 
     /// Commits. `Err(Aborted)` when a statement of it failed before, whoever ran that: nothing is written then. After any other error the
     /// outcome is not known.
     pub async fn commit(mut self) -> Result<()> {
         match &mut self.side {
-            Side::Sqlite(taken) => end(taken, self.rules, async |conn| sqlite_text(conn, "commit").await).await,
+            Side::Sqlite(taken) => end(taken, &self.rules, async |conn| sqlite_text(conn, "commit").await).await,
             Side::Postgres(taken) => {
                 // The commit of a failed transaction answers with success, so a statement that fails in it goes ahead. Our own failures are known.
                 let text = if taken.health.was_lent { "select 1; commit" } else { "commit" };
-                end(taken, self.rules, async |conn| postgres_text(conn, text).await).await
+                end(taken, &self.rules, async |conn| postgres_text(conn, text).await).await
             }
         }
     }
@@ -366,21 +379,28 @@ impl Tx {
     /// Gives it up without closing the connection. Nothing is written.
     pub async fn rollback(mut self) -> Result<()> {
         match &mut self.side {
-            Side::Sqlite(taken) => end(taken, self.rules, async |conn| sqlite_text(conn, "rollback").await).await,
-            Side::Postgres(taken) => end(taken, self.rules, async |conn| postgres_text(conn, "rollback").await).await,
+            Side::Sqlite(taken) => end(taken, &self.rules, async |conn| sqlite_text(conn, "rollback").await).await,
+            Side::Postgres(taken) => end(taken, &self.rules, async |conn| postgres_text(conn, "rollback").await).await,
         }
     }
 }
 
 /// Ends the transaction by `how`; only when that went well can the connection be used again.
-async fn end<D: Database>(taken: &mut Taken<D>, rules: Rules, how: impl AsyncFnOnce(&mut D::Connection) -> sqlx::Result<()>) -> Result<()> {
+async fn end<D: Database>(
+    taken: &mut Taken<D>,
+    rules: &Rules,
+    how: impl AsyncFnOnce(&mut D::Connection) -> sqlx::Result<()>,
+) -> Result<()> {
     let (conn, health) = taken.parts();
     if health.is_broken {
         return Err(StoreError::Aborted);
     }
     health.is_broken = true;
+    rules.fault.pass().await;
     match within(rules.deadline, how(conn)).await {
         Ok(()) => {
+            // It was done, and a process that dies here never hears of it.
+            rules.fault.pass().await;
             health.is_broken = false;
             health.is_open = false;
             Ok(())
@@ -403,7 +423,7 @@ pub struct Reader {
 impl Reader {
     /// The connection.
     pub fn conn(&mut self) -> Conn<'_> {
-        self.side.conn(self.rules)
+        self.side.conn(self.rules.clone())
     }
 }
 
@@ -416,7 +436,7 @@ pub struct Apart {
 impl Apart {
     /// The connection.
     pub fn conn(&mut self) -> Conn<'_> {
-        self.side.conn(self.rules)
+        self.side.conn(self.rules.clone())
     }
 }
 

@@ -875,6 +875,109 @@ pub(super) const RENAME_TIMER: Many = many(
     where t.timer_id = w.timer_id",
 );
 
+// ---- prune
+
+/// Instances of machine `$1` after `$2` and before `$3`, at most `$5`, that ended before `$4` and for which no delayed event waits. Rides the
+/// index of ended instances.
+pub(super) const ENDED: Sql = Sql {
+    sqlite: "
+        select i.instance_id
+        from fsm_instances i
+        where i.machine = $1 and i.instance_id > $2 and i.instance_id < $3 and i.status in ('completed', 'cancelled') and i.updated_at < $4
+            and not exists (select 1 from fsm_timers t where t.instance_id = i.instance_id)
+        order by i.instance_id
+        limit $5",
+    postgres: "
+        select i.instance_id
+        from fsm_instances i
+        where i.machine = $1 and i.instance_id > $2 and i.instance_id < $3 and i.status in ('completed', 'cancelled') and i.updated_at < $4
+            and not exists (select 1 from fsm_timers t where t.instance_id = i.instance_id)
+        order by i.instance_id
+        limit $5
+        for update of i skip locked",
+};
+
+/// The calls of the instances, from each call to the one before. SQLite joins crosswise in the order that is written.
+macro_rules! calls_of {
+    ($delete:literal) => {
+        Many {
+            columns: "instance_id uuid",
+            sqlite: concat!(
+                $delete,
+                " where call_id in (
+                with recursive walk (call_id) as (
+                    select i.call_id
+                    from w
+                    cross join fsm_instances i on i.instance_id = w.instance_id
+                    union
+                    select p.previous
+                    from walk
+                    cross join fsm_async_calls p on p.call_id = walk.call_id
+                    where p.previous is not null
+                )
+                select walk.call_id
+                from walk
+            )"
+            ),
+            postgres: concat!(
+                $delete,
+                " where call_id in (
+                with recursive walk (call_id) as (
+                    select i.call_id
+                    from w
+                    join fsm_instances i on i.instance_id = w.instance_id
+                    union
+                    select p.previous
+                    from walk
+                    join fsm_async_calls p on p.call_id = walk.call_id
+                    where p.previous is not null
+                )
+                select walk.call_id
+                from walk
+            )"
+            ),
+        }
+    };
+}
+
+/// What the calls of the instances remember is gone. Rides the primary keys.
+pub(super) const PRUNE_ONCE: Many = calls_of!("delete from fsm_once");
+
+/// The calls of the instances are gone. Rides the primary keys.
+pub(super) const PRUNE_CALLS: Many = calls_of!("delete from fsm_async_calls");
+
+/// What waited for the instances is gone. Rides the primary key.
+pub(super) const PRUNE_INBOX: Many = many("instance_id uuid", "delete from fsm_inbox where instance_id in (select w.instance_id from w)");
+
+/// No request to the instances is known. Rides the primary key.
+pub(super) const PRUNE_REQUESTS: Many =
+    many("instance_id uuid", "delete from fsm_requests where instance_id in (select w.instance_id from w)");
+
+/// The notes of the instances are gone. Rides the index by instance.
+pub(super) const PRUNE_HISTORY: Many =
+    many("instance_id uuid", "delete from fsm_history where instance_id in (select w.instance_id from w)");
+
+/// The instances are gone. Rides the primary key.
+pub(super) const PRUNE_INSTANCES: Many =
+    many("instance_id uuid", "delete from fsm_instances where instance_id in (select w.instance_id from w)");
+
+/// What calls before `$2` of instances of machine `$1` remember since before `$3` is gone, at most `$4` of it, where the instance rests: its
+/// calls are closed, and none will be run again. Rides the primary keys.
+pub(super) const ONCE_CLOSED: Sql = same(
+    "
+    delete from fsm_once
+    where (call_id, name) in (
+        select o.call_id, o.name
+        from fsm_once o
+        join fsm_async_calls c on c.call_id = o.call_id and c.attempt = 1
+        join fsm_instances i on i.instance_id = c.instance_id
+        where o.call_id < $2 and o.created_at < $3 and i.machine = $1 and not i.is_open and i.status <> 'error'
+        order by o.call_id
+        limit $4
+    )
+    returning call_id",
+);
+
 // ---- databases for tests
 
 /// Serialises those who make the template of test databases, under the number `$1`, until the connection ends.

@@ -49,7 +49,7 @@ impl BedBuilder {
         BedBuilder { builder: self.builder.only::<M>() }
     }
 
-    /// Changes any other setting of the runtime.
+    /// Changes any other setting of the runtime. Unlike a runtime, a bed keeps what ended for ever unless it has a retention.
     pub fn with(self, change: impl FnOnce(Builder) -> Builder) -> Self {
         BedBuilder { builder: change(self.builder) }
     }
@@ -72,16 +72,37 @@ impl BedBuilder {
         self.open(&url, Some(fresh)).await.unwrap_or_else(|error| panic!("the bed does not start: {error}"))
     }
 
+    /// On the database at `url`, which stays. Panics when the engine does not start.
+    pub async fn on(self, url: &str) -> Bed {
+        self.open(url, None).await.unwrap_or_else(|error| panic!("the bed does not start: {error}"))
+    }
+
     /// Another process on the database and under the clock of `bed`. An error is what its start says.
     pub async fn beside(self, bed: &Bed) -> Result<Bed, Error> {
-        Bed::start(self.builder, bed.engine.store.clone(), Arc::clone(&bed.clock_us), bed.fresh.clone()).await
+        Bed::start(self.builder, bed.ground.clone()).await
     }
 
     async fn open(self, url: &str, fresh: Option<Fresh>) -> Result<Bed, Error> {
         let store = Store::open(Settings::new(url)).await?;
-        let clock_us = Arc::new(AtomicI64::new(BEGINNING_US));
-        migrate::up(&store, Clock::Held(Arc::clone(&clock_us)).now()).await?;
-        Bed::start(self.builder, store, clock_us, fresh.map(Arc::new)).await
+        let ground = Ground { store, url: url.to_owned(), clock_us: Arc::new(AtomicI64::new(BEGINNING_US)), _fresh: fresh.map(Arc::new) };
+        migrate::up(&ground.store, ground.clock().now()).await?;
+        Bed::start(self.builder, ground).await
+    }
+}
+
+/// What the beds of one database share.
+#[derive(Clone)]
+struct Ground {
+    store: Store,
+    url: String,
+    clock_us: Arc<AtomicI64>,
+    // Dropped last: the database goes when nobody uses it any more.
+    _fresh: Option<Arc<Fresh>>,
+}
+
+impl Ground {
+    fn clock(&self) -> Clock {
+        Clock::Held(Arc::clone(&self.clock_us))
     }
 }
 
@@ -89,10 +110,8 @@ impl BedBuilder {
 /// bed [settles](Bed::settle) or [advances](Bed::advance).
 pub struct Bed {
     engine: Arc<Engine>,
-    clock_us: Arc<AtomicI64>,
     lease_keeper: Mutex<Apart>,
-    // Dropped last: the database goes when nobody uses it any more.
-    fresh: Option<Arc<Fresh>>,
+    ground: Ground,
 }
 
 impl Bed {
@@ -101,15 +120,15 @@ impl Bed {
         BedBuilder::default()
     }
 
-    async fn start(builder: Builder, store: Store, clock_us: Arc<AtomicI64>, fresh: Option<Arc<Fresh>>) -> Result<Bed, Error> {
-        let clock = Clock::Held(Arc::clone(&clock_us));
+    async fn start(builder: Builder, ground: Ground) -> Result<Bed, Error> {
+        let (store, clock) = (ground.store.clone(), ground.clock());
         let catalog = Catalog::new(&builder.machines, builder.only_named)?;
         introduce(&store, &clock, &catalog, &builder).await?;
         let work = builder.work(&catalog, Duration::ZERO);
         let lease_keeper = Mutex::new(store.apart().await?);
         let engine = Engine::new(store, clock, catalog, builder.limits, Some(work));
         engine.start_lanes();
-        let bed = Bed { engine, clock_us, lease_keeper, fresh };
+        let bed = Bed { engine, lease_keeper, ground };
         bed.renew(bed.now()).await?;
         Ok(bed)
     }
@@ -133,7 +152,7 @@ impl Bed {
         for turn in 0.. {
             self.quiet().await;
             self.renew(self.now()).await?;
-            let found = self.engine.sweep().await? + self.engine.find_due(turn).await?;
+            let found = self.engine.sweep().await? + self.engine.find_due(turn).await? + self.engine.prune().await?;
             self.quiet().await;
             if found == 0 {
                 break;
@@ -154,7 +173,7 @@ impl Bed {
             let next = self.next_moment().await?.filter(|next| *next > self.now() && *next <= end).unwrap_or(end);
             // Others believe in this session until after the jump: time passed, but the process did not sleep.
             self.renew(next).await?;
-            self.clock_us.store(next.as_micros(), Ordering::SeqCst);
+            self.ground.clock_us.store(next.as_micros(), Ordering::SeqCst);
             if next == end {
                 return self.try_settle().await;
             }
@@ -163,20 +182,48 @@ impl Bed {
 
     /// The process is gone and a new one starts, at the same moment: what executed is lost once its lease ends.
     pub async fn restart(&self) {
+        self.try_restart().await.unwrap_or_else(|error| panic!("the bed does not restart: {error}"));
+    }
+
+    async fn try_restart(&self) -> Result<(), Error> {
         self.engine.end_tasks().await;
         self.engine.queue.reopen();
         if let Some(work) = &self.engine.work {
             work.session.begin_anew();
         }
+        *self.lease_keeper.lock().await = self.engine.store.apart().await?;
         self.engine.start_lanes();
-        self.renew(self.now()).await.unwrap_or_else(|error| panic!("the bed does not restart: {error}"));
+        self.renew(self.now()).await
     }
 
     /// No process lives for `span`: the clock moves, nothing runs, and then a new process starts.
     pub async fn outage(&self, span: Duration) {
         self.engine.end_tasks().await;
-        self.clock_us.fetch_add(fsm_core::time::micros(span), Ordering::SeqCst);
+        self.ground.clock_us.fetch_add(fsm_core::time::micros(span), Ordering::SeqCst);
         self.restart().await;
+    }
+
+    /// Runs `scenario` and lets the process die within it, after so many of its statements; a commit counts for two, for a
+    /// process may also die before it hears of what it committed. Then a new process starts, which has done nothing yet.
+    ///
+    /// `false` when the scenario came to its end first. With 0, 1, 2 and so on until then, it dies at every border.
+    pub async fn dies_after(&self, statements: u32, scenario: impl Future<Output = ()>) -> bool {
+        let fault = self.engine.store.fault();
+        fault.strike_after(statements);
+        tokio::select! {
+            biased;
+            () = fault.struck() => {}
+            () = scenario => {}
+        }
+        let died = fault.has_struck();
+        if died {
+            self.engine.end_tasks().await;
+        }
+        fault.mend();
+        if died {
+            self.restart().await;
+        }
+        died
     }
 
     /// Looks for rows that break an invariant; empty in a healthy database.
@@ -186,7 +233,7 @@ impl Bed {
 
     /// The URL of the bed's database.
     pub fn url(&self) -> &str {
-        self.fresh.as_deref().map_or("sqlite::memory:", Fresh::url)
+        &self.ground.url
     }
 
     /// The earliest moment that changes something: an attempt or timer comes due, or a dead session's lease ends.
