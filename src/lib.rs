@@ -12,6 +12,7 @@ pub use fsm_macros::{fsm, retry, verb};
 pub use fsm_runtime::client::Client;
 pub use fsm_runtime::context::Ctx;
 pub use fsm_runtime::data::Data;
+pub use fsm_runtime::drift::Migrate;
 pub use fsm_runtime::error::Error;
 pub use fsm_runtime::failure::{Failed, Failure, Result, Retryable};
 pub use fsm_runtime::handle::Handle;

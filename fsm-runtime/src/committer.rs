@@ -2,6 +2,7 @@
 
 pub(crate) mod board;
 pub(crate) mod queue;
+mod told;
 pub(crate) mod trip;
 
 use std::sync::Arc;
@@ -69,6 +70,7 @@ impl Engine {
     /// What follows a commit: answers, the hand-off of what may run here, and word to those who wait.
     pub(crate) fn conclude(self: &Arc<Self>, batch: Vec<Request>, verdicts: Vec<Verdict>) {
         for (request, verdict) in batch.into_iter().zip(verdicts) {
+            told::tell(&request, &verdict);
             let Some(reply) = verdict.reply else {
                 self.queue.put(request.again());
                 continue;

@@ -6,6 +6,7 @@ mod clock;
 mod committer;
 pub mod context;
 pub mod data;
+pub mod drift;
 mod encode;
 mod engine;
 pub mod error;

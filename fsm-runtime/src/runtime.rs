@@ -9,6 +9,7 @@ use tokio::sync::{Notify, Semaphore};
 use crate::catalog::Catalog;
 use crate::client::{introduce, open};
 use crate::data::DataMap;
+use crate::drift::Migrate;
 use crate::engine::{Engine, Limits, Work};
 use crate::error::Error;
 use crate::handle::Handle;
@@ -38,6 +39,7 @@ pub struct Builder {
     pub(crate) connections: Option<u32>,
     pub(crate) synchronous: Option<Synchronous>,
     pub(crate) statement_cache: bool,
+    pub(crate) migrate: Vec<Migrate>,
 }
 
 impl Default for Builder {
@@ -55,6 +57,7 @@ impl Default for Builder {
             connections: None,
             synchronous: None,
             statement_cache: true,
+            migrate: Vec::new(),
         }
     }
 }
@@ -140,16 +143,25 @@ impl Builder {
         self
     }
 
+    /// At the start, rows that bear names which the code no longer has get those that `mapping` says, a few instances at a
+    /// time; each one's history tells it. Processes of the older code may go on meanwhile: what they write afterwards is
+    /// mapped by a later start.
+    pub fn migrate(mut self, mapping: Migrate) -> Self {
+        self.migrate.push(mapping);
+        self
+    }
+
     /// Opens the database, brings its tables up to date and starts the workers.
     ///
-    /// An error when a verb takes `Data<T>` that was not given, naming both, and what [`Client::connect`] says of databases.
+    /// Errors: a verb takes `Data<T>` that was not given, naming both; `is_drift` when rows need states, verbs or events that
+    /// the code lacks, naming all of them, how many rows and since when; what [`Client::connect`] says of databases.
     ///
     /// [`Client::connect`]: crate::client::Client::connect
     pub async fn start(self) -> Result<Runtime, Error> {
         let catalog = Catalog::new(&self.machines, self.only_named)?;
         catalog.check_data(&self.data)?;
         let (store, clock) = open(self.settings()).await?;
-        introduce(&store, &clock, &catalog, &self.data).await?;
+        introduce(&store, &clock, &catalog, &self).await?;
         let work = self.work(&catalog, self.lease);
         let session = work.session.clone();
         session.renew(&mut store.apart().await?, &clock, clock.now()).await?;

@@ -2,6 +2,7 @@
 
 pub mod claim;
 pub mod conn;
+pub mod drift;
 pub mod error;
 pub mod invariants;
 pub mod lock;

@@ -61,6 +61,7 @@ impl Engine {
         let whose = Whose::new(&attempt.machine, &claimed.instance.key);
         let cancel = Arc::new(watch::Sender::new(false));
         let span = tracing::info_span!("attempt", machine = attempt.machine, key = &*whose.key, verb = attempt.verb, call = %attempt.call, attempt = attempt.number);
+        span.in_scope(|| tracing::debug!("claimed"));
         // Held while it is entered, so that an attempt is never gone before it is there.
         let mut running = work.running();
         let task = tokio::spawn(Arc::clone(self).execute(claimed, permit, Arc::clone(&cancel)).instrument(span));
@@ -74,7 +75,7 @@ impl Engine {
         tracing::debug!("started");
         let Ended { outcome, tx } = self.call_verb(claimed, cancel).await;
         match &outcome {
-            Outcome::Failure(problem) => tracing::warn!(error = problem.error, "ended in error"),
+            Outcome::Failure(problem) => tracing::debug!(outcome = outcome.word(), error = problem.error, "ended"),
             outcome => tracing::debug!(outcome = outcome.word(), "ended"),
         }
         self.report(whose, attempt.clone(), outcome, tx, permit).await;

@@ -122,7 +122,6 @@ impl Sending {
         let id = CallId(Uuid::now_v7());
         let inbox_limit = self.engine.limits.inbox;
         let send = Delivery { id, event, dedup, deliver_at, or_refuse: self.or_refuse, inbox_limit };
-        tracing::trace!(machine = &*self.whose.machine, key = &*self.whose.key, event = send.event.name, call = %id, "sent");
         Ok((self.whose, What::Send(send)))
     }
 }
@@ -149,7 +148,9 @@ impl SendingIn<'_> {
         for _ in 0..TRIES {
             let verdict = Trip::without_grants(&engine).of(&mut self.conn, &batch).await?.remove(0);
             if let Some(reply) = verdict.reply {
-                return Sent::of(reply?);
+                let sent = Sent::of(reply?)?;
+                tracing::debug!(machine = &*batch[0].whose.machine, key = &*batch[0].whose.key, fate = ?sent.fate, "sent once the caller commits");
+                return Ok(sent);
             }
         }
         Err(Error::input("others created and changed the instance at the same time, again and again; send again"))

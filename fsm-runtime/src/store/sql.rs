@@ -468,29 +468,51 @@ pub(super) const NEXT_CALL: Sql = Sql {
         limit 1",
 };
 
-/// When the first timer of machine `$1` is due. Rides the due index of timers.
-pub(super) const NEXT_TIMER: Sql = same(
-    "
-    select t.due_at
-    from fsm_timers t
-    where t.machine = $1 and not t.held
-    order by t.due_at
-    limit 1",
-);
+/// When the first timer of machine `$1` is due, of its states `$2` or with events `$3`. Rides the due index of timers.
+pub(super) const NEXT_TIMER: Sql = Sql {
+    sqlite: "
+        select t.due_at
+        from fsm_timers t
+        where t.machine = $1 and not t.held
+            and (t.state in (select value from json_each($2)) or t.state is null and t.event in (select value from json_each($3)))
+        order by t.due_at
+        limit 1",
+    postgres: "
+        select t.due_at
+        from fsm_timers t
+        where t.machine = $1 and not t.held and (t.state = any($2::text[]) or t.state is null and t.event = any($3::text[]))
+        order by t.due_at
+        limit 1",
+};
 
 // ---- timers
 
-/// The timers of machine `$1` that are due at `$2`, at most `$3`, the oldest first. Rides the due index of timers.
-pub(super) const TIMERS_DUE: Sql = same(concat!(
-    "select t.machine, i.key, ",
-    timer!(),
-    "
-    from fsm_timers t
-    join fsm_instances i on i.instance_id = t.instance_id
-    where t.machine = $1 and not t.held and t.due_at <= $2
-    order by t.due_at
-    limit $3"
-));
+/// The timers of machine `$1` that are due at `$2`, of its states `$4` or with events `$5`, at most `$3`, the oldest first. Rides the due
+/// index of timers.
+pub(super) const TIMERS_DUE: Sql = Sql {
+    sqlite: concat!(
+        "select t.machine, i.key, ",
+        timer!(),
+        "
+        from fsm_timers t
+        join fsm_instances i on i.instance_id = t.instance_id
+        where t.machine = $1 and not t.held and t.due_at <= $2
+            and (t.state in (select value from json_each($4)) or t.state is null and t.event in (select value from json_each($5)))
+        order by t.due_at
+        limit $3"
+    ),
+    postgres: concat!(
+        "select t.machine, i.key, ",
+        timer!(),
+        "
+        from fsm_timers t
+        join fsm_instances i on i.instance_id = t.instance_id
+        where t.machine = $1 and not t.held and t.due_at <= $2
+            and (t.state = any($4::text[]) or t.state is null and t.event = any($5::text[]))
+        order by t.due_at
+        limit $3"
+    ),
+};
 
 // ---- sessions
 
@@ -692,6 +714,162 @@ pub(super) const NEXT_LAPSE: Sql = same(
     where w.session_id <> $1",
 );
 
+// ---- drift
+
+/// The states that instances of machine `$1` rest in which have not ended. Rides the unique index on machine and key.
+pub(super) const STATES_NEEDED: Sql = same(
+    "
+    select i.state, cast(null as text), count(*), min(i.updated_at)
+    from fsm_instances i
+    where i.machine = $1 and i.status in ('running', 'error') and i.state is not null
+    group by i.state",
+);
+
+/// The verbs of the open calls of machine `$1`, by retry policy. Rides the index of live attempts.
+pub(super) const VERBS_NEEDED: Sql = same(
+    "
+    select c.verb, c.retry, count(*), min(c.created_at)
+    from fsm_async_calls c
+    where c.machine = $1 and c.state in ('scheduled', 'executing')
+    group by c.verb, c.retry",
+);
+
+/// The verbs of the exhausted calls of machine `$1`, by retry policy, and those that a catch verb caught. Rides the index of instances in error.
+pub(super) const VERBS_NEEDED_AGAIN: Sql = same(
+    "
+    select c.verb, c.retry, count(*), min(i.updated_at)
+    from fsm_instances i
+    join fsm_async_calls c on c.call_id = i.call_id and c.attempt = i.attempt
+    where i.machine = $1 and i.status = 'error'
+    group by c.verb, c.retry
+    union all
+    select c.to_state, cast(null as text), count(*), min(i.updated_at)
+    from fsm_instances i
+    join fsm_async_calls c on c.call_id = i.call_id and c.attempt = i.attempt
+    where i.machine = $1 and i.status = 'error' and c.verb <> c.to_state
+    group by c.to_state",
+);
+
+/// The events that wait for their turn with instances of machine `$1`. Rides the unique index on machine and key.
+pub(super) const EVENTS_WAITING: Sql = same(
+    "
+    select b.event, cast(null as text), count(*), min(b.created_at)
+    from fsm_instances i
+    join fsm_inbox b on b.instance_id = i.instance_id
+    where i.machine = $1 and i.status in ('running', 'error') and i.inbox_head < i.inbox_tail
+    group by b.event",
+);
+
+/// The events that wait for their time with instances of machine `$1` which have not ended. Rides the due index of timers.
+pub(super) const EVENTS_DELAYED: Sql = same(
+    "
+    select t.event, cast(null as text), count(*), min(t.due_at)
+    from fsm_timers t
+    join fsm_instances i on i.instance_id = t.instance_id
+    where t.machine = $1 and not t.held and t.state is null and i.status in ('running', 'error')
+    group by t.event",
+);
+
+/// Instances of machine `$1` after `$2`, at most `$7`, of which something has a state of `$3`, a verb of `$4`, an event of `$5` or a policy
+/// of `$6`. Rides the primary keys.
+pub(super) const BEARERS: Sql = Sql {
+    sqlite: "
+        select i.instance_id, i.key
+        from fsm_instances i
+        where i.machine = $1 and i.instance_id > $2
+            and (
+                i.state in (select value from json_each($3))
+                or exists (
+                    select 1
+                    from fsm_async_calls c
+                    where c.call_id = i.call_id and c.attempt = i.attempt and (i.is_open or i.status = 'error')
+                        and (
+                            c.from_state in (select value from json_each($3))
+                            or c.verb in (select value from json_each($4)) or c.to_state in (select value from json_each($4))
+                            or c.event in (select value from json_each($5))
+                            or c.retry in (select value from json_each($6))
+                        )
+                )
+                or exists (select 1 from fsm_inbox b where b.instance_id = i.instance_id and b.event in (select value from json_each($5)))
+                or exists (
+                    select 1
+                    from fsm_timers t
+                    where t.instance_id = i.instance_id
+                        and (t.state in (select value from json_each($3)) or t.event in (select value from json_each($5)))
+                )
+            )
+        order by i.instance_id
+        limit $7",
+    postgres: "
+        select i.instance_id, i.key
+        from fsm_instances i
+        where i.machine = $1 and i.instance_id > $2
+            and (
+                i.state = any($3::text[])
+                or exists (
+                    select 1
+                    from fsm_async_calls c
+                    where c.call_id = i.call_id and c.attempt = i.attempt and (i.is_open or i.status = 'error')
+                        and (
+                            c.from_state = any($3::text[])
+                            or c.verb = any($4::text[]) or c.to_state = any($4::text[])
+                            or c.event = any($5::text[])
+                            or c.retry = any($6::text[])
+                        )
+                )
+                or exists (select 1 from fsm_inbox b where b.instance_id = i.instance_id and b.event = any($5::text[]))
+                or exists (
+                    select 1
+                    from fsm_timers t
+                    where t.instance_id = i.instance_id and (t.state = any($3::text[]) or t.event = any($5::text[]))
+                )
+            )
+        order by i.instance_id
+        limit $7",
+};
+
+/// The timers of the instances. Rides the index by instance.
+pub(super) const TIMERS_OF: Many = many(
+    "instance_id uuid",
+    concat!(
+        "select ",
+        timer!(),
+        "
+        from w
+        join fsm_timers t on t.instance_id = w.instance_id"
+    ),
+);
+
+/// The attempts run other verbs on other events, between other states, under policies with other names. Rides the primary key.
+pub(super) const RENAME_CALL: Many = many(
+    "call_id uuid, attempt bigint, verb text, event text, from_state text, to_state text, retry text",
+    "
+    update fsm_async_calls as c
+    set verb = w.verb, event = w.event, from_state = w.from_state, to_state = w.to_state, retry = w.retry
+    from w
+    where c.call_id = w.call_id and c.attempt = w.attempt",
+);
+
+/// What waits at these positions are other events. Rides the primary key.
+pub(super) const RENAME_WAITING: Many = many(
+    "instance_id uuid, position bigint, event text",
+    "
+    update fsm_inbox as b
+    set event = w.event
+    from w
+    where b.instance_id = w.instance_id and b.position = w.position",
+);
+
+/// The timers belong to other states, if any, and deliver other events. Rides the primary key.
+pub(super) const RENAME_TIMER: Many = many(
+    "timer_id uuid, state text, event text, payload bytea",
+    "
+    update fsm_timers as t
+    set state = w.state, event = w.event, payload = w.payload
+    from w
+    where t.timer_id = w.timer_id",
+);
+
 // ---- databases for tests
 
 /// Serialises those who make the template of test databases, under the number `$1`, until the connection ends.
@@ -784,7 +962,7 @@ const fn invariant(number: &'static str, says: &'static str, query: Sql) -> Inva
 /// The successful attempts of each instance, oldest first, by the pointers from each call to the one before: `(instance_id, call_id,
 /// from_state, to_state, step)`. A chain that bites its tail ends after as many steps as there are calls.
 macro_rules! chain {
-    ($query:literal) => {
+    ($($query:expr),* $(,)?) => {
         concat!(
             "with recursive walk (instance_id, call_id, back) as (
                 select i.instance_id, i.call_id, 0
@@ -801,8 +979,15 @@ macro_rules! chain {
                 from walk w
                 join fsm_async_calls c on c.call_id = w.call_id and c.state = 'success' and c.verb = c.to_state
             ) ",
-            $query
+            $($query),*
         )
+    };
+}
+
+/// The chain of an instance may break where a mapping replaced the name of a state; its history says so.
+macro_rules! unless_migrated {
+    ($instance:literal) => {
+        concat!("not exists (select 1 from fsm_history h where h.kind = 'migrated' and h.instance_id = ", $instance, ")")
     };
 }
 
@@ -900,7 +1085,8 @@ pub(super) const INVARIANTS: [Invariant; 16] = [
                 group by j.instance_id
             ) n on n.instance_id = i.instance_id
             left join chain l on l.instance_id = i.instance_id and l.step = n.successes
-            where i.version <> n.successes or i.state is distinct from l.to_state"
+            where i.version <> n.successes or i.state is distinct from l.to_state and "
+            , unless_migrated!("i.instance_id")
         )),
     ),
     invariant(
@@ -911,7 +1097,8 @@ pub(super) const INVARIANTS: [Invariant; 16] = [
             select c.call_id, 'went from ' || coalesce(c.from_state, 'none') || ', and the instance was in ' || coalesce(b.to_state, 'none')
             from chain c
             left join chain b on b.instance_id = c.instance_id and b.step = c.step - 1
-            where c.from_state is distinct from b.to_state
+            where c.from_state is distinct from b.to_state and "
+            , unless_migrated!("c.instance_id"), "
             union all
             select c.call_id, 'succeeded and is not among the calls of its instance'
             from fsm_async_calls c
@@ -929,6 +1116,7 @@ pub(super) const INVARIANTS: [Invariant; 16] = [
                 from fsm_async_calls c
                 where c.state = 'success' and c.verb = c.to_state
                     and exists (select 1 from fsm_machines m where m.machine = c.machine)
+                    and not exists (select 1 from fsm_history h where h.kind = 'migrated' and h.instance_id = c.instance_id)
                     and not exists (
                         select 1
                         from fsm_machines m, json_each(m.definition, '$.edges') e
@@ -940,6 +1128,7 @@ pub(super) const INVARIANTS: [Invariant; 16] = [
                 from fsm_async_calls c
                 where c.state = 'success' and c.verb = c.to_state
                     and exists (select 1 from fsm_machines m where m.machine = c.machine)
+                    and not exists (select 1 from fsm_history h where h.kind = 'migrated' and h.instance_id = c.instance_id)
                     and not exists (
                         select 1
                         from fsm_machines m, jsonb_array_elements(m.definition::jsonb -> 'edges') e

@@ -1,7 +1,6 @@
 //! The store on SQLite in memory, on SQLite in a file, and on PostgreSQL.
 
-// This module is one of tests, which the lint does not see behind the feature.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 
 mod claims;
 mod door;

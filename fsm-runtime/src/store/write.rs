@@ -255,7 +255,7 @@ async fn rescheduled(conn: &mut Conn<'_>, changes: &[&Changes], outdated: &HashS
 }
 
 /// The policy as it is kept.
-fn policy_text(budget: &Budget) -> Result<Option<String>> {
+pub(super) fn policy_text(budget: &Budget) -> Result<Option<String>> {
     let text = budget.policy.as_ref().map(serde_json::to_string).transpose();
     text.map_err(|error| StoreError::Database(sqlx::Error::Encode(error.into())))
 }

@@ -11,6 +11,7 @@ use super::fresh::Fresh;
 use crate::catalog::Catalog;
 use crate::client::introduce;
 use crate::clock::Clock;
+use crate::drift::Migrate;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::handle::Handle;
@@ -53,9 +54,14 @@ impl BedBuilder {
         BedBuilder { builder: change(self.builder) }
     }
 
+    /// What takes the place of names that the code no longer has.
+    pub fn migrate(self, mapping: Migrate) -> Self {
+        BedBuilder { builder: self.builder.migrate(mapping) }
+    }
+
     /// On SQLite, in memory. Panics when a verb's `Data<T>` is missing, or the engine does not start.
     pub async fn sqlite(self) -> Bed {
-        Bed::open(self.builder, "sqlite::memory:".to_owned(), None).await.unwrap_or_else(|error| panic!("the bed does not start: {error}"))
+        self.open("sqlite::memory:", None).await.unwrap_or_else(|error| panic!("the bed does not start: {error}"))
     }
 
     /// On PostgreSQL, in a fresh database that goes with the bed. The cluster is that of `FSM_TEST_POSTGRES` (a URL), else
@@ -63,7 +69,19 @@ impl BedBuilder {
     pub async fn postgres(self) -> Bed {
         let fresh = Fresh::create().await.unwrap_or_else(|error| panic!("the bed needs PostgreSQL: {error}"));
         let url = fresh.url().to_owned();
-        Bed::open(self.builder, url, Some(fresh)).await.unwrap_or_else(|error| panic!("the bed does not start: {error}"))
+        self.open(&url, Some(fresh)).await.unwrap_or_else(|error| panic!("the bed does not start: {error}"))
+    }
+
+    /// Another process on the database and under the clock of `bed`. An error is what its start says.
+    pub async fn beside(self, bed: &Bed) -> Result<Bed, Error> {
+        Bed::start(self.builder, bed.engine.store.clone(), Arc::clone(&bed.clock_us), bed.fresh.clone()).await
+    }
+
+    async fn open(self, url: &str, fresh: Option<Fresh>) -> Result<Bed, Error> {
+        let store = Store::open(Settings::new(url)).await?;
+        let clock_us = Arc::new(AtomicI64::new(BEGINNING_US));
+        migrate::up(&store, Clock::Held(Arc::clone(&clock_us)).now()).await?;
+        Bed::start(self.builder, store, clock_us, fresh.map(Arc::new)).await
     }
 }
 
@@ -74,7 +92,7 @@ pub struct Bed {
     clock_us: Arc<AtomicI64>,
     lease_keeper: Mutex<Apart>,
     // Dropped last: the database goes when nobody uses it any more.
-    _fresh: Option<Fresh>,
+    fresh: Option<Arc<Fresh>>,
 }
 
 impl Bed {
@@ -83,18 +101,15 @@ impl Bed {
         BedBuilder::default()
     }
 
-    async fn open(builder: Builder, url: String, fresh: Option<Fresh>) -> Result<Bed, Error> {
-        let store = Store::open(Settings::new(&url)).await?;
-        let clock_us = Arc::new(AtomicI64::new(BEGINNING_US));
+    async fn start(builder: Builder, store: Store, clock_us: Arc<AtomicI64>, fresh: Option<Arc<Fresh>>) -> Result<Bed, Error> {
         let clock = Clock::Held(Arc::clone(&clock_us));
-        migrate::up(&store, clock.now()).await?;
         let catalog = Catalog::new(&builder.machines, builder.only_named)?;
-        introduce(&store, &clock, &catalog, &builder.data).await?;
+        introduce(&store, &clock, &catalog, &builder).await?;
         let work = builder.work(&catalog, Duration::ZERO);
         let lease_keeper = Mutex::new(store.apart().await?);
         let engine = Engine::new(store, clock, catalog, builder.limits, Some(work));
         engine.start_lanes();
-        let bed = Bed { engine, clock_us, lease_keeper, _fresh: fresh };
+        let bed = Bed { engine, clock_us, lease_keeper, fresh };
         bed.renew(bed.now()).await?;
         Ok(bed)
     }
@@ -157,6 +172,13 @@ impl Bed {
         self.renew(self.now()).await.unwrap_or_else(|error| panic!("the bed does not restart: {error}"));
     }
 
+    /// No process lives for `span`: the clock moves, nothing runs, and then a new process starts.
+    pub async fn outage(&self, span: Duration) {
+        self.engine.end_tasks().await;
+        self.clock_us.fetch_add(fsm_core::time::micros(span), Ordering::SeqCst);
+        self.restart().await;
+    }
+
     /// Looks for rows that break an invariant; empty in a healthy database.
     pub async fn violations(&self) -> Vec<Violation> {
         self.engine.violations().await.unwrap_or_else(|error| panic!("the invariants cannot be checked: {error}"))
@@ -164,7 +186,7 @@ impl Bed {
 
     /// The URL of the bed's database.
     pub fn url(&self) -> &str {
-        self._fresh.as_ref().map_or("sqlite::memory:", Fresh::url)
+        self.fresh.as_deref().map_or("sqlite::memory:", Fresh::url)
     }
 
     /// The earliest moment that changes something: an attempt or timer comes due, or a dead session's lease ends.

@@ -15,7 +15,8 @@ use crate::store::open::Store;
 use crate::store::{machines, once, sessions};
 
 fn served(verbs: &[&str]) -> Served {
-    Served { machine: "payment".into(), verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect() }
+    let verbs = verbs.iter().map(|verb| (*verb).to_owned()).collect();
+    Served { machine: "payment".into(), verbs, states: vec!["created".into()], events: vec!["Paid".into()] }
 }
 
 async fn claimed(store: &Store, me: SessionId, limit: u32, now: Timestamp) -> Vec<Claimed> {

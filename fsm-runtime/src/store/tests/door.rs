@@ -24,7 +24,8 @@ fn timer(instance: &Instance, state: Option<&str>, due_at: i64) -> Timer {
 }
 
 fn served() -> [Served; 1] {
-    [Served { machine: "payment".into(), verbs: vec!["created".into()] }]
+    let [verbs, states, events] = [["created"], ["created"], ["Paid"]].map(|names| names.map(str::to_owned).to_vec());
+    [Served { machine: "payment".into(), verbs, states, events }]
 }
 
 async fn found(store: &Store, key: &str) -> Option<Instance> {

@@ -5,7 +5,7 @@ use crate::store::open::Store;
 use crate::store::sql::{self, Many, Sql};
 
 /// Each statement of the store that reads or changes rows by a key.
-const ALL: [(&str, &Sql); 23] = [
+const ALL: [(&str, &Sql); 29] = [
     ("CLAIM", &sql::CLAIM),
     ("NEXT_CALL", &sql::NEXT_CALL),
     ("NEXT_TIMER", &sql::NEXT_TIMER),
@@ -27,12 +27,18 @@ const ALL: [(&str, &Sql); 23] = [
     ("DEFINITIONS", &sql::DEFINITIONS),
     ("ONCE_GET", &sql::ONCE_GET),
     ("ONCE_PUT", &sql::ONCE_PUT),
+    ("STATES_NEEDED", &sql::STATES_NEEDED),
+    ("VERBS_NEEDED", &sql::VERBS_NEEDED),
+    ("VERBS_NEEDED_AGAIN", &sql::VERBS_NEEDED_AGAIN),
+    ("EVENTS_WAITING", &sql::EVENTS_WAITING),
+    ("EVENTS_DELAYED", &sql::EVENTS_DELAYED),
+    ("BEARERS", &sql::BEARERS),
     ("MIGRATIONS", &sql::MIGRATIONS),
     ("MIGRATED", &sql::MIGRATED),
 ];
 
 /// The same for those about many rows.
-const MANY: [(&str, &Many); 27] = [
+const MANY: [(&str, &Many); 31] = [
     ("LOCK_BY_KEY", &sql::LOCK_BY_KEY),
     ("LOCK_BY_ID", &sql::LOCK_BY_ID),
     ("ATTEMPTS", &sql::ATTEMPTS),
@@ -60,6 +66,10 @@ const MANY: [(&str, &Many); 27] = [
     ("NOTE", &sql::NOTE),
     ("REQUEST", &sql::REQUEST),
     ("CLAIMED", &sql::CLAIMED),
+    ("RENAME_TIMER", &sql::RENAME_TIMER),
+    ("RENAME_WAITING", &sql::RENAME_WAITING),
+    ("RENAME_CALL", &sql::RENAME_CALL),
+    ("TIMERS_OF", &sql::TIMERS_OF),
 ];
 
 /// Tables of a few rows, read whole.
