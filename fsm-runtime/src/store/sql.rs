@@ -31,15 +31,10 @@ impl Many {
         format!("with w ({}) as (select * from unnest({}))\n{}", self.names(), arrays.join(", "), self.postgres)
     }
 
-    /// The text for SQLite about so many rows, with a value for each column of each row.
+    /// The text for SQLite about so many rows. Its values have no numbers: SQLite looks names up one by one.
     pub(super) fn for_sqlite(&self, rows: usize) -> String {
-        let width = self.types().count();
-        let row = |row: usize| {
-            let values: Vec<_> = (1..=width).map(|n| format!("${}", row * width + n)).collect();
-            format!("({})", values.join(", "))
-        };
-        let rows: Vec<_> = (0..rows).map(row).collect();
-        format!("with w ({}) as (values {})\n{}", self.names(), rows.join(", "), self.sqlite)
+        let row = format!("({})", vec!["?"; self.types().count()].join(", "));
+        format!("with w ({}) as (values {})\n{}", self.names(), vec![row.as_str(); rows].join(", "), self.sqlite)
     }
 
     fn names(&self) -> String {
