@@ -539,17 +539,30 @@ pub(super) const SESSION_LEAVE: Sql = same(
     where session_id = $1",
 );
 
-/// Executing attempts whose session has no row or whose lease has ended at `$1`, at most `$2`. Rides the index of executing attempts.
-pub(super) const ORPHANS: Sql = same(concat!(
-    "select i.machine, i.key, ",
-    attempt!(),
-    "
-    from fsm_async_calls c
-    join fsm_instances i on i.instance_id = c.instance_id
-    left join fsm_workers w on w.session_id = c.worker
-    where c.state = 'executing' and (w.session_id is null or w.lease_until <= $1)
-    limit $2"
-));
+/// Executing attempts of machines `$3` whose session has no row or whose lease has ended at `$1`, at most `$2`. Rides the index of
+/// executing attempts.
+pub(super) const ORPHANS: Sql = Sql {
+    sqlite: concat!(
+        "select i.machine, i.key, ",
+        attempt!(),
+        "
+        from fsm_async_calls c
+        join fsm_instances i on i.instance_id = c.instance_id
+        left join fsm_workers w on w.session_id = c.worker
+        where c.state = 'executing' and (w.session_id is null or w.lease_until <= $1) and c.machine in (select value from json_each($3))
+        limit $2"
+    ),
+    postgres: concat!(
+        "select i.machine, i.key, ",
+        attempt!(),
+        "
+        from fsm_async_calls c
+        join fsm_instances i on i.instance_id = c.instance_id
+        left join fsm_workers w on w.session_id = c.worker
+        where c.state = 'executing' and (w.session_id is null or w.lease_until <= $1) and c.machine = any($3::text[])
+        limit $2"
+    ),
+};
 
 /// What session `$1` executes. Rides the index of executing attempts.
 pub(super) const SESSION_HOLDS: Sql = same(concat!(
