@@ -24,6 +24,7 @@ mod product;
 mod retention;
 mod retries;
 mod send_in;
+mod senders;
 mod support;
 mod time;
 mod traces;

@@ -4,7 +4,7 @@
 #[cfg(feature = "testing")]
 use std::sync::Arc;
 #[cfg(feature = "testing")]
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 #[cfg(feature = "testing")]
 use tokio::sync::Notify;
@@ -21,6 +21,8 @@ pub(crate) struct Fault {
 struct Place {
     /// How many statements get through; `OFF` when all do.
     left: AtomicI64,
+    /// How many got through.
+    passed: AtomicU64,
     struck: Notify,
 }
 
@@ -44,7 +46,7 @@ impl Fault {
 
     /// One that can be told where.
     pub(super) fn somewhere() -> Fault {
-        Fault { place: Some(Arc::new(Place { left: AtomicI64::new(OFF), struck: Notify::new() })) }
+        Fault { place: Some(Arc::new(Place { left: AtomicI64::new(OFF), passed: AtomicU64::new(0), struck: Notify::new() })) }
     }
 
     /// Lets a statement through, or never returns.
@@ -55,6 +57,7 @@ impl Fault {
             place.struck.notify_one();
             std::future::pending::<()>().await;
         }
+        place.passed.fetch_add(1, Ordering::SeqCst);
     }
 
     /// After so many statements, no other gets through.
@@ -70,6 +73,11 @@ impl Fault {
             Some(place) => place.struck.notified().await,
             None => std::future::pending().await,
         }
+    }
+
+    /// How many statements got through.
+    pub(crate) fn passed(&self) -> u64 {
+        self.place.as_ref().map_or(0, |place| place.passed.load(Ordering::SeqCst))
     }
 
     /// Whether a statement did not get through.

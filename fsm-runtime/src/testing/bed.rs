@@ -226,6 +226,11 @@ impl Bed {
         died
     }
 
+    /// How many statements were run so far on the database, by this bed and those beside it; a commit counts for two.
+    pub fn statements(&self) -> u64 {
+        self.engine.store.fault().passed()
+    }
+
     /// Looks for rows that break an invariant; empty in a healthy database.
     pub async fn violations(&self) -> Vec<Violation> {
         self.engine.violations().await.unwrap_or_else(|error| panic!("the invariants cannot be checked: {error}"))
