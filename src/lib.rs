@@ -20,7 +20,7 @@ pub use fsm_runtime::handle::history::{Entry, What};
 pub use fsm_runtime::handle::operate::{Bulk, BulkAct, BulkDone, Operating, Plan};
 pub use fsm_runtime::handle::send::{Sending, SendingIn, Sent};
 pub use fsm_runtime::handle::settled::Settling;
-pub use fsm_runtime::handle::view::{Activity, Attempt, Count, Cursor, Filter, Instance, OpenCall, Page};
+pub use fsm_runtime::handle::view::{Activity, Attempt, Count, Cursor, Filter, Instance, OpenCall, Page, Unreadable};
 pub use fsm_runtime::handle::watch::Watching;
 pub use fsm_runtime::registry::{Accepts, EventFor, Machine};
 pub use fsm_runtime::runtime::{Builder, Runtime};

@@ -99,7 +99,7 @@ impl<M: Machine> Eye<M> {
         }
         let seen = with_calls(&mut reader.conn(), vec![row.clone()]).await;
         self.keep(row);
-        Ok(seen?.pop())
+        seen?.pop().map(|(_, seen)| seen).transpose()
     }
 
     async fn told(&mut self, moved: &Arc<Moved>) -> Result<Option<Instance<M>>, Error> {
