@@ -905,7 +905,6 @@ pub(super) const ENDED: Sql = Sql {
         for update of i skip locked",
 };
 
-<<<<<<< HEAD
 /// The calls of the instances, from each call to the one before. SQLite joins crosswise in the order that is written.
 macro_rules! calls_of {
     ($delete:literal) => {
@@ -942,36 +941,6 @@ macro_rules! calls_of {
                     where p.previous is not null
                 )
                 select walk.call_id
-=======
-/// What the instances' calls remember is gone. Rides the primary keys, from each call to the one before.
-pub(super) const PRUNE_ONCE: Many = Many {
-    columns: "instance_id uuid",
-    sqlite: "
-        delete from fsm_once
-        where call_id in (
-            with recursive walk (call_id) as (
-                select i.call_id
-                from fsm_instances i
-                where i.instance_id in (select w.instance_id from w)
-                union
-                select p.previous
-                from walk
-                cross join fsm_async_calls p on p.call_id = walk.call_id
-                where p.previous is not null
-            )
-            select walk.call_id
-            from walk
-        )",
-    postgres: "
-        delete from fsm_once
-        where call_id in (
-            with recursive walk (call_id) as (
-                select i.call_id
-                from fsm_instances i
-                where i.instance_id in (select w.instance_id from w)
-                union
-                select p.previous
->>>>>>> tools
                 from walk
             )"
             ),
@@ -979,7 +948,6 @@ pub(super) const PRUNE_ONCE: Many = Many {
     };
 }
 
-<<<<<<< HEAD
 /// What the calls of the instances remember is gone. Rides the primary keys.
 pub(super) const PRUNE_ONCE: Many = calls_of!("delete from fsm_once");
 
@@ -1000,76 +968,6 @@ pub(super) const PRUNE_HISTORY: Many =
 /// The instances are gone. Rides the primary key.
 pub(super) const PRUNE_INSTANCES: Many =
     many("instance_id uuid", "delete from fsm_instances where instance_id in (select w.instance_id from w)");
-=======
-/// The instances' calls are gone. Rides the primary keys, from each call to the one before.
-pub(super) const PRUNE_CALLS: Many = Many {
-    columns: "instance_id uuid",
-    sqlite: "
-        delete from fsm_async_calls
-        where call_id in (
-            with recursive walk (call_id) as (
-                select i.call_id
-                from fsm_instances i
-                where i.instance_id in (select w.instance_id from w)
-                union
-                select p.previous
-                from walk
-                cross join fsm_async_calls p on p.call_id = walk.call_id
-                where p.previous is not null
-            )
-            select walk.call_id
-            from walk
-        )",
-    postgres: "
-        delete from fsm_async_calls
-        where call_id in (
-            with recursive walk (call_id) as (
-                select i.call_id
-                from fsm_instances i
-                where i.instance_id in (select w.instance_id from w)
-                union
-                select p.previous
-                from walk
-                join fsm_async_calls p on p.call_id = walk.call_id
-                where p.previous is not null
-            )
-            select walk.call_id
-            from walk
-        )",
-};
-
-/// Nothing waits for the instances. Rides the primary key.
-pub(super) const PRUNE_INBOX: Many = many(
-    "instance_id uuid",
-    "
-    delete from fsm_inbox
-    where instance_id in (select w.instance_id from w)",
-);
-
-/// No request to the instances is known. Rides the primary key.
-pub(super) const PRUNE_REQUESTS: Many = many(
-    "instance_id uuid",
-    "
-    delete from fsm_requests
-    where instance_id in (select w.instance_id from w)",
-);
-
-/// The instances' notes are gone. Rides the index by instance.
-pub(super) const PRUNE_HISTORY: Many = many(
-    "instance_id uuid",
-    "
-    delete from fsm_history
-    where instance_id in (select w.instance_id from w)",
-);
-
-/// The instances are gone. Rides the primary key.
-pub(super) const PRUNE_INSTANCES: Many = many(
-    "instance_id uuid",
-    "
-    delete from fsm_instances
-    where instance_id in (select w.instance_id from w)",
-);
->>>>>>> tools
 
 /// What calls before `$2` of instances of machine `$1` remember since before `$3` is gone, at most `$4` of it, where the instance rests: its
 /// calls are closed, and none will be run again. Rides the primary keys.
