@@ -264,34 +264,19 @@ pub(super) async fn postgres_text(conn: &mut PgConnection, text: &'static str) -
     sqlx::raw_sql(text).execute(conn).await.map(drop)
 }
 
-/// How many rows one text is for. A batch is cut into these, so that few texts are prepared.
+/// How often one text says its statement. A batch is cut into these, so that few texts are prepared.
 const REPEATS: [usize; 3] = [64, 8, 1];
 
-/// The statement for so many rows, each with its own `$n`: one trip to SQLite's thread instead of many.
+/// The statement said `times` over, each time with its own `$n`: one trip to SQLite's thread instead of many.
 fn repeated(sql: &'static str, width: usize, times: usize) -> Arc<str> {
     type Texts = HashMap<(usize, usize, usize), Arc<str>>;
     static TEXTS: LazyLock<Mutex<Texts>> = LazyLock::new(Mutex::default);
     let mut texts = TEXTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let place = (sql.as_ptr() as usize, sql.len(), times);
-    let text = || match around_row(sql) {
-        Some((before, row, after)) => {
-            let rows: Vec<_> = (0..times).map(|time| shifted(row, time * width)).collect();
-            format!("{before}{}{after}", rows.join(", "))
-        }
-        None => (0..times).map(|time| shifted(sql, time * width) + ";\n").collect(),
-    };
-    texts.entry(place).or_insert_with(|| text().into()).clone()
+    texts.entry(place).or_insert_with(|| (0..times).map(|time| shifted(sql, time * width)).collect::<String>().into()).clone()
 }
 
-/// What stands before, in and after the parentheses of `values`, if every `$n` stands in them.
-fn around_row(sql: &str) -> Option<(&str, &str, &str)> {
-    let start = sql.find("values (")? + "values ".len();
-    let end = start + sql[start..].find(')')? + 1;
-    let (before, row, after) = (&sql[..start], &sql[start..end], &sql[end..]);
-    (!before.contains('$') && !after.contains('$')).then_some((before, row, after))
-}
-
-/// The text with each `$n` moved up by `by`.
+/// The statement with each `$n` moved up by `by`, and a semicolon.
 fn shifted(sql: &str, by: usize) -> String {
     let mut parts = sql.split('$');
     let mut text = parts.next().unwrap_or_default().to_owned();
@@ -300,6 +285,7 @@ fn shifted(sql: &str, by: usize) -> String {
         let number: usize = part[..digits].parse().unwrap_or(0);
         text.push_str(&format!("${}{}", number + by, &part[digits..]));
     }
+    text.push_str(";\n");
     text
 }
 

@@ -1,7 +1,6 @@
 //! Every statement of the store, said once where both databases take the same text, twice where they differ.
 //!
-//! In a statement for many rows, SQLite's text is about one row: where all its `$n` stand in one `values (…)`, that is given a
-//! row for each, else the statement is said over and over. PostgreSQL's takes an array for each `$n`.
+//! In a statement for many rows, SQLite's text is about one row and is said over and over; PostgreSQL's takes an array for each `$n`.
 
 /// One statement in both dialects.
 pub(super) struct Sql {
@@ -41,12 +40,11 @@ macro_rules! timer {
 /// The instance of a machine `$1` and a key `$2`, locked in instance order. Rides the unique index on machine and key.
 pub(super) const LOCK_BY_KEY: Sql = Sql {
     sqlite: concat!(
-        "with w (machine, key) as (values ($1, $2))
-        select ",
+        "select ",
         instance!(),
         "
-        from w
-        cross join fsm_instances i on i.machine = w.machine and i.key = w.key"
+        from fsm_instances i
+        where i.machine = $1 and i.key = $2"
     ),
     postgres: concat!(
         "select ",
@@ -157,11 +155,9 @@ pub(super) const KNOWN: Sql = Sql {
 /// primary key.
 pub(super) const CLOSE: Sql = Sql {
     sqlite: "
-        with w (call_id, attempt, expected, held_by, becomes, finished_at, error) as (values ($1, $2, $3, $4, $5, $6, $7))
-        update fsm_async_calls as c
-        set state = w.becomes, finished_at = w.finished_at, error = w.error
-        from w
-        where c.call_id = w.call_id and c.attempt = w.attempt and c.state = w.expected and c.worker is not distinct from w.held_by
+        update fsm_async_calls
+        set state = $5, finished_at = $6, error = $7
+        where call_id = $1 and attempt = $2 and state = $3 and worker is not distinct from $4
         returning call_id, attempt",
     postgres: "
         update fsm_async_calls c
@@ -208,14 +204,10 @@ pub(super) const CREATE: Sql = Sql {
 /// `$10`, inbox from `$11` to `$12`, updated at `$13`. Rides the primary key.
 pub(super) const SAVE: Sql = Sql {
     sqlite: "
-        with w (instance_id, status, state, paused, version, record, call_id, attempt, is_open, error, inbox_head, inbox_tail, updated_at)
-            as (values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13))
-        update fsm_instances as i
-        set status = w.status, state = w.state, paused = w.paused, version = w.version, record = w.record, call_id = w.call_id,
-            attempt = w.attempt, is_open = w.is_open, error = w.error, inbox_head = w.inbox_head, inbox_tail = w.inbox_tail,
-            updated_at = w.updated_at
-        from w
-        where i.instance_id = w.instance_id",
+        update fsm_instances
+        set status = $2, state = $3, paused = $4, version = $5, record = $6, call_id = $7, attempt = $8, is_open = $9, error = $10,
+            inbox_head = $11, inbox_tail = $12, updated_at = $13
+        where instance_id = $1",
     postgres: "
         update fsm_instances i
         set status = w.status, state = w.state, paused = w.paused, version = w.version, record = w.record, call_id = w.call_id,
