@@ -102,12 +102,23 @@ pub async fn working(place: &Place, arguments: &Arguments, report: &mut Report) 
 async fn transitions(runtime: &Runtime, arguments: &Arguments, callers: usize, report: &mut Report) -> Result {
     let load = Load::begin(runtime, "step", arguments.instances, callers);
     tokio::time::sleep(WARM_UP).await;
+    let (before, begun) = (processor_seconds()?, Instant::now());
     let rate = load.rate(arguments.each).await;
+    let cpu_us = 1e6 * (processor_seconds()? - before) / (rate * begun.elapsed().as_secs_f64());
     let (median, late) = percentiles(load.end().await?);
     let most = ["limit, batches of 100", "limit, batches of 250"].into_iter().filter_map(|what| report.value(what)).fold(0.0, f64::max);
     let share = if most > 0.0 { format!("; {:.0} % of the limit", 100.0 * rate / most) } else { String::new() };
-    report.put(format!("transitions, {callers} callers"), rate, "a second", format!("p50 {median:.2} ms, p99 {late:.2} ms{share}"));
+    report.put(format!("transitions, {callers} callers"), rate, "a second", format!("p50 {median:.2} ms, p99 {late:.2} ms; {cpu_us:.0} us of CPU each{share}"));
     Ok(())
+}
+
+/// The time that processors spent on this process; unlike a rate it says the same on a busy machine. A server's is not in it.
+fn processor_seconds() -> Result<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace().collect();
+    // User and system time, in hundredths of a second on every Linux.
+    let ticks: f64 = fields.get(11..13).ok_or("no times in /proc/self/stat")?.iter().filter_map(|field| field.parse::<f64>().ok()).sum();
+    Ok(ticks / 100.0)
 }
 
 /// One caller with pauses, so that nothing else is under way.
