@@ -7,14 +7,15 @@ use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::catalog::Catalog;
-use crate::client::{introduce, open};
 use crate::data::DataMap;
 use crate::drift::Migrate;
-use crate::engine::{Engine, Limits, Work};
+use crate::engine::{Engine, Work};
 use crate::error::Error;
 use crate::handle::Handle;
+use crate::limits::Limits;
 use crate::registry::{Machine, MachineEntry};
 use crate::session::Session;
+use crate::start::{introduce, open};
 use crate::store::open::{Settings, Synchronous};
 
 /// A process that works: it sends, looks, and runs verbs. When it is dropped without [`shutdown`](Runtime::shutdown) its
@@ -176,7 +177,7 @@ impl Builder {
         let catalog = Catalog::new(&self.machines, self.only_named)?;
         catalog.check_data(&self.data)?;
         let (store, clock) = open(self.settings()).await?;
-        introduce(&store, &clock, &catalog, &self).await?;
+        introduce(&store, &clock, &catalog, &self.data, &self.migrate).await?;
         let work = self.work(&catalog, self.lease);
         let session = work.session.clone();
         session.renew(&mut store.apart().await?, &clock, clock.now()).await?;

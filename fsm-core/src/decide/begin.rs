@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use super::Moment;
 use crate::call::{Attempt, AttemptState};
-use crate::changes::{Changes, Note, NoteKind, Open, Payload, TimerChange, Waiting};
+use crate::changes::{Changes, Note, NoteKind, Open, Payload, Timer, TimerChange, Waiting};
 use crate::decide::refusal::Unfit;
-use crate::ids::{CallId, SessionId};
+use crate::ids::{CallId, SessionId, TimerId};
 use crate::instance::{Instance, Status};
-use crate::machine::{Edge, Machine, Verb};
+use crate::machine::{Edge, Machine, TIMEOUT, Verb};
+use crate::outcome::Event;
 use crate::retry::Budget;
 use crate::time::Timestamp;
 
@@ -100,9 +101,31 @@ pub(super) fn change_timers(changes: &mut Changes, machine: &Machine, left: Opti
     if left.is_some_and(|state| machine.timer(state).is_some()) {
         changes.timers.push(TimerChange::Clear);
     }
-    if let Some(timer) = super::fire::timer_of(&changes.instance, machine, moment.now) {
+    if let Some(timer) = timer_of(&changes.instance, machine, moment.now) {
         changes.timers.push(TimerChange::Set(timer));
     }
+}
+
+/// The timer of the state that the instance rests in from `now` on, if it has one.
+fn timer_of(instance: &Instance, machine: &Machine, now: Timestamp) -> Option<Timer> {
+    let state = instance.state.as_deref()?;
+    let after = machine.timer(state)?.after?;
+    let (call, _) = instance.newest?;
+    let due_at = now + after;
+    Some(Timer {
+        // One state's timer belongs to the one transition that entered the state: its call names it.
+        id: TimerId(call.0),
+        instance: instance.id,
+        state: Some(state.to_owned()),
+        event: timeout_in(state, due_at),
+        due_at,
+    })
+}
+
+/// The event of a state's timer.
+pub(super) fn timeout_in(state: &str, due_at: Timestamp) -> Event {
+    let payload = format!(r#"{{"state":"{state}","due_at":{}}}"#, due_at.as_micros()).into_bytes();
+    Event { name: TIMEOUT.to_owned(), payload }
 }
 
 /// A line of the history.
