@@ -30,7 +30,7 @@ pub trait Retryable: StdError {
 
 /// Makes errors of a [`Retryable`] type known wherever they are in a failure's chain of sources.
 ///
-/// ```ignore
+/// ```text
 /// impl fsm::Retryable for Declined { … }
 /// fsm::retryable!(Declined);
 /// ```

@@ -36,7 +36,7 @@ impl Engine {
         }
         let orphans = {
             let mut reader = self.store.reader().await?;
-            sessions::orphans(&mut reader.conn(), now, AT_A_TIME).await?
+            sessions::orphans(&mut reader.conn(), &work.served, now, AT_A_TIME).await?
         };
         found += orphans.len();
         for orphan in orphans {

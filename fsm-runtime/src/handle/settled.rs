@@ -44,7 +44,7 @@ impl<M: Machine> Settling<M> {
         let mut watch = Watchers::watch(&self.handle.engine, Whose::new(M::NAME, &self.key));
         // What executes here need not be looked up: the commit of its end will tell.
         let mut needs_look = !watch.is_running;
-        let mut pause = LOOKS.0;
+        let mut pause = if watch.is_running { LOOKS.1 } else { LOOKS.0 };
         loop {
             if needs_look {
                 let seen = self.look().await?;

@@ -31,15 +31,10 @@ impl Many {
         format!("with w ({}) as (select * from unnest({}))\n{}", self.names(), arrays.join(", "), self.postgres)
     }
 
-    /// The text for SQLite about so many rows, with a value for each column of each row.
+    /// The text for SQLite about so many rows. Its values have no numbers: SQLite looks names up one by one.
     pub(super) fn for_sqlite(&self, rows: usize) -> String {
-        let width = self.types().count();
-        let row = |row: usize| {
-            let values: Vec<_> = (1..=width).map(|n| format!("${}", row * width + n)).collect();
-            format!("({})", values.join(", "))
-        };
-        let rows: Vec<_> = (0..rows).map(row).collect();
-        format!("with w ({}) as (values {})\n{}", self.names(), rows.join(", "), self.sqlite)
+        let row = format!("({})", vec!["?"; self.types().count()].join(", "));
+        format!("with w ({}) as (values {})\n{}", self.names(), vec![row.as_str(); rows].join(", "), self.sqlite)
     }
 
     fn names(&self) -> String {
@@ -544,17 +539,30 @@ pub(super) const SESSION_LEAVE: Sql = same(
     where session_id = $1",
 );
 
-/// Executing attempts whose session has no row or whose lease has ended at `$1`, at most `$2`. Rides the index of executing attempts.
-pub(super) const ORPHANS: Sql = same(concat!(
-    "select i.machine, i.key, ",
-    attempt!(),
-    "
-    from fsm_async_calls c
-    join fsm_instances i on i.instance_id = c.instance_id
-    left join fsm_workers w on w.session_id = c.worker
-    where c.state = 'executing' and (w.session_id is null or w.lease_until <= $1)
-    limit $2"
-));
+/// Executing attempts of machines `$3` whose session has no row or whose lease has ended at `$1`, at most `$2`. Rides the index of
+/// executing attempts.
+pub(super) const ORPHANS: Sql = Sql {
+    sqlite: concat!(
+        "select i.machine, i.key, ",
+        attempt!(),
+        "
+        from fsm_async_calls c
+        join fsm_instances i on i.instance_id = c.instance_id
+        left join fsm_workers w on w.session_id = c.worker
+        where c.state = 'executing' and (w.session_id is null or w.lease_until <= $1) and c.machine in (select value from json_each($3))
+        limit $2"
+    ),
+    postgres: concat!(
+        "select i.machine, i.key, ",
+        attempt!(),
+        "
+        from fsm_async_calls c
+        join fsm_instances i on i.instance_id = c.instance_id
+        left join fsm_workers w on w.session_id = c.worker
+        where c.state = 'executing' and (w.session_id is null or w.lease_until <= $1) and c.machine = any($3::text[])
+        limit $2"
+    ),
+};
 
 /// What session `$1` executes. Rides the index of executing attempts.
 pub(super) const SESSION_HOLDS: Sql = same(concat!(
@@ -897,111 +905,69 @@ pub(super) const ENDED: Sql = Sql {
         for update of i skip locked",
 };
 
-/// What the instances' calls remember is gone. Rides the primary keys, from each call to the one before.
-pub(super) const PRUNE_ONCE: Many = Many {
-    columns: "instance_id uuid",
-    sqlite: "
-        delete from fsm_once
-        where call_id in (
-            with recursive walk (call_id) as (
-                select i.call_id
-                from fsm_instances i
-                where i.instance_id in (select w.instance_id from w)
-                union
-                select p.previous
+/// The calls of the instances, from each call to the one before. SQLite joins crosswise in the order that is written.
+macro_rules! calls_of {
+    ($delete:literal) => {
+        Many {
+            columns: "instance_id uuid",
+            sqlite: concat!(
+                $delete,
+                " where call_id in (
+                with recursive walk (call_id) as (
+                    select i.call_id
+                    from w
+                    cross join fsm_instances i on i.instance_id = w.instance_id
+                    union
+                    select p.previous
+                    from walk
+                    cross join fsm_async_calls p on p.call_id = walk.call_id
+                    where p.previous is not null
+                )
+                select walk.call_id
                 from walk
-                cross join fsm_async_calls p on p.call_id = walk.call_id
-                where p.previous is not null
-            )
-            select walk.call_id
-            from walk
-        )",
-    postgres: "
-        delete from fsm_once
-        where call_id in (
-            with recursive walk (call_id) as (
-                select i.call_id
-                from fsm_instances i
-                where i.instance_id in (select w.instance_id from w)
-                union
-                select p.previous
+            )"
+            ),
+            postgres: concat!(
+                $delete,
+                " where call_id in (
+                with recursive walk (call_id) as (
+                    select i.call_id
+                    from w
+                    join fsm_instances i on i.instance_id = w.instance_id
+                    union
+                    select p.previous
+                    from walk
+                    join fsm_async_calls p on p.call_id = walk.call_id
+                    where p.previous is not null
+                )
+                select walk.call_id
                 from walk
-                join fsm_async_calls p on p.call_id = walk.call_id
-                where p.previous is not null
-            )
-            select walk.call_id
-            from walk
-        )",
-};
+            )"
+            ),
+        }
+    };
+}
 
-/// The instances' calls are gone. Rides the primary keys, from each call to the one before.
-pub(super) const PRUNE_CALLS: Many = Many {
-    columns: "instance_id uuid",
-    sqlite: "
-        delete from fsm_async_calls
-        where call_id in (
-            with recursive walk (call_id) as (
-                select i.call_id
-                from fsm_instances i
-                where i.instance_id in (select w.instance_id from w)
-                union
-                select p.previous
-                from walk
-                cross join fsm_async_calls p on p.call_id = walk.call_id
-                where p.previous is not null
-            )
-            select walk.call_id
-            from walk
-        )",
-    postgres: "
-        delete from fsm_async_calls
-        where call_id in (
-            with recursive walk (call_id) as (
-                select i.call_id
-                from fsm_instances i
-                where i.instance_id in (select w.instance_id from w)
-                union
-                select p.previous
-                from walk
-                join fsm_async_calls p on p.call_id = walk.call_id
-                where p.previous is not null
-            )
-            select walk.call_id
-            from walk
-        )",
-};
+/// What the calls of the instances remember is gone. Rides the primary keys.
+pub(super) const PRUNE_ONCE: Many = calls_of!("delete from fsm_once");
 
-/// Nothing waits for the instances. Rides the primary key.
-pub(super) const PRUNE_INBOX: Many = many(
-    "instance_id uuid",
-    "
-    delete from fsm_inbox
-    where instance_id in (select w.instance_id from w)",
-);
+/// The calls of the instances are gone. Rides the primary keys.
+pub(super) const PRUNE_CALLS: Many = calls_of!("delete from fsm_async_calls");
+
+/// What waited for the instances is gone. Rides the primary key.
+pub(super) const PRUNE_INBOX: Many = many("instance_id uuid", "delete from fsm_inbox where instance_id in (select w.instance_id from w)");
 
 /// No request to the instances is known. Rides the primary key.
-pub(super) const PRUNE_REQUESTS: Many = many(
-    "instance_id uuid",
-    "
-    delete from fsm_requests
-    where instance_id in (select w.instance_id from w)",
-);
+pub(super) const PRUNE_REQUESTS: Many =
+    many("instance_id uuid", "delete from fsm_requests where instance_id in (select w.instance_id from w)");
 
-/// The instances' notes are gone. Rides the index by instance.
-pub(super) const PRUNE_HISTORY: Many = many(
-    "instance_id uuid",
-    "
-    delete from fsm_history
-    where instance_id in (select w.instance_id from w)",
-);
+/// The notes of the instances are gone. Rides the index by instance.
+pub(super) const PRUNE_HISTORY: Many =
+    many("instance_id uuid", "delete from fsm_history where instance_id in (select w.instance_id from w)");
 
 /// The instances are gone. Rides the primary key.
-pub(super) const PRUNE_INSTANCES: Many = many(
-    "instance_id uuid",
-    "
-    delete from fsm_instances
-    where instance_id in (select w.instance_id from w)",
-);
+pub(super) const PRUNE_INSTANCES: Many =
+    many("instance_id uuid", "delete from fsm_instances where instance_id in (select w.instance_id from w)");
 
 /// What calls before `$2` of instances of machine `$1` remember since before `$3` is gone, at most `$4` of it, where the instance rests: its
 /// calls are closed, and none will be run again. Rides the primary keys.

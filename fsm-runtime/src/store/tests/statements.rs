@@ -68,16 +68,16 @@ const MANY: [(&str, &Many); 37] = [
     ("NOTE", &sql::NOTE),
     ("REQUEST", &sql::REQUEST),
     ("CLAIMED", &sql::CLAIMED),
+    ("PRUNE_INSTANCES", &sql::PRUNE_INSTANCES),
+    ("PRUNE_HISTORY", &sql::PRUNE_HISTORY),
+    ("PRUNE_REQUESTS", &sql::PRUNE_REQUESTS),
+    ("PRUNE_INBOX", &sql::PRUNE_INBOX),
+    ("PRUNE_CALLS", &sql::PRUNE_CALLS),
+    ("PRUNE_ONCE", &sql::PRUNE_ONCE),
     ("RENAME_TIMER", &sql::RENAME_TIMER),
     ("RENAME_WAITING", &sql::RENAME_WAITING),
     ("RENAME_CALL", &sql::RENAME_CALL),
     ("TIMERS_OF", &sql::TIMERS_OF),
-    ("PRUNE_ONCE", &sql::PRUNE_ONCE),
-    ("PRUNE_CALLS", &sql::PRUNE_CALLS),
-    ("PRUNE_INBOX", &sql::PRUNE_INBOX),
-    ("PRUNE_REQUESTS", &sql::PRUNE_REQUESTS),
-    ("PRUNE_HISTORY", &sql::PRUNE_HISTORY),
-    ("PRUNE_INSTANCES", &sql::PRUNE_INSTANCES),
 ];
 
 /// Tables of a few rows, read whole.
