@@ -33,7 +33,7 @@ inventory::collect!(RetryableRef);
 
 /// Makes errors of a [`Retryable`] type known wherever they are in a failure's chain of sources.
 ///
-/// ```ignore
+/// ```text
 /// impl fsm::Retryable for Declined { … }
 /// fsm::retryable!(Declined);
 /// ```

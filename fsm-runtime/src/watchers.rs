@@ -21,9 +21,12 @@ pub(crate) struct Moved {
     pub(crate) live: Option<Attempt>,
 }
 
+/// Who waits, and where it is told.
+type Told = (u64, mpsc::Sender<Arc<Moved>>);
+
 #[derive(Default)]
 struct State {
-    waiting: HashMap<Whose, Vec<(u64, mpsc::Sender<Arc<Moved>>)>>,
+    waiting: HashMap<Whose, Vec<Told>>,
     /// The live attempts that run here: the end of each will be told.
     running: HashMap<Whose, (CallId, u32)>,
 }
