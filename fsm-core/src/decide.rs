@@ -49,4 +49,6 @@ impl Standing {
 }
 
 #[cfg(test)]
+mod found;
+#[cfg(test)]
 mod tests;
