@@ -12,6 +12,7 @@ use crate::machine::{Edge, Machine, TIMEOUT, Verb};
 use crate::outcome::Event;
 use crate::retry::Budget;
 use crate::time::Timestamp;
+use uuid::Uuid;
 
 /// Opens a call for `edge`. It executes at once in the session that `moment` grants, else it is due now.
 pub(super) fn call(changes: &mut Changes, machine: &Machine, edge: &Edge, call: CallId, payload: Payload, moment: Moment) {
@@ -112,14 +113,13 @@ fn timer_of(instance: &Instance, machine: &Machine, now: Timestamp) -> Option<Ti
     let after = machine.timer(state)?.after?;
     let (call, _) = instance.newest?;
     let due_at = now + after;
-    Some(Timer {
-        // One state's timer belongs to the one transition that entered the state: its call names it.
-        id: TimerId(call.0),
-        instance: instance.id,
-        state: Some(state.to_owned()),
-        event: timeout_in(state, due_at),
-        due_at,
-    })
+    Some(Timer { id: state_timer(call), instance: instance.id, state: Some(state.to_owned()), event: timeout_in(state, due_at), due_at })
+}
+
+/// One state's timer belongs to the one transition that entered the state: its call names it. A delayed send's timer has the very id
+/// of its call, and who looked for that one before it fired must never find this one in its place: here the version of the id is 8.
+fn state_timer(call: CallId) -> TimerId {
+    TimerId(Uuid::from_u128(call.0.as_u128() ^ (0xF << 76)))
 }
 
 /// The event of a state's timer.
