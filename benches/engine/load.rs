@@ -108,7 +108,12 @@ async fn transitions(runtime: &Runtime, arguments: &Arguments, callers: usize, r
     let (median, late) = percentiles(load.end().await?);
     let most = ["limit, batches of 100", "limit, batches of 250"].into_iter().filter_map(|what| report.value(what)).fold(0.0, f64::max);
     let share = if most > 0.0 { format!("; {:.0} % of the limit", 100.0 * rate / most) } else { String::new() };
-    report.put(format!("transitions, {callers} callers"), rate, "a second", format!("p50 {median:.2} ms, p99 {late:.2} ms; {cpu_us:.0} us of CPU each{share}"));
+    report.put(
+        format!("transitions, {callers} callers"),
+        rate,
+        "a second",
+        format!("p50 {median:.2} ms, p99 {late:.2} ms; {cpu_us:.0} us of CPU each{share}"),
+    );
     Ok(())
 }
 
