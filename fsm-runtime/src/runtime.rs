@@ -25,6 +25,11 @@ pub struct Runtime {
     drain_within: Duration,
 }
 
+/// A shorter lease runs out while its owner lives.
+const SHORTEST_LEASE: Duration = Duration::from_millis(100);
+/// A shorter pause is no pause.
+const SHORTEST_POLL: Duration = Duration::from_millis(1);
+
 /// What a runtime is built from.
 #[derive(Clone)]
 pub struct Builder {
@@ -101,15 +106,15 @@ impl Builder {
         self
     }
 
-    /// How long this process is believed to live after its last sign; 30 s unless set. What it executed is lost then.
+    /// How long this process is believed to live after its last sign; 30 s unless set, at least 100 ms. What it executed is lost then.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
+        self.lease = lease.max(SHORTEST_LEASE);
         self
     }
 
-    /// How long due work of other processes waits at most until this one looks; 1 s unless set.
+    /// How long due work of other processes waits at most until this one looks; 1 s unless set, at least 1 ms.
     pub fn poll(mut self, poll: Duration) -> Self {
-        self.poll = poll;
+        self.poll = poll.max(SHORTEST_POLL);
         self
     }
 
