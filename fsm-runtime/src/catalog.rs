@@ -14,14 +14,20 @@ use crate::store::claim::Served;
 
 /// A machine that this program has code for.
 pub(crate) struct Known {
-    pub(crate) machine: Machine,
+    pub(crate) machine: Arc<Machine>,
+    /// The machine's events, by their types.
+    pub(crate) events: Arc<[(TypeId, &'static str)]>,
     pub(crate) entry: &'static MachineEntry,
     verbs: HashMap<&'static str, &'static VerbEntry>,
 }
 
 /// All of them, by name.
 #[derive(Clone)]
-pub(crate) struct Catalog(Arc<HashMap<&'static str, Known>>);
+pub(crate) struct Catalog {
+    known: Arc<HashMap<&'static str, Known>>,
+    /// In alphabetical order.
+    pub(crate) names: Arc<[&'static str]>,
+}
 
 impl Catalog {
     /// The machines of `named`, and, unless only those are wanted, all that are registered in this program.
@@ -38,24 +44,22 @@ impl Catalog {
                 )));
             }
         }
-        Ok(Catalog(Arc::new(known)))
+        let mut names: Vec<_> = known.keys().copied().collect();
+        names.sort_unstable();
+        Ok(Catalog { known: Arc::new(known), names: names.into() })
     }
 
     pub(crate) fn get(&self, machine: &str) -> Option<&Known> {
-        self.0.get(machine)
+        self.known.get(machine)
     }
 
     /// The machine, or an error that names those there are.
     pub(crate) fn expect(&self, machine: &str) -> Result<&Known, Error> {
-        self.get(machine).ok_or_else(|| {
-            let mut names: Vec<_> = self.0.keys().copied().collect();
-            names.sort_unstable();
-            Error::input(format!("this process serves no machine \"{machine}\"; it has {}", names.join(", ")))
-        })
+        self.get(machine).ok_or_else(|| Error::not_served(machine, &self.names))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Known> {
-        self.0.values()
+        self.known.values()
     }
 
     /// What a worker of this program may claim, in a fixed order.
@@ -101,7 +105,8 @@ impl Known {
             ends: entry.ends.iter().map(|end| (*end).to_owned()).collect(),
             record: entry.record.map(str::to_owned),
         };
-        Known { machine, entry, verbs }
+        let events = ordered.iter().map(|verb| ((verb.event_type)(), verb.event)).collect();
+        Known { machine: Arc::new(machine), events, entry, verbs }
     }
 
     pub(crate) fn verb(&self, name: &str) -> Option<&'static VerbEntry> {
@@ -113,15 +118,14 @@ impl Known {
         policy(verb, self.entry)
     }
 
-    /// The name of the event of this type, if one of the machine's verbs takes it.
-    pub(crate) fn event_name(&self, event: TypeId) -> Option<&'static str> {
-        self.verbs.values().find(|verb| (verb.event_type)() == event).map(|verb| verb.event)
-    }
-
     fn served(&self) -> Served {
         let mut verbs: Vec<_> = self.verbs.keys().map(|name| (*name).to_owned()).collect();
         verbs.sort();
-        Served { machine: self.entry.name.to_owned(), verbs }
+        let states = self.machine.states().map(str::to_owned).collect();
+        let mut events: Vec<_> = self.machine.edges.iter().map(|edge| edge.event.clone()).collect();
+        events.sort();
+        events.dedup();
+        Served { machine: self.entry.name.to_owned(), verbs, states, events }
     }
 }
 

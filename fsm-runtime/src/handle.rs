@@ -28,7 +28,7 @@ use history::Entry;
 use operate::{Bulk, Operating};
 use send::{Sending, SendingIn};
 use settled::Settling;
-use view::{Attempt, Count, Filter, Instance, Page};
+use view::{Attempt, Count, Filter, Instance, Page, Unreadable};
 use watch::Watching;
 
 /// A typed handle to the instances of the machine `M`. Cheap to clone.
@@ -86,7 +86,7 @@ impl<M: Machine> Handle<M> {
         let mut reader = self.engine.store.reader().await?;
         let conn = &mut reader.conn();
         let Some(row) = rows::find(conn, M::NAME, key.as_ref()).await? else { return Ok(None) };
-        Ok(with_calls(conn, vec![row]).await?.pop())
+        with_calls(conn, vec![row]).await?.pop().map(|(_, seen)| seen).transpose()
     }
 
     /// Waits until nothing is executing, scheduled or in the inbox, or the instance is in error.
@@ -139,7 +139,14 @@ impl<M: Machine> Handle<M> {
         let has_more = found.len() > limit as usize;
         found.truncate(limit as usize);
         let next = found.last().filter(|_| has_more).map(|last| view::Cursor(last.id));
-        Ok(Page { items: with_calls(conn, found).await?, next })
+        let (mut items, mut unreadable) = (Vec::with_capacity(found.len()), Vec::new());
+        for (key, seen) in with_calls(conn, found).await? {
+            match seen {
+                Ok(instance) => items.push(instance),
+                Err(error) => unreadable.push(Unreadable { key, why: error.to_string() }),
+            }
+        }
+        Ok(Page { items, next, unreadable })
     }
 
     /// How many instances there are, by state and status.
@@ -206,20 +213,22 @@ async fn calls_of(conn: &mut Conn<'_>, row: &InstanceRow) -> Result<Vec<Row>, Er
     }
 }
 
-/// The rows as users see them: with their open calls, and what the attempt before failed with.
-async fn with_calls<M: Machine>(conn: &mut Conn<'_>, found: Vec<InstanceRow>) -> Result<Vec<Instance<M>>, Error> {
+/// A key, and its instance as users see it.
+type Seen<M> = (String, Result<Instance<M>, Error>);
+
+/// The rows as users see them: with their open calls, and what the attempt before failed with. One that cannot be shown does
+/// not hide the others.
+async fn with_calls<M: Machine>(conn: &mut Conn<'_>, found: Vec<InstanceRow>) -> Result<Vec<Seen<M>>, Error> {
     let live = found.iter().filter(|row| row.is_open).filter_map(|row| row.newest);
     let wanted: Vec<_> = live.flat_map(|(call, number)| [(call, number), (call, number - 1)]).filter(|(_, number)| *number > 0).collect();
     let attempts = if wanted.is_empty() { Vec::new() } else { lock::attempts(conn, &wanted).await? };
-    found
-        .into_iter()
-        .map(|row| {
-            let newest = row.newest.filter(|_| row.is_open);
-            let numbered =
-                |number| attempts.iter().find(|attempt| newest.is_some_and(|(call, _)| attempt.call == call) && attempt.number == number);
-            let live = newest.and_then(|(_, number)| numbered(number));
-            let before = newest.and_then(|(_, number)| numbered(number - 1));
-            Instance::seen(row.clone(), live, before)
-        })
-        .collect()
+    let seen = found.into_iter().map(|row| {
+        let newest = row.newest.filter(|_| row.is_open);
+        let numbered =
+            |number| attempts.iter().find(|attempt| newest.is_some_and(|(call, _)| attempt.call == call) && attempt.number == number);
+        let live = newest.and_then(|(_, number)| numbered(number));
+        let before = newest.and_then(|(_, number)| numbered(number - 1));
+        (row.key.clone(), Instance::seen(row, live, before))
+    });
+    Ok(seen.collect())
 }

@@ -6,6 +6,7 @@ mod clock;
 mod committer;
 pub mod context;
 pub mod data;
+pub mod drift;
 mod encode;
 mod engine;
 pub mod error;
@@ -13,12 +14,16 @@ pub mod failure;
 mod finder;
 pub mod handle;
 mod hint;
+mod limits;
 #[doc(hidden)]
 pub mod private;
+mod pruner;
 pub mod registry;
+mod running;
 pub mod runtime;
 pub mod schema;
 mod session;
+mod start;
 pub mod store;
 mod sweeper;
 #[cfg(feature = "testing")]

@@ -10,17 +10,17 @@ use fsm_core::outcome::{Outcome, Problem};
 use fsm_core::retry::RetryAdvice;
 use futures_util::FutureExt;
 use tokio::sync::{OwnedSemaphorePermit, watch};
-use tokio::task::AbortHandle;
 use tracing::Instrument;
 
 use crate::catalog::Known;
 use crate::committer::queue::{Reply, Report, Request, What, Whose};
 use crate::committer::trip::Trip;
-use crate::context::Ctx;
+use crate::context::{Around, Ctx};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::failure::{Failed, Failure};
 use crate::registry::{Input, VerbEntry};
+use crate::running::Running;
 use crate::store::claim::Claimed;
 use crate::store::lock;
 use crate::store::open::Tx;
@@ -28,29 +28,10 @@ use crate::store::open::Tx;
 /// How long a verb may clean up once its time is over.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
 
-/// An attempt that executes in this process.
-pub(crate) struct Running {
-    attempt: Attempt,
-    whose: Whose,
-    abort: AbortHandle,
-    cancel: Arc<watch::Sender<bool>>,
-}
-
 /// How a verb ended, with the transaction it opened, if it did.
 struct Ended {
     outcome: Outcome,
     tx: Option<Tx>,
-}
-
-impl Running {
-    pub(crate) fn into_task(self) -> AbortHandle {
-        self.abort
-    }
-
-    /// Lets the verb know that its end is wanted.
-    pub(crate) fn cancel(&self) {
-        self.cancel.send_replace(true);
-    }
 }
 
 impl Engine {
@@ -61,6 +42,7 @@ impl Engine {
         let whose = Whose::new(&attempt.machine, &claimed.instance.key);
         let cancel = Arc::new(watch::Sender::new(false));
         let span = tracing::info_span!("attempt", machine = attempt.machine, key = &*whose.key, verb = attempt.verb, call = %attempt.call, attempt = attempt.number);
+        span.in_scope(|| tracing::debug!("claimed"));
         // Held while it is entered, so that an attempt is never gone before it is there.
         let mut running = work.running();
         let task = tokio::spawn(Arc::clone(self).execute(claimed, permit, Arc::clone(&cancel)).instrument(span));
@@ -74,10 +56,11 @@ impl Engine {
         tracing::debug!("started");
         let Ended { outcome, tx } = self.call_verb(claimed, cancel).await;
         match &outcome {
-            Outcome::Failure(problem) => tracing::warn!(error = problem.error, "ended in error"),
+            Outcome::Failure(problem) => tracing::debug!(outcome = outcome.word(), error = problem.error, "ended"),
             outcome => tracing::debug!(outcome = outcome.word(), "ended"),
         }
-        self.report(whose, attempt.clone(), outcome, tx, permit).await;
+        self.report(whose.clone(), attempt.clone(), outcome, tx, permit).await;
+        self.watchers.ended(&whose, (attempt.call, attempt.number));
         if let Some(work) = &self.work {
             work.running().remove(&(attempt.call, attempt.number));
             work.ended.notify_waiters();
@@ -92,7 +75,7 @@ impl Engine {
             return Ended { outcome: Outcome::Released, tx: None };
         };
         let last_error = self.last_error(&attempt).await;
-        let mut ctx = Ctx::new(Arc::clone(self), attempt.clone(), instance.key, last_error, cancel.subscribe());
+        let mut ctx = Ctx::new(self.around(known), attempt.clone(), instance.key, last_error, cancel.subscribe());
         let input = Input { event: &payload, record: instance.record.as_deref() };
         let outcome = match bounded((verb.run)(&mut ctx, input), verb.timeout, &cancel).await {
             Ok(record) => Outcome::Success { record, asks: ctx.take_asks() },
@@ -100,6 +83,18 @@ impl Engine {
         };
         let tx = ctx.take_tx();
         Ended { outcome, tx }
+    }
+
+    fn around(&self, known: &Known) -> Around {
+        Around {
+            store: self.store.clone(),
+            clock: self.clock.clone(),
+            limits: self.limits,
+            data: self.work.as_ref().map(|work| work.data.clone()).unwrap_or_default(),
+            machine: Arc::clone(&known.machine),
+            events: Arc::clone(&known.events),
+            served: Arc::clone(&self.catalog.names),
+        }
     }
 
     /// What the attempt before this one failed with.
@@ -115,20 +110,20 @@ impl Engine {
         let error = failure.to_string();
         let advice = failure.advised();
         let Some(policy) = known.policy(verb).filter(|_| advice == RetryAdvice::Default) else {
-            return Problem { error, advice };
+            return Problem::new(&error, advice);
         };
         if policy.give_up_on.iter().any(|given_up| failure.chain().any(given_up.is)) {
-            return Problem { error, advice: RetryAdvice::Never };
+            return Problem::new(&error, RetryAdvice::Never);
         }
-        let Some(delay) = &policy.delay else { return Problem { error, advice: RetryAdvice::Default } };
+        let Some(delay) = &policy.delay else { return Problem::new(&error, RetryAdvice::Default) };
         let failed = Failed::new(attempt.number, failure.error(), self.clock.now().since(attempt.budget.first_at));
         match std::panic::catch_unwind(AssertUnwindSafe(|| (delay.function)(&failed))) {
-            Ok(Some(wait)) => Problem { error, advice: RetryAdvice::After(wait) },
-            Ok(None) => Problem { error, advice: RetryAdvice::Never },
+            Ok(Some(wait)) => Problem::new(&error, RetryAdvice::After(wait)),
+            Ok(None) => Problem::new(&error, RetryAdvice::Never),
             // The retry procedure itself failed (seed 001): both are recorded, and nothing is tried again.
             Err(panic) => {
                 let error = format!("{error}; and its delay function `{}` panicked: {}", delay.name, panic_text(&*panic));
-                Problem { error, advice: RetryAdvice::Never }
+                Problem::new(&error, RetryAdvice::Never)
             }
         }
     }
@@ -153,8 +148,7 @@ impl Engine {
                 Ok(()) => return,
                 Err(error) => {
                     // Whatever was written in it is undone, so this attempt failed; a report that did get through guards itself.
-                    let problem =
-                        Problem { error: format!("the verb's transaction was not committed: {error}"), advice: RetryAdvice::Default };
+                    let problem = Problem::new(&format!("the verb's transaction was not committed: {error}"), RetryAdvice::Default);
                     what = settle(Outcome::Failure(problem), None);
                 }
             }
@@ -165,7 +159,7 @@ impl Engine {
             Err(error) if error.is_stopping() => {}
             Err(error) => {
                 // What cannot be written is a failed attempt: too large, or refused by the database.
-                let problem = Problem { error: format!("its end could not be written: {error}"), advice: RetryAdvice::Default };
+                let problem = Problem::new(&format!("its end could not be written: {error}"), RetryAdvice::Default);
                 let what = settle(Outcome::Failure(problem), None);
                 if let Err(error) = self.request(|reply| Request::new(whose, what, Some(reply))).await {
                     tracing::error!(%error, "the end of an attempt could not be written; it will be found lost");

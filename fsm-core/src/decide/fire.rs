@@ -4,34 +4,10 @@ use super::refusal::Refusal;
 use super::send::{Send, send};
 use super::{Moment, Standing, begin};
 use crate::changes::{Changes, NoteKind, Payload, Timer, TimerChange};
-use crate::ids::{CallId, TimerId};
+use crate::ids::CallId;
 use crate::instance::{Instance, Status};
-use crate::machine::{Machine, TIMEOUT};
-use crate::outcome::Event;
+use crate::machine::Machine;
 use crate::time::Timestamp;
-use uuid::Uuid;
-
-/// The timer of the state that the instance rests in from `now` on, if it has one.
-pub(super) fn timer_of(instance: &Instance, machine: &Machine, now: Timestamp) -> Option<Timer> {
-    let state = instance.state.as_deref()?;
-    let after = machine.timer(state)?.after?;
-    let (call, _) = instance.newest?;
-    let due_at = now + after;
-    let payload = format!(r#"{{"state":"{state}","due_at":{}}}"#, due_at.as_micros()).into_bytes();
-    Some(Timer {
-        id: state_timer(call),
-        instance: instance.id,
-        state: Some(state.to_owned()),
-        event: Event { name: TIMEOUT.to_owned(), payload },
-        due_at,
-    })
-}
-
-/// One state's timer belongs to the one transition that entered the state: its call names it. A delayed send's timer has the very id
-/// of its call, and who looked for that one before it fired must never find this one in its place: here the version of the id is 8.
-fn state_timer(call: CallId) -> TimerId {
-    TimerId(Uuid::from_u128(call.0.as_u128() ^ (0xF << 76)))
-}
 
 /// Decides what a due timer does. Firing it is guarded: of several processes that look, one writes.
 pub fn fire(machine: &Machine, standing: Standing, timer: Timer, inbox_limit: u64, moment: Moment) -> Changes {

@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::board::Board;
 use super::queue::{Reply, Report, Request, What, Whose};
+use super::verdict::{After, Verdict};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::store::claim::Claimed;
@@ -24,18 +25,6 @@ use crate::store::error::StoreError;
 use crate::store::lock::Place;
 use crate::store::write::{Written, write};
 use crate::watchers::Moved;
-
-/// What became of one request; true once its transaction is committed.
-pub(crate) struct Verdict {
-    /// The answer; `None` when another process was faster and the request has to be decided once more.
-    pub(crate) reply: Option<Result<Reply, Error>>,
-    /// The instances that changed, as they are now.
-    pub(crate) moved: Vec<Moved>,
-    /// Calls that run here now. A missing permit is the one that the request brought.
-    pub(crate) runs: Vec<(Claimed, Option<OwnedSemaphorePermit>)>,
-    /// The earliest moment at which one of the changes comes due.
-    pub(crate) due_at: Option<Timestamp>,
-}
 
 /// A decision before it is written.
 struct Decided {
@@ -173,7 +162,7 @@ impl<'e> Trip<'e> {
         let mut written = if changes.is_empty() { Vec::new() } else { write(conn, &changes).await? }.into_iter();
         let mut verdicts = Vec::with_capacity(decided.len());
         for (whose, decided) in whose.zip(decided) {
-            let mut verdict = Verdict { reply: decided.reply, moved: Vec::new(), runs: Vec::new(), due_at: None };
+            let mut verdict = Verdict::of(decided.reply);
             if let Some(changes) = decided.changes {
                 match written.next().expect("the store answers for each of the changes") {
                     Written::Done { payload } => {
@@ -211,6 +200,9 @@ impl<'e> Trip<'e> {
                 verdict.moved.extend(one.moved);
                 verdict.runs.extend(one.runs);
                 verdict.due_at = earlier(verdict.due_at, one.due_at);
+                if !matches!(one.reply, Some(Ok(Reply::Sent { .. }))) {
+                    verdict.rejected.push(outgoing.id);
+                }
                 if one.reply.is_none() {
                     // Another process created the receiver just now: all of it is decided again.
                     return Err(StoreError::Overtaken);
@@ -247,17 +239,6 @@ impl<'e> Trip<'e> {
     }
 }
 
-impl Verdict {
-    /// A guard found the row other than it was read. A report is answered; whoever asks for something asks again.
-    fn outdated(&mut self) {
-        self.reply = match self.reply.take() {
-            Some(Ok(Reply::Settled { .. })) => Some(Ok(Reply::Settled { counted: false })),
-            Some(Ok(Reply::Fired)) => Some(Ok(Reply::Fired)),
-            _ => None,
-        };
-    }
-}
-
 /// What the commit of `changes` will mean to the rest of the process.
 fn note_consequences(
     verdict: &mut Verdict,
@@ -266,6 +247,7 @@ fn note_consequences(
     payload: Option<Vec<u8>>,
     permit: Option<OwnedSemaphorePermit>,
 ) {
+    verdict.after = After::of(&changes);
     for change in &changes.timers {
         if let fsm_core::changes::TimerChange::Set(timer) = change {
             verdict.due_at = earlier(verdict.due_at, Some(timer.due_at));

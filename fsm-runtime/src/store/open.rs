@@ -1,7 +1,6 @@
 //! Opening a database, and the three ways to hold a connection: to write, to read, and apart from all others.
 
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +9,10 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions, Database, Postgres, Sqlite};
 
+use super::address::Address;
 use super::conn::{Conn, Link, Rules, postgres_text, sqlite_text, within};
 use super::error::{Result, StoreError};
+use super::fault::Fault;
 use super::pool::{Pool, Taken};
 use super::sql;
 
@@ -98,7 +99,7 @@ const OLDEST_SQLITE: [u32; 3] = [3, 51, 3];
 impl Store {
     /// Opens the database and makes a first connection. A SQLite file is created when it does not exist; the tables are [`migrate`](super::migrate)'s.
     pub async fn open(settings: Settings) -> Result<Store> {
-        let rules = Rules { deadline: settings.deadline, is_cached: settings.statement_cache };
+        let rules = Rules { deadline: settings.deadline, is_cached: settings.statement_cache, fault: Fault::somewhere() };
         let (place, kind) = match Address::parse(&settings.url)? {
             Address::Memory => open_memory(&settings).await?,
             Address::File(options) => open_file(&settings, *options).await?,
@@ -110,6 +111,17 @@ impl Store {
     /// Whether the database is PostgreSQL.
     pub fn is_postgres(&self) -> bool {
         matches!(self.inner.kind, Kind::Postgres(_))
+    }
+
+    /// Another's connection, whose statements are run like those of this store.
+    pub fn adopt(&self, conn: &mut Conn<'_>) {
+        conn.set_rules(self.inner.rules.clone());
+    }
+
+    /// Where a test cuts the connections.
+    #[cfg(feature = "testing")]
+    pub(crate) fn fault(&self) -> &Fault {
+        &self.inner.rules.fault
     }
 
     /// The limit on one operation.
@@ -131,7 +143,7 @@ impl Store {
                 self.begun(pool.take().await?, async |conn| postgres_text(conn, "begin").await).await.map(Side::Postgres)
             }
         };
-        self.naming(begun.map(|side| Tx { side, rules: self.inner.rules }))
+        self.naming(begun.map(|side| Tx { side, rules: self.inner.rules.clone() }))
     }
 
     /// Says which database is open for reading only: a statement that finds out does not know.
@@ -150,6 +162,7 @@ impl Store {
     ) -> Result<Taken<D>> {
         let (conn, health) = taken.parts();
         health.is_open = true;
+        self.inner.rules.fault.pass().await;
         within(self.inner.rules.deadline, how(conn)).await?;
         Ok(taken)
     }
@@ -160,7 +173,7 @@ impl Store {
             Kind::Sqlite { readers, .. } => Side::Sqlite(readers.take().await?),
             Kind::Postgres(pool) => Side::Postgres(pool.take().await?),
         };
-        Ok(Reader { side, rules: self.inner.rules })
+        Ok(Reader { side, rules: self.inner.rules.clone() })
     }
 
     /// A connection outside every pool, that can write and whose every statement stands alone. It belongs to the tokio runtime that made it.
@@ -169,7 +182,7 @@ impl Store {
             Kind::Sqlite { writer, .. } => Side::Sqlite(writer.apart().await?),
             Kind::Postgres(pool) => Side::Postgres(pool.apart().await?),
         };
-        Ok(Apart { side, rules: self.inner.rules })
+        Ok(Apart { side, rules: self.inner.rules.clone() })
     }
 
     /// What the database's clock shows; `None` for SQLite, which has this machine's.
@@ -198,58 +211,6 @@ impl Store {
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Store").field(&self.inner.place).finish()
-    }
-}
-
-enum Address {
-    Memory,
-    File(Box<SqliteConnectOptions>),
-    Server(Box<PgConnectOptions>),
-}
-
-impl Address {
-    fn parse(url: &str) -> Result<Address> {
-        let wrong = |says: String| StoreError::Url { url: without_password(url), says };
-        let is_sqlite = url.starts_with("sqlite:");
-        if is_sqlite && (url.contains(":memory:") || url.contains("mode=memory")) {
-            Ok(Address::Memory)
-        } else if is_sqlite {
-            match SqliteConnectOptions::from_str(url) {
-                Ok(options) if options.get_filename().as_os_str().is_empty() => Err(wrong("names no file".into())),
-                Ok(options) => Ok(Address::File(Box::new(options))),
-                Err(error) => Err(wrong(format!("is no SQLite URL ({error})"))),
-            }
-        } else if url.starts_with("postgres:") || url.starts_with("postgresql:") {
-            match PgConnectOptions::from_str(url) {
-                Ok(options) => Ok(Address::Server(Box::new(options))),
-                Err(_) => Err(wrong("is no PostgreSQL URL".into())),
-            }
-        } else if !url.contains("://") && url.ends_with(".db") {
-            Ok(Address::File(Box::new(SqliteConnectOptions::new().filename(url))))
-        } else {
-            Err(wrong("is of no known kind".into()))
-        }
-    }
-}
-
-/// The URL as it can be shown: what stands between the user's name and the last `@` before the path is hidden.
-fn without_password(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let Some((login, host)) = rest.rsplit_once('@') else { return hide_parameter(url) };
-    match login.split_once(':') {
-        Some((user, _)) => hide_parameter(&format!("{scheme}://{user}:***@{host}")),
-        None => hide_parameter(url),
-    }
-}
-
-/// The same for `?password=`.
-fn hide_parameter(url: &str) -> String {
-    match url.split_once("password=") {
-        Some((before, after)) => {
-            let rest = after.find('&').map_or("", |end| &after[end..]);
-            format!("{before}password=***{rest}")
-        }
-        None => url.to_owned(),
     }
 }
 
@@ -347,18 +308,18 @@ pub struct Tx {
 impl Tx {
     /// The connection it runs on.
     pub fn conn(&mut self) -> Conn<'_> {
-        self.side.conn(self.rules)
+        self.side.conn(self.rules.clone())
     }
 
     /// Commits. `Err(Aborted)` when a statement of it failed before, whoever ran that: nothing is written then. After any other error the
     /// outcome is not known.
     pub async fn commit(mut self) -> Result<()> {
         match &mut self.side {
-            Side::Sqlite(taken) => end(taken, self.rules, async |conn| sqlite_text(conn, "commit").await).await,
+            Side::Sqlite(taken) => end(taken, &self.rules, async |conn| sqlite_text(conn, "commit").await).await,
             Side::Postgres(taken) => {
                 // The commit of a failed transaction answers with success, so a statement that fails in it goes ahead. Our own failures are known.
                 let text = if taken.health.was_lent { "select 1; commit" } else { "commit" };
-                end(taken, self.rules, async |conn| postgres_text(conn, text).await).await
+                end(taken, &self.rules, async |conn| postgres_text(conn, text).await).await
             }
         }
     }
@@ -366,21 +327,28 @@ impl Tx {
     /// Gives it up without closing the connection. Nothing is written.
     pub async fn rollback(mut self) -> Result<()> {
         match &mut self.side {
-            Side::Sqlite(taken) => end(taken, self.rules, async |conn| sqlite_text(conn, "rollback").await).await,
-            Side::Postgres(taken) => end(taken, self.rules, async |conn| postgres_text(conn, "rollback").await).await,
+            Side::Sqlite(taken) => end(taken, &self.rules, async |conn| sqlite_text(conn, "rollback").await).await,
+            Side::Postgres(taken) => end(taken, &self.rules, async |conn| postgres_text(conn, "rollback").await).await,
         }
     }
 }
 
 /// Ends the transaction by `how`; only when that went well can the connection be used again.
-async fn end<D: Database>(taken: &mut Taken<D>, rules: Rules, how: impl AsyncFnOnce(&mut D::Connection) -> sqlx::Result<()>) -> Result<()> {
+async fn end<D: Database>(
+    taken: &mut Taken<D>,
+    rules: &Rules,
+    how: impl AsyncFnOnce(&mut D::Connection) -> sqlx::Result<()>,
+) -> Result<()> {
     let (conn, health) = taken.parts();
     if health.is_broken {
         return Err(StoreError::Aborted);
     }
     health.is_broken = true;
+    rules.fault.pass().await;
     match within(rules.deadline, how(conn)).await {
         Ok(()) => {
+            // It was done, and a process that dies here never hears of it.
+            rules.fault.pass().await;
             health.is_broken = false;
             health.is_open = false;
             Ok(())
@@ -403,7 +371,7 @@ pub struct Reader {
 impl Reader {
     /// The connection.
     pub fn conn(&mut self) -> Conn<'_> {
-        self.side.conn(self.rules)
+        self.side.conn(self.rules.clone())
     }
 }
 
@@ -416,25 +384,6 @@ pub struct Apart {
 impl Apart {
     /// The connection.
     pub fn conn(&mut self) -> Conn<'_> {
-        self.side.conn(self.rules)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::without_password;
-
-    #[test]
-    fn a_password_is_never_shown() {
-        let cases = [
-            ("postgres://me:s3cret@host/db", "postgres://me:***@host/db"),
-            ("postgres://me:s3@cr:et@host/db", "postgres://me:***@host/db"),
-            ("postgres://me@host/db?password=s3cret&x=1", "postgres://me@host/db?password=***&x=1"),
-            ("postgres://host/db", "postgres://host/db"),
-            ("sqlite://a.db", "sqlite://a.db"),
-        ];
-        for (url, shown) in cases {
-            assert_eq!(without_password(url), shown);
-        }
+        self.side.conn(self.rules.clone())
     }
 }
