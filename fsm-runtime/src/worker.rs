@@ -199,14 +199,27 @@ impl Engine {
                 break;
             }
         }
-        let left: Vec<_> = std::mem::take(&mut *work.running()).into_values().collect();
-        for running in left {
-            running.abort.abort();
-            let report = Report { attempt: running.attempt, outcome: Outcome::Released, permit: None };
+        let left: Vec<_> = work.running().values().map(|left| (left.attempt.clone(), left.whose.clone(), left.abort.clone())).collect();
+        for (attempt, whose, abort) in left {
+            abort.abort();
+            let id = (attempt.call, attempt.number);
+            let report = Report { outcome: given_back(&attempt), attempt, permit: None };
             let what = What::Settle(Box::new(report));
-            if let Err(error) = self.request(|reply| Request::new(running.whose, what, Some(reply))).await {
+            if let Err(error) = self.request(|reply| Request::new(whose, what, Some(reply))).await {
                 tracing::warn!(%error, "an attempt could not be given back; it will be found lost");
             }
+            // Not before: what is held and does not run would be taken for a stray, which never began.
+            work.running().remove(&id);
+        }
+    }
+}
+
+/// What becomes of an attempt that is ended with its process. Without a policy it is never run again, for nobody knows how far it came.
+fn given_back(attempt: &Attempt) -> Outcome {
+    match attempt.budget.policy {
+        Some(_) => Outcome::Released,
+        None => {
+            Outcome::Failure(Problem { error: "its process was shut down before the verb ended".to_owned(), advice: RetryAdvice::Never })
         }
     }
 }

@@ -22,6 +22,7 @@ pub struct Ledger {
     pub is_skewed: bool,
     /// In which order events came to their instances.
     order: BTreeMap<CallId, usize>,
+    turns: usize,
     begun: BTreeSet<u64>,
     executed: BTreeMap<CallId, Vec<u32>>,
 }
@@ -70,6 +71,10 @@ impl Ledger {
         {
             return Err(format!("attempt {} of `{}` executes and was ended as if it had not begun", close.number, held.attempt.verb));
         }
+        // Rejected while its sender asked again after an unknown commit, it comes once more, behind all others.
+        for note in changes.notes.iter().filter(|note| note.kind == NoteKind::Rejected) {
+            note.call.map(|call| self.order.remove(&call));
+        }
         if let Some(waits) = &changes.waits {
             self.comes(waits.call);
         }
@@ -84,8 +89,8 @@ impl Ledger {
     }
 
     fn comes(&mut self, call: CallId) -> usize {
-        let turn = self.order.len();
-        *self.order.entry(call).or_insert(turn)
+        self.turns += 1;
+        *self.order.entry(call).or_insert(self.turns)
     }
 
     /// What must hold after every step.
