@@ -1,28 +1,53 @@
-//! The page of promises names tests that there are.
+//! The pages of promises and of bugs name tests that there are.
 
 use std::path::Path;
+
+/// Where a test is that a page calls simulated.
+const SIMULATION: &str = "fsm-core/tests/simulation/main.rs";
 
 /// The words in backticks of a line.
 fn quoted(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
 
-#[test]
-fn every_test_that_the_page_of_promises_names_is_there() {
+/// A sentence, as the names of tests are.
+fn is_test(word: &str) -> bool {
+    word.len() > 12 && word.contains('_') && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+}
+
+/// The tests that the lists and tables of a page name, and those of them that are not there.
+fn read(page: &str) -> (usize, Vec<String>) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let page = std::fs::read_to_string(root.join("docs/promises.md")).unwrap();
+    let source = |file: &str| std::fs::read_to_string(root.join(file)).unwrap_or_default();
+    let (text, simulation) = (source(page), source(SIMULATION));
     let (mut named, mut missing) = (0, Vec::new());
-    for line in page.lines().filter(|line| line.starts_with("- `") || line.starts_with("| ")) {
-        let mut words = quoted(line).skip_while(|word| !word.ends_with(".rs"));
-        let Some(file) = words.next() else { continue };
-        let source = std::fs::read_to_string(root.join(file)).unwrap_or_default();
-        for test in words {
-            named += 1;
-            if !source.contains(&format!("fn {test}(")) && !source.contains(&format!("mod {test} {{")) {
-                missing.push(format!("{file}: {test}"));
+    for line in text.lines().filter(|line| line.starts_with("- `") || line.starts_with("| ")) {
+        let mut file = SIMULATION;
+        for word in quoted(line) {
+            if word.ends_with(".rs") {
+                file = word;
+            } else if is_test(word) && (file != SIMULATION || line.contains("simulated: `") || line.starts_with("- `")) {
+                named += 1;
+                let is_in = |source: &str| ["fn X(", "mod X {", " X: "].iter().any(|form| source.contains(&form.replace('X', word)));
+                if !is_in(&source(file)) && !is_in(&simulation) {
+                    missing.push(format!("{file}: {word}"));
+                }
             }
         }
     }
+    (named, missing)
+}
+
+#[test]
+fn every_test_that_the_page_of_promises_names_is_there() {
+    let (named, missing) = read("docs/promises.md");
     assert!(missing.is_empty(), "named in docs/promises.md, and not there: {missing:#?}");
     assert!(named > 50, "the page is read: {named}");
+}
+
+#[test]
+fn every_test_that_the_page_of_bugs_names_is_there() {
+    let (named, missing) = read("docs/known-bugs.md");
+    assert!(missing.is_empty(), "named in docs/known-bugs.md, and not there: {missing:#?}");
+    assert!(named > 40, "the page is read: {named}");
 }
