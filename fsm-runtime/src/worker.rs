@@ -59,9 +59,10 @@ impl Engine {
             Outcome::Failure(problem) => tracing::debug!(outcome = outcome.word(), error = problem.error, "ended"),
             outcome => tracing::debug!(outcome = outcome.word(), "ended"),
         }
-        self.report(whose.clone(), attempt.clone(), outcome, tx, permit).await;
+        let is_told = self.report(whose.clone(), attempt.clone(), outcome, tx, permit).await;
         self.watchers.ended(&whose, (attempt.call, attempt.number));
-        if let Some(work) = &self.work {
+        // What could not be told stays among what runs here, or it would be taken for a stray, which never began.
+        if let Some(work) = self.work.as_ref().filter(|_| is_told) {
             work.running().remove(&(attempt.call, attempt.number));
             work.ended.notify_waiters();
         }
@@ -128,7 +129,7 @@ impl Engine {
         }
     }
 
-    /// Reports until the report is in: through the verb's own transaction if it opened one, else through the committer.
+    /// Whether the database knows the end. Reports until the report is in: through the verb's own transaction if it opened one, else through the committer.
     async fn report(
         self: &Arc<Self>,
         whose: Whose,
@@ -136,7 +137,7 @@ impl Engine {
         outcome: Outcome,
         tx: Option<Tx>,
         permit: Option<OwnedSemaphorePermit>,
-    ) {
+    ) -> bool {
         let settle = |outcome, permit| What::Settle(Box::new(Report { attempt: attempt.clone(), outcome, permit }));
         let mut what = settle(outcome, permit);
         if let (Some(tx), What::Settle(report)) = (tx, &mut what)
@@ -145,7 +146,7 @@ impl Engine {
             let permit = report.permit.take();
             let outcome = std::mem::replace(&mut report.outcome, Outcome::Released);
             match self.settle_in(tx, whose.clone(), settle(outcome, permit)).await {
-                Ok(()) => return,
+                Ok(()) => return true,
                 Err(error) => {
                     // Whatever was written in it is undone, so this attempt failed; a report that did get through guards itself.
                     let problem = Problem::new(&format!("the verb's transaction was not committed: {error}"), RetryAdvice::Default);
@@ -154,16 +155,19 @@ impl Engine {
             }
         }
         match self.request(|reply| Request::new(whose.clone(), what, Some(reply))).await {
-            Ok(Reply::Settled { counted: false }) => tracing::info!("reported late: the attempt was closed before, and nothing changed"),
-            Ok(_) => {}
-            Err(error) if error.is_stopping() => {}
+            Ok(Reply::Settled { counted: false }) => {
+                tracing::info!("reported late: the attempt was closed before, and nothing changed");
+                true
+            }
+            Ok(_) => true,
+            Err(error) if error.is_stopping() => false,
             Err(error) => {
                 // What cannot be written is a failed attempt: too large, or refused by the database.
                 let problem = Problem::new(&format!("its end could not be written: {error}"), RetryAdvice::Default);
                 let what = settle(Outcome::Failure(problem), None);
-                if let Err(error) = self.request(|reply| Request::new(whose, what, Some(reply))).await {
-                    tracing::error!(%error, "the end of an attempt could not be written; it will be found lost");
-                }
+                let told = self.request(|reply| Request::new(whose, what, Some(reply))).await;
+                told.inspect_err(|error| tracing::error!(%error, "the end of an attempt could not be written; it will be found lost"))
+                    .is_ok()
             }
         }
     }

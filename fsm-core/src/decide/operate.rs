@@ -128,7 +128,8 @@ fn newest_failing(standing: &Standing, now: Timestamp) -> Result<&Attempt, Refus
             AttemptState::Scheduled => format!("attempt {} of `{}` is due already", newest.number, newest.verb),
             state => format!("attempt {} of `{}` is {state}", newest.number, newest.verb),
         },
-        Some(newest) => format!("its newest call, `{}`, succeeded", newest.verb),
+        Some(newest) if newest.state == AttemptState::Success => format!("its newest call, `{}`, succeeded", newest.verb),
+        Some(newest) => format!("its newest call, `{}`, was given up", newest.verb),
         None => "it has had no call".to_owned(),
     };
     Err(Act::Retry.refused(instance, why))

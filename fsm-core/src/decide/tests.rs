@@ -327,7 +327,8 @@ fn a_retry_by_hand_drops_the_scheduled_attempt_and_is_refused_for_all_else() {
     assert_eq!(changes.open.unwrap().attempt.number, 3);
 
     let executing = Standing { newest: Some(claimed(&begun(), 1)), ..begun() };
-    let succeeded = Standing { newest: begun().newest, ..rests_in_created() };
+    let success = begun().newest.map(|newest| Attempt { state: AttemptState::Success, ..newest });
+    let succeeded = Standing { newest: success, ..rests_in_created() };
     let cases = [
         (scheduled, 9, "`payment` `order-7` cannot be retried: attempt 2 of `created` is due already"),
         (executing, 9, "`payment` `order-7` cannot be retried: attempt 1 of `created` is executing"),
