@@ -12,16 +12,17 @@ use crate::error::Error;
 use crate::registry::{MachineEntry, MachineRef, PolicyEntry, RetryEntry, VerbEntry};
 use crate::store::claim::Served;
 
-/// A machine that this program has code for.
+/// A machine that this process can decide for.
 pub(crate) struct Known {
     pub(crate) machine: Machine,
-    pub(crate) entry: &'static MachineEntry,
+    /// `None` for one that only the database describes: this program has no code for it.
+    entry: Option<&'static MachineEntry>,
     verbs: HashMap<&'static str, &'static VerbEntry>,
 }
 
 /// All of them, by name.
 #[derive(Clone)]
-pub(crate) struct Catalog(Arc<HashMap<&'static str, Known>>);
+pub(crate) struct Catalog(Arc<HashMap<String, Known>>);
 
 impl Catalog {
     /// The machines of `named`, and, unless only those are wanted, all that are registered in this program.
@@ -29,9 +30,9 @@ impl Catalog {
         let registered = inventory::iter::<MachineRef>.into_iter().map(|machine| machine.0).filter(|_| !only_named);
         let mut known = HashMap::new();
         for entry in named.iter().copied().chain(registered) {
-            let before = known.insert(entry.name, Known::new(entry));
-            if let Some(before) = before.filter(|before| !std::ptr::eq(before.entry, entry)) {
-                let (one, other) = (before.entry.module, entry.module);
+            let before = known.insert(entry.name.to_owned(), Known::new(entry)).and_then(|before| before.entry);
+            if let Some(before) = before.filter(|before| !std::ptr::eq(*before, entry)) {
+                let (one, other) = (before.module, entry.module);
                 return Err(Error::input(format!(
                     "two machines are named \"{}\", in `{one}` and in `{other}`; give one another name",
                     entry.name
@@ -41,6 +42,12 @@ impl Catalog {
         Ok(Catalog(Arc::new(known)))
     }
 
+    /// Machines as the database describes them: enough to look, to send and to operate.
+    pub(crate) fn described(machines: impl IntoIterator<Item = Machine>) -> Catalog {
+        let known = machines.into_iter().map(|machine| (machine.name.clone(), Known { machine, entry: None, verbs: HashMap::new() }));
+        Catalog(Arc::new(known.collect()))
+    }
+
     pub(crate) fn get(&self, machine: &str) -> Option<&Known> {
         self.0.get(machine)
     }
@@ -48,7 +55,7 @@ impl Catalog {
     /// The machine, or an error that names those there are.
     pub(crate) fn expect(&self, machine: &str) -> Result<&Known, Error> {
         self.get(machine).ok_or_else(|| {
-            let mut names: Vec<_> = self.0.keys().copied().collect();
+            let mut names: Vec<_> = self.0.keys().map(String::as_str).collect();
             names.sort_unstable();
             Error::input(format!("this process serves no machine \"{machine}\"; it has {}", names.join(", ")))
         })
@@ -70,7 +77,7 @@ impl Catalog {
         let mut missing = Vec::new();
         for (known, verb) in self.iter().flat_map(|known| known.verbs.values().map(move |verb| (known, verb))) {
             for wanted in verb.data.iter().filter(|wanted| !data.has((wanted.id)())) {
-                missing.push(format!("the verb `{}` of \"{}\" takes `Data<{}>`", verb.name, known.entry.name, (wanted.name)()));
+                missing.push(format!("the verb `{}` of \"{}\" takes `Data<{}>`", verb.name, known.machine.name, (wanted.name)()));
             }
         }
         if missing.is_empty() {
@@ -101,7 +108,7 @@ impl Known {
             ends: entry.ends.iter().map(|end| (*end).to_owned()).collect(),
             record: entry.record.map(str::to_owned),
         };
-        Known { machine, entry, verbs }
+        Known { machine, entry: Some(entry), verbs }
     }
 
     pub(crate) fn verb(&self, name: &str) -> Option<&'static VerbEntry> {
@@ -110,7 +117,7 @@ impl Known {
 
     /// The policy that a verb of this machine has: its own as a whole, else the machine's.
     pub(crate) fn policy(&self, verb: &'static VerbEntry) -> Option<&'static PolicyEntry> {
-        policy(verb, self.entry)
+        policy(verb, self.entry?)
     }
 
     /// The name of the event of this type, if one of the machine's verbs takes it.
@@ -121,7 +128,7 @@ impl Known {
     fn served(&self) -> Served {
         let mut verbs: Vec<_> = self.verbs.keys().map(|name| (*name).to_owned()).collect();
         verbs.sort();
-        Served { machine: self.entry.name.to_owned(), verbs }
+        Served { machine: self.machine.name.clone(), verbs }
     }
 }
 

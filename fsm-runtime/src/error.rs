@@ -73,6 +73,11 @@ impl Error {
         matches!(*self.0, Kind::Store(_))
     }
 
+    /// What was asked for cannot be, whatever the database holds.
+    pub fn is_input(&self) -> bool {
+        matches!(*self.0, Kind::Input(_))
+    }
+
     /// What was waited for did not happen in time.
     pub fn is_timed_out(&self) -> bool {
         matches!(*self.0, Kind::TimedOut(_))

@@ -9,6 +9,7 @@ pub mod machines;
 pub mod migrate;
 pub mod once;
 pub mod open;
+pub mod overview;
 mod pool;
 mod rows;
 pub mod sessions;

@@ -28,7 +28,7 @@ pub struct Settings {
     pub deadline: Duration,
     /// Statements are kept prepared. `false` for PgBouncer in transaction mode.
     pub statement_cache: bool,
-    /// Nothing will be written.
+    /// Nothing will be written: neither by us nor by SQLite or PostgreSQL on these connections. A file that does not exist is not made.
     pub read_only: bool,
 }
 
@@ -105,6 +105,11 @@ impl Store {
             Address::Server(options) => open_server(&settings, *options).await?,
         };
         Ok(Store { inner: Arc::new(Inner { place, rules, read_only: settings.read_only, kind }) })
+    }
+
+    /// Which database, as messages name it.
+    pub fn place(&self) -> &str {
+        &self.inner.place
     }
 
     /// Whether the database is PostgreSQL.
@@ -267,6 +272,9 @@ async fn open_memory(settings: &Settings) -> Result<(String, Kind)> {
 
 async fn open_file(settings: &Settings, options: SqliteConnectOptions) -> Result<(String, Kind)> {
     let place = format!("the SQLite database `{}`", options.get_filename().display());
+    let mut wal = options.get_filename().as_os_str().to_owned();
+    wal.push("-wal");
+    let has_wal = std::path::Path::new(&wal).exists();
     let options = sqlite_options(options);
     let to_read = options.clone().read_only(true).create_if_missing(false);
     let to_write = if settings.read_only {
@@ -278,10 +286,22 @@ async fn open_file(settings: &Settings, options: SqliteConnectOptions) -> Result
         };
         options.create_if_missing(true).journal_mode(SqliteJournalMode::Wal).synchronous(synchronous)
     };
-    let writer = Pool::new(&place, to_write, 1, settings.deadline);
-    let readers = Pool::new(&place, to_read, READERS, settings.deadline);
+    let mut writer = Pool::new(&place, to_write, 1, settings.deadline);
+    let mut readers = Pool::new(&place, to_read.clone(), READERS, settings.deadline);
+    // Where even the index of the WAL cannot be made, and nobody has made one, nobody writes: the file alone is the database.
+    if settings.read_only && !has_wal && !can_read(&writer).await {
+        writer = Pool::new(&place, to_read.clone().immutable(true), 1, settings.deadline);
+        readers = Pool::new(&place, to_read.immutable(true), READERS, settings.deadline);
+    }
     check_sqlite(&writer).await?;
     Ok((place, Kind::Sqlite { writer, readers, _anchor: None }))
+}
+
+/// Whether SQLite can read the file as one that others write to. If not, the reason shows when it is read in the other way.
+async fn can_read(readers: &Pool<Sqlite>) -> bool {
+    let Ok(mut taken) = readers.take().await else { return false };
+    let (conn, health) = taken.parts();
+    Conn::Sqlite(Link::new(conn, Rules::DEFAULT, health)).rows(&sql::MIGRATION_TABLE_EXISTS, &[]).await.is_ok()
 }
 
 fn sqlite_options(options: SqliteConnectOptions) -> SqliteConnectOptions {
@@ -309,6 +329,10 @@ async fn open_server(settings: &Settings, options: PgConnectOptions) -> Result<(
     let mut options = options.disable_statement_logging();
     if !settings.statement_cache {
         options = options.statement_cache_capacity(0);
+    }
+    if settings.read_only {
+        let timeout_ms = settings.deadline.as_millis().to_string();
+        options = options.options([("default_transaction_read_only", "on"), ("statement_timeout", &timeout_ms)]);
     }
     if options.get_application_name().is_none() {
         options = options.application_name("durable-fsm");

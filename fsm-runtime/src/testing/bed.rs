@@ -58,6 +58,12 @@ impl BedBuilder {
         Bed::open(self.builder, "sqlite::memory:".to_owned(), None).await.unwrap_or_else(|error| panic!("the bed does not start: {error}"))
     }
 
+    /// On SQLite, in the file at `path`, which stays. Panics when a verb's `Data<T>` is missing, or the engine does not start.
+    pub async fn file(self, path: impl AsRef<std::path::Path>) -> Bed {
+        let url = format!("sqlite://{}", path.as_ref().display());
+        Bed::open(self.builder, url, None).await.unwrap_or_else(|error| panic!("the bed does not start: {error}"))
+    }
+
     /// On PostgreSQL, in a fresh database that goes with the bed. The cluster is that of `FSM_TEST_POSTGRES` (a URL), else
     /// a throw-away one from the installed binaries. Panics when there is none, or the engine does not start.
     pub async fn postgres(self) -> Bed {
@@ -72,6 +78,7 @@ impl BedBuilder {
 pub struct Bed {
     engine: Arc<Engine>,
     clock_us: Arc<AtomicI64>,
+    url: String,
     lease_keeper: Mutex<Apart>,
     // Dropped last: the database goes when nobody uses it any more.
     _fresh: Option<Fresh>,
@@ -94,7 +101,7 @@ impl Bed {
         let lease_keeper = Mutex::new(store.apart().await?);
         let engine = Engine::new(store, clock, catalog, builder.limits, Some(work));
         engine.start_lanes();
-        let bed = Bed { engine, clock_us, lease_keeper, _fresh: fresh };
+        let bed = Bed { engine, clock_us, url, lease_keeper, _fresh: fresh };
         bed.renew(bed.now()).await?;
         Ok(bed)
     }
@@ -164,7 +171,7 @@ impl Bed {
 
     /// The URL of the bed's database.
     pub fn url(&self) -> &str {
-        self._fresh.as_ref().map_or("sqlite::memory:", Fresh::url)
+        &self.url
     }
 
     /// The earliest moment that changes something: an attempt or timer comes due, or a dead session's lease ends.

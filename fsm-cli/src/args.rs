@@ -1,0 +1,159 @@
+//! The command line: what can be said, and in which words.
+
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use fsm_core::duration;
+use fsm_core::instance::Status;
+
+/// Inspect and operate durable state machines on SQLite and PostgreSQL.
+#[derive(Debug, Parser)]
+#[command(name = "fsm", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(after_help = "Exit codes: 0 done, 1 failed, 2 called wrongly, 3 not found, 4 refused, 5 conflict, \
+6 the instance is in error, 7 database or schema.")]
+pub struct Args {
+    /// `postgres://…`, `sqlite://…` or the path of a SQLite file [default: fsm.db]
+    #[arg(long, short = 'd', global = true, env = "DATABASE_URL", hide_env_values = true, value_name = "URL|FILE")]
+    pub database: Option<String>,
+    /// Answer with one JSON document
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Every command.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// The machines that were ever started on this database
+    Machines,
+    /// Instances, in the order of their creation, a page at a time
+    Ls(Ls),
+    /// One instance: where it stands, what it is about, and all that happened to it
+    Show(Show),
+    /// Instances in error, grouped by verb and error
+    Errors(Some),
+    /// What happens next by itself: attempts and timers, the first due first
+    Due(Few),
+    /// Processes that work
+    Workers,
+    /// A retry policy as a table of attempts: `fsm simulate 10 5s 1h`, or of a verb: `fsm simulate MACHINE VERB`
+    Simulate(Simulate),
+    /// A machine as a diagram
+    Graph(Graph),
+}
+
+/// All machines, or one.
+#[derive(Debug, ClapArgs)]
+pub struct Some {
+    /// Only this machine
+    pub machine: Option<String>,
+}
+
+/// The first few of all machines, or of one.
+#[derive(Debug, ClapArgs)]
+pub struct Few {
+    /// Only this machine
+    pub machine: Option<String>,
+    /// At most so many
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub limit: u32,
+}
+
+/// Which instances.
+#[derive(Debug, Clone, Default, ClapArgs)]
+pub struct Wanted {
+    /// Only those that stand in this state
+    #[arg(long)]
+    pub state: Option<String>,
+    /// Only those of this status: running, completed, error or cancelled
+    #[arg(long)]
+    pub status: Option<Status>,
+    /// Only those in error whose error contains this text, in whatever case
+    #[arg(long, value_name = "TEXT")]
+    pub error: Option<String>,
+    /// Only those that have not changed for so long, like `1h30m`
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub older: Option<Duration>,
+    /// Only those that an operator paused
+    #[arg(long)]
+    pub paused: bool,
+}
+
+/// `fsm ls`.
+#[derive(Debug, ClapArgs)]
+pub struct Ls {
+    /// Only this machine
+    pub machine: Option<String>,
+    /// Which of its instances.
+    #[command(flatten)]
+    pub wanted: Wanted,
+    /// The length of the page
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub limit: u32,
+    /// The next page, by what the last one said at its end
+    #[arg(long, value_name = "CURSOR")]
+    pub after: Option<String>,
+}
+
+/// `fsm show`.
+#[derive(Debug, ClapArgs)]
+pub struct Show {
+    /// Its machine
+    pub machine: String,
+    /// Its key
+    pub key: String,
+    /// End with code 6 if the instance is in error
+    #[arg(long)]
+    pub exit_status: bool,
+}
+
+/// `fsm simulate`.
+#[derive(Debug, ClapArgs)]
+pub struct Simulate {
+    /// `[RETRIES] MIN [MAX]`, as in `#[retry(10, "5s", "1h")]`, or a machine and its verb
+    #[arg(required = true, num_args = 1..=3, value_name = "POLICY")]
+    pub words: Vec<String>,
+    /// Which attempt succeeds if every one fails for so long
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub outage: Option<Duration>,
+    /// The largest share of each wait that chance adds to it, like 0.1
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub jitter: Option<f64>,
+    /// No attempt starts later than this after the first
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub within: Option<Duration>,
+    /// At most so many rows
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub rows: u32,
+}
+
+/// `fsm graph`.
+#[derive(Debug, ClapArgs)]
+pub struct Graph {
+    /// The machine
+    pub machine: String,
+    /// The language
+    #[arg(long, value_enum, default_value_t = Format::Mermaid)]
+    pub format: Format,
+    /// Say how many instances stand in each state; counts all of them
+    #[arg(long)]
+    pub counts: bool,
+}
+
+/// The language of a diagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// `stateDiagram-v2`, which many pages render
+    Mermaid,
+    /// Graphviz
+    Dot,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("a share is a number from 0 to 1, like 0.1 for a tenth".into()),
+    }
+}
