@@ -42,6 +42,118 @@ pub enum Command {
     Simulate(Simulate),
     /// A machine as a diagram
     Graph(Graph),
+    /// Send an event to an instance
+    Send(Send),
+    /// Run the newest call again, now and with a fresh budget
+    Retry(Acting),
+    /// End instances
+    Cancel(Acting),
+    /// Start no attempt until they are resumed
+    Pause(Acting),
+    /// Let paused instances go on
+    Resume(Acting),
+    /// Give up the open or exhausted call: the instance rests in the state it was in
+    Skip(Acting),
+    /// What may be wrong: invariants, settings that weaken a promise, clocks, dead workers, drift; reads whole tables
+    Doctor,
+    /// Rates, durations and delays of the newest calls, and what is late
+    Stats(Stats),
+    /// The tables and how they came to be
+    #[command(subcommand)]
+    Migrate(Migrate),
+    /// A script that completes this command in a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// The manual page, for `man -l -`
+    Man,
+}
+
+/// `fsm migrate`.
+#[derive(Debug, Subcommand)]
+pub enum Migrate {
+    /// Make the tables, or bring them up to date
+    Up,
+    /// Which migrations the database has
+    Status,
+    /// End with code 7 unless the tables are those that this command reads and writes
+    Check,
+    /// The whole script for an empty database, for those who migrate with tools of their own
+    Print {
+        /// For this database, else for the kind that `--database` names
+        #[arg(long = "for", value_enum, value_name = "KIND")]
+        kind: Option<Kind>,
+    },
+}
+
+/// A kind of database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// SQLite
+    Sqlite,
+    /// PostgreSQL
+    Postgres,
+}
+
+/// An act on one instance, or on all that a filter lets through.
+#[derive(Debug, ClapArgs)]
+pub struct Acting {
+    /// The machine
+    pub machine: String,
+    /// The instance; without it, all that the filter lets through
+    pub key: Option<String>,
+    /// Which instances.
+    #[command(flatten)]
+    pub wanted: Wanted,
+    /// Say which instances they are, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Why, for the history
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    /// Who, for the history [default: $USER]
+    #[arg(long, value_name = "NAME")]
+    pub actor: Option<String>,
+    /// Do not ask, however many they are
+    #[arg(long, short = 'y')]
+    pub yes: bool,
+}
+
+/// `fsm send`.
+#[derive(Debug, ClapArgs)]
+pub struct Send {
+    /// The machine
+    pub machine: String,
+    /// The instance; a start event makes it
+    pub key: String,
+    /// The name of the event's type
+    pub event: String,
+    /// The event as JSON, or `-` to read it from the standard input
+    #[arg(default_value = "null", value_name = "JSON")]
+    pub payload: String,
+    /// The sender's own id for it: the same id again does nothing
+    #[arg(long, value_name = "ID")]
+    pub dedup: Option<String>,
+    /// Deliver it so much later
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub after: Option<Duration>,
+    /// If the instance is busy, refuse instead of waiting in its inbox
+    #[arg(long)]
+    pub or_refuse: bool,
+}
+
+/// `fsm stats`.
+#[derive(Debug, ClapArgs)]
+pub struct Stats {
+    /// Only this machine
+    pub machine: Option<String>,
+    /// Over so long back from now
+    #[arg(long, default_value = "1h", value_name = "DURATION", value_parser = duration::parse)]
+    pub window: Duration,
+    /// Look at no more attempts than this, the newest of all machines
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub sample: u32,
 }
 
 /// All machines, or one.
@@ -79,6 +191,13 @@ pub struct Wanted {
     /// Only those that an operator paused
     #[arg(long)]
     pub paused: bool,
+}
+
+impl Wanted {
+    /// Whether anything is said.
+    pub fn is_some(&self) -> bool {
+        self.state.is_some() || self.status.is_some() || self.error.is_some() || self.older.is_some() || self.paused
+    }
 }
 
 /// `fsm ls`.

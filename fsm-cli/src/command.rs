@@ -1,14 +1,21 @@
 //! From the command line to the command, and what commands share.
 
+mod act;
+mod doctor;
 mod due;
 mod errors;
 mod graph;
 mod ls;
 mod machines;
+mod migrate;
+mod send;
 mod show;
 mod simulate;
+mod stats;
 mod workers;
 
+use clap::CommandFactory;
+use fsm_core::decide::operate::Act;
 use fsm_runtime::admin::{Admin, Definition, Opening};
 
 use crate::args::{Args, Command};
@@ -35,12 +42,44 @@ pub async fn run(args: Args, stage: &mut Stage<'_>) -> Result<(), Problem> {
         Command::Workers => workers::run(&mut session).await,
         Command::Simulate(simulate) => simulate::run(&mut session, &simulate).await,
         Command::Graph(graph) => graph::run(&mut session, &graph).await,
+        Command::Send(send) => send::run(&mut session, send).await,
+        Command::Retry(acting) => act::run(&mut session, Act::Retry, acting).await,
+        Command::Cancel(acting) => act::run(&mut session, Act::Cancel, acting).await,
+        Command::Pause(acting) => act::run(&mut session, Act::Pause, acting).await,
+        Command::Resume(acting) => act::run(&mut session, Act::Resume, acting).await,
+        Command::Skip(acting) => act::run(&mut session, Act::Skip, acting).await,
+        Command::Doctor => doctor::run(&mut session).await,
+        Command::Stats(stats) => stats::run(&mut session, &stats).await,
+        Command::Migrate(migrate) => migrate::run(&mut session, &migrate).await,
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "fsm", &mut script);
+            session.stage.text(&String::from_utf8_lossy(&script))
+        }
+        Command::Man => man(session.stage),
     }
+}
+
+/// The page of the command, then those of its subcommands.
+fn man(stage: &mut Stage<'_>) -> Result<(), Problem> {
+    let mut page = Vec::new();
+    let mut command = Args::command();
+    command.build();
+    clap_mangen::Man::new(command.clone()).render(&mut page)?;
+    for one in command.get_subcommands().filter(|one| one.get_name() != "help") {
+        let name = format!("fsm {}", one.get_name());
+        clap_mangen::Man::new(one.clone().display_name(name)).render(&mut page)?;
+    }
+    stage.text(&String::from_utf8_lossy(&page))
 }
 
 impl Session<'_, '_> {
     async fn to_read(&self) -> Result<Admin, Problem> {
         Ok(Admin::open(self.timed(Opening::to_read(&self.database))).await?)
+    }
+
+    async fn to_act(&self) -> Result<Admin, Problem> {
+        Ok(Admin::open(self.timed(Opening::to_act(&self.database))).await?)
     }
 
     /// With the stage's own clock, if it has one.

@@ -1,6 +1,7 @@
 //! The operator's door: any database that a runtime has used, without its program's code. The machines are those that the database
 //! describes, and what is done goes through the same committer as all else.
 
+pub mod checkup;
 pub mod look;
 
 use std::sync::Arc;

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 
+mod acting;
+mod keeping;
 mod reading;
 mod screens;
 mod shop;

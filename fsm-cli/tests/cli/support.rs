@@ -99,6 +99,12 @@ pub async fn json(bed: &Bed, arguments: &[&str]) -> serde_json::Value {
     serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{error} in {said:?}"))
 }
 
+/// Every invariant holds.
+pub async fn healthy(bed: &Bed) {
+    let violations = bed.violations().await;
+    assert!(violations.is_empty(), "{violations:#?}");
+}
+
 /// Every UUID as `<id>`.
 fn masked(text: &str) -> String {
     let mut masked = String::new();

@@ -9,7 +9,7 @@ use crate::encode;
 use crate::error::Error;
 use crate::handle::history::{self, Entry};
 use crate::handle::seen::{Seen, calls_of, with_calls};
-use crate::store::overview::{self, Coming, Failing, InboxEvent, SetTimer};
+use crate::store::overview::{self, Coming, Failing, InboxEvent, Overdue, SetTimer, Times};
 use crate::store::view::{self as rows, PageFilter};
 
 /// All that is known of one instance.
@@ -79,5 +79,17 @@ impl Admin {
     pub async fn to_come(&self, machine: &str, limit: u32) -> Result<Vec<Coming>, Error> {
         let mut reader = self.engine.store.reader().await?;
         Ok(overview::to_come(&mut reader.conn(), machine, limit).await?)
+    }
+
+    /// The attempts of a machine that are due and that nobody has claimed, counted no further than `most`.
+    pub async fn overdue(&self, machine: &str, most: u32) -> Result<Overdue, Error> {
+        let mut reader = self.engine.store.reader().await?;
+        Ok(overview::overdue(&mut reader.conn(), machine, self.now(), most).await?)
+    }
+
+    /// The attempts of the newest calls of all machines, newest first.
+    pub async fn newest(&self, limit: u32) -> Result<Vec<Times>, Error> {
+        let mut reader = self.engine.store.reader().await?;
+        Ok(overview::newest(&mut reader.conn(), limit).await?)
     }
 }

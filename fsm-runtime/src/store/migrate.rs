@@ -77,9 +77,17 @@ pub async fn check(conn: &mut Conn<'_>, place: &str) -> Result<()> {
     }
 }
 
-/// The migrations of this crate as SQL, each with its version and name.
-pub fn scripts(is_postgres: bool) -> impl Iterator<Item = (i64, &'static str, &'static str)> {
-    MIGRATIONS.iter().map(move |migration| (migration.version, migration.name, migration.script(is_postgres)))
+/// A script that makes the tables in an empty database and records the migrations as applied at `now`, for those who run their
+/// migrations with tools of their own.
+pub fn script(is_postgres: bool, now: Timestamp) -> String {
+    let table = if is_postgres { sql::MIGRATION_TABLE.postgres } else { sql::MIGRATION_TABLE.sqlite };
+    let mut script = format!("{};\n", table.trim());
+    for migration in &MIGRATIONS {
+        let text = migration.script(is_postgres);
+        let recorded = sql::migrated(migration.version, migration.name, checksum(text), now.as_micros());
+        script.push_str(&format!("\n-- migration {}: {}\n\n{}\n\n{recorded}\n", migration.version, migration.name, text.trim()));
+    }
+    script
 }
 
 impl Migration {

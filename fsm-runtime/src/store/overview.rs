@@ -1,5 +1,6 @@
 //! What an operator looks at across instances: what failed, what comes next, who works.
 
+use fsm_core::call::AttemptState;
 use fsm_core::ids::{CallId, InstanceId, SessionId, TimerId};
 use fsm_core::time::Timestamp;
 use uuid::Uuid;
@@ -180,6 +181,81 @@ pub async fn sizes(conn: &mut Conn<'_>, machine: &str, most: u32) -> Result<(u64
         *size = rows.first().map(|row| row.get(0)).transpose()?.map_or(0, number);
     }
     Ok((sizes[0], sizes[1]))
+}
+
+/// What is due of a machine and not begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Overdue {
+    /// How many attempts, as far as they were counted.
+    pub attempts: u64,
+    /// Since when the first.
+    pub since: Option<Timestamp>,
+}
+
+/// The attempts of a machine that are due at `now` and that nobody has claimed, counted no further than `most`.
+pub async fn overdue(conn: &mut Conn<'_>, machine: &str, now: Timestamp, most: u32) -> Result<Overdue> {
+    let rows = conn.rows(&sql::OVERDUE, &values![machine, now.as_micros(), i64::from(most)]).await?;
+    let Some(row) = rows.first() else { return Ok(Overdue::default()) };
+    Ok(Overdue { attempts: number(row.get(0)?), since: row.time_if_any(1)? })
+}
+
+/// The verbs that scheduled attempts of a machine run, and how many each.
+pub async fn verbs_to_come(conn: &mut Conn<'_>, machine: &str) -> Result<Vec<(String, u64)>> {
+    let rows = conn.rows(&sql::VERBS_TO_COME, &values![machine]).await?;
+    rows.iter().map(|row| Ok((row.get(0)?, number(row.get(1)?)))).collect()
+}
+
+/// When an attempt was made, due, begun and ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Times {
+    /// The machine.
+    pub machine: String,
+    /// How far it has come, or how it ended.
+    pub state: AttemptState,
+    /// When its row was written.
+    pub created_at: Timestamp,
+    /// When it might start.
+    pub scheduled_at: Timestamp,
+    /// When it was claimed.
+    pub started_at: Option<Timestamp>,
+    /// When its end was committed.
+    pub finished_at: Option<Timestamp>,
+}
+
+/// The attempts of the newest calls of all machines, newest first.
+pub async fn newest(conn: &mut Conn<'_>, limit: u32) -> Result<Vec<Times>> {
+    let rows = conn.rows(&sql::NEWEST, &values![i64::from(limit)]).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Times {
+                machine: row.get(0)?,
+                state: row.word(1)?,
+                created_at: row.time(2)?,
+                scheduled_at: row.time(3)?,
+                started_at: row.time_if_any(4)?,
+                finished_at: row.time_if_any(5)?,
+            })
+        })
+        .collect()
+}
+
+/// What the database says of itself that bears on durability: names and values.
+pub async fn settings(conn: &mut Conn<'_>) -> Result<Vec<(String, String)>> {
+    let rows = conn.rows(&sql::SETTINGS, &[]).await?;
+    rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
+}
+
+/// What SQLite finds wrong with its file; nothing for PostgreSQL, which has no such check. Reads the whole file.
+pub async fn file_faults(conn: &mut Conn<'_>) -> Result<Vec<String>> {
+    let rows = conn.rows(&sql::FILE_CHECK, &[]).await?;
+    let lines = rows.iter().map(|row| row.get::<String>(0)).collect::<Result<Vec<_>>>()?;
+    Ok(lines.into_iter().filter(|line| line != "ok").collect())
+}
+
+/// Since when the oldest snapshot of another session keeps PostgreSQL from clearing away old rows.
+pub async fn oldest_snapshot(conn: &mut Conn<'_>) -> Result<Option<Timestamp>> {
+    let rows = conn.rows(&sql::OLDEST_SNAPSHOT, &[]).await?;
+    Ok(rows.first().map(|row| row.time_if_any(0)).transpose()?.flatten())
 }
 
 fn number(count: i64) -> u64 {

@@ -741,6 +741,73 @@ pub(super) const COUNT_IN_ERROR: Sql = same(
     from (select 1 from fsm_instances i where i.machine = $1 and i.status = 'error' limit $2) as counted",
 );
 
+/// How many attempts of machine `$1` are due at `$2`, as far as `$3`, and since when the first. Rides the due index.
+pub(super) const OVERDUE: Sql = same(
+    "
+    select count(*), min(counted.scheduled_at)
+    from (
+        select c.scheduled_at
+        from fsm_async_calls c
+        where c.machine = $1 and c.state = 'scheduled' and not c.held and c.scheduled_at <= $2
+        order by c.scheduled_at
+        limit $3
+    ) as counted",
+);
+
+/// The verbs that scheduled attempts of machine `$1` run. Rides the due index.
+pub(super) const VERBS_TO_COME: Sql = same(
+    "
+    select c.verb, count(*)
+    from fsm_async_calls c
+    where c.machine = $1 and c.state = 'scheduled' and not c.held
+    group by c.verb
+    order by c.verb",
+);
+
+/// The attempts of the newest calls, at most `$1`. Rides the primary key, for ids of calls are in the order of their making.
+pub(super) const NEWEST: Sql = same(
+    "
+    select c.machine, c.state, c.created_at, c.scheduled_at, c.started_at, c.finished_at
+    from fsm_async_calls c
+    order by c.call_id desc, c.attempt desc
+    limit $1",
+);
+
+// ---- the database's own health
+
+/// What the database says of itself that bears on durability: names and values.
+pub(super) const SETTINGS: Sql = Sql {
+    sqlite: "
+        select 'sqlite_version', sqlite_version()
+        union all
+        select 'journal_mode', j.journal_mode
+        from pragma_journal_mode j",
+    postgres: "
+        select s.name, s.setting
+        from pg_settings s
+        where s.name in ('server_version', 'fsync', 'synchronous_commit', 'full_page_writes')
+        union all
+        select 'in_recovery', pg_is_in_recovery()::text
+        order by 1",
+};
+
+/// What SQLite finds wrong with its file, or `ok`. Reads the whole file. PostgreSQL has nothing like it.
+pub(super) const FILE_CHECK: Sql = Sql {
+    sqlite: "
+        select q.quick_check
+        from pragma_quick_check q",
+    postgres: "select 'ok'",
+};
+
+/// Since when the oldest snapshot of another session keeps PostgreSQL from clearing away old rows. SQLite does not say.
+pub(super) const OLDEST_SNAPSHOT: Sql = Sql {
+    sqlite: "select cast(null as integer)",
+    postgres: "
+        select (min(extract(epoch from a.xact_start)) * 1000000)::bigint
+        from pg_stat_activity a
+        where a.backend_xmin is not null and a.pid <> pg_backend_pid()",
+};
+
 // ---- machines and once
 
 /// Every definition of every machine, the one first started first. Few rows, read whole.
@@ -880,6 +947,11 @@ pub(super) const MIGRATED: Sql = same(
     insert into fsm_migrations (version, name, checksum, applied_at)
     values ($1, $2, $3, $4)",
 );
+
+/// The same as a text, for scripts that people run themselves. The name is one of ours.
+pub(super) fn migrated(version: i64, name: &str, checksum: i64, at_us: i64) -> String {
+    format!("insert into fsm_migrations (version, name, checksum, applied_at) values ({version}, '{name}', {checksum}, {at_us});")
+}
 
 // ---- invariants
 

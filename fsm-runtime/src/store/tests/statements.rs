@@ -5,7 +5,7 @@ use crate::store::open::Store;
 use crate::store::sql::{self, Sql};
 
 /// Each statement of the store that reads or changes rows by a key.
-const ALL: [(&str, &Sql); 54] = [
+const ALL: [(&str, &Sql); 57] = [
     ("LOCK_BY_KEY", &sql::LOCK_BY_KEY),
     ("LOCK_BY_ID", &sql::LOCK_BY_ID),
     ("ATTEMPTS", &sql::ATTEMPTS),
@@ -53,6 +53,9 @@ const ALL: [(&str, &Sql); 54] = [
     ("SESSIONS", &sql::SESSIONS),
     ("COUNT_UP_TO", &sql::COUNT_UP_TO),
     ("COUNT_IN_ERROR", &sql::COUNT_IN_ERROR),
+    ("OVERDUE", &sql::OVERDUE),
+    ("VERBS_TO_COME", &sql::VERBS_TO_COME),
+    ("NEWEST", &sql::NEWEST),
     ("PAYLOAD", &sql::PAYLOAD),
     ("REMEMBER", &sql::REMEMBER),
     ("DEFINITIONS", &sql::DEFINITIONS),
