@@ -226,6 +226,9 @@ pub struct Show {
     /// End with code 6 if the instance is in error
     #[arg(long)]
     pub exit_status: bool,
+    /// Go on telling what happens, until the instance has ended
+    #[arg(long, short = 'f')]
+    pub follow: bool,
 }
 
 /// `fsm simulate`.
@@ -268,6 +271,8 @@ pub enum Format {
     Mermaid,
     /// Graphviz
     Dot,
+    /// A picture for browsers
+    Svg,
 }
 
 fn share(text: &str) -> Result<f64, String> {

@@ -156,10 +156,12 @@ pub enum NoteKind {
     Rejected,
     /// A closed attempt was reported again.
     Late,
+    /// A name that the code no longer has was replaced.
+    Migrated,
 }
 
 impl NoteKind {
-    const ALL: [(NoteKind, &'static str); 8] = [
+    const ALL: [(NoteKind, &'static str); 9] = [
         (NoteKind::Retried, "retried"),
         (NoteKind::Cancelled, "cancelled"),
         (NoteKind::Paused, "paused"),
@@ -168,6 +170,7 @@ impl NoteKind {
         (NoteKind::Rescheduled, "rescheduled"),
         (NoteKind::Rejected, "rejected"),
         (NoteKind::Late, "late"),
+        (NoteKind::Migrated, "migrated"),
     ];
 
     /// The word in the database and on screens.

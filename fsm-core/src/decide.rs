@@ -2,6 +2,7 @@
 
 mod begin;
 pub mod fire;
+pub mod migrate;
 pub mod operate;
 pub mod refusal;
 pub mod send;

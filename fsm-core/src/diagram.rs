@@ -1,5 +1,7 @@
 //! A machine drawn as text: Mermaid for pages that render it, Graphviz for files. The same machine gives the same text.
 
+pub mod svg;
+
 use crate::duration;
 use crate::machine::{Edge, Machine};
 
@@ -159,6 +161,28 @@ mod tests {
             edge("s0_", "Again", "s0_"),
         ];
         machine("the \"shop\"", edges, &["s0_"])
+    }
+
+    #[test]
+    fn svg_has_each_state_once_and_no_box_on_another() {
+        for machine in [payment(), awkward(), machine("empty", Vec::new(), &[])] {
+            let drawn = svg::svg(&machine);
+            assert_eq!(drawn, svg::svg(&machine));
+            assert_eq!(drawn.matches("data-state=").count(), machine.states().count(), "{drawn}");
+            assert!(drawn.chars().all(|c| c == '\n' || !c.is_control()) && !drawn.contains("Order<"), "{drawn}");
+            let number = |rect: &str, name: &str| {
+                let rest = rect.split_once(&format!(" {name}=\"")).map_or("0", |(_, rest)| rest);
+                rest.split('"').next().and_then(|number| number.parse::<i64>().ok()).unwrap_or_default()
+            };
+            let boxes: Vec<_> = drawn.split("data-state=").skip(1).collect();
+            let places: Vec<_> = boxes.iter().map(|one| ["x", "y", "width", "height"].map(|name| number(one, name))).collect();
+            for (n, [x, y, width, height]) in places.iter().enumerate() {
+                for [other_x, other_y, other_width, _] in &places[n + 1..] {
+                    let is_apart = *other_x >= x + width || *x >= other_x + other_width || (other_y - y).abs() >= *height;
+                    assert!(is_apart, "{drawn}");
+                }
+            }
+        }
     }
 
     #[test]

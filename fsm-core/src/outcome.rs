@@ -1,5 +1,7 @@
 //! What the shell brings to a decision: how an attempt ended, and what its verb asked for.
 
+use std::borrow::Cow;
+
 use crate::ids::CallId;
 use crate::retry::RetryAdvice;
 use crate::time::Timestamp;
@@ -46,6 +48,27 @@ pub struct Problem {
     pub advice: RetryAdvice,
 }
 
+impl Problem {
+    /// A problem whose text is fit to be kept.
+    pub fn new(error: &str, advice: RetryAdvice) -> Problem {
+        Problem { error: fit(error).into_owned(), advice }
+    }
+}
+
+/// The longest error text that is kept, in bytes.
+const LONGEST_ERROR: usize = 8 * 1024;
+
+/// The text without NUL, which PostgreSQL refuses, and at most 8 KiB of it.
+pub fn fit(text: &str) -> Cow<'_, str> {
+    let cut = &text[..text.floor_char_boundary(LONGEST_ERROR)];
+    if !cut.contains('\0') {
+        return cut.into();
+    }
+    let mut clean = cut.replace('\0', "\u{fffd}");
+    clean.truncate(clean.floor_char_boundary(LONGEST_ERROR));
+    clean.into()
+}
+
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
@@ -72,6 +95,20 @@ impl Outcome {
             Outcome::Failure(_) => "error",
             Outcome::Lost => "lost",
             Outcome::Released => "released",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_text_is_cut_and_holds_no_nul() {
+        assert_eq!(fit("a\0b"), "a\u{fffd}b");
+        for text in ["ä".repeat(LONGEST_ERROR), "\0".repeat(LONGEST_ERROR), format!("x{}", "ä".repeat(LONGEST_ERROR))] {
+            let fit = fit(&text);
+            assert!(fit.len() <= LONGEST_ERROR && fit.len() > LONGEST_ERROR - 4 && !fit.contains('\0'));
         }
     }
 }

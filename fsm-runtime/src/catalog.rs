@@ -128,7 +128,11 @@ impl Known {
     fn served(&self) -> Served {
         let mut verbs: Vec<_> = self.verbs.keys().map(|name| (*name).to_owned()).collect();
         verbs.sort();
-        Served { machine: self.machine.name.clone(), verbs }
+        let states = self.machine.states().map(str::to_owned).collect();
+        let mut events: Vec<_> = self.machine.edges.iter().map(|edge| edge.event.clone()).collect();
+        events.sort();
+        events.dedup();
+        Served { machine: self.machine.name.clone(), verbs, states, events }
     }
 }
 

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use crate::catalog::Catalog;
 use crate::clock::Clock;
-use crate::data::DataMap;
+use crate::drift;
 use crate::engine::{Engine, Life, Limits};
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::registry::Machine;
+use crate::runtime::Builder;
 use crate::session;
 use crate::store::migrate;
 use crate::store::open::{Settings, Store};
@@ -67,9 +68,10 @@ pub(crate) async fn open(settings: Settings) -> Result<(Store, Clock), Error> {
     Ok((store, clock))
 }
 
-/// Every `Data<T>` is there, and every machine's definition is known to the database from now on.
-pub(crate) async fn introduce(store: &Store, clock: &Clock, catalog: &Catalog, data: &DataMap) -> Result<(), Error> {
-    catalog.check_data(data)?;
+/// Every `Data<T>` is there, no row needs what the code lacks, and every machine's definition is known to the database from now on.
+pub(crate) async fn introduce(store: &Store, clock: &Clock, catalog: &Catalog, builder: &Builder) -> Result<(), Error> {
+    catalog.check_data(&builder.data)?;
+    drift::settle(store, clock, catalog, &builder.migrate).await?;
     let mut tx = store.begin().await?;
     for known in catalog.iter() {
         let definition =

@@ -2,6 +2,7 @@
 
 pub(crate) mod board;
 pub(crate) mod queue;
+mod told;
 pub(crate) mod trip;
 
 use std::sync::Arc;
@@ -11,7 +12,10 @@ use tokio::sync::oneshot;
 
 use crate::engine::Engine;
 use crate::error::{Error, Kind};
+use crate::session::Renewal;
+use crate::store::conn::Conn;
 use crate::store::error::StoreError;
+use crate::store::sessions;
 use queue::{Reply, Request};
 use trip::{Trip, Verdict};
 
@@ -62,20 +66,31 @@ impl Engine {
     async fn commit(&self, batch: &[Request]) -> Result<Vec<Verdict>, StoreError> {
         let mut tx = self.store.begin().await?;
         let verdicts = self.store.naming(Trip::new(self).of(&mut tx.conn(), batch).await)?;
+        let renewal = self.renew_beside(&mut tx.conn()).await?;
         tx.commit().await?;
+        if let (Some(work), Some(renewal)) = (&self.work, renewal) {
+            work.session.renewed(renewal);
+        }
         Ok(verdicts)
+    }
+
+    /// SQLite has one writer, and who waits for it is not served in turn: under load the lease's own thread may come too
+    /// late. Whoever holds the writer anyhow renews the lease beside.
+    async fn renew_beside(&self, conn: &mut Conn<'_>) -> Result<Option<Renewal>, StoreError> {
+        let Some(work) = self.work.as_ref().filter(|_| !self.store.is_postgres()) else { return Ok(None) };
+        let Some(renewal) = work.session.wants_renewal(self.clock.now()) else { return Ok(None) };
+        Ok(sessions::renew(conn, renewal.id, renewal.until).await?.then_some(renewal))
     }
 
     /// What follows a commit: answers, the hand-off of what may run here, and word to those who wait.
     pub(crate) fn conclude(self: &Arc<Self>, batch: Vec<Request>, verdicts: Vec<Verdict>) {
         for (request, verdict) in batch.into_iter().zip(verdicts) {
+            told::tell(&request, &verdict);
             let Some(reply) = verdict.reply else {
                 self.queue.put(request.again());
                 continue;
             };
-            for moved in verdict.moved {
-                self.watchers.tell(moved);
-            }
+            self.watchers.tell(verdict.moved, verdict.runs.iter().map(|(claimed, _)| (&claimed.instance, &claimed.attempt)));
             if let Some(due_at) = verdict.due_at {
                 self.hint.due(due_at);
             }

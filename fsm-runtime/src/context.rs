@@ -202,7 +202,8 @@ impl Ctx<'_> {
         Ok(value)
     }
 
-    /// Ends when somebody wants this attempt to end: an operator cancelled the instance. The future is its own, so that
+    /// Ends when somebody wants this attempt to end: an operator cancelled the instance, its time is over, or it was closed
+    /// elsewhere, which another process finds out within a third of a lease. The future is its own, so that
     /// it can stand in a `select!` beside work that uses the context.
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         let mut cancelled = self.cancelled.clone();

@@ -37,6 +37,8 @@ pub(crate) struct Work {
     /// One for each attempt that may execute at the same time.
     pub(crate) slots: Arc<Semaphore>,
     pub(crate) poll: Duration,
+    /// How long ended instances are kept; `None` for ever.
+    pub(crate) retention: Option<Duration>,
     pub(crate) running: Mutex<HashMap<(CallId, u32), Running>>,
     pub(crate) is_draining: AtomicBool,
     pub(crate) ended: Notify,

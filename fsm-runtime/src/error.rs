@@ -18,6 +18,8 @@ pub(crate) enum Kind {
     NotFound(String),
     /// What was asked for cannot be, whatever the database holds: a key, a payload, a setting.
     Input(String),
+    /// Rows need what the code lacks.
+    Drift(String),
     /// It did not happen in the time that was given.
     TimedOut(String),
     /// The process stops.
@@ -78,6 +80,11 @@ impl Error {
         matches!(*self.0, Kind::Input(_))
     }
 
+    /// Rows in the database need states, verbs or events that the code lacks, and no mapping says what takes their place.
+    pub fn is_drift(&self) -> bool {
+        matches!(*self.0, Kind::Drift(_))
+    }
+
     /// What was waited for did not happen in time.
     pub fn is_timed_out(&self) -> bool {
         matches!(*self.0, Kind::TimedOut(_))
@@ -113,7 +120,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.0 {
             Kind::Refused(refusal) => refusal.fmt(f),
-            Kind::NotFound(text) | Kind::Input(text) | Kind::TimedOut(text) => f.write_str(text),
+            Kind::NotFound(text) | Kind::Input(text) | Kind::Drift(text) | Kind::TimedOut(text) => f.write_str(text),
             Kind::Stopping => f.write_str("the runtime is shutting down; send again to another process, or after the restart"),
             Kind::Store(error) => error.fmt(f),
         }

@@ -104,8 +104,6 @@ impl Engine {
             tx.commit().await?;
             found += claimed.len();
             for claimed in claimed {
-                tracing::debug!(machine = claimed.attempt.machine, key = claimed.instance.key, verb = claimed.attempt.verb,
-                    call = %claimed.attempt.call, attempt = claimed.attempt.number, "claimed");
                 self.run(claimed, slots.pop());
             }
         }

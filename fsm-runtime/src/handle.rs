@@ -29,7 +29,7 @@ use operate::{Bulk, Operating};
 use seen::{calls_of, with_calls};
 use send::{Sending, SendingIn};
 use settled::Settling;
-use view::{Attempt, Count, Filter, Instance, Page};
+use view::{Attempt, Count, Filter, Instance, Page, Unreadable};
 use watch::Watching;
 
 /// A typed handle to the instances of the machine `M`. Cheap to clone.
@@ -141,8 +141,15 @@ impl<M: Machine> Handle<M> {
         let has_more = found.len() > limit as usize;
         found.truncate(limit as usize);
         let next = found.last().filter(|_| has_more).map(|last| view::Cursor(last.id));
-        let items = with_calls(conn, found).await?.into_iter().map(Instance::of).collect::<Result<_, _>>()?;
-        Ok(Page { items, next })
+        let (mut items, mut unreadable) = (Vec::with_capacity(found.len()), Vec::new());
+        for seen in with_calls(conn, found).await? {
+            let key = seen.row.key.clone();
+            match Instance::of(seen) {
+                Ok(instance) => items.push(instance),
+                Err(error) => unreadable.push(Unreadable { key, why: error.to_string() }),
+            }
+        }
+        Ok(Page { items, next, unreadable })
     }
 
     /// How many instances there are, by state and status.

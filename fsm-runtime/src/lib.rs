@@ -7,6 +7,7 @@ mod clock;
 mod committer;
 pub mod context;
 pub mod data;
+pub mod drift;
 mod encode;
 mod engine;
 pub mod error;
@@ -16,6 +17,7 @@ pub mod handle;
 mod hint;
 #[doc(hidden)]
 pub mod private;
+mod pruner;
 pub mod registry;
 pub mod runtime;
 pub mod schema;

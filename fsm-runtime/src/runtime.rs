@@ -9,6 +9,7 @@ use tokio::sync::{Notify, Semaphore};
 use crate::catalog::Catalog;
 use crate::client::{introduce, open};
 use crate::data::DataMap;
+use crate::drift::Migrate;
 use crate::engine::{Engine, Limits, Work};
 use crate::error::Error;
 use crate::handle::Handle;
@@ -38,7 +39,12 @@ pub struct Builder {
     pub(crate) connections: Option<u32>,
     pub(crate) synchronous: Option<Synchronous>,
     pub(crate) statement_cache: bool,
+    pub(crate) migrate: Vec<Migrate>,
+    pub(crate) retention: Option<Duration>,
 }
+
+/// How long a runtime keeps ended instances unless it is told.
+const RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
 
 impl Default for Builder {
     fn default() -> Builder {
@@ -55,6 +61,8 @@ impl Default for Builder {
             connections: None,
             synchronous: None,
             statement_cache: true,
+            migrate: Vec::new(),
+            retention: None,
         }
     }
 }
@@ -140,16 +148,35 @@ impl Builder {
         self
     }
 
+    /// How long an instance is kept after it ended, with its calls, its history and its dedup ids; 30 days unless set,
+    /// `Duration::MAX` for ever. Then its key is free. One that a delayed event waits for is kept until that was delivered.
+    ///
+    /// Of an instance that lives nothing is deleted but what `ctx.once` keeps for calls that are closed, as long afterwards.
+    pub fn retention(mut self, span: Duration) -> Self {
+        self.retention = Some(span);
+        self
+    }
+
+    /// At the start, rows that bear names which the code no longer has get those that `mapping` says, a few instances at a
+    /// time; each one's history tells it. Processes of the older code may go on meanwhile: what they write afterwards is
+    /// mapped by a later start.
+    pub fn migrate(mut self, mapping: Migrate) -> Self {
+        self.migrate.push(mapping);
+        self
+    }
+
     /// Opens the database, brings its tables up to date and starts the workers.
     ///
-    /// An error when a verb takes `Data<T>` that was not given, naming both, and what [`Client::connect`] says of databases.
+    /// Errors: a verb takes `Data<T>` that was not given, naming both; `is_drift` when rows need states, verbs or events that
+    /// the code lacks, naming all of them, how many rows and since when; what [`Client::connect`] says of databases.
     ///
     /// [`Client::connect`]: crate::client::Client::connect
-    pub async fn start(self) -> Result<Runtime, Error> {
+    pub async fn start(mut self) -> Result<Runtime, Error> {
+        self.retention.get_or_insert(RETENTION);
         let catalog = Catalog::new(&self.machines, self.only_named)?;
         catalog.check_data(&self.data)?;
         let (store, clock) = open(self.settings()).await?;
-        introduce(&store, &clock, &catalog, &self.data).await?;
+        introduce(&store, &clock, &catalog, &self).await?;
         let work = self.work(&catalog, self.lease);
         let session = work.session.clone();
         session.renew(&mut store.apart().await?, &clock, clock.now()).await?;
@@ -157,6 +184,7 @@ impl Builder {
         engine.start_lanes();
         engine.spawn(Arc::clone(&engine).find_for_ever());
         engine.spawn(Arc::clone(&engine).sweep_for_ever());
+        engine.spawn(Arc::clone(&engine).prune_for_ever());
         session.keep_alive(store, clock).map_err(|error| Error::input(format!("the thread for the lease could not start: {error}")))?;
         Ok(Runtime { engine, drain_within: self.drain_within })
     }
@@ -168,6 +196,7 @@ impl Builder {
             data: self.data.clone(),
             slots: Arc::new(Semaphore::new(self.concurrency as usize)),
             poll: self.poll,
+            retention: self.retention,
             running: Mutex::default(),
             is_draining: AtomicBool::new(false),
             ended: Notify::new(),

@@ -46,6 +46,13 @@ impl Life {
     }
 }
 
+/// A longer lease, once it is committed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Renewal {
+    pub(crate) id: SessionId,
+    pub(crate) until: Timestamp,
+}
+
 impl Session {
     /// A session that no other process knows of yet.
     pub(crate) fn new(lease: Duration, grace: Duration) -> Session {
@@ -99,6 +106,21 @@ impl Session {
         *self.life() = Life { id, until, since: now };
         tracing::info!(session = %id, "a worker session began");
         Ok(())
+    }
+
+    /// The renewal that is due, if less than two thirds of the lease are left of one that has not run out.
+    pub(crate) fn wants_renewal(&self, now: Timestamp) -> Option<Renewal> {
+        let life = *self.life();
+        let is_due = life.until > now && life.until.since(now) < self.0.lease * 2 / 3 && !self.0.is_stopped.load(Ordering::Acquire);
+        is_due.then(|| Renewal { id: life.id, until: now + self.0.lease })
+    }
+
+    /// It is committed.
+    pub(crate) fn renewed(&self, renewal: Renewal) {
+        let mut life = self.life();
+        if life.id == renewal.id {
+            life.until = life.until.max(renewal.until);
+        }
     }
 
     /// Renews from a thread of its own until the session is stopped.

@@ -1,8 +1,11 @@
 //! The one place that speaks to a database. It knows keys, order and guards, never policy, and never reads a clock.
 
+mod address;
 pub mod claim;
 pub mod conn;
+pub mod drift;
 pub mod error;
+mod fault;
 pub mod invariants;
 pub mod lock;
 pub mod machines;
@@ -11,6 +14,8 @@ pub mod once;
 pub mod open;
 pub mod overview;
 mod pool;
+pub mod prune;
+mod reading;
 mod rows;
 pub mod sessions;
 pub(crate) mod sql;

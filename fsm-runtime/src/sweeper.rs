@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fsm_core::ids::CallId;
 use fsm_core::outcome::Outcome;
 
 use crate::committer::queue::{Report, Request, What, Whose};
@@ -29,18 +30,16 @@ impl Engine {
     pub(crate) async fn sweep(self: &Arc<Self>) -> Result<usize, Error> {
         let Some(work) = &self.work else { return Ok(0) };
         let now = self.clock.now();
-        let mut found = self.give_back_strays().await?;
+        let mut found = self.compare_with_held().await?;
         if !work.session.may_sweep(now) {
             return Ok(found);
         }
         let orphans = {
             let mut reader = self.store.reader().await?;
-            sessions::orphans(&mut reader.conn(), now, AT_A_TIME).await?
+            sessions::orphans(&mut reader.conn(), &work.served, now, AT_A_TIME).await?
         };
         found += orphans.len();
         for orphan in orphans {
-            tracing::info!(machine = orphan.machine, key = orphan.key, verb = orphan.attempt.verb, call = %orphan.attempt.call,
-                attempt = orphan.attempt.number, "lost");
             self.settle_orphan(orphan, Outcome::Lost).await;
         }
         let mut tx = self.store.begin().await?;
@@ -49,13 +48,22 @@ impl Engine {
         Ok(found)
     }
 
-    /// Attempts that this session holds but does not run: their commit succeeded and its answer was lost. They never began.
-    async fn give_back_strays(self: &Arc<Self>) -> Result<usize, Error> {
+    /// Compares what this session holds with what it runs. What it runs and no longer holds was closed elsewhere, by an
+    /// operator or a sweeper: the verb is told. What it holds and does not run never began, for its commit succeeded and the
+    /// answer was lost: it is given back.
+    async fn compare_with_held(self: &Arc<Self>) -> Result<usize, Error> {
         let Some(work) = &self.work else { return Ok(0) };
+        let ran_before: Vec<_> = work.running().keys().copied().collect();
         let held = {
             let mut reader = self.store.reader().await?;
             sessions::held(&mut reader.conn(), work.session.id()).await?
         };
+        let is_held = |id: &(CallId, u32)| held.iter().any(|held| (held.attempt.call, held.attempt.number) == *id);
+        for id in ran_before.iter().filter(|id| !is_held(id)) {
+            if let Some(running) = work.running().get(id) {
+                running.cancel();
+            }
+        }
         let is_stray = |held: &Orphan| !work.running().contains_key(&(held.attempt.call, held.attempt.number));
         let mut strays: Vec<_> = held.into_iter().filter(is_stray).collect();
         if strays.is_empty() {

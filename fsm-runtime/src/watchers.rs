@@ -1,10 +1,10 @@
 //! Who in this process waits for an instance to move, and is told when a commit moved it.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use fsm_core::call::Attempt;
+use fsm_core::ids::CallId;
 use fsm_core::instance::Instance;
 use tokio::sync::mpsc;
 
@@ -21,14 +21,17 @@ pub(crate) struct Moved {
     pub(crate) live: Option<Attempt>,
 }
 
-type Waiting = HashMap<Whose, Vec<(u64, mpsc::Sender<Arc<Moved>>)>>;
+#[derive(Default)]
+struct State {
+    waiting: HashMap<Whose, Vec<(u64, mpsc::Sender<Arc<Moved>>)>>,
+    /// The live attempts that run here: the end of each will be told.
+    running: HashMap<Whose, (CallId, u32)>,
+}
 
-/// The waiting, by instance.
+/// The waiting and what they need not ask the database, by instance.
 #[derive(Default)]
 pub(crate) struct Watchers {
-    // Counted apart, so that a commit that nobody waits for costs nothing.
-    count: AtomicUsize,
-    by_instance: Mutex<Waiting>,
+    by_instance: Mutex<State>,
 }
 
 /// A place among the waiting, given up when dropped.
@@ -37,6 +40,8 @@ pub(crate) struct Watch {
     whose: Whose,
     id: u64,
     moved: mpsc::Receiver<Arc<Moved>>,
+    /// When it began, the instance had an attempt in execution here: it was not settled, and its end is told.
+    pub(crate) is_running: bool,
 }
 
 impl Watchers {
@@ -44,31 +49,46 @@ impl Watchers {
         let (told, moved) = mpsc::channel(MOST_UNHEARD);
         let watchers = &engine.watchers;
         let id = uuid::Uuid::now_v7().as_u64_pair().1;
-        watchers.lock().entry(whose.clone()).or_default().push((id, told));
-        watchers.count.fetch_add(1, Ordering::AcqRel);
-        Watch { engine: Arc::clone(engine), whose, id, moved }
+        let mut state = watchers.lock();
+        let is_running = state.running.contains_key(&whose);
+        state.waiting.entry(whose.clone()).or_default().push((id, told));
+        drop(state);
+        Watch { engine: Arc::clone(engine), whose, id, moved, is_running }
     }
 
     /// Whether anybody waits for anything.
     pub(crate) fn is_empty(&self) -> bool {
-        self.count.load(Ordering::Acquire) == 0
+        self.lock().waiting.is_empty()
     }
 
-    pub(crate) fn tell(&self, moved: Moved) {
-        if self.is_empty() {
-            return;
-        }
-        let whose = Whose::new(&moved.instance.machine, &moved.instance.key);
-        if let Some(waiting) = self.lock().get(&whose) {
-            let moved = Arc::new(moved);
-            for (_, told) in waiting {
-                // Whoever is gone takes its place out by itself, and whoever does not listen looks for itself later.
-                let _ = told.try_send(Arc::clone(&moved));
+    /// A commit moved these instances; `runs` are the attempts that it handed to this process.
+    pub(crate) fn tell<'r>(&self, moved: Vec<Moved>, runs: impl Iterator<Item = (&'r Instance, &'r Attempt)>) {
+        let mut state = self.lock();
+        for moved in moved {
+            let whose = Whose::new(&moved.instance.machine, &moved.instance.key);
+            state.running.remove(&whose);
+            if let Some(waiting) = state.waiting.get(&whose) {
+                let moved = Arc::new(moved);
+                for (_, told) in waiting {
+                    // Whoever is gone takes its place out by itself, and whoever does not listen looks for itself later.
+                    let _ = told.try_send(Arc::clone(&moved));
+                }
             }
         }
+        for (instance, attempt) in runs {
+            state.running.insert(Whose::new(&instance.machine, &instance.key), (attempt.call, attempt.number));
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    /// The attempt runs here no more, whether or not its end was told.
+    pub(crate) fn ended(&self, whose: &Whose, attempt: (CallId, u32)) {
+        let mut state = self.lock();
+        if state.running.get(whose) == Some(&attempt) {
+            state.running.remove(whose);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.by_instance.lock().expect("no code panics while it holds the watchers")
     }
 }
@@ -88,12 +108,11 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         let watchers = &self.engine.watchers;
-        watchers.count.fetch_sub(1, Ordering::AcqRel);
-        let mut by_instance = watchers.lock();
-        if let Some(waiting) = by_instance.get_mut(&self.whose) {
+        let mut state = watchers.lock();
+        if let Some(waiting) = state.waiting.get_mut(&self.whose) {
             waiting.retain(|(id, _)| *id != self.id);
             if waiting.is_empty() {
-                by_instance.remove(&self.whose);
+                state.waiting.remove(&self.whose);
             }
         }
     }

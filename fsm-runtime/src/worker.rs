@@ -61,6 +61,7 @@ impl Engine {
         let whose = Whose::new(&attempt.machine, &claimed.instance.key);
         let cancel = Arc::new(watch::Sender::new(false));
         let span = tracing::info_span!("attempt", machine = attempt.machine, key = &*whose.key, verb = attempt.verb, call = %attempt.call, attempt = attempt.number);
+        span.in_scope(|| tracing::debug!("claimed"));
         // Held while it is entered, so that an attempt is never gone before it is there.
         let mut running = work.running();
         let task = tokio::spawn(Arc::clone(self).execute(claimed, permit, Arc::clone(&cancel)).instrument(span));
@@ -74,10 +75,11 @@ impl Engine {
         tracing::debug!("started");
         let Ended { outcome, tx } = self.call_verb(claimed, cancel).await;
         match &outcome {
-            Outcome::Failure(problem) => tracing::warn!(error = problem.error, "ended in error"),
+            Outcome::Failure(problem) => tracing::debug!(outcome = outcome.word(), error = problem.error, "ended"),
             outcome => tracing::debug!(outcome = outcome.word(), "ended"),
         }
-        self.report(whose, attempt.clone(), outcome, tx, permit).await;
+        self.report(whose.clone(), attempt.clone(), outcome, tx, permit).await;
+        self.watchers.ended(&whose, (attempt.call, attempt.number));
         if let Some(work) = &self.work {
             work.running().remove(&(attempt.call, attempt.number));
             work.ended.notify_waiters();
@@ -115,20 +117,20 @@ impl Engine {
         let error = failure.to_string();
         let advice = failure.advised();
         let Some(policy) = known.policy(verb).filter(|_| advice == RetryAdvice::Default) else {
-            return Problem { error, advice };
+            return Problem::new(&error, advice);
         };
         if policy.give_up_on.iter().any(|given_up| failure.chain().any(given_up.is)) {
-            return Problem { error, advice: RetryAdvice::Never };
+            return Problem::new(&error, RetryAdvice::Never);
         }
-        let Some(delay) = &policy.delay else { return Problem { error, advice: RetryAdvice::Default } };
+        let Some(delay) = &policy.delay else { return Problem::new(&error, RetryAdvice::Default) };
         let failed = Failed::new(attempt.number, failure.error(), self.clock.now().since(attempt.budget.first_at));
         match std::panic::catch_unwind(AssertUnwindSafe(|| (delay.function)(&failed))) {
-            Ok(Some(wait)) => Problem { error, advice: RetryAdvice::After(wait) },
-            Ok(None) => Problem { error, advice: RetryAdvice::Never },
+            Ok(Some(wait)) => Problem::new(&error, RetryAdvice::After(wait)),
+            Ok(None) => Problem::new(&error, RetryAdvice::Never),
             // The retry procedure itself failed (seed 001): both are recorded, and nothing is tried again.
             Err(panic) => {
                 let error = format!("{error}; and its delay function `{}` panicked: {}", delay.name, panic_text(&*panic));
-                Problem { error, advice: RetryAdvice::Never }
+                Problem::new(&error, RetryAdvice::Never)
             }
         }
     }
@@ -153,8 +155,7 @@ impl Engine {
                 Ok(()) => return,
                 Err(error) => {
                     // Whatever was written in it is undone, so this attempt failed; a report that did get through guards itself.
-                    let problem =
-                        Problem { error: format!("the verb's transaction was not committed: {error}"), advice: RetryAdvice::Default };
+                    let problem = Problem::new(&format!("the verb's transaction was not committed: {error}"), RetryAdvice::Default);
                     what = settle(Outcome::Failure(problem), None);
                 }
             }
@@ -165,7 +166,7 @@ impl Engine {
             Err(error) if error.is_stopping() => {}
             Err(error) => {
                 // What cannot be written is a failed attempt: too large, or refused by the database.
-                let problem = Problem { error: format!("its end could not be written: {error}"), advice: RetryAdvice::Default };
+                let problem = Problem::new(&format!("its end could not be written: {error}"), RetryAdvice::Default);
                 let what = settle(Outcome::Failure(problem), None);
                 if let Err(error) = self.request(|reply| Request::new(whose, what, Some(reply))).await {
                     tracing::error!(%error, "the end of an attempt could not be written; it will be found lost");

@@ -1,5 +1,5 @@
 -- One living run of a machine.
--- The fill factor leaves room for an update beside the old row: nothing that changes is indexed, but for `status = 'error'`.
+-- The fill factor leaves room for an update beside the old row: nothing that changes is indexed, but for the status.
 create table fsm_instances (
     instance_id uuid not null primary key,
     machine text not null,
@@ -23,6 +23,10 @@ create table fsm_instances (
 create index fsm_instances_in_error
     on fsm_instances (machine, instance_id)
     where status = 'error';
+
+create index fsm_instances_ended
+    on fsm_instances (machine, instance_id)
+    where status in ('completed', 'cancelled');
 
 -- One row an attempt. A finished row is the history; nothing is kept twice.
 create table fsm_async_calls (
@@ -120,12 +124,12 @@ create table fsm_once (
     primary key (call_id, name)
 );
 
--- What is not an attempt: operator acts, rejected events, late reports.
+-- What is not an attempt: operator acts, rejected events, late reports, names that were replaced.
 create table fsm_history (
     history_id bigint not null generated always as identity primary key,
     instance_id uuid not null,
     at bigint not null,
-    kind text not null check (kind in ('retried', 'cancelled', 'paused', 'resumed', 'skipped', 'rescheduled', 'rejected', 'late')),
+    kind text not null check (kind in ('retried', 'cancelled', 'paused', 'resumed', 'skipped', 'rescheduled', 'rejected', 'late', 'migrated')),
     call_id uuid,
     detail text,
     actor text

@@ -23,6 +23,10 @@ create index fsm_instances_in_error
     on fsm_instances (machine, instance_id)
     where status = 'error';
 
+create index fsm_instances_ended
+    on fsm_instances (machine, instance_id)
+    where status in ('completed', 'cancelled');
+
 -- One row an attempt. A finished row is the history; nothing is kept twice.
 create table fsm_async_calls (
     call_id blob not null,
@@ -119,12 +123,12 @@ create table fsm_once (
     primary key (call_id, name)
 ) strict, without rowid;
 
--- What is not an attempt: operator acts, rejected events, late reports.
+-- What is not an attempt: operator acts, rejected events, late reports, names that were replaced.
 create table fsm_history (
     history_id integer not null primary key,
     instance_id blob not null,
     at integer not null,
-    kind text not null check (kind in ('retried', 'cancelled', 'paused', 'resumed', 'skipped', 'rescheduled', 'rejected', 'late')),
+    kind text not null check (kind in ('retried', 'cancelled', 'paused', 'resumed', 'skipped', 'rescheduled', 'rejected', 'late', 'migrated')),
     call_id blob,
     detail text,
     actor text

@@ -14,16 +14,16 @@ use crate::support::promise;
 
 /// A verb that waits for ever the first so many times it is called.
 #[derive(Default)]
-struct Stall {
+pub struct Stall {
     times: AtomicU32,
-    entered: Notify,
+    pub entered: Notify,
     leave: Notify,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Load;
+pub struct Load;
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Unload;
+pub struct Unload;
 
 #[verb]
 #[retry(2, "5s")]
@@ -49,18 +49,18 @@ async fn stall_once(stall: &Stall) {
 
 fsm! {
     /// A ship that is loaded with retries and unloaded without.
-    machine Ship = "ship" {
+    pub machine Ship = "ship" {
         start loading;
         loading -> unloading;
         unloading -> loading;
     }
 }
 
-fn stalling(stall: &Arc<Stall>) -> BedBuilder {
+pub fn stalling(stall: &Arc<Stall>) -> BedBuilder {
     Bed::builder().only::<Ship>().data(Arc::clone(stall))
 }
 
-fn once() -> Arc<Stall> {
+pub fn once() -> Arc<Stall> {
     Arc::new(Stall { times: AtomicU32::new(1), ..Stall::default() })
 }
 

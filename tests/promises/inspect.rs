@@ -79,6 +79,7 @@ promise! {
             "2030-01-01T00:00:05Z  begins in `created`",
             "2030-01-01T00:00:05.250Z  `OnlinePaymentPaid` calls `paid`",
             "2030-01-01T00:00:05.250Z  attempt 1 of `paid`: error after 0s: no receipt",
+            "2030-01-01T00:00:05.250Z  `paid` is exhausted after one attempt",
             "2030-01-01T00:00:05.250Z  paused: we ask the shop",
             "2030-01-01T00:00:05.250Z  resumed",
             "2030-01-01T00:00:05.250Z  cancelled: fraud",

@@ -4,10 +4,12 @@
 #![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 mod bad_input;
 mod bad_verbs;
+mod borders;
 mod catch;
 mod clumsy;
 mod context;
 mod crash;
+mod draining;
 mod durable;
 mod events;
 mod exactly_once;
@@ -15,11 +17,15 @@ mod inspect;
 mod meddler;
 mod operators;
 mod own_sql;
+mod page;
 mod payment;
 mod policies;
 mod product;
+mod retention;
 mod retries;
 mod send_in;
+mod senders;
 mod support;
 mod time;
+mod traces;
 mod watch;

@@ -3,7 +3,7 @@
 use fsm::prelude::*;
 use fsm::testing::Bed;
 use serde::{Deserialize, Serialize};
-use sqlx::{AssertSqlSafe, Row};
+use sqlx::AssertSqlSafe;
 
 /// The number that the last statement gave.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -20,14 +20,11 @@ pub struct Statement {
 #[verb]
 async fn meddled(ctx: &mut Ctx<'_>, record: &mut Found, event: Statement) -> Result {
     let text = AssertSqlSafe(event.text);
-    let row = if event.is_postgres {
-        let rows = sqlx::raw_sql(text).fetch_all(ctx.postgres().await?).await?;
-        rows.first().map(|row| row.try_get(0)).transpose()?
+    record.number = if event.is_postgres {
+        sqlx::query_scalar(text).fetch_optional(ctx.postgres().await?).await?
     } else {
-        let rows = sqlx::raw_sql(text).fetch_all(ctx.sqlite().await?).await?;
-        rows.first().map(|row| row.try_get(0)).transpose()?
+        sqlx::query_scalar(text).fetch_optional(ctx.sqlite().await?).await?
     };
-    record.number = row;
     Ok(())
 }
 

@@ -1,8 +1,12 @@
 //! What a person may do to an instance, and what not.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use fsm::{AttemptState, Status};
+use fsm::prelude::*;
+use fsm::testing::Bed;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 
 use crate::payment::{Payment, PaymentState, checkout, failing, paid_with};
 use crate::support::promise;
@@ -87,4 +91,70 @@ promise! {
         bed.settle().await;
         assert_eq!(payments.get("o-1").await.unwrap().unwrap().state, Some(PaymentState::Paid));
     }
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Brew;
+
+/// Brews until it is told to stop, and says that it has begun.
+#[verb]
+#[retry(9, "1s")]
+async fn brewed(ctx: &mut Ctx<'_>, begun: Data<Arc<Notify>>, _event: Brew) -> Result {
+    begun.notify_one();
+    ctx.cancelled().await;
+    Ok(())
+}
+
+fsm! {
+    machine Kettle = "kettle" {
+        start brewed;
+        end brewed;
+    }
+}
+
+mod cancelling_what_executes_is_cooperative_and_the_first_commit_wins {
+    use super::*;
+
+    async fn kept(bed: Bed, begun: Arc<Notify>) {
+        let kettles = bed.machine::<Kettle>();
+        kettles.send("k", Brew).await.unwrap();
+        begun.notified().await;
+        kettles.cancel("k", "no tea").actor("ada").await.unwrap();
+        bed.settle().await;
+        let kettle = kettles.get("k").await.unwrap().unwrap();
+        assert_eq!((kettle.status, kettle.state, kettle.version), (Status::Cancelled, None, 0));
+        let told: Vec<_> = kettles.history("k").await.unwrap().iter().map(|entry| entry.to_string()).collect();
+        assert!(told.iter().any(|line| line.ends_with("cancelled by ada: no tea")), "{told:#?}");
+        assert!(told.iter().any(|line| line.contains("late: attempt 1 of `brewed` reported success after it was closed")), "{told:#?}");
+        crate::support::healthy(&bed).await;
+    }
+
+    #[tokio::test]
+    async fn sqlite() {
+        let begun = Arc::new(Notify::new());
+        kept(Bed::builder().only::<Kettle>().data(Arc::clone(&begun)).sqlite().await, begun).await;
+    }
+
+    #[tokio::test]
+    async fn postgres() {
+        let begun = Arc::new(Notify::new());
+        kept(Bed::builder().only::<Kettle>().data(Arc::clone(&begun)).postgres().await, begun).await;
+    }
+}
+
+/// The verb runs in one process, and the operator sits at another.
+#[tokio::test]
+async fn a_verb_is_told_of_a_cancel_from_another_process() {
+    let folder = crate::support::Folder::new("cancel-elsewhere");
+    let (url, begun) = (folder.url("kettle.db"), Arc::new(Notify::new()));
+    let builder = Runtime::builder().database(&url).only::<Kettle>().data(Arc::clone(&begun)).lease(Duration::from_millis(300));
+    let runtime = builder.start().await.unwrap();
+    runtime.machine::<Kettle>().send("k", Brew).await.unwrap();
+    begun.notified().await;
+    let client = Client::connect(&url).await.unwrap();
+    client.machine::<Kettle>().cancel("k", "no tea").await.unwrap();
+    // Draining waits for the verb, which ends only when it is told.
+    runtime.shutdown().await.unwrap();
+    let told = client.machine::<Kettle>().history("k").await.unwrap();
+    assert!(told.iter().any(|entry| entry.to_string().contains("late: attempt 1 of `brewed` reported success")), "{told:#?}");
 }

@@ -236,3 +236,61 @@ promise! {
         assert_eq!(call.last_took, Some(Duration::ZERO));
     }
 }
+
+/// What a verb that is over its time does with its last moment.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Linger {
+    listens: bool,
+}
+
+#[verb(timeout = "50ms")]
+#[retry(none)]
+async fn lingered(ctx: &mut Ctx<'_>, cleaned_up: Data<std::sync::Arc<std::sync::atomic::AtomicBool>>, event: Linger) -> Result {
+    if event.listens {
+        ctx.cancelled().await;
+        cleaned_up.store(true, std::sync::atomic::Ordering::SeqCst);
+        return Ok(());
+    }
+    std::future::pending().await
+}
+
+fsm! {
+    machine Lingering = "lingering" {
+        start lingered;
+        end lingered;
+    }
+}
+
+mod a_verb_over_its_time_is_told_and_has_timed_out_whatever_it_returns_then {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    async fn kept(bed: Bed, cleaned_up: Arc<AtomicBool>) {
+        let all = bed.machine::<Lingering>();
+        for listens in [false, true] {
+            let key = format!("listens-{listens}");
+            all.send(&key, Linger { listens }).await.unwrap();
+            bed.settle().await;
+            let lingering = all.get(&key).await.unwrap().unwrap();
+            assert_eq!(
+                (lingering.status, lingering.error.as_deref()),
+                (Status::Error, Some("the attempt took longer than its timeout of 50ms"))
+            );
+            assert_eq!(cleaned_up.load(Ordering::SeqCst), listens);
+        }
+        crate::support::healthy(&bed).await;
+    }
+
+    #[tokio::test]
+    async fn sqlite() {
+        let cleaned_up = Arc::new(AtomicBool::new(false));
+        kept(Bed::builder().only::<Lingering>().data(Arc::clone(&cleaned_up)).sqlite().await, cleaned_up).await;
+    }
+
+    #[tokio::test]
+    async fn postgres() {
+        let cleaned_up = Arc::new(AtomicBool::new(false));
+        kept(Bed::builder().only::<Lingering>().data(Arc::clone(&cleaned_up)).postgres().await, cleaned_up).await;
+    }
+}

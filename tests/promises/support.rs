@@ -37,8 +37,10 @@ pub async fn healthy(bed: &Bed) {
 }
 
 /// A folder of this test's own, gone with it.
+#[allow(dead_code, reason = "not every test binary needs a folder")]
 pub struct Folder(std::path::PathBuf);
 
+#[allow(dead_code, reason = "not every test binary needs a folder")]
 impl Folder {
     pub fn new(name: &str) -> Folder {
         let folder = std::env::temp_dir().join(format!("fsm-{name}-{}", std::process::id()));

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fsm::{Fate, Status};
 
+use crate::meddler::{Meddler, is_postgres, run};
 use crate::payment::{OnlinePaymentCompleted, Payment, PaymentState, checkout, failing, paid_with};
 use crate::support::promise;
 
@@ -62,5 +63,75 @@ promise! {
         bed.advance(Duration::from_secs(5)).await;
         let told: Vec<_> = payments.history("o-1").await.unwrap().iter().map(ToString::to_string).collect();
         assert!(told.iter().any(|line| line.contains("rejected: `payment` `o-1` is in `created`")), "{told:#?}");
+    }
+}
+
+promise! {
+    async fn a_timer_that_several_processes_look_at_fires_once(bed in failing(0)) {
+        let other = failing(0).beside(bed).await.unwrap();
+        let payments = bed.machine::<Payment>();
+        for n in 0..60 {
+            payments.send(format!("o-{n}"), checkout()).await.unwrap();
+        }
+        bed.settle().await;
+        bed.outage(HALF_AN_HOUR).await;
+        tokio::join!(bed.settle(), other.settle(), other.settle());
+        for n in 0..60 {
+            let payment = payments.get(format!("o-{n}")).await.unwrap().unwrap();
+            let attempts = payments.attempts(format!("o-{n}")).await.unwrap();
+            assert_eq!((payment.state, payment.version, attempts.len()), (Some(PaymentState::Expired), 2, 2));
+        }
+    }
+}
+
+promise! {
+    async fn an_overdue_timer_fires_at_once_after_an_outage(bed in failing(0)) {
+        let payments = bed.machine::<Payment>();
+        payments.send("o-1", checkout()).await.unwrap();
+        payments.send("o-2", checkout()).after(HALF_AN_HOUR).await.unwrap();
+        bed.settle().await;
+        bed.outage(100 * HALF_AN_HOUR).await;
+        let now = bed.now();
+        bed.settle().await;
+        assert_eq!(bed.now(), now);
+        assert_eq!(payments.get("o-1").await.unwrap().unwrap().state, Some(PaymentState::Expired));
+        assert_eq!(payments.get("o-2").await.unwrap().unwrap().state, Some(PaymentState::Created));
+    }
+}
+
+promise! {
+    async fn timers_far_in_the_future_cost_rows_only(bed in failing(0).only::<Meddler>()) {
+        const MANY: i64 = 10_000;
+        let payments = bed.machine::<Payment>();
+        payments.send("o-1", checkout()).await.unwrap();
+        bed.settle().await;
+        let statements = async |key: &str| {
+            // What a look costs when nothing is due, and when one timer is.
+            let before = bed.statements();
+            bed.settle().await;
+            let idle = bed.statements() - before;
+            payments.send(key, checkout()).after(Duration::from_secs(1)).await.unwrap();
+            let before = bed.statements();
+            bed.advance(Duration::from_secs(1)).await;
+            (idle, bed.statements() - before)
+        };
+        let few = statements("soon-1").await;
+        let (id, payload) = match is_postgres(bed) {
+            true => ("gen_random_uuid()", "'{}'::bytea"),
+            false => ("randomblob(16)", "cast('{}' as blob)"),
+        };
+        // A year from now and later, each for an instance that waits for nothing else.
+        run(bed, format!(
+            "insert into fsm_timers (timer_id, instance_id, machine, state, event, payload, due_at, held)
+             with recursive n (n) as (select 1 union all select n + 1 from n where n < {MANY})
+             select {id}, i.instance_id, 'payment', null, 'OnlinePaymentFailed', {payload}, {} + cast(n.n as bigint) * 1000000, {}
+             from n, fsm_instances i where i.machine = 'payment' and i.key = 'o-1'",
+            (bed.now() + Duration::from_secs(365 * 86_400)).as_micros(),
+            if is_postgres(bed) { "false" } else { "0" },
+        )).await;
+        assert_eq!(run(bed, "select count(*) from fsm_timers where event = 'OnlinePaymentFailed'").await.unwrap(), MANY);
+        let many = statements("soon-2").await;
+        assert_eq!(few, many, "a look asks for what is due and for the first that will be, however many there are");
+        run(bed, "delete from fsm_timers where event = 'OnlinePaymentFailed'").await;
     }
 }

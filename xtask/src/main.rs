@@ -1,5 +1,6 @@
 //! The few commands of the project; `cargo xtask help` lists them.
 
+mod bench;
 mod ci;
 #[allow(dead_code, reason = "a cluster is shared and restarted by tests only")]
 #[path = "../../fsm-runtime/src/testing/cluster.rs"]
@@ -18,12 +19,15 @@ cargo xtask test [ARGS]   all tests on SQLite and PostgreSQL, then the code in t
                           starts a throw-away server, or uses the one that FSM_TEST_POSTGRES names.
                           ARGS go to `cargo nextest run` (or `cargo test`) and leave the docs out.
 cargo xtask ci            all that must hold before a merge: format, lints, docs, tests, examples, dependencies
+cargo xtask bench [ARGS]  how fast the engine is, in release mode. ARGS: postgres, sqlite, sqlite-full, sqlite-normal; limit, transitions,
+                          enqueue, idle, chain, retries, memory; --seconds N, --callers N,N, --batches N,N, --instances N, --json.
 cargo xtask help          this text";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let ended = match args.first().map(String::as_str) {
         Some("test") => test::run(&args[1..]),
+        Some("bench") => bench::run(&args[1..]),
         Some("ci") => ci::run(),
         None | Some("help" | "--help" | "-h") => {
             println!("{HELP}");

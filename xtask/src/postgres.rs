@@ -19,12 +19,21 @@ const MANAGERS: [(&str, &[&[&str]]); 4] = [
 
 /// Starts a throw-away server. Where PostgreSQL is missing it is installed first: in CI at once, at a terminal when the user agrees.
 pub fn start() -> Result<Cluster, Failed> {
+    start_by(cluster::start_own)
+}
+
+/// The same, with commits that reach the disk.
+pub fn start_durable() -> Result<Cluster, Failed> {
+    start_by(cluster::start_durable)
+}
+
+fn start_by(how: impl FnOnce() -> Result<Cluster, cluster::ClusterError>) -> Result<Cluster, Failed> {
     if let Err(missing) = cluster::find_programs() {
         install(&missing)?;
     }
     let begun = Instant::now();
     println!("==> start a throw-away PostgreSQL ({})", cluster::find_programs().map_err(Failed::because)?.display());
-    let cluster = cluster::start_own().map_err(Failed::because)?;
+    let cluster = how().map_err(Failed::because)?;
     println!("    {:.1?}", begun.elapsed());
     Ok(cluster)
 }

@@ -30,6 +30,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, graph: &Graph) -> Result<
     let drawn = match graph.format {
         Format::Mermaid => diagram::mermaid_noted(machine, note),
         Format::Dot => diagram::dot_noted(machine, note),
+        Format::Svg => diagram::svg::svg_noted(machine, note),
     };
     if session.is_json {
         let counts = graph.counts.then(|| {

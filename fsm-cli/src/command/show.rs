@@ -2,9 +2,12 @@
 
 mod timeline;
 
+use std::time::Duration;
+
 use fsm_core::instance::Status;
 use fsm_core::time::Timestamp;
 use fsm_runtime::admin::look::Story;
+use fsm_runtime::handle::history::Entry;
 use fsm_runtime::handle::view::OpenCall;
 use serde_json::{Value, json};
 
@@ -15,19 +18,40 @@ use crate::problem::Problem;
 use crate::stage::{apart, short};
 use crate::table::{BAD, FAINT, painted};
 
+/// The pause between two looks at an instance that is followed.
+const LOOK: Duration = Duration::from_millis(500);
+
 pub(super) async fn run(session: &mut Session<'_, '_>, show: &Show) -> Result<(), Problem> {
     let admin = session.to_read().await?;
     admin.machine(&show.machine)?;
-    let story = admin.story(&show.machine, &show.key).await?;
+    let mut story = admin.story(&show.machine, &show.key).await?;
     if session.is_json {
         session.stage.json(&told(&story))?;
     } else {
         let now = session.stage.width.map(|_| admin.now());
-        let text = drawn(&story, now) + "\n" + &timeline::drawn(&story.entries);
+        let goes_on = show.follow && !story.seen.row.status.is_ended();
+        let text = drawn(&story, now) + "\n" + &timeline::drawn(&story.entries, goes_on, |_| true);
         session.stage.text(&text)?;
+    }
+    while show.follow && !story.seen.row.status.is_ended() {
+        session.stage.out.flush()?;
+        tokio::time::sleep(LOOK).await;
+        let later = admin.story(&show.machine, &show.key).await?;
+        news(session, &story, &later)?;
+        story = later;
     }
     let is_in_error = story.seen.row.status == Status::Error;
     if show.exit_status && is_in_error { Err(Problem::InError) } else { Ok(()) }
+}
+
+/// What happened since the last look.
+fn news(session: &mut Session<'_, '_>, before: &Story, now: &Story) -> Result<(), Problem> {
+    let is_news = |entry: &Entry| !before.entries.contains(entry);
+    if session.is_json {
+        return now.entries.iter().filter(|entry| is_news(entry)).try_for_each(|entry| session.stage.json(&timeline::told(entry)));
+    }
+    let goes_on = !now.seen.row.status.is_ended();
+    session.stage.text(&timeline::drawn(&now.entries, goes_on, is_news))
 }
 
 /// What is known of it, a line each; with `now` moments are also told from there.

@@ -74,8 +74,9 @@ on_both! {
         sql(bed.url(), &format!("insert into fsm_machines (machine, hash, definition, first_seen_at) values ('order', 'f', '{newer}', {at})")).await;
         let drift = says(bed, "drift").await;
         let expected = [
-            "1 instances of `order` stand in `placed`, which its newest definition does not have",
-            "1 attempts of `order` run `placed`, which its newest definition does not have",
+            "the newest definition lacks what rows need: \"order\": 1 instance in the state `placed`, since 2030-01-01T00:00:01Z",
+            "the newest definition lacks what rows need: \"order\": 1 open call of the verb `placed`, since 2030-01-01T00:00:00Z",
+            "the newest definition lacks what rows need: \"order\": 1 exhausted call of the verb `paid`, since 2030-01-01T00:00:01Z",
         ];
         assert_eq!(drift.iter().map(|(_, says)| says.as_str()).collect::<Vec<_>>(), expected);
         assert_eq!(json(bed, &["machines"]).await["machines"][0]["definitions"], json!(2));

@@ -63,7 +63,7 @@ on_both! {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_cannot_be_written_can_be_read_and_stays_as_it_is() {
     let file = File::new();
-    let bed = orders().file(file.path()).await;
+    let bed = orders().on(&file.url()).await;
     three(&bed).await;
     drop(bed);
     let folder = Folder::new();

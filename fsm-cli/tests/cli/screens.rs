@@ -1,7 +1,11 @@
 //! What each screen shows: on a terminal, into a pipe and as JSON.
 
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
 use crate::shop::{Order, Paid, Placed, Shipped, three};
-use crate::support::{To, WIDE, fsm, golden, json, on_both, raw};
+use crate::support::{To, WIDE, fsm, golden, json, on_both, raw, until_shown};
 
 on_both! {
     async fn each_screen(bed) {
@@ -16,6 +20,7 @@ on_both! {
         golden(bed, "due", &["due"]).await;
         golden(bed, "graph", &["graph", "order"]).await;
         golden(bed, "graph-dot", &["graph", "order", "--format", "dot", "--counts"]).await;
+        golden(bed, "graph-svg", &["graph", "order", "--format", "svg", "--counts"]).await;
         golden(bed, "graph-counts", &["graph", "order", "--counts"]).await;
         golden(bed, "simulate-verb", &["simulate", "order", "placed", "--outage", "20m"]).await;
     }
@@ -88,6 +93,44 @@ on_both! {
             let keys: Vec<_> = page["instances"].as_array().unwrap().iter().map(|one| one["key"].as_str().unwrap()).collect();
             assert_eq!(keys, expected, "{filter:?}");
         }
+    }
+}
+
+on_both! {
+    async fn an_instance_is_followed_until_it_has_ended(bed) {
+        let orders = bed.machine::<Order>();
+        orders.send("o-1", Placed { cents: 100, fails: 1 }).await.unwrap();
+        bed.settle().await;
+        for json in [&[][..], &["--json"]] {
+            let key = if json.is_empty() { "o-1" } else { "o-2" };
+            orders.send("o-2", Placed { cents: 100, fails: 0 }).dedup("once").await.unwrap();
+            let arguments: Vec<&str> = ["show", "order", key, "--follow"].iter().chain(json).copied().collect();
+            let shown = Arc::new(Notify::new());
+            let (said, ()) = tokio::join!(until_shown(bed, &shown, &arguments), async {
+                shown.notified().await;
+                bed.advance(std::time::Duration::from_secs(5)).await;
+                orders.send(key, Paid { receipt: "r".into() }).await.unwrap();
+                orders.send(key, Shipped).await.unwrap();
+                bed.settle().await;
+            });
+            let last = if json.is_empty() { "→ from `paid` to `shipped`\n" } else { r#""kind":"transition","to":"shipped"}"# };
+            assert!(said.out.trim_end().ends_with(last.trim_end()), "{said:?}");
+            assert_eq!(said.out.matches("`Shipped` calls `shipped`").count(), usize::from(json.is_empty()), "{said:?}");
+        }
+    }
+}
+
+#[test]
+fn what_the_readme_shows_is_what_is_shown() {
+    let folder = env!("CARGO_MANIFEST_DIR");
+    let readme = std::fs::read_to_string(format!("{folder}/README.md")).unwrap();
+    let golden: Vec<_> = std::fs::read_dir(format!("{folder}/tests/golden")).unwrap().map(|file| file.unwrap().path()).collect();
+    let golden: Vec<_> = golden.iter().map(|path| std::fs::read_to_string(path).unwrap().replace("(talk) ", "")).collect();
+    let blocks: Vec<_> = readme.split("```text\n").skip(1).map(|rest| rest.split("```").next().unwrap_or_default()).collect();
+    assert!(blocks.len() > 8);
+    for block in blocks {
+        let (_, shown) = block.split_once('\n').unwrap();
+        assert!(golden.iter().any(|golden| golden.contains(shown)), "no golden file has:\n{shown}");
     }
 }
 

@@ -1,11 +1,13 @@
 //! The command run inside the test, on a database that a bed made.
 
-use std::io::Cursor;
+use std::io::{Cursor, Write};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 use fsm::Timestamp;
 use fsm::testing::Bed;
 use fsm_cli::stage::Stage;
+use tokio::sync::Notify;
 
 /// A test that runs once on a SQLite file and once on PostgreSQL.
 macro_rules! on_both {
@@ -19,7 +21,7 @@ macro_rules! on_both {
             #[tokio::test(flavor = "multi_thread")]
             async fn sqlite() {
                 let file = crate::support::File::new();
-                let bed = crate::shop::orders().file(file.path()).await;
+                let bed = crate::shop::orders().on(&file.url()).await;
                 shown(&bed).await;
             }
 
@@ -90,6 +92,41 @@ pub async fn raw(now: Option<Timestamp>, to: To, arguments: &[&str]) -> Said {
     Said { code, out: text(out), talk: text(talk) }
 }
 
+/// Runs the command into a pipe, and tells `shown` each time that what it said so far is out.
+pub async fn until_shown(bed: &Bed, shown: &Arc<Notify>, arguments: &[&str]) -> Said {
+    let out = Heard { text: Arc::default(), shown: Arc::clone(shown) };
+    let text = Arc::clone(&out.text);
+    let mut stage = Stage {
+        out: Box::new(out),
+        talk: Box::new(std::io::sink()),
+        input: Box::new(std::io::empty()),
+        width: None,
+        answers: false,
+        now: Some(bed.now()),
+        actor: None,
+    };
+    let arguments = ["fsm", "--database", bed.url()].into_iter().chain(arguments.iter().copied()).map(Into::into);
+    let code = fsm_cli::run(arguments, &mut stage).await;
+    let out = String::from_utf8(text.lock().unwrap().clone()).expect("it is text");
+    Said { code, out: masked(&anstream::adapter::strip_str(&out).to_string()), talk: String::new() }
+}
+
+struct Heard {
+    text: Arc<Mutex<Vec<u8>>>,
+    shown: Arc<Notify>,
+}
+
+impl Write for Heard {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.text.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.shown.notify_one();
+        Ok(())
+    }
+}
+
 /// What it said as JSON.
 pub async fn json(bed: &Bed, arguments: &[&str]) -> serde_json::Value {
     let mut all = arguments.to_vec();
@@ -128,6 +165,12 @@ impl File {
 
     pub fn path(&self) -> &str {
         self.0.to_str().expect("the temporary folder has a plain name")
+    }
+}
+
+impl File {
+    pub fn url(&self) -> String {
+        format!("sqlite://{}", self.path())
     }
 }
 

@@ -16,15 +16,20 @@ pub(super) fn timer_of(instance: &Instance, machine: &Machine, now: Timestamp) -
     let after = machine.timer(state)?.after?;
     let (call, _) = instance.newest?;
     let due_at = now + after;
-    let payload = format!(r#"{{"state":"{state}","due_at":{}}}"#, due_at.as_micros()).into_bytes();
     Some(Timer {
         // One state's timer belongs to the one transition that entered the state: its call names it.
         id: TimerId(call.0),
         instance: instance.id,
         state: Some(state.to_owned()),
-        event: Event { name: TIMEOUT.to_owned(), payload },
+        event: timeout_in(state, due_at),
         due_at,
     })
+}
+
+/// The event of a state's timer.
+pub(super) fn timeout_in(state: &str, due_at: Timestamp) -> Event {
+    let payload = format!(r#"{{"state":"{state}","due_at":{}}}"#, due_at.as_micros()).into_bytes();
+    Event { name: TIMEOUT.to_owned(), payload }
 }
 
 /// Decides what a due timer does. Firing it is guarded: of several processes that look, one writes.

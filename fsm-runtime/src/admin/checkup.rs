@@ -6,8 +6,10 @@ use fsm_core::duration::display;
 use fsm_core::time::Timestamp;
 
 use super::Admin;
+use crate::drift;
 use crate::error::Error;
 use crate::store::overview::{self, Worker};
+use crate::store::sessions;
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,7 +106,7 @@ impl Admin {
 
     async fn clock(&self) -> Result<Option<Finding>, Error> {
         let before = SystemTime::now();
-        let Some(server) = self.engine.store.now_us().await? else { return Ok(None) };
+        let Some(server) = sessions::server_clock(&mut self.engine.store.reader().await?.conn()).await? else { return Ok(None) };
         let took = before.elapsed().unwrap_or_default();
         let here = Timestamp::from(before) + took / 2;
         let apart = server.now.since(here).max(here.since(server.now));
@@ -140,25 +142,15 @@ impl Admin {
         Ok(findings)
     }
 
-    /// Instances and attempts that the newest definition of their machine has no place for.
+    /// What live rows need and the newest definition of their machine lacks: a start with it is refused.
     async fn drift(&self) -> Result<Vec<Finding>, Error> {
         let mut findings = Vec::new();
         for known in self.machines() {
-            let machine = &known.machine;
-            for (status, state, count) in self.counts(&machine.name).await? {
-                let Some(state) = state.filter(|state| !status.is_ended() && machine.states().all(|there| there != state)) else {
-                    continue;
-                };
-                let says = format!("{count} instances of `{}` stand in `{state}`, which its newest definition does not have", machine.name);
-                findings.push(Finding::new(Grade::Doubtful, "drift", says));
-            }
-            let mut reader = self.engine.store.reader().await?;
-            for (verb, count) in overview::verbs_to_come(&mut reader.conn(), &machine.name).await? {
-                if machine.verb(&verb).is_none() {
-                    let says = format!("{count} attempts of `{}` run `{verb}`, which its newest definition does not have", machine.name);
-                    findings.push(Finding::new(Grade::Doubtful, "drift", says));
-                }
-            }
+            let lacking = drift::lacking(&self.engine.store, &known.machine).await?;
+            findings.extend(lacking.iter().map(|line| {
+                let says = format!("the newest definition lacks what rows need: {line}");
+                Finding::new(Grade::Doubtful, "drift", says)
+            }));
         }
         if findings.is_empty() {
             findings.push(Finding::new(Grade::Well, "drift", "every instance has its place in the newest definition of its machine"));

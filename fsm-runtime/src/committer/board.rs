@@ -17,6 +17,8 @@ use crate::store::lock::{self, KnownCall, Target};
 /// The standings of a batch.
 pub(crate) struct Board {
     standings: HashMap<Whose, Standing>,
+    /// Whose each of them is.
+    names: HashMap<InstanceId, Whose>,
     known: HashMap<CallId, KnownCall>,
 }
 
@@ -33,7 +35,9 @@ impl Board {
             let instance = instance.unwrap_or_else(|| Instance::new(InstanceId(Uuid::now_v7()), &whose.machine, &whose.key, now));
             (whose, Standing { is_new, ..Standing::of(instance) })
         });
-        let mut board = Board { standings: standings.collect(), known: HashMap::new() };
+        let standings: HashMap<_, _> = standings.collect();
+        let names = standings.iter().map(|(whose, standing)| (standing.instance.id, whose.clone())).collect();
+        let mut board = Board { standings, names, known: HashMap::new() };
         board.read_attempts(conn, batch).await?;
         board.read_inboxes(conn).await?;
         board.read_requests(conn, batch).await?;
@@ -163,6 +167,6 @@ impl Board {
     }
 
     fn by_id(&mut self, id: InstanceId) -> Option<&mut Standing> {
-        self.standings.values_mut().find(|standing| standing.instance.id == id)
+        self.standings.get_mut(self.names.get(&id)?)
     }
 }

@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::board::Board;
 use super::queue::{Reply, Report, Request, What, Whose};
+use super::told::After;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::store::claim::Claimed;
@@ -35,6 +36,10 @@ pub(crate) struct Verdict {
     pub(crate) runs: Vec<(Claimed, Option<OwnedSemaphorePermit>)>,
     /// The earliest moment at which one of the changes comes due.
     pub(crate) due_at: Option<Timestamp>,
+    /// What followed an attempt that did not succeed.
+    pub(crate) after: Option<After>,
+    /// Those of the verb's own sends that were refused.
+    pub(crate) rejected: Vec<CallId>,
 }
 
 /// A decision before it is written.
@@ -173,7 +178,7 @@ impl<'e> Trip<'e> {
         let mut written = if changes.is_empty() { Vec::new() } else { write(conn, &changes).await? }.into_iter();
         let mut verdicts = Vec::with_capacity(decided.len());
         for (whose, decided) in whose.zip(decided) {
-            let mut verdict = Verdict { reply: decided.reply, moved: Vec::new(), runs: Vec::new(), due_at: None };
+            let mut verdict = Verdict::of(decided.reply);
             if let Some(changes) = decided.changes {
                 match written.next().expect("the store answers for each of the changes") {
                     Written::Done { payload } => {
@@ -211,6 +216,9 @@ impl<'e> Trip<'e> {
                 verdict.moved.extend(one.moved);
                 verdict.runs.extend(one.runs);
                 verdict.due_at = earlier(verdict.due_at, one.due_at);
+                if !matches!(one.reply, Some(Ok(Reply::Sent { .. }))) {
+                    verdict.rejected.push(outgoing.id);
+                }
                 if one.reply.is_none() {
                     // Another process created the receiver just now: all of it is decided again.
                     return Err(StoreError::Overtaken);
@@ -248,6 +256,11 @@ impl<'e> Trip<'e> {
 }
 
 impl Verdict {
+    /// Nothing follows from it yet.
+    fn of(reply: Option<Result<Reply, Error>>) -> Verdict {
+        Verdict { reply, moved: Vec::new(), runs: Vec::new(), due_at: None, after: None, rejected: Vec::new() }
+    }
+
     /// A guard found the row other than it was read. A report is answered; whoever asks for something asks again.
     fn outdated(&mut self) {
         self.reply = match self.reply.take() {
@@ -266,6 +279,7 @@ fn note_consequences(
     payload: Option<Vec<u8>>,
     permit: Option<OwnedSemaphorePermit>,
 ) {
+    verdict.after = After::of(&changes);
     for change in &changes.timers {
         if let fsm_core::changes::TimerChange::Set(timer) = change {
             verdict.due_at = earlier(verdict.due_at, Some(timer.due_at));

@@ -54,6 +54,13 @@ pub enum What {
         /// How long that was to wait.
         wait: Duration,
     },
+    /// No attempts were left.
+    Exhausted {
+        /// The verb.
+        verb: String,
+        /// How many there had been.
+        attempts: u32,
+    },
     /// The instance moved.
     Transition {
         /// From there; `None` is its beginning.
@@ -74,15 +81,31 @@ pub enum What {
 
 /// The attempts and notes of an instance as one story, oldest first.
 pub(crate) fn told(attempts: Vec<Row>, notes: Vec<Note>) -> Vec<Entry> {
-    let mut entries: Vec<Entry> = attempts.iter().flat_map(told_of_attempt).collect();
-    entries.extend(notes.into_iter().map(|note| Entry {
-        at: note.at,
-        call: note.call,
-        what: What::Note { kind: note.kind, detail: note.detail, actor: note.actor },
-    }));
+    let (mut retries, others): (Vec<Note>, Vec<Note>) = notes.into_iter().partition(|note| note.kind == NoteKind::Retried);
+    let mut entries = Vec::new();
+    for (place, row) in attempts.iter().enumerate() {
+        // A retry by hand comes before the attempt that it brought about.
+        let by_hand = retries.iter().position(|note| row.number > 1 && note.call == Some(row.call) && note.at == row.created_at);
+        entries.extend(by_hand.map(|note| told_of_note(retries.remove(note))));
+        entries.extend(told_of_attempt(row));
+        entries.extend(told_of_exhaustion(row, attempts.get(place + 1)));
+    }
+    entries.extend(retries.into_iter().chain(others).map(told_of_note));
     // Stable: what happened in the same commit stays in the order in which it is told.
     entries.sort_by_key(|entry| entry.at);
     entries
+}
+
+fn told_of_note(note: Note) -> Entry {
+    Entry { at: note.at, call: note.call, what: What::Note { kind: note.kind, detail: note.detail, actor: note.actor } }
+}
+
+/// A failed attempt that no other of its call followed at once was the last one of its budget.
+fn told_of_exhaustion(row: &Row, next: Option<&Row>) -> Option<Entry> {
+    let at = row.finished_at.filter(|_| matches!(row.state, AttemptState::Error | AttemptState::Lost))?;
+    let has_retries = row.budget.remaining != Some(0);
+    let is_followed = has_retries && next.is_some_and(|next| next.call == row.call && next.created_at == at);
+    (!is_followed).then(|| Entry { at, call: Some(row.call), what: What::Exhausted { verb: row.verb.clone(), attempts: row.number } })
 }
 
 fn told_of_attempt(row: &Row) -> Vec<Entry> {
@@ -121,6 +144,8 @@ impl fmt::Display for Entry {
             What::Scheduled { number, verb, at, wait } => {
                 write!(f, "attempt {number} of `{verb}` is scheduled for {at}, in {}", rounded(*wait))
             }
+            What::Exhausted { verb, attempts: 1 } => write!(f, "`{verb}` is exhausted after one attempt"),
+            What::Exhausted { verb, attempts } => write!(f, "`{verb}` is exhausted after {attempts} attempts"),
             What::Transition { from: Some(from), to } => write!(f, "`{from}` -> `{to}`"),
             What::Transition { from: None, to } => write!(f, "begins in `{to}`"),
             What::Note { kind, detail, actor } => {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fsm_core::decide::operate::{Act, Operation};
 
 use super::Handle;
-use super::view::{Filter, Instance};
+use super::view::{Filter, Instance, Unreadable};
 use crate::committer::queue::{Request, What, Whose};
 use crate::encode;
 use crate::engine::{Engine, Life};
@@ -147,6 +147,8 @@ pub struct Plan<M: Machine> {
     order: Order,
     /// Them, as they were when they were listed.
     pub instances: Vec<Instance<M>>,
+    /// Those among them that cannot be shown; they are acted on all the same.
+    pub unreadable: Vec<Unreadable>,
 }
 
 /// What became of an act on many.
@@ -180,13 +182,14 @@ impl<M: Machine> BulkAct<M> {
     /// Every instance that the filter lets through, page by page. Nothing is changed.
     pub async fn dry_run(self) -> Result<Plan<M>, Error> {
         let Bulk { handle, mut filter } = self.bulk;
-        let mut instances = Vec::new();
+        let (mut instances, mut unreadable) = (Vec::new(), Vec::new());
         loop {
             let page = handle.list(filter.clone()).await?;
             instances.extend(page.items);
+            unreadable.extend(page.unreadable);
             match page.next {
                 Some(cursor) => filter = filter.after(cursor),
-                None => return Ok(Plan { handle, order: self.order, instances }),
+                None => return Ok(Plan { handle, order: self.order, instances, unreadable }),
             }
         }
     }
@@ -196,12 +199,13 @@ impl<M: Machine> Plan<M> {
     /// Acts on each of the instances. One that refuses does not keep the others.
     pub async fn carry_out(self) -> Result<BulkDone, Error> {
         let mut outcome = BulkDone { done: Vec::new(), refused: Vec::new() };
-        for instance in self.instances {
-            let operating = self.handle.operating(&instance.key, self.order.act.clone());
+        let unreadable = self.unreadable.into_iter().map(|instance| instance.key);
+        for key in self.instances.into_iter().map(|instance| instance.key).chain(unreadable) {
+            let operating = self.handle.operating(&key, self.order.act.clone());
             match (Operating { order: self.order.clone(), ..operating }).await {
-                Ok(()) => outcome.done.push(instance.key),
+                Ok(()) => outcome.done.push(key),
                 Err(error) if error.is_database() => return Err(error),
-                Err(error) => outcome.refused.push((instance.key, error)),
+                Err(error) => outcome.refused.push((key, error)),
             }
         }
         Ok(outcome)

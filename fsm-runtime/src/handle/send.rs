@@ -122,7 +122,6 @@ impl Sending {
         let id = CallId(Uuid::now_v7());
         let inbox_limit = self.engine.limits.inbox;
         let send = Delivery { id, event, dedup, deliver_at, or_refuse: self.or_refuse, inbox_limit };
-        tracing::trace!(machine = &*self.whose.machine, key = &*self.whose.key, event = send.event.name, call = %id, "sent");
         Ok((self.whose, What::Send(send)))
     }
 }
@@ -137,6 +136,26 @@ impl Sent {
 }
 
 impl SendingIn<'_> {
+    /// The caller's own id for this request, as [`Sending::dedup`].
+    pub fn dedup(self, id: impl Into<String>) -> Self {
+        SendingIn { sending: self.sending.dedup(id), ..self }
+    }
+
+    /// Delivered after `wait` or later, as [`Sending::after`].
+    pub fn after(self, wait: Duration) -> Self {
+        SendingIn { sending: self.sending.after(wait), ..self }
+    }
+
+    /// Delivered at `time` or later, as [`Sending::at`].
+    pub fn at(self, time: impl Into<SystemTime>) -> Self {
+        SendingIn { sending: self.sending.at(time), ..self }
+    }
+
+    /// If the instance is busy: `is_busy`, as [`Sending::or_refuse`].
+    pub fn or_refuse(self) -> Self {
+        SendingIn { sending: self.sending.or_refuse(), ..self }
+    }
+
     async fn carry_out(mut self) -> Result<Sent, Error> {
         let engine = Arc::clone(&self.sending.engine);
         match (&self.conn, engine.store.is_postgres()) {
@@ -144,12 +163,15 @@ impl SendingIn<'_> {
             (Conn::Postgres(_), false) => return Err(Error::input("this handle is on SQLite, and the transaction on PostgreSQL")),
             _ => {}
         }
+        engine.store.adopt(&mut self.conn);
         let (whose, what) = self.sending.into_request()?;
         let batch = [Request::new(whose, what, None)];
         for _ in 0..TRIES {
             let verdict = Trip::without_grants(&engine).of(&mut self.conn, &batch).await?.remove(0);
             if let Some(reply) = verdict.reply {
-                return Sent::of(reply?);
+                let sent = Sent::of(reply?)?;
+                tracing::debug!(machine = &*batch[0].whose.machine, key = &*batch[0].whose.key, fate = ?sent.fate, "sent once the caller commits");
+                return Ok(sent);
             }
         }
         Err(Error::input("others created and changed the instance at the same time, again and again; send again"))

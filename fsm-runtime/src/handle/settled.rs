@@ -43,12 +43,17 @@ impl<M: Machine> Settling<M> {
         let deadline = self.within.and_then(|limit| Instant::now().checked_add(limit));
         // Watched before the first look, so that nothing moves between the two unseen.
         let mut watch = Watchers::watch(&self.handle.engine, Whose::new(M::NAME, &self.key));
-        let mut pause = LOOKS.0;
+        // What executes here need not be looked up: the commit of its end will tell.
+        let mut needs_look = !watch.is_running;
+        let mut pause = if watch.is_running { LOOKS.1 } else { LOOKS.0 };
         loop {
-            let seen = self.handle.get(&self.key).await?.ok_or_else(|| Error::not_found(M::NAME, &self.key))?;
-            if seen.is_settled() {
-                return Ok(seen);
+            if needs_look {
+                let seen = self.look().await?;
+                if seen.is_settled() {
+                    return Ok(seen);
+                }
             }
+            needs_look = true;
             let next_look = Instant::now() + pause;
             loop {
                 let until = deadline.map_or(next_look, |deadline| deadline.min(next_look));
@@ -59,10 +64,15 @@ impl<M: Machine> Settling<M> {
                 }
             }
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                return Err(self.timed_out(&seen));
+                let seen = self.look().await?;
+                return if seen.is_settled() { Ok(seen) } else { Err(self.timed_out(&seen)) };
             }
             pause = (pause * 2).min(LOOKS.1);
         }
+    }
+
+    async fn look(&self) -> Result<Instance<M>, Error> {
+        self.handle.get(&self.key).await?.ok_or_else(|| Error::not_found(M::NAME, &self.key))
     }
 
     fn timed_out(&self, seen: &Instance<M>) -> Error {

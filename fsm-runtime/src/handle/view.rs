@@ -153,6 +153,17 @@ pub struct Page<T> {
     pub items: Vec<T>,
     /// Where the next ones begin; `None` after the last.
     pub next: Option<Cursor>,
+    /// Those among them that cannot be shown.
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// An instance whose row does not fit this program: its record does not decode, or its state is not known here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The user's name for it.
+    pub key: String,
+    /// What does not fit.
+    pub why: String,
 }
 
 /// How many instances have this state and status.

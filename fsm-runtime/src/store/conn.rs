@@ -11,8 +11,9 @@ use sqlx::{AssertSqlSafe, Connection, Postgres, SqlSafeStr, SqlStr, Sqlite, Tran
 use uuid::Uuid;
 
 use super::error::{Result, StoreError};
+use super::fault::Fault;
 use super::rows::Row;
-use super::sql::Sql;
+use super::sql::{Many, Sql};
 
 /// A connection, most often inside a transaction.
 pub enum Conn<'c> {
@@ -30,12 +31,14 @@ pub struct Link<'c, C> {
 }
 
 /// How statements are run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Rules {
     /// The limit on one operation.
     pub deadline: Duration,
     /// Statements are kept prepared. Without that (PgBouncer), each one outside a transaction is given its own.
     pub is_cached: bool,
+    /// Where a test cuts the connection.
+    pub fault: Fault,
 }
 
 /// Whether a connection can be used again.
@@ -50,7 +53,7 @@ pub(super) struct Health {
 }
 
 impl Rules {
-    pub(super) const DEFAULT: Rules = Rules { deadline: Duration::from_secs(30), is_cached: true };
+    pub(super) const DEFAULT: Rules = Rules { deadline: Duration::from_secs(30), is_cached: true, fault: Fault::NEVER };
 }
 
 impl<'c> From<&'c mut SqliteConnection> for Conn<'c> {
@@ -116,6 +119,7 @@ impl<'c, C> Link<'c, C> {
             return Err(StoreError::Aborted);
         }
         health.is_broken = true;
+        self.rules.fault.pass().await;
         let done = within(self.rules.deadline, operation(self.conn)).await?;
         health.is_broken = false;
         Ok(done)
@@ -176,7 +180,7 @@ impl From<bool> for Value<'_> {
     }
 }
 
-/// Many rows for one statement: arrays for PostgreSQL, the statement over and over for SQLite.
+/// Many rows for one statement.
 #[derive(Debug)]
 pub(super) struct Batch<'a, const WIDTH: usize> {
     rows: Vec<[Value<'a>; WIDTH]>,
@@ -188,7 +192,21 @@ impl<'a, const WIDTH: usize> FromIterator<[Value<'a>; WIDTH]> for Batch<'a, WIDT
     }
 }
 
+impl<'a, const WIDTH: usize> From<Vec<[Value<'a>; WIDTH]>> for Batch<'a, WIDTH> {
+    fn from(rows: Vec<[Value<'a>; WIDTH]>) -> Self {
+        Batch { rows }
+    }
+}
+
 impl Conn<'_> {
+    /// Statements on it are run like those on the connections of a store.
+    pub(super) fn set_rules(&mut self, rules: Rules) {
+        match self {
+            Conn::Sqlite(link) => link.rules = rules,
+            Conn::Postgres(link) => link.rules = rules,
+        }
+    }
+
     /// Whether this is PostgreSQL.
     pub fn is_postgres(&self) -> bool {
         matches!(self, Conn::Postgres(_))
@@ -203,13 +221,13 @@ impl Conn<'_> {
                 for value in values {
                     bind_postgres(&mut arguments, value)?;
                 }
-                postgres_rows(link, sql.postgres, arguments).await
+                postgres_rows(link, sql.postgres.into_sql_str(), arguments).await
             }
         }
     }
 
-    /// Runs a statement for each row of the batch, and gives the rows of all. Nothing is run for an empty batch.
-    pub(super) async fn batch<const WIDTH: usize>(&mut self, sql: &Sql, batch: Batch<'_, WIDTH>) -> Result<Vec<Row>> {
+    /// Runs a statement about the rows of the batch, and gives the rows it answers with. Nothing is run for an empty batch.
+    pub(super) async fn batch<const WIDTH: usize>(&mut self, sql: &Many, batch: Batch<'_, WIDTH>) -> Result<Vec<Row>> {
         if batch.rows.is_empty() {
             return Ok(Vec::new());
         }
@@ -217,12 +235,10 @@ impl Conn<'_> {
             Conn::Sqlite(link) => {
                 let mut found = Vec::new();
                 let mut left = batch.rows.as_slice();
-                while let Some(&times) = REPEATS.iter().find(|times| **times <= left.len()) {
-                    let (now, later) = left.split_at(times);
-                    found.append(
-                        &mut sqlite_rows(link, AssertSqlSafe(repeated(sql.sqlite, WIDTH, times)).into_sql_str(), now.iter().flatten())
-                            .await?,
-                    );
+                while let Some(&most) = AT_ONCE.iter().find(|most| **most <= left.len()) {
+                    let (now, later) = left.split_at(most);
+                    let text = kept(sql, most, || sql.for_sqlite(most));
+                    found.append(&mut sqlite_rows(link, text, now.iter().flatten()).await?);
                     left = later;
                 }
                 Ok(found)
@@ -232,7 +248,7 @@ impl Conn<'_> {
                 for column in 0..WIDTH {
                     bind_column(&mut arguments, batch.rows.iter().map(|row| row[column]))?;
                 }
-                postgres_rows(link, sql.postgres, arguments).await
+                postgres_rows(link, kept(sql, 0, || sql.for_postgres()), arguments).await
             }
         }
     }
@@ -260,7 +276,7 @@ async fn sqlite_rows<'a>(
     Ok(rows.into_iter().map(Row::Sqlite).collect())
 }
 
-async fn postgres_rows(link: &mut Link<'_, PgConnection>, text: &'static str, arguments: PgArguments) -> Result<Vec<Row>> {
+async fn postgres_rows(link: &mut Link<'_, PgConnection>, text: SqlStr, arguments: PgArguments) -> Result<Vec<Row>> {
     let (is_cached, is_alone) = (link.rules.is_cached, !link.rules.is_cached && !link.is_in_transaction());
     let query = sqlx::query_with::<Postgres, _>(text, arguments).persistent(is_cached);
     let rows = link
@@ -289,29 +305,16 @@ pub(super) async fn postgres_text(conn: &mut PgConnection, text: &'static str) -
     sqlx::raw_sql(text).execute(conn).await.map(drop)
 }
 
-/// How often one text says its statement. A batch is cut into these, so that few texts are prepared.
-const REPEATS: [usize; 3] = [64, 8, 1];
+/// How many rows one text of SQLite's is about. A batch is cut into these, so that few texts are prepared.
+const AT_ONCE: [usize; 4] = [64, 16, 4, 1];
 
-/// The statement said `times` over, each time with its own `$n`: one trip to SQLite's thread instead of many.
-fn repeated(sql: &'static str, width: usize, times: usize) -> Arc<str> {
+/// The text of a statement for so many rows, put together once.
+fn kept(sql: &Many, rows: usize, text: impl FnOnce() -> String) -> SqlStr {
     type Texts = HashMap<(usize, usize, usize), Arc<str>>;
     static TEXTS: LazyLock<Mutex<Texts>> = LazyLock::new(Mutex::default);
     let mut texts = TEXTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let place = (sql.as_ptr() as usize, sql.len(), times);
-    texts.entry(place).or_insert_with(|| (0..times).map(|time| shifted(sql, time * width)).collect::<String>().into()).clone()
-}
-
-/// The statement with each `$n` moved up by `by`, and a semicolon.
-fn shifted(sql: &str, by: usize) -> String {
-    let mut parts = sql.split('$');
-    let mut text = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let digits = part.bytes().take_while(u8::is_ascii_digit).count();
-        let number: usize = part[..digits].parse().unwrap_or(0);
-        text.push_str(&format!("${}{}", number + by, &part[digits..]));
-    }
-    text.push_str(";\n");
-    text
+    let place = (sql.sqlite.as_ptr() as usize, sql.columns.as_ptr() as usize, rows);
+    AssertSqlSafe(texts.entry(place).or_insert_with(|| text().into()).clone()).into_sql_str()
 }
 
 fn bind_sqlite(arguments: &mut SqliteArguments, value: &Value<'_>) -> Result<()> {

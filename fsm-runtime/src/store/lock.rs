@@ -42,16 +42,19 @@ pub enum Place {
     Timer,
 }
 
-/// The instances of these names in the order of `targets`, `None` where there is none. With PostgreSQL they are locked until the
+/// The instances of these different names in the order of `targets`, `None` where there is none. With PostgreSQL they are locked until the
 /// transaction ends, always in the same order; SQLite's transaction is alone.
 pub async fn instances(conn: &mut Conn<'_>, targets: &[Target<'_>]) -> Result<Vec<Option<Instance>>> {
     let rows = conn.batch(&sql::LOCK_BY_KEY, targets.iter().map(|target| values![target.machine, target.key]).collect()).await?;
-    let mut found = Vec::with_capacity(rows.len());
+    let places: HashMap<_, _> = targets.iter().enumerate().map(|(place, target)| ((target.machine, target.key), place)).collect();
+    let mut found = vec![None; targets.len()];
     for row in &rows {
-        found.push(row.instance(0)?);
+        let instance = row.instance(0)?;
+        if let Some(&place) = places.get(&(instance.machine.as_str(), instance.key.as_str())) {
+            found[place] = Some(instance);
+        }
     }
-    let places: HashMap<_, _> = found.iter().map(|instance| ((instance.machine.as_str(), instance.key.as_str()), instance)).collect();
-    Ok(targets.iter().map(|target| places.get(&(target.machine, target.key)).map(|instance| (*instance).clone())).collect())
+    Ok(found)
 }
 
 /// The same by id.

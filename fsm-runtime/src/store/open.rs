@@ -1,7 +1,6 @@
 //! Opening a database, and the three ways to hold a connection: to write, to read, and apart from all others.
 
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,10 +9,12 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions, Database, Postgres, Sqlite};
 
+use super::address::Address;
 use super::conn::{Conn, Link, Rules, postgres_text, sqlite_text, within};
 use super::error::{Result, StoreError};
+use super::fault::Fault;
 use super::pool::{Pool, Taken};
-use super::sql;
+use super::{reading, sql};
 
 /// Which database, and how it is used.
 #[derive(Clone)]
@@ -98,7 +99,7 @@ const OLDEST_SQLITE: [u32; 3] = [3, 51, 3];
 impl Store {
     /// Opens the database and makes a first connection. A SQLite file is created when it does not exist; the tables are [`migrate`](super::migrate)'s.
     pub async fn open(settings: Settings) -> Result<Store> {
-        let rules = Rules { deadline: settings.deadline, is_cached: settings.statement_cache };
+        let rules = Rules { deadline: settings.deadline, is_cached: settings.statement_cache, fault: Fault::somewhere() };
         let (place, kind) = match Address::parse(&settings.url)? {
             Address::Memory => open_memory(&settings).await?,
             Address::File(options) => open_file(&settings, *options).await?,
@@ -115,6 +116,17 @@ impl Store {
     /// Whether the database is PostgreSQL.
     pub fn is_postgres(&self) -> bool {
         matches!(self.inner.kind, Kind::Postgres(_))
+    }
+
+    /// Another's connection, whose statements are run like those of this store.
+    pub fn adopt(&self, conn: &mut Conn<'_>) {
+        conn.set_rules(self.inner.rules.clone());
+    }
+
+    /// Where a test cuts the connections.
+    #[cfg(feature = "testing")]
+    pub(crate) fn fault(&self) -> &Fault {
+        &self.inner.rules.fault
     }
 
     /// The limit on one operation.
@@ -136,7 +148,7 @@ impl Store {
                 self.begun(pool.take().await?, async |conn| postgres_text(conn, "begin").await).await.map(Side::Postgres)
             }
         };
-        self.naming(begun.map(|side| Tx { side, rules: self.inner.rules }))
+        self.naming(begun.map(|side| Tx { side, rules: self.inner.rules.clone() }))
     }
 
     /// Says which database is open for reading only: a statement that finds out does not know.
@@ -155,6 +167,7 @@ impl Store {
     ) -> Result<Taken<D>> {
         let (conn, health) = taken.parts();
         health.is_open = true;
+        self.inner.rules.fault.pass().await;
         within(self.inner.rules.deadline, how(conn)).await?;
         Ok(taken)
     }
@@ -165,7 +178,7 @@ impl Store {
             Kind::Sqlite { readers, .. } => Side::Sqlite(readers.take().await?),
             Kind::Postgres(pool) => Side::Postgres(pool.take().await?),
         };
-        Ok(Reader { side, rules: self.inner.rules })
+        Ok(Reader { side, rules: self.inner.rules.clone() })
     }
 
     /// A connection outside every pool, that can write and whose every statement stands alone. It belongs to the tokio runtime that made it.
@@ -174,18 +187,7 @@ impl Store {
             Kind::Sqlite { writer, .. } => Side::Sqlite(writer.apart().await?),
             Kind::Postgres(pool) => Side::Postgres(pool.apart().await?),
         };
-        Ok(Apart { side, rules: self.inner.rules })
-    }
-
-    /// What the database's clock shows; `None` for SQLite, which has this machine's.
-    pub async fn now_us(&self) -> Result<Option<ServerClock>> {
-        if !self.is_postgres() {
-            return Ok(None);
-        }
-        let mut reader = self.reader().await?;
-        let rows = reader.conn().rows(&sql::SERVER_CLOCK, &[]).await?;
-        let row = rows.first().ok_or_else(|| StoreError::Corrupt { what: "the server shows no time".into() })?;
-        Ok(Some(ServerClock { now: row.time(0)?, up_since: row.time(1)? }))
+        Ok(Apart { side, rules: self.inner.rules.clone() })
     }
 
     /// Closes the idle connections and hands out no more. Those in use are closed by their users.
@@ -206,58 +208,6 @@ impl fmt::Debug for Store {
     }
 }
 
-enum Address {
-    Memory,
-    File(Box<SqliteConnectOptions>),
-    Server(Box<PgConnectOptions>),
-}
-
-impl Address {
-    fn parse(url: &str) -> Result<Address> {
-        let wrong = |says: String| StoreError::Url { url: without_password(url), says };
-        let is_sqlite = url.starts_with("sqlite:");
-        if is_sqlite && (url.contains(":memory:") || url.contains("mode=memory")) {
-            Ok(Address::Memory)
-        } else if is_sqlite {
-            match SqliteConnectOptions::from_str(url) {
-                Ok(options) if options.get_filename().as_os_str().is_empty() => Err(wrong("names no file".into())),
-                Ok(options) => Ok(Address::File(Box::new(options))),
-                Err(error) => Err(wrong(format!("is no SQLite URL ({error})"))),
-            }
-        } else if url.starts_with("postgres:") || url.starts_with("postgresql:") {
-            match PgConnectOptions::from_str(url) {
-                Ok(options) => Ok(Address::Server(Box::new(options))),
-                Err(_) => Err(wrong("is no PostgreSQL URL".into())),
-            }
-        } else if !url.contains("://") && url.ends_with(".db") {
-            Ok(Address::File(Box::new(SqliteConnectOptions::new().filename(url))))
-        } else {
-            Err(wrong("is of no known kind".into()))
-        }
-    }
-}
-
-/// The URL as it can be shown: what stands between the user's name and the last `@` before the path is hidden.
-fn without_password(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let Some((login, host)) = rest.rsplit_once('@') else { return hide_parameter(url) };
-    match login.split_once(':') {
-        Some((user, _)) => hide_parameter(&format!("{scheme}://{user}:***@{host}")),
-        None => hide_parameter(url),
-    }
-}
-
-/// The same for `?password=`.
-fn hide_parameter(url: &str) -> String {
-    match url.split_once("password=") {
-        Some((before, after)) => {
-            let rest = after.find('&').map_or("", |end| &after[end..]);
-            format!("{before}password=***{rest}")
-        }
-        None => url.to_owned(),
-    }
-}
-
 async fn open_memory(settings: &Settings) -> Result<(String, Kind)> {
     // This file system in memory locks like a disk's without WAL: a transaction that writes keeps readers waiting until it ends.
     let name = format!("/fsm-{}", uuid::Uuid::new_v4());
@@ -272,9 +222,7 @@ async fn open_memory(settings: &Settings) -> Result<(String, Kind)> {
 
 async fn open_file(settings: &Settings, options: SqliteConnectOptions) -> Result<(String, Kind)> {
     let place = format!("the SQLite database `{}`", options.get_filename().display());
-    let mut wal = options.get_filename().as_os_str().to_owned();
-    wal.push("-wal");
-    let has_wal = std::path::Path::new(&wal).exists();
+    let has_wal = reading::has_wal(options.get_filename());
     let options = sqlite_options(options);
     let to_read = options.clone().read_only(true).create_if_missing(false);
     let to_write = if settings.read_only {
@@ -289,19 +237,12 @@ async fn open_file(settings: &Settings, options: SqliteConnectOptions) -> Result
     let mut writer = Pool::new(&place, to_write, 1, settings.deadline);
     let mut readers = Pool::new(&place, to_read.clone(), READERS, settings.deadline);
     // Where even the index of the WAL cannot be made, and nobody has made one, nobody writes: the file alone is the database.
-    if settings.read_only && !has_wal && !can_read(&writer).await {
+    if settings.read_only && !has_wal && !reading::can_share(&writer).await {
         writer = Pool::new(&place, to_read.clone().immutable(true), 1, settings.deadline);
         readers = Pool::new(&place, to_read.immutable(true), READERS, settings.deadline);
     }
     check_sqlite(&writer).await?;
     Ok((place, Kind::Sqlite { writer, readers, _anchor: None }))
-}
-
-/// Whether SQLite can read the file as one that others write to. If not, the reason shows when it is read in the other way.
-async fn can_read(readers: &Pool<Sqlite>) -> bool {
-    let Ok(mut taken) = readers.take().await else { return false };
-    let (conn, health) = taken.parts();
-    Conn::Sqlite(Link::new(conn, Rules::DEFAULT, health)).rows(&sql::MIGRATION_TABLE_EXISTS, &[]).await.is_ok()
 }
 
 fn sqlite_options(options: SqliteConnectOptions) -> SqliteConnectOptions {
@@ -371,18 +312,18 @@ pub struct Tx {
 impl Tx {
     /// The connection it runs on.
     pub fn conn(&mut self) -> Conn<'_> {
-        self.side.conn(self.rules)
+        self.side.conn(self.rules.clone())
     }
 
     /// Commits. `Err(Aborted)` when a statement of it failed before, whoever ran that: nothing is written then. After any other error the
     /// outcome is not known.
     pub async fn commit(mut self) -> Result<()> {
         match &mut self.side {
-            Side::Sqlite(taken) => end(taken, self.rules, async |conn| sqlite_text(conn, "commit").await).await,
+            Side::Sqlite(taken) => end(taken, &self.rules, async |conn| sqlite_text(conn, "commit").await).await,
             Side::Postgres(taken) => {
                 // The commit of a failed transaction answers with success, so a statement that fails in it goes ahead. Our own failures are known.
                 let text = if taken.health.was_lent { "select 1; commit" } else { "commit" };
-                end(taken, self.rules, async |conn| postgres_text(conn, text).await).await
+                end(taken, &self.rules, async |conn| postgres_text(conn, text).await).await
             }
         }
     }
@@ -390,21 +331,28 @@ impl Tx {
     /// Gives it up without closing the connection. Nothing is written.
     pub async fn rollback(mut self) -> Result<()> {
         match &mut self.side {
-            Side::Sqlite(taken) => end(taken, self.rules, async |conn| sqlite_text(conn, "rollback").await).await,
-            Side::Postgres(taken) => end(taken, self.rules, async |conn| postgres_text(conn, "rollback").await).await,
+            Side::Sqlite(taken) => end(taken, &self.rules, async |conn| sqlite_text(conn, "rollback").await).await,
+            Side::Postgres(taken) => end(taken, &self.rules, async |conn| postgres_text(conn, "rollback").await).await,
         }
     }
 }
 
 /// Ends the transaction by `how`; only when that went well can the connection be used again.
-async fn end<D: Database>(taken: &mut Taken<D>, rules: Rules, how: impl AsyncFnOnce(&mut D::Connection) -> sqlx::Result<()>) -> Result<()> {
+async fn end<D: Database>(
+    taken: &mut Taken<D>,
+    rules: &Rules,
+    how: impl AsyncFnOnce(&mut D::Connection) -> sqlx::Result<()>,
+) -> Result<()> {
     let (conn, health) = taken.parts();
     if health.is_broken {
         return Err(StoreError::Aborted);
     }
     health.is_broken = true;
+    rules.fault.pass().await;
     match within(rules.deadline, how(conn)).await {
         Ok(()) => {
+            // It was done, and a process that dies here never hears of it.
+            rules.fault.pass().await;
             health.is_broken = false;
             health.is_open = false;
             Ok(())
@@ -427,7 +375,7 @@ pub struct Reader {
 impl Reader {
     /// The connection.
     pub fn conn(&mut self) -> Conn<'_> {
-        self.side.conn(self.rules)
+        self.side.conn(self.rules.clone())
     }
 }
 
@@ -440,25 +388,6 @@ pub struct Apart {
 impl Apart {
     /// The connection.
     pub fn conn(&mut self) -> Conn<'_> {
-        self.side.conn(self.rules)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::without_password;
-
-    #[test]
-    fn a_password_is_never_shown() {
-        let cases = [
-            ("postgres://me:s3cret@host/db", "postgres://me:***@host/db"),
-            ("postgres://me:s3@cr:et@host/db", "postgres://me:***@host/db"),
-            ("postgres://me@host/db?password=s3cret&x=1", "postgres://me@host/db?password=***&x=1"),
-            ("postgres://host/db", "postgres://host/db"),
-            ("sqlite://a.db", "sqlite://a.db"),
-        ];
-        for (url, shown) in cases {
-            assert_eq!(without_password(url), shown);
-        }
+        self.side.conn(self.rules.clone())
     }
 }

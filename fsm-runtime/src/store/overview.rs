@@ -117,7 +117,7 @@ pub async fn inbox(conn: &mut Conn<'_>, instance: InstanceId) -> Result<Vec<Inbo
 
 /// The timers of an instance, the first due first.
 pub async fn timers(conn: &mut Conn<'_>, instance: InstanceId) -> Result<Vec<SetTimer>> {
-    let rows = conn.rows(&sql::TIMERS_OF, &values![instance.0]).await?;
+    let rows = conn.rows(&sql::TIMERS_SET, &values![instance.0]).await?;
     rows.iter()
         .map(|row| {
             let id = TimerId(row.get(0)?);
@@ -197,12 +197,6 @@ pub async fn overdue(conn: &mut Conn<'_>, machine: &str, now: Timestamp, most: u
     let rows = conn.rows(&sql::OVERDUE, &values![machine, now.as_micros(), i64::from(most)]).await?;
     let Some(row) = rows.first() else { return Ok(Overdue::default()) };
     Ok(Overdue { attempts: number(row.get(0)?), since: row.time_if_any(1)? })
-}
-
-/// The verbs that scheduled attempts of a machine run, and how many each.
-pub async fn verbs_to_come(conn: &mut Conn<'_>, machine: &str) -> Result<Vec<(String, u64)>> {
-    let rows = conn.rows(&sql::VERBS_TO_COME, &values![machine]).await?;
-    rows.iter().map(|row| Ok((row.get(0)?, number(row.get(1)?)))).collect()
 }
 
 /// When an attempt was made, due, begun and ended.

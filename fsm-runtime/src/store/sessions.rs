@@ -4,7 +4,8 @@ use fsm_core::call::Attempt;
 use fsm_core::ids::SessionId;
 use fsm_core::time::Timestamp;
 
-use super::conn::{Conn, values};
+use super::claim::Served;
+use super::conn::{Conn, Value, values};
 use super::error::{Result, StoreError};
 use super::open::ServerClock;
 use super::rows::Row;
@@ -38,9 +39,11 @@ pub async fn leave(conn: &mut Conn<'_>, session: SessionId) -> Result<()> {
     conn.rows(&sql::SESSION_LEAVE, &values![session.0]).await.map(drop)
 }
 
-/// At most `limit` executing attempts whose session's lease ended before `now`, or that has no row any more.
-pub async fn orphans(conn: &mut Conn<'_>, now: Timestamp, limit: u32) -> Result<Vec<Orphan>> {
-    let rows = conn.rows(&sql::ORPHANS, &values![now.as_micros(), i64::from(limit)]).await?;
+/// At most `limit` executing attempts of the served machines whose session's lease has ended at `now`, or that has no row any more.
+pub async fn orphans(conn: &mut Conn<'_>, served: &[Served], now: Timestamp, limit: u32) -> Result<Vec<Orphan>> {
+    let machines: Vec<String> = served.iter().map(|served| served.machine.clone()).collect();
+    let values = [now.as_micros().into(), i64::from(limit).into(), Value::Words(&machines)];
+    let rows = conn.rows(&sql::ORPHANS, &values).await?;
     rows.iter().map(read).collect()
 }
 

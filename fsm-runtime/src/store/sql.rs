@@ -1,6 +1,6 @@
 //! Every statement of the store, said once where both databases take the same text, twice where they differ.
 //!
-//! In a statement for many rows, SQLite's text is about one row and is said over and over; PostgreSQL's takes an array for each `$n`.
+//! A statement for many rows finds them in `w`: in PostgreSQL made of an array for each column, in SQLite of the values themselves.
 
 /// One statement in both dialects.
 pub(super) struct Sql {
@@ -10,6 +10,41 @@ pub(super) struct Sql {
 
 const fn same(text: &'static str) -> Sql {
     Sql { sqlite: text, postgres: text }
+}
+
+/// One statement about many rows, which it finds in `w`.
+pub(super) struct Many {
+    /// The columns of `w`: name and PostgreSQL type.
+    pub columns: &'static str,
+    pub sqlite: &'static str,
+    pub postgres: &'static str,
+}
+
+const fn many(columns: &'static str, text: &'static str) -> Many {
+    Many { columns, sqlite: text, postgres: text }
+}
+
+impl Many {
+    /// The text for PostgreSQL, with an array for each column.
+    pub(super) fn for_postgres(&self) -> String {
+        let arrays: Vec<_> = self.types().enumerate().map(|(n, kind)| format!("${}::{kind}[]", n + 1)).collect();
+        format!("with w ({}) as (select * from unnest({}))\n{}", self.names(), arrays.join(", "), self.postgres)
+    }
+
+    /// The text for SQLite about so many rows. Its values have no numbers: SQLite looks names up one by one.
+    pub(super) fn for_sqlite(&self, rows: usize) -> String {
+        let row = format!("({})", vec!["?"; self.types().count()].join(", "));
+        format!("with w ({}) as (values {})\n{}", self.names(), vec![row.as_str(); rows].join(", "), self.sqlite)
+    }
+
+    fn names(&self) -> String {
+        let names: Vec<_> = self.columns.split(", ").filter_map(|column| column.split(' ').next()).collect();
+        names.join(", ")
+    }
+
+    fn types(&self) -> impl Iterator<Item = &'static str> {
+        self.columns.split(", ").filter_map(|column| column.split(' ').nth(1))
+    }
 }
 
 /// The columns of an instance, as `Row::instance` reads them.
@@ -37,370 +72,324 @@ macro_rules! timer {
 
 // ---- lock
 
-/// The instance of a machine `$1` and a key `$2`, locked in instance order. Rides the unique index on machine and key.
-pub(super) const LOCK_BY_KEY: Sql = Sql {
+/// The instance of each machine and key, locked in instance order. Rides the unique index on machine and key.
+pub(super) const LOCK_BY_KEY: Many = Many {
+    columns: "machine text, key text",
     sqlite: concat!(
         "select ",
         instance!(),
         "
-        from fsm_instances i
-        where i.machine = $1 and i.key = $2"
+        from w
+        cross join fsm_instances i on i.machine = w.machine and i.key = w.key"
     ),
     postgres: concat!(
         "select ",
         instance!(),
         "
-        from unnest($1::text[], $2::text[]) as w (machine, key)
+        from w
         join fsm_instances i on i.machine = w.machine and i.key = w.key
         order by i.instance_id
         for update of i"
     ),
 };
 
-/// The instance `$1`, locked in instance order. Rides the primary key.
-pub(super) const LOCK_BY_ID: Sql = Sql {
+/// Each instance, locked in instance order. Rides the primary key.
+pub(super) const LOCK_BY_ID: Many = Many {
+    columns: "instance_id uuid",
     sqlite: concat!(
         "select ",
         instance!(),
         "
-        from fsm_instances i
-        where i.instance_id = $1"
+        from w
+        cross join fsm_instances i on i.instance_id = w.instance_id"
     ),
     postgres: concat!(
         "select ",
         instance!(),
         "
-        from unnest($1::uuid[]) as w (instance_id)
+        from w
         join fsm_instances i on i.instance_id = w.instance_id
         order by i.instance_id
         for update of i"
     ),
 };
 
-/// Attempt `$2` of call `$1`. Rides the primary key.
-pub(super) const ATTEMPTS: Sql = Sql {
-    sqlite: concat!(
+/// Each attempt. Rides the primary key.
+pub(super) const ATTEMPTS: Many = many(
+    "call_id uuid, attempt bigint",
+    concat!(
         "select ",
         attempt!(),
         "
-        from fsm_async_calls c
-        where c.call_id = $1 and c.attempt = $2"
-    ),
-    postgres: concat!(
-        "select ",
-        attempt!(),
-        "
-        from unnest($1::uuid[], $2::bigint[]) as w (call_id, attempt)
+        from w
         join fsm_async_calls c on c.call_id = w.call_id and c.attempt = w.attempt"
     ),
-};
+);
 
-/// The last attempt of call `$1`. Rides the primary key.
-pub(super) const LAST_ATTEMPTS: Sql = Sql {
-    sqlite: concat!(
+/// The last attempt of each call. Rides the primary key.
+pub(super) const LAST_ATTEMPTS: Many = many(
+    "call_id uuid",
+    concat!(
         "select ",
         attempt!(),
         "
-        from fsm_async_calls c
-        where c.call_id = $1 and c.attempt = (select max(l.attempt) from fsm_async_calls l where l.call_id = $1)"
+        from w
+        join fsm_async_calls c on c.call_id = w.call_id
+            and c.attempt = (select max(l.attempt) from fsm_async_calls l where l.call_id = w.call_id)"
     ),
-    postgres: concat!(
-        "select ",
-        attempt!(),
-        "
-        from unnest($1::uuid[]) as w (call_id)
-        cross join lateral (select max(l.attempt) as attempt from fsm_async_calls l where l.call_id = w.call_id) m
-        join fsm_async_calls c on c.call_id = w.call_id and c.attempt = m.attempt"
-    ),
-};
+);
 
-/// Scheduled attempt `$2` of call `$1` has `$3` retries left (null is unlimited), backoff `$4`, maximum `$5`, policy `$6` and its first
-/// attempt at `$7`. Rides the primary key.
-pub(super) const BUDGET: Sql = Sql {
-    sqlite: "
-        update fsm_async_calls
-        set remaining_attempts = $3, backoff = $4, max_backoff = $5, retry = $6, first_at = $7
-        where call_id = $1 and attempt = $2 and state = 'scheduled'
-        returning call_id, attempt",
-    postgres: "
-        update fsm_async_calls c
-        set remaining_attempts = w.remaining, backoff = w.backoff, max_backoff = w.max_backoff, retry = w.retry, first_at = w.first_at
-        from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[])
-            as w (call_id, attempt, remaining, backoff, max_backoff, retry, first_at)
-        where c.call_id = w.call_id and c.attempt = w.attempt and c.state = 'scheduled'
-        returning c.call_id, c.attempt",
-};
+/// What waits for each instance, by position. Rides the primary key.
+pub(super) const INBOX: Many = many(
+    "instance_id uuid",
+    "
+    select b.instance_id, b.position, b.call_id, b.event
+    from w
+    join fsm_inbox b on b.instance_id = w.instance_id
+    order by b.instance_id, b.position",
+);
 
-/// What waits for instance `$1`, by position. Rides the primary key.
-pub(super) const INBOX: Sql = Sql {
-    sqlite: "
-        select b.instance_id, b.position, b.call_id, b.event
-        from fsm_inbox b
-        where b.instance_id = $1
-        order by b.position",
-    postgres: "
-        select b.instance_id, b.position, b.call_id, b.event
-        from unnest($1::uuid[]) as w (instance_id)
-        join fsm_inbox b on b.instance_id = w.instance_id
-        order by b.instance_id, b.position",
-};
+/// The requests that instances know by dedup id. Rides the primary key.
+pub(super) const REQUESTS: Many = many(
+    "instance_id uuid, dedup text",
+    "
+    select r.instance_id, r.dedup, r.digest, r.call_id
+    from w
+    join fsm_requests r on r.instance_id = w.instance_id and r.dedup = w.dedup",
+);
 
-/// The request that instance `$1` knows by dedup id `$2`. Rides the primary key.
-pub(super) const REQUESTS: Sql = Sql {
-    sqlite: "
-        select r.instance_id, r.dedup, r.digest, r.call_id
-        from fsm_requests r
-        where r.instance_id = $1 and r.dedup = $2",
-    postgres: "
-        select r.instance_id, r.dedup, r.digest, r.call_id
-        from unnest($1::uuid[], $2::text[]) as w (instance_id, dedup)
-        join fsm_requests r on r.instance_id = w.instance_id and r.dedup = w.dedup",
-};
-
-/// Where the call `$1` is already. A state's timer bears the name of a call too, and does not count. Rides three primary keys and the inbox's index by call.
-pub(super) const KNOWN: Sql = Sql {
-    sqlite: "
-        select c.call_id, c.instance_id, 'call'
-        from fsm_async_calls c
-        where c.call_id = $1 and c.attempt = 1
-        union all
-        select b.call_id, b.instance_id, 'inbox'
-        from fsm_inbox b
-        where b.call_id = $1
-        union all
-        select t.timer_id, t.instance_id, 'timer'
-        from fsm_timers t
-        where t.timer_id = $1 and t.state is null",
-    postgres: "
-        select c.call_id, c.instance_id, 'call'
-        from unnest($1::uuid[]) as w (call_id)
-        join fsm_async_calls c on c.call_id = w.call_id and c.attempt = 1
-        union all
-        select b.call_id, b.instance_id, 'inbox'
-        from unnest($1::uuid[]) as w (call_id)
-        join fsm_inbox b on b.call_id = w.call_id
-        union all
-        select t.timer_id, t.instance_id, 'timer'
-        from unnest($1::uuid[]) as w (call_id)
-        join fsm_timers t on t.timer_id = w.call_id and t.state is null",
-};
+/// Where each call is already. A state's timer bears the name of a call too, and does not count. Rides three primary keys and the inbox's
+/// index by call.
+pub(super) const KNOWN: Many = many(
+    "call_id uuid",
+    "
+    select c.call_id, c.instance_id, 'call'
+    from w
+    join fsm_async_calls c on c.call_id = w.call_id and c.attempt = 1
+    union all
+    select b.call_id, b.instance_id, 'inbox'
+    from w
+    join fsm_inbox b on b.call_id = w.call_id
+    union all
+    select t.timer_id, t.instance_id, 'timer'
+    from w
+    join fsm_timers t on t.timer_id = w.call_id and t.state is null",
+);
 
 // ---- write: the guards
 
-/// Ends attempt `$2` of call `$1` if it is in state `$3` and held by session `$4`: it becomes `$5` at `$6` with error `$7`. Rides the
-/// primary key.
-pub(super) const CLOSE: Sql = Sql {
+/// The attempts that are not, or no longer, in the expected state and held by that session. Rides the primary key.
+pub(super) const STALE: Many = many(
+    CLOSE.columns,
+    "
+    select w.call_id, w.attempt
+    from w
+    where not exists (
+        select 1
+        from fsm_async_calls c
+        where c.call_id = w.call_id and c.attempt = w.attempt and c.state = w.expected and c.worker is not distinct from w.held_by
+    )",
+);
+
+/// Ends each attempt that is in the expected state and held by that session. Rides the primary key. PostgreSQL answers with those; SQLite,
+/// where an answer for each row is dear, is asked for the `STALE` ones before.
+pub(super) const CLOSE: Many = Many {
+    columns: "call_id uuid, attempt bigint, expected text, held_by uuid, becomes text, finished_at bigint, error text",
     sqlite: "
-        update fsm_async_calls
-        set state = $5, finished_at = $6, error = $7
-        where call_id = $1 and attempt = $2 and state = $3 and worker is not distinct from $4
-        returning call_id, attempt",
-    postgres: "
-        update fsm_async_calls c
+        update fsm_async_calls as c
         set state = w.becomes, finished_at = w.finished_at, error = w.error
-        from unnest($1::uuid[], $2::bigint[], $3::text[], $4::uuid[], $5::text[], $6::bigint[], $7::text[])
-            as w (call_id, attempt, expected, held_by, becomes, finished_at, error)
+        from w
+        where c.call_id = w.call_id and c.attempt = w.attempt and c.state = w.expected and c.worker is not distinct from w.held_by",
+    postgres: "
+        update fsm_async_calls as c
+        set state = w.becomes, finished_at = w.finished_at, error = w.error
+        from w
         where c.call_id = w.call_id and c.attempt = w.attempt and c.state = w.expected and c.worker is not distinct from w.held_by
         returning c.call_id, c.attempt",
 };
 
-/// Whether timer `$1` is still there. Rides the primary key.
-pub(super) const TIMER_EXISTS: Sql = Sql {
-    sqlite: "
-        select t.timer_id
-        from fsm_timers t
-        where t.timer_id = $1",
-    postgres: "
-        select t.timer_id
-        from unnest($1::uuid[]) as w (timer_id)
-        join fsm_timers t on t.timer_id = w.timer_id",
-};
+/// Gives each attempt that is still scheduled another retry state. Rides the primary key.
+pub(super) const BUDGET: Many = many(
+    "call_id uuid, attempt bigint, remaining bigint, backoff bigint, max_backoff bigint, retry text, first_at bigint",
+    "
+    update fsm_async_calls
+    set remaining_attempts = w.remaining, backoff = w.backoff, max_backoff = w.max_backoff, retry = w.retry, first_at = w.first_at
+    from w
+    where fsm_async_calls.call_id = w.call_id and fsm_async_calls.attempt = w.attempt and fsm_async_calls.state = 'scheduled'
+    returning fsm_async_calls.call_id, fsm_async_calls.attempt",
+);
 
-/// Creates instance `$1` of machine `$2` under key `$3`, unless another has that key; `$4` and on are the other columns in their order.
-pub(super) const CREATE: Sql = Sql {
-    sqlite: "
-        insert into fsm_instances (instance_id, machine, key, status, state, paused, version, record, call_id, attempt, is_open, error,
-            inbox_head, inbox_tail, created_at, updated_at)
-        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
-        on conflict (machine, key) do nothing
-        returning instance_id",
-    postgres: "
+/// Which timers are still there. Rides the primary key.
+pub(super) const TIMER_EXISTS: Many = many(
+    "timer_id uuid",
+    "
+    select t.timer_id
+    from w
+    join fsm_timers t on t.timer_id = w.timer_id",
+);
+
+/// The columns of a new instance.
+const INSTANCE: &str = "instance_id uuid, machine text, key text, status text, state text, paused boolean, version bigint, record bytea, \
+    call_id uuid, attempt bigint, is_open boolean, error text, inbox_head bigint, inbox_tail bigint, created_at bigint, updated_at bigint";
+
+/// Those new instances whose key is taken. Rides the unique index on machine and key.
+pub(super) const TAKEN: Many = many(
+    INSTANCE,
+    "
+    select w.instance_id
+    from w
+    where exists (select 1 from fsm_instances i where i.machine = w.machine and i.key = w.key)",
+);
+
+macro_rules! create {
+    () => {
+        "
         insert into fsm_instances (instance_id, machine, key, status, state, paused, version, record, call_id, attempt, is_open, error,
             inbox_head, inbox_tail, created_at, updated_at)
         select *
-        from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::boolean[], $7::bigint[], $8::bytea[], $9::uuid[],
-            $10::bigint[], $11::boolean[], $12::text[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[])
-        on conflict (machine, key) do nothing
-        returning instance_id",
-};
+        from w
+        where true
+        on conflict (machine, key) do nothing"
+    };
+}
+
+/// Creates each instance unless another has its key. PostgreSQL answers with those; SQLite is asked for the `TAKEN` ones before.
+pub(super) const CREATE: Many = Many { columns: INSTANCE, sqlite: create!(), postgres: concat!(create!(), " returning instance_id") };
 
 // ---- write: what follows them
 
-/// Writes instance `$1`: status `$2`, state `$3`, paused `$4`, version `$5`, record `$6`, newest attempt `$7` `$8`, is_open `$9`, error
-/// `$10`, inbox from `$11` to `$12`, updated at `$13`. Rides the primary key.
-pub(super) const SAVE: Sql = Sql {
-    sqlite: "
-        update fsm_instances
-        set status = $2, state = $3, paused = $4, version = $5, record = $6, call_id = $7, attempt = $8, is_open = $9, error = $10,
-            inbox_head = $11, inbox_tail = $12, updated_at = $13
-        where instance_id = $1",
-    postgres: "
-        update fsm_instances i
-        set status = w.status, state = w.state, paused = w.paused, version = w.version, record = w.record, call_id = w.call_id,
-            attempt = w.attempt, is_open = w.is_open, error = w.error, inbox_head = w.inbox_head, inbox_tail = w.inbox_tail,
-            updated_at = w.updated_at
-        from unnest($1::uuid[], $2::text[], $3::text[], $4::boolean[], $5::bigint[], $6::bytea[], $7::uuid[], $8::bigint[],
-            $9::boolean[], $10::text[], $11::bigint[], $12::bigint[], $13::bigint[])
-            as w (instance_id, status, state, paused, version, record, call_id, attempt, is_open, error, inbox_head, inbox_tail, updated_at)
-        where i.instance_id = w.instance_id",
-};
+/// Writes each instance but for what never changes. Rides the primary key.
+pub(super) const SAVE: Many = many(
+    "instance_id uuid, status text, state text, paused boolean, version bigint, record bytea, call_id uuid, attempt bigint, is_open boolean, \
+     error text, inbox_head bigint, inbox_tail bigint, updated_at bigint",
+    "
+    update fsm_instances as i
+    set status = w.status, state = w.state, paused = w.paused, version = w.version, record = w.record, call_id = w.call_id,
+        attempt = w.attempt, is_open = w.is_open, error = w.error, inbox_head = w.inbox_head, inbox_tail = w.inbox_tail,
+        updated_at = w.updated_at
+    from w
+    where i.instance_id = w.instance_id",
+);
 
-/// For instance `$1` at position `$2`, call `$3` waits with event `$4` and payload `$5` since `$6`.
-pub(super) const INBOX_PUT: Sql = Sql {
-    sqlite: "
-        insert into fsm_inbox (instance_id, position, call_id, event, payload, created_at)
-        values ($1, $2, $3, $4, $5, $6)",
-    postgres: "
-        insert into fsm_inbox (instance_id, position, call_id, event, payload, created_at)
-        select *
-        from unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::text[], $5::bytea[], $6::bigint[])",
-};
+/// Events that begin to wait.
+pub(super) const INBOX_PUT: Many = many(
+    "instance_id uuid, position bigint, call_id uuid, event text, payload bytea, created_at bigint",
+    "
+    insert into fsm_inbox (instance_id, position, call_id, event, payload, created_at)
+    select *
+    from w",
+);
 
-/// Nothing of instance `$1` before position `$2` waits any longer. Rides the primary key.
-pub(super) const INBOX_TAKE: Sql = Sql {
+/// Nothing of each instance before the position `through` waits any longer. Rides the primary key.
+pub(super) const INBOX_TAKE: Many = Many {
+    columns: "instance_id uuid, through bigint",
     sqlite: "
         delete from fsm_inbox
-        where instance_id = $1 and position < $2
+        where (instance_id, position) in (
+            select b.instance_id, b.position
+            from w
+            cross join fsm_inbox b on b.instance_id = w.instance_id and b.position < w.through
+        )
         returning instance_id, position, payload",
     postgres: "
-        delete from fsm_inbox b
-        using unnest($1::uuid[], $2::bigint[]) as w (instance_id, through)
+        delete from fsm_inbox as b
+        using w
         where b.instance_id = w.instance_id and b.position < w.through
         returning b.instance_id, b.position, b.payload",
 };
 
-/// The payload of call `$1`. Rides the primary key.
-pub(super) const PAYLOADS: Sql = Sql {
-    sqlite: "
-        select c.call_id, c.payload
-        from fsm_async_calls c
-        where c.call_id = $1 and c.attempt = 1",
-    postgres: "
-        select c.call_id, c.payload
-        from unnest($1::uuid[]) as w (call_id)
-        join fsm_async_calls c on c.call_id = w.call_id and c.attempt = 1",
-};
+/// The payload of each call. Rides the primary key.
+pub(super) const PAYLOADS: Many = many(
+    "call_id uuid",
+    "
+    select c.call_id, c.payload
+    from w
+    join fsm_async_calls c on c.call_id = w.call_id and c.attempt = 1",
+);
 
-/// A new attempt; `$1` to `$23` are the columns in their order.
-pub(super) const OPEN: Sql = Sql {
-    sqlite: "
-        insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, held,
-            created_at, scheduled_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at, finished_at, error,
-            previous)
-        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)",
-    postgres: "
-        insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, held,
-            created_at, scheduled_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at, finished_at, error,
-            previous)
-        select *
-        from unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::bytea[], $8::text[], $9::text[],
-            $10::text[], $11::boolean[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::text[],
-            $18::bigint[], $19::uuid[], $20::bigint[], $21::bigint[], $22::text[], $23::uuid[])",
-};
+/// New attempts.
+pub(super) const OPEN: Many = many(
+    "call_id uuid, attempt bigint, instance_id uuid, machine text, verb text, event text, payload bytea, from_state text, to_state text, \
+     state text, held boolean, created_at bigint, scheduled_at bigint, remaining_attempts bigint, backoff bigint, max_backoff bigint, \
+     retry text, first_at bigint, worker uuid, started_at bigint, finished_at bigint, error text, previous uuid",
+    "
+    insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, held,
+        created_at, scheduled_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at, finished_at, error,
+        previous)
+    select *
+    from w",
+);
 
-/// The live attempt `$2` of call `$1` is held, or not, as `$3` says. Rides the primary key.
-pub(super) const HOLD: Sql = Sql {
-    sqlite: "
-        update fsm_async_calls
-        set held = $3
-        where call_id = $1 and attempt = $2 and state in ('scheduled', 'executing')",
-    postgres: "
-        update fsm_async_calls c
-        set held = w.held
-        from unnest($1::uuid[], $2::bigint[], $3::boolean[]) as w (call_id, attempt, held)
-        where c.call_id = w.call_id and c.attempt = w.attempt and c.state in ('scheduled', 'executing')",
-};
+/// Each live attempt is held, or not. Rides the primary key.
+pub(super) const HOLD: Many = many(
+    "call_id uuid, attempt bigint, held boolean",
+    "
+    update fsm_async_calls as c
+    set held = w.held
+    from w
+    where c.call_id = w.call_id and c.attempt = w.attempt and c.state in ('scheduled', 'executing')",
+);
 
-/// Timer `$1` is gone. Rides the primary key.
-pub(super) const TIMER_DELETE: Sql = Sql {
-    sqlite: "
-        delete from fsm_timers
-        where timer_id = $1",
-    postgres: "
-        delete from fsm_timers t
-        using unnest($1::uuid[]) as w (timer_id)
-        where t.timer_id = w.timer_id",
-};
+/// The timers are gone. Rides the primary key.
+pub(super) const TIMER_DELETE: Many = many(
+    "timer_id uuid",
+    "
+    delete from fsm_timers
+    where timer_id in (select w.timer_id from w)",
+);
 
-/// The timers of instance `$1`'s state are gone; its delayed sends stay. Rides the index by instance.
-pub(super) const TIMER_CLEAR: Sql = Sql {
-    sqlite: "
-        delete from fsm_timers
-        where instance_id = $1 and state is not null",
-    postgres: "
-        delete from fsm_timers t
-        using unnest($1::uuid[]) as w (instance_id)
-        where t.instance_id = w.instance_id and t.state is not null",
-};
+/// The timers of the instances' states are gone; their delayed sends stay. Rides the index by instance.
+pub(super) const TIMER_CLEAR: Many = many(
+    "instance_id uuid",
+    "
+    delete from fsm_timers
+    where instance_id in (select w.instance_id from w) and state is not null",
+);
 
-/// Timer `$1` is not due until it is released. Rides the primary key.
-pub(super) const TIMER_HOLD: Sql = Sql {
-    sqlite: "
-        update fsm_timers
-        set held = true
-        where timer_id = $1",
-    postgres: "
-        update fsm_timers t
-        set held = true
-        from unnest($1::uuid[]) as w (timer_id)
-        where t.timer_id = w.timer_id",
-};
+/// The timers are not due until they are released. Rides the primary key.
+pub(super) const TIMER_HOLD: Many = many(
+    "timer_id uuid",
+    "
+    update fsm_timers
+    set held = true
+    where timer_id in (select w.timer_id from w)",
+);
 
-/// The held timers of instance `$1` are released. Rides the index by instance.
-pub(super) const TIMER_RELEASE: Sql = Sql {
-    sqlite: "
-        update fsm_timers
-        set held = false
-        where instance_id = $1 and held",
-    postgres: "
-        update fsm_timers t
-        set held = false
-        from unnest($1::uuid[]) as w (instance_id)
-        where t.instance_id = w.instance_id and t.held",
-};
+/// The held timers of the instances are released. Rides the index by instance.
+pub(super) const TIMER_RELEASE: Many = many(
+    "instance_id uuid",
+    "
+    update fsm_timers
+    set held = false
+    where instance_id in (select w.instance_id from w) and held",
+);
 
-/// Timer `$1` of instance `$2` and machine `$3`, for its state `$4`, delivers event `$5` with payload `$6` at `$7`.
-pub(super) const TIMER_SET: Sql = Sql {
-    sqlite: "
-        insert into fsm_timers (timer_id, instance_id, machine, state, event, payload, due_at, held)
-        values ($1, $2, $3, $4, $5, $6, $7, false)",
-    postgres: "
-        insert into fsm_timers (timer_id, instance_id, machine, state, event, payload, due_at, held)
-        select w.*, false
-        from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::bigint[]) as w",
-};
+/// New timers.
+pub(super) const TIMER_SET: Many = many(
+    "timer_id uuid, instance_id uuid, machine text, state text, event text, payload bytea, due_at bigint",
+    "
+    insert into fsm_timers (timer_id, instance_id, machine, state, event, payload, due_at, held)
+    select w.*, false
+    from w",
+);
 
-/// Of instance `$1` at `$2`: a note of kind `$3` about call `$4`, with detail `$5`.
-pub(super) const NOTE: Sql = Sql {
-    sqlite: "
-        insert into fsm_history (instance_id, at, kind, call_id, detail, actor)
-        values ($1, $2, $3, $4, $5, $6)",
-    postgres: "
-        insert into fsm_history (instance_id, at, kind, call_id, detail, actor)
-        select *
-        from unnest($1::uuid[], $2::bigint[], $3::text[], $4::uuid[], $5::text[], $6::text[])",
-};
+/// Notes in the history.
+pub(super) const NOTE: Many = many(
+    "instance_id uuid, at bigint, kind text, call_id uuid, detail text, actor text",
+    "
+    insert into fsm_history (instance_id, at, kind, call_id, detail, actor)
+    select *
+    from w",
+);
 
-/// Instance `$1` knows dedup id `$2` with digest `$3`, answered with call `$4` at `$5`.
-pub(super) const REQUEST: Sql = Sql {
-    sqlite: "
-        insert into fsm_requests (instance_id, dedup, digest, call_id, created_at)
-        values ($1, $2, $3, $4, $5)",
-    postgres: "
-        insert into fsm_requests (instance_id, dedup, digest, call_id, created_at)
-        select *
-        from unnest($1::uuid[], $2::text[], $3::bytea[], $4::uuid[], $5::bigint[])",
-};
+/// Requests to be known again.
+pub(super) const REQUEST: Many = many(
+    "instance_id uuid, dedup text, digest bytea, call_id uuid, created_at bigint",
+    "
+    insert into fsm_requests (instance_id, dedup, digest, call_id, created_at)
+    select *
+    from w",
+);
 
 // ---- claim
 
@@ -447,18 +436,21 @@ pub(super) const CLAIM: Sql = Sql {
     ),
 };
 
-/// Attempt `$2` of call `$1` with its instance and payload. Rides the primary keys.
-pub(super) const CLAIMED: Sql = same(concat!(
-    "select ",
-    instance!(),
-    ", ",
-    attempt!(),
-    ", f.payload
-    from fsm_async_calls c
-    join fsm_instances i on i.instance_id = c.instance_id
-    join fsm_async_calls f on f.call_id = c.call_id and f.attempt = 1
-    where c.call_id = $1 and c.attempt = $2"
-));
+/// Each attempt with its instance and payload. Rides the primary keys.
+pub(super) const CLAIMED: Many = many(
+    "call_id uuid, attempt bigint",
+    concat!(
+        "select ",
+        instance!(),
+        ", ",
+        attempt!(),
+        ", f.payload
+        from w
+        join fsm_async_calls c on c.call_id = w.call_id and c.attempt = w.attempt
+        join fsm_instances i on i.instance_id = c.instance_id
+        join fsm_async_calls f on f.call_id = c.call_id and f.attempt = 1"
+    ),
+);
 
 /// When the first scheduled attempt of machine `$1` for verbs `$2` is due. Rides the due index.
 pub(super) const NEXT_CALL: Sql = Sql {
@@ -476,29 +468,51 @@ pub(super) const NEXT_CALL: Sql = Sql {
         limit 1",
 };
 
-/// When the first timer of machine `$1` is due. Rides the due index of timers.
-pub(super) const NEXT_TIMER: Sql = same(
-    "
-    select t.due_at
-    from fsm_timers t
-    where t.machine = $1 and not t.held
-    order by t.due_at
-    limit 1",
-);
+/// When the first timer of machine `$1` is due, of its states `$2` or with events `$3`. Rides the due index of timers.
+pub(super) const NEXT_TIMER: Sql = Sql {
+    sqlite: "
+        select t.due_at
+        from fsm_timers t
+        where t.machine = $1 and not t.held
+            and (t.state in (select value from json_each($2)) or t.state is null and t.event in (select value from json_each($3)))
+        order by t.due_at
+        limit 1",
+    postgres: "
+        select t.due_at
+        from fsm_timers t
+        where t.machine = $1 and not t.held and (t.state = any($2::text[]) or t.state is null and t.event = any($3::text[]))
+        order by t.due_at
+        limit 1",
+};
 
 // ---- timers
 
-/// The timers of machine `$1` that are due at `$2`, at most `$3`, the oldest first. Rides the due index of timers.
-pub(super) const TIMERS_DUE: Sql = same(concat!(
-    "select t.machine, i.key, ",
-    timer!(),
-    "
-    from fsm_timers t
-    join fsm_instances i on i.instance_id = t.instance_id
-    where t.machine = $1 and not t.held and t.due_at <= $2
-    order by t.due_at
-    limit $3"
-));
+/// The timers of machine `$1` that are due at `$2`, of its states `$4` or with events `$5`, at most `$3`, the oldest first. Rides the due
+/// index of timers.
+pub(super) const TIMERS_DUE: Sql = Sql {
+    sqlite: concat!(
+        "select t.machine, i.key, ",
+        timer!(),
+        "
+        from fsm_timers t
+        join fsm_instances i on i.instance_id = t.instance_id
+        where t.machine = $1 and not t.held and t.due_at <= $2
+            and (t.state in (select value from json_each($4)) or t.state is null and t.event in (select value from json_each($5)))
+        order by t.due_at
+        limit $3"
+    ),
+    postgres: concat!(
+        "select t.machine, i.key, ",
+        timer!(),
+        "
+        from fsm_timers t
+        join fsm_instances i on i.instance_id = t.instance_id
+        where t.machine = $1 and not t.held and t.due_at <= $2
+            and (t.state = any($4::text[]) or t.state is null and t.event = any($5::text[]))
+        order by t.due_at
+        limit $3"
+    ),
+};
 
 // ---- sessions
 
@@ -525,17 +539,30 @@ pub(super) const SESSION_LEAVE: Sql = same(
     where session_id = $1",
 );
 
-/// Executing attempts whose session has no row or whose lease has ended at `$1`, at most `$2`. Rides the index of executing attempts.
-pub(super) const ORPHANS: Sql = same(concat!(
-    "select i.machine, i.key, ",
-    attempt!(),
-    "
-    from fsm_async_calls c
-    join fsm_instances i on i.instance_id = c.instance_id
-    left join fsm_workers w on w.session_id = c.worker
-    where c.state = 'executing' and (w.session_id is null or w.lease_until <= $1)
-    limit $2"
-));
+/// Executing attempts of machines `$3` whose session has no row or whose lease has ended at `$1`, at most `$2`. Rides the index of
+/// executing attempts.
+pub(super) const ORPHANS: Sql = Sql {
+    sqlite: concat!(
+        "select i.machine, i.key, ",
+        attempt!(),
+        "
+        from fsm_async_calls c
+        join fsm_instances i on i.instance_id = c.instance_id
+        left join fsm_workers w on w.session_id = c.worker
+        where c.state = 'executing' and (w.session_id is null or w.lease_until <= $1) and c.machine in (select value from json_each($3))
+        limit $2"
+    ),
+    postgres: concat!(
+        "select i.machine, i.key, ",
+        attempt!(),
+        "
+        from fsm_async_calls c
+        join fsm_instances i on i.instance_id = c.instance_id
+        left join fsm_workers w on w.session_id = c.worker
+        where c.state = 'executing' and (w.session_id is null or w.lease_until <= $1) and c.machine = any($3::text[])
+        limit $2"
+    ),
+};
 
 /// What session `$1` executes. Rides the index of executing attempts.
 pub(super) const SESSION_HOLDS: Sql = same(concat!(
@@ -676,7 +703,7 @@ pub(super) const WAITING: Sql = same(
 );
 
 /// The timers of instance `$1`, the first due first, without payloads. Rides the index by instance.
-pub(super) const TIMERS_OF: Sql = same(
+pub(super) const TIMERS_SET: Sql = same(
     "
     select t.timer_id, t.state, t.event, t.due_at, t.held
     from fsm_timers t
@@ -752,16 +779,6 @@ pub(super) const OVERDUE: Sql = same(
         order by c.scheduled_at
         limit $3
     ) as counted",
-);
-
-/// The verbs that scheduled attempts of machine `$1` run. Rides the due index.
-pub(super) const VERBS_TO_COME: Sql = same(
-    "
-    select c.verb, count(*)
-    from fsm_async_calls c
-    where c.machine = $1 and c.state = 'scheduled' and not c.held
-    group by c.verb
-    order by c.verb",
 );
 
 /// The attempts of the newest calls, at most `$1`. Rides the primary key, for ids of calls are in the order of their making.
@@ -858,6 +875,265 @@ pub(super) const NEXT_LAPSE: Sql = same(
     select min(w.lease_until)
     from fsm_workers w
     where w.session_id <> $1",
+);
+
+// ---- drift
+
+/// The states that instances of machine `$1` rest in which have not ended. Rides the unique index on machine and key.
+pub(super) const STATES_NEEDED: Sql = same(
+    "
+    select i.state, cast(null as text), count(*), min(i.updated_at)
+    from fsm_instances i
+    where i.machine = $1 and i.status in ('running', 'error') and i.state is not null
+    group by i.state",
+);
+
+/// The verbs of the open calls of machine `$1`, by retry policy. Rides the index of live attempts.
+pub(super) const VERBS_NEEDED: Sql = same(
+    "
+    select c.verb, c.retry, count(*), min(c.created_at)
+    from fsm_async_calls c
+    where c.machine = $1 and c.state in ('scheduled', 'executing')
+    group by c.verb, c.retry",
+);
+
+/// The verbs of the exhausted calls of machine `$1`, by retry policy, and those that a catch verb caught. Rides the index of instances in error.
+pub(super) const VERBS_NEEDED_AGAIN: Sql = same(
+    "
+    select c.verb, c.retry, count(*), min(i.updated_at)
+    from fsm_instances i
+    join fsm_async_calls c on c.call_id = i.call_id and c.attempt = i.attempt
+    where i.machine = $1 and i.status = 'error'
+    group by c.verb, c.retry
+    union all
+    select c.to_state, cast(null as text), count(*), min(i.updated_at)
+    from fsm_instances i
+    join fsm_async_calls c on c.call_id = i.call_id and c.attempt = i.attempt
+    where i.machine = $1 and i.status = 'error' and c.verb <> c.to_state
+    group by c.to_state",
+);
+
+/// The events that wait for their turn with instances of machine `$1`. Rides the unique index on machine and key.
+pub(super) const EVENTS_WAITING: Sql = same(
+    "
+    select b.event, cast(null as text), count(*), min(b.created_at)
+    from fsm_instances i
+    join fsm_inbox b on b.instance_id = i.instance_id
+    where i.machine = $1 and i.status in ('running', 'error') and i.inbox_head < i.inbox_tail
+    group by b.event",
+);
+
+/// The events that wait for their time with instances of machine `$1` which have not ended. Rides the due index of timers.
+pub(super) const EVENTS_DELAYED: Sql = same(
+    "
+    select t.event, cast(null as text), count(*), min(t.due_at)
+    from fsm_timers t
+    join fsm_instances i on i.instance_id = t.instance_id
+    where t.machine = $1 and not t.held and t.state is null and i.status in ('running', 'error')
+    group by t.event",
+);
+
+/// Instances of machine `$1` after `$2`, at most `$7`, of which something has a state of `$3`, a verb of `$4`, an event of `$5` or a policy
+/// of `$6`. Rides the primary keys.
+pub(super) const BEARERS: Sql = Sql {
+    sqlite: "
+        select i.instance_id, i.key
+        from fsm_instances i
+        where i.machine = $1 and i.instance_id > $2
+            and (
+                i.state in (select value from json_each($3))
+                or exists (
+                    select 1
+                    from fsm_async_calls c
+                    where c.call_id = i.call_id and c.attempt = i.attempt and (i.is_open or i.status = 'error')
+                        and (
+                            c.from_state in (select value from json_each($3))
+                            or c.verb in (select value from json_each($4)) or c.to_state in (select value from json_each($4))
+                            or c.event in (select value from json_each($5))
+                            or c.retry in (select value from json_each($6))
+                        )
+                )
+                or exists (select 1 from fsm_inbox b where b.instance_id = i.instance_id and b.event in (select value from json_each($5)))
+                or exists (
+                    select 1
+                    from fsm_timers t
+                    where t.instance_id = i.instance_id
+                        and (t.state in (select value from json_each($3)) or t.event in (select value from json_each($5)))
+                )
+            )
+        order by i.instance_id
+        limit $7",
+    postgres: "
+        select i.instance_id, i.key
+        from fsm_instances i
+        where i.machine = $1 and i.instance_id > $2
+            and (
+                i.state = any($3::text[])
+                or exists (
+                    select 1
+                    from fsm_async_calls c
+                    where c.call_id = i.call_id and c.attempt = i.attempt and (i.is_open or i.status = 'error')
+                        and (
+                            c.from_state = any($3::text[])
+                            or c.verb = any($4::text[]) or c.to_state = any($4::text[])
+                            or c.event = any($5::text[])
+                            or c.retry = any($6::text[])
+                        )
+                )
+                or exists (select 1 from fsm_inbox b where b.instance_id = i.instance_id and b.event = any($5::text[]))
+                or exists (
+                    select 1
+                    from fsm_timers t
+                    where t.instance_id = i.instance_id and (t.state = any($3::text[]) or t.event = any($5::text[]))
+                )
+            )
+        order by i.instance_id
+        limit $7",
+};
+
+/// The timers of the instances. Rides the index by instance.
+pub(super) const TIMERS_OF: Many = many(
+    "instance_id uuid",
+    concat!(
+        "select ",
+        timer!(),
+        "
+        from w
+        join fsm_timers t on t.instance_id = w.instance_id"
+    ),
+);
+
+/// The attempts run other verbs on other events, between other states, under policies with other names. Rides the primary key.
+pub(super) const RENAME_CALL: Many = many(
+    "call_id uuid, attempt bigint, verb text, event text, from_state text, to_state text, retry text",
+    "
+    update fsm_async_calls as c
+    set verb = w.verb, event = w.event, from_state = w.from_state, to_state = w.to_state, retry = w.retry
+    from w
+    where c.call_id = w.call_id and c.attempt = w.attempt",
+);
+
+/// What waits at these positions are other events. Rides the primary key.
+pub(super) const RENAME_WAITING: Many = many(
+    "instance_id uuid, position bigint, event text",
+    "
+    update fsm_inbox as b
+    set event = w.event
+    from w
+    where b.instance_id = w.instance_id and b.position = w.position",
+);
+
+/// The timers belong to other states, if any, and deliver other events. Rides the primary key.
+pub(super) const RENAME_TIMER: Many = many(
+    "timer_id uuid, state text, event text, payload bytea",
+    "
+    update fsm_timers as t
+    set state = w.state, event = w.event, payload = w.payload
+    from w
+    where t.timer_id = w.timer_id",
+);
+
+// ---- prune
+
+/// Instances of machine `$1` after `$2` and before `$3`, at most `$5`, that ended before `$4` and for which no delayed event waits. Rides the
+/// index of ended instances.
+pub(super) const ENDED: Sql = Sql {
+    sqlite: "
+        select i.instance_id
+        from fsm_instances i
+        where i.machine = $1 and i.instance_id > $2 and i.instance_id < $3 and i.status in ('completed', 'cancelled') and i.updated_at < $4
+            and not exists (select 1 from fsm_timers t where t.instance_id = i.instance_id)
+        order by i.instance_id
+        limit $5",
+    postgres: "
+        select i.instance_id
+        from fsm_instances i
+        where i.machine = $1 and i.instance_id > $2 and i.instance_id < $3 and i.status in ('completed', 'cancelled') and i.updated_at < $4
+            and not exists (select 1 from fsm_timers t where t.instance_id = i.instance_id)
+        order by i.instance_id
+        limit $5
+        for update of i skip locked",
+};
+
+/// The calls of the instances, from each call to the one before. SQLite joins crosswise in the order that is written.
+macro_rules! calls_of {
+    ($delete:literal) => {
+        Many {
+            columns: "instance_id uuid",
+            sqlite: concat!(
+                $delete,
+                " where call_id in (
+                with recursive walk (call_id) as (
+                    select i.call_id
+                    from w
+                    cross join fsm_instances i on i.instance_id = w.instance_id
+                    union
+                    select p.previous
+                    from walk
+                    cross join fsm_async_calls p on p.call_id = walk.call_id
+                    where p.previous is not null
+                )
+                select walk.call_id
+                from walk
+            )"
+            ),
+            postgres: concat!(
+                $delete,
+                " where call_id in (
+                with recursive walk (call_id) as (
+                    select i.call_id
+                    from w
+                    join fsm_instances i on i.instance_id = w.instance_id
+                    union
+                    select p.previous
+                    from walk
+                    join fsm_async_calls p on p.call_id = walk.call_id
+                    where p.previous is not null
+                )
+                select walk.call_id
+                from walk
+            )"
+            ),
+        }
+    };
+}
+
+/// What the calls of the instances remember is gone. Rides the primary keys.
+pub(super) const PRUNE_ONCE: Many = calls_of!("delete from fsm_once");
+
+/// The calls of the instances are gone. Rides the primary keys.
+pub(super) const PRUNE_CALLS: Many = calls_of!("delete from fsm_async_calls");
+
+/// What waited for the instances is gone. Rides the primary key.
+pub(super) const PRUNE_INBOX: Many = many("instance_id uuid", "delete from fsm_inbox where instance_id in (select w.instance_id from w)");
+
+/// No request to the instances is known. Rides the primary key.
+pub(super) const PRUNE_REQUESTS: Many =
+    many("instance_id uuid", "delete from fsm_requests where instance_id in (select w.instance_id from w)");
+
+/// The notes of the instances are gone. Rides the index by instance.
+pub(super) const PRUNE_HISTORY: Many =
+    many("instance_id uuid", "delete from fsm_history where instance_id in (select w.instance_id from w)");
+
+/// The instances are gone. Rides the primary key.
+pub(super) const PRUNE_INSTANCES: Many =
+    many("instance_id uuid", "delete from fsm_instances where instance_id in (select w.instance_id from w)");
+
+/// What calls before `$2` of instances of machine `$1` remember since before `$3` is gone, at most `$4` of it, where the instance rests: its
+/// calls are closed, and none will be run again. Rides the primary keys.
+pub(super) const ONCE_CLOSED: Sql = same(
+    "
+    delete from fsm_once
+    where (call_id, name) in (
+        select o.call_id, o.name
+        from fsm_once o
+        join fsm_async_calls c on c.call_id = o.call_id and c.attempt = 1
+        join fsm_instances i on i.instance_id = c.instance_id
+        where o.call_id < $2 and o.created_at < $3 and i.machine = $1 and not i.is_open and i.status <> 'error'
+        order by o.call_id
+        limit $4
+    )
+    returning call_id",
 );
 
 // ---- databases for tests
@@ -969,7 +1245,7 @@ const fn invariant(number: &'static str, says: &'static str, query: Sql) -> Inva
 /// The successful attempts of each instance, oldest first, by the pointers from each call to the one before: `(instance_id, call_id,
 /// from_state, to_state, step)`. A chain that bites its tail ends after as many steps as there are calls.
 macro_rules! chain {
-    ($query:literal) => {
+    ($($query:expr),* $(,)?) => {
         concat!(
             "with recursive walk (instance_id, call_id, back) as (
                 select i.instance_id, i.call_id, 0
@@ -986,8 +1262,15 @@ macro_rules! chain {
                 from walk w
                 join fsm_async_calls c on c.call_id = w.call_id and c.state = 'success' and c.verb = c.to_state
             ) ",
-            $query
+            $($query),*
         )
+    };
+}
+
+/// The chain of an instance may break where a mapping replaced the name of a state; its history says so.
+macro_rules! unless_migrated {
+    ($instance:literal) => {
+        concat!("not exists (select 1 from fsm_history h where h.kind = 'migrated' and h.instance_id = ", $instance, ")")
     };
 }
 
@@ -1085,7 +1368,8 @@ pub(super) const INVARIANTS: [Invariant; 16] = [
                 group by j.instance_id
             ) n on n.instance_id = i.instance_id
             left join chain l on l.instance_id = i.instance_id and l.step = n.successes
-            where i.version <> n.successes or i.state is distinct from l.to_state"
+            where i.version <> n.successes or i.state is distinct from l.to_state and "
+            , unless_migrated!("i.instance_id")
         )),
     ),
     invariant(
@@ -1096,7 +1380,8 @@ pub(super) const INVARIANTS: [Invariant; 16] = [
             select c.call_id, 'went from ' || coalesce(c.from_state, 'none') || ', and the instance was in ' || coalesce(b.to_state, 'none')
             from chain c
             left join chain b on b.instance_id = c.instance_id and b.step = c.step - 1
-            where c.from_state is distinct from b.to_state
+            where c.from_state is distinct from b.to_state and "
+            , unless_migrated!("c.instance_id"), "
             union all
             select c.call_id, 'succeeded and is not among the calls of its instance'
             from fsm_async_calls c
@@ -1114,6 +1399,7 @@ pub(super) const INVARIANTS: [Invariant; 16] = [
                 from fsm_async_calls c
                 where c.state = 'success' and c.verb = c.to_state
                     and exists (select 1 from fsm_machines m where m.machine = c.machine)
+                    and not exists (select 1 from fsm_history h where h.kind = 'migrated' and h.instance_id = c.instance_id)
                     and not exists (
                         select 1
                         from fsm_machines m, json_each(m.definition, '$.edges') e
@@ -1125,6 +1411,7 @@ pub(super) const INVARIANTS: [Invariant; 16] = [
                 from fsm_async_calls c
                 where c.state = 'success' and c.verb = c.to_state
                     and exists (select 1 from fsm_machines m where m.machine = c.machine)
+                    and not exists (select 1 from fsm_history h where h.kind = 'migrated' and h.instance_id = c.instance_id)
                     and not exists (
                         select 1
                         from fsm_machines m, jsonb_array_elements(m.definition::jsonb -> 'edges') e

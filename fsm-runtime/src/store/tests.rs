@@ -1,5 +1,7 @@
 //! The store on SQLite in memory, on SQLite in a file, and on PostgreSQL.
 
+#![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
+
 mod claims;
 mod door;
 mod health;

@@ -3,14 +3,16 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use fsm_core::changes::{Changes, Open, Payload, TimerChange};
+use fsm_core::changes::{Changes, Close, Open, Payload, TimerChange};
 use fsm_core::ids::{CallId, InstanceId};
+use fsm_core::outcome::fit;
 use fsm_core::retry::Budget;
 use fsm_core::time::{Timestamp, micros};
 use uuid::Uuid;
 
-use super::conn::{Conn, values};
+use super::conn::{Conn, Value, values};
 use super::error::{Result, StoreError};
+use super::rows::Row;
 use super::sql;
 
 /// What became of one member of a batch.
@@ -24,9 +26,6 @@ pub enum Written {
     /// What it was decided on has changed meanwhile, and nothing of it is written.
     Outdated,
 }
-
-/// Longer error texts are cut.
-const MAX_ERROR: usize = 8 * 1024;
 
 /// Writes each of the `changes`, or nothing of it: `Outdated` when its attempt is no longer as expected, its timer is gone, or another
 /// instance has its key. The instances are distinct, and those that exist are locked by this transaction.
@@ -64,8 +63,8 @@ async fn guards(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<HashSet<usi
         .filter(|(place, _)| !outdated.contains(place))
         .filter_map(|(place, change)| Some((place, change.close.as_ref()?)))
         .collect();
-    let errors: Vec<_> = closes.iter().map(|(_, close)| clean(close.error.as_deref())).collect();
-    let batch = closes.iter().zip(&errors).map(|((_, close), error)| {
+    let errors: Vec<_> = closes.iter().map(|(_, close)| close.error.as_deref().map(fit)).collect();
+    let rows = closes.iter().zip(&errors).map(|((_, close), error)| {
         values![
             close.call.0,
             i64::from(close.number),
@@ -76,18 +75,22 @@ async fn guards(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<HashSet<usi
             error.as_deref(),
         ]
     });
-    let mut closed = HashSet::new();
-    for row in conn.batch(&sql::CLOSE, batch.collect()).await? {
-        closed.insert((row.call_id(0)?, row.count(1)?));
-    }
-    outdated.extend(closes.iter().filter(|(_, close)| !closed.contains(&(close.call, close.number))).map(|(place, _)| *place));
+    outdated.extend(close(conn, &closes, rows.collect()).await?);
 
-    outdated.extend(rescheduled(conn, changes).await?);
+    let rescheduled = rescheduled(conn, changes, &outdated).await?;
+    outdated.extend(rescheduled);
 
     let mut new: Vec<_> = changes.iter().enumerate().filter(|(place, change)| change.is_new && !outdated.contains(place)).collect();
     new.sort_by_key(|(_, change)| (&change.instance.machine, &change.instance.key));
-    let errors: Vec<_> = new.iter().map(|(_, change)| clean(change.instance.error.as_deref())).collect();
-    let batch = new.iter().zip(&errors).map(|((_, change), error)| {
+    let mut last = None;
+    new.retain(|(place, change)| {
+        let name = Some((&change.instance.machine, &change.instance.key));
+        let is_first = last != name;
+        last = name;
+        is_first || !outdated.insert(*place)
+    });
+    let errors: Vec<_> = new.iter().map(|(_, change)| change.instance.error.as_deref().map(fit)).collect();
+    let rows = new.iter().zip(&errors).map(|((_, change), error)| {
         let instance = &change.instance;
         values![
             instance.id.0,
@@ -108,18 +111,41 @@ async fn guards(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<HashSet<usi
             instance.updated_at.as_micros(),
         ]
     });
-    let mut created = HashSet::new();
-    for row in conn.batch(&sql::CREATE, batch.collect()).await? {
-        created.insert(row.instance_id(0)?);
-    }
-    outdated.extend(new.iter().filter(|(_, change)| !created.contains(&change.instance.id)).map(|(place, _)| *place));
+    outdated.extend(create(conn, &new, rows.collect()).await?);
     Ok(outdated)
+}
+
+/// Ends attempts, and gives the places of those that were not as expected.
+async fn close(conn: &mut Conn<'_>, closes: &[(usize, &Close)], rows: Vec<[Value<'_>; 7]>) -> Result<Vec<usize>> {
+    let key = |row: &Row| Ok((row.call_id(0)?, row.count(1)?));
+    let is_among = |keys: &HashSet<(CallId, u32)>, close: &Close| keys.contains(&(close.call, close.number));
+    if conn.is_postgres() {
+        let closed = conn.batch(&sql::CLOSE, rows.into()).await?.iter().map(key).collect::<Result<HashSet<_>>>()?;
+        return Ok(closes.iter().filter(|(_, close)| !is_among(&closed, close)).map(|(place, _)| *place).collect());
+    }
+    let stale = conn.batch(&sql::STALE, rows.clone().into()).await?.iter().map(key).collect::<Result<HashSet<_>>>()?;
+    let kept = rows.into_iter().zip(closes).filter(|(_, (_, close))| !is_among(&stale, close)).map(|(row, _)| row);
+    conn.batch(&sql::CLOSE, kept.collect()).await?;
+    Ok(closes.iter().filter(|(_, close)| is_among(&stale, close)).map(|(place, _)| *place).collect())
+}
+
+/// Creates instances, and gives the places of those whose key another has.
+async fn create(conn: &mut Conn<'_>, new: &[(usize, &&Changes)], rows: Vec<[Value<'_>; 16]>) -> Result<Vec<usize>> {
+    let id = |row: &Row| row.instance_id(0);
+    if conn.is_postgres() {
+        let created = conn.batch(&sql::CREATE, rows.into()).await?.iter().map(id).collect::<Result<HashSet<_>>>()?;
+        return Ok(new.iter().filter(|(_, change)| !created.contains(&change.instance.id)).map(|(place, _)| *place).collect());
+    }
+    let taken = conn.batch(&sql::TAKEN, rows.clone().into()).await?.iter().map(id).collect::<Result<HashSet<_>>>()?;
+    let free = rows.into_iter().zip(new).filter(|(_, (_, change))| !taken.contains(&change.instance.id)).map(|(row, _)| row);
+    conn.batch(&sql::CREATE, free.collect()).await?;
+    Ok(new.iter().filter(|(_, change)| taken.contains(&change.instance.id)).map(|(place, _)| *place).collect())
 }
 
 /// The rows of instances that exist.
 async fn save(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<()> {
     let old: Vec<_> = changes.iter().filter(|change| !change.is_new).map(|change| &change.instance).collect();
-    let errors: Vec<_> = old.iter().map(|instance| clean(instance.error.as_deref())).collect();
+    let errors: Vec<_> = old.iter().map(|instance| instance.error.as_deref().map(fit)).collect();
     let batch = old.iter().zip(&errors).map(|(instance, error)| {
         values![
             instance.id.0,
@@ -193,17 +219,17 @@ fn waited(taken: &mut HashMap<(InstanceId, i64), Vec<u8>>, open: &Open, position
 
 /// What a catch verb is given. A payload that is gone is `null`, so that the catch verb still runs.
 fn wrapped(event: Option<&[u8]>, error: &str, attempts: u32) -> Vec<u8> {
-    let error = serde_json::Value::from(clean(Some(error)).unwrap_or_default());
+    let error = serde_json::Value::from(fit(error));
     let mut json = b"{\"event\":".to_vec();
     json.extend_from_slice(event.unwrap_or(b"null"));
     json.extend_from_slice(format!(",\"error\":{error},\"attempts\":{attempts}}}").as_bytes());
     json
 }
 
-/// The attempts that begin, and whether live ones are held.
 /// Gives scheduled attempts another retry state, and the places of those that are scheduled no more.
-async fn rescheduled(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<Vec<usize>> {
-    let asked: Vec<_> = changes.iter().enumerate().filter_map(|(place, change)| Some((place, change.budget.as_ref()?))).collect();
+async fn rescheduled(conn: &mut Conn<'_>, changes: &[&Changes], outdated: &HashSet<usize>) -> Result<Vec<usize>> {
+    let valid = changes.iter().enumerate().filter(|(place, _)| !outdated.contains(place));
+    let asked: Vec<_> = valid.filter_map(|(place, change)| Some((place, change.budget.as_ref()?))).collect();
     let mut policies = Vec::with_capacity(asked.len());
     for (_, (_, _, budget)) in &asked {
         policies.push(policy_text(budget)?);
@@ -227,17 +253,18 @@ async fn rescheduled(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<Vec<us
 }
 
 /// The policy as it is kept.
-fn policy_text(budget: &Budget) -> Result<Option<String>> {
+pub(super) fn policy_text(budget: &Budget) -> Result<Option<String>> {
     let text = budget.policy.as_ref().map(serde_json::to_string).transpose();
     text.map_err(|error| StoreError::Database(sqlx::Error::Encode(error.into())))
 }
 
+/// The attempts that begin, and whether live ones are held.
 async fn open(conn: &mut Conn<'_>, changes: &[&Changes], payloads: &[Option<Cow<'_, [u8]>>]) -> Result<()> {
     let opened: Vec<_> =
         changes.iter().zip(payloads).filter_map(|(change, payload)| Some((&change.open.as_ref()?.attempt, payload))).collect();
     let mut texts = Vec::with_capacity(opened.len());
     for (attempt, _) in &opened {
-        texts.push((policy_text(&attempt.budget)?, clean(attempt.error.as_deref())));
+        texts.push((policy_text(&attempt.budget)?, attempt.error.as_deref().map(fit)));
     }
     let batch = opened.iter().zip(&texts).map(|((attempt, payload), (policy, error))| {
         values![
@@ -306,7 +333,7 @@ async fn timers(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<()> {
 
 /// Notes, and requests to be known again.
 async fn remember(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<()> {
-    let notes: Vec<_> = changes.iter().flat_map(|change| &change.notes).map(|note| (note, clean(note.detail.as_deref()))).collect();
+    let notes: Vec<_> = changes.iter().flat_map(|change| &change.notes).map(|note| (note, note.detail.as_deref().map(fit))).collect();
     let batch = notes.iter().map(|(note, detail)| {
         values![
             note.instance.0,
@@ -327,31 +354,9 @@ async fn remember(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<()> {
     conn.batch(&sql::REQUEST, batch.collect()).await.map(drop)
 }
 
-/// The text without what a database refuses, and at most 8 KiB of it.
-fn clean(text: Option<&str>) -> Option<Cow<'_, str>> {
-    let text = text?;
-    let cut = &text[..text.floor_char_boundary(MAX_ERROR)];
-    let mut clean: Cow<'_, str> = if cut.contains('\0') { cut.replace('\0', "\u{fffd}").into() } else { cut.into() };
-    if clean.len() > MAX_ERROR {
-        let end = clean.floor_char_boundary(MAX_ERROR);
-        clean.to_mut().truncate(end);
-    }
-    Some(clean)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_error_text_is_cut_and_holds_no_nul() {
-        assert_eq!(clean(None), None);
-        assert_eq!(clean(Some("a\0b")).as_deref(), Some("a\u{fffd}b"));
-        for text in ["ä".repeat(MAX_ERROR), "\0".repeat(MAX_ERROR), format!("x{}", "ä".repeat(MAX_ERROR))] {
-            let clean = clean(Some(&text)).unwrap();
-            assert!(clean.len() <= MAX_ERROR && clean.len() > MAX_ERROR - 4 && !clean.contains('\0'));
-        }
-    }
 
     #[test]
     fn what_a_catch_verb_is_given_is_json() {

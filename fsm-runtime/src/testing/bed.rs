@@ -11,6 +11,7 @@ use super::fresh::Fresh;
 use crate::catalog::Catalog;
 use crate::client::introduce;
 use crate::clock::Clock;
+use crate::drift::Migrate;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::handle::Handle;
@@ -48,20 +49,19 @@ impl BedBuilder {
         BedBuilder { builder: self.builder.only::<M>() }
     }
 
-    /// Changes any other setting of the runtime.
+    /// Changes any other setting of the runtime. Unlike a runtime, a bed keeps what ended for ever unless it has a retention.
     pub fn with(self, change: impl FnOnce(Builder) -> Builder) -> Self {
         BedBuilder { builder: change(self.builder) }
     }
 
-    /// On SQLite, in memory. Panics when a verb's `Data<T>` is missing, or the engine does not start.
-    pub async fn sqlite(self) -> Bed {
-        Bed::open(self.builder, "sqlite::memory:".to_owned(), None).await.unwrap_or_else(|error| panic!("the bed does not start: {error}"))
+    /// What takes the place of names that the code no longer has.
+    pub fn migrate(self, mapping: Migrate) -> Self {
+        BedBuilder { builder: self.builder.migrate(mapping) }
     }
 
-    /// On SQLite, in the file at `path`, which stays. Panics when a verb's `Data<T>` is missing, or the engine does not start.
-    pub async fn file(self, path: impl AsRef<std::path::Path>) -> Bed {
-        let url = format!("sqlite://{}", path.as_ref().display());
-        Bed::open(self.builder, url, None).await.unwrap_or_else(|error| panic!("the bed does not start: {error}"))
+    /// On SQLite, in memory. Panics when a verb's `Data<T>` is missing, or the engine does not start.
+    pub async fn sqlite(self) -> Bed {
+        self.open("sqlite::memory:", None).await.unwrap_or_else(|error| panic!("the bed does not start: {error}"))
     }
 
     /// On PostgreSQL, in a fresh database that goes with the bed. The cluster is that of `FSM_TEST_POSTGRES` (a URL), else
@@ -69,7 +69,40 @@ impl BedBuilder {
     pub async fn postgres(self) -> Bed {
         let fresh = Fresh::create().await.unwrap_or_else(|error| panic!("the bed needs PostgreSQL: {error}"));
         let url = fresh.url().to_owned();
-        Bed::open(self.builder, url, Some(fresh)).await.unwrap_or_else(|error| panic!("the bed does not start: {error}"))
+        self.open(&url, Some(fresh)).await.unwrap_or_else(|error| panic!("the bed does not start: {error}"))
+    }
+
+    /// On the database at `url`, which stays. Panics when the engine does not start.
+    pub async fn on(self, url: &str) -> Bed {
+        self.open(url, None).await.unwrap_or_else(|error| panic!("the bed does not start: {error}"))
+    }
+
+    /// Another process on the database and under the clock of `bed`. An error is what its start says.
+    pub async fn beside(self, bed: &Bed) -> Result<Bed, Error> {
+        Bed::start(self.builder, bed.ground.clone()).await
+    }
+
+    async fn open(self, url: &str, fresh: Option<Fresh>) -> Result<Bed, Error> {
+        let store = Store::open(Settings::new(url)).await?;
+        let ground = Ground { store, url: url.to_owned(), clock_us: Arc::new(AtomicI64::new(BEGINNING_US)), _fresh: fresh.map(Arc::new) };
+        migrate::up(&ground.store, ground.clock().now()).await?;
+        Bed::start(self.builder, ground).await
+    }
+}
+
+/// What the beds of one database share.
+#[derive(Clone)]
+struct Ground {
+    store: Store,
+    url: String,
+    clock_us: Arc<AtomicI64>,
+    // Dropped last: the database goes when nobody uses it any more.
+    _fresh: Option<Arc<Fresh>>,
+}
+
+impl Ground {
+    fn clock(&self) -> Clock {
+        Clock::Held(Arc::clone(&self.clock_us))
     }
 }
 
@@ -77,11 +110,8 @@ impl BedBuilder {
 /// bed [settles](Bed::settle) or [advances](Bed::advance).
 pub struct Bed {
     engine: Arc<Engine>,
-    clock_us: Arc<AtomicI64>,
-    url: String,
     lease_keeper: Mutex<Apart>,
-    // Dropped last: the database goes when nobody uses it any more.
-    _fresh: Option<Fresh>,
+    ground: Ground,
 }
 
 impl Bed {
@@ -90,18 +120,15 @@ impl Bed {
         BedBuilder::default()
     }
 
-    async fn open(builder: Builder, url: String, fresh: Option<Fresh>) -> Result<Bed, Error> {
-        let store = Store::open(Settings::new(&url)).await?;
-        let clock_us = Arc::new(AtomicI64::new(BEGINNING_US));
-        let clock = Clock::Held(Arc::clone(&clock_us));
-        migrate::up(&store, clock.now()).await?;
+    async fn start(builder: Builder, ground: Ground) -> Result<Bed, Error> {
+        let (store, clock) = (ground.store.clone(), ground.clock());
         let catalog = Catalog::new(&builder.machines, builder.only_named)?;
-        introduce(&store, &clock, &catalog, &builder.data).await?;
+        introduce(&store, &clock, &catalog, &builder).await?;
         let work = builder.work(&catalog, Duration::ZERO);
         let lease_keeper = Mutex::new(store.apart().await?);
         let engine = Engine::new(store, clock, catalog, builder.limits, Some(work));
         engine.start_lanes();
-        let bed = Bed { engine, clock_us, url, lease_keeper, _fresh: fresh };
+        let bed = Bed { engine, lease_keeper, ground };
         bed.renew(bed.now()).await?;
         Ok(bed)
     }
@@ -125,7 +152,7 @@ impl Bed {
         for turn in 0.. {
             self.quiet().await;
             self.renew(self.now()).await?;
-            let found = self.engine.sweep().await? + self.engine.find_due(turn).await?;
+            let found = self.engine.sweep().await? + self.engine.find_due(turn).await? + self.engine.prune().await?;
             self.quiet().await;
             if found == 0 {
                 break;
@@ -146,7 +173,7 @@ impl Bed {
             let next = self.next_moment().await?.filter(|next| *next > self.now() && *next <= end).unwrap_or(end);
             // Others believe in this session until after the jump: time passed, but the process did not sleep.
             self.renew(next).await?;
-            self.clock_us.store(next.as_micros(), Ordering::SeqCst);
+            self.ground.clock_us.store(next.as_micros(), Ordering::SeqCst);
             if next == end {
                 return self.try_settle().await;
             }
@@ -155,13 +182,53 @@ impl Bed {
 
     /// The process is gone and a new one starts, at the same moment: what executed is lost once its lease ends.
     pub async fn restart(&self) {
+        self.try_restart().await.unwrap_or_else(|error| panic!("the bed does not restart: {error}"));
+    }
+
+    async fn try_restart(&self) -> Result<(), Error> {
         self.engine.end_tasks().await;
         self.engine.queue.reopen();
         if let Some(work) = &self.engine.work {
             work.session.begin_anew();
         }
+        *self.lease_keeper.lock().await = self.engine.store.apart().await?;
         self.engine.start_lanes();
-        self.renew(self.now()).await.unwrap_or_else(|error| panic!("the bed does not restart: {error}"));
+        self.renew(self.now()).await
+    }
+
+    /// No process lives for `span`: the clock moves, nothing runs, and then a new process starts.
+    pub async fn outage(&self, span: Duration) {
+        self.engine.end_tasks().await;
+        self.ground.clock_us.fetch_add(fsm_core::time::micros(span), Ordering::SeqCst);
+        self.restart().await;
+    }
+
+    /// Runs `scenario` and lets the process die within it, after so many of its statements; a commit counts for two, for a
+    /// process may also die before it hears of what it committed. Then a new process starts, which has done nothing yet.
+    ///
+    /// `false` when the scenario came to its end first. With 0, 1, 2 and so on until then, it dies at every border.
+    pub async fn dies_after(&self, statements: u32, scenario: impl Future<Output = ()>) -> bool {
+        let fault = self.engine.store.fault();
+        fault.strike_after(statements);
+        tokio::select! {
+            biased;
+            () = fault.struck() => {}
+            () = scenario => {}
+        }
+        let died = fault.has_struck();
+        if died {
+            self.engine.end_tasks().await;
+        }
+        fault.mend();
+        if died {
+            self.restart().await;
+        }
+        died
+    }
+
+    /// How many statements were run so far on the database, by this bed and those beside it; a commit counts for two.
+    pub fn statements(&self) -> u64 {
+        self.engine.store.fault().passed()
     }
 
     /// Looks for rows that break an invariant; empty in a healthy database.
@@ -171,7 +238,7 @@ impl Bed {
 
     /// The URL of the bed's database.
     pub fn url(&self) -> &str {
-        &self.url
+        &self.ground.url
     }
 
     /// The earliest moment that changes something: an attempt or timer comes due, or a dead session's lease ends.

@@ -47,11 +47,20 @@ pub fn url() -> Result<String, ClusterError> {
 
 /// Starts a cluster that only this process uses, whatever `FSM_TEST_POSTGRES` says.
 pub fn start_own() -> Result<Cluster, ClusterError> {
+    start_own_with(&[])
+}
+
+/// The same with a commit that reaches the disk, as users have it, and room for a load: for measurements.
+pub fn start_durable() -> Result<Cluster, ClusterError> {
+    start_own_with(&DURABLE)
+}
+
+fn start_own_with(settings: &[&str]) -> Result<Cluster, ClusterError> {
     let site = Site::of_this_user()?;
     let cluster = {
         let _lock = site.lock()?;
         guarded(&site)?;
-        Cluster::create(&site, "0")?
+        Cluster::create(&site, "0", settings)?
     };
     cluster.wait_until_ready()?;
     Ok(cluster)
@@ -90,7 +99,7 @@ impl Cluster {
     }
 
     /// A new folder with a guardian that makes a cluster in it and starts the server. The caller holds the site's lock.
-    fn create(site: &Site, linger: &str) -> Result<Cluster, ClusterError> {
+    fn create(site: &Site, linger: &str, settings: &[&str]) -> Result<Cluster, ClusterError> {
         let folder = site.new_folder()?;
         let users = folder.join("users");
         let made = site.command("mkfifo").arg(&users).status().tried("run", Path::new("mkfifo"))?;
@@ -109,7 +118,7 @@ impl Cluster {
             .args([folder.as_os_str(), OsStr::new(linger), site.programs.as_os_str()])
             .args(["-D", "data", "-p", "5432", "-k"])
             .arg(&folder)
-            .args(SETTINGS.iter().flat_map(|setting| ["-c", setting]))
+            .args(SETTINGS.iter().chain(settings).flat_map(|setting| ["-c", setting]))
             .current_dir(&folder)
             .stdin(input)
             .stdout(locked)
@@ -180,6 +189,9 @@ const SETTINGS: [&str; 9] = [
     "log_destination=stderr",
 ];
 
+/// What a server is told beside them where its speed is measured. The last word on a setting counts.
+const DURABLE: [&str; 5] = ["fsync=on", "full_page_writes=on", "shared_buffers=1GB", "max_wal_size=8GB", "wal_buffers=64MB"];
+
 /// The part that this process has in the shared cluster.
 struct Shared {
     url: String,
@@ -195,7 +207,7 @@ impl Shared {
         if let Some(shared) = guarded(&site)?.iter().find_map(|folder| Shared::join_at(folder)) {
             return Ok(shared);
         }
-        let mut cluster = Cluster::create(&site, LINGER)?;
+        let mut cluster = Cluster::create(&site, LINGER, &[])?;
         cluster.wait_until_ready()?;
         let open = cluster.folder.join("shared");
         File::create_new(&open).tried("create", &open)?;

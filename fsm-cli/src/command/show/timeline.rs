@@ -12,13 +12,13 @@ use crate::table::{BAD, FAINT, GOOD, OPEN, painted};
 /// The width of the column of moments.
 const MOMENTS: usize = 27;
 
-/// The drawing, a line for each entry.
-pub(super) fn drawn(entries: &[Entry]) -> String {
+/// The drawing, a line for each entry that is shown. The last branch stays open if the story goes on.
+pub(super) fn drawn(entries: &[Entry], goes_on: bool, is_shown: impl Fn(&Entry) -> bool) -> String {
     let mut text = String::new();
     let mut begun: Option<Timestamp> = None;
     for (place, entry) in entries.iter().enumerate() {
         let begins = matches!(entry.what, What::Event { .. }) || begun.is_none();
-        let is_last = entries.get(place + 1).is_none_or(|next| matches!(next.what, What::Event { .. }));
+        let is_last = entries.get(place + 1).map_or(!goes_on, |next| matches!(next.what, What::Event { .. }));
         let branch = match (begins, is_last) {
             (true, _) => "●",
             (false, false) => "├",
@@ -30,6 +30,9 @@ pub(super) fn drawn(entries: &[Entry]) -> String {
         };
         if begins {
             begun = Some(entry.at);
+        }
+        if !is_shown(entry) {
+            continue;
         }
         let padded = format!("{moment:>MOMENTS$}");
         text.push_str(&format!("  {} {branch} {}\n", painted(&padded, FAINT), said(&entry.what)));
@@ -53,6 +56,8 @@ fn said(what: &What) -> String {
         }
         What::Scheduled { number, wait, .. } if wait.is_zero() => format!("… attempt {number} is due at once"),
         What::Scheduled { number, at, wait, .. } => format!("… attempt {number} in {}, at {at}", short(*wait)),
+        What::Exhausted { attempts: 1, .. } => format!("{} exhausted after one attempt", painted("✗", BAD)),
+        What::Exhausted { attempts, .. } => format!("{} exhausted after {attempts} attempts", painted("✗", BAD)),
         What::Transition { from: Some(from), to } => format!("→ from `{}` to `{}`", clean(from), clean(to)),
         What::Transition { from: None, to } => format!("→ begins in `{}`", clean(to)),
         What::Note { kind, detail, actor } => {
@@ -73,6 +78,7 @@ pub(super) fn told(entry: &Entry) -> Value {
         What::Scheduled { number, verb, at, wait } => {
             json!({ "kind": "scheduled", "attempt": number, "verb": verb, "scheduled_at": at.to_string(), "wait_us": micros(*wait) })
         }
+        What::Exhausted { verb, attempts } => json!({ "kind": "exhausted", "verb": verb, "attempts": attempts }),
         What::Transition { from, to } => json!({ "kind": "transition", "from": from, "to": to }),
         What::Note { kind, detail, actor } => json!({ "kind": kind, "detail": detail, "actor": actor }),
     };

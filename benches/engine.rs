@@ -1,0 +1,65 @@
+//! How fast the engine is, through its public API, beside the limit that its own statements set. `cargo xtask bench` runs it.
+
+#[path = "engine/arguments.rs"]
+mod arguments;
+#[path = "engine/database.rs"]
+mod database;
+#[path = "engine/limit.rs"]
+mod limit;
+#[path = "engine/load.rs"]
+mod load;
+#[path = "engine/machine.rs"]
+mod machine;
+#[path = "engine/memory.rs"]
+mod memory;
+#[path = "engine/report.rs"]
+mod report;
+
+use std::error::Error;
+
+use arguments::{Arguments, Part};
+use database::Database;
+use report::Report;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments = Arguments::parse(std::env::args().skip(1))?;
+    if arguments.is_verbose {
+        tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).with_writer(std::io::stderr).init();
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    if let Some(url) = &arguments.memory_of {
+        return runtime.block_on(memory::measure(url));
+    }
+    let mut reports = Vec::new();
+    for database in &arguments.databases {
+        eprintln!("# {}", database.title());
+        let report = runtime.block_on(measure(*database, &arguments))?;
+        if !arguments.is_json {
+            println!("{}", report.table());
+        }
+        reports.push(report);
+    }
+    if arguments.is_json {
+        println!("{}", serde_json::to_string_pretty(&reports.iter().map(Report::json).collect::<Vec<_>>())?);
+    }
+    Ok(())
+}
+
+async fn measure(database: Database, arguments: &Arguments) -> Result<Report, Box<dyn Error>> {
+    let place = database.make().await?;
+    let mut report = Report::new(&place.describe().await?, &arguments.command);
+    if arguments.has(Part::Memory) {
+        memory::in_a_process_of_its_own(&place, &mut report)?;
+    }
+    if arguments.has(Part::Limit) {
+        limit::measure(&place, arguments, &mut report).await?;
+    }
+    if arguments.has(Part::Transitions) || arguments.has(Part::Idle) || arguments.has(Part::Chain) || arguments.has(Part::Retries) {
+        load::working(&place, arguments, &mut report).await?;
+    }
+    if arguments.has(Part::Enqueue) {
+        load::sending(&place, arguments, &mut report).await?;
+    }
+    place.remove().await?;
+    Ok(report)
+}

@@ -1,0 +1,95 @@
+//! What is measured, on which databases, and for how long.
+
+use std::time::Duration;
+
+use crate::database::Database;
+
+/// One kind of figure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    Transitions,
+    Idle,
+    Chain,
+    Retries,
+    Enqueue,
+    Memory,
+    Limit,
+}
+
+const PARTS: [(&str, Part); 7] = [
+    ("transitions", Part::Transitions),
+    ("idle", Part::Idle),
+    ("chain", Part::Chain),
+    ("retries", Part::Retries),
+    ("enqueue", Part::Enqueue),
+    ("memory", Part::Memory),
+    ("limit", Part::Limit),
+];
+
+/// What the command line says.
+pub struct Arguments {
+    pub databases: Vec<Database>,
+    parts: Vec<Part>,
+    pub callers: Vec<usize>,
+    pub batches: Vec<usize>,
+    pub each: Duration,
+    pub instances: usize,
+    pub is_json: bool,
+    pub is_verbose: bool,
+    pub memory_of: Option<String>,
+    /// As a person types it.
+    pub command: String,
+}
+
+impl Arguments {
+    pub fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
+        // Cargo tells every bench that it is one.
+        let words: Vec<String> = words.filter(|word| word != "--bench").collect();
+        let mut arguments = Arguments {
+            databases: Vec::new(),
+            parts: Vec::new(),
+            callers: vec![1, 32, 256, 2000],
+            batches: vec![1, 10, 100, 250],
+            each: Duration::from_secs(3),
+            instances: 20_000,
+            is_json: false,
+            is_verbose: false,
+            memory_of: None,
+            command: format!("cargo xtask bench {}", words.join(" ")).trim_end().to_owned(),
+        };
+        let mut words = words.into_iter();
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or(format!("`{word}` takes a value"));
+            match word.as_str() {
+                "postgres" => arguments.databases.push(Database::Postgres),
+                "sqlite" => arguments.databases.extend([Database::SqliteFull, Database::SqliteNormal]),
+                "sqlite-full" => arguments.databases.push(Database::SqliteFull),
+                "sqlite-normal" => arguments.databases.push(Database::SqliteNormal),
+                "--seconds" => arguments.each = Duration::from_secs_f64(number(&value()?)?),
+                "--instances" => arguments.instances = number(&value()?)?,
+                "--callers" => arguments.callers = value()?.split(',').map(number).collect::<Result<_, _>>()?,
+                "--batches" => arguments.batches = value()?.split(',').map(number).collect::<Result<_, _>>()?,
+                "--json" => arguments.is_json = true,
+                "--verbose" => arguments.is_verbose = true,
+                "--memory-of" => arguments.memory_of = Some(value()?),
+                other => {
+                    let part = PARTS.iter().find(|(name, _)| *name == other);
+                    arguments.parts.push(part.ok_or(format!("`{other}` is neither a database nor something to measure"))?.1);
+                }
+            }
+        }
+        if arguments.databases.is_empty() {
+            arguments.databases = vec![Database::Postgres, Database::SqliteFull, Database::SqliteNormal];
+        }
+        Ok(arguments)
+    }
+
+    /// Whether this is to be measured; everything is when nothing is named.
+    pub fn has(&self, part: Part) -> bool {
+        self.parts.is_empty() || self.parts.contains(&part)
+    }
+}
+
+fn number<N: std::str::FromStr>(text: &str) -> Result<N, String> {
+    text.parse().map_err(|_| format!("`{text}` is not a number"))
+}

@@ -1,0 +1,210 @@
+//! The limit: the statements that a transition cannot do without, on the same tables, with nothing around them.
+//!
+//! Two commits a batch: an event opens its call, already handed to a worker; its end closes the call and moves the instance.
+//! Nothing is read or decided, and what never differs stands in the statements.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, SqliteConnection};
+use uuid::Uuid;
+
+use crate::arguments::Arguments;
+use crate::database::{Database, Place};
+use crate::machine::{now_us, text};
+use crate::report::Report;
+
+type Result<T = (), E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
+
+/// How many batches are under way at a time on PostgreSQL; more did not help on two cores.
+const CONNECTIONS: usize = 4;
+/// How often one text says a statement for SQLite.
+const TIMES: usize = 50;
+const RETRY: &str = r#"{"retries":25,"interval":{"secs":5,"nanos":0},"backoff":2.0,"max":{"secs":3600,"nanos":0}}"#;
+
+const CREATE: &str = "
+    insert into fsm_instances (instance_id, machine, key, status, state, paused, version, record, call_id, attempt, is_open, error,
+        inbox_head, inbox_tail, created_at, updated_at)
+    values ($1, 'limit', $2, 'running', 'stepped', false, 1, null, null, null, false, null, 0, 0, $3, $3)";
+
+const POSTGRES: [[&str; 2]; 2] = [
+    [
+        "update fsm_instances i
+         set call_id = w.call_id, attempt = 1, is_open = true, updated_at = w.at
+         from unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::bigint[]) as w (instance_id, call_id, payload, at)
+         where i.instance_id = w.instance_id",
+        "insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, held,
+             created_at, scheduled_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at)
+         select w.call_id, 1, w.instance_id, 'limit', 'stepped', 'step', w.payload, 'stepped', 'stepped', 'executing', false,
+             w.at, w.at, 25, 5000000, 3600000000, $5, w.at, $6, w.at
+         from unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::bigint[]) as w (instance_id, call_id, payload, at)",
+    ],
+    [
+        "update fsm_async_calls c
+         set state = 'success', finished_at = w.at
+         from unnest($1::uuid[], $2::uuid[], $4::bigint[]) as w (instance_id, call_id, at)
+         where c.call_id = w.call_id and c.attempt = 1 and c.state = 'executing' and c.worker = $6",
+        "update fsm_instances i
+         set is_open = false, state = 'stepped', version = i.version + 1, updated_at = w.at
+         from unnest($1::uuid[], $2::uuid[], $4::bigint[]) as w (instance_id, call_id, at)
+         where i.instance_id = w.instance_id",
+    ],
+];
+
+const SQLITE: [[&str; 2]; 2] = [
+    [
+        "update fsm_instances set call_id = ?2, attempt = 1, is_open = 1, updated_at = ?4 where instance_id = ?1",
+        "insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, held,
+             created_at, scheduled_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at)
+         values (?2, 1, ?1, 'limit', 'stepped', 'step', ?3, 'stepped', 'stepped', 'executing', 0, ?4, ?4, 25, 5000000, 3600000000, ?5, ?4, ?6, ?4)",
+    ],
+    [
+        "update fsm_async_calls set state = 'success', finished_at = ?4
+         where call_id = ?2 and attempt = 1 and state = 'executing' and worker = ?6",
+        "update fsm_instances set is_open = 0, state = 'stepped', version = version + 1, updated_at = ?4 where instance_id = ?1",
+    ],
+];
+
+/// Transitions a second at each size of batch.
+pub async fn measure(place: &Place, arguments: &Arguments, report: &mut Report) -> Result<(), Box<dyn Error>> {
+    place.migrate().await?;
+    let each = arguments.each.div_f64(1.5);
+    for (turn, &batch) in arguments.batches.iter().enumerate() {
+        let rate = match place.database {
+            Database::Postgres => on_postgres(place, turn, arguments.instances, batch, each).await,
+            _ => on_sqlite(place, turn, arguments.instances, batch, each).await,
+        };
+        let beside =
+            if place.database.is_postgres() { format!("raw statements, {CONNECTIONS} connections") } else { "raw statements".to_owned() };
+        report.put(format!("limit, batches of {batch}"), rate.map_err(|error| error.to_string())?, "a second", beside);
+    }
+    Ok(())
+}
+
+/// What the rows of one batch differ in.
+struct Rows {
+    instances: Vec<Uuid>,
+    calls: Vec<Uuid>,
+    payloads: Vec<Vec<u8>>,
+    at: Vec<i64>,
+}
+
+impl Rows {
+    fn next(instances: &[Uuid], from: &mut usize, batch: usize) -> Rows {
+        let mut rows = Rows { instances: Vec::new(), calls: Vec::new(), payloads: Vec::new(), at: Vec::new() };
+        let at = i64::try_from(now_us()).unwrap_or(0);
+        for _ in 0..batch.min(instances.len()) {
+            rows.instances.push(instances[*from % instances.len()]);
+            rows.calls.push(Uuid::now_v7());
+            rows.payloads.push(format!("{{\"text\":\"{}\"}}", text()).into_bytes());
+            rows.at.push(at);
+            *from += 1;
+        }
+        rows
+    }
+}
+
+async fn on_postgres(place: &Place, turn: usize, instances: usize, batch: usize, each: Duration) -> Result<f64> {
+    let (done, is_over) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+    let mut working = tokio::task::JoinSet::new();
+    for lane in 0..CONNECTIONS {
+        let mut connection = PgConnection::connect(&place.url).await?;
+        let ids: Vec<Uuid> = (0..instances / CONNECTIONS).map(|_| Uuid::now_v7()).collect();
+        sqlx::raw_sql("begin").execute(&mut connection).await?;
+        for (n, id) in ids.iter().enumerate() {
+            sqlx::query(CREATE).bind(id).bind(format!("limit-{turn}-{lane}-{n}")).bind(0_i64).execute(&mut connection).await?;
+        }
+        sqlx::raw_sql("commit").execute(&mut connection).await?;
+        let (done, is_over) = (Arc::clone(&done), Arc::clone(&is_over));
+        working.spawn(async move {
+            let (worker, mut from) = (Uuid::new_v4(), 0);
+            while !is_over.load(Ordering::Relaxed) {
+                let rows = Rows::next(&ids, &mut from, batch);
+                for half in POSTGRES {
+                    sqlx::raw_sql("begin").execute(&mut connection).await?;
+                    for statement in half {
+                        // Not every statement uses every value: those it leaves out have no type.
+                        run_postgres(&mut connection, statement, &rows, worker).await?;
+                    }
+                    sqlx::raw_sql("commit").execute(&mut connection).await?;
+                }
+                done.fetch_add(rows.calls.len() as u64, Ordering::Relaxed);
+            }
+            Ok::<_, Box<dyn Error + Send + Sync>>(())
+        });
+    }
+    let rate = rate(&done, each).await;
+    is_over.store(true, Ordering::Relaxed);
+    while let Some(ended) = working.join_next().await {
+        ended??;
+    }
+    Ok(rate)
+}
+
+async fn run_postgres(connection: &mut PgConnection, statement: &'static str, rows: &Rows, worker: Uuid) -> Result {
+    let text = format!("with v as (select $1::uuid[], $2::uuid[], $3::bytea[], $4::bigint[], $5::text, $6::uuid) {statement}");
+    let query = sqlx::query(AssertSqlSafe(text)).bind(&rows.instances).bind(&rows.calls).bind(&rows.payloads).bind(&rows.at);
+    query.bind(RETRY).bind(worker).execute(connection).await?;
+    Ok(())
+}
+
+async fn on_sqlite(place: &Place, turn: usize, instances: usize, batch: usize, each: Duration) -> Result<f64> {
+    let synchronous = if place.database == Database::SqliteFull { SqliteSynchronous::Full } else { SqliteSynchronous::Normal };
+    let options: SqliteConnectOptions = place.url.parse()?;
+    let mut connection = options.journal_mode(SqliteJournalMode::Wal).synchronous(synchronous).foreign_keys(true).connect().await?;
+    let ids: Vec<Uuid> = (0..instances).map(|_| Uuid::now_v7()).collect();
+    sqlx::raw_sql("begin immediate").execute(&mut connection).await?;
+    for (n, id) in ids.iter().enumerate() {
+        sqlx::query(CREATE).bind(id).bind(format!("limit-{turn}-{n}")).bind(0_i64).execute(&mut connection).await?;
+    }
+    sqlx::raw_sql("commit").execute(&mut connection).await?;
+    let (done, is_over) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+    let (counted, over) = (Arc::clone(&done), Arc::clone(&is_over));
+    let working = tokio::spawn(async move {
+        let (worker, mut from) = (Uuid::new_v4(), 0);
+        while !over.load(Ordering::Relaxed) {
+            let rows = Rows::next(&ids, &mut from, batch);
+            for half in SQLITE {
+                sqlx::raw_sql("begin immediate").execute(&mut connection).await?;
+                for statement in half {
+                    run_sqlite(&mut connection, statement, &rows, worker).await?;
+                }
+                sqlx::raw_sql("commit").execute(&mut connection).await?;
+            }
+            counted.fetch_add(rows.calls.len() as u64, Ordering::Relaxed);
+        }
+        Ok::<_, Box<dyn Error + Send + Sync>>(())
+    });
+    let rate = rate(&done, each).await;
+    is_over.store(true, Ordering::Relaxed);
+    working.await??;
+    Ok(rate)
+}
+
+/// The statement for each row, many in one trip to SQLite's thread.
+async fn run_sqlite(connection: &mut SqliteConnection, statement: &'static str, rows: &Rows, worker: Uuid) -> Result {
+    let all: Vec<usize> = (0..rows.calls.len()).collect();
+    for some in all.chunks(TIMES) {
+        let texts = (0..some.len()).map(|time| {
+            let numbered =
+                |text: String, n: usize| text.replace(&format!("?{n}"), &format!("${}", if n > 4 { n - 4 } else { time * 4 + n + 2 }));
+            (1..=6).fold(statement.to_owned(), numbered) + ";\n"
+        });
+        let mut query = sqlx::query(AssertSqlSafe(texts.collect::<String>())).bind(RETRY).bind(worker);
+        for &row in some {
+            query = query.bind(rows.instances[row]).bind(rows.calls[row]).bind(&rows.payloads[row]).bind(rows.at[row]);
+        }
+        query.execute(&mut *connection).await?;
+    }
+    Ok(())
+}
+
+async fn rate(done: &AtomicU64, each: Duration) -> f64 {
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let (begun, before) = (Instant::now(), done.load(Ordering::Relaxed));
+    tokio::time::sleep(each).await;
+    (done.load(Ordering::Relaxed) - before) as f64 / begun.elapsed().as_secs_f64()
+}

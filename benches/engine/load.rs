@@ -1,0 +1,262 @@
+//! The callers: each sends, and waits for its own durable end before it sends again.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use fsm::{Client, Handle, Runtime};
+use tokio::task::JoinSet;
+
+use crate::arguments::{Arguments, Part};
+use crate::database::Place;
+use crate::machine::{Begin, Ended, Links, NotBefore, Pulse, Step, now_us, text};
+use crate::report::{Report, percentiles};
+
+type Result<T = (), E = Box<dyn Error>> = std::result::Result<T, E>;
+
+/// How long callers run before they are counted.
+const WARM_UP: Duration = Duration::from_millis(700);
+/// What takes longer is stuck.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How many requests are under way while something is prepared.
+const AT_A_TIME: usize = 1000;
+
+/// Callers under way.
+pub struct Load {
+    callers: JoinSet<Result<Vec<Duration>, fsm::Error>>,
+    done: Arc<AtomicU64>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Load {
+    /// Callers that step through the instances `prefix-0` to `prefix-n`, each through its own.
+    pub fn begin(runtime: &Runtime, prefix: &str, instances: usize, callers: usize) -> Load {
+        let (done, is_over) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+        let mut load = Load { callers: JoinSet::new(), done, is_over };
+        for caller in 0..callers {
+            let (handle, prefix) = (runtime.machine::<Pulse>(), prefix.to_owned());
+            let (done, is_over) = (Arc::clone(&load.done), Arc::clone(&load.is_over));
+            load.callers.spawn(async move {
+                let mut took = Vec::new();
+                for instance in (caller..instances).step_by(callers).cycle() {
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let (key, begun) = (format!("{prefix}-{instance}"), Instant::now());
+                    handle.send(&key, Step { text: text() }).await?;
+                    handle.settled(&key).await?;
+                    took.push(begun.elapsed());
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(took)
+            });
+        }
+        load
+    }
+
+    /// Transitions a second over a while.
+    async fn rate(&self, each: Duration) -> f64 {
+        let (begun, before) = (Instant::now(), self.done.load(Ordering::Relaxed));
+        tokio::time::sleep(each).await;
+        (self.done.load(Ordering::Relaxed) - before) as f64 / begun.elapsed().as_secs_f64()
+    }
+
+    /// Lets the callers finish; how long each of their transitions took.
+    pub async fn end(mut self) -> Result<Vec<Duration>> {
+        self.is_over.store(true, Ordering::Relaxed);
+        let mut took = Vec::new();
+        while let Some(ended) = self.callers.join_next().await {
+            took.extend(ended??);
+        }
+        Ok(took)
+    }
+}
+
+/// Everything that a process with workers does.
+pub async fn working(place: &Place, arguments: &Arguments, report: &mut Report) -> Result {
+    let ended = Arc::<Ended>::default();
+    let runtime = place.builder().data(Arc::clone(&ended)).start().await?;
+    if arguments.has(Part::Idle) {
+        idle(&runtime, report).await?;
+    }
+    if arguments.has(Part::Transitions) {
+        begin_all(&runtime, "step", arguments.instances).await?;
+        for &callers in &arguments.callers {
+            transitions(&runtime, arguments, callers, report).await?;
+        }
+    }
+    if arguments.has(Part::Chain) {
+        chain(&runtime, &ended, arguments, report).await?;
+    }
+    if arguments.has(Part::Retries) {
+        retries(&runtime, &ended, report).await?;
+    }
+    let violations = runtime.violations().await?;
+    if !violations.is_empty() {
+        return Err(format!("the database is not as it must be: {violations:?}").into());
+    }
+    Ok(runtime.shutdown().await?)
+}
+
+async fn transitions(runtime: &Runtime, arguments: &Arguments, callers: usize, report: &mut Report) -> Result {
+    let load = Load::begin(runtime, "step", arguments.instances, callers);
+    tokio::time::sleep(WARM_UP).await;
+    let (before, begun) = (processor_seconds()?, Instant::now());
+    let rate = load.rate(arguments.each).await;
+    let cpu_us = 1e6 * (processor_seconds()? - before) / (rate * begun.elapsed().as_secs_f64());
+    let (median, late) = percentiles(load.end().await?);
+    let most = ["limit, batches of 100", "limit, batches of 250"].into_iter().filter_map(|what| report.value(what)).fold(0.0, f64::max);
+    let share = if most > 0.0 { format!("; {:.0} % of the limit", 100.0 * rate / most) } else { String::new() };
+    report.put(
+        format!("transitions, {callers} callers"),
+        rate,
+        "a second",
+        format!("p50 {median:.2} ms, p99 {late:.2} ms; {cpu_us:.0} us of CPU each{share}"),
+    );
+    Ok(())
+}
+
+/// The time that processors spent on this process; unlike a rate it says the same on a busy machine. A server's is not in it.
+fn processor_seconds() -> Result<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace().collect();
+    // User and system time, in hundredths of a second on every Linux.
+    let ticks: f64 = fields.get(11..13).ok_or("no times in /proc/self/stat")?.iter().filter_map(|field| field.parse::<f64>().ok()).sum();
+    Ok(ticks / 100.0)
+}
+
+/// One caller with pauses, so that nothing else is under way.
+async fn idle(runtime: &Runtime, report: &mut Report) -> Result {
+    let handle = runtime.machine::<Pulse>();
+    begin_all(runtime, "idle", 20).await?;
+    let (mut sent, mut settled) = (Vec::new(), Vec::new());
+    for turn in 0..320 {
+        tokio::time::sleep(Duration::from_millis(3)).await;
+        let (key, begun) = (format!("idle-{}", turn % 20), Instant::now());
+        handle.send(&key, Step { text: text() }).await?;
+        let acknowledged = begun.elapsed();
+        handle.settled(&key).await?;
+        // The first ones prepare statements.
+        if turn >= 20 {
+            sent.push(acknowledged);
+            settled.push(begun.elapsed());
+        }
+    }
+    for (what, samples) in [("idle, send acknowledged, p50", sent), ("idle, send to settled, p50", settled)] {
+        let (median, late) = percentiles(samples);
+        report.put(what, median, "ms", format!("p99 {late:.2} ms"));
+    }
+    Ok(())
+}
+
+/// Instances that each go through many transitions by themselves.
+async fn chain(runtime: &Runtime, ended: &Ended, arguments: &Arguments, report: &mut Report) -> Result {
+    for count in [256, 2000] {
+        let prefix = format!("chain{count}");
+        begin_all(runtime, &prefix, count).await?;
+        let left = u32::MAX / 2;
+        all(runtime, &prefix, count, move |handle, key| async move { handle.send(&key, Links { left, text: text() }).await.map(drop) })
+            .await?;
+        tokio::time::sleep(WARM_UP).await;
+        let (begun, before) = (Instant::now(), ended.links.load(Ordering::Relaxed));
+        tokio::time::sleep(arguments.each).await;
+        let rate = (ended.links.load(Ordering::Relaxed) - before) as f64 / begun.elapsed().as_secs_f64();
+        // A chain ends only by hand.
+        all(runtime, &prefix, count, |handle, key| async move { handle.cancel(&key, "measured").await.map(drop) }).await?;
+        let beside = report.value(&format!("transitions, {count} callers"));
+        let beside = beside.map(|sends| format!("{:.2} x as many as with a send each", rate / sends)).unwrap_or_default();
+        report.put(format!("chain, {count} instances"), rate, "a second", beside);
+    }
+    Ok(())
+}
+
+/// Many instances wait for one moment; how long until the last one is through.
+async fn retries(runtime: &Runtime, ended: &Ended, report: &mut Report) -> Result {
+    const COUNT: usize = 20_000;
+    begin_all(runtime, "retry", COUNT).await?;
+    let begun = Instant::now();
+    let due_us = now_us() + 6_000_000;
+    all(runtime, "retry", COUNT, move |handle, key| async move { handle.send(&key, NotBefore { due_us }).await.map(drop) }).await?;
+    let prepared = begun.elapsed();
+    tokio::time::sleep(Duration::from_micros(due_us.saturating_sub(now_us()))).await;
+    let begun = Instant::now();
+    while (ended.waits.load(Ordering::Relaxed) as usize) < COUNT {
+        if begun.elapsed() > PATIENCE {
+            return Err("the retries were not through in time".into());
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    all(runtime, "retry", COUNT, |handle, key| async move { handle.settled(&key).await.map(drop) }).await?;
+    let took = begun.elapsed().as_secs_f64();
+    let beside = format!("{COUNT} due at once, after {:.1} s of preparation: through in {took:.2} s", prepared.as_secs_f64());
+    report.put("retries drained", COUNT as f64 / took, "a second", beside);
+    Ok(())
+}
+
+/// A process without workers: what it sends waits for one.
+pub async fn sending(place: &Place, arguments: &Arguments, report: &mut Report) -> Result {
+    let client = Client::connect(&place.url).await?;
+    for callers in [256, 2000] {
+        let (done, is_over) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+        let mut senders = JoinSet::new();
+        for caller in 0..callers {
+            let (handle, done, is_over) = (client.machine::<Pulse>(), Arc::clone(&done), Arc::clone(&is_over));
+            senders.spawn(async move {
+                for turn in 0.. {
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    handle.send(format!("sent-{callers}-{caller}-{turn}"), Begin { text: text() }).await?;
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok::<_, fsm::Error>(())
+            });
+        }
+        tokio::time::sleep(WARM_UP).await;
+        let (begun, before) = (Instant::now(), done.load(Ordering::Relaxed));
+        tokio::time::sleep(arguments.each).await;
+        let rate = (done.load(Ordering::Relaxed) - before) as f64 / begun.elapsed().as_secs_f64();
+        is_over.store(true, Ordering::Relaxed);
+        while let Some(ended) = senders.join_next().await {
+            ended??;
+        }
+        report.put(format!("enqueue, {callers} callers"), rate, "a second", "each a new instance");
+    }
+    Ok(())
+}
+
+/// The instances `prefix-0` to `prefix-n` exist and rest.
+pub async fn begin_all(runtime: &Runtime, prefix: &str, count: usize) -> Result {
+    all(runtime, prefix, count, |handle, key| async move {
+        handle.send(&key, Begin { text: text() }).await?;
+        handle.settled(&key).await.map(drop)
+    })
+    .await
+}
+
+/// Does something with each of them, many at a time.
+pub async fn all<F>(
+    runtime: &Runtime,
+    prefix: &str,
+    count: usize,
+    what: impl Fn(Handle<Pulse>, String) -> F + Clone + Send + 'static,
+) -> Result
+where
+    F: Future<Output = Result<(), fsm::Error>> + Send + 'static,
+{
+    let mut doing = JoinSet::new();
+    for part in 0..AT_A_TIME {
+        let (handle, prefix, what) = (runtime.machine::<Pulse>(), prefix.to_owned(), what.clone());
+        doing.spawn(async move {
+            for instance in (part..count).step_by(AT_A_TIME) {
+                what(handle.clone(), format!("{prefix}-{instance}")).await?;
+            }
+            Ok::<_, fsm::Error>(())
+        });
+    }
+    while let Some(done) = doing.join_next().await {
+        done??;
+    }
+    Ok(())
+}

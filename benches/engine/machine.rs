@@ -1,0 +1,80 @@
+//! The machine that is measured: its verbs do nothing, or almost nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use fsm::prelude::*;
+use serde::{Deserialize, Serialize};
+
+/// Comes to be.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Begin {
+    pub text: String,
+}
+/// One transition.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Step {
+    pub text: String,
+}
+/// As many transitions as are left, each asked for by the one before.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Links {
+    pub left: u32,
+    pub text: String,
+}
+/// Fails until this moment in microseconds since 1970, and is tried again then.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct NotBefore {
+    pub due_us: u64,
+}
+
+/// How often a verb ended well.
+#[derive(Debug, Default)]
+pub struct Ended {
+    pub links: AtomicU64,
+    pub waits: AtomicU64,
+}
+
+/// About 190 bytes, with what surrounds it.
+pub fn text() -> String {
+    "0123456789".repeat(18)
+}
+
+pub fn now_us() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
+}
+
+#[verb]
+async fn begun(_event: Begin) -> Result {
+    Ok(())
+}
+#[verb]
+async fn stepped(_event: Step) -> Result {
+    Ok(())
+}
+#[verb]
+async fn linked(ctx: &mut Ctx<'_>, ended: Data<Arc<Ended>>, event: Links) -> Result {
+    ended.links.fetch_add(1, Ordering::Relaxed);
+    if event.left > 0 {
+        ctx.next(Links { left: event.left - 1, text: event.text })?;
+    }
+    Ok(())
+}
+#[verb]
+#[retry(10, "1s", "1h")]
+async fn waited(ended: Data<Arc<Ended>>, event: NotBefore) -> Result {
+    let wait = Duration::from_micros(event.due_us.saturating_sub(now_us()));
+    if wait > Duration::ZERO {
+        return Err(Failure::again_in("it is too early", wait));
+    }
+    ended.waits.fetch_add(1, Ordering::Relaxed);
+    Ok(())
+}
+
+fsm! {
+    pub machine Pulse = "bench_pulse" {
+        start begun;
+        any(begun, stepped, linked, waited) -> stepped | linked | waited;
+    }
+}

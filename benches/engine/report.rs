@@ -1,0 +1,64 @@
+//! The figures of one database, as a table or as JSON.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+pub struct Report {
+    heading: Vec<String>,
+    command: String,
+    rows: Vec<Row>,
+}
+
+struct Row {
+    what: String,
+    value: f64,
+    unit: &'static str,
+    beside: String,
+}
+
+impl Report {
+    pub fn new(heading: &[String], command: &str) -> Report {
+        Report { heading: heading.to_vec(), command: command.to_owned(), rows: Vec::new() }
+    }
+
+    /// A figure, and what stands beside it.
+    pub fn put(&mut self, what: impl Into<String>, value: f64, unit: &'static str, beside: impl Into<String>) {
+        let row = Row { what: what.into(), value, unit, beside: beside.into() };
+        eprintln!("{}", row.line());
+        self.rows.push(row);
+    }
+
+    /// A figure that was taken before in this run.
+    pub fn value(&self, what: &str) -> Option<f64> {
+        self.rows.iter().find(|row| row.what == what).map(|row| row.value)
+    }
+
+    pub fn table(&self) -> String {
+        let rows: Vec<String> = self.rows.iter().map(Row::line).collect();
+        format!("\n{}\n{}\n\n{}\n", self.heading.join("\n"), self.command, rows.join("\n"))
+    }
+
+    pub fn json(&self) -> Value {
+        let rows: Vec<Value> =
+            self.rows.iter().map(|row| json!({"what": row.what, "value": row.value, "unit": row.unit, "beside": row.beside})).collect();
+        json!({"database": self.heading[0], "machine": self.heading[1], "command": self.command, "figures": rows})
+    }
+}
+
+impl Row {
+    fn line(&self) -> String {
+        let value = if self.value >= 100.0 { format!("{:.0}", self.value) } else { format!("{:.2}", self.value) };
+        format!("{:<44} {value:>9} {:<14} {}", self.what, self.unit, self.beside).trim_end().to_owned()
+    }
+}
+
+/// The median and the 99th percentile, in milliseconds.
+pub fn percentiles(mut samples: Vec<Duration>) -> (f64, f64) {
+    samples.sort_unstable();
+    let at = |share: f64| {
+        let place = ((samples.len() as f64 * share) as usize).min(samples.len().saturating_sub(1));
+        samples.get(place).map_or(0.0, |sample| sample.as_secs_f64() * 1e3)
+    };
+    (at(0.5), at(0.99))
+}

@@ -1,0 +1,76 @@
+//! What a commit means, told to `tracing`: only what is true by then. How an attempt is claimed, starts and ends is its worker's to tell.
+
+use fsm_core::call::AttemptState;
+use fsm_core::changes::Changes;
+use fsm_core::decide::send::Fate;
+use fsm_core::outcome::Outcome;
+use fsm_core::time::Timestamp;
+use tracing::{debug, info, warn};
+
+use super::queue::{Reply, Report, Request, What, Whose};
+use super::trip::Verdict;
+
+/// What followed an attempt that did not succeed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum After {
+    /// Another attempt is scheduled.
+    Again { number: u32, at: Timestamp },
+    /// No attempts are left.
+    Exhausted,
+}
+
+impl After {
+    /// `None` unless the changes close an attempt that used its call's budget.
+    pub(super) fn of(changes: &Changes) -> Option<After> {
+        let close = changes.close.as_ref()?;
+        if !matches!(close.becomes, AttemptState::Error | AttemptState::Lost) {
+            return None;
+        }
+        match &changes.open {
+            Some(open) if open.attempt.call == close.call => {
+                Some(After::Again { number: open.attempt.number, at: open.attempt.scheduled_at })
+            }
+            _ => Some(After::Exhausted),
+        }
+    }
+}
+
+/// Tells of a request that was carried out.
+pub(super) fn tell(request: &Request, verdict: &Verdict) {
+    match (&request.what, &verdict.reply) {
+        (What::Send(send), Some(Ok(Reply::Sent { call, fate, .. }))) if *fate != Fate::Duplicate => {
+            let Whose { machine, key } = &request.whose;
+            debug!(%machine, %key, event = send.event.name, %call, ?fate, "sent");
+        }
+        (What::Settle(report), Some(Ok(Reply::Settled { counted: true }))) => settled(&request.whose, report, verdict),
+        _ => {}
+    }
+}
+
+fn settled(Whose { machine, key }: &Whose, Report { attempt, outcome, .. }: &Report, verdict: &Verdict) {
+    let (verb, call, number) = (&attempt.verb, attempt.call, attempt.number);
+    let error = match outcome {
+        Outcome::Failure(problem) => problem.error.as_str(),
+        Outcome::Lost => {
+            info!(%machine, %key, verb, %call, attempt = number, "lost");
+            "its worker's lease ran out"
+        }
+        Outcome::Success { asks, .. } => {
+            for sent in asks.sends.iter().filter(|sent| !verdict.rejected.contains(&sent.id)) {
+                debug!(machine = sent.machine, key = sent.key, event = sent.event.name, call = %sent.id, by = %call, "sent");
+            }
+            return;
+        }
+        Outcome::Released => {
+            debug!(%machine, %key, verb, %call, attempt = number, "given back");
+            return;
+        }
+    };
+    match verdict.after {
+        Some(After::Again { number: next, at }) => {
+            info!(%machine, %key, verb, %call, attempt = number, error, next, %at, "retried");
+        }
+        Some(After::Exhausted) => warn!(%machine, %key, verb, %call, attempt = number, error, "exhausted"),
+        None => {}
+    }
+}

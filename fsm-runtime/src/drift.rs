@@ -1,0 +1,226 @@
+//! Rows may need what the code no longer has: that stops the start, unless the user says what takes its place.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use fsm_core::changes::Changes;
+use fsm_core::decide::migrate::{Renames, migrate};
+use fsm_core::decide::{Moment, Standing};
+use fsm_core::ids::{CallId, InstanceId};
+use fsm_core::instance::{Instance, Status};
+use fsm_core::machine::Machine;
+use fsm_core::retry::Retry;
+use uuid::Uuid;
+
+use crate::catalog::Catalog;
+use crate::clock::Clock;
+use crate::error::{Error, Kind as ErrorKind};
+use crate::store::drift::{self, Kind, Names, Need};
+use crate::store::error::StoreError;
+use crate::store::lock::{self, Target};
+use crate::store::open::{Store, Tx};
+use crate::store::write::write;
+
+/// How many instances are renamed in one transaction.
+const AT_A_TIME: u32 = 100;
+
+/// What takes the place of names that a machine's code no longer has, for the rows that still bear them.
+///
+/// ```
+/// # use fsm_runtime::drift::Migrate;
+/// let mapped = Migrate::machine("payment").state("authorised", "paid").verb("authorised", "paid").event("Authorised", "Paid");
+/// ```
+#[derive(Debug, Clone)]
+pub struct Migrate {
+    machine: String,
+    renames: Renames,
+}
+
+impl Migrate {
+    /// For the machine of this name in the database.
+    pub fn machine(name: impl Into<String>) -> Migrate {
+        Migrate { machine: name.into(), renames: Renames::default() }
+    }
+
+    /// Instances that rest in the state `old`, which the code lacks, rest in `new`. Its timer goes on; an idle instance is
+    /// completed if `new` is an end.
+    pub fn state(mut self, old: impl Into<String>, new: impl Into<String>) -> Migrate {
+        self.renames.states.insert(old.into(), new.into());
+        self
+    }
+
+    /// Open and exhausted calls of the verb `old`, which the code lacks, run `new`.
+    pub fn verb(mut self, old: impl Into<String>, new: impl Into<String>) -> Migrate {
+        self.renames.verbs.insert(old.into(), new.into());
+        self
+    }
+
+    /// Events of the type `old`, which the code lacks, that wait for their turn or their time are of the type `new`. Their
+    /// content stays as it is.
+    pub fn event(mut self, old: impl Into<String>, new: impl Into<String>) -> Migrate {
+        self.renames.events.insert(old.into(), new.into());
+        self
+    }
+}
+
+/// Compares what live rows need with the code, and gives the rows the names that `mapped` says. An error lists all that
+/// is needed, lacking and not mapped; nothing is changed then.
+pub(crate) async fn settle(store: &Store, clock: &Clock, catalog: &Catalog, mapped: &[Migrate]) -> Result<(), Error> {
+    let renames = checked(catalog, mapped)?;
+    let mut lacking = Vec::new();
+    let mut to_rename = Vec::new();
+    let none = Renames::default();
+    for known in catalog.iter() {
+        let renames = renames.get(known.machine.name.as_str()).unwrap_or(&none);
+        let mut reader = store.reader().await?;
+        let needs = drift::needs(&mut reader.conn(), &known.machine.name).await?;
+        lacking.extend(needs.iter().flat_map(|need| lack(&known.machine, renames, need)));
+        if *renames != none {
+            to_rename.push((&known.machine, renames, names(renames, &needs)));
+        }
+    }
+    if !lacking.is_empty() {
+        lacking.sort();
+        let hint =
+            "bring it back, or say what takes its place: `.migrate(Migrate::machine(…).state(old, new).verb(old, new).event(old, new))`";
+        let text = format!("the code lacks what rows in the database need; {hint}:\n  {}", lacking.join("\n  "));
+        return Err(ErrorKind::Drift(text).into());
+    }
+    for (machine, renames, names) in to_rename {
+        let mut after = InstanceId(Uuid::nil());
+        while let Some(last) = rename_some(store, clock, machine, renames, &names, after).await? {
+            after = last;
+        }
+    }
+    Ok(())
+}
+
+/// What live rows of a machine need and this definition of it lacks, each as a line.
+pub(crate) async fn lacking(store: &Store, machine: &Machine) -> Result<Vec<String>, Error> {
+    let mut reader = store.reader().await?;
+    let needs = drift::needs(&mut reader.conn(), &machine.name).await?;
+    Ok(needs.iter().flat_map(|need| lack(machine, &Renames::default(), need)).collect())
+}
+
+/// The mappings by machine, each from a name that the code lacks to one that it has.
+fn checked<'m>(catalog: &Catalog, mapped: &'m [Migrate]) -> Result<HashMap<&'m str, Renames>, Error> {
+    let mut all: HashMap<&str, Renames> = HashMap::new();
+    for Migrate { machine: name, renames } in mapped {
+        let machine = &catalog.expect(name)?.machine;
+        let check = |kind, pairs: &BTreeMap<String, String>, known: Vec<&str>| {
+            pairs.iter().try_for_each(|(old, new)| {
+                let list = || known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+                if known.contains(&old.as_str()) {
+                    return Err(Error::input(format!("\"{name}\" still has the {kind} `{old}`: only one that it lacks can be mapped")));
+                }
+                if !known.contains(&new.as_str()) {
+                    return Err(Error::input(format!("\"{name}\" has no {kind} `{new}` to map `{old}` to; it has {}", list())));
+                }
+                Ok(())
+            })
+        };
+        check("state", &renames.states, machine.states().collect())?;
+        check("verb", &renames.verbs, machine.verbs.iter().map(|verb| verb.name.as_str()).collect())?;
+        let events: BTreeSet<_> = machine.edges.iter().filter(|edge| edge.after.is_none()).map(|edge| edge.event.as_str()).collect();
+        check("event", &renames.events, events.into_iter().collect())?;
+        let merged = all.entry(name).or_default();
+        merged.states.extend(renames.states.clone());
+        merged.verbs.extend(renames.verbs.clone());
+        merged.events.extend(renames.events.clone());
+    }
+    Ok(all)
+}
+
+/// What of a need the code lacks and nothing takes the place of, each as a line.
+fn lack(machine: &Machine, renames: &Renames, need: &Need) -> Vec<String> {
+    let Need { kind, name, count, since, .. } = need;
+    let one = *count == 1;
+    let has_verb = |name: &str| machine.verb(name).is_some() || renames.verbs.contains_key(name);
+    let has_event = |name: &str| machine.edges.iter().any(|edge| edge.event == name) || renames.events.contains_key(name);
+    let has_state = machine.states().any(|state| state == name) || renames.states.contains_key(name);
+    let calls = |of: &str| format!("{of} call{} of", if one { "" } else { "s" });
+    let (is_there, what, noun, when) = match kind {
+        Kind::State => (has_state, if one { "instance in" } else { "instances in" }.to_owned(), "state", "since"),
+        Kind::OpenCall => (has_verb(name), calls("open"), "verb", "since"),
+        Kind::ExhaustedCall => (has_verb(name), calls("exhausted"), "verb", "since"),
+        Kind::Waiting => (has_event(name), if one { "waits:" } else { "wait:" }.to_owned(), "event", "since"),
+        Kind::Delayed => (has_event(name), if one { "is delayed:" } else { "are delayed:" }.to_owned(), "event", "due from"),
+    };
+    let line = |what: &str, noun: &str, name: &str| format!("\"{}\": {count} {what} the {noun} `{name}`, {when} {since}", machine.name);
+    let mut lacking: Vec<_> = (!is_there).then(|| line(&what, noun, name)).into_iter().collect();
+    let catch = policy(need).and_then(|policy| policy.catch).filter(|catch| !has_verb(catch));
+    lacking.extend(catch.map(|catch| line(&format!("{what} `{name}`, caught by"), "verb", &catch)));
+    lacking
+}
+
+fn policy(need: &Need) -> Option<Retry> {
+    serde_json::from_str(need.retry.as_ref()?).ok()
+}
+
+fn names(renames: &Renames, needs: &[Need]) -> Names {
+    let is_renamed = |need: &&Need| policy(need).and_then(|policy| policy.catch).is_some_and(|catch| renames.verbs.contains_key(&catch));
+    Names {
+        states: renames.states.keys().cloned().collect(),
+        verbs: renames.verbs.keys().cloned().collect(),
+        events: renames.events.keys().cloned().collect(),
+        retries: needs.iter().filter(is_renamed).filter_map(|need| need.retry.clone()).collect(),
+    }
+}
+
+/// Renames what belongs to the next few instances, in one transaction. Gives back the last of them.
+async fn rename_some(
+    store: &Store,
+    clock: &Clock,
+    machine: &Machine,
+    renames: &Renames,
+    names: &Names,
+    after: InstanceId,
+) -> Result<Option<InstanceId>, Error> {
+    let mut tx = store.begin().await?;
+    let found = drift::bearers(&mut tx.conn(), &machine.name, names, after, AT_A_TIME).await?;
+    let Some((last, _)) = found.last().cloned() else {
+        tx.rollback().await?;
+        return Ok(None);
+    };
+    let renamed = rename(&mut tx, clock, machine, renames, &found).await?;
+    tx.commit().await?;
+    tracing::info!(machine = machine.name, instances = renamed, "names that the code no longer has were replaced");
+    Ok(Some(last))
+}
+
+async fn rename(
+    tx: &mut Tx,
+    clock: &Clock,
+    machine: &Machine,
+    renames: &Renames,
+    found: &[(InstanceId, String)],
+) -> Result<usize, StoreError> {
+    let mut conn = tx.conn();
+    let targets: Vec<_> = found.iter().map(|(_, key)| Target { machine: &machine.name, key }).collect();
+    let instances: Vec<_> = lock::instances(&mut conn, &targets).await?.into_iter().flatten().collect();
+    let ids: Vec<_> = instances.iter().map(|instance| instance.id).collect();
+    let may_run = |instance: &&Instance| instance.is_open || instance.status == Status::Error;
+    let newest: Vec<_> = instances.iter().filter(may_run).filter_map(|instance| instance.newest).collect();
+    let mut attempts = lock::attempts(&mut conn, &newest).await?;
+    // A caught call may be run again by hand.
+    let caught: Vec<CallId> = attempts.iter().filter(|newest| newest.is_catch()).filter_map(|newest| newest.previous).collect();
+    attempts.extend(lock::last_attempts(&mut conn, &caught).await?);
+    let mut inboxes = lock::inbox(&mut conn, &ids).await?;
+    let timers = drift::timers(&mut conn, &ids).await?;
+    let mut migrated = Vec::new();
+    for instance in instances {
+        let id = instance.id;
+        let of_instance: Vec<_> = attempts.iter().filter(|attempt| attempt.instance == id).cloned().collect();
+        let timers: Vec<_> = timers.iter().filter(|timer| timer.instance == id).cloned().collect();
+        let inbox = inboxes.extract_if(.., |(of, _)| *of == id).map(|(_, waiting)| waiting).collect();
+        let standing = Standing { inbox, ..Standing::of(instance) };
+        let moment = Moment { now: clock.now(), grant: None, fresh: CallId(Uuid::now_v7()) };
+        migrated.extend(migrate(machine, standing, &of_instance, &timers, renames, moment));
+    }
+    for one in &migrated {
+        let waiting: Vec<_> = one.waiting.iter().map(|waiting| (one.changes.instance.id, waiting.clone())).collect();
+        drift::rename(&mut conn, &one.attempts, &waiting, &one.timers).await?;
+    }
+    let changes: Vec<&Changes> = migrated.iter().map(|one| &one.changes).collect();
+    write(&mut conn, &changes).await?;
+    Ok(changes.len())
+}

@@ -1,0 +1,280 @@
+//! Code and database drift apart: what live rows need stops a start that lacks it, a mapping gives it other names, and old
+//! and new processes work side by side. A program of its own, for it has two machines of one name.
+
+#![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
+#[allow(dead_code, reason = "other tests need more of it")]
+#[path = "promises/support.rs"]
+mod support;
+
+use std::time::Duration;
+
+use fsm::testing::{Bed, BedBuilder};
+use fsm::{AttemptState, Fate, Migrate, Status};
+use support::promise;
+
+/// The code as it was.
+mod old {
+    use fsm::prelude::*;
+    use serde::{Deserialize, Serialize};
+
+    #[derive(Debug, Clone, Serialize, Deserialize)]
+    pub struct Pack {
+        pub failures: u32,
+    }
+    #[derive(Debug, Clone, Serialize, Deserialize)]
+    pub struct Label {
+        pub failures: u32,
+    }
+    #[derive(Debug, Clone, Serialize, Deserialize)]
+    pub struct Ship;
+
+    pub fn failing(ctx: &Ctx<'_>, failures: u32) -> Result {
+        if ctx.attempt() <= failures { Err(Failure::new("not yet")) } else { Ok(()) }
+    }
+
+    #[verb]
+    #[retry("5s", catch = mislabelled)]
+    async fn packed(ctx: &mut Ctx<'_>, event: Pack) -> Result {
+        failing(ctx, event.failures)
+    }
+    #[verb]
+    #[retry(2, "5s")]
+    async fn labelled(ctx: &mut Ctx<'_>, event: Label) -> Result {
+        failing(ctx, event.failures)
+    }
+    #[verb]
+    async fn shipped(_event: Ship) -> Result {
+        Ok(())
+    }
+    #[verb]
+    async fn returned(timeout: Timeout) -> Result {
+        assert_eq!(timeout.state, "labelled");
+        Ok(())
+    }
+    #[verb]
+    async fn mislabelled(_caught: Caught<Pack>) -> Result {
+        Ok(())
+    }
+
+    fsm! {
+        pub machine Parcel = "parcel" {
+            start packed;
+            packed -> labelled;
+            labelled -> shipped;
+            labelled after "1h" -> returned;
+            end shipped, returned;
+        }
+    }
+}
+
+/// The code as it is: what was `labelled` is `addressed`, and so are the events.
+mod new {
+    use super::old::failing;
+    use fsm::prelude::*;
+    use serde::{Deserialize, Serialize};
+
+    #[derive(Debug, Clone, Serialize, Deserialize)]
+    pub struct Pack {
+        pub failures: u32,
+    }
+    #[derive(Debug, Clone, Serialize, Deserialize)]
+    pub struct Address {
+        pub failures: u32,
+    }
+    #[derive(Debug, Clone, Serialize, Deserialize)]
+    pub struct Ship;
+
+    #[verb]
+    #[retry("5s", catch = lost_label)]
+    async fn packed(ctx: &mut Ctx<'_>, event: Pack) -> Result {
+        failing(ctx, event.failures)
+    }
+    #[verb]
+    #[retry(2, "5s")]
+    async fn addressed(ctx: &mut Ctx<'_>, event: Address) -> Result {
+        failing(ctx, event.failures)
+    }
+    #[verb]
+    async fn shipped(_event: Ship) -> Result {
+        Ok(())
+    }
+    #[verb]
+    async fn returned(timeout: Timeout) -> Result {
+        assert_eq!(timeout.state, "addressed");
+        Ok(())
+    }
+    #[verb]
+    async fn lost_label(_caught: Caught<Pack>) -> Result {
+        Ok(())
+    }
+
+    fsm! {
+        pub machine Parcel = "parcel" {
+            start packed;
+            packed -> addressed;
+            addressed -> shipped;
+            addressed after "1h" -> returned;
+            end shipped, returned;
+        }
+    }
+}
+
+fn old_code() -> BedBuilder {
+    Bed::builder().only::<old::Parcel>()
+}
+
+fn new_code() -> BedBuilder {
+    Bed::builder().only::<new::Parcel>()
+}
+
+fn mapping() -> Migrate {
+    Migrate::machine("parcel")
+        .state("labelled", "addressed")
+        .verb("labelled", "addressed")
+        .verb("mislabelled", "lost_label")
+        .event("Label", "Address")
+}
+
+const LABEL: old::Label = old::Label { failures: 0 };
+
+/// Parcels of the old code, in all the ways in which its names are needed: two rest in `labelled`, one is in a retry of it,
+/// one is in error, one has it in its inbox, and one gets it in a minute. One has ended.
+async fn parcels_of_the_old_code(bed: &Bed) {
+    let parcels = bed.machine::<old::Parcel>();
+    for key in ["rests", "ships", "retried", "in-error", "delayed", "ended"] {
+        parcels.send(key, old::Pack { failures: 0 }).await.unwrap();
+    }
+    bed.settle().await;
+    for key in ["rests", "ships", "ended"] {
+        parcels.send(key, LABEL).await.unwrap();
+    }
+    parcels.send("in-error", old::Label { failures: 3 }).await.unwrap();
+    bed.advance(Duration::from_secs(20)).await;
+    parcels.send("ended", old::Ship).await.unwrap();
+    parcels.send("retried", old::Label { failures: 1 }).await.unwrap();
+    parcels.send("waits", old::Pack { failures: 1 }).await.unwrap();
+    bed.settle().await;
+    assert_eq!(parcels.send("waits", LABEL).await.unwrap().fate, Fate::Queued);
+    parcels.send("delayed", LABEL).after(Duration::from_secs(60)).await.unwrap();
+}
+
+promise! {
+    async fn what_live_rows_need_and_the_code_lacks_stops_the_start_with_an_exact_list(bed in old_code()) {
+        parcels_of_the_old_code(bed).await;
+        let drift = new_code().beside(bed).await.err().unwrap();
+        assert!(drift.is_drift());
+        assert_eq!(
+            drift.to_string(),
+            "the code lacks what rows in the database need; bring it back, or say what takes its place: \
+             `.migrate(Migrate::machine(…).state(old, new).verb(old, new).event(old, new))`:\n  \
+             \"parcel\": 1 exhausted call of the verb `labelled`, since 2030-01-01T00:00:10Z\n  \
+             \"parcel\": 1 is delayed: the event `Label`, due from 2030-01-01T00:01:20Z\n  \
+             \"parcel\": 1 open call of `packed`, caught by the verb `mislabelled`, since 2030-01-01T00:00:20Z\n  \
+             \"parcel\": 1 open call of the verb `labelled`, since 2030-01-01T00:00:20Z\n  \
+             \"parcel\": 1 waits: the event `Label`, since 2030-01-01T00:00:20Z\n  \
+             \"parcel\": 2 instances in the state `labelled`, since 2030-01-01T00:00:00Z"
+        );
+        let half = Migrate::machine("parcel").state("labelled", "addressed").event("Label", "Address").verb("mislabelled", "lost_label");
+        let drift = new_code().migrate(half).beside(bed).await.err().unwrap().to_string();
+        assert_eq!(drift.matches("\n  ").count(), 2, "{drift}");
+        assert!(old_code().beside(bed).await.is_ok(), "nothing was changed by a start that was stopped");
+    }
+}
+
+promise! {
+    async fn a_mapping_gives_rows_the_names_of_the_code_and_the_history_tells_it(bed in old_code()) {
+        parcels_of_the_old_code(bed).await;
+        let bed = new_code().migrate(mapping()).beside(bed).await.unwrap();
+        let parcels = bed.machine::<new::Parcel>();
+        let history = async |key: &str| {
+            parcels.history(key).await.unwrap().iter().map(ToString::to_string).filter(|line| line.contains("migrated")).collect::<Vec<_>>()
+        };
+        assert_eq!(history("rests").await, ["2030-01-01T00:00:20Z  migrated: state `labelled` is `addressed` now; timed are `Timeout` now"]);
+        assert_eq!(history("retried").await, ["2030-01-01T00:00:20Z  migrated: its call of `labelled` runs `addressed` now"]);
+        assert_eq!(
+            history("waits").await,
+            ["2030-01-01T00:00:20Z  migrated: its call of `packed` is caught by `lost_label` now; waiting are `Address` now"]
+        );
+        assert_eq!(history("ended").await, [""; 0]);
+        assert!(new_code().migrate(mapping()).beside(&bed).await.is_ok(), "the second time there is nothing to do");
+        assert_eq!(history("rests").await.len(), 1);
+
+        parcels.send("ships", new::Ship).await.unwrap();
+        parcels.retry("in-error").await.unwrap();
+        bed.advance(Duration::from_secs(120)).await;
+        let state = async |key: &str| parcels.get(key).await.unwrap().unwrap().state;
+        assert_eq!(state("ships").await, Some(new::ParcelState::Shipped));
+        for key in ["rests", "retried", "waits", "delayed", "in-error"] {
+            assert_eq!(state(key).await, Some(new::ParcelState::Addressed), "{key}");
+        }
+        bed.advance(Duration::from_secs(3600)).await;
+        assert_eq!(state("rests").await, Some(new::ParcelState::Returned), "its timer went on");
+    }
+}
+
+promise! {
+    async fn an_idle_instance_that_is_mapped_to_an_end_is_completed(bed in old_code()) {
+        let parcels = bed.machine::<old::Parcel>();
+        for n in 0..250 {
+            parcels.send(format!("p-{n}"), old::Pack { failures: 0 }).await.unwrap();
+            parcels.send(format!("p-{n}"), LABEL).await.unwrap();
+        }
+        bed.settle().await;
+        let bed = new_code().migrate(Migrate::machine("parcel").state("labelled", "shipped")).beside(bed).await.unwrap();
+        let counts = bed.machine::<new::Parcel>().counts().await.unwrap();
+        let counts: Vec<_> = counts.iter().map(|count| (count.state, count.status, count.count)).collect();
+        assert_eq!(counts, [(Some(new::ParcelState::Shipped), Status::Completed, 250)]);
+        bed.advance(Duration::from_secs(7200)).await;
+        assert_eq!(bed.machine::<new::Parcel>().get("p-7").await.unwrap().unwrap().state, Some(new::ParcelState::Shipped));
+    }
+}
+
+promise! {
+    async fn a_mapping_that_cannot_be_says_what_would(bed in old_code()) {
+        let mistakes = [
+            (Migrate::machine("parcels").state("a", "b"), "this process serves no machine \"parcels\"; it has parcel"),
+            (
+                Migrate::machine("parcel").state("packed", "addressed"),
+                "\"parcel\" still has the state `packed`: only one that it lacks can be mapped",
+            ),
+            (
+                Migrate::machine("parcel").event("Label", "Adress"),
+                "\"parcel\" has no event `Adress` to map `Label` to; it has `Address`, `Pack`, `Ship`",
+            ),
+        ];
+        for (mapping, says) in mistakes {
+            assert_eq!(new_code().migrate(mapping).beside(bed).await.err().unwrap().to_string(), says);
+        }
+    }
+}
+
+promise! {
+    async fn old_and_new_processes_side_by_side_run_only_what_they_have(old in old_code()) {
+        let new = new_code().beside(old).await.unwrap();
+        let (of_old, of_new) = (old.machine::<old::Parcel>(), new.machine::<new::Parcel>());
+        for key in ["p-old", "p-new"] {
+            of_old.send(key, old::Pack { failures: 0 }).await.unwrap();
+        }
+        old.settle().await;
+        of_old.send("p-old", old::Label { failures: 1 }).await.unwrap();
+        of_new.send("p-new", new::Address { failures: 1 }).await.unwrap();
+        old.settle().await;
+        new.settle().await;
+
+        new.outage(Duration::from_secs(5)).await;
+        new.settle().await;
+        let attempts = async |key: &str| of_new.attempts(key).await.unwrap().iter().skip(1).map(|attempt| attempt.state).collect::<Vec<_>>();
+        assert_eq!(attempts("p-old").await, [AttemptState::Error, AttemptState::Scheduled], "a new process does not burn an old one's attempts");
+        assert_eq!(attempts("p-new").await, [AttemptState::Error, AttemptState::Success]);
+        old.settle().await;
+        assert_eq!(attempts("p-old").await, [AttemptState::Error, AttemptState::Success]);
+
+        // Each fires the timers of the states that it has.
+        old.outage(Duration::from_secs(3600)).await;
+        old.settle().await;
+        assert_eq!(of_old.get("p-old").await.unwrap().unwrap().state, Some(old::ParcelState::Returned));
+        assert_eq!(of_new.get("p-new").await.unwrap().unwrap().state, Some(new::ParcelState::Addressed));
+        new.settle().await;
+        assert_eq!(of_new.get("p-new").await.unwrap().unwrap().state, Some(new::ParcelState::Returned));
+    }
+}

@@ -1,0 +1,146 @@
+//! What ended long ago is deleted, with all that belongs to it; nothing that a live instance needs ever is.
+
+use std::time::Duration;
+
+use fsm::Fate;
+use fsm::prelude::*;
+use fsm::testing::{Bed, BedBuilder};
+use serde::{Deserialize, Serialize};
+
+use crate::meddler::{Meddler, run};
+use crate::support::promise;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Begin {
+    failures: u32,
+}
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Step {
+    failures: u32,
+}
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Finish;
+
+async fn remembered(ctx: &mut Ctx<'_>, failures: u32) -> Result {
+    ctx.once("ticket", async { Ok::<_, Failure>(7) }).await?;
+    if ctx.attempt() <= failures { Err(Failure::new(format!("attempt {} found no way", ctx.attempt()))) } else { Ok(()) }
+}
+
+#[verb]
+#[retry(1, "5s")]
+async fn begun(ctx: &mut Ctx<'_>, event: Begin) -> Result {
+    remembered(ctx, event.failures).await
+}
+#[verb]
+#[retry(1, "40d")]
+async fn walking(ctx: &mut Ctx<'_>, event: Step) -> Result {
+    remembered(ctx, event.failures).await
+}
+#[verb]
+async fn arrived(_event: Finish) -> Result {
+    Ok(())
+}
+
+fsm! {
+    machine Walk = "walk" {
+        start begun;
+        any(begun, walking) -> walking | arrived;
+        end arrived;
+    }
+}
+
+fn walks() -> BedBuilder {
+    Bed::builder().only::<Walk>().only::<Meddler>().with(|builder| builder.retention(30 * DAY))
+}
+
+/// How many rows each table has that belongs to instances, without those of the meddler.
+async fn rows(bed: &Bed) -> Vec<(&'static str, i64)> {
+    let mut rows = Vec::new();
+    for (table, of) in [
+        ("fsm_instances", "machine <> 'meddler'"),
+        ("fsm_async_calls", "machine <> 'meddler'"),
+        ("fsm_once", "true"),
+        ("fsm_requests", "true"),
+        ("fsm_history", "true"),
+        ("fsm_timers", "true"),
+    ] {
+        rows.push((table, run(bed, format!("select count(*) from {table} where {of}")).await.unwrap()));
+    }
+    rows
+}
+
+promise! {
+    async fn what_ended_before_the_retention_is_gone_with_all_that_belongs_to_it(bed in walks()) {
+        let walks = bed.machine::<Walk>();
+        for n in 0..250 {
+            let key = format!("w-{n}");
+            walks.send(&key, Begin { failures: 0 }).dedup("begin").await.unwrap();
+            walks.send(&key, Step { failures: 0 }).await.unwrap();
+            match n % 2 {
+                0 => drop(walks.send(&key, Finish).await.unwrap()),
+                _ => walks.cancel(&key, "enough").await.unwrap(),
+            }
+        }
+        bed.advance(30 * DAY).await;
+        let again = walks.send("w-0", Begin { failures: 0 }).dedup("begin").await.unwrap();
+        assert_eq!(again.fate, Fate::Duplicate, "the first answer, though it has ended");
+        assert_eq!(rows(bed).await[0], ("fsm_instances", 250));
+
+        bed.advance(Duration::from_secs(1)).await;
+        assert_eq!(rows(bed).await.iter().map(|(_, count)| count).sum::<i64>(), 0, "{:?}", rows(bed).await);
+        assert!(walks.get("w-0").await.unwrap().is_none());
+        let anew = walks.send("w-0", Begin { failures: 0 }).dedup("begin").await.unwrap();
+        assert_eq!(anew.fate, Fate::Started, "its key is free");
+        bed.settle().await;
+        assert_eq!(walks.get("w-0").await.unwrap().unwrap().version, 1);
+    }
+}
+
+promise! {
+    async fn nothing_that_a_live_instance_needs_is_deleted(bed in walks()) {
+        let walks = bed.machine::<Walk>();
+        for key in ["rests", "in-error", "waits", "delayed", "paused"] {
+            walks.send(key, Begin { failures: u32::from(key == "waits") }).dedup("begin").await.unwrap();
+            bed.advance(Duration::from_secs(5)).await;
+            walks.send(key, Step { failures: 0 }).await.unwrap();
+        }
+        walks.send("in-error", Step { failures: 9 }).await.unwrap();
+        bed.advance(41 * DAY).await;
+        walks.send("waits", Step { failures: 1 }).await.unwrap();
+        walks.pause("paused").reason("holidays").await.unwrap();
+        walks.send("paused", Finish).await.unwrap();
+        walks.send("delayed", Finish).after(60 * DAY).await.unwrap();
+        walks.send("delayed", Finish).await.unwrap();
+        let before = walks.history("in-error").await.unwrap();
+        bed.advance(35 * DAY).await;
+
+        let in_error = walks.get("in-error").await.unwrap().unwrap();
+        assert_eq!((in_error.status, in_error.error.as_deref()), (Status::Error, Some("attempt 2 found no way")));
+        assert_eq!(walks.history("in-error").await.unwrap(), before, "the whole chain of its calls");
+        assert_eq!(walks.send("rests", Begin { failures: 0 }).dedup("begin").await.unwrap().fate, Fate::Duplicate);
+        assert_eq!(walks.attempts("rests").await.unwrap().len(), 2);
+        assert_eq!(walks.attempts("waits").await.unwrap().len(), 5);
+        let once = async |key: &str| {
+            let text = format!(
+                "select count(*) from fsm_once o join fsm_async_calls c on c.call_id = o.call_id and c.attempt = 1
+                 join fsm_instances i on i.instance_id = c.instance_id where i.key = '{key}'"
+            );
+            run(bed, text).await.unwrap()
+        };
+        assert_eq!(once("rests").await, 0, "of calls that closed long ago");
+        assert_eq!(once("waits").await, 1, "of its open call, not of those that closed while it rested");
+        assert_eq!(once("in-error").await, 3, "an exhausted call may be run again");
+        assert_eq!(walks.get("delayed").await.unwrap().unwrap().status, Status::Completed, "an event is on its way to it");
+
+        walks.retry("in-error").await.unwrap();
+        walks.resume("paused").await.unwrap();
+        bed.advance(26 * DAY).await;
+        assert_eq!(walks.get("waits").await.unwrap().unwrap().version, 3);
+        let told: Vec<_> = walks.history("delayed").await.unwrap().iter().map(ToString::to_string).collect();
+        assert!(told.iter().any(|line| line.contains("rejected")), "{told:#?}");
+        bed.advance(31 * DAY).await;
+        assert!(walks.get("delayed").await.unwrap().is_none() && walks.get("paused").await.unwrap().is_none());
+    }
+}

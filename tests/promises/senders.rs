@@ -1,0 +1,103 @@
+//! Many who send to one instance: first come first served for each of them, and nothing is lost; a record outlives its own code.
+
+use std::time::Duration;
+
+use fsm::prelude::*;
+use fsm::testing::{Bed, BedBuilder};
+use serde::{Deserialize, Serialize};
+
+use crate::meddler::{Meddler, bytes, run};
+use crate::support::promise;
+
+const SENDERS: u32 = 200;
+const EACH: u32 = 3;
+
+/// Who sent, and which of theirs it was.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Minutes {
+    said: Vec<(u32, u32)>,
+    /// A field that an older version of this code did not have.
+    #[serde(default)]
+    language: String,
+}
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Convene;
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Say {
+    who: u32,
+    number: u32,
+}
+
+#[verb]
+async fn convened(_event: Convene) -> Result {
+    Ok(())
+}
+#[verb]
+#[retry("5s")]
+async fn heard(ctx: &mut Ctx<'_>, record: &mut Minutes, event: Say) -> Result {
+    if event.number == 2 && event.who % 10 == 0 && ctx.attempt() == 1 {
+        return Err(Failure::new("did not listen"));
+    }
+    record.said.push((event.who, event.number));
+    record.language.push('.');
+    Ok(())
+}
+
+fsm! {
+    machine Meeting = "meeting" {
+        keeps Minutes;
+        start convened;
+        any(convened, heard) -> heard;
+    }
+}
+
+fn meetings() -> BedBuilder {
+    Bed::builder().only::<Meeting>().only::<Meddler>()
+}
+
+promise! {
+    async fn two_hundred_senders_to_one_key_are_served_first_come_first_served_and_nothing_is_lost(bed in meetings()) {
+        let meetings = bed.machine::<Meeting>();
+        meetings.send("m", Convene).await.unwrap();
+        let senders: Vec<_> = (0..SENDERS).map(|who| {
+            let meetings = meetings.clone();
+            tokio::spawn(async move {
+                let mut refused = 0;
+                for number in 0..EACH {
+                    // The inbox holds a thousand; who finds it full comes again.
+                    while let Err(full) = meetings.send("m", Say { who, number }).await {
+                        assert!(full.is_busy(), "{full}");
+                        refused += 1;
+                        tokio::task::yield_now().await;
+                    }
+                }
+                refused
+            })
+        }).collect();
+        for sender in senders {
+            sender.await.unwrap();
+        }
+        bed.advance(Duration::from_secs(5 * u64::from(SENDERS))).await;
+        let meeting = meetings.get("m").await.unwrap().unwrap();
+        assert_eq!((meeting.version, meeting.inbox_len), (i64::from(SENDERS * EACH) + 1, 0));
+        for who in 0..SENDERS {
+            let numbers: Vec<_> = meeting.record.said.iter().filter(|(by, _)| *by == who).map(|(_, number)| *number).collect();
+            assert_eq!(numbers, (0..EACH).collect::<Vec<_>>(), "sender {who}");
+        }
+    }
+}
+
+promise! {
+    async fn a_field_that_is_added_to_a_record_is_covered_by_its_default(bed in meetings()) {
+        let meetings = bed.machine::<Meeting>();
+        meetings.send("m", Convene).await.unwrap();
+        bed.settle().await;
+        let before = bytes(bed, r#"{"said":[[7,0]]}"#);
+        run(bed, format!("update fsm_instances set record = {before} where machine = 'meeting'")).await;
+        assert_eq!(meetings.get("m").await.unwrap().unwrap().record.said, [(7, 0)]);
+        meetings.send("m", Say { who: 8, number: 0 }).await.unwrap();
+        bed.settle().await;
+        let record = meetings.get("m").await.unwrap().unwrap().record;
+        assert_eq!((record.said.as_slice(), record.language.as_str()), ([(7, 0), (8, 0)].as_slice(), "."));
+    }
+}

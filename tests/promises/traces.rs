@@ -1,0 +1,149 @@
+//! Each moment of a call's life is an event of `tracing`, with machine, key, verb, call and attempt as fields.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+
+use crate::clumsy::{Clumsy, Deed, clumsy};
+use crate::support::promise;
+
+/// Fields by name, those of the spans around it too.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Told(BTreeMap<&'static str, String>);
+
+impl Visit for Told {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.insert(field.name(), format!("{value:?}"));
+    }
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name(), value.to_owned());
+    }
+}
+
+/// Keeps what this program's engine tells of calls.
+#[derive(Clone, Default)]
+struct Listener(Arc<Mutex<Vec<(Level, Told)>>>);
+
+impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for Listener {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let mut told = Told::default();
+        attributes.record(&mut told);
+        context.span(id).unwrap().extensions_mut().insert(told);
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut told = Told::default();
+        for span in context.event_scope(event).into_iter().flatten() {
+            told.0.extend(span.extensions().get::<Told>().cloned().unwrap_or_default().0);
+        }
+        event.record(&mut told);
+        if event.metadata().target().starts_with("fsm_runtime") && told.0.contains_key("call") {
+            self.0.lock().unwrap().push((*event.metadata().level(), told));
+        }
+    }
+}
+
+impl Listener {
+    /// Level, message and attempt of each event about this call, in order.
+    fn story(&self, call: fsm::CallId) -> Vec<String> {
+        let all = self.0.lock().unwrap();
+        let about = all.iter().filter(|(_, told)| told.0["call"] == call.to_string());
+        about
+            .map(|(level, told)| {
+                let attempt = told.0.get("attempt").map(|attempt| format!(" {attempt}")).unwrap_or_default();
+                format!("{level} {}{attempt}", told.0["message"])
+            })
+            .collect()
+    }
+
+    fn all(&self) -> Vec<Told> {
+        self.0.lock().unwrap().iter().map(|(_, told)| told.clone()).collect()
+    }
+}
+
+fn listen() -> (Listener, tracing::subscriber::DefaultGuard) {
+    let listener = Listener::default();
+    let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(listener.clone()));
+    (listener, guard)
+}
+
+promise! {
+    async fn each_moment_of_a_calls_life_is_told_with_whose_it_is(bed in clumsy()) {
+        let (listener, _guard) = listen();
+        let clumsies = bed.machine::<Clumsy>();
+        let call = clumsies.send("c", Deed::Fail("it fell".into())).await.unwrap().call.unwrap();
+        bed.advance(Duration::from_secs(5)).await;
+        assert_eq!(listener.story(call), [
+            "DEBUG sent",
+            "DEBUG claimed 1",
+            "DEBUG started 1",
+            "DEBUG ended 1",
+            "INFO retried 1",
+            "DEBUG claimed 2",
+            "DEBUG started 2",
+            "DEBUG ended 2",
+            "WARN exhausted 2",
+        ]);
+        for told in listener.all() {
+            assert_eq!((told.0["machine"].as_str(), told.0["key"].as_str()), ("clumsy", "c"), "{told:?}");
+            if told.0["message"] == "sent" {
+                assert_eq!((told.0["event"].as_str(), told.0["fate"].as_str()), ("Deed", "Started"));
+            } else {
+                assert_eq!(told.0["verb"], "did", "{told:?}");
+            }
+        }
+        let retried = listener.all().into_iter().find(|told| told.0["message"] == "retried").unwrap();
+        assert_eq!((retried.0["error"].as_str(), retried.0["next"].as_str(), retried.0["at"].as_str()), ("it fell", "2", "2030-01-01T00:00:05Z"));
+        let exhausted = listener.all().into_iter().find(|told| told.0["message"] == "exhausted").unwrap();
+        assert_eq!(exhausted.0["error"], "it fell");
+    }
+}
+
+mod a_lost_attempt_is_the_system_working_and_told_at_info {
+    use super::*;
+    use crate::durable::{Load, Ship, Stall, once, stalling};
+    use fsm::testing::Bed;
+
+    async fn kept(bed: &Bed, stall: &Stall) {
+        let (listener, _guard) = listen();
+        let ships = bed.machine::<Ship>();
+        let call = ships.send("s-1", Load).await.unwrap().call.unwrap();
+        stall.entered.notified().await;
+        bed.restart().await;
+        bed.advance(Duration::from_secs(60)).await;
+        assert_eq!(
+            listener.story(call),
+            [
+                "DEBUG sent",
+                "DEBUG claimed 1",
+                "DEBUG started 1",
+                "INFO lost 1",
+                "INFO retried 1",
+                "DEBUG claimed 2",
+                "DEBUG started 2",
+                "DEBUG ended 2",
+            ]
+        );
+        crate::support::healthy(bed).await;
+    }
+
+    #[tokio::test]
+    async fn sqlite() {
+        let stall = once();
+        kept(&stalling(&stall).sqlite().await, &stall).await;
+    }
+
+    #[tokio::test]
+    async fn postgres() {
+        let stall = once();
+        kept(&stalling(&stall).postgres().await, &stall).await;
+    }
+}

@@ -1,0 +1,17 @@
+//! `cargo xtask bench`: how fast the engine is, on a PostgreSQL whose commits reach the disk and on SQLite files.
+
+use crate::step::{Failed, cargo, run as run_step};
+use crate::{cluster, postgres};
+
+/// Measures what `args` say, else everything. `Failed` has the code of the benchmark.
+pub fn run(args: &[String]) -> Result<(), Failed> {
+    let given = std::env::var(cluster::VARIABLE).ok().filter(|url| !url.is_empty());
+    let names_sqlite = args.iter().any(|word| word.starts_with("sqlite"));
+    let needs_postgres = !names_sqlite || args.iter().any(|word| word == "postgres");
+    let own = if given.is_some() || !needs_postgres { None } else { Some(postgres::start_durable()?) };
+    let mut command = cargo(&["bench", "--quiet", "--bench", "engine", "--"]);
+    if let Some(url) = given.or_else(|| own.as_ref().map(cluster::Cluster::url)) {
+        command.env(cluster::VARIABLE, url);
+    }
+    run_step(command.args(args))
+}
