@@ -50,4 +50,6 @@ impl Standing {
 }
 
 #[cfg(test)]
+mod found;
+#[cfg(test)]
 mod tests;

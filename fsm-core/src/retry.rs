@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::schedule::Schedule;
 use crate::time::Timestamp;
 
 /// What `#[retry(…)]` says, copied onto each call when it is created, so that a deploy never changes a retry that
@@ -125,11 +124,6 @@ impl Retry {
     /// The same, with so many retries.
     pub fn retries_at_most(self, retries: u32) -> Retry {
         Retry { max_attempts: Some(retries.saturating_add(1)), ..self }
-    }
-
-    /// The policy as data, decided by the same code that decides at run time.
-    pub fn schedule(&self) -> Schedule<'_> {
-        Schedule { policy: self }
     }
 }
 

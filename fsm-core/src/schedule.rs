@@ -10,7 +10,7 @@ use crate::time::Timestamp;
 /// What a policy comes to, without jitter and if attempts themselves took no time.
 #[derive(Debug, Clone, Copy)]
 pub struct Schedule<'r> {
-    pub(crate) policy: &'r Retry,
+    policy: &'r Retry,
 }
 
 /// One attempt of a [`Schedule`].
@@ -50,6 +50,13 @@ pub enum Warning {
         /// From the first attempt to the last; `None` has no end.
         total: Option<Duration>,
     },
+}
+
+impl Retry {
+    /// The policy as data, decided by the same code that decides at run time.
+    pub fn schedule(&self) -> Schedule<'_> {
+        Schedule { policy: self }
+    }
 }
 
 impl Schedule<'_> {

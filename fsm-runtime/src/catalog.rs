@@ -14,7 +14,9 @@ use crate::store::claim::Served;
 
 /// A machine that this process can decide for.
 pub(crate) struct Known {
-    pub(crate) machine: Machine,
+    pub(crate) machine: Arc<Machine>,
+    /// The machine's events, by their types.
+    pub(crate) events: Arc<[(TypeId, &'static str)]>,
     /// `None` for one that only the database describes: this program has no code for it.
     entry: Option<&'static MachineEntry>,
     verbs: HashMap<&'static str, &'static VerbEntry>,
@@ -22,7 +24,11 @@ pub(crate) struct Known {
 
 /// All of them, by name.
 #[derive(Clone)]
-pub(crate) struct Catalog(Arc<HashMap<String, Known>>);
+pub(crate) struct Catalog {
+    known: Arc<HashMap<String, Known>>,
+    /// In alphabetical order.
+    pub(crate) names: Arc<[String]>,
+}
 
 impl Catalog {
     /// The machines of `named`, and, unless only those are wanted, all that are registered in this program.
@@ -39,30 +45,32 @@ impl Catalog {
                 )));
             }
         }
-        Ok(Catalog(Arc::new(known)))
+        Ok(Catalog::of(known))
     }
 
     /// Machines as the database describes them: enough to look, to send and to operate.
     pub(crate) fn described(machines: impl IntoIterator<Item = Machine>) -> Catalog {
-        let known = machines.into_iter().map(|machine| (machine.name.clone(), Known { machine, entry: None, verbs: HashMap::new() }));
-        Catalog(Arc::new(known.collect()))
+        let known = |machine| Known { machine: Arc::new(machine), events: Arc::new([]), entry: None, verbs: HashMap::new() };
+        Catalog::of(machines.into_iter().map(|machine| (machine.name.clone(), known(machine))).collect())
+    }
+
+    fn of(known: HashMap<String, Known>) -> Catalog {
+        let mut names: Vec<_> = known.keys().cloned().collect();
+        names.sort_unstable();
+        Catalog { known: Arc::new(known), names: names.into() }
     }
 
     pub(crate) fn get(&self, machine: &str) -> Option<&Known> {
-        self.0.get(machine)
+        self.known.get(machine)
     }
 
     /// The machine, or an error that names those there are.
     pub(crate) fn expect(&self, machine: &str) -> Result<&Known, Error> {
-        self.get(machine).ok_or_else(|| {
-            let mut names: Vec<_> = self.0.keys().map(String::as_str).collect();
-            names.sort_unstable();
-            Error::input(format!("this process serves no machine \"{machine}\"; it has {}", names.join(", ")))
-        })
+        self.get(machine).ok_or_else(|| Error::not_served(machine, &self.names))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Known> {
-        self.0.values()
+        self.known.values()
     }
 
     /// What a worker of this program may claim, in a fixed order.
@@ -108,7 +116,8 @@ impl Known {
             ends: entry.ends.iter().map(|end| (*end).to_owned()).collect(),
             record: entry.record.map(str::to_owned),
         };
-        Known { machine, entry: Some(entry), verbs }
+        let events = ordered.iter().map(|verb| ((verb.event_type)(), verb.event)).collect();
+        Known { machine: Arc::new(machine), events, entry: Some(entry), verbs }
     }
 
     pub(crate) fn verb(&self, name: &str) -> Option<&'static VerbEntry> {
@@ -118,11 +127,6 @@ impl Known {
     /// The policy that a verb of this machine has: its own as a whole, else the machine's.
     pub(crate) fn policy(&self, verb: &'static VerbEntry) -> Option<&'static PolicyEntry> {
         policy(verb, self.entry?)
-    }
-
-    /// The name of the event of this type, if one of the machine's verbs takes it.
-    pub(crate) fn event_name(&self, event: TypeId) -> Option<&'static str> {
-        self.verbs.values().find(|verb| (verb.event_type)() == event).map(|verb| verb.event)
     }
 
     fn served(&self) -> Served {

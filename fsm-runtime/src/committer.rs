@@ -4,6 +4,7 @@ pub(crate) mod board;
 pub(crate) mod queue;
 mod told;
 pub(crate) mod trip;
+mod verdict;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,8 @@ use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::sessions;
 use queue::{Reply, Request};
-use trip::{Trip, Verdict};
+use trip::Trip;
+use verdict::Verdict;
 
 /// The most requests in one commit; beyond this the answer of the first waits too long for the last.
 const MOST_IN_A_COMMIT: usize = 250;

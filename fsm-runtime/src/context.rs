@@ -1,37 +1,61 @@
 //! What a verb sees of the engine: the attempt it is in, and what it may ask for.
 
+mod asks;
+
+use std::any::TypeId;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use fsm_core::call::Attempt;
 use fsm_core::duration;
 use fsm_core::ids::CallId;
-use fsm_core::outcome::{Asks, Event, Outgoing};
+use fsm_core::machine::Machine;
+use fsm_core::outcome::Asks;
 use fsm_core::time::Timestamp;
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sqlx::{PgConnection, SqliteConnection};
 use tokio::sync::watch;
-use uuid::Uuid;
 
-use crate::data::Data;
-use crate::encode;
-use crate::engine::Engine;
+use crate::clock::Clock;
+use crate::data::{Data, DataMap};
 use crate::error::Error;
 use crate::failure::Failure;
-use crate::registry::{EventFor, Machine};
+use crate::limits::Limits;
 use crate::store::conn::Conn;
 use crate::store::once;
-use crate::store::open::Tx;
+use crate::store::open::{Store, Tx};
+
+/// What an attempt reaches of the process it runs in.
+pub(crate) struct Around {
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) limits: Limits,
+    pub(crate) data: DataMap,
+    pub(crate) machine: Arc<Machine>,
+    /// The machine's events, by their types.
+    pub(crate) events: Arc<[(TypeId, &'static str)]>,
+    /// The names of the machines that this process serves.
+    pub(crate) served: Arc<[String]>,
+}
+
+impl Around {
+    fn event_name(&self, event: TypeId) -> Option<&'static str> {
+        self.events.iter().find(|(known, _)| *known == event).map(|(_, name)| *name)
+    }
+
+    fn check_served(&self, machine: &str) -> Result<(), Error> {
+        if self.served.iter().any(|served| served == machine) { Ok(()) } else { Err(Error::not_served(machine, &self.served)) }
+    }
+}
 
 /// What a verb sees of the engine: the attempt it is in, and what it may ask for.
 ///
 /// What it asks for is committed with the transition, and forgotten when the attempt fails.
 pub struct Ctx<'c> {
-    engine: Arc<Engine>,
+    around: Around,
     attempt: Attempt,
     key: String,
     idempotency_key: String,
@@ -43,15 +67,9 @@ pub struct Ctx<'c> {
 }
 
 impl Ctx<'_> {
-    pub(crate) fn new(
-        engine: Arc<Engine>,
-        attempt: Attempt,
-        key: String,
-        last_error: Option<String>,
-        cancelled: watch::Receiver<bool>,
-    ) -> Self {
+    pub(crate) fn new(around: Around, attempt: Attempt, key: String, last_error: Option<String>, cancelled: watch::Receiver<bool>) -> Self {
         let idempotency_key = attempt.call.to_string();
-        Ctx { engine, attempt, key, idempotency_key, last_error, cancelled, asks: Asks::default(), tx: None, life: PhantomData }
+        Ctx { around, attempt, key, idempotency_key, last_error, cancelled, asks: Asks::default(), tx: None, life: PhantomData }
     }
 
     /// The instance's key.
@@ -90,63 +108,12 @@ impl Ctx<'_> {
         self.attempt.from.as_deref()
     }
 
-    /// The event that this instance takes right after the transition, ahead of its inbox. At most one an attempt.
-    ///
-    /// An error if the state that this verb enters (for a catch verb: the one the instance rests in) does not take the
-    /// event, or one was asked for already.
-    pub fn next<E: Serialize + 'static>(&mut self, event: E) -> Result<(), Error> {
-        if self.asks.next.is_some() {
-            return Err(Error::input(format!("`{}` has asked for its next event already: one an attempt", self.attempt.verb)));
-        }
-        let known = self.engine.catalog.expect(&self.attempt.machine)?;
-        // A catch verb moves nothing: what it leads on to begins where the instance rests.
-        let state = if self.attempt.is_catch() { self.attempt.from.as_deref() } else { Some(self.attempt.to.as_str()) };
-        let name = known.event_name(std::any::TypeId::of::<E>());
-        let fits = name.is_some_and(|name| known.machine.edge(state, name).is_some_and(|edge| edge.after.is_none()));
-        let Some(name) = name.filter(|_| fits) else {
-            let accepted: Vec<_> = known.machine.accepts(state).map(|name| format!("`{name}`")).collect();
-            let accepted = if accepted.is_empty() { "no events".to_owned() } else { accepted.join(", ") };
-            let (asked, at) = (std::any::type_name::<E>(), state.map_or("at its beginning".to_owned(), |state| format!("in `{state}`")));
-            return Err(Error::input(format!("`{}` {at} takes {accepted}, not `{asked}`", self.attempt.machine)));
-        };
-        let payload = encode::payload(&event, name, self.engine.limits.payload)?;
-        self.asks.next = Some(Event { name: name.to_owned(), payload });
-        Ok(())
-    }
-
-    /// An event to another instance, sent when this transition is committed. If the receiver refuses it then, that is
-    /// recorded in its history.
-    pub fn send<M: Machine>(&mut self, key: impl AsRef<str>, event: impl EventFor<M>) -> Result<(), Error> {
-        self.outgoing(key.as_ref(), event, None)
-    }
-
-    /// Like [`send`](Ctx::send), delivered after `wait` or later.
-    pub fn send_after<M: Machine>(&mut self, wait: Duration, key: impl AsRef<str>, event: impl EventFor<M>) -> Result<(), Error> {
-        let at = self.engine.clock.now() + wait;
-        self.outgoing(key.as_ref(), event, Some(at))
-    }
-
-    /// Like [`send`](Ctx::send), delivered at `time` or later.
-    pub fn send_at<M: Machine>(&mut self, time: SystemTime, key: impl AsRef<str>, event: impl EventFor<M>) -> Result<(), Error> {
-        self.outgoing(key.as_ref(), event, Some(time.into()))
-    }
-
-    fn outgoing<M: Machine, E: EventFor<M>>(&mut self, key: &str, event: E, deliver_at: Option<Timestamp>) -> Result<(), Error> {
-        encode::check_key(key)?;
-        self.engine.catalog.expect(M::NAME)?;
-        let payload = encode::payload(&event, E::EVENT, self.engine.limits.payload)?;
-        let event = Event { name: E::EVENT.to_owned(), payload };
-        let id = CallId(Uuid::now_v7());
-        self.asks.sends.push(Outgoing { id, machine: M::NAME.to_owned(), key: key.to_owned(), event, deliver_at });
-        Ok(())
-    }
-
     /// The connection whose transaction will commit this transition: SQL written there happens exactly once. Opened at
     /// the first call.
     ///
     /// An error when the runtime is on SQLite, or the database cannot be reached.
     pub async fn postgres(&mut self) -> Result<&mut PgConnection, Error> {
-        if !self.engine.store.is_postgres() {
+        if !self.around.store.is_postgres() {
             return Err(Error::input("this runtime is on SQLite: `ctx.sqlite()` has its connection"));
         }
         match self.transaction().await? {
@@ -161,7 +128,7 @@ impl Ctx<'_> {
     /// SQLite has one writer: from here to the end of the attempt nobody else commits, so call it late and end soon.
     /// An error when the runtime is on PostgreSQL, or the database cannot be opened.
     pub async fn sqlite(&mut self) -> Result<&mut SqliteConnection, Error> {
-        if self.engine.store.is_postgres() {
+        if self.around.store.is_postgres() {
             return Err(Error::input("this runtime is on PostgreSQL: `ctx.postgres()` has its connection"));
         }
         match self.transaction().await? {
@@ -172,7 +139,7 @@ impl Ctx<'_> {
 
     async fn transaction(&mut self) -> Result<Conn<'_>, Error> {
         if self.tx.is_none() {
-            self.tx = Some(opened(Arc::clone(&self.engine)).await?);
+            self.tx = Some(opened(self.around.store.clone()).await?);
         }
         Ok(self.tx.as_mut().expect("it was opened just now").conn())
     }
@@ -186,19 +153,19 @@ impl Ctx<'_> {
         T: Serialize + DeserializeOwned,
         E: Into<Failure>,
     {
-        if self.tx.is_some() && !self.engine.store.is_postgres() {
+        if self.tx.is_some() && !self.around.store.is_postgres() {
             return Err(Error::input(format!(
                 "`ctx.once(\"{name}\")` comes after `ctx.sqlite()`, which holds the one writer: call it before"
             ))
             .into());
         }
-        if let Some(kept) = kept(Arc::clone(&self.engine), self.attempt.call, name.to_owned()).await? {
+        if let Some(kept) = kept(self.around.store.clone(), self.attempt.call, name.to_owned()).await? {
             return serde_json::from_slice(&kept)
                 .map_err(|error| Failure::new(format!("what `{name}` gave in an earlier attempt does not decode: {error}")));
         }
         let value = work.await.map_err(Into::into)?;
         let bytes = serde_json::to_vec(&value).map_err(|error| Failure::new(format!("what `{name}` gives does not encode: {error}")))?;
-        keep(Arc::clone(&self.engine), self.attempt.call, name.to_owned(), bytes).await?;
+        keep(self.around.store.clone(), self.attempt.call, name.to_owned(), bytes, self.around.clock.now()).await?;
         Ok(value)
     }
 
@@ -215,8 +182,7 @@ impl Ctx<'_> {
     }
 
     pub(crate) fn data<T: Send + Sync + 'static>(&self) -> Data<T> {
-        let work = self.engine.work.as_ref().expect("a verb runs in a process that works");
-        work.data.get()
+        self.around.data.get()
     }
 
     pub(crate) fn take_asks(&mut self) -> Asks {
@@ -232,9 +198,9 @@ impl Ctx<'_> {
 // checks a verb for every lifetime of its context.
 
 /// A transaction whose connection a verb can have.
-fn opened(engine: Arc<Engine>) -> BoxFuture<'static, Result<Tx, Error>> {
+fn opened(store: Store) -> BoxFuture<'static, Result<Tx, Error>> {
     Box::pin(async move {
-        let mut tx = engine.store.begin().await?;
+        let mut tx = store.begin().await?;
         match tx.conn() {
             Conn::Sqlite(link) => link.lend().await.map(drop)?,
             Conn::Postgres(link) => link.lend().await.map(drop)?,
@@ -244,18 +210,18 @@ fn opened(engine: Arc<Engine>) -> BoxFuture<'static, Result<Tx, Error>> {
 }
 
 /// What the call remembers under this name.
-fn kept(engine: Arc<Engine>, call: CallId, name: String) -> BoxFuture<'static, Result<Option<Vec<u8>>, Error>> {
+fn kept(store: Store, call: CallId, name: String) -> BoxFuture<'static, Result<Option<Vec<u8>>, Error>> {
     Box::pin(async move {
-        let mut reader = engine.store.reader().await?;
+        let mut reader = store.reader().await?;
         Ok(once::get(&mut reader.conn(), call, &name).await?)
     })
 }
 
 /// The call remembers it from now on.
-fn keep(engine: Arc<Engine>, call: CallId, name: String, value: Vec<u8>) -> BoxFuture<'static, Result<(), Error>> {
+fn keep(store: Store, call: CallId, name: String, value: Vec<u8>, now: Timestamp) -> BoxFuture<'static, Result<(), Error>> {
     Box::pin(async move {
-        let mut tx = engine.store.begin().await?;
-        once::put(&mut tx.conn(), call, &name, &value, engine.clock.now()).await?;
+        let mut tx = store.begin().await?;
+        once::put(&mut tx.conn(), call, &name, &value, now).await?;
         Ok(tx.commit().await?)
     })
 }

@@ -31,11 +31,11 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Data<T> {
 
 /// One value a type, found by the type.
 #[derive(Default, Clone)]
-pub(crate) struct DataMap(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
+pub(crate) struct DataMap(Arc<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
 
 impl DataMap {
     pub(crate) fn put<T: Send + Sync + 'static>(&mut self, value: T) {
-        self.0.insert(TypeId::of::<T>(), Arc::new(value));
+        Arc::make_mut(&mut self.0).insert(TypeId::of::<T>(), Arc::new(value));
     }
 
     pub(crate) fn has(&self, id: TypeId) -> bool {

@@ -14,20 +14,12 @@ use crate::clock::Clock;
 use crate::committer::queue::Queue;
 use crate::data::DataMap;
 use crate::hint::Hint;
+use crate::limits::Limits;
+use crate::running::Running;
 use crate::session::Session;
 use crate::store::claim::Served;
 use crate::store::open::Store;
 use crate::watchers::Watchers;
-use crate::worker::Running;
-
-/// The limits that requests are checked against.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
-    /// Bytes of one payload.
-    pub(crate) payload: usize,
-    /// Events that may wait for one instance.
-    pub(crate) inbox: u64,
-}
 
 /// How this process works, if it does.
 pub(crate) struct Work {
@@ -51,7 +43,7 @@ pub(crate) struct Engine {
     pub(crate) catalog: Catalog,
     pub(crate) limits: Limits,
     pub(crate) queue: Queue,
-    pub(crate) watchers: Watchers,
+    pub(crate) watchers: Arc<Watchers>,
     pub(crate) hint: Hint,
     /// `None` for a client.
     pub(crate) work: Option<Work>,
@@ -68,7 +60,7 @@ impl Engine {
             catalog,
             limits,
             queue: Queue::default(),
-            watchers: Watchers::default(),
+            watchers: Arc::default(),
             hint: Hint::default(),
             work,
             tasks: Mutex::default(),

@@ -37,6 +37,10 @@ impl Error {
         Kind::NotFound(format!("there is no `{machine}` `{}`", key.escape_debug())).into()
     }
 
+    pub(crate) fn not_served(machine: &str, served: &[String]) -> Error {
+        Error::input(format!("this process serves no machine \"{machine}\"; it has {}", served.join(", ")))
+    }
+
     pub(crate) fn is_stopping(&self) -> bool {
         matches!(*self.0, Kind::Stopping)
     }

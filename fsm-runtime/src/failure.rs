@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use fsm_core::retry::RetryAdvice;
 
-use crate::registry::RetryableRef;
-
 /// The result of a verb: `Result` alone is `Result<(), Failure>`.
 pub type Result<T = (), E = Failure> = std::result::Result<T, E>;
 
@@ -28,9 +26,14 @@ pub trait Retryable: StdError {
     fn retry(&self) -> RetryAdvice;
 }
 
+/// What `inventory` collects: an error type that decides for itself, as `retryable!` names it.
+pub struct RetryableRef(pub fn(&(dyn StdError + 'static)) -> Option<RetryAdvice>);
+
+inventory::collect!(RetryableRef);
+
 /// Makes errors of a [`Retryable`] type known wherever they are in a failure's chain of sources.
 ///
-/// ```ignore
+/// ```text
 /// impl fsm::Retryable for Declined { … }
 /// fsm::retryable!(Declined);
 /// ```

@@ -24,6 +24,9 @@ impl Engine {
             // Without a free slot there is nothing to look for: the end of an attempt frees one.
             let Ok(slot) = work.slots.acquire().await else { return };
             drop(slot);
+            if !self.may_start() {
+                return;
+            }
             self.hint.take();
             let found = match self.find_due(turn).await {
                 Ok(found) => found,
@@ -41,6 +44,10 @@ impl Engine {
     }
 
     async fn rest_until_due(&self, poll: Duration) {
+        // Without a certain session nothing is claimed, however much is due.
+        if self.session().is_none() {
+            return tokio::time::sleep(poll).await;
+        }
         let stored = self.next_due().await.unwrap_or(None);
         loop {
             let next = stored.unwrap_or(Timestamp::MAX).min(self.hint.earliest());

@@ -15,13 +15,16 @@ pub mod failure;
 mod finder;
 pub mod handle;
 mod hint;
+mod limits;
 #[doc(hidden)]
 pub mod private;
 mod pruner;
 pub mod registry;
+mod running;
 pub mod runtime;
 pub mod schema;
 mod session;
+mod start;
 pub mod store;
 mod sweeper;
 #[cfg(feature = "testing")]

@@ -18,10 +18,10 @@ pub use self::checks::{
     is_verb, keeps, keeps_nothing, returned, same,
 };
 pub use crate::context::Ctx;
-pub use crate::failure::{Failed, Retryable};
+pub use crate::failure::{Failed, Retryable, RetryableRef};
 pub use crate::registry::{
     Accepts, DataEntry, DelayEntry, EdgeEntry, GiveUpEntry, Input, Keeps, KeepsNothing, Machine, MachineEntry, MachineRef, NoCatch,
-    PolicyEntry, RetryEntry, RetryableRef, Run, Running, Verb, VerbEntry, VerbRef,
+    PolicyEntry, RetryEntry, Run, Running, Verb, VerbEntry, VerbRef,
 };
 pub use crate::timeout::Timeout;
 pub use {inventory, serde};

@@ -9,7 +9,6 @@ use std::pin::Pin;
 use std::str::FromStr;
 use std::time::Duration;
 
-use fsm_core::retry::RetryAdvice;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -213,11 +212,8 @@ pub struct EdgeEntry {
 
 /// What `inventory` collects: a reference to each verb's entry.
 pub struct VerbRef(pub &'static VerbEntry);
-/// What `inventory` collects: an error type that decides for itself, as `retryable!` names it.
-pub struct RetryableRef(pub fn(&(dyn StdError + 'static)) -> Option<RetryAdvice>);
 /// What `inventory` collects: a reference to each machine's entry.
 pub struct MachineRef(pub &'static MachineEntry);
 
 inventory::collect!(VerbRef);
 inventory::collect!(MachineRef);
-inventory::collect!(RetryableRef);

@@ -7,14 +7,15 @@ use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::catalog::Catalog;
-use crate::client::{introduce, open};
 use crate::data::DataMap;
 use crate::drift::Migrate;
-use crate::engine::{Engine, Limits, Work};
+use crate::engine::{Engine, Work};
 use crate::error::Error;
 use crate::handle::Handle;
+use crate::limits::Limits;
 use crate::registry::{Machine, MachineEntry};
 use crate::session::Session;
+use crate::start::{introduce, open};
 use crate::store::open::{Settings, Synchronous};
 
 /// A process that works: it sends, looks, and runs verbs. When it is dropped without [`shutdown`](Runtime::shutdown) its
@@ -23,6 +24,11 @@ pub struct Runtime {
     engine: Arc<Engine>,
     drain_within: Duration,
 }
+
+/// A shorter lease runs out while its owner lives.
+const SHORTEST_LEASE: Duration = Duration::from_millis(100);
+/// A shorter pause is no pause.
+const SHORTEST_POLL: Duration = Duration::from_millis(1);
 
 /// What a runtime is built from.
 #[derive(Clone)]
@@ -100,15 +106,15 @@ impl Builder {
         self
     }
 
-    /// How long this process is believed to live after its last sign; 30 s unless set. What it executed is lost then.
+    /// How long this process is believed to live after its last sign; 30 s unless set, at least 100 ms. What it executed is lost then.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
+        self.lease = lease.max(SHORTEST_LEASE);
         self
     }
 
-    /// How long due work of other processes waits at most until this one looks; 1 s unless set.
+    /// How long due work of other processes waits at most until this one looks; 1 s unless set, at least 1 ms.
     pub fn poll(mut self, poll: Duration) -> Self {
-        self.poll = poll;
+        self.poll = poll.max(SHORTEST_POLL);
         self
     }
 
@@ -176,7 +182,7 @@ impl Builder {
         let catalog = Catalog::new(&self.machines, self.only_named)?;
         catalog.check_data(&self.data)?;
         let (store, clock) = open(self.settings()).await?;
-        introduce(&store, &clock, &catalog, &self).await?;
+        introduce(&store, &clock, &catalog, &self.data, &self.migrate).await?;
         let work = self.work(&catalog, self.lease);
         let session = work.session.clone();
         session.renew(&mut store.apart().await?, &clock, clock.now()).await?;

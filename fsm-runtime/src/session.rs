@@ -31,7 +31,7 @@ struct Life {
     id: SessionId,
     /// Believed by the others until then.
     until: Timestamp,
-    /// Unbroken since then.
+    /// Renewed in time since then.
     since: Timestamp,
 }
 
@@ -82,11 +82,17 @@ impl Session {
         self.0.lease
     }
 
-    /// Whether this session has lived unbroken for its grace, which is one lease. Before that nothing is swept: after an outage all leases
-    /// have run out, and those who are alive get the time to say so (known bug 8).
+    /// Whether this session has renewed its lease in time, and did so for its grace, which is one lease. Before that nothing is swept:
+    /// after an outage leases have run out, and those who are alive get the time to say so (known bug 8). That its own lease
+    /// survived the outage, because it was the last to renew before it, does not say that others' did.
     pub(crate) fn may_sweep(&self, now: Timestamp) -> bool {
         let life = *self.life();
-        life.until > now && now.since(life.since) >= self.0.grace
+        self.is_in_time(life, now) && now.since(life.since) >= self.0.grace
+    }
+
+    /// Half the lease is left at least: renewed every quarter of it, no outage was long enough to cost others theirs.
+    fn is_in_time(&self, life: Life, now: Timestamp) -> bool {
+        life.until > now && life.until.since(now) >= self.0.lease / 2
     }
 
     /// Makes the session known, or its lease longer: until one lease after `horizon`, which is now. A session that was
@@ -96,7 +102,7 @@ impl Session {
         let life = *self.life();
         let until = horizon + self.0.lease;
         if life.is_known() && sessions::renew(&mut connection.conn(), life.id, until).await? {
-            let since = if life.until > now { life.since } else { now };
+            let since = if self.is_in_time(life, now) { life.since } else { now };
             *self.life() = Life { until, since, ..life };
             return Ok(());
         }

@@ -21,9 +21,12 @@ pub(crate) struct Moved {
     pub(crate) live: Option<Attempt>,
 }
 
+/// Who waits, and where it is told.
+type Told = (u64, mpsc::Sender<Arc<Moved>>);
+
 #[derive(Default)]
 struct State {
-    waiting: HashMap<Whose, Vec<(u64, mpsc::Sender<Arc<Moved>>)>>,
+    waiting: HashMap<Whose, Vec<Told>>,
     /// The live attempts that run here: the end of each will be told.
     running: HashMap<Whose, (CallId, u32)>,
 }
@@ -36,7 +39,7 @@ pub(crate) struct Watchers {
 
 /// A place among the waiting, given up when dropped.
 pub(crate) struct Watch {
-    engine: Arc<crate::engine::Engine>,
+    watchers: Arc<Watchers>,
     whose: Whose,
     id: u64,
     moved: mpsc::Receiver<Arc<Moved>>,
@@ -45,15 +48,14 @@ pub(crate) struct Watch {
 }
 
 impl Watchers {
-    pub(crate) fn watch(engine: &Arc<crate::engine::Engine>, whose: Whose) -> Watch {
+    pub(crate) fn watch(self: &Arc<Self>, whose: Whose) -> Watch {
         let (told, moved) = mpsc::channel(MOST_UNHEARD);
-        let watchers = &engine.watchers;
         let id = uuid::Uuid::now_v7().as_u64_pair().1;
-        let mut state = watchers.lock();
+        let mut state = self.lock();
         let is_running = state.running.contains_key(&whose);
         state.waiting.entry(whose.clone()).or_default().push((id, told));
         drop(state);
-        Watch { engine: Arc::clone(engine), whose, id, moved, is_running }
+        Watch { watchers: Arc::clone(self), whose, id, moved, is_running }
     }
 
     /// Whether anybody waits for anything.
@@ -107,8 +109,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let watchers = &self.engine.watchers;
-        let mut state = watchers.lock();
+        let mut state = self.watchers.lock();
         if let Some(waiting) = state.waiting.get_mut(&self.whose) {
             waiting.retain(|(id, _)| *id != self.id);
             if waiting.is_empty() {

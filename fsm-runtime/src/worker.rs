@@ -10,17 +10,17 @@ use fsm_core::outcome::{Outcome, Problem};
 use fsm_core::retry::RetryAdvice;
 use futures_util::FutureExt;
 use tokio::sync::{OwnedSemaphorePermit, watch};
-use tokio::task::AbortHandle;
 use tracing::Instrument;
 
 use crate::catalog::Known;
 use crate::committer::queue::{Reply, Report, Request, What, Whose};
 use crate::committer::trip::Trip;
-use crate::context::Ctx;
+use crate::context::{Around, Ctx};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::failure::{Failed, Failure};
 use crate::registry::{Input, VerbEntry};
+use crate::running::Running;
 use crate::store::claim::Claimed;
 use crate::store::lock;
 use crate::store::open::Tx;
@@ -28,29 +28,10 @@ use crate::store::open::Tx;
 /// How long a verb may clean up once its time is over.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
 
-/// An attempt that executes in this process.
-pub(crate) struct Running {
-    attempt: Attempt,
-    whose: Whose,
-    abort: AbortHandle,
-    cancel: Arc<watch::Sender<bool>>,
-}
-
 /// How a verb ended, with the transaction it opened, if it did.
 struct Ended {
     outcome: Outcome,
     tx: Option<Tx>,
-}
-
-impl Running {
-    pub(crate) fn into_task(self) -> AbortHandle {
-        self.abort
-    }
-
-    /// Lets the verb know that its end is wanted.
-    pub(crate) fn cancel(&self) {
-        self.cancel.send_replace(true);
-    }
 }
 
 impl Engine {
@@ -94,7 +75,7 @@ impl Engine {
             return Ended { outcome: Outcome::Released, tx: None };
         };
         let last_error = self.last_error(&attempt).await;
-        let mut ctx = Ctx::new(Arc::clone(self), attempt.clone(), instance.key, last_error, cancel.subscribe());
+        let mut ctx = Ctx::new(self.around(known), attempt.clone(), instance.key, last_error, cancel.subscribe());
         let input = Input { event: &payload, record: instance.record.as_deref() };
         let outcome = match bounded((verb.run)(&mut ctx, input), verb.timeout, &cancel).await {
             Ok(record) => Outcome::Success { record, asks: ctx.take_asks() },
@@ -102,6 +83,18 @@ impl Engine {
         };
         let tx = ctx.take_tx();
         Ended { outcome, tx }
+    }
+
+    fn around(&self, known: &Known) -> Around {
+        Around {
+            store: self.store.clone(),
+            clock: self.clock.clone(),
+            limits: self.limits,
+            data: self.work.as_ref().map(|work| work.data.clone()).unwrap_or_default(),
+            machine: Arc::clone(&known.machine),
+            events: Arc::clone(&known.events),
+            served: Arc::clone(&self.catalog.names),
+        }
     }
 
     /// What the attempt before this one failed with.
@@ -206,14 +199,27 @@ impl Engine {
                 break;
             }
         }
-        let left: Vec<_> = std::mem::take(&mut *work.running()).into_values().collect();
-        for running in left {
-            running.abort.abort();
-            let report = Report { attempt: running.attempt, outcome: Outcome::Released, permit: None };
+        let left: Vec<_> = work.running().values().map(|left| (left.attempt.clone(), left.whose.clone(), left.abort.clone())).collect();
+        for (attempt, whose, abort) in left {
+            abort.abort();
+            let id = (attempt.call, attempt.number);
+            let report = Report { outcome: given_back(&attempt), attempt, permit: None };
             let what = What::Settle(Box::new(report));
-            if let Err(error) = self.request(|reply| Request::new(running.whose, what, Some(reply))).await {
+            if let Err(error) = self.request(|reply| Request::new(whose, what, Some(reply))).await {
                 tracing::warn!(%error, "an attempt could not be given back; it will be found lost");
             }
+            // Not before: what is held and does not run would be taken for a stray, which never began.
+            work.running().remove(&id);
+        }
+    }
+}
+
+/// What becomes of an attempt that is ended with its process. Without a policy it is never run again, for nobody knows how far it came.
+fn given_back(attempt: &Attempt) -> Outcome {
+    match attempt.budget.policy {
+        Some(_) => Outcome::Released,
+        None => {
+            Outcome::Failure(Problem { error: "its process was shut down before the verb ended".to_owned(), advice: RetryAdvice::Never })
         }
     }
 }

@@ -221,3 +221,37 @@ mod a_released_attempt_uses_no_retry {
         std::fs::remove_file(file).unwrap();
     }
 }
+
+/// What began and has no policy is not given back by a drain, for it must never run twice.
+mod an_attempt_without_a_policy_that_is_shut_down_is_an_error_and_not_run_again {
+    use super::*;
+    use fsm::Runtime;
+
+    #[tokio::test]
+    async fn sqlite() {
+        let file = std::env::temp_dir().join(format!("fsm-shut-down-{}.db", std::process::id()));
+        let url = format!("sqlite://{}", file.display());
+        let stall = Arc::new(Stall::default());
+        let builder = || Runtime::builder().database(&url).only::<Ship>().data(Arc::clone(&stall));
+        let draining = builder().drain_within(Duration::from_millis(50)).start().await.unwrap();
+        let ships = draining.machine::<Ship>();
+        ships.send("s-1", Load).await.unwrap();
+        ships.settled("s-1").within(Duration::from_secs(20)).await.unwrap();
+        stall.times.store(1, Ordering::SeqCst);
+        ships.send("s-1", Unload).await.unwrap();
+        stall.entered.notified().await;
+        draining.shutdown().await.unwrap();
+
+        let next = builder().start().await.unwrap();
+        let ships = next.machine::<Ship>();
+        let ship = ships.settled("s-1").within(Duration::from_secs(20)).await.unwrap();
+        assert_eq!((ship.status, ship.state), (Status::Error, Some(ShipState::Loading)));
+        assert_eq!(ship.error.as_deref(), Some("its process was shut down before the verb ended"));
+        ships.retry("s-1").await.unwrap();
+        let ship = ships.settled("s-1").within(Duration::from_secs(20)).await.unwrap();
+        assert_eq!(ship.state, Some(ShipState::Unloading));
+        assert!(next.violations().await.unwrap().is_empty());
+        next.shutdown().await.unwrap();
+        std::fs::remove_file(file).unwrap();
+    }
+}

@@ -35,7 +35,7 @@ async fn convened(_event: Convene) -> Result {
 #[verb]
 #[retry("5s")]
 async fn heard(ctx: &mut Ctx<'_>, record: &mut Minutes, event: Say) -> Result {
-    if event.number == 2 && event.who % 10 == 0 && ctx.attempt() == 1 {
+    if event.number == 2 && event.who.is_multiple_of(10) && ctx.attempt() == 1 {
         return Err(Failure::new("did not listen"));
     }
     record.said.push((event.who, event.number));

@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use super::Moment;
 use crate::call::{Attempt, AttemptState};
-use crate::changes::{Changes, Note, NoteKind, Open, Payload, TimerChange, Waiting};
+use crate::changes::{Changes, Note, NoteKind, Open, Payload, Timer, TimerChange, Waiting};
 use crate::decide::refusal::Unfit;
-use crate::ids::{CallId, SessionId};
+use crate::ids::{CallId, SessionId, TimerId};
 use crate::instance::{Instance, Status};
-use crate::machine::{Edge, Machine, Verb};
+use crate::machine::{Edge, Machine, TIMEOUT, Verb};
+use crate::outcome::Event;
 use crate::retry::Budget;
 use crate::time::Timestamp;
+use uuid::Uuid;
 
 /// Opens a call for `edge`. It executes at once in the session that `moment` grants, else it is due now.
 pub(super) fn call(changes: &mut Changes, machine: &Machine, edge: &Edge, call: CallId, payload: Payload, moment: Moment) {
@@ -100,9 +102,30 @@ pub(super) fn change_timers(changes: &mut Changes, machine: &Machine, left: Opti
     if left.is_some_and(|state| machine.timer(state).is_some()) {
         changes.timers.push(TimerChange::Clear);
     }
-    if let Some(timer) = super::fire::timer_of(&changes.instance, machine, moment.now) {
+    if let Some(timer) = timer_of(&changes.instance, machine, moment.now) {
         changes.timers.push(TimerChange::Set(timer));
     }
+}
+
+/// The timer of the state that the instance rests in from `now` on, if it has one.
+fn timer_of(instance: &Instance, machine: &Machine, now: Timestamp) -> Option<Timer> {
+    let state = instance.state.as_deref()?;
+    let after = machine.timer(state)?.after?;
+    let (call, _) = instance.newest?;
+    let due_at = now + after;
+    Some(Timer { id: state_timer(call), instance: instance.id, state: Some(state.to_owned()), event: timeout_in(state, due_at), due_at })
+}
+
+/// One state's timer belongs to the one transition that entered the state: its call names it. A delayed send's timer has the very id
+/// of its call, and who looked for that one before it fired must never find this one in its place: here the version of the id is 8.
+fn state_timer(call: CallId) -> TimerId {
+    TimerId(Uuid::from_u128(call.0.as_u128() ^ (0xF << 76)))
+}
+
+/// The event of a state's timer.
+pub(super) fn timeout_in(state: &str, due_at: Timestamp) -> Event {
+    let payload = format!(r#"{{"state":"{state}","due_at":{}}}"#, due_at.as_micros()).into_bytes();
+    Event { name: TIMEOUT.to_owned(), payload }
 }
 
 /// A line of the history.

@@ -4,33 +4,10 @@ use super::refusal::Refusal;
 use super::send::{Send, send};
 use super::{Moment, Standing, begin};
 use crate::changes::{Changes, NoteKind, Payload, Timer, TimerChange};
-use crate::ids::{CallId, TimerId};
+use crate::ids::CallId;
 use crate::instance::{Instance, Status};
-use crate::machine::{Machine, TIMEOUT};
-use crate::outcome::Event;
+use crate::machine::Machine;
 use crate::time::Timestamp;
-
-/// The timer of the state that the instance rests in from `now` on, if it has one.
-pub(super) fn timer_of(instance: &Instance, machine: &Machine, now: Timestamp) -> Option<Timer> {
-    let state = instance.state.as_deref()?;
-    let after = machine.timer(state)?.after?;
-    let (call, _) = instance.newest?;
-    let due_at = now + after;
-    Some(Timer {
-        // One state's timer belongs to the one transition that entered the state: its call names it.
-        id: TimerId(call.0),
-        instance: instance.id,
-        state: Some(state.to_owned()),
-        event: timeout_in(state, due_at),
-        due_at,
-    })
-}
-
-/// The event of a state's timer.
-pub(super) fn timeout_in(state: &str, due_at: Timestamp) -> Event {
-    let payload = format!(r#"{{"state":"{state}","due_at":{}}}"#, due_at.as_micros()).into_bytes();
-    Event { name: TIMEOUT.to_owned(), payload }
-}
 
 /// Decides what a due timer does. Firing it is guarded: of several processes that look, one writes.
 pub fn fire(machine: &Machine, standing: Standing, timer: Timer, inbox_limit: u64, moment: Moment) -> Changes {

@@ -114,7 +114,7 @@ impl Renames {
         match &mut new.state {
             Some(state) if self.states.contains_key(state) => {
                 replace(&self.states, state);
-                new.event = super::fire::timeout_in(state, new.due_at);
+                new.event = super::begin::timeout_in(state, new.due_at);
             }
             Some(_) => {}
             None => replace(&self.events, &mut new.event.name),

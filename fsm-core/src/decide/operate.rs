@@ -69,13 +69,16 @@ pub fn operate(machine: &Machine, standing: Standing, operation: Operation, mome
             Err(Refusal::Conflict { whose: whose(&standing.instance), dedup: id.clone() })
         };
     }
+    // The operator's clock may be a little behind that of the worker: nothing ends before it began, or is due before the last end.
+    let moment = Moment { now: standing.newest.as_ref().map_or(moment.now, |newest| moment.now.max(latest_of(newest))), ..moment };
     let Some((mut changes, kind)) = act(machine, &standing, &operation.act, moment)? else { return Ok(None) };
     // A retry is about the call that runs again, which after a catch is not the newest one.
     let again = changes.open.as_ref().filter(|_| operation.act == Act::Retry).map(|open| open.attempt.call);
     let about = again.or(standing.newest.as_ref().map(|newest| newest.call));
     let note = begin::note(&changes.instance, kind, about, operation.reason, moment.now);
     changes.notes.insert(0, crate::changes::Note { actor: operation.actor, ..note });
-    changes.request = operation.request.map(|(dedup, digest)| Request { dedup, digest, call: about.unwrap_or(moment.fresh) });
+    // The act is no call. It answers under an id of its own, for the call it is about may answer to its sender's.
+    changes.request = operation.request.map(|(dedup, digest)| Request { dedup, digest, call: moment.fresh });
     Ok(Some(changes))
 }
 
@@ -173,6 +176,11 @@ fn set_retry(changes: &mut Changes, standing: &Standing, act: &Act, policy: &Ret
         Some(live) => Err(act.refused(&standing.instance, format!("attempt {} of `{}` is executing", live.number, live.verb))),
         None => Err(act.refused(&standing.instance, "it has no open call".to_owned())),
     }
+}
+
+/// The latest moment that is known of the attempt's past.
+fn latest_of(attempt: &Attempt) -> Timestamp {
+    attempt.finished_at.or(attempt.started_at).unwrap_or(attempt.created_at)
 }
 
 fn live(standing: &Standing) -> Option<&Attempt> {

@@ -19,17 +19,17 @@ use crate::outcome::{Asks, Event, Outcome, Problem};
 use crate::retry::{Retry, RetryAdvice};
 use crate::time::Timestamp;
 
-const SESSION: SessionId = SessionId(Uuid::from_u128(7));
+pub(super) const SESSION: SessionId = SessionId(Uuid::from_u128(7));
 
-fn at(second: i64) -> Timestamp {
+pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_micros(second * 1_000_000)
 }
 
-fn moment(second: i64) -> Moment {
+pub(super) fn moment(second: i64) -> Moment {
     Moment { now: at(second), grant: None, fresh: CallId(Uuid::from_u128(1000 + u128::from(second.unsigned_abs()))) }
 }
 
-fn call(n: u128) -> CallId {
+pub(super) fn call(n: u128) -> CallId {
     CallId(Uuid::from_u128(n))
 }
 
@@ -48,7 +48,7 @@ fn three_retries() -> Retry {
 }
 
 /// created (retried three times) -> paid -> completed; created after 30 min -> expired; created on Cancel -> cancelled.
-fn machine() -> Machine {
+pub(super) fn machine() -> Machine {
     let verb = |name: &str, event: &str, retry| Verb { name: name.into(), event: event.into(), timeout: None, retry };
     let edge =
         |from: Option<&str>, event: &str, to: &str, after| Edge { from: from.map(Into::into), event: event.into(), to: to.into(), after };
@@ -74,36 +74,36 @@ fn machine() -> Machine {
     }
 }
 
-fn unborn() -> Standing {
+pub(super) fn unborn() -> Standing {
     let instance = Instance::new(InstanceId(Uuid::from_u128(1)), "payment", "order-7", at(0));
     Standing { is_new: true, ..Standing::of(instance) }
 }
 
-fn request(n: u128, event: &str) -> Send {
+pub(super) fn request(n: u128, event: &str) -> Send {
     let event = Event { name: event.into(), payload: b"{}".to_vec() };
     Send { id: call(n), event, dedup: None, deliver_at: None, or_refuse: false, inbox_limit: 1000 }
 }
 
-fn sent(standing: Standing, send_it: Send, second: i64) -> Result<Accepted, Refusal> {
+pub(super) fn sent(standing: Standing, send_it: Send, second: i64) -> Result<Accepted, Refusal> {
     send(&machine(), standing, send_it, moment(second))
 }
 
 /// What is known of the instance once `changes` are written, and its live attempt claimed.
-fn after(changes: &Changes) -> Standing {
+pub(super) fn after(changes: &Changes) -> Standing {
     let newest = changes.open.as_ref().map(|open| open.attempt.clone());
     Standing { newest, ..Standing::of(changes.instance.clone()) }
 }
 
-fn claimed(standing: &Standing, second: i64) -> Attempt {
+pub(super) fn claimed(standing: &Standing, second: i64) -> Attempt {
     let newest = standing.newest.clone().expect("a call is open");
     Attempt { state: AttemptState::Executing, worker: Some(SESSION), started_at: Some(at(second)), ..newest }
 }
 
-fn begun() -> Standing {
+pub(super) fn begun() -> Standing {
     after(&sent(unborn(), request(1, "Created"), 0).unwrap().changes.unwrap())
 }
 
-fn ended(standing: &Standing, outcome: Outcome, second: i64) -> Changes {
+pub(super) fn ended(standing: &Standing, outcome: Outcome, second: i64) -> Changes {
     settle(&machine(), standing.instance.clone(), &claimed(standing, second), outcome, &standing.inbox, moment(second))
 }
 
@@ -112,20 +112,20 @@ fn operate(standing: Standing, act: Act, reason: Option<&str>, second: i64) -> R
     super::operate::operate(&machine(), standing, operation, moment(second))
 }
 
-fn success() -> Outcome {
+pub(super) fn success() -> Outcome {
     Outcome::Success { record: None, asks: Asks::default() }
 }
 
-fn failure() -> Outcome {
+pub(super) fn failure() -> Outcome {
     Outcome::Failure(Problem { error: "no route".into(), advice: RetryAdvice::Default })
 }
 
 /// Rests in `created`, with nothing open.
-fn rests_in_created() -> Standing {
+pub(super) fn rests_in_created() -> Standing {
     Standing { newest: begun().newest, ..Standing::of(ended(&begun(), success(), 1).instance) }
 }
 
-fn in_error() -> Standing {
+pub(super) fn in_error() -> Standing {
     let mut standing = begun();
     let mut second = 0;
     while standing.instance.status != Status::Error {
@@ -311,9 +311,9 @@ fn a_lost_attempt_counts_and_a_released_one_does_not() {
 
 #[test]
 fn a_retry_by_hand_gives_the_exhausted_call_a_fresh_budget() {
-    let changes = operate(in_error(), Act::Retry, Some("gateway is back"), 9999).unwrap().unwrap();
+    let changes = operate(in_error(), Act::Retry, Some("gateway is back"), 20_000).unwrap().unwrap();
     let attempt = changes.open.unwrap().attempt;
-    assert_eq!((attempt.call, attempt.number, attempt.scheduled_at), (call(1), 5, at(9999)));
+    assert_eq!((attempt.call, attempt.number, attempt.scheduled_at), (call(1), 5, at(20_000)));
     assert_eq!((attempt.budget.remaining, attempt.budget.max_attempts(attempt.number)), (Some(3), Some(8)));
     assert_eq!((changes.instance.status, changes.instance.error), (Status::Running, None));
     assert_eq!((changes.notes[0].kind, changes.notes[0].detail.as_deref()), (NoteKind::Retried, Some("gateway is back")));

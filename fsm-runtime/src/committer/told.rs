@@ -1,39 +1,11 @@
 //! What a commit means, told to `tracing`: only what is true by then. How an attempt is claimed, starts and ends is its worker's to tell.
 
-use fsm_core::call::AttemptState;
-use fsm_core::changes::Changes;
 use fsm_core::decide::send::Fate;
 use fsm_core::outcome::Outcome;
-use fsm_core::time::Timestamp;
 use tracing::{debug, info, warn};
 
 use super::queue::{Reply, Report, Request, What, Whose};
-use super::trip::Verdict;
-
-/// What followed an attempt that did not succeed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum After {
-    /// Another attempt is scheduled.
-    Again { number: u32, at: Timestamp },
-    /// No attempts are left.
-    Exhausted,
-}
-
-impl After {
-    /// `None` unless the changes close an attempt that used its call's budget.
-    pub(super) fn of(changes: &Changes) -> Option<After> {
-        let close = changes.close.as_ref()?;
-        if !matches!(close.becomes, AttemptState::Error | AttemptState::Lost) {
-            return None;
-        }
-        match &changes.open {
-            Some(open) if open.attempt.call == close.call => {
-                Some(After::Again { number: open.attempt.number, at: open.attempt.scheduled_at })
-            }
-            _ => Some(After::Exhausted),
-        }
-    }
-}
+use super::verdict::{After, Verdict};
 
 /// Tells of a request that was carried out.
 pub(super) fn tell(request: &Request, verdict: &Verdict) {

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::board::Board;
 use super::queue::{Reply, Report, Request, What, Whose};
-use super::told::After;
+use super::verdict::{After, Verdict};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::store::claim::Claimed;
@@ -25,22 +25,6 @@ use crate::store::error::StoreError;
 use crate::store::lock::Place;
 use crate::store::write::{Written, write};
 use crate::watchers::Moved;
-
-/// What became of one request; true once its transaction is committed.
-pub(crate) struct Verdict {
-    /// The answer; `None` when another process was faster and the request has to be decided once more.
-    pub(crate) reply: Option<Result<Reply, Error>>,
-    /// The instances that changed, as they are now.
-    pub(crate) moved: Vec<Moved>,
-    /// Calls that run here now. A missing permit is the one that the request brought.
-    pub(crate) runs: Vec<(Claimed, Option<OwnedSemaphorePermit>)>,
-    /// The earliest moment at which one of the changes comes due.
-    pub(crate) due_at: Option<Timestamp>,
-    /// What followed an attempt that did not succeed.
-    pub(crate) after: Option<After>,
-    /// Those of the verb's own sends that were refused.
-    pub(crate) rejected: Vec<CallId>,
-}
 
 /// A decision before it is written.
 struct Decided {
@@ -252,22 +236,6 @@ impl<'e> Trip<'e> {
             _ => None,
         };
         (keeper, Decided { reply: Some(Ok(Reply::Settled { counted: false })), changes, permit: None })
-    }
-}
-
-impl Verdict {
-    /// Nothing follows from it yet.
-    fn of(reply: Option<Result<Reply, Error>>) -> Verdict {
-        Verdict { reply, moved: Vec::new(), runs: Vec::new(), due_at: None, after: None, rejected: Vec::new() }
-    }
-
-    /// A guard found the row other than it was read. A report is answered; whoever asks for something asks again.
-    fn outdated(&mut self) {
-        self.reply = match self.reply.take() {
-            Some(Ok(Reply::Settled { .. })) => Some(Ok(Reply::Settled { counted: false })),
-            Some(Ok(Reply::Fired)) => Some(Ok(Reply::Fired)),
-            _ => None,
-        };
     }
 }
 

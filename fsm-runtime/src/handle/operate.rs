@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use fsm_core::decide::operate::{Act, Operation};
+use uuid::Uuid;
 
 use super::Handle;
 use super::view::{Filter, Instance, Unreadable};
@@ -34,14 +35,13 @@ struct Order {
 
 impl Order {
     fn operation(self) -> Result<Operation, Error> {
-        let request = match self.request_id {
-            None => None,
-            Some(id) => {
-                encode::check_dedup(&id)?;
-                // A name that no sender's dedup id can have, which contains no control character of this kind by chance.
-                Some((format!("\u{1}{id}"), encode::digest(&format!("{:?}", self.act), &[])))
-            }
-        };
+        if let Some(id) = &self.request_id {
+            encode::check_dedup(id)?;
+        }
+        // After a commit whose end is unknown the act is asked for again, and must not skip or retry twice: it is known by an id.
+        let id = self.request_id.unwrap_or_else(|| Uuid::now_v7().to_string());
+        // A name that no sender's dedup id can have, which contains no control character of this kind by chance.
+        let request = Some((format!("\u{1}{id}"), encode::digest(&format!("{:?}", self.act), &[])));
         Ok(Operation { act: self.act, reason: self.reason, actor: self.actor, request })
     }
 }

@@ -14,7 +14,6 @@ use crate::committer::queue::Whose;
 use crate::encode;
 use crate::error::{Error, Kind};
 use crate::registry::Machine;
-use crate::watchers::Watchers;
 
 /// The pauses between two looks at the database: doubling from the one to the other.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
@@ -42,7 +41,7 @@ impl<M: Machine> Settling<M> {
         encode::check_key(&self.key)?;
         let deadline = self.within.and_then(|limit| Instant::now().checked_add(limit));
         // Watched before the first look, so that nothing moves between the two unseen.
-        let mut watch = Watchers::watch(&self.handle.engine, Whose::new(M::NAME, &self.key));
+        let mut watch = self.handle.engine.watchers.watch(Whose::new(M::NAME, &self.key));
         // What executes here need not be looked up: the commit of its end will tell.
         let mut needs_look = !watch.is_running;
         let mut pause = if watch.is_running { LOOKS.1 } else { LOOKS.0 };

@@ -18,7 +18,7 @@ use crate::error::{Error, Kind};
 use crate::registry::Machine;
 use crate::store::error::StoreError;
 use crate::store::{lock, view as rows};
-use crate::watchers::{Moved, Watch, Watchers};
+use crate::watchers::{Moved, Watch};
 
 /// The pauses between two looks at the database: doubling from the one to the other, and short again after a change.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
@@ -42,7 +42,7 @@ struct Eye<M: Machine> {
 impl<M: Machine> Watching<M> {
     pub(super) fn new(handle: Handle<M>, key: &str) -> Watching<M> {
         // A place among the waiting from now on: nothing that moves between this and the first look goes unseen.
-        let watch = Watchers::watch(&handle.engine, Whose::new(M::NAME, key));
+        let watch = handle.engine.watchers.watch(Whose::new(M::NAME, key));
         let key = key.to_owned();
         let eye = Eye { handle, key, watch, last: None, pause: LOOKS.0, next_look: Instant::now(), is_over: false };
         Watching { seen: Box::pin(unfold(eye, Eye::next).fuse()) }

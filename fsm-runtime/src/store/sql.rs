@@ -1474,7 +1474,7 @@ pub(super) const INVARIANTS: [Invariant; 16] = [
                 or (
                     c.scheduled_at < p.finished_at + p.backoff
                     and (p.state = 'lost' or p.state = 'error' and c.backoff > p.backoff)
-                    and not exists (select 1 from fsm_history h where h.kind = 'retried' and h.call_id = c.call_id)
+                    and not exists (select 1 from fsm_history h where h.kind in ('retried', 'rescheduled') and h.call_id = c.call_id)
                 )",
         ),
     ),

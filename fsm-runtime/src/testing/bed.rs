@@ -9,7 +9,6 @@ use tokio::sync::Mutex;
 
 use super::fresh::Fresh;
 use crate::catalog::Catalog;
-use crate::client::introduce;
 use crate::clock::Clock;
 use crate::drift::Migrate;
 use crate::engine::Engine;
@@ -17,6 +16,7 @@ use crate::error::Error;
 use crate::handle::Handle;
 use crate::registry::Machine;
 use crate::runtime::Builder;
+use crate::start::introduce;
 use crate::store::invariants::Violation;
 use crate::store::migrate;
 use crate::store::open::{Apart, Settings, Store};
@@ -123,7 +123,7 @@ impl Bed {
     async fn start(builder: Builder, ground: Ground) -> Result<Bed, Error> {
         let (store, clock) = (ground.store.clone(), ground.clock());
         let catalog = Catalog::new(&builder.machines, builder.only_named)?;
-        introduce(&store, &clock, &catalog, &builder).await?;
+        introduce(&store, &clock, &catalog, &builder.data, &builder.migrate).await?;
         let work = builder.work(&catalog, Duration::ZERO);
         let lease_keeper = Mutex::new(store.apart().await?);
         let engine = Engine::new(store, clock, catalog, builder.limits, Some(work));

@@ -1,0 +1,199 @@
+//! What is asked of a process, and its commits, mirroring `committer.rs` and `worker.rs`: each may end unknown, late or never.
+
+use fsm_core::decide::operate::Operation;
+use fsm_core::decide::send::Send;
+use fsm_core::outcome::{Asks, Event, Outcome, Outgoing, Problem};
+use fsm_core::retry::RetryAdvice;
+use std::time::Duration;
+
+use crate::machine::{KEYS, NAME};
+use crate::process::{Origin, Reply, Report, Request, Running, What};
+use crate::step::{Act, Dedup, End, Ending};
+use crate::trip::Verdict;
+use crate::variant::Variant;
+use crate::world::World;
+
+impl World {
+    /// A caller, an operator or a verb puts a request to the committer.
+    pub fn ask(&mut self, p: usize, act: &Act) {
+        match act {
+            Act::Send { key, event, dedup, after_s, or_refuse } => {
+                let id = self.call_id();
+                let name = |dedup: &Dedup| format!("{}/{}{}", KEYS[*key], dedup.id, if dedup.other_content { "!" } else { "" });
+                let wish = dedup.as_ref().map_or_else(|| id.to_string(), name).into_bytes();
+                let dedup = dedup.map(|dedup| (format!("d{}", dedup.id), [event.as_bytes(), wish.as_slice()].concat()));
+                let deliver_at = after_s.map(|s| self.clock(p) + Duration::from_secs(s));
+                let event = Event { name: (*event).to_owned(), payload: wish };
+                let send = Send { id, event, dedup, deliver_at, or_refuse: *or_refuse, inbox_limit: 4 };
+                self.processes[p].put(*key, What::Send(send));
+            }
+            Act::Operate { key, act, request_id } => {
+                // Names this request, so that it is seen if it is carried out twice.
+                let actor = self.fresh().to_string();
+                let id =
+                    request_id.map(|id| id.to_string()).or_else(|| (self.variant != Variant::OperatorWithoutId).then(|| actor.clone()));
+                let request = id.map(|id| (format!("\u{1}{id}"), format!("{act:?}").into_bytes()));
+                let operation = Operation { act: act.clone(), reason: None, actor: Some(actor), request };
+                self.processes[p].put(*key, What::Operate(Box::new(operation)));
+            }
+            Act::EndVerb { which, outcome, own_tx } => self.end_verb(p, *which, outcome, *own_tx),
+            _ => {}
+        }
+    }
+
+    fn end_verb(&mut self, p: usize, which: usize, ending: &Ending, own_tx: bool) {
+        let running: Vec<usize> = (0..self.processes[p].running.len()).filter(|n| !self.processes[p].running[*n].has_ended).collect();
+        let Some(n) = running.get(which.checked_rem(running.len()).unwrap_or(0)).copied() else { return };
+        self.processes[p].running[n].has_ended = true;
+        let Running { attempt, key, grant, .. } = self.processes[p].running[n].clone();
+        let outcome = match ending {
+            Ending::Failure(advice) => Outcome::Failure(Problem { error: "it failed".into(), advice: *advice }),
+            Ending::Success { next, sends } => {
+                // `ctx.next` checks against the graph: a catch verb leads on from where the instance rests.
+                let rests = if attempt.is_catch() { attempt.from.as_deref() } else { Some(attempt.to.as_str()) };
+                let next = next.filter(|next| self.machine.edge(rests, next).is_some_and(|edge| edge.after.is_none()));
+                let next = next.map(|name| Event { name: name.to_owned(), payload: self.fresh().to_string().into_bytes() });
+                let mut asks = Asks { next, sends: Vec::new() };
+                for (to, event, after_s) in sends {
+                    let id = self.call_id();
+                    self.ledger.sent_by.push((id, (attempt.call, attempt.number)));
+                    let event = Event { name: (*event).to_owned(), payload: id.to_string().into_bytes() };
+                    let deliver_at = after_s.map(|s| self.clock(p) + Duration::from_secs(s));
+                    asks.sends.push(Outgoing { id, machine: NAME.into(), key: KEYS[*to].into(), event, deliver_at });
+                }
+                if self.variant == Variant::OutgoingApart {
+                    for send in std::mem::take(&mut asks.sends) {
+                        let Outgoing { id, event, deliver_at, .. } = send;
+                        let send_it = Send { id, event, dedup: None, deliver_at, or_refuse: false, inbox_limit: 4 };
+                        self.processes[p].put(crate::process::key_index(&send.key), What::Send(send_it));
+                    }
+                }
+                Outcome::Success { record: None, asks }
+            }
+        };
+        let report = Report { attempt, own_tx: own_tx && matches!(outcome, Outcome::Success { .. }), outcome, origin: Origin::Verb(grant) };
+        self.processes[p].put(key, What::Settle(Box::new(report)));
+    }
+
+    /// A lane takes requests for different instances: none that is under way here, or locked by another process.
+    pub fn begin(&mut self, p: usize, most: usize, grants: bool) {
+        let process = &mut self.processes[p];
+        let mut taken = process.trips.iter().fold(0, |taken, trip| taken | trip.touches);
+        let mut passed_over = 0;
+        let (mut batch, mut left): (Vec<Request>, Vec<Request>) = (Vec::new(), Vec::new());
+        for request in std::mem::take(&mut process.queue) {
+            let touches = request.touches();
+            let is_full = batch.len() == most || batch.iter().any(Request::is_alone) || (request.is_alone() && !batch.is_empty());
+            if is_full || touches & (taken | passed_over) != 0 {
+                passed_over |= touches;
+                left.push(request);
+            } else {
+                taken |= touches;
+                batch.push(request);
+            }
+        }
+        process.queue = left;
+        let touches = batch.iter().fold(0, |touches, request| touches | request.touches());
+        let adrift = self.adrift.iter().map(|(_, trip)| trip.locks);
+        let locked =
+            self.processes.iter().flat_map(|process| &process.trips).map(|trip| trip.locks).chain(adrift).fold(0, |all, one| all | one);
+        if batch.is_empty() || touches & locked != 0 {
+            let process = &mut self.processes[p];
+            process.queue.splice(0..0, batch);
+            return;
+        }
+        let now = self.clock(p);
+        let process = &self.processes[p];
+        let grant = process.session(now).filter(|_| grants && !process.is_draining);
+        let trip = self.set_out(batch, now, grant);
+        self.processes[p].trips.push(trip);
+    }
+
+    /// `Engine::carry_out`: what was decided is written, and the commit ends.
+    pub fn finish(&mut self, p: usize, which: usize, end: End) -> Result<(), String> {
+        let Some(n) = which.checked_rem(self.processes[p].trips.len()) else { return Ok(()) };
+        let mut trip = self.processes[p].trips.remove(n);
+        match end {
+            End::Fails => self.put_back(p, trip.batch),
+            End::AnswerLost => {
+                self.put_back(p, trip.batch.clone());
+                self.adrift.push((p, trip));
+            }
+            End::Commits => match self.commit(&mut trip, p)? {
+                None => self.put_back(p, trip.batch),
+                Some(verdicts) => self.conclude(p, trip.batch, verdicts)?,
+            },
+        }
+        Ok(())
+    }
+
+    /// A commit that nobody waits for reaches the database after all, or does not.
+    pub fn land(&mut self, which: usize, commits: bool) -> Result<(), String> {
+        let Some(n) = which.checked_rem(self.adrift.len()) else { return Ok(()) };
+        let (p, mut trip) = self.adrift.remove(n);
+        if commits && self.is_up {
+            self.commit(&mut trip, p)?;
+        }
+        Ok(())
+    }
+
+    /// `Engine::put_back`; the report of a verb's own transaction becomes a failure, as in `Engine::report`.
+    pub fn put_back(&mut self, p: usize, batch: Vec<Request>) {
+        for request in batch {
+            match &request.what {
+                What::Settle(report) if report.own_tx => self.report_failure(p, &request, report),
+                _ => self.processes[p].queue.push(Request { tries: request.tries + 1, ..request }),
+            }
+        }
+    }
+
+    fn report_failure(&mut self, p: usize, request: &Request, report: &Report) {
+        let problem = Problem { error: "the verb's transaction was not committed".into(), advice: RetryAdvice::Default };
+        let report = Report { outcome: Outcome::Failure(problem), own_tx: false, ..report.clone() };
+        self.processes[p].put(request.key, What::Settle(Box::new(report)));
+    }
+
+    /// `Engine::conclude`.
+    fn conclude(&mut self, p: usize, batch: Vec<Request>, verdicts: Vec<Verdict>) -> Result<(), String> {
+        for (request, verdict) in batch.into_iter().zip(verdicts) {
+            let Some(reply) = verdict.reply else {
+                self.processes[p].queue.push(Request { tries: request.tries + 1, ..request });
+                continue;
+            };
+            for (attempt, grant) in verdict.runs {
+                self.run(p, attempt, grant)?;
+            }
+            match (&request.what, reply) {
+                (What::Settle(report), Reply::Settled { counted: false }) if report.own_tx => self.report_failure(p, &request, report),
+                (What::Settle(report), _) => {
+                    let (call, number) = (report.attempt.call, report.attempt.number);
+                    if matches!(report.origin, Origin::Verb(_) | Origin::Drain) {
+                        self.processes[p].running.retain(|running| (running.attempt.call, running.attempt.number) != (call, number));
+                    }
+                }
+                (_, Reply::Sent { call, .. }) => self.ledger.told.push(call),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// `Engine::run`.
+    pub fn run(&mut self, p: usize, attempt: fsm_core::call::Attempt, grant: u64) -> Result<(), String> {
+        self.ledger.begins(&self.store, &attempt, grant)?;
+        let key = crate::process::key_index(self.store.key_of(attempt.instance));
+        self.processes[p].running.push(Running { attempt, key, grant, has_ended: false });
+        Ok(())
+    }
+
+    /// What `RetryOutsideTheTransaction` forgot, unless its process died in between.
+    pub fn write_second_half(&mut self, p: usize) -> Result<(), String> {
+        if let Some(half) = self.processes[p].halves.pop()
+            && let Some(open) = &half.open
+        {
+            self.store.open(&half, open, &std::collections::BTreeMap::new(), self.variant)?;
+            self.is_dirty = true;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,170 @@
+//! Draws what happens next: by chance, but mostly something that applies. What a schedule may contain differs from one to the next.
+
+use fsm_core::decide::operate::Act as Operating;
+use fsm_core::retry::{Retry, RetryAdvice};
+use std::time::Duration;
+
+use crate::lots::Lots;
+use crate::machine::{EVENTS, KEYS};
+use crate::step::{Act, Dedup, End, Ending, Step};
+use crate::world::{PROCESSES, World};
+
+/// What a schedule may contain.
+pub struct Mood {
+    lots: Lots,
+    skews: bool,
+    outages: bool,
+    silences: bool,
+    deaths: bool,
+    unknown_commits: bool,
+    operators: bool,
+    keys: usize,
+}
+
+impl Mood {
+    pub fn new(seed: u64) -> Mood {
+        let mut lots = Lots::new(seed);
+        Mood {
+            skews: lots.one_in(4),
+            outages: lots.one_in(3),
+            silences: lots.one_in(2),
+            deaths: lots.one_in(2),
+            unknown_commits: lots.one_in(2),
+            operators: lots.one_in(2),
+            keys: 1 + lots.below(KEYS.len()),
+            lots,
+        }
+    }
+
+    /// The next step.
+    pub fn draw(&mut self, world: &World) -> Step {
+        let process = self.lots.below(PROCESSES);
+        Step { process, act: self.act(world, process) }
+    }
+
+    fn act(&mut self, world: &World, p: usize) -> Act {
+        let (process, now) = (&world.processes[p], world.clock(p));
+        if !process.is_alive {
+            return if self.lots.one_in(3) { Act::Start } else { self.world_moves(world) };
+        }
+        if process.is_stalled {
+            return if self.lots.one_in(4) { Act::Wake } else { self.world_moves(world) };
+        }
+        // The first moments after an outage are when who sweeps may err.
+        if world.is_up && self.outages && self.lots.below(3) > 0 && !world.store.orphans(now).is_empty() {
+            return if process.has_renewed || self.lots.one_in(3) { Act::LookForOrphans } else { Act::Renew };
+        }
+        if self.lots.one_in(5) {
+            return self.world_moves(world);
+        }
+        if self.lots.one_in(if self.outages { 7 } else { 14 }) {
+            return self.fault(p, world);
+        }
+        if self.operators && self.lots.one_in(8) {
+            return self.operate();
+        }
+        if !process.trips.is_empty() && self.lots.one_in(2) {
+            return Act::Finish { which: self.lots.below(2), end: self.end() };
+        }
+        if !process.queue.is_empty() && self.lots.below(4) > 0 {
+            return Act::Begin { most: 1 + self.lots.below(3), grants: self.lots.one_in(2) };
+        }
+        if process.running.iter().any(|running| !running.has_ended) && self.lots.one_in(3) {
+            return Act::EndVerb { which: self.lots.below(3), outcome: self.ending(), own_tx: self.lots.one_in(6) };
+        }
+        let is_due = !world.store.due(now, 1).is_empty() || !process.found.is_empty();
+        if is_due && self.lots.one_in(2) {
+            return Act::Claim { limit: 1 + self.lots.below(2), end: self.end() };
+        }
+        match self.lots.below(20) {
+            0..=1 if !world.store.due_timers(now).is_empty() => Act::LookForTimers,
+            2..=4 if !process.strays.is_empty() => Act::GiveBackStrays,
+            5 => Act::LookForStrays,
+            6..=7 => Act::LookForOrphans,
+            8 => Act::Bury,
+            9 => Act::Renew,
+            _ if !process.halves.is_empty() => Act::SecondHalf,
+            _ => self.send(),
+        }
+    }
+
+    fn world_moves(&mut self, world: &World) -> Act {
+        if !world.adrift.is_empty() && self.lots.one_in(2) {
+            return Act::Land { which: self.lots.below(2), commits: self.lots.below(3) > 0 };
+        }
+        if !world.is_up && self.lots.one_in(3) {
+            return Act::DatabaseUp;
+        }
+        let us = match self.lots.below(6) {
+            _ if !world.is_up => self.lots.pick(&[1_000_000, 2_000_000, 5_000_000, 7_000_000, 9_000_000]),
+            0 => 1,
+            1 => 400_000,
+            2 | 3 => 1_000_000,
+            4 => 5_000_000,
+            _ => 9_000_000,
+        };
+        Act::Advance { us }
+    }
+
+    fn fault(&mut self, p: usize, world: &World) -> Act {
+        match self.lots.below(8) {
+            0 if self.skews => Act::Skew { us: self.lots.pick(&[0, -1, 1_000_000, -3_000_000, 60_000_000, -60_000_000]) },
+            0 | 1 if self.outages && world.is_up => Act::DatabaseDown,
+            7 if self.outages => Act::Renew,
+            2 if self.silences => Act::Stall,
+            3 if self.silences && !world.processes[p].is_cut => Act::Cut,
+            4 if world.processes[p].is_cut => Act::Mend,
+            5 | 6 if self.deaths => Act::Crash { adrift: self.unknown_commits && self.lots.one_in(2) },
+            7 if self.deaths => Act::Drain,
+            _ => self.send(),
+        }
+    }
+
+    fn end(&mut self) -> End {
+        match self.lots.below(12) {
+            0 | 1 if self.unknown_commits => End::AnswerLost,
+            2 => End::Fails,
+            _ => End::Commits,
+        }
+    }
+
+    fn send(&mut self) -> Act {
+        let key = self.lots.below(self.keys);
+        // A life needs a beginning.
+        let event = if self.lots.one_in(3) { EVENTS[0] } else { self.lots.pick(&EVENTS) };
+        let dedup = self.lots.one_in(3).then(|| Dedup { id: self.lots.below(2) as u8, other_content: self.lots.one_in(6) });
+        let after_s = self.lots.one_in(6).then(|| self.lots.pick(&[0, 2, 7]));
+        Act::Send { key, event, dedup, after_s, or_refuse: self.lots.one_in(8) }
+    }
+
+    fn operate(&mut self) -> Act {
+        let policy = if self.lots.one_in(2) {
+            Retry::every(Duration::from_secs(2)).retries_at_most(3)
+        } else {
+            Retry::doubling(Duration::from_secs(1), Duration::from_secs(8))
+        };
+        let set = Operating::SetRetry(Box::new(policy));
+        let acts = [Operating::Retry, Operating::Retry, Operating::Skip, Operating::Pause, Operating::Resume, Operating::Resume, set];
+        let act = if self.lots.one_in(10) { Operating::Cancel } else { self.lots.pick(&acts) };
+        let request_id = self.lots.one_in(3).then(|| self.lots.below(3) as u8);
+        Act::Operate { key: self.lots.below(self.keys), act, request_id }
+    }
+
+    fn ending(&mut self) -> Ending {
+        if self.lots.below(5) < 2 {
+            let wait = Duration::from_secs(self.lots.below(12) as u64);
+            return Ending::Failure(self.lots.pick(&[
+                RetryAdvice::Default,
+                RetryAdvice::Default,
+                RetryAdvice::Never,
+                RetryAdvice::After(wait),
+            ]));
+        }
+        let next = self.lots.one_in(4).then(|| self.lots.pick(&EVENTS));
+        let mut sends = Vec::new();
+        while self.lots.one_in(4) && sends.len() < 2 {
+            sends.push((self.lots.below(self.keys), self.lots.pick(&EVENTS), self.lots.one_in(4).then_some(3)));
+        }
+        Ending::Success { next, sends }
+    }
+}

@@ -1,0 +1,159 @@
+//! What callers were told and what verbs did, kept outside the database, and the promises that are checked against it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fsm_core::call::{Attempt, AttemptState};
+use fsm_core::changes::{Changes, NoteKind};
+use fsm_core::ids::CallId;
+use fsm_core::instance::Status;
+
+use crate::process::{Origin, Request, What};
+use crate::store::{Row, Store};
+
+#[derive(Debug, Clone, Default)]
+pub struct Ledger {
+    /// Calls of events that came from outside: not those of `next`, timers and catch verbs.
+    pub clients: BTreeSet<CallId>,
+    /// Calls that somebody was told of.
+    pub told: Vec<CallId>,
+    /// What verbs sent, and by which attempt.
+    pub sent_by: Vec<(CallId, (CallId, u32))>,
+    /// Clocks differ, so that leases are not what they seem.
+    pub is_skewed: bool,
+    /// In which order events came to their instances.
+    order: BTreeMap<CallId, usize>,
+    turns: usize,
+    begun: BTreeSet<u64>,
+    executed: BTreeMap<CallId, Vec<u32>>,
+}
+
+impl Ledger {
+    /// A verb begins under a grant.
+    pub fn begins(&mut self, store: &Store, attempt: &Attempt, grant: u64) -> Result<(), String> {
+        self.begun.insert(grant);
+        let executed = self.executed.entry(attempt.call).or_default();
+        if executed.contains(&attempt.number) {
+            return Err(format!("attempt {} of `{}` is executed twice", attempt.number, attempt.verb));
+        }
+        executed.push(attempt.number);
+        let by_hand = store.notes.iter().filter(|note| note.kind == NoteKind::Retried && note.call == Some(attempt.call)).count();
+        if attempt.budget.policy.is_none() && executed.len() > 1 + by_hand {
+            return Err(format!("`{}` has no policy and is executed again, in attempt {}", attempt.verb, attempt.number));
+        }
+        Ok(())
+    }
+
+    /// Changes were written: who reported, and whose turn it was. `held` is the closed attempt as it was before.
+    pub fn account(&mut self, store: &Store, changes: &Changes, held: Option<&Row>, request: Option<&Request>) -> Result<(), String> {
+        if let (Some(close), Some(held), Some(What::Settle(report))) = (&changes.close, held, request.map(|request| &request.what)) {
+            match report.origin {
+                Origin::Verb(grant) if grant != held.grant || !held.attempt.state.is_live() => {
+                    return Err(format!(
+                        "I15: attempt {} of `{}` was {} under grant {}, and the report of grant {grant} closed it",
+                        close.number, held.attempt.verb, held.attempt.state, held.grant
+                    ));
+                }
+                Origin::Stray if self.begun.contains(&held.grant) => {
+                    return Err(format!("attempt {} of `{}` was given back as if it had not begun", close.number, held.attempt.verb));
+                }
+                _ if !held.attempt.state.is_live() => {
+                    return Err(format!(
+                        "attempt {} of `{}` was {} and was closed again",
+                        close.number, held.attempt.verb, held.attempt.state
+                    ));
+                }
+                _ => {}
+            }
+        }
+        if let (Some(close), Some(held), false) = (&changes.close, held, request.is_some_and(|r| matches!(r.what, What::Settle(_))))
+            && held.attempt.state == AttemptState::Executing
+            && close.expected == AttemptState::Scheduled
+        {
+            return Err(format!("attempt {} of `{}` executes and was ended as if it had not begun", close.number, held.attempt.verb));
+        }
+        // Rejected while its sender asked again after an unknown commit, it comes once more, behind all others.
+        for note in changes.notes.iter().filter(|note| note.kind == NoteKind::Rejected) {
+            note.call.map(|call| self.order.remove(&call));
+        }
+        if let Some(waits) = &changes.waits {
+            self.comes(waits.call);
+        }
+        if let Some(open) = changes.open.as_ref().filter(|open| open.attempt.number == 1 && self.clients.contains(&open.attempt.call)) {
+            let turn = self.comes(open.attempt.call);
+            let waiting = store.waiting(changes.instance.id);
+            if let Some(first) = waiting.iter().find(|waiting| self.order.get(&waiting.call).is_some_and(|other| *other < turn)) {
+                return Err(format!("`{}` came before `{}`, and its turn comes after", first.event, open.attempt.event));
+            }
+        }
+        Ok(())
+    }
+
+    fn comes(&mut self, call: CallId) -> usize {
+        self.turns += 1;
+        *self.order.entry(call).or_insert(self.turns)
+    }
+
+    /// What must hold after every step.
+    pub fn check(&self, store: &Store) -> Result<(), String> {
+        let is_rejected = |call: CallId| store.notes.iter().any(|note| note.kind == NoteKind::Rejected && note.call == Some(call));
+        for call in &self.told {
+            if store.known(*call).is_none() && !is_rejected(*call) {
+                return Err(format!("{call} was acknowledged and is lost"));
+            }
+        }
+        for (sent, sender) in &self.sent_by {
+            let is_there = store.known(*sent).is_some() || is_rejected(*sent);
+            if is_there && store.attempt(*sender).is_none_or(|sender| sender.state != AttemptState::Success) {
+                return Err(format!("{sent} was sent by an attempt that did not succeed"));
+            }
+        }
+        let mut actors = BTreeSet::new();
+        if let Some(twice) = store.notes.iter().find(|note| note.actor.as_ref().is_some_and(|actor| !actors.insert(actor))) {
+            return Err(format!("an operator's one act is carried out twice: {}", twice.kind));
+        }
+        self.each_event_is_taken_once(store)
+    }
+
+    /// The payload names what the sender wished, so that the same wish under two ids is seen.
+    fn each_event_is_taken_once(&self, store: &Store) -> Result<(), String> {
+        let mut wishes = BTreeSet::new();
+        let begun = store.calls.values().filter(|row| !row.attempt.is_catch()).filter_map(|row| row.payload.as_deref());
+        let waiting = store.inbox.values().map(|(_, event)| event.payload.as_slice());
+        let delayed = store.timers.values().map(|(timer, _)| timer.event.payload.as_slice());
+        for wish in begun.chain(waiting).chain(delayed).filter(|wish| !wish.starts_with(b"{")) {
+            if !wishes.insert(wish) {
+                return Err(format!("event {} is taken twice", String::from_utf8_lossy(wish)));
+            }
+        }
+        Ok(())
+    }
+
+    /// What must hold once everything has come to rest with all processes alive.
+    pub fn check_at_rest(&self, store: &Store) -> Result<(), String> {
+        if let Some(live) = store.live().next() {
+            return Err(format!("attempt {} of `{}` is {} for ever", live.number, live.verb, live.state));
+        }
+        if let Some((timer, _)) = store.timers.values().find(|(timer, _)| timer.state.is_none()) {
+            return Err(format!("the delayed `{}` is never delivered", timer.event.name));
+        }
+        for call in &self.told {
+            let successes = store.attempts_of(*call).filter(|row| row.attempt.state == AttemptState::Success).count();
+            let given_up = |kind| matches!(kind, NoteKind::Rejected | NoteKind::Skipped | NoteKind::Cancelled);
+            let is_noted = store.notes.iter().any(|note| note.call == Some(*call) && given_up(note.kind));
+            if successes != 1 && !is_noted && !self.is_in_error(store, *call) {
+                return Err(format!(
+                    "{call} was acknowledged, and at rest it has neither succeeded nor been rejected, exhausted or cancelled"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// It, or what it waits behind, is exhausted; or it was caught, and the catch verb led the instance on.
+    fn is_in_error(&self, store: &Store, call: CallId) -> bool {
+        let waits_for = store.inbox.iter().find(|(_, (waiting, _))| *waiting == call).map(|((instance, _), _)| *instance);
+        let whose = waits_for.or(store.last_attempt(call).map(|last| last.instance));
+        let is_caught = store.calls.values().any(|row| row.attempt.is_catch() && row.attempt.previous == Some(call));
+        is_caught || whose.and_then(|id| store.instances.get(&id)).is_some_and(|instance| instance.status == Status::Error)
+    }
+}

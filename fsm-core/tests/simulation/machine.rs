@@ -1,0 +1,58 @@
+//! The machine that is simulated: every kind of policy, timers that end and that go on, a catch verb, a loop.
+
+use std::time::Duration;
+
+use fsm_core::machine::{Edge, Machine, TIMEOUT, Verb};
+use fsm_core::retry::Retry;
+
+pub const NAME: &str = "order";
+/// The instances that there may be.
+pub const KEYS: [&str; 3] = ["a", "b", "c"];
+/// Every event that can be sent.
+pub const EVENTS: [&str; 6] = ["Create", "Note", "Pay", "Ship", "Complete", "Cancel"];
+
+/// created -> noted (again and again) -> paid -> shipped, which is caught by rescued, -> completed. Two states have timers; paid and
+/// what the timers call have no policy.
+pub fn machine() -> Machine {
+    let s = Duration::from_secs;
+    let verb = |name: &str, event: &str, retry| Verb { name: name.into(), event: event.into(), timeout: None, retry };
+    let edge =
+        |from: Option<&str>, event: &str, to: &str| Edge { from: from.map(Into::into), event: event.into(), to: to.into(), after: None };
+    let after = |from: &str, wait, to: &str| Edge { after: Some(wait), ..edge(Some(from), TIMEOUT, to) };
+    let caught = Retry { catch: Some("rescued".into()), ..Retry::doubling(s(2), s(9)).retries_at_most(1) };
+    let bounded = Retry { within: Some(s(20)), ..Retry::every(s(5)) };
+    Machine {
+        name: NAME.into(),
+        docs: String::new(),
+        verbs: vec![
+            verb("created", "Create", Some(Retry::doubling(s(1), s(3600)).retries_at_most(2))),
+            verb("noted", "Note", Some(bounded)),
+            verb("paid", "Pay", None),
+            verb("shipped", "Ship", Some(caught)),
+            verb("completed", "Complete", Some(Retry::every(s(3)))),
+            verb("cancelled", "Cancel", None),
+            verb("expired", TIMEOUT, None),
+            verb("reminded", TIMEOUT, None),
+            verb("rescued", "Caught", Some(Retry::every(s(1)).retries_at_most(1))),
+        ],
+        edges: vec![
+            edge(None, "Create", "created"),
+            edge(Some("created"), "Note", "noted"),
+            edge(Some("created"), "Pay", "paid"),
+            edge(Some("created"), "Cancel", "cancelled"),
+            after("created", s(30), "expired"),
+            edge(Some("noted"), "Note", "noted"),
+            edge(Some("noted"), "Pay", "paid"),
+            after("noted", s(12), "reminded"),
+            edge(Some("reminded"), "Note", "noted"),
+            edge(Some("reminded"), "Pay", "paid"),
+            edge(Some("paid"), "Ship", "shipped"),
+            edge(Some("paid"), "Note", "noted"),
+            edge(Some("paid"), "Cancel", "cancelled"),
+            edge(Some("shipped"), "Complete", "completed"),
+            edge(Some("shipped"), "Pay", "paid"),
+        ],
+        ends: vec!["completed".into(), "cancelled".into(), "expired".into()],
+        record: None,
+    }
+}

@@ -1,0 +1,90 @@
+//! The decisions under a seeded scheduler: several processes around a model of the store, with faults between any two steps. Every
+//! invariant is checked after every step, and what callers were told once all has come to rest.
+//!
+//! A failure prints its seed and the shortest schedule that fails. `FSM_SIMULATION_SEEDS=1000000` runs so many schedules instead of as
+//! many as fit into the usual time, and `FSM_SIMULATION_FIRST=77` begins with that seed.
+
+#![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
+mod committer;
+mod door;
+mod draw;
+mod invariants;
+mod ledger;
+mod lots;
+mod machine;
+mod process;
+mod rest;
+mod schedule;
+mod step;
+mod store;
+mod trip;
+mod variant;
+mod worker;
+mod world;
+
+use std::time::{Duration, Instant};
+
+use schedule::{Failure, run};
+use variant::Variant;
+
+/// How long the engine as it is runs when no number of seeds is given.
+const USUAL: Duration = Duration::from_secs(20);
+/// A mistake that is not found within so many schedules would say that the simulation proves nothing.
+const MOST: u64 = 10_000;
+
+fn setting(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name} is a number of seeds, not {value:?}")))
+}
+
+#[test]
+fn no_schedule_breaks_a_promise() {
+    let (first, most) = (setting("FSM_SIMULATION_FIRST").unwrap_or(0), setting("FSM_SIMULATION_SEEDS"));
+    let begun = Instant::now();
+    let mut ran = 0;
+    while most.map_or_else(|| begun.elapsed() < USUAL, |most| ran < most) {
+        if let Err(failure) = run(Variant::True, first + ran) {
+            panic!("{}", failure.shrunk(Variant::True).told());
+        }
+        ran += 1;
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    println!("{ran} schedules from seed {first} in {seconds:.1} s, {:.0} a second", ran as f64 / seconds);
+}
+
+fn found(variant: Variant) -> Failure {
+    let failure = (0..MOST).find_map(|seed| run(variant, seed).err());
+    let failure = failure.unwrap_or_else(|| panic!("{variant:?} was not found within {MOST} schedules"));
+    println!("{variant:?} was found by schedule {}", failure.seed + 1);
+    let failure = failure.shrunk(variant);
+    println!("{}", failure.told());
+    failure
+}
+
+macro_rules! must_fail {
+    ($($name:ident: $variant:ident, $why:literal;)*) => { $(
+        #[test]
+        fn $name() {
+            let why = found(Variant::$variant).why;
+            assert!(why.contains($why), "it was found, but by another promise: {why}");
+        }
+    )* };
+}
+
+must_fail! {
+    a_guard_without_session_is_found: GuardWithoutSession, "";
+    a_late_report_by_id_only_is_found: LateReportById, "";
+    rows_that_are_reused_are_found: RowsReused, "";
+    reading_and_then_claiming_is_found: ReadThenClaim, "";
+    a_retry_outside_the_transaction_is_found: RetryOutsideTheTransaction, "";
+    a_sweep_without_grace_is_found: SweepWithoutGrace, "alive and well";
+    a_sweep_on_a_lease_that_survived_is_found: SweepOnALeaseThatSurvived, "alive and well";
+    a_sweep_without_looking_is_found: SweepWithoutLooking, "";
+    strays_that_stay_are_found: StraysStay, "for ever";
+    a_dedup_without_looking_is_found: DedupWithoutLooking, "";
+    a_repeated_send_that_does_not_look_for_itself_is_found: RepeatWithoutLooking, "";
+    a_timer_without_guard_is_found: TimerWithoutGuard, "";
+    an_operator_without_guard_is_found: OperatorWithoutGuard, "";
+    an_operator_without_id_is_found: OperatorWithoutId, "carried out twice";
+    outgoing_events_apart_are_found: OutgoingApart, "";
+}

@@ -1,0 +1,187 @@
+//! What a process remembers: its session, its queue, its commits under way, and what it runs. All of it dies with the process.
+
+use std::time::Duration;
+
+use fsm_core::call::Attempt;
+use fsm_core::changes::{Changes, Timer};
+use fsm_core::decide::Standing;
+use fsm_core::decide::operate::Operation;
+use fsm_core::decide::send::{Fate, Send};
+use fsm_core::ids::{CallId, SessionId};
+use fsm_core::outcome::Outcome;
+use fsm_core::time::Timestamp;
+
+use crate::machine::KEYS;
+
+/// How long a session is believed after its last sign.
+pub const LEASE: Duration = Duration::from_secs(8);
+
+pub struct Process {
+    pub is_alive: bool,
+    pub is_stalled: bool,
+    pub is_cut: bool,
+    pub is_draining: bool,
+    /// How far its clock is ahead.
+    pub skew_us: i64,
+    pub life: Life,
+    /// It was kept from renewing by something else than the database since it last did.
+    pub is_disturbed: bool,
+    /// Since the database was last down.
+    pub has_renewed: bool,
+    pub queue: Vec<Request>,
+    pub trips: Vec<Trip>,
+    pub running: Vec<Running>,
+    /// Held and not running when it last looked.
+    pub strays: Vec<Attempt>,
+    /// Found due by a broken engine that claims in two statements.
+    pub found: Vec<(CallId, u32)>,
+    /// Attempts that a broken engine inserts later.
+    pub halves: Vec<Changes>,
+}
+
+/// `Life` of `session.rs`.
+#[derive(Debug, Clone, Copy)]
+pub struct Life {
+    pub id: SessionId,
+    pub is_known: bool,
+    pub until: Timestamp,
+    pub since: Timestamp,
+}
+
+#[derive(Debug, Clone)]
+pub struct Running {
+    pub attempt: Attempt,
+    pub key: usize,
+    pub grant: u64,
+    /// It ended, and its report is not answered yet.
+    pub has_ended: bool,
+}
+
+/// `Request` of `committer/queue.rs`.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub key: usize,
+    pub what: What,
+    pub tries: u32,
+}
+
+#[derive(Debug, Clone)]
+pub enum What {
+    Send(Send),
+    Settle(Box<Report>),
+    Fire(Box<Timer>),
+    Operate(Box<Operation>),
+}
+
+#[derive(Debug, Clone)]
+pub struct Report {
+    pub attempt: Attempt,
+    pub outcome: Outcome,
+    pub origin: Origin,
+    pub own_tx: bool,
+}
+
+/// Who reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The execution under this grant.
+    Verb(u64),
+    Sweeper,
+    Stray,
+    Drain,
+}
+
+/// `Reply` of `committer/queue.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reply {
+    Sent { call: CallId, fate: Fate },
+    Settled { counted: bool },
+    Refused,
+    Done,
+}
+
+/// A commit under way: what it holds in the database, and what it will write.
+pub struct Trip {
+    pub now: Timestamp,
+    /// Who may get what it opens.
+    pub grant: Option<SessionId>,
+    pub batch: Vec<Request>,
+    pub decided: Vec<Decided>,
+    pub board: Board,
+    /// The instances it may write, which no other commit of the process takes up meanwhile. One bit each.
+    pub touches: u8,
+    /// Those that existed: their rows are locked.
+    pub locks: u8,
+}
+
+pub struct Decided {
+    pub reply: Reply,
+    pub changes: Option<Changes>,
+}
+
+/// `Board` of `committer/board.rs`.
+pub struct Board {
+    pub standings: [Option<Standing>; KEYS.len()],
+    /// What became of repeated sends.
+    pub known: Vec<(CallId, Fate)>,
+}
+
+impl Process {
+    pub fn dead() -> Process {
+        Process {
+            is_alive: false,
+            is_stalled: false,
+            is_cut: false,
+            is_draining: false,
+            skew_us: 0,
+            life: Life { id: SessionId(uuid::Uuid::nil()), is_known: false, until: Timestamp::default(), since: Timestamp::default() },
+            is_disturbed: false,
+            has_renewed: false,
+            queue: Vec::new(),
+            trips: Vec::new(),
+            running: Vec::new(),
+            strays: Vec::new(),
+            found: Vec::new(),
+            halves: Vec::new(),
+        }
+    }
+
+    pub fn born(session: SessionId, skew_us: i64) -> Process {
+        let dead = Process::dead();
+        Process { is_alive: true, skew_us, life: Life { id: session, ..dead.life }, ..dead }
+    }
+
+    /// `Session::certain`.
+    pub fn session(&self, now: Timestamp) -> Option<SessionId> {
+        (self.life.until > now).then_some(self.life.id)
+    }
+
+    pub fn runs(&self, id: (CallId, u32)) -> bool {
+        self.running.iter().any(|running| (running.attempt.call, running.attempt.number) == id)
+    }
+
+    pub fn put(&mut self, key: usize, what: What) {
+        self.queue.push(Request { key, what, tries: 0 });
+    }
+}
+
+impl Request {
+    /// Every instance that carrying it out may write, one bit each.
+    pub fn touches(&self) -> u8 {
+        let mut touches = 1 << self.key;
+        if let What::Settle(report) = &self.what
+            && let Outcome::Success { asks, .. } = &report.outcome
+        {
+            asks.sends.iter().for_each(|send| touches |= 1 << key_index(&send.key));
+        }
+        touches
+    }
+
+    pub fn is_alone(&self) -> bool {
+        matches!(&self.what, What::Settle(report) if report.own_tx)
+    }
+}
+
+pub fn key_index(key: &str) -> usize {
+    KEYS.iter().position(|known| *known == key).expect("only known keys are used")
+}

@@ -1,0 +1,86 @@
+//! Brings a world to rest: all faults end, all processes live, time passes until nothing is left to do.
+
+use std::time::Duration;
+
+use fsm_core::call::AttemptState;
+use fsm_core::decide::operate::Act as Operating;
+use fsm_core::time::Timestamp;
+
+use crate::process::{LEASE, key_index};
+use crate::step::{Act, End, Ending, Step};
+use crate::world::{PROCESSES, World};
+
+/// More rounds than any schedule needs.
+const ROUNDS: usize = 2000;
+
+/// An error is a promise that does not hold at rest, or that the world never comes to rest.
+pub fn bring_to_rest(world: &mut World) -> Result<(), String> {
+    let all = |world: &mut World, act: &Act| (0..PROCESSES).try_for_each(|process| world.step(&Step { process, act: act.clone() }));
+    while !world.adrift.is_empty() {
+        world.step(&Step { process: 0, act: Act::Land { which: 0, commits: true } })?;
+    }
+    for act in [Act::DatabaseUp, Act::Wake, Act::Mend, Act::Start, Act::Skew { us: 0 }] {
+        all(world, &act)?;
+    }
+    for _ in 0..ROUNDS {
+        let mut has_worked = false;
+        for p in 0..PROCESSES {
+            world.step(&Step { process: p, act: Act::Renew })?;
+            has_worked |= work(world, p)?;
+        }
+        if has_worked {
+            continue;
+        }
+        // Who drained has reported all, and is replaced.
+        for process in (0..PROCESSES).filter(|p| world.processes[*p].is_draining).collect::<Vec<_>>() {
+            world.step(&Step { process, act: Act::Crash { adrift: false } })?;
+            world.step(&Step { process, act: Act::Start })?;
+        }
+        if let Some(paused) = world.store.instances.values().find(|instance| instance.paused && !instance.status.is_ended()) {
+            let key = key_index(&paused.key);
+            world.step(&Step { process: 0, act: Act::Operate { key, act: Operating::Resume, request_id: None } })?;
+            continue;
+        }
+        let Some(wait) = next_moment(world) else { return world.ledger.check_at_rest(&world.store) };
+        let us = i64::try_from(wait.as_micros()).unwrap_or(i64::MAX);
+        all(world, &Act::Advance { us: us / PROCESSES as i64 + 1 })?;
+    }
+    Err("the world does not come to rest".into())
+}
+
+/// One process does one thing that it finds to do; whether it did.
+fn work(world: &mut World, p: usize) -> Result<bool, String> {
+    let process = &world.processes[p];
+    let now = world.clock(p);
+    let act = if !process.trips.is_empty() {
+        Act::Finish { which: 0, end: End::Commits }
+    } else if !process.queue.is_empty() {
+        Act::Begin { most: 2, grants: true }
+    } else if process.running.iter().any(|running| !running.has_ended) {
+        Act::EndVerb { which: 0, outcome: Ending::Success { next: None, sends: Vec::new() }, own_tx: false }
+    } else if !process.halves.is_empty() {
+        Act::SecondHalf
+    } else if !process.is_draining && (!world.store.due(now, 1).is_empty() || !process.found.is_empty()) {
+        Act::Claim { limit: 9, end: End::Commits }
+    } else if !process.is_draining && !world.store.due_timers(now).is_empty() {
+        Act::LookForTimers
+    } else {
+        for act in [Act::LookForStrays, Act::GiveBackStrays, Act::LookForOrphans, Act::Bury] {
+            world.step(&Step { process: p, act })?;
+        }
+        return Ok(!world.processes[p].queue.is_empty());
+    };
+    world.step(&Step { process: p, act })?;
+    Ok(true)
+}
+
+/// How long until something comes due, or a dead session may be swept.
+fn next_moment(world: &World) -> Option<Duration> {
+    let scheduled = world.store.live().filter(|live| live.state == AttemptState::Scheduled && !live.held).map(|live| live.scheduled_at);
+    let timers = world.store.timers.values().filter(|(_, held)| !held).map(|(timer, _)| timer.due_at);
+    let alive = |session| world.processes.iter().any(|process| process.life.id == session);
+    let dead = world.store.live().filter_map(|live| live.worker).filter(|worker| !alive(*worker));
+    let lapses = dead.map(|worker| world.store.sessions.get(&worker).copied().unwrap_or(world.now).max(world.now) + LEASE);
+    let next: Option<Timestamp> = scheduled.chain(timers).chain(lapses).min();
+    next.map(|next| next.since(world.now))
+}

@@ -1,0 +1,74 @@
+//! Runs a schedule from its seed, and shrinks one that fails to the steps that are needed for it.
+
+use std::fmt::Write;
+
+use crate::draw::Mood;
+use crate::rest::bring_to_rest;
+use crate::step::Step;
+use crate::variant::Variant;
+use crate::world::World;
+
+/// How many steps a schedule has before the world comes to rest.
+const STEPS: usize = 120;
+
+/// A promise that was broken, and what led to it.
+pub struct Failure {
+    pub seed: u64,
+    pub why: String,
+    pub steps: Vec<Step>,
+}
+
+/// Draws and runs the schedule of a seed.
+pub fn run(variant: Variant, seed: u64) -> Result<(), Failure> {
+    let (mut world, mut mood, mut steps) = (World::new(variant), Mood::new(seed), Vec::new());
+    for _ in 0..STEPS {
+        let step = mood.draw(&world);
+        steps.push(step.clone());
+        if let Err(why) = world.step(&step) {
+            return Err(Failure { seed, why, steps });
+        }
+    }
+    bring_to_rest(&mut world).map_err(|why| Failure { seed, why, steps })
+}
+
+/// The steps once more, and how they fail.
+fn replay(variant: Variant, steps: &[Step]) -> Result<(), String> {
+    let mut world = World::new(variant);
+    for step in steps {
+        world.step(step)?;
+    }
+    bring_to_rest(&mut world)
+}
+
+impl Failure {
+    /// The same failure in as few steps as removing some, in ever smaller pieces, leaves.
+    pub fn shrunk(mut self, variant: Variant) -> Failure {
+        let mut piece = self.steps.len().div_ceil(2);
+        loop {
+            let mut at = 0;
+            let mut has_shrunk = false;
+            while at < self.steps.len() {
+                let end = (at + piece).min(self.steps.len());
+                let fewer = [&self.steps[..at], &self.steps[end..]].concat();
+                match replay(variant, &fewer) {
+                    Err(why) => (self.why, self.steps, has_shrunk) = (why, fewer, true),
+                    Ok(()) => at = end,
+                }
+            }
+            if piece == 1 && !has_shrunk {
+                return self;
+            }
+            piece = piece.div_ceil(2);
+        }
+    }
+
+    /// Seed, promise and steps, for a person.
+    pub fn told(&self) -> String {
+        let mut told = format!("seed {}: {}\n", self.seed, self.why);
+        for (n, step) in self.steps.iter().enumerate() {
+            writeln!(told, "{:4}  {step}", n + 1).expect("a string takes all that is written");
+        }
+        told.push_str("      then all processes live and time passes until nothing is left to do");
+        told
+    }
+}

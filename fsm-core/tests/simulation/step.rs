@@ -1,0 +1,144 @@
+//! What can happen next, as values: a schedule is a list of these, and one that no longer applies does nothing.
+
+use std::fmt;
+
+use fsm_core::decide::operate::Act as Operating;
+use fsm_core::retry::RetryAdvice;
+
+use crate::machine::KEYS;
+
+/// One thing that happens, in a process or to it.
+#[derive(Debug, Clone)]
+pub struct Step {
+    pub process: usize,
+    pub act: Act,
+}
+
+#[derive(Debug, Clone)]
+pub enum Act {
+    /// A caller sends.
+    Send {
+        key: usize,
+        event: &'static str,
+        dedup: Option<Dedup>,
+        after_s: Option<u64>,
+        or_refuse: bool,
+    },
+    /// An operator acts.
+    Operate {
+        key: usize,
+        act: Operating,
+        request_id: Option<u8>,
+    },
+    /// A lane of the committer takes some requests, locks, reads and decides.
+    Begin {
+        most: usize,
+        grants: bool,
+    },
+    /// The same lane writes and commits.
+    Finish {
+        which: usize,
+        end: End,
+    },
+    /// A commit whose answer was lost reaches the database, or never does.
+    Land {
+        which: usize,
+        commits: bool,
+    },
+    /// The next half of what a broken engine does in two transactions.
+    SecondHalf,
+    Claim {
+        limit: usize,
+        end: End,
+    },
+    /// A verb ends, in the transaction it wrote in where `own_tx`.
+    EndVerb {
+        which: usize,
+        outcome: Ending,
+        own_tx: bool,
+    },
+    LookForTimers,
+    LookForStrays,
+    GiveBackStrays,
+    LookForOrphans,
+    Bury,
+    Renew,
+    Advance {
+        us: i64,
+    },
+    /// The process's clock is so far from the others'.
+    Skew {
+        us: i64,
+    },
+    /// SIGSTOP and SIGCONT.
+    Stall,
+    Wake,
+    /// The connection that renews the lease hangs, and does not.
+    Cut,
+    Mend,
+    Drain,
+    Crash {
+        adrift: bool,
+    },
+    Start,
+    DatabaseDown,
+    DatabaseUp,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Dedup {
+    pub id: u8,
+    pub other_content: bool,
+}
+
+/// How a commit ends for the process that asked for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    Commits,
+    /// It is rolled back, and the process learns it.
+    Fails,
+    /// Nobody knows.
+    AnswerLost,
+}
+
+/// How a verb ends.
+#[derive(Debug, Clone)]
+pub enum Ending {
+    Success { next: Option<&'static str>, sends: Vec<(usize, &'static str, Option<u64>)> },
+    Failure(RetryAdvice),
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let us = |us: &i64| format!("{} s", *us as f64 / 1e6);
+        write!(f, "process {}: ", self.process)?;
+        match &self.act {
+            Act::Send { key, event, dedup, after_s, or_refuse } => {
+                write!(f, "sends `{event}` to `{}`", KEYS[*key])?;
+                if let Some(Dedup { id, other_content }) = dedup {
+                    write!(f, ", dedup id {id}{}", if *other_content { " with other content" } else { "" })?;
+                }
+                after_s.iter().try_for_each(|s| write!(f, ", after {s} s"))?;
+                f.write_str(if *or_refuse { ", or refuse" } else { "" })
+            }
+            Act::Operate { key, act, request_id } => {
+                write!(f, "an operator asks for {act:?} of `{}`", KEYS[*key])?;
+                request_id.iter().try_for_each(|id| write!(f, ", request id {id}"))
+            }
+            Act::Begin { most, grants } => {
+                write!(f, "takes up to {most} requests and decides{}", if *grants { " with free slots" } else { "" })
+            }
+            Act::Finish { which, end } => write!(f, "commit {which}: {end:?}"),
+            Act::Land { which, commits } => write!(f, "(adrift {which}) {}", if *commits { "commits late" } else { "is rolled back late" }),
+            Act::Claim { limit, end } => write!(f, "claims up to {limit}: {end:?}"),
+            Act::EndVerb { which, outcome, own_tx } => {
+                write!(f, "verb {which} ends: {outcome:?}{}", if *own_tx { " in its own transaction" } else { "" })
+            }
+            Act::Advance { us: span } => write!(f, "(all) {} pass", us(span)),
+            Act::Skew { us: skew } => write!(f, "its clock is now {} ahead", us(skew)),
+            Act::DatabaseDown => f.write_str("(all) the database goes down"),
+            Act::DatabaseUp => f.write_str("(all) the database is up again"),
+            other => write!(f, "{other:?}"),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The store as values: the tables of `migrations/`, and what `store/{lock,claim,sessions,timers}.rs` read and take.
+
+use std::collections::BTreeMap;
+
+use fsm_core::call::{Attempt, AttemptState};
+use fsm_core::changes::{Note, Request, Timer, Waiting};
+use fsm_core::decide::send::Fate;
+use fsm_core::ids::{CallId, InstanceId, SessionId, TimerId};
+use fsm_core::instance::Instance;
+use fsm_core::outcome::Event;
+use fsm_core::time::Timestamp;
+
+/// A row of `fsm_async_calls`.
+#[derive(Debug, Clone)]
+pub struct Row {
+    pub attempt: Attempt,
+    pub payload: Option<Vec<u8>>,
+    /// Names the one time that a session was given this attempt. Not in the database: by it, promises are checked.
+    pub grant: u64,
+}
+
+/// The tables.
+#[derive(Debug, Clone, Default)]
+pub struct Store {
+    pub instances: BTreeMap<InstanceId, Instance>,
+    pub calls: BTreeMap<(CallId, u32), Row>,
+    pub inbox: BTreeMap<(InstanceId, i64), (CallId, Event)>,
+    /// With whether each is held.
+    pub timers: BTreeMap<TimerId, (Timer, bool)>,
+    pub requests: BTreeMap<(InstanceId, String), Request>,
+    pub notes: Vec<Note>,
+    /// Until when each is believed.
+    pub sessions: BTreeMap<SessionId, Timestamp>,
+    pub grants: u64,
+}
+
+impl Store {
+    /// `lock::instances`, of one.
+    pub fn instance(&self, key: &str) -> Option<&Instance> {
+        self.instances.values().find(|instance| instance.key == key)
+    }
+
+    /// `lock::attempts`, of one.
+    pub fn attempt(&self, id: (CallId, u32)) -> Option<&Attempt> {
+        self.calls.get(&id).map(|row| &row.attempt)
+    }
+
+    /// `lock::last_attempts`, of one.
+    pub fn last_attempt(&self, call: CallId) -> Option<&Attempt> {
+        self.attempts_of(call).last().map(|row| &row.attempt)
+    }
+
+    pub fn attempts_of(&self, call: CallId) -> impl Iterator<Item = &Row> {
+        self.calls.range((call, 0)..=(call, u32::MAX)).map(|(_, row)| row)
+    }
+
+    /// `lock::inbox`, of one.
+    pub fn waiting(&self, instance: InstanceId) -> Vec<Waiting> {
+        let all = self.inbox.range((instance, i64::MIN)..=(instance, i64::MAX));
+        all.map(|((_, position), (call, event))| Waiting { position: *position, call: *call, event: event.name.clone() }).collect()
+    }
+
+    /// `lock::known`, of one: whose it is, and the fate that `fate_of` of `committer/trip.rs` gives its place.
+    pub fn known(&self, call: CallId) -> Option<Fate> {
+        if self.calls.contains_key(&(call, 1)) {
+            Some(Fate::Started)
+        } else if self.inbox.values().any(|(waiting, _)| *waiting == call) {
+            Some(Fate::Queued)
+        } else {
+            self.timers.get(&TimerId(call.0)).filter(|(timer, _)| timer.state.is_none()).map(|_| Fate::Scheduled)
+        }
+    }
+
+    /// What `CLAIM` finds, those due first first.
+    pub fn due(&self, now: Timestamp, limit: usize) -> Vec<(CallId, u32)> {
+        let is_due = |attempt: &Attempt| attempt.state == AttemptState::Scheduled && !attempt.held && attempt.scheduled_at <= now;
+        let mut due: Vec<_> = self.calls.values().map(|row| &row.attempt).filter(|attempt| is_due(attempt)).collect();
+        due.sort_by_key(|attempt| attempt.scheduled_at);
+        due.into_iter().take(limit).map(|attempt| (attempt.call, attempt.number)).collect()
+    }
+
+    /// What `CLAIM` does to what it found.
+    pub fn take(&mut self, id: (CallId, u32), me: SessionId, now: Timestamp) -> Row {
+        self.grants += 1;
+        let grant = self.grants;
+        let row = self.calls.get_mut(&id).expect("attempts are never deleted");
+        let attempt = Attempt { state: AttemptState::Executing, worker: Some(me), started_at: Some(now), ..row.attempt.clone() };
+        *row = Row { attempt, grant, payload: row.payload.clone() };
+        row.clone()
+    }
+
+    /// `timers::due`.
+    pub fn due_timers(&self, now: Timestamp) -> Vec<Timer> {
+        let mut due: Vec<_> =
+            self.timers.values().filter(|(timer, held)| !held && timer.due_at <= now).map(|(timer, _)| timer.clone()).collect();
+        due.sort_by_key(|timer| timer.due_at);
+        due
+    }
+
+    /// `sessions::orphans`.
+    pub fn orphans(&self, now: Timestamp) -> Vec<Attempt> {
+        let is_dead = |attempt: &&Attempt| attempt.worker.and_then(|worker| self.sessions.get(&worker)).is_none_or(|until| *until <= now);
+        self.executing().filter(is_dead).cloned().collect()
+    }
+
+    /// `sessions::held`.
+    pub fn held(&self, session: SessionId) -> Vec<Attempt> {
+        self.executing().filter(|attempt| attempt.worker == Some(session)).cloned().collect()
+    }
+
+    /// `sessions::bury`.
+    pub fn bury(&mut self, now: Timestamp) {
+        let working: Vec<_> = self.executing().filter_map(|attempt| attempt.worker).collect();
+        self.sessions.retain(|session, until| *until > now || working.contains(session));
+    }
+
+    fn executing(&self) -> impl Iterator<Item = &Attempt> {
+        self.calls.values().map(|row| &row.attempt).filter(|attempt| attempt.state == AttemptState::Executing)
+    }
+
+    pub fn live(&self) -> impl Iterator<Item = &Attempt> {
+        self.calls.values().map(|row| &row.attempt).filter(|attempt| attempt.state.is_live())
+    }
+
+    pub fn key_of(&self, instance: InstanceId) -> &str {
+        self.instances.get(&instance).map_or("?", |instance| &instance.key)
+    }
+}

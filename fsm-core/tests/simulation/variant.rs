@@ -1,0 +1,38 @@
+//! The engine as it is, and engines with one mistake that others have made: each of these has to be found.
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Variant {
+    /// As it is.
+    True,
+    /// A report closes whatever attempt of its call executes. A session holds an attempt once, so that number and session are two
+    /// locks on one door: both are left open here.
+    GuardWithoutSession,
+    /// A report closes the newest attempt of its call, whatever has become of that.
+    LateReportById,
+    /// The next attempt of a call takes the row of the last one.
+    RowsReused,
+    /// Due attempts are read by one statement and taken by another.
+    ReadThenClaim,
+    /// The next attempt is inserted after the commit that closed the last one.
+    RetryOutsideTheTransaction,
+    /// Whoever has a session may sweep at once, also after an outage.
+    SweepWithoutGrace,
+    /// Whoever renewed a lease before it ran out may sweep, also after an outage that was almost as long as a lease.
+    SweepOnALeaseThatSurvived,
+    /// What the sweeper found dead is lost, even if it ended meanwhile.
+    SweepWithoutLooking,
+    /// Nobody gives back what a session holds and does not run.
+    StraysStay,
+    /// A send under a dedup id does not look whether it is known.
+    DedupWithoutLooking,
+    /// A send whose commit had an unknown end does not look for itself.
+    RepeatWithoutLooking,
+    /// A timer fires without looking whether it is still there.
+    TimerWithoutGuard,
+    /// An operator's act does not mind that the attempt was claimed meanwhile.
+    OperatorWithoutGuard,
+    /// An operator's act without an id of its own is decided again after a commit with an unknown end.
+    OperatorWithoutId,
+    /// What a verb sent is written in a transaction of its own, before the verb's end is.
+    OutgoingApart,
+}

@@ -1,0 +1,139 @@
+//! What a working process does by itself, mirroring `finder.rs`, `sweeper.rs`, `session.rs` and the drain of `worker.rs`.
+
+use fsm_core::call::Attempt;
+use fsm_core::ids::SessionId;
+use fsm_core::outcome::{Outcome, Problem};
+use fsm_core::retry::RetryAdvice;
+use fsm_core::time::Timestamp;
+
+use crate::process::{LEASE, Life, Origin, Report, Running, What, key_index};
+use crate::step::End;
+use crate::variant::Variant;
+use crate::world::World;
+
+impl World {
+    /// `Engine::claim_due`.
+    pub fn claim(&mut self, p: usize, limit: usize, end: End) -> Result<(), String> {
+        let now = self.clock(p);
+        let Some(session) = self.processes[p].session(now).filter(|_| !self.processes[p].is_draining) else { return Ok(()) };
+        let due = self.store.due(now, limit);
+        let due = match self.variant {
+            Variant::ReadThenClaim => std::mem::replace(&mut self.processes[p].found, due),
+            _ => due,
+        };
+        if end == End::Fails {
+            return Ok(());
+        }
+        for id in due {
+            let row = self.store.take(id, session, now);
+            self.is_dirty = true;
+            if end == End::Commits {
+                self.run(p, row.attempt, row.grant)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// `Engine::fire_due`.
+    pub fn look_for_timers(&mut self, p: usize) {
+        if self.processes[p].is_draining {
+            return;
+        }
+        for timer in self.store.due_timers(self.clock(p)) {
+            let key = key_index(self.store.key_of(timer.instance));
+            self.processes[p].put(key, What::Fire(Box::new(timer)));
+        }
+    }
+
+    /// The first half of `Engine::give_back_strays`.
+    pub fn look_for_strays(&mut self, p: usize) {
+        if self.variant != Variant::StraysStay {
+            let held = self.store.held(self.processes[p].life.id);
+            let process = &mut self.processes[p];
+            process.strays = held
+                .into_iter()
+                .filter(|held| !process.running.iter().any(|r| r.attempt.call == held.call && r.attempt.number == held.number))
+                .collect();
+        }
+    }
+
+    /// The second half: no commit is under way any more.
+    pub fn give_back_strays(&mut self, p: usize) {
+        if !self.processes[p].trips.is_empty() {
+            return;
+        }
+        for stray in std::mem::take(&mut self.processes[p].strays) {
+            if !self.processes[p].runs((stray.call, stray.number)) {
+                self.settle_found(p, stray, Outcome::Released, Origin::Stray);
+            }
+        }
+    }
+
+    /// `Engine::sweep`. Nobody who is alive and was kept from renewing by the database alone is swept.
+    pub fn look_for_orphans(&mut self, p: usize) -> Result<(), String> {
+        if !self.may_sweep(p) {
+            return Ok(());
+        }
+        for orphan in self.store.orphans(self.clock(p)) {
+            let holder = self.processes.iter().find(|holder| holder.is_alive && Some(holder.life.id) == orphan.worker);
+            if holder.is_some_and(|holder| !holder.is_disturbed) && !self.ledger.is_skewed {
+                return Err(format!("attempt {} of `{}` is swept, and its worker is alive and well", orphan.number, orphan.verb));
+            }
+            self.settle_found(p, orphan, Outcome::Lost, Origin::Sweeper);
+        }
+        Ok(())
+    }
+
+    fn settle_found(&mut self, p: usize, attempt: Attempt, outcome: Outcome, origin: Origin) {
+        let key = key_index(self.store.key_of(attempt.instance));
+        let report = Report { attempt, outcome, origin, own_tx: false };
+        self.processes[p].put(key, What::Settle(Box::new(report)));
+    }
+
+    /// `Session::may_sweep`.
+    pub fn may_sweep(&self, p: usize) -> bool {
+        let (now, life) = (self.clock(p), self.processes[p].life);
+        match self.variant {
+            Variant::SweepWithoutGrace => life.until > now,
+            _ => self.is_in_time(life, now) && now.since(life.since) >= LEASE,
+        }
+    }
+
+    fn is_in_time(&self, life: Life, now: Timestamp) -> bool {
+        life.until > now && (self.variant == Variant::SweepOnALeaseThatSurvived || life.until.since(now) >= LEASE / 2)
+    }
+
+    /// `Session::renew`.
+    pub fn renew(&mut self, p: usize) {
+        let (now, life) = (self.clock(p), self.processes[p].life);
+        let until = now + LEASE;
+        self.processes[p].is_disturbed = false;
+        self.processes[p].has_renewed = true;
+        if life.is_known && self.store.sessions.contains_key(&life.id) {
+            self.store.sessions.insert(life.id, until);
+            let since = if self.is_in_time(life, now) { life.since } else { now };
+            self.processes[p].life = Life { until, since, ..life };
+            return;
+        }
+        let id = if life.is_known { SessionId(self.fresh()) } else { life.id };
+        self.store.sessions.insert(id, until);
+        self.processes[p].life = Life { id, is_known: true, until, since: now };
+    }
+
+    /// `Engine::drain`: what still runs is ended and given back, or has failed where it must not run again.
+    pub fn drain(&mut self, p: usize) {
+        self.processes[p].is_draining = true;
+        let running = self.processes[p].running.iter_mut();
+        let end = |running: &mut Running| {
+            running.has_ended = true;
+            running.clone()
+        };
+        let left: Vec<_> = running.map(end).collect();
+        for running in left {
+            let failed = Problem { error: "its process was shut down".into(), advice: RetryAdvice::Never };
+            let outcome = if running.attempt.budget.policy.is_some() { Outcome::Released } else { Outcome::Failure(failed) };
+            let report = Report { attempt: running.attempt, outcome, origin: Origin::Drain, own_tx: false };
+            self.processes[p].put(running.key, What::Settle(Box::new(report)));
+        }
+    }
+}

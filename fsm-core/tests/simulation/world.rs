@@ -1,0 +1,175 @@
+//! The world of one schedule: a database, processes, a clock. Each step is applied here, and everything is checked after it.
+
+use std::time::Duration;
+
+use fsm_core::ids::{CallId, SessionId};
+use fsm_core::machine::Machine;
+use fsm_core::time::Timestamp;
+use uuid::Uuid;
+
+use crate::invariants;
+use crate::ledger::Ledger;
+use crate::machine::machine;
+use crate::process::{LEASE, Process, Trip};
+use crate::step::{Act, Step};
+use crate::store::Store;
+use crate::variant::Variant;
+
+/// How many processes there are.
+pub const PROCESSES: usize = 3;
+
+pub struct World {
+    pub machine: Machine,
+    pub variant: Variant,
+    pub now: Timestamp,
+    pub is_up: bool,
+    pub store: Store,
+    pub processes: Vec<Process>,
+    /// Commits that nobody waits for any more, and that may yet reach the database.
+    pub adrift: Vec<(usize, Trip)>,
+    pub ledger: Ledger,
+    /// The database changed since it was last checked.
+    pub is_dirty: bool,
+    ids: u128,
+}
+
+impl World {
+    pub fn new(variant: Variant) -> World {
+        let mut world = World {
+            machine: machine(),
+            variant,
+            now: Timestamp::from_micros(1_000_000_000),
+            is_up: true,
+            store: Store::default(),
+            processes: Vec::new(),
+            adrift: Vec::new(),
+            ledger: Ledger::default(),
+            is_dirty: false,
+            ids: 0,
+        };
+        for process in 0..PROCESSES {
+            let session = SessionId(world.fresh());
+            world.processes.push(Process::born(session, 0));
+            world.renew(process);
+        }
+        world
+    }
+
+    /// An id that was never used. They are in order, like the ids that clients make.
+    pub fn fresh(&mut self) -> Uuid {
+        self.ids += 1;
+        Uuid::from_u128(self.ids)
+    }
+
+    /// What the process's clock shows.
+    pub fn clock(&self, process: usize) -> Timestamp {
+        Timestamp::from_micros(self.now.as_micros() + self.processes[process].skew_us)
+    }
+
+    /// The process goes on and reaches the database.
+    pub fn is_working(&self, process: usize) -> bool {
+        let process = &self.processes[process];
+        self.is_up && process.is_alive && !process.is_stalled
+    }
+
+    /// Applies a step; one that does not apply does nothing. An error is a promise that it broke.
+    pub fn step(&mut self, step: &Step) -> Result<(), String> {
+        self.apply(step)?;
+        if std::mem::take(&mut self.is_dirty) {
+            invariants::check(&self.store, &self.machine)?;
+            self.ledger.check(&self.store)?;
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, step: &Step) -> Result<(), String> {
+        let p = step.process;
+        let (is_working, is_able) = (self.is_working(p), self.processes[p].is_alive && !self.processes[p].is_stalled);
+        match &step.act {
+            Act::Send { .. } | Act::Operate { .. } | Act::EndVerb { .. } if is_able => self.ask(p, &step.act),
+            Act::Begin { most, grants } if is_working => self.begin(p, *most, *grants),
+            Act::Finish { which, end } if is_working => return self.finish(p, *which, *end),
+            Act::Land { which, commits } => return self.land(*which, *commits),
+            Act::SecondHalf if is_working => return self.write_second_half(p),
+            Act::Claim { limit, end } if is_working => return self.claim(p, *limit, *end),
+            Act::LookForTimers if is_working => self.look_for_timers(p),
+            Act::LookForStrays if is_working => self.look_for_strays(p),
+            Act::GiveBackStrays if is_able => self.give_back_strays(p),
+            Act::LookForOrphans if is_working => return self.look_for_orphans(p),
+            Act::Bury if is_working && self.may_sweep(p) => self.store.bury(self.clock(p)),
+            Act::Renew if is_working && !self.processes[p].is_cut => self.renew(p),
+            Act::Advance { us } => self.advance(Duration::from_micros(us.unsigned_abs())),
+            Act::Skew { us } => {
+                self.processes[p].skew_us = *us;
+                self.ledger.is_skewed |= *us != 0;
+            }
+            Act::Stall | Act::Wake => {
+                self.processes[p].is_stalled = matches!(step.act, Act::Stall);
+                self.processes[p].is_disturbed = true;
+            }
+            Act::Cut | Act::Mend => {
+                self.processes[p].is_cut = matches!(step.act, Act::Cut);
+                self.processes[p].is_disturbed = true;
+            }
+            Act::Drain if is_able && !self.processes[p].is_draining => self.drain(p),
+            Act::Crash { adrift } => self.crash(p, *adrift),
+            Act::Start if !self.processes[p].is_alive => {
+                let session = SessionId(self.fresh());
+                self.processes[p] = Process::born(session, self.processes[p].skew_us);
+            }
+            Act::DatabaseDown => self.go_down(),
+            Act::DatabaseUp if !self.is_up => {
+                self.is_up = true;
+                self.processes.iter_mut().for_each(|process| process.has_renewed = false);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn crash(&mut self, p: usize, adrift: bool) {
+        let dead = Process { skew_us: self.processes[p].skew_us, ..Process::dead() };
+        let died = std::mem::replace(&mut self.processes[p], dead);
+        if adrift && self.is_up {
+            self.adrift.extend(died.trips.into_iter().map(|trip| (p, trip)));
+        }
+    }
+
+    /// Every transaction is rolled back, and their requests wait for the database, as in `committer::put_back`.
+    fn go_down(&mut self) {
+        if !self.is_up {
+            return;
+        }
+        self.is_up = false;
+        self.adrift.clear();
+        for p in 0..PROCESSES {
+            // Who had no time to renew between two outages is disturbed by more than one.
+            self.processes[p].is_disturbed |= !self.processes[p].has_renewed;
+            for trip in std::mem::take(&mut self.processes[p].trips) {
+                self.put_back(p, trip.batch);
+            }
+        }
+    }
+
+    /// Time passes for all. Who can renews its lease in time: that is a thread's only work.
+    fn advance(&mut self, span: Duration) {
+        let mut left = span;
+        while !left.is_zero() {
+            let slice = left.min(LEASE / 4);
+            left -= slice;
+            self.now = self.now + slice;
+            for p in 0..PROCESSES {
+                let is_time = self.processes[p].life.until.since(self.clock(p)) <= LEASE / 4 * 3;
+                if is_time && self.is_working(p) && !self.processes[p].is_cut {
+                    self.renew(p);
+                }
+            }
+        }
+    }
+
+    pub fn call_id(&mut self) -> CallId {
+        let call = CallId(self.fresh());
+        self.ledger.clients.insert(call);
+        call
+    }
+}

@@ -1,0 +1,69 @@
+//! What became of a request, once it is committed.
+
+use fsm_core::call::AttemptState;
+use fsm_core::changes::Changes;
+use fsm_core::ids::CallId;
+use fsm_core::time::Timestamp;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::queue::Reply;
+use crate::error::Error;
+use crate::store::claim::Claimed;
+use crate::watchers::Moved;
+
+/// What became of one request; true once its transaction is committed.
+pub(crate) struct Verdict {
+    /// The answer; `None` when another process was faster and the request has to be decided once more.
+    pub(crate) reply: Option<Result<Reply, Error>>,
+    /// The instances that changed, as they are now.
+    pub(crate) moved: Vec<Moved>,
+    /// Calls that run here now. A missing permit is the one that the request brought.
+    pub(crate) runs: Vec<(Claimed, Option<OwnedSemaphorePermit>)>,
+    /// The earliest moment at which one of the changes comes due.
+    pub(crate) due_at: Option<Timestamp>,
+    /// What followed an attempt that did not succeed.
+    pub(crate) after: Option<After>,
+    /// Those of the verb's own sends that were refused.
+    pub(crate) rejected: Vec<CallId>,
+}
+
+/// What followed an attempt that did not succeed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum After {
+    /// Another attempt is scheduled.
+    Again { number: u32, at: Timestamp },
+    /// No attempts are left.
+    Exhausted,
+}
+
+impl After {
+    /// `None` unless the changes close an attempt that used its call's budget.
+    pub(super) fn of(changes: &Changes) -> Option<After> {
+        let close = changes.close.as_ref()?;
+        if !matches!(close.becomes, AttemptState::Error | AttemptState::Lost) {
+            return None;
+        }
+        match &changes.open {
+            Some(open) if open.attempt.call == close.call => {
+                Some(After::Again { number: open.attempt.number, at: open.attempt.scheduled_at })
+            }
+            _ => Some(After::Exhausted),
+        }
+    }
+}
+
+impl Verdict {
+    /// Nothing follows from it yet.
+    pub(super) fn of(reply: Option<Result<Reply, Error>>) -> Verdict {
+        Verdict { reply, moved: Vec::new(), runs: Vec::new(), due_at: None, after: None, rejected: Vec::new() }
+    }
+
+    /// A guard found the row other than it was read. A report is answered; whoever asks for something asks again.
+    pub(super) fn outdated(&mut self) {
+        self.reply = match self.reply.take() {
+            Some(Ok(Reply::Settled { .. })) => Some(Ok(Reply::Settled { counted: false })),
+            Some(Ok(Reply::Fired)) => Some(Ok(Reply::Fired)),
+            _ => None,
+        };
+    }
+}
