@@ -1,5 +1,7 @@
 //! A machine drawn as text: Mermaid for pages that render it, Graphviz for files. The same machine gives the same text.
 
+pub mod svg;
+
 use crate::duration;
 use crate::machine::{Edge, Machine};
 
@@ -28,14 +30,22 @@ const MERMAID_WORDS: [&str; 19] = [
 
 /// A Mermaid `stateDiagram-v2`: edges in the order of their declaration, then the ends. Ends with a line feed.
 pub fn mermaid(machine: &Machine) -> String {
+    mermaid_noted(machine, |_| None)
+}
+
+/// The same with a note beside the names of those states that `note` has one for.
+pub fn mermaid_noted(machine: &Machine, note: impl Fn(&str) -> Option<String>) -> String {
     let names: Vec<&str> = machine.states().collect();
     let id = |name: &str| match names.iter().position(|known| *known == name) {
         Some(place) if !is_plain(name) => format!("s{place}_"),
         _ => name.to_owned(),
     };
     let mut text = String::from("stateDiagram-v2\n");
-    for name in names.iter().filter(|name| !is_plain(name)) {
-        text.push_str(&format!("    state \"{}\" as {}\n", mermaid_text(name), id(name)));
+    for name in &names {
+        let note = note(name).map(|note| format!(" ({note})"));
+        if note.is_some() || !is_plain(name) {
+            text.push_str(&format!("    state \"{}\" as {}\n", mermaid_text(&format!("{name}{}", note.unwrap_or_default())), id(name)));
+        }
     }
     for edge in &machine.edges {
         let from = edge.from.as_deref().map_or("[*]".to_owned(), id);
@@ -49,6 +59,11 @@ pub fn mermaid(machine: &Machine) -> String {
 
 /// A Graphviz `digraph`: states in the order of their declaration, ends with a double border, then the edges. Ends with a line feed.
 pub fn dot(machine: &Machine) -> String {
+    dot_noted(machine, |_| None)
+}
+
+/// The same with a note below the names of those states that `note` has one for.
+pub fn dot_noted(machine: &Machine, note: impl Fn(&str) -> Option<String>) -> String {
     let mut text = format!("digraph {} {{\n    rankdir = LR;\n    node [shape = box, style = rounded];\n", quoted(&machine.name));
     // No state has this name: it is no identifier.
     let start = quoted("[*]");
@@ -56,8 +71,11 @@ pub fn dot(machine: &Machine) -> String {
         text.push_str(&format!("    {start} [shape = point];\n"));
     }
     for state in machine.states() {
-        let border = if machine.is_end(state) { " [peripheries = 2]" } else { "" };
-        text.push_str(&format!("    {}{border};\n", quoted(state)));
+        let label = note(state).map(|note| format!("label = {}", quoted(&format!("{state}\n{note}"))));
+        let border = machine.is_end(state).then(|| "peripheries = 2".to_owned());
+        let attributes: Vec<_> = label.into_iter().chain(border).collect();
+        let attributes = if attributes.is_empty() { String::new() } else { format!(" [{}]", attributes.join(", ")) };
+        text.push_str(&format!("    {}{attributes};\n", quoted(state)));
     }
     for edge in &machine.edges {
         let from = edge.from.as_deref().map_or(start.clone(), quoted);
@@ -143,6 +161,28 @@ mod tests {
             edge("s0_", "Again", "s0_"),
         ];
         machine("the \"shop\"", edges, &["s0_"])
+    }
+
+    #[test]
+    fn svg_has_each_state_once_and_no_box_on_another() {
+        for machine in [payment(), awkward(), machine("empty", Vec::new(), &[])] {
+            let drawn = svg::svg(&machine);
+            assert_eq!(drawn, svg::svg(&machine));
+            assert_eq!(drawn.matches("data-state=").count(), machine.states().count(), "{drawn}");
+            assert!(drawn.chars().all(|c| c == '\n' || !c.is_control()) && !drawn.contains("Order<"), "{drawn}");
+            let number = |rect: &str, name: &str| {
+                let rest = rect.split_once(&format!(" {name}=\"")).map_or("0", |(_, rest)| rest);
+                rest.split('"').next().and_then(|number| number.parse::<i64>().ok()).unwrap_or_default()
+            };
+            let boxes: Vec<_> = drawn.split("data-state=").skip(1).collect();
+            let places: Vec<_> = boxes.iter().map(|one| ["x", "y", "width", "height"].map(|name| number(one, name))).collect();
+            for (n, [x, y, width, height]) in places.iter().enumerate() {
+                for [other_x, other_y, other_width, _] in &places[n + 1..] {
+                    let is_apart = *other_x >= x + width || *x >= other_x + other_width || (other_y - y).abs() >= *height;
+                    assert!(is_apart, "{drawn}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -12,21 +12,22 @@ use crate::error::Error;
 use crate::registry::{MachineEntry, MachineRef, PolicyEntry, RetryEntry, VerbEntry};
 use crate::store::claim::Served;
 
-/// A machine that this program has code for.
+/// A machine that this process can decide for.
 pub(crate) struct Known {
     pub(crate) machine: Arc<Machine>,
     /// The machine's events, by their types.
     pub(crate) events: Arc<[(TypeId, &'static str)]>,
-    pub(crate) entry: &'static MachineEntry,
+    /// `None` for one that only the database describes: this program has no code for it.
+    entry: Option<&'static MachineEntry>,
     verbs: HashMap<&'static str, &'static VerbEntry>,
 }
 
 /// All of them, by name.
 #[derive(Clone)]
 pub(crate) struct Catalog {
-    known: Arc<HashMap<&'static str, Known>>,
+    known: Arc<HashMap<String, Known>>,
     /// In alphabetical order.
-    pub(crate) names: Arc<[&'static str]>,
+    pub(crate) names: Arc<[String]>,
 }
 
 impl Catalog {
@@ -35,18 +36,28 @@ impl Catalog {
         let registered = inventory::iter::<MachineRef>.into_iter().map(|machine| machine.0).filter(|_| !only_named);
         let mut known = HashMap::new();
         for entry in named.iter().copied().chain(registered) {
-            let before = known.insert(entry.name, Known::new(entry));
-            if let Some(before) = before.filter(|before| !std::ptr::eq(before.entry, entry)) {
-                let (one, other) = (before.entry.module, entry.module);
+            let before = known.insert(entry.name.to_owned(), Known::new(entry)).and_then(|before| before.entry);
+            if let Some(before) = before.filter(|before| !std::ptr::eq(*before, entry)) {
+                let (one, other) = (before.module, entry.module);
                 return Err(Error::input(format!(
                     "two machines are named \"{}\", in `{one}` and in `{other}`; give one another name",
                     entry.name
                 )));
             }
         }
-        let mut names: Vec<_> = known.keys().copied().collect();
+        Ok(Catalog::of(known))
+    }
+
+    /// Machines as the database describes them: enough to look, to send and to operate.
+    pub(crate) fn described(machines: impl IntoIterator<Item = Machine>) -> Catalog {
+        let known = |machine| Known { machine: Arc::new(machine), events: Arc::new([]), entry: None, verbs: HashMap::new() };
+        Catalog::of(machines.into_iter().map(|machine| (machine.name.clone(), known(machine))).collect())
+    }
+
+    fn of(known: HashMap<String, Known>) -> Catalog {
+        let mut names: Vec<_> = known.keys().cloned().collect();
         names.sort_unstable();
-        Ok(Catalog { known: Arc::new(known), names: names.into() })
+        Catalog { known: Arc::new(known), names: names.into() }
     }
 
     pub(crate) fn get(&self, machine: &str) -> Option<&Known> {
@@ -74,7 +85,7 @@ impl Catalog {
         let mut missing = Vec::new();
         for (known, verb) in self.iter().flat_map(|known| known.verbs.values().map(move |verb| (known, verb))) {
             for wanted in verb.data.iter().filter(|wanted| !data.has((wanted.id)())) {
-                missing.push(format!("the verb `{}` of \"{}\" takes `Data<{}>`", verb.name, known.entry.name, (wanted.name)()));
+                missing.push(format!("the verb `{}` of \"{}\" takes `Data<{}>`", verb.name, known.machine.name, (wanted.name)()));
             }
         }
         if missing.is_empty() {
@@ -106,7 +117,7 @@ impl Known {
             record: entry.record.map(str::to_owned),
         };
         let events = ordered.iter().map(|verb| ((verb.event_type)(), verb.event)).collect();
-        Known { machine: Arc::new(machine), events, entry, verbs }
+        Known { machine: Arc::new(machine), events, entry: Some(entry), verbs }
     }
 
     pub(crate) fn verb(&self, name: &str) -> Option<&'static VerbEntry> {
@@ -115,7 +126,7 @@ impl Known {
 
     /// The policy that a verb of this machine has: its own as a whole, else the machine's.
     pub(crate) fn policy(&self, verb: &'static VerbEntry) -> Option<&'static PolicyEntry> {
-        policy(verb, self.entry)
+        policy(verb, self.entry?)
     }
 
     fn served(&self) -> Served {
@@ -125,7 +136,7 @@ impl Known {
         let mut events: Vec<_> = self.machine.edges.iter().map(|edge| edge.event.clone()).collect();
         events.sort();
         events.dedup();
-        Served { machine: self.entry.name.to_owned(), verbs, states, events }
+        Served { machine: self.machine.name.clone(), verbs, states, events }
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Around {
     /// The machine's events, by their types.
     pub(crate) events: Arc<[(TypeId, &'static str)]>,
     /// The names of the machines that this process serves.
-    pub(crate) served: Arc<[&'static str]>,
+    pub(crate) served: Arc<[String]>,
 }
 
 impl Around {
@@ -47,7 +47,7 @@ impl Around {
     }
 
     fn check_served(&self, machine: &str) -> Result<(), Error> {
-        if self.served.contains(&machine) { Ok(()) } else { Err(Error::not_served(machine, &self.served)) }
+        if self.served.iter().any(|served| served == machine) { Ok(()) } else { Err(Error::not_served(machine, &self.served)) }
     }
 }
 

@@ -94,6 +94,13 @@ pub(crate) async fn settle(store: &Store, clock: &Clock, catalog: &Catalog, mapp
     Ok(())
 }
 
+/// What live rows of a machine need and this definition of it lacks, each as a line.
+pub(crate) async fn lacking(store: &Store, machine: &Machine) -> Result<Vec<String>, Error> {
+    let mut reader = store.reader().await?;
+    let needs = drift::needs(&mut reader.conn(), &machine.name).await?;
+    Ok(needs.iter().flat_map(|need| lack(machine, &Renames::default(), need)).collect())
+}
+
 /// The mappings by machine, each from a name that the code lacks to one that it has.
 fn checked<'m>(catalog: &Catalog, mapped: &'m [Migrate]) -> Result<HashMap<&'m str, Renames>, Error> {
     let mut all: HashMap<&str, Renames> = HashMap::new();

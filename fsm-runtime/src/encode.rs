@@ -30,6 +30,18 @@ pub(crate) fn check_dedup(dedup: &str) -> Result<(), Error> {
 /// The event as JSON, within the limit in bytes.
 pub(crate) fn payload(event: &impl Serialize, name: &str, limit: usize) -> Result<Vec<u8>, Error> {
     let bytes = serde_json::to_vec(event).map_err(|error| Error::input(format!("the event `{name}` does not encode as JSON: {error}")))?;
+    within_limit(bytes, name, limit)
+}
+
+/// The same of an event that is JSON already, which is kept as it was written.
+pub(crate) fn raw_payload(json: &str, name: &str, limit: usize) -> Result<Vec<u8>, Error> {
+    let json = json.trim();
+    serde_json::from_str::<serde::de::IgnoredAny>(json)
+        .map_err(|error| Error::input(format!("the payload of `{}` is not JSON: {error}", name.escape_debug())))?;
+    within_limit(json.as_bytes().to_vec(), name, limit)
+}
+
+fn within_limit(bytes: Vec<u8>, name: &str, limit: usize) -> Result<Vec<u8>, Error> {
     if bytes.len() > limit {
         let hint = "keep large content elsewhere and send where it is, or raise the builder's `payload_limit`";
         return Err(Error::input(format!("the event `{name}` has {} bytes, over the limit of {limit}: {hint}", bytes.len())));

@@ -37,7 +37,7 @@ impl Error {
         Kind::NotFound(format!("there is no `{machine}` `{}`", key.escape_debug())).into()
     }
 
-    pub(crate) fn not_served(machine: &str, served: &[&str]) -> Error {
+    pub(crate) fn not_served(machine: &str, served: &[String]) -> Error {
         Error::input(format!("this process serves no machine \"{machine}\"; it has {}", served.join(", ")))
     }
 
@@ -77,6 +77,11 @@ impl Error {
     /// The database cannot be reached, refused, or is not one that this version can use.
     pub fn is_database(&self) -> bool {
         matches!(*self.0, Kind::Store(_))
+    }
+
+    /// What was asked for cannot be, whatever the database holds.
+    pub fn is_input(&self) -> bool {
+        matches!(*self.0, Kind::Input(_))
     }
 
     /// Rows in the database need states, verbs or events that the code lacks, and no mapping says what takes their place.

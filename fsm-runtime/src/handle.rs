@@ -2,6 +2,7 @@
 
 pub mod history;
 pub mod operate;
+pub mod seen;
 pub mod send;
 pub mod settled;
 pub mod view;
@@ -11,7 +12,6 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use fsm_core::call::Attempt as Row;
 use fsm_core::decide::operate::Act;
 use fsm_core::instance::Instance as InstanceRow;
 use fsm_core::retry::Retry;
@@ -22,10 +22,11 @@ use crate::engine::{Engine, Life};
 use crate::error::Error;
 use crate::registry::{EventFor, Machine};
 use crate::store::conn::Conn;
+use crate::store::view as rows;
 use crate::store::view::PageFilter;
-use crate::store::{lock, view as rows};
 use history::Entry;
 use operate::{Bulk, Operating};
+use seen::{calls_of, with_calls};
 use send::{Sending, SendingIn};
 use settled::Settling;
 use view::{Attempt, Count, Filter, Instance, Page, Unreadable};
@@ -86,7 +87,7 @@ impl<M: Machine> Handle<M> {
         let mut reader = self.engine.store.reader().await?;
         let conn = &mut reader.conn();
         let Some(row) = rows::find(conn, M::NAME, key.as_ref()).await? else { return Ok(None) };
-        with_calls(conn, vec![row]).await?.pop().map(|(_, seen)| seen).transpose()
+        with_calls(conn, vec![row]).await?.pop().map(Instance::of).transpose()
     }
 
     /// Waits until nothing is executing, scheduled or in the inbox, or the instance is in error.
@@ -134,14 +135,16 @@ impl<M: Machine> Handle<M> {
             paused: filter.paused,
             after: filter.after.map(|cursor| cursor.0),
             limit: limit + 1,
+            ..PageFilter::default()
         };
         let mut found = rows::page(conn, M::NAME, &wanted).await?;
         let has_more = found.len() > limit as usize;
         found.truncate(limit as usize);
         let next = found.last().filter(|_| has_more).map(|last| view::Cursor(last.id));
         let (mut items, mut unreadable) = (Vec::with_capacity(found.len()), Vec::new());
-        for (key, seen) in with_calls(conn, found).await? {
-            match seen {
+        for seen in with_calls(conn, found).await? {
+            let key = seen.row.key.clone();
+            match Instance::of(seen) {
                 Ok(instance) => items.push(instance),
                 Err(error) => unreadable.push(Unreadable { key, why: error.to_string() }),
             }
@@ -204,31 +207,4 @@ impl<M: Machine> Handle<M> {
     async fn expect(&self, conn: &mut Conn<'_>, key: &str) -> Result<InstanceRow, Error> {
         rows::find(conn, M::NAME, key).await?.ok_or_else(|| Error::not_found(M::NAME, key))
     }
-}
-
-async fn calls_of(conn: &mut Conn<'_>, row: &InstanceRow) -> Result<Vec<Row>, Error> {
-    match row.newest {
-        Some((call, _)) => Ok(rows::calls(conn, call).await?),
-        None => Ok(Vec::new()),
-    }
-}
-
-/// A key, and its instance as users see it.
-type Seen<M> = (String, Result<Instance<M>, Error>);
-
-/// The rows as users see them: with their open calls, and what the attempt before failed with. One that cannot be shown does
-/// not hide the others.
-async fn with_calls<M: Machine>(conn: &mut Conn<'_>, found: Vec<InstanceRow>) -> Result<Vec<Seen<M>>, Error> {
-    let live = found.iter().filter(|row| row.is_open).filter_map(|row| row.newest);
-    let wanted: Vec<_> = live.flat_map(|(call, number)| [(call, number), (call, number - 1)]).filter(|(_, number)| *number > 0).collect();
-    let attempts = if wanted.is_empty() { Vec::new() } else { lock::attempts(conn, &wanted).await? };
-    let seen = found.into_iter().map(|row| {
-        let newest = row.newest.filter(|_| row.is_open);
-        let numbered =
-            |number| attempts.iter().find(|attempt| newest.is_some_and(|(call, _)| attempt.call == call) && attempt.number == number);
-        let live = newest.and_then(|(_, number)| numbered(number));
-        let before = newest.and_then(|(_, number)| numbered(number - 1));
-        (row.key.clone(), Instance::seen(row, live, before))
-    });
-    Ok(seen.collect())
 }

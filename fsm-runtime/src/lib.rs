@@ -1,5 +1,6 @@
 //! The shell of durable-fsm: registry, client, worker, sweeper, clock and store around the pure decisions of `fsm-core`.
 
+pub mod admin;
 mod catalog;
 pub mod client;
 mod clock;

@@ -8,6 +8,7 @@ use fsm_core::duration;
 use tokio::time::Instant;
 
 use super::Handle;
+use super::seen::Seen;
 use super::view::Instance;
 use crate::committer::queue::Whose;
 use crate::encode;
@@ -56,7 +57,7 @@ impl<M: Machine> Settling<M> {
             loop {
                 let until = deadline.map_or(next_look, |deadline| deadline.min(next_look));
                 match tokio::time::timeout_at(until, watch.moved()).await {
-                    Ok(Some(moved)) if moved.instance.is_settled() => return Instance::seen(moved.instance.clone(), None, None),
+                    Ok(Some(moved)) if moved.instance.is_settled() => return Instance::of(Seen::new(moved.instance.clone(), None, None)),
                     Ok(Some(_)) => {}
                     Ok(None) | Err(_) => break,
                 }

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use fsm_core::call::{Attempt as Row, AttemptState};
 use fsm_core::ids::{CallId, InstanceId, SessionId};
-use fsm_core::instance::{Instance as InstanceRow, Status};
+use fsm_core::instance::Status;
 use fsm_core::time::Timestamp;
 
+use super::seen::Seen;
 use crate::error::Error;
 use crate::registry::Machine;
 
@@ -217,8 +218,8 @@ impl Filter {
 }
 
 impl<M: Machine> Instance<M> {
-    /// The row as users see it, with its live attempt and the one before that.
-    pub(crate) fn seen(row: InstanceRow, live: Option<&Row>, before: Option<&Row>) -> Result<Instance<M>, Error> {
+    /// What was read, in the machine's own types.
+    pub(crate) fn of(Seen { row, call }: Seen) -> Result<Instance<M>, Error> {
         let record = match &row.record {
             None => M::Record::default(),
             Some(bytes) => serde_json::from_slice(bytes).map_err(|error| {
@@ -236,7 +237,7 @@ impl<M: Machine> Instance<M> {
             version: row.version,
             created_at: row.created_at,
             updated_at: row.updated_at,
-            call: live.map(|live| OpenCall::seen(live, before)),
+            call,
             error: row.error,
         })
     }
@@ -245,13 +246,19 @@ impl<M: Machine> Instance<M> {
 impl<M: Machine> Instance<M> {
     /// Whether it rests, waits, runs, is stuck and why, or has ended.
     pub fn activity(&self) -> Activity {
-        match (&self.call, self.status) {
-            (_, Status::Completed | Status::Cancelled) => Activity::Ended(self.status),
-            (_, Status::Error) => Activity::Stuck { why: self.error.clone().unwrap_or_default() },
+        Activity::of(self.status, self.call.as_ref(), self.paused, self.error.as_deref())
+    }
+}
+
+impl Activity {
+    pub(crate) fn of(status: Status, call: Option<&OpenCall>, paused: bool, error: Option<&str>) -> Activity {
+        match (call, status) {
+            (_, Status::Completed | Status::Cancelled) => Activity::Ended(status),
+            (_, Status::Error) => Activity::Stuck { why: error.unwrap_or_default().to_owned() },
             (Some(call), _) if call.state == AttemptState::Executing => {
                 Activity::Runs { verb: call.verb.clone(), attempt: call.attempt_of() }
             }
-            (_, _) if self.paused => Activity::Stuck { why: "an operator paused it".to_owned() },
+            (_, _) if paused => Activity::Stuck { why: "an operator paused it".to_owned() },
             (Some(call), _) => Activity::Waits { verb: call.verb.clone(), attempt: call.attempt_of(), until: call.next_at },
             (None, _) => Activity::Rests,
         }
@@ -260,7 +267,7 @@ impl<M: Machine> Instance<M> {
 
 impl OpenCall {
     /// The attempt among all, as "4 of 11", or "4" where there is no limit.
-    fn attempt_of(&self) -> String {
+    pub fn attempt_of(&self) -> String {
         match self.max_attempts {
             Some(most) => format!("{} of {most}", self.attempt),
             None => self.attempt.to_string(),
@@ -292,7 +299,7 @@ pub(crate) fn state<M: Machine>(name: Option<String>) -> Result<Option<M::State>
 }
 
 impl OpenCall {
-    fn seen(live: &Row, before: Option<&Row>) -> OpenCall {
+    pub(super) fn seen(live: &Row, before: Option<&Row>) -> OpenCall {
         OpenCall {
             id: live.call,
             verb: live.verb.clone(),

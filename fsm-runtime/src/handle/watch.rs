@@ -9,8 +9,9 @@ use fsm_core::instance::Instance as InstanceRow;
 use futures_util::stream::{Stream, StreamExt, unfold};
 use tokio::time::Instant;
 
+use super::Handle;
+use super::seen::{Seen, with_calls};
 use super::view::Instance;
-use super::{Handle, with_calls};
 use crate::committer::queue::Whose;
 use crate::encode;
 use crate::error::{Error, Kind};
@@ -99,7 +100,7 @@ impl<M: Machine> Eye<M> {
         }
         let seen = with_calls(&mut reader.conn(), vec![row.clone()]).await;
         self.keep(row);
-        seen?.pop().map(|(_, seen)| seen).transpose()
+        seen?.pop().map(Instance::of).transpose()
     }
 
     async fn told(&mut self, moved: &Arc<Moved>) -> Result<Option<Instance<M>>, Error> {
@@ -118,7 +119,7 @@ impl<M: Machine> Eye<M> {
             }
             _ => None,
         };
-        let seen = Instance::seen(instance.clone(), live.as_ref(), before.as_ref());
+        let seen = Instance::of(Seen::new(instance.clone(), live.as_ref(), before.as_ref()));
         self.keep(instance.clone());
         seen.map(Some)
     }

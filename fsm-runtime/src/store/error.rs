@@ -32,6 +32,18 @@ pub enum StoreError {
         /// The newest one known here.
         known: i64,
     },
+    /// The database was migrated by an earlier version of this crate, and was opened without leave to change that.
+    OlderSchema {
+        /// Its version.
+        found: i64,
+        /// The newest one known here.
+        known: i64,
+    },
+    /// There are no tables of this crate in the database.
+    NoTables {
+        /// Which database.
+        place: String,
+    },
     /// A migration that the database has is not the one of that number here.
     OtherSchema {
         /// The migration's number.
@@ -132,6 +144,13 @@ impl fmt::Display for StoreError {
                 f,
                 "the database has schema {found}, and this program knows schemas up to {known}; start a program built with a newer durable-fsm"
             ),
+            StoreError::OlderSchema { found, known } => write!(
+                f,
+                "the database has schema {found}, and this program needs schema {known}; bring it up to date with `fsm migrate up`, or start a runtime"
+            ),
+            StoreError::NoTables { place } => {
+                write!(f, "{place} has no tables of durable-fsm; a runtime makes them when it starts, and so does `fsm migrate up`")
+            }
             StoreError::OtherSchema { version } => write!(
                 f,
                 "migration {version} in the database is not the one of this program; use the release of durable-fsm that made this database, or another database"

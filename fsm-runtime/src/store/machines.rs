@@ -27,3 +27,11 @@ pub async fn definitions(conn: &mut Conn<'_>, machine: &str) -> Result<Vec<Defin
     let rows = conn.rows(&sql::DEFINITIONS, &values![machine]).await?;
     rows.iter().map(|row| Ok(Definition { hash: row.get(0)?, definition: row.get(1)?, first_seen_at: row.time(2)? })).collect()
 }
+
+/// Every definition of every machine, by machine, the one first seen first.
+pub async fn all(conn: &mut Conn<'_>) -> Result<Vec<(String, Definition)>> {
+    let rows = conn.rows(&sql::MACHINES, &[]).await?;
+    rows.iter()
+        .map(|row| Ok((row.get(0)?, Definition { hash: row.get(1)?, definition: row.get(2)?, first_seen_at: row.time(3)? })))
+        .collect()
+}

@@ -2,7 +2,7 @@
 
 use fsm_core::time::Timestamp;
 
-use super::conn::values;
+use super::conn::{Conn, values};
 use super::error::{Result, StoreError};
 use super::open::Store;
 use super::sql;
@@ -22,6 +22,19 @@ const MIGRATIONS: [Migration; 1] = [Migration {
     postgres: include_str!("../../migrations/postgres/0001_first.sql"),
 }];
 
+/// A migration that this crate knows, or that the database has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// From 1.
+    pub version: i64,
+    /// Its name.
+    pub name: String,
+    /// When the database got it; `None` while it has not.
+    pub applied_at: Option<Timestamp>,
+    /// Whether what the database got is what this crate has under that number.
+    pub is_ours: bool,
+}
+
 /// Brings the schema up to date, in one transaction and under a lock, so that any number of processes may start at once.
 /// `Err(NewerSchema)` when a later version of this crate was here first; nothing is changed then.
 pub async fn up(store: &Store, now: Timestamp) -> Result<()> {
@@ -29,26 +42,83 @@ pub async fn up(store: &Store, now: Timestamp) -> Result<()> {
     let mut conn = tx.conn();
     conn.rows(&sql::MIGRATION_LOCK, &[]).await?;
     conn.rows(&sql::MIGRATION_TABLE, &[]).await?;
-    let mut applied = Vec::new();
-    for row in conn.rows(&sql::MIGRATIONS, &[]).await? {
-        applied.push((row.get::<i64>(0)?, row.get::<i64>(1)?));
-    }
-    let known = MIGRATIONS.last().map_or(0, |migration| migration.version);
-    if let Some((found, _)) = applied.iter().find(|(version, _)| *version > known) {
-        return Err(StoreError::NewerSchema { found: *found, known });
-    }
-    for migration in &MIGRATIONS {
-        let script = if conn.is_postgres() { migration.postgres } else { migration.sqlite };
-        match applied.iter().find(|(version, _)| *version == migration.version) {
-            Some((_, found)) if *found == checksum(script) => {}
-            Some(_) => return Err(StoreError::OtherSchema { version: migration.version }),
-            None => {
-                conn.script(script).await?;
-                conn.rows(&sql::MIGRATED, &values![migration.version, migration.name, checksum(script), now.as_micros()]).await?;
-            }
-        }
+    let steps = applied(&mut conn).await?;
+    refuse_others(&steps)?;
+    for migration in MIGRATIONS.iter().filter(|migration| steps.iter().all(|step| step.version != migration.version)) {
+        let script = migration.script(conn.is_postgres());
+        conn.script(script).await?;
+        conn.rows(&sql::MIGRATED, &values![migration.version, migration.name, checksum(script), now.as_micros()]).await?;
     }
     tx.commit().await
+}
+
+/// Every migration, those of the database first. Reads only; without our table none is applied.
+pub async fn status(conn: &mut Conn<'_>) -> Result<Vec<Step>> {
+    let has_table = conn.rows(&sql::MIGRATION_TABLE_EXISTS, &[]).await?;
+    let mut steps = if has_table.is_empty() { Vec::new() } else { applied(conn).await? };
+    let missing = MIGRATIONS.iter().filter(|migration| steps.iter().all(|step| step.version != migration.version));
+    let missing: Vec<_> =
+        missing.map(|one| Step { version: one.version, name: one.name.into(), applied_at: None, is_ours: true }).collect();
+    steps.extend(missing);
+    Ok(steps)
+}
+
+/// Whether the schema is the one that this crate reads and writes. Changes nothing.
+///
+/// `Err(NoTables)`, `Err(OlderSchema)`, `Err(NewerSchema)` and `Err(OtherSchema)` when it is not.
+pub async fn check(conn: &mut Conn<'_>, place: &str) -> Result<()> {
+    let steps = status(conn).await?;
+    refuse_others(&steps)?;
+    let found = steps.iter().filter(|step| step.applied_at.is_some()).map(|step| step.version).max();
+    match found {
+        None => Err(StoreError::NoTables { place: place.to_owned() }),
+        Some(found) if found < newest() => Err(StoreError::OlderSchema { found, known: newest() }),
+        Some(_) => Ok(()),
+    }
+}
+
+/// A script that makes the tables in an empty database and records the migrations as applied at `now`, for those who run their
+/// migrations with tools of their own.
+pub fn script(is_postgres: bool, now: Timestamp) -> String {
+    let table = if is_postgres { sql::MIGRATION_TABLE.postgres } else { sql::MIGRATION_TABLE.sqlite };
+    let mut script = format!("{};\n", table.trim());
+    for migration in &MIGRATIONS {
+        let text = migration.script(is_postgres);
+        let recorded = sql::migrated(migration.version, migration.name, checksum(text), now.as_micros());
+        script.push_str(&format!("\n-- migration {}: {}\n\n{}\n\n{recorded}\n", migration.version, migration.name, text.trim()));
+    }
+    script
+}
+
+impl Migration {
+    fn script(&self, is_postgres: bool) -> &'static str {
+        if is_postgres { self.postgres } else { self.sqlite }
+    }
+}
+
+/// The last version that this crate knows.
+fn newest() -> i64 {
+    MIGRATIONS.last().map_or(0, |migration| migration.version)
+}
+
+async fn applied(conn: &mut Conn<'_>) -> Result<Vec<Step>> {
+    let is_postgres = conn.is_postgres();
+    let mut steps = Vec::new();
+    for row in conn.rows(&sql::MIGRATIONS, &[]).await? {
+        let (version, sum) = (row.get::<i64>(0)?, row.get::<i64>(1)?);
+        let ours = MIGRATIONS.iter().find(|migration| migration.version == version);
+        let is_ours = ours.is_some_and(|migration| checksum(migration.script(is_postgres)) == sum);
+        steps.push(Step { version, name: row.get(2)?, applied_at: Some(row.time(3)?), is_ours });
+    }
+    Ok(steps)
+}
+
+fn refuse_others(steps: &[Step]) -> Result<()> {
+    match steps.iter().find(|step| !step.is_ours) {
+        Some(newer) if newer.version > newest() => Err(StoreError::NewerSchema { found: newer.version, known: newest() }),
+        Some(other) => Err(StoreError::OtherSchema { version: other.version }),
+        None => Ok(()),
+    }
 }
 
 /// A name for the schema that these migrations make.

@@ -14,7 +14,7 @@ use super::conn::{Conn, Link, Rules, postgres_text, sqlite_text, within};
 use super::error::{Result, StoreError};
 use super::fault::Fault;
 use super::pool::{Pool, Taken};
-use super::sql;
+use super::{reading, sql};
 
 /// Which database, and how it is used.
 #[derive(Clone)]
@@ -29,7 +29,7 @@ pub struct Settings {
     pub deadline: Duration,
     /// Statements are kept prepared. `false` for PgBouncer in transaction mode.
     pub statement_cache: bool,
-    /// Nothing will be written.
+    /// Nothing will be written: neither by us nor by SQLite or PostgreSQL on these connections. A file that does not exist is not made.
     pub read_only: bool,
 }
 
@@ -106,6 +106,11 @@ impl Store {
             Address::Server(options) => open_server(&settings, *options).await?,
         };
         Ok(Store { inner: Arc::new(Inner { place, rules, read_only: settings.read_only, kind }) })
+    }
+
+    /// Which database, as messages name it.
+    pub fn place(&self) -> &str {
+        &self.inner.place
     }
 
     /// Whether the database is PostgreSQL.
@@ -185,17 +190,6 @@ impl Store {
         Ok(Apart { side, rules: self.inner.rules.clone() })
     }
 
-    /// What the database's clock shows; `None` for SQLite, which has this machine's.
-    pub async fn now_us(&self) -> Result<Option<ServerClock>> {
-        if !self.is_postgres() {
-            return Ok(None);
-        }
-        let mut reader = self.reader().await?;
-        let rows = reader.conn().rows(&sql::SERVER_CLOCK, &[]).await?;
-        let row = rows.first().ok_or_else(|| StoreError::Corrupt { what: "the server shows no time".into() })?;
-        Ok(Some(ServerClock { now: row.time(0)?, up_since: row.time(1)? }))
-    }
-
     /// Closes the idle connections and hands out no more. Those in use are closed by their users.
     pub async fn close(&self) {
         match &self.inner.kind {
@@ -228,6 +222,7 @@ async fn open_memory(settings: &Settings) -> Result<(String, Kind)> {
 
 async fn open_file(settings: &Settings, options: SqliteConnectOptions) -> Result<(String, Kind)> {
     let place = format!("the SQLite database `{}`", options.get_filename().display());
+    let has_wal = reading::has_wal(options.get_filename());
     let options = sqlite_options(options);
     let to_read = options.clone().read_only(true).create_if_missing(false);
     let to_write = if settings.read_only {
@@ -239,8 +234,13 @@ async fn open_file(settings: &Settings, options: SqliteConnectOptions) -> Result
         };
         options.create_if_missing(true).journal_mode(SqliteJournalMode::Wal).synchronous(synchronous)
     };
-    let writer = Pool::new(&place, to_write, 1, settings.deadline);
-    let readers = Pool::new(&place, to_read, READERS, settings.deadline);
+    let mut writer = Pool::new(&place, to_write, 1, settings.deadline);
+    let mut readers = Pool::new(&place, to_read.clone(), READERS, settings.deadline);
+    // Where even the index of the WAL cannot be made, and nobody has made one, nobody writes: the file alone is the database.
+    if settings.read_only && !has_wal && !reading::can_share(&writer).await {
+        writer = Pool::new(&place, to_read.clone().immutable(true), 1, settings.deadline);
+        readers = Pool::new(&place, to_read.immutable(true), READERS, settings.deadline);
+    }
     check_sqlite(&writer).await?;
     Ok((place, Kind::Sqlite { writer, readers, _anchor: None }))
 }
@@ -270,6 +270,10 @@ async fn open_server(settings: &Settings, options: PgConnectOptions) -> Result<(
     let mut options = options.disable_statement_logging();
     if !settings.statement_cache {
         options = options.statement_cache_capacity(0);
+    }
+    if settings.read_only {
+        let timeout_ms = settings.deadline.as_millis().to_string();
+        options = options.options([("default_transaction_read_only", "on"), ("statement_timeout", &timeout_ms)]);
     }
     if options.get_application_name().is_none() {
         options = options.application_name("durable-fsm");

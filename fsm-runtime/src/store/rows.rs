@@ -48,7 +48,7 @@ impl Row {
         self.get(column).map(Timestamp::from_micros)
     }
 
-    fn time_if_any(&self, column: usize) -> Result<Option<Timestamp>> {
+    pub(super) fn time_if_any(&self, column: usize) -> Result<Option<Timestamp>> {
         Ok(self.get::<Option<i64>>(column)?.map(Timestamp::from_micros))
     }
 

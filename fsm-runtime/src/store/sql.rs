@@ -638,32 +638,42 @@ pub(super) const NOTES: Sql = same(
     order by h.history_id",
 );
 
-/// Instances of machine `$1` after `$2`, at most `$3`, with status `$4`, state `$5` and paused `$6` where these are given. Rides the primary key.
-pub(super) const PAGE: Sql = same(concat!(
-    "select ",
-    instance!(),
-    "
-    from fsm_instances i
-    where i.machine = $1 and i.instance_id > $2
-        and (cast($4 as text) is null or i.status = $4)
-        and (cast($5 as text) is null or i.state = $5)
-        and (cast($6 as integer) is null or (case when i.paused then 1 else 0 end) = $6)
-    order by i.instance_id
-    limit $3"
-));
+/// What a page leaves out beside machine, place and status: state `$4`, paused `$5`, a text in the error `$6`, and not changed since `$7`,
+/// where these are given.
+macro_rules! page {
+    ($status:literal, $has:literal) => {
+        concat!(
+            "select ",
+            instance!(),
+            "
+            from fsm_instances i
+            where i.machine = $1 and i.instance_id > $2
+                and ",
+            $status,
+            "
+                and (cast($4 as text) is null or i.state = $4)
+                and (cast($5 as integer) is null or (case when i.paused then 1 else 0 end) = $5)
+                and (cast($6 as text) is null or ",
+            $has,
+            ")
+                and (cast($7 as bigint) is null or i.updated_at <= $7)
+            order by i.instance_id
+            limit $3"
+        )
+    };
+}
+
+/// Instances of machine `$1` after `$2`, at most `$3`, that `page!` lets through, with status `$8` where it is given. Rides the primary key.
+pub(super) const PAGE: Sql = Sql {
+    sqlite: page!("(cast($8 as text) is null or i.status = $8)", "instr(lower(i.error), lower($6)) > 0"),
+    postgres: page!("(cast($8 as text) is null or i.status = $8)", "strpos(lower(i.error), lower($6)) > 0"),
+};
 
 /// The same among the instances in error. Rides the index of instances in error.
-pub(super) const PAGE_IN_ERROR: Sql = same(concat!(
-    "select ",
-    instance!(),
-    "
-    from fsm_instances i
-    where i.machine = $1 and i.instance_id > $2 and i.status = 'error'
-        and (cast($4 as text) is null or i.state = $4)
-        and (cast($5 as integer) is null or (case when i.paused then 1 else 0 end) = $5)
-    order by i.instance_id
-    limit $3"
-));
+pub(super) const PAGE_IN_ERROR: Sql = Sql {
+    sqlite: page!("i.status = 'error'", "instr(lower(i.error), lower($6)) > 0"),
+    postgres: page!("i.status = 'error'", "strpos(lower(i.error), lower($6)) > 0"),
+};
 
 /// How many instances of machine `$1` there are by status and state. Rides the unique index on machine and key.
 pub(super) const COUNTS: Sql = same(
@@ -683,7 +693,147 @@ pub(super) const PAYLOAD: Sql = same(
     where c.call_id = $1 and c.attempt = 1",
 );
 
+/// The events that wait for instance `$1`, in order, without payloads. Rides the primary key.
+pub(super) const WAITING: Sql = same(
+    "
+    select b.position, b.call_id, b.event, b.created_at
+    from fsm_inbox b
+    where b.instance_id = $1
+    order by b.position",
+);
+
+/// The timers of instance `$1`, the first due first, without payloads. Rides the index by instance.
+pub(super) const TIMERS_SET: Sql = same(
+    "
+    select t.timer_id, t.state, t.event, t.due_at, t.held
+    from fsm_timers t
+    where t.instance_id = $1
+    order by t.due_at, t.timer_id",
+);
+
+/// The instances of machine `$1` in error after `$2`, at most `$3`, with the verb that failed. Rides the index of instances in error.
+pub(super) const FAILING: Sql = same(
+    "
+    select i.instance_id, i.key, i.state, c.verb, i.error, i.updated_at
+    from fsm_instances i
+    left join fsm_async_calls c on c.call_id = i.call_id and c.attempt = i.attempt
+    where i.machine = $1 and i.status = 'error' and i.instance_id > $2
+    order by i.instance_id
+    limit $3",
+);
+
+/// The scheduled attempts of machine `$1`, the first due first, at most `$2`. Rides the due index.
+pub(super) const CALLS_TO_COME: Sql = same(
+    "
+    select i.key, c.verb, c.event, c.attempt, c.remaining_attempts, c.scheduled_at
+    from fsm_async_calls c
+    join fsm_instances i on i.instance_id = c.instance_id
+    where c.machine = $1 and c.state = 'scheduled' and not c.held
+    order by c.scheduled_at
+    limit $2",
+);
+
+/// The timers of machine `$1`, the first due first, at most `$2`. Rides the due index of timers.
+pub(super) const TIMERS_TO_COME: Sql = same(
+    "
+    select i.key, t.state, t.event, t.due_at
+    from fsm_timers t
+    join fsm_instances i on i.instance_id = t.instance_id
+    where t.machine = $1 and not t.held
+    order by t.due_at
+    limit $2",
+);
+
+/// Every session, the one that began first first, with how many attempts it executes. Few rows, read whole; counts ride the index of
+/// executing attempts.
+pub(super) const SESSIONS: Sql = same(
+    "
+    select w.session_id, w.host, w.pid, w.started_at, w.lease_until,
+        (select count(*) from fsm_async_calls c where c.worker = w.session_id and c.state = 'executing')
+    from fsm_workers w
+    order by w.started_at, w.session_id",
+);
+
+/// How many instances machine `$1` has, as far as `$2`. Rides the unique index on machine and key.
+pub(super) const COUNT_UP_TO: Sql = same(
+    "
+    select count(*)
+    from (select 1 from fsm_instances i where i.machine = $1 limit $2) as counted",
+);
+
+/// How many instances of machine `$1` are in error, as far as `$2`. Rides the index of instances in error.
+pub(super) const COUNT_IN_ERROR: Sql = same(
+    "
+    select count(*)
+    from (select 1 from fsm_instances i where i.machine = $1 and i.status = 'error' limit $2) as counted",
+);
+
+/// How many attempts of machine `$1` are due at `$2`, as far as `$3`, and since when the first. Rides the due index.
+pub(super) const OVERDUE: Sql = same(
+    "
+    select count(*), min(counted.scheduled_at)
+    from (
+        select c.scheduled_at
+        from fsm_async_calls c
+        where c.machine = $1 and c.state = 'scheduled' and not c.held and c.scheduled_at <= $2
+        order by c.scheduled_at
+        limit $3
+    ) as counted",
+);
+
+/// The attempts of the newest calls, at most `$1`. Rides the primary key, for ids of calls are in the order of their making.
+pub(super) const NEWEST: Sql = same(
+    "
+    select c.machine, c.state, c.created_at, c.scheduled_at, c.started_at, c.finished_at
+    from fsm_async_calls c
+    order by c.call_id desc, c.attempt desc
+    limit $1",
+);
+
+// ---- the database's own health
+
+/// What the database says of itself that bears on durability: names and values.
+pub(super) const SETTINGS: Sql = Sql {
+    sqlite: "
+        select 'sqlite_version', sqlite_version()
+        union all
+        select 'journal_mode', j.journal_mode
+        from pragma_journal_mode j",
+    postgres: "
+        select s.name, s.setting
+        from pg_settings s
+        where s.name in ('server_version', 'fsync', 'synchronous_commit', 'full_page_writes')
+        union all
+        select 'in_recovery', pg_is_in_recovery()::text
+        order by 1",
+};
+
+/// What SQLite finds wrong with its file, or `ok`. Reads the whole file. PostgreSQL has nothing like it.
+pub(super) const FILE_CHECK: Sql = Sql {
+    sqlite: "
+        select q.quick_check
+        from pragma_quick_check q",
+    postgres: "select 'ok'",
+};
+
+/// Since when the oldest snapshot of another session keeps PostgreSQL from clearing away old rows. SQLite does not say.
+pub(super) const OLDEST_SNAPSHOT: Sql = Sql {
+    sqlite: "select cast(null as integer)",
+    postgres: "
+        select (min(extract(epoch from a.xact_start)) * 1000000)::bigint
+        from pg_stat_activity a
+        where a.backend_xmin is not null and a.pid <> pg_backend_pid()",
+};
+
 // ---- machines and once
+
+/// Every definition of every machine, the one first started first. Few rows, read whole.
+pub(super) const MACHINES: Sql = same(
+    "
+    select m.machine, m.hash, m.definition, m.first_seen_at
+    from fsm_machines m
+    order by m.machine, m.first_seen_at, m.hash",
+);
 
 /// Machine `$1` was started with hash `$2` and definition `$3`, first at `$4`.
 pub(super) const REMEMBER: Sql = same(
@@ -1047,10 +1197,22 @@ pub(super) const MIGRATION_TABLE: Sql = Sql {
         )",
 };
 
+/// A row if there is a table of the migrations that were applied.
+pub(super) const MIGRATION_TABLE_EXISTS: Sql = Sql {
+    sqlite: "
+        select s.name
+        from sqlite_schema s
+        where s.type = 'table' and s.name = 'fsm_migrations'",
+    postgres: "
+        select c.relname::text
+        from pg_class c
+        where c.oid = to_regclass('fsm_migrations')",
+};
+
 /// The migrations that were applied.
 pub(super) const MIGRATIONS: Sql = same(
     "
-    select m.version, m.checksum
+    select m.version, m.checksum, m.name, m.applied_at
     from fsm_migrations m
     order by m.version",
 );
@@ -1061,6 +1223,11 @@ pub(super) const MIGRATED: Sql = same(
     insert into fsm_migrations (version, name, checksum, applied_at)
     values ($1, $2, $3, $4)",
 );
+
+/// The same as a text, for scripts that people run themselves. The name is one of ours.
+pub(super) fn migrated(version: i64, name: &str, checksum: i64, at_us: i64) -> String {
+    format!("insert into fsm_migrations (version, name, checksum, applied_at) values ({version}, '{name}', {checksum}, {at_us});")
+}
 
 // ---- invariants
 

@@ -6,6 +6,7 @@ use fsm_core::call::Attempt;
 use fsm_core::changes::Note;
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::{Instance, Status};
+use fsm_core::time::Timestamp;
 use uuid::Uuid;
 
 use super::conn::{Conn, Value, values};
@@ -21,6 +22,10 @@ pub struct PageFilter {
     pub state: Option<String>,
     /// Only those that are paused, or that are not.
     pub paused: Option<bool>,
+    /// Only those whose error contains this text, in whatever case.
+    pub error: Option<String>,
+    /// Only those that have not changed since this moment.
+    pub unchanged_since: Option<Timestamp>,
     /// Only those after this one.
     pub after: Option<InstanceId>,
     /// At most so many.
@@ -63,15 +68,21 @@ pub async fn notes(conn: &mut Conn<'_>, instance: InstanceId) -> Result<Vec<Note
 /// Instances of a machine in the order of their ids, which is that of their creation.
 pub async fn page(conn: &mut Conn<'_>, machine: &str, filter: &PageFilter) -> Result<Vec<Instance>> {
     let after = filter.after.map_or(Uuid::nil(), |after| after.0);
-    let paused = Value::from(filter.paused.map(i64::from));
-    let mut values = vec![machine.into(), after.into(), i64::from(filter.limit).into()];
+    let mut values = vec![
+        machine.into(),
+        after.into(),
+        i64::from(filter.limit).into(),
+        filter.state.as_deref().into(),
+        Value::from(filter.paused.map(i64::from)),
+        filter.error.as_deref().into(),
+        filter.unchanged_since.map(Timestamp::as_micros).into(),
+    ];
     let sql = if filter.status == Some(Status::Error) {
         &sql::PAGE_IN_ERROR
     } else {
         values.push(filter.status.map(Status::as_str).into());
         &sql::PAGE
     };
-    values.extend([filter.state.as_deref().into(), paused]);
     conn.rows(sql, &values).await?.iter().map(|row| row.instance(0)).collect()
 }
 

@@ -8,7 +8,7 @@ use super::samples::{Fresh, at, beginning, done, on_each, written};
 use crate::store::conn::{Conn, values};
 use crate::store::error::StoreError;
 use crate::store::open::{Settings, Store, Synchronous};
-use crate::store::{migrate, sql, view, write};
+use crate::store::{migrate, sessions, sql, view, write};
 
 async fn exists(store: &Store, key: &str) -> bool {
     view::find(&mut store.reader().await.unwrap().conn(), "payment", key).await.unwrap().is_some()
@@ -218,9 +218,9 @@ async fn settings_reach_the_database() {
     }
     let postgres = Fresh::postgres().await;
     let store = postgres.open().await;
-    let clock = store.now_us().await.unwrap().unwrap();
+    let clock = sessions::server_clock(&mut store.reader().await.unwrap().conn()).await.unwrap().unwrap();
     assert!(clock.up_since < clock.now && clock.now > at(1_700_000_000_000_000));
-    assert_eq!(fresh.open().await.now_us().await.unwrap(), None);
+    assert_eq!(sessions::server_clock(&mut fresh.open().await.reader().await.unwrap().conn()).await.unwrap(), None);
     store.close().await;
     assert!(matches!(store.begin().await, Err(StoreError::Closed)));
 }

@@ -1,0 +1,283 @@
+//! The command line: what can be said, and in which words.
+
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use fsm_core::duration;
+use fsm_core::instance::Status;
+
+/// Inspect and operate durable state machines on SQLite and PostgreSQL.
+#[derive(Debug, Parser)]
+#[command(name = "fsm", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(after_help = "Exit codes: 0 done, 1 failed, 2 called wrongly, 3 not found, 4 refused, 5 conflict, \
+6 the instance is in error, 7 database or schema.")]
+pub struct Args {
+    /// `postgres://…`, `sqlite://…` or the path of a SQLite file [default: fsm.db]
+    #[arg(long, short = 'd', global = true, env = "DATABASE_URL", hide_env_values = true, value_name = "URL|FILE")]
+    pub database: Option<String>,
+    /// Answer with one JSON document
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Every command.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// The machines that were ever started on this database
+    Machines,
+    /// Instances, in the order of their creation, a page at a time
+    Ls(Ls),
+    /// One instance: where it stands, what it is about, and all that happened to it
+    Show(Show),
+    /// Instances in error, grouped by verb and error
+    Errors(Some),
+    /// What happens next by itself: attempts and timers, the first due first
+    Due(Few),
+    /// Processes that work
+    Workers,
+    /// A retry policy as a table of attempts: `fsm simulate 10 5s 1h`, or of a verb: `fsm simulate MACHINE VERB`
+    Simulate(Simulate),
+    /// A machine as a diagram
+    Graph(Graph),
+    /// Send an event to an instance
+    Send(Send),
+    /// Run the newest call again, now and with a fresh budget
+    Retry(Acting),
+    /// End instances
+    Cancel(Acting),
+    /// Start no attempt until they are resumed
+    Pause(Acting),
+    /// Let paused instances go on
+    Resume(Acting),
+    /// Give up the open or exhausted call: the instance rests in the state it was in
+    Skip(Acting),
+    /// What may be wrong: invariants, settings that weaken a promise, clocks, dead workers, drift; reads whole tables
+    Doctor,
+    /// Rates, durations and delays of the newest calls, and what is late
+    Stats(Stats),
+    /// The tables and how they came to be
+    #[command(subcommand)]
+    Migrate(Migrate),
+    /// A script that completes this command in a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// The manual page, for `man -l -`
+    Man,
+}
+
+/// `fsm migrate`.
+#[derive(Debug, Subcommand)]
+pub enum Migrate {
+    /// Make the tables, or bring them up to date
+    Up,
+    /// Which migrations the database has
+    Status,
+    /// End with code 7 unless the tables are those that this command reads and writes
+    Check,
+    /// The whole script for an empty database, for those who migrate with tools of their own
+    Print {
+        /// For this database, else for the kind that `--database` names
+        #[arg(long = "for", value_enum, value_name = "KIND")]
+        kind: Option<Kind>,
+    },
+}
+
+/// A kind of database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// SQLite
+    Sqlite,
+    /// PostgreSQL
+    Postgres,
+}
+
+/// An act on one instance, or on all that a filter lets through.
+#[derive(Debug, ClapArgs)]
+pub struct Acting {
+    /// The machine
+    pub machine: String,
+    /// The instance; without it, all that the filter lets through
+    pub key: Option<String>,
+    /// Which instances.
+    #[command(flatten)]
+    pub wanted: Wanted,
+    /// Say which instances they are, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Why, for the history
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    /// Who, for the history [default: $USER]
+    #[arg(long, value_name = "NAME")]
+    pub actor: Option<String>,
+    /// Do not ask, however many they are
+    #[arg(long, short = 'y')]
+    pub yes: bool,
+}
+
+/// `fsm send`.
+#[derive(Debug, ClapArgs)]
+pub struct Send {
+    /// The machine
+    pub machine: String,
+    /// The instance; a start event makes it
+    pub key: String,
+    /// The name of the event's type
+    pub event: String,
+    /// The event as JSON, or `-` to read it from the standard input
+    #[arg(default_value = "null", value_name = "JSON")]
+    pub payload: String,
+    /// The sender's own id for it: the same id again does nothing
+    #[arg(long, value_name = "ID")]
+    pub dedup: Option<String>,
+    /// Deliver it so much later
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub after: Option<Duration>,
+    /// If the instance is busy, refuse instead of waiting in its inbox
+    #[arg(long)]
+    pub or_refuse: bool,
+}
+
+/// `fsm stats`.
+#[derive(Debug, ClapArgs)]
+pub struct Stats {
+    /// Only this machine
+    pub machine: Option<String>,
+    /// Over so long back from now
+    #[arg(long, default_value = "1h", value_name = "DURATION", value_parser = duration::parse)]
+    pub window: Duration,
+    /// Look at no more attempts than this, the newest of all machines
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub sample: u32,
+}
+
+/// All machines, or one.
+#[derive(Debug, ClapArgs)]
+pub struct Some {
+    /// Only this machine
+    pub machine: Option<String>,
+}
+
+/// The first few of all machines, or of one.
+#[derive(Debug, ClapArgs)]
+pub struct Few {
+    /// Only this machine
+    pub machine: Option<String>,
+    /// At most so many
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub limit: u32,
+}
+
+/// Which instances.
+#[derive(Debug, Clone, Default, ClapArgs)]
+pub struct Wanted {
+    /// Only those that stand in this state
+    #[arg(long)]
+    pub state: Option<String>,
+    /// Only those of this status: running, completed, error or cancelled
+    #[arg(long)]
+    pub status: Option<Status>,
+    /// Only those in error whose error contains this text, in whatever case
+    #[arg(long, value_name = "TEXT")]
+    pub error: Option<String>,
+    /// Only those that have not changed for so long, like `1h30m`
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub older: Option<Duration>,
+    /// Only those that an operator paused
+    #[arg(long)]
+    pub paused: bool,
+}
+
+impl Wanted {
+    /// Whether anything is said.
+    pub fn is_some(&self) -> bool {
+        self.state.is_some() || self.status.is_some() || self.error.is_some() || self.older.is_some() || self.paused
+    }
+}
+
+/// `fsm ls`.
+#[derive(Debug, ClapArgs)]
+pub struct Ls {
+    /// Only this machine
+    pub machine: Option<String>,
+    /// Which of its instances.
+    #[command(flatten)]
+    pub wanted: Wanted,
+    /// The length of the page
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub limit: u32,
+    /// The next page, by what the last one said at its end
+    #[arg(long, value_name = "CURSOR")]
+    pub after: Option<String>,
+}
+
+/// `fsm show`.
+#[derive(Debug, ClapArgs)]
+pub struct Show {
+    /// Its machine
+    pub machine: String,
+    /// Its key
+    pub key: String,
+    /// End with code 6 if the instance is in error
+    #[arg(long)]
+    pub exit_status: bool,
+    /// Go on telling what happens, until the instance has ended
+    #[arg(long, short = 'f')]
+    pub follow: bool,
+}
+
+/// `fsm simulate`.
+#[derive(Debug, ClapArgs)]
+pub struct Simulate {
+    /// `[RETRIES] MIN [MAX]`, as in `#[retry(10, "5s", "1h")]`, or a machine and its verb
+    #[arg(required = true, num_args = 1..=3, value_name = "POLICY")]
+    pub words: Vec<String>,
+    /// Which attempt succeeds if every one fails for so long
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub outage: Option<Duration>,
+    /// The largest share of each wait that chance adds to it, like 0.1
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub jitter: Option<f64>,
+    /// No attempt starts later than this after the first
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub within: Option<Duration>,
+    /// At most so many rows
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub rows: u32,
+}
+
+/// `fsm graph`.
+#[derive(Debug, ClapArgs)]
+pub struct Graph {
+    /// The machine
+    pub machine: String,
+    /// The language
+    #[arg(long, value_enum, default_value_t = Format::Mermaid)]
+    pub format: Format,
+    /// Say how many instances stand in each state; counts all of them
+    #[arg(long)]
+    pub counts: bool,
+}
+
+/// The language of a diagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// `stateDiagram-v2`, which many pages render
+    Mermaid,
+    /// Graphviz
+    Dot,
+    /// A picture for browsers
+    Svg,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("a share is a number from 0 to 1, like 0.1 for a tenth".into()),
+    }
+}

@@ -1,0 +1,128 @@
+//! From the command line to the command, and what commands share.
+
+mod act;
+mod doctor;
+mod due;
+mod errors;
+mod graph;
+mod ls;
+mod machines;
+mod migrate;
+mod send;
+mod show;
+mod simulate;
+mod stats;
+mod workers;
+
+use clap::CommandFactory;
+use fsm_core::decide::operate::Act;
+use fsm_runtime::admin::{Admin, Definition, Opening};
+
+use crate::args::{Args, Command};
+use crate::problem::Problem;
+use crate::stage::Stage;
+
+/// A database on a stage.
+struct Session<'s, 'a> {
+    stage: &'s mut Stage<'a>,
+    database: String,
+    is_json: bool,
+}
+
+/// Runs a command.
+pub async fn run(args: Args, stage: &mut Stage<'_>) -> Result<(), Problem> {
+    let database = url(args.database.as_deref().filter(|given| !given.is_empty()).unwrap_or("fsm.db"));
+    let mut session = Session { stage, database, is_json: args.json };
+    match args.command {
+        Command::Machines => machines::run(&mut session).await,
+        Command::Ls(ls) => ls::run(&mut session, ls).await,
+        Command::Show(show) => show::run(&mut session, &show).await,
+        Command::Errors(some) => errors::run(&mut session, some.machine).await,
+        Command::Due(few) => due::run(&mut session, few).await,
+        Command::Workers => workers::run(&mut session).await,
+        Command::Simulate(simulate) => simulate::run(&mut session, &simulate).await,
+        Command::Graph(graph) => graph::run(&mut session, &graph).await,
+        Command::Send(send) => send::run(&mut session, send).await,
+        Command::Retry(acting) => act::run(&mut session, Act::Retry, acting).await,
+        Command::Cancel(acting) => act::run(&mut session, Act::Cancel, acting).await,
+        Command::Pause(acting) => act::run(&mut session, Act::Pause, acting).await,
+        Command::Resume(acting) => act::run(&mut session, Act::Resume, acting).await,
+        Command::Skip(acting) => act::run(&mut session, Act::Skip, acting).await,
+        Command::Doctor => doctor::run(&mut session).await,
+        Command::Stats(stats) => stats::run(&mut session, &stats).await,
+        Command::Migrate(migrate) => migrate::run(&mut session, &migrate).await,
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "fsm", &mut script);
+            session.stage.text(&String::from_utf8_lossy(&script))
+        }
+        Command::Man => man(session.stage),
+    }
+}
+
+/// The page of the command, then those of its subcommands.
+fn man(stage: &mut Stage<'_>) -> Result<(), Problem> {
+    let mut page = Vec::new();
+    let mut command = Args::command();
+    command.build();
+    clap_mangen::Man::new(command.clone()).render(&mut page)?;
+    for one in command.get_subcommands().filter(|one| one.get_name() != "help") {
+        let name = format!("fsm {}", one.get_name());
+        clap_mangen::Man::new(one.clone().display_name(name)).render(&mut page)?;
+    }
+    stage.text(&String::from_utf8_lossy(&page))
+}
+
+impl Session<'_, '_> {
+    async fn to_read(&self) -> Result<Admin, Problem> {
+        Ok(Admin::open(self.timed(Opening::to_read(&self.database))).await?)
+    }
+
+    async fn to_act(&self) -> Result<Admin, Problem> {
+        Ok(Admin::open(self.timed(Opening::to_act(&self.database))).await?)
+    }
+
+    /// With the stage's own clock, if it has one.
+    fn timed(&self, opening: Opening) -> Opening {
+        match self.stage.now {
+            Some(now) => opening.at(now),
+            None => opening,
+        }
+    }
+}
+
+/// The machine of this name, else all.
+fn some<'m>(admin: &'m Admin, machine: Option<&str>) -> Result<Vec<&'m Definition>, Problem> {
+    match machine {
+        Some(name) => Ok(vec![admin.machine(name)?]),
+        None => Ok(admin.machines().iter().collect()),
+    }
+}
+
+/// A path alone is a SQLite file.
+fn url(database: &str) -> String {
+    let is_url = database.contains("://") || database.starts_with("sqlite:") || database.starts_with("postgres");
+    if is_url && !std::path::Path::new(database).is_file() {
+        return database.to_owned();
+    }
+    // What means something in a URL stands for itself in a path.
+    format!("sqlite://{}", database.replace('%', "%25").replace('?', "%3f"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::url;
+
+    #[test]
+    fn a_path_alone_is_a_sqlite_file() {
+        let cases = [
+            ("payments.db", "sqlite://payments.db"),
+            ("/var/lib/my data/100%?.sqlite3", "sqlite:///var/lib/my data/100%25%3f.sqlite3"),
+            ("sqlite://payments.db", "sqlite://payments.db"),
+            ("postgres://me@host/db?sslmode=require", "postgres://me@host/db?sslmode=require"),
+        ];
+        for (given, expected) in cases {
+            assert_eq!(url(given), expected);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! `fsm retry`, `cancel`, `pause`, `resume` and `skip`: a person's hand on one instance, or on all that a filter lets through.
+
+use std::future::IntoFuture;
+
+use fsm_core::decide::operate::Act;
+use fsm_runtime::admin::Admin;
+use fsm_runtime::error::Error;
+use fsm_runtime::handle::operate::Operating;
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use super::{Session, ls};
+use crate::args::Acting;
+use crate::problem::Problem;
+use crate::table::{BAD, Cell, GOOD, Table};
+
+/// Instances are found this many at a time, and as many acts are under way at once.
+const TOGETHER: u32 = 200;
+/// As many keys are shown before a person is asked.
+const SHOWN: usize = 10;
+
+pub(super) async fn run(session: &mut Session<'_, '_>, act: Act, acting: Acting) -> Result<(), Problem> {
+    let admin = if acting.dry_run { session.to_read().await? } else { session.to_act().await? };
+    admin.machine(&acting.machine)?;
+    let keys = match &acting.key {
+        Some(_) if acting.wanted.is_some() => return Err(Problem::Usage("give a key or a filter, not both".into())),
+        Some(key) => vec![admin.story(&acting.machine, key).await?.seen.row.key],
+        None if !acting.wanted.is_some() => {
+            let filters = "`--state`, `--status`, `--error`, `--older` or `--paused`";
+            return Err(Problem::Usage(format!("give the key of an instance, or say which ones by {filters}")));
+        }
+        None => matching(&admin, &acting).await?,
+    };
+    let (word, done_word) = words(&act);
+    if acting.dry_run {
+        let told = keys.into_iter().map(|key| (key, None)).collect();
+        return report(session, &acting, word, &format!("would be {done_word}"), told);
+    }
+    if keys.is_empty() {
+        session.stage.say("no instance is like that");
+        return report(session, &acting, word, done_word, Vec::new());
+    }
+    if acting.key.is_none() && !acting.yes {
+        let some: Vec<_> = keys.iter().take(SHOWN).map(|key| format!("`{key}`")).collect();
+        let more = if keys.len() > SHOWN { ", …" } else { "" };
+        let question = format!("{word} {} instances of `{}`: {}{more}.", keys.len(), acting.machine, some.join(", "));
+        session.stage.confirm(&question, &keys.len().to_string())?;
+    }
+    let actor = acting.actor.clone().or_else(|| session.stage.actor.clone());
+    let operate = |key: &str| {
+        let operating = admin.operate(&acting.machine, key, act.clone());
+        let operating = actor.iter().fold(operating, |operating, actor| operating.actor(actor));
+        acting.reason.iter().fold(operating, |operating, reason| operating.reason(reason))
+    };
+    if let Some(key) = &acting.key {
+        operate(key).await?;
+        return report(session, &acting, word, done_word, vec![(key.clone(), None)]);
+    }
+    let told = carry_out(session, &keys, operate).await?;
+    report(session, &acting, word, done_word, told)
+}
+
+/// The keys of all that the filter lets through, as they are now.
+async fn matching(admin: &Admin, acting: &Acting) -> Result<Vec<String>, Problem> {
+    let (mut keys, mut after) = (Vec::new(), None);
+    loop {
+        let (page, has_more) = admin.page(&acting.machine, &ls::filter(&acting.wanted, after, TOGETHER, admin.now())).await?;
+        after = page.last().map(|last| last.row.id);
+        keys.extend(page.into_iter().map(|seen| seen.row.key));
+        if !has_more {
+            return Ok(keys);
+        }
+    }
+}
+
+/// Acts on each; what refuses does not keep the others. An error of the database ends it, and says how far it came.
+async fn carry_out(
+    session: &mut Session<'_, '_>,
+    keys: &[String],
+    operate: impl Fn(&str) -> Operating,
+) -> Result<Vec<(String, Option<String>)>, Problem> {
+    let mut told = Vec::with_capacity(keys.len());
+    for some in keys.chunks(TOGETHER as usize) {
+        let mut under_way = JoinSet::new();
+        for (place, key) in some.iter().enumerate() {
+            let acting = operate(key).into_future();
+            under_way.spawn(async move { (place, acting.await) });
+        }
+        let mut ended: Vec<(usize, Result<(), Error>)> = under_way.join_all().await;
+        ended.sort_by_key(|(place, _)| *place);
+        for (place, ended) in ended {
+            match ended {
+                Ok(()) => told.push((some[place].clone(), None)),
+                Err(error) if error.is_database() => {
+                    return Err(Problem::Database(format!("{error}; {} of {} instances had their turn", told.len(), keys.len())));
+                }
+                Err(error) => told.push((some[place].clone(), Some(error.to_string()))),
+            }
+        }
+        if session.stage.answers && keys.len() > some.len() {
+            session.stage.say(&format!("{} of {}", told.len(), keys.len()));
+        }
+    }
+    Ok(told)
+}
+
+/// What became of each instance. `Refused` if one of them refused.
+fn report(
+    session: &mut Session<'_, '_>,
+    acting: &Acting,
+    word: &str,
+    done_word: &str,
+    told: Vec<(String, Option<String>)>,
+) -> Result<(), Problem> {
+    let refused = told.iter().filter(|(_, why)| why.is_some()).count();
+    if session.is_json {
+        let of = |(key, why): &(String, Option<String>)| json!({ "key": key, "done": why.is_none() && !acting.dry_run, "why": why });
+        let instances: Vec<_> = told.iter().map(of).collect();
+        let answer = json!({ "act": word, "machine": acting.machine, "dry_run": acting.dry_run, "instances": instances });
+        session.stage.json(&answer)?;
+    } else {
+        let mut table = Table::new(&["MACHINE", "KEY", "OUTCOME"]);
+        for (key, why) in &told {
+            let outcome = match why {
+                Some(why) => Cell::styled(why, BAD),
+                None => Cell::styled(done_word, GOOD),
+            };
+            table.row([Cell::from(&acting.machine), Cell::from(key), outcome]);
+        }
+        session.stage.table(&table)?;
+    }
+    match refused {
+        0 => Ok(()),
+        n => Err(Problem::Refused(format!("{n} of {} instances refused", told.len()))),
+    }
+}
+
+/// The word for an act, and for what became of the instance.
+fn words(act: &Act) -> (&'static str, &'static str) {
+    match act {
+        Act::Retry => ("retry", "retried"),
+        Act::Cancel => ("cancel", "cancelled"),
+        Act::Pause => ("pause", "paused"),
+        Act::Resume => ("resume", "resumed"),
+        Act::Skip => ("skip", "skipped"),
+        Act::SetRetry(_) => ("reschedule", "rescheduled"),
+    }
+}

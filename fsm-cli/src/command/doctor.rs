@@ -1,0 +1,34 @@
+//! `fsm doctor`: what may be wrong.
+
+use fsm_runtime::admin::checkup::Grade;
+use serde_json::json;
+
+use super::Session;
+use crate::problem::Problem;
+use crate::table::{BAD, Cell, GOOD, OPEN, Table};
+
+pub(super) async fn run(session: &mut Session<'_, '_>) -> Result<(), Problem> {
+    let admin = session.to_read().await?;
+    let findings = admin.checkup().await?;
+    let broken = findings.iter().filter(|finding| finding.grade == Grade::Broken).count();
+    if session.is_json {
+        let of = |finding: &fsm_runtime::admin::checkup::Finding| json!({ "grade": finding.grade.as_str(), "about": finding.about, "says": finding.says });
+        let answer = json!({ "broken": broken, "findings": findings.iter().map(of).collect::<Vec<_>>() });
+        session.stage.json(&answer)?;
+    } else {
+        let mut table = Table::new(&["", "ABOUT", "FINDING"]);
+        for finding in &findings {
+            let style = match finding.grade {
+                Grade::Well => GOOD,
+                Grade::Doubtful => OPEN,
+                Grade::Broken => BAD,
+            };
+            table.row([Cell::styled(finding.grade.as_str(), style), Cell::from(&finding.about), Cell::from(&finding.says)]);
+        }
+        session.stage.table(&table)?;
+    }
+    match broken {
+        0 => Ok(()),
+        n => Err(Problem::Failed(format!("the database breaks what is promised: {n} findings"))),
+    }
+}

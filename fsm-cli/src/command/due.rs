@@ -1,0 +1,53 @@
+//! `fsm due`: what happens next by itself.
+
+use fsm_runtime::store::overview::ToCome;
+use serde_json::json;
+
+use super::{Session, some};
+use crate::args::Few;
+use crate::problem::Problem;
+use crate::table::{Cell, OPEN, Table};
+
+pub(super) async fn run(session: &mut Session<'_, '_>, few: Few) -> Result<(), Problem> {
+    let admin = session.to_read().await?;
+    let mut coming = Vec::new();
+    for known in some(&admin, few.machine.as_deref())? {
+        coming.extend(admin.to_come(&known.machine.name, few.limit).await?);
+    }
+    coming.sort_by_key(|coming| coming.at);
+    coming.truncate(few.limit as usize);
+    if session.is_json {
+        let due: Vec<_> = coming
+            .iter()
+            .map(|coming| {
+                let (kind, what) = match &coming.what {
+                    ToCome::Attempt { verb, event, number, max_attempts } => {
+                        ("attempt", json!({ "verb": verb, "event": event, "attempt": number, "max_attempts": max_attempts }))
+                    }
+                    ToCome::Event { state: Some(state), event } => ("timer", json!({ "state": state, "event": event })),
+                    ToCome::Event { state: None, event } => ("event", json!({ "event": event })),
+                };
+                json!({ "at": coming.at.to_string(), "machine": coming.machine, "key": coming.key, "kind": kind, "what": what })
+            })
+            .collect();
+        return session.stage.json(&json!({ "due": due }));
+    }
+    let now = admin.now();
+    let mut table = Table::new(&["AT", "MACHINE", "KEY", "WHAT"]);
+    for coming in &coming {
+        let what = match &coming.what {
+            ToCome::Attempt { verb, number, max_attempts: Some(most), .. } => format!("attempt {number} of {most} of `{verb}`"),
+            ToCome::Attempt { verb, number, max_attempts: None, .. } => format!("attempt {number} of `{verb}`"),
+            ToCome::Event { state: Some(state), .. } => format!("the timer of `{state}`"),
+            ToCome::Event { state: None, event } => format!("`{event}` is delivered"),
+        };
+        let at = session.stage.moment(coming.at, now);
+        let at = if coming.at <= now { Cell::styled(at, OPEN) } else { Cell::from(at) };
+        table.row([at, Cell::from(&coming.machine), Cell::from(&coming.key), Cell::from(what)]);
+    }
+    session.stage.table(&table)?;
+    if table.is_empty() {
+        session.stage.say("nothing happens by itself: every instance rests, is in error, is paused, executes or has ended");
+    }
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! `fsm ls`: instances, a page at a time.
+
+use fsm_core::ids::InstanceId;
+use fsm_core::instance::Status;
+use fsm_core::time::Timestamp;
+use fsm_runtime::admin::Admin;
+use fsm_runtime::handle::seen::Seen;
+use fsm_runtime::store::view::PageFilter;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::{Session, some};
+use crate::args::{Ls, Wanted};
+use crate::problem::Problem;
+use crate::stage::apart;
+use crate::table::{BAD, Cell, FAINT, GOOD, OPEN, Table};
+
+pub(super) async fn run(session: &mut Session<'_, '_>, ls: Ls) -> Result<(), Problem> {
+    let admin = session.to_read().await?;
+    let (page, next) = page(&admin, &ls).await?;
+    let now = admin.now();
+    if session.is_json {
+        let instances: Vec<_> = page.iter().map(told).collect();
+        return session.stage.json(&json!({ "instances": instances, "next": next }));
+    }
+    let mut table = Table::new(&["MACHINE", "KEY", "STATE", "STATUS", "CHANGED", "ABOUT"]);
+    for seen in &page {
+        let row = &seen.row;
+        table.row([
+            Cell::from(&row.machine),
+            Cell::from(&row.key),
+            Cell::from(row.state.as_deref().unwrap_or("-")),
+            status(row.status, row.paused),
+            Cell::from(session.stage.moment(row.updated_at, now)),
+            Cell::from(about(seen, session.stage.width.map(|_| now))),
+        ]);
+    }
+    session.stage.table(&table)?;
+    if table.is_empty() {
+        session.stage.say("no instance is like that");
+    }
+    if let Some(next) = next {
+        session.stage.say(&format!("there are more: --after '{next}'"));
+    }
+    Ok(())
+}
+
+/// A page over all machines wanted, one after the other, and where the next one begins.
+async fn page(admin: &Admin, ls: &Ls) -> Result<(Vec<Seen>, Option<String>), Problem> {
+    let after = ls.after.as_deref().map(cursor).transpose()?;
+    let mut page: Vec<Seen> = Vec::new();
+    for known in some(admin, ls.machine.as_deref())? {
+        let machine = known.machine.name.as_str();
+        let after = match &after {
+            Some((there, _)) if machine < there.as_str() => continue,
+            Some((there, id)) if machine == there => Some(*id),
+            _ => None,
+        };
+        let room = ls.limit - page.len() as u32;
+        let has_more = if room > 0 {
+            let (found, has_more) = admin.page(machine, &filter(&ls.wanted, after, room, admin.now())).await?;
+            page.extend(found);
+            has_more
+        } else {
+            // The page is full: is there anything in this machine at all?
+            !admin.page(machine, &filter(&ls.wanted, after, 1, admin.now())).await?.0.is_empty()
+        };
+        if has_more {
+            let last = page.last().map(|last| format!("{}:{}", last.row.machine, last.row.id));
+            return Ok((page, last));
+        }
+    }
+    Ok((page, None))
+}
+
+/// What the store is asked for.
+pub(super) fn filter(wanted: &Wanted, after: Option<InstanceId>, limit: u32, now: Timestamp) -> PageFilter {
+    PageFilter {
+        // Only what is in error has one, and those are found by an index.
+        status: wanted.status.or(wanted.error.as_ref().map(|_| Status::Error)),
+        state: wanted.state.clone(),
+        paused: wanted.paused.then_some(true),
+        error: wanted.error.clone(),
+        unchanged_since: wanted.older.map(|older| now - older),
+        after,
+        limit,
+    }
+}
+
+fn cursor(text: &str) -> Result<(String, InstanceId), Problem> {
+    let parsed = text.rsplit_once(':').and_then(|(machine, id)| Some((machine.to_owned(), InstanceId(id.parse::<Uuid>().ok()?))));
+    parsed.ok_or_else(|| Problem::Usage(format!("`{text}` is no cursor: give what the page before said at its end")))
+}
+
+/// The status in its colour, and whether it is paused.
+pub(super) fn status(status: Status, paused: bool) -> Cell {
+    let word = if paused && !status.is_ended() { format!("{status}, paused") } else { status.to_string() };
+    let style = match status {
+        Status::Running if paused => OPEN,
+        Status::Running => anstyle::Style::new(),
+        Status::Completed => GOOD,
+        Status::Error => BAD,
+        Status::Cancelled => FAINT,
+    };
+    Cell::styled(word, style)
+}
+
+/// What it is about, in few words; with `now` moments are told from there.
+pub(super) fn about(seen: &Seen, now: Option<Timestamp>) -> String {
+    use fsm_runtime::handle::view::Activity;
+    let moment = |at: Timestamp| now.map_or_else(|| at.to_string(), |now| apart(at, now));
+    match seen.activity() {
+        Activity::Rests => "rests".into(),
+        Activity::Runs { verb, attempt } => format!("runs `{verb}`, attempt {attempt}"),
+        Activity::Waits { verb, attempt, until } => format!("`{verb}`, attempt {attempt}, due {}", moment(until)),
+        Activity::Stuck { why } => why,
+        Activity::Ended(_) => String::new(),
+    }
+}
+
+/// An instance as JSON.
+pub(super) fn told(seen: &Seen) -> Value {
+    let row = &seen.row;
+    json!({
+        "machine": row.machine,
+        "key": row.key,
+        "id": row.id,
+        "state": row.state,
+        "status": row.status,
+        "paused": row.paused,
+        "version": row.version,
+        "error": row.error,
+        "inbox_len": row.inbox_len(),
+        "created_at": row.created_at.to_string(),
+        "updated_at": row.updated_at.to_string(),
+        "record": row.record.as_deref().map(|bytes| serde_json::from_slice::<Value>(bytes).unwrap_or(Value::Null)),
+        "call": seen.call.as_ref().map(|call| json!({
+            "id": call.id,
+            "verb": call.verb,
+            "event": call.event,
+            "state": call.state,
+            "attempt": call.attempt,
+            "max_attempts": call.max_attempts,
+            "retries_left": call.retries_left,
+            "next_at": call.next_at.to_string(),
+            "last_error": call.last_error,
+            "worker": call.worker,
+        })),
+    })
+}

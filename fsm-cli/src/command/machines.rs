@@ -1,0 +1,53 @@
+//! `fsm machines`: what was ever started on this database.
+
+use serde_json::json;
+
+use super::Session;
+use crate::problem::Problem;
+use crate::table::{BAD, Cell, Table};
+
+/// Nothing is counted further than this.
+const MOST: u32 = 10_000;
+
+pub(super) async fn run(session: &mut Session<'_, '_>) -> Result<(), Problem> {
+    let admin = session.to_read().await?;
+    let mut table = Table::new(&["MACHINE", "STATES", "INSTANCES", "IN ERROR", "DEFINITIONS", "NEWEST SINCE", "ABOUT"]);
+    let mut all = Vec::new();
+    for known in admin.machines() {
+        let machine = &known.machine;
+        let (instances, in_error) = admin.sizes(&machine.name, MOST).await?;
+        let docs = machine.docs.lines().next().unwrap_or_default().trim();
+        table.row([
+            Cell::from(&machine.name),
+            Cell::from(machine.states().count().to_string()),
+            Cell::from(counted(instances)),
+            if in_error > 0 { Cell::styled(counted(in_error), BAD) } else { Cell::from("0") },
+            Cell::from(known.definitions.to_string()),
+            Cell::from(session.stage.moment(known.first_seen_at, admin.now())),
+            Cell::from(docs),
+        ]);
+        all.push(json!({
+            "machine": machine.name,
+            "docs": machine.docs,
+            "states": machine.states().collect::<Vec<_>>(),
+            "instances": instances,
+            "in_error": in_error,
+            "counted_up_to": MOST,
+            "definitions": known.definitions,
+            "hash": known.hash,
+            "first_seen_at": known.first_seen_at.to_string(),
+        }));
+    }
+    if session.is_json {
+        return session.stage.json(&json!({ "machines": all }));
+    }
+    if table.is_empty() {
+        session.stage.say("no machine was ever started on this database");
+    }
+    session.stage.table(&table)
+}
+
+/// A count that may have stopped.
+fn counted(count: u64) -> String {
+    if count >= u64::from(MOST) { format!("{MOST}+") } else { count.to_string() }
+}

@@ -1,0 +1,122 @@
+//! `fsm show`: one instance, where it stands and all that happened to it.
+
+mod timeline;
+
+use std::time::Duration;
+
+use fsm_core::instance::Status;
+use fsm_core::time::Timestamp;
+use fsm_runtime::admin::look::Story;
+use fsm_runtime::handle::history::Entry;
+use fsm_runtime::handle::view::OpenCall;
+use serde_json::{Value, json};
+
+use super::{Session, ls};
+use crate::args::Show;
+use crate::clean::clean;
+use crate::problem::Problem;
+use crate::stage::{apart, short};
+use crate::table::{BAD, FAINT, painted};
+
+/// The pause between two looks at an instance that is followed.
+const LOOK: Duration = Duration::from_millis(500);
+
+pub(super) async fn run(session: &mut Session<'_, '_>, show: &Show) -> Result<(), Problem> {
+    let admin = session.to_read().await?;
+    admin.machine(&show.machine)?;
+    let mut story = admin.story(&show.machine, &show.key).await?;
+    if session.is_json {
+        session.stage.json(&told(&story))?;
+    } else {
+        let now = session.stage.width.map(|_| admin.now());
+        let goes_on = show.follow && !story.seen.row.status.is_ended();
+        let text = drawn(&story, now) + "\n" + &timeline::drawn(&story.entries, goes_on, |_| true);
+        session.stage.text(&text)?;
+    }
+    while show.follow && !story.seen.row.status.is_ended() {
+        session.stage.out.flush()?;
+        tokio::time::sleep(LOOK).await;
+        let later = admin.story(&show.machine, &show.key).await?;
+        news(session, &story, &later)?;
+        story = later;
+    }
+    let is_in_error = story.seen.row.status == Status::Error;
+    if show.exit_status && is_in_error { Err(Problem::InError) } else { Ok(()) }
+}
+
+/// What happened since the last look.
+fn news(session: &mut Session<'_, '_>, before: &Story, now: &Story) -> Result<(), Problem> {
+    let is_news = |entry: &Entry| !before.entries.contains(entry);
+    if session.is_json {
+        return now.entries.iter().filter(|entry| is_news(entry)).try_for_each(|entry| session.stage.json(&timeline::told(entry)));
+    }
+    let goes_on = !now.seen.row.status.is_ended();
+    session.stage.text(&timeline::drawn(&now.entries, goes_on, is_news))
+}
+
+/// What is known of it, a line each; with `now` moments are also told from there.
+fn drawn(story: &Story, now: Option<Timestamp>) -> String {
+    let row = &story.seen.row;
+    let moment = |at: Timestamp| match now {
+        Some(now) => format!("{at}  {}", painted(&apart(at, now), FAINT)),
+        None => at.to_string(),
+    };
+    let mut lines = vec![
+        ("state", row.state.as_deref().map_or_else(|| "none yet".to_owned(), clean)),
+        ("status", ls::status(row.status, row.paused).drawn()),
+    ];
+    if row.status == Status::Error {
+        lines.push(("error", painted(&clean(row.error.as_deref().unwrap_or_default()), BAD)));
+    } else if !row.status.is_ended() {
+        lines.push(("about", clean(&story.seen.activity().to_string())));
+    }
+    lines.push(("created", moment(row.created_at)));
+    lines.push(("changed", moment(row.updated_at)));
+    lines.push(("version", row.version.to_string()));
+    if let Some(record) = &row.record {
+        lines.push(("record", clean(&String::from_utf8_lossy(record))));
+    }
+    if let Some(call) = &story.seen.call {
+        lines.push(("call", format!("`{}` on `{}`, attempt {}", clean(&call.verb), clean(&call.event), call.attempt_of())));
+        lines.push(("", progress(call, &moment)));
+        lines.extend(call.last_error.as_deref().map(|error| ("", failure(call, error))));
+    }
+    let label = |place: usize, name: &'static str| if place == 0 { name } else { "" };
+    for (place, waiting) in story.inbox.iter().enumerate() {
+        lines.push((label(place, "inbox"), format!("`{}` since {}", clean(&waiting.event), moment(waiting.since))));
+    }
+    for (place, timer) in story.timers.iter().enumerate() {
+        let held = if timer.held { ", held until the transition under way has ended" } else { "" };
+        let of = timer.state.as_deref().map_or_else(String::new, |state| format!(" of `{}`", clean(state)));
+        lines.push((label(place, "timers"), format!("`{}`{of} at {}{held}", clean(&timer.event), moment(timer.due_at))));
+    }
+    let line = |(name, what): &(&str, String)| format!("  {name:<8}  {what}\n");
+    format!("{} {}\n\n", clean(&row.machine), clean(&row.key)) + &lines.iter().map(line).collect::<String>()
+}
+
+fn progress(call: &OpenCall, moment: &impl Fn(Timestamp) -> String) -> String {
+    match call.worker {
+        Some(worker) => format!("executes in session {worker}"),
+        None => format!("due at {}", moment(call.next_at)),
+    }
+}
+
+fn failure(call: &OpenCall, error: &str) -> String {
+    let took = call.last_took.map_or_else(String::new, |took| format!(" after {}", short(took)));
+    format!("the attempt before failed{took}: {}", painted(&clean(error), BAD))
+}
+
+fn told(story: &Story) -> Value {
+    let mut told = ls::told(&story.seen);
+    let inbox: Vec<_> =
+        story.inbox.iter().map(|one| json!({ "event": one.event, "call": one.call, "since": one.since.to_string() })).collect();
+    let timers: Vec<_> = story
+        .timers
+        .iter()
+        .map(|timer| json!({ "state": timer.state, "event": timer.event, "due_at": timer.due_at.to_string(), "held": timer.held }))
+        .collect();
+    told["inbox"] = json!(inbox);
+    told["timers"] = json!(timers);
+    told["timeline"] = json!(story.entries.iter().map(timeline::told).collect::<Vec<_>>());
+    told
+}

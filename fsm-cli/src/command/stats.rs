@@ -1,0 +1,129 @@
+//! `fsm stats`: rates, durations and delays of the newest calls, and what is late.
+
+use std::time::Duration;
+
+use fsm_core::call::AttemptState;
+use fsm_core::time::{Timestamp, micros};
+use fsm_runtime::store::overview::Times;
+use serde_json::{Value, json};
+
+use super::{Session, some};
+use crate::args::Stats;
+use crate::problem::Problem;
+use crate::stage::{apart, short};
+use crate::table::{BAD, Cell, OPEN, Table};
+
+/// Overdue attempts are counted no further.
+const MOST: u32 = 10_000;
+
+/// What became of the attempts of one machine.
+#[derive(Default)]
+struct Tally {
+    ended: usize,
+    failed: usize,
+    /// How long they executed, in order.
+    took: Vec<Duration>,
+    /// How long after they were due they began, in order.
+    late: Vec<Duration>,
+}
+
+pub(super) async fn run(session: &mut Session<'_, '_>, stats: &Stats) -> Result<(), Problem> {
+    let admin = session.to_read().await?;
+    let now = admin.now();
+    let newest = admin.newest(stats.sample).await?;
+    // A full sample may not reach back as far as the window: then the window is as long as the sample.
+    let is_full = newest.len() >= stats.sample as usize;
+    let reaches = newest.iter().map(|times| times.created_at).min().filter(|_| is_full).unwrap_or_default();
+    let since = (now - stats.window).max(reaches);
+    let minutes = now.since(since).as_secs_f64() / 60.0;
+    let mut table = Table::new(&["MACHINE", "ENDED", "A MINUTE", "FAILED", "TOOK", "95%", "LATE BY", "95%", "DUE", "SINCE"]);
+    let mut all = Vec::new();
+    for known in some(&admin, stats.machine.as_deref())? {
+        let machine = known.machine.name.as_str();
+        let tally = Tally::of(newest.iter().filter(|times| times.machine == machine), since);
+        let overdue = admin.overdue(machine, MOST).await?;
+        let rate = if minutes > 0.0 { tally.ended as f64 / minutes } else { 0.0 };
+        if session.is_json {
+            all.push(tally.told(machine, rate, overdue.attempts, overdue.since));
+            continue;
+        }
+        let span = |spans: &[Duration], share| quantile(spans, share).map_or("-".to_owned(), short);
+        let count = tally.failed.to_string();
+        table.row([
+            Cell::from(machine),
+            Cell::from(tally.ended.to_string()),
+            Cell::from(format!("{rate:.1}")),
+            if tally.failed > 0 { Cell::styled(count, BAD) } else { Cell::from(count) },
+            Cell::from(span(&tally.took, 0.5)),
+            Cell::from(span(&tally.took, 0.95)),
+            Cell::from(span(&tally.late, 0.5)),
+            Cell::from(span(&tally.late, 0.95)),
+            if overdue.attempts > 0 { Cell::styled(overdue.attempts.to_string(), OPEN) } else { Cell::from("0") },
+            Cell::from(overdue.since.map_or("-".to_owned(), |since| session.stage.moment(since, now))),
+        ]);
+    }
+    if session.is_json {
+        return session
+            .stage
+            .json(&json!({ "since": since.to_string(), "until": now.to_string(), "machines": all, "due_counted_up_to": MOST }));
+    }
+    session.stage.table(&table)?;
+    let cut = if since == reaches { ", as far as the sample reaches" } else { "" };
+    session.stage.say(&format!("attempts that ended since {since}, {}{cut}", apart(since, now)));
+    Ok(())
+}
+
+impl Tally {
+    fn of<'t>(times: impl Iterator<Item = &'t Times>, since: Timestamp) -> Tally {
+        let mut tally = Tally::default();
+        for one in times {
+            let (Some(started), Some(finished)) = (one.started_at, one.finished_at) else { continue };
+            if finished < since {
+                continue;
+            }
+            tally.ended += 1;
+            tally.failed += usize::from(matches!(one.state, AttemptState::Error | AttemptState::Lost));
+            tally.took.push(finished.since(started));
+            tally.late.push(started.since(one.scheduled_at));
+        }
+        tally.took.sort();
+        tally.late.sort();
+        tally
+    }
+
+    fn told(&self, machine: &str, rate: f64, due: u64, due_since: Option<Timestamp>) -> Value {
+        let us = |spans: &[Duration], share| quantile(spans, share).map(micros);
+        json!({
+            "machine": machine,
+            "ended": self.ended,
+            "failed": self.failed,
+            "ended_a_minute": rate,
+            "took_p50_us": us(&self.took, 0.5),
+            "took_p95_us": us(&self.took, 0.95),
+            "late_p50_us": us(&self.late, 0.5),
+            "late_p95_us": us(&self.late, 0.95),
+            "due": due,
+            "due_since": due_since.map(|at| at.to_string()),
+        })
+    }
+}
+
+/// The span that this share of all is not longer than; they are in order.
+fn quantile(spans: &[Duration], share: f64) -> Option<Duration> {
+    let place = (spans.len() as f64 * share).ceil() as usize;
+    spans.get(place.saturating_sub(1)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quantile_is_one_of_the_spans() {
+        let spans: Vec<_> = (1..=20).map(Duration::from_secs).collect();
+        assert_eq!(quantile(&spans, 0.5), Some(Duration::from_secs(10)));
+        assert_eq!(quantile(&spans, 0.95), Some(Duration::from_secs(19)));
+        assert_eq!(quantile(&spans[..1], 0.95), Some(Duration::from_secs(1)));
+        assert_eq!(quantile(&[], 0.5), None);
+    }
+}

@@ -1,0 +1,48 @@
+//! `fsm workers`: processes that work, and those that did and are not buried.
+
+use serde_json::json;
+
+use super::Session;
+use crate::problem::Problem;
+use crate::table::{BAD, Cell, GOOD, Table};
+
+pub(super) async fn run(session: &mut Session<'_, '_>) -> Result<(), Problem> {
+    let admin = session.to_read().await?;
+    let now = admin.now();
+    let workers = admin.workers().await?;
+    if session.is_json {
+        let told: Vec<_> = workers
+            .iter()
+            .map(|worker| {
+                json!({
+                    "session": worker.session,
+                    "host": worker.host,
+                    "pid": worker.pid,
+                    "started_at": worker.started_at.to_string(),
+                    "lease_until": worker.lease_until.to_string(),
+                    "lives": worker.lease_until > now,
+                    "executing": worker.executing,
+                })
+            })
+            .collect();
+        return session.stage.json(&json!({ "workers": told }));
+    }
+    let mut table = Table::new(&["SESSION", "HOST", "PID", "STARTED", "LEASE ENDS", "EXECUTING", ""]);
+    for worker in &workers {
+        let lives = worker.lease_until > now;
+        table.row([
+            Cell::from(worker.session.to_string()),
+            Cell::from(&worker.host),
+            Cell::from(worker.pid.to_string()),
+            Cell::from(session.stage.moment(worker.started_at, now)),
+            Cell::from(session.stage.moment(worker.lease_until, now)),
+            Cell::from(worker.executing.to_string()),
+            if lives { Cell::styled("lives", GOOD) } else { Cell::styled("dead", BAD) },
+        ]);
+    }
+    session.stage.table(&table)?;
+    if table.is_empty() {
+        session.stage.say("no process works on this database");
+    }
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! Where a command speaks: data to one side, talk to the other, and what is known of the terminal.
+
+use std::io::{BufRead, Write};
+
+use fsm_core::duration;
+use fsm_core::time::Timestamp;
+use serde_json::Value;
+
+use crate::clean::{clean, clean_json};
+use crate::problem::Problem;
+use crate::table::Table;
+
+/// The world around a command. The program fills it from its process, a test by hand.
+pub struct Stage<'a> {
+    /// Data goes here.
+    pub out: Box<dyn Write + 'a>,
+    /// Talk goes here.
+    pub talk: Box<dyn Write + 'a>,
+    /// Answers come from here.
+    pub input: Box<dyn BufRead + 'a>,
+    /// The columns of the terminal that data goes to; `None` when it goes elsewhere.
+    pub width: Option<usize>,
+    /// Whether a person is there to answer.
+    pub answers: bool,
+    /// A clock that stands still; `None` is the database's.
+    pub now: Option<Timestamp>,
+    /// Who acts, unless the command line says it.
+    pub actor: Option<String>,
+}
+
+impl Stage<'_> {
+    /// A line of data.
+    pub fn line(&mut self, line: &str) -> Result<(), Problem> {
+        Ok(writeln!(self.out, "{line}")?)
+    }
+
+    /// Several lines of data that end with a line feed.
+    pub fn text(&mut self, text: &str) -> Result<(), Problem> {
+        Ok(self.out.write_all(text.as_bytes())?)
+    }
+
+    /// A line of talk. It is lost where nobody listens.
+    pub fn say(&mut self, line: &str) {
+        let _ = writeln!(self.talk, "{}", clean(line));
+    }
+
+    /// A table on a terminal, else its rows with tabs between.
+    pub fn table(&mut self, table: &Table) -> Result<(), Problem> {
+        let text = match self.width {
+            Some(width) => table.drawn(width),
+            None => table.tabbed(),
+        };
+        self.text(&text)
+    }
+
+    /// One JSON document: indented on a terminal, else in one line.
+    pub fn json(&mut self, value: &Value) -> Result<(), Problem> {
+        let text = if self.width.is_some() { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
+        let text = text.map_err(|error| Problem::Failed(format!("the answer does not encode as JSON: {error}")))?;
+        self.line(&clean_json(&text))
+    }
+
+    /// A moment: how far it is from `now` on a terminal, else as it is.
+    pub fn moment(&self, at: Timestamp, now: Timestamp) -> String {
+        if self.width.is_some() { apart(at, now) } else { at.to_string() }
+    }
+
+    /// Asks a person to type `word`; anything else is no. `Usage` where nobody is there to answer.
+    pub fn confirm(&mut self, question: &str, word: &str) -> Result<(), Problem> {
+        if !self.answers {
+            return Err(Problem::Usage(format!("{question} Nobody is there to answer: say `--yes`, or `--dry-run` to see them")));
+        }
+        let _ = write!(self.talk, "{} Type {word} to go on: ", clean(question));
+        let _ = self.talk.flush();
+        let mut answer = String::new();
+        self.input.read_line(&mut answer)?;
+        if answer.trim() == word { Ok(()) } else { Err(Problem::Failed("nothing was done".into())) }
+    }
+}
+
+/// How far a moment is from now, as a person would say it: the two largest units.
+pub fn apart(at: Timestamp, now: Timestamp) -> String {
+    let (later, earlier) = (at.since(now), now.since(at));
+    if later.is_zero() && earlier.as_secs() == 0 {
+        return "now".into();
+    }
+    if later.is_zero() { format!("{} ago", rough(earlier)) } else { format!("in {}", rough(later)) }
+}
+
+/// The two largest units of a span; below a second its milliseconds.
+pub fn rough(span: std::time::Duration) -> String {
+    let us = match span.as_secs() {
+        0 => return short(span),
+        s @ 1..3600 => s * 1_000_000,
+        s @ 3600..86_400 => s / 60 * 60_000_000,
+        s => s / 3600 * 3_600_000_000,
+    };
+    duration::display(std::time::Duration::from_micros(us))
+}
+
+/// A span to the millisecond; below that to the microsecond.
+pub fn short(span: std::time::Duration) -> String {
+    let ms = span.as_millis();
+    if ms == 0 { duration::display(span) } else { duration::display(std::time::Duration::from_millis(ms as u64)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_far_a_moment_is() {
+        let now = Timestamp::from_micros(1_000_000_000_000_000);
+        let cases = [
+            (0, "now"),
+            (-999_999, "now"),
+            (5_000_000, "in 5s"),
+            (250_000, "in 250ms"),
+            (-61_000_000, "1m1s ago"),
+            (3_661_000_000, "in 1h1m"),
+            (-90_061_000_000, "1d1h ago"),
+        ];
+        for (us, expected) in cases {
+            assert_eq!(apart(Timestamp::from_micros(now.as_micros() + us), now), expected);
+        }
+    }
+}

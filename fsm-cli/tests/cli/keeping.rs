@@ -1,0 +1,149 @@
+//! Keeping a database: its health, its numbers, and its tables.
+
+use std::time::Duration;
+
+use serde_json::json;
+use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
+
+use crate::shop::{Order, Placed, orders, three};
+use crate::support::{File, To, WIDE, fsm, fsm_at, golden, json, on_both};
+
+async fn sql(url: &str, text: &str) {
+    let text = AssertSqlSafe(text.to_owned());
+    if url.starts_with("postgres") {
+        let mut conn = PgConnection::connect(url).await.unwrap();
+        sqlx::raw_sql(text).execute(&mut conn).await.unwrap();
+    } else {
+        let mut conn = SqliteConnection::connect(&format!("{url}{}", if url.contains('?') { "" } else { "?mode=rwc" })).await.unwrap();
+        sqlx::raw_sql(text).execute(&mut conn).await.unwrap();
+    }
+}
+
+/// What the doctor says about one thing.
+async fn says(bed: &fsm::testing::Bed, about: &str) -> Vec<(String, String)> {
+    let told = json(bed, &["doctor"]).await;
+    let findings = told["findings"].as_array().unwrap().iter().filter(|finding| finding["about"] == json!(about));
+    findings.map(|finding| (finding["grade"].as_str().unwrap().to_owned(), finding["says"].as_str().unwrap().to_owned())).collect()
+}
+
+on_both! {
+    async fn a_healthy_database_is_told_so(bed) {
+        three(bed).await;
+        let said = fsm(bed, WIDE, &["doctor"]).await;
+        assert_eq!(said.code, 0, "{said:?}");
+        for (about, expected) in [
+            ("invariants", "every one holds"),
+            ("workers", "1 live, and nothing is late"),
+            ("drift", "every instance has its place in the newest definition of its machine"),
+        ] {
+            assert_eq!(says(bed, about).await, [("well".to_owned(), expected.to_owned())]);
+        }
+        let setting = if bed.url().starts_with("postgres") { "synchronous_commit" } else { "journal_mode" };
+        assert_eq!(says(bed, setting).await.len(), 1);
+    }
+}
+
+on_both! {
+    async fn a_broken_promise_is_found_and_named(bed) {
+        three(bed).await;
+        sql(bed.url(), "update fsm_instances set version = 9 where key = 'o-3'").await;
+        let said = fsm(bed, To::Pipe, &["doctor"]).await;
+        assert_eq!(said.code, 1, "{said:?}");
+        assert!(said.out.contains("broken\tI6\t") && said.out.contains("has version 9 and state shipped after 3 transitions"), "{said:?}");
+    }
+}
+
+on_both! {
+    async fn dead_workers_and_what_nobody_does_are_found(bed) {
+        bed.machine::<Order>().send("o-1", Placed { cents: 1, fails: 1 }).await.unwrap();
+        bed.settle().await;
+        let later = bed.now() + Duration::from_secs(600);
+        let said = fsm_at(Some(later), To::Pipe, &["--database", bed.url(), "doctor"]).await;
+        assert_eq!(said.code, 0, "{said:?}");
+        assert!(said.out.contains(" died ") && said.out.contains(" and holds 0 attempts"), "{said:?}");
+        let late = "1 attempts of `order` are due, the first since 2030-01-01T00:00:05Z: no process works";
+        assert!(said.out.contains(late), "{said:?}");
+    }
+}
+
+on_both! {
+    async fn instances_that_a_newer_definition_has_no_place_for_are_found(bed) {
+        three(bed).await;
+        let newer = r#"{"name":"order","verbs":[{"name":"bought","event":"Bought"}],"edges":[{"from":null,"event":"Bought","to":"bought"}],"ends":[]}"#;
+        let at = bed.now().as_micros();
+        sql(bed.url(), &format!("insert into fsm_machines (machine, hash, definition, first_seen_at) values ('order', 'f', '{newer}', {at})")).await;
+        let drift = says(bed, "drift").await;
+        let expected = [
+            "the newest definition lacks what rows need: \"order\": 1 instance in the state `placed`, since 2030-01-01T00:00:01Z",
+            "the newest definition lacks what rows need: \"order\": 1 open call of the verb `placed`, since 2030-01-01T00:00:00Z",
+            "the newest definition lacks what rows need: \"order\": 1 exhausted call of the verb `paid`, since 2030-01-01T00:00:01Z",
+        ];
+        assert_eq!(drift.iter().map(|(_, says)| says.as_str()).collect::<Vec<_>>(), expected);
+        assert_eq!(json(bed, &["machines"]).await["machines"][0]["definitions"], json!(2));
+    }
+}
+
+on_both! {
+    async fn numbers_of_the_newest_calls(bed) {
+        three(bed).await;
+        golden(bed, "stats", &["stats"]).await;
+        let cut = fsm(bed, To::Pipe, &["stats", "order", "--sample", "1", "--window", "1d"]).await;
+        assert!(cut.talk.contains("as far as the sample reaches"), "{cut:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tables_are_made_only_when_asked_for() {
+    let (file, bed) = (File::new(), orders().postgres().await);
+    let name = format!("fsm_cli_{}", uuid::Uuid::new_v4().simple());
+    sql(bed.url(), &format!("create database {name}")).await;
+    for database in [file.path().to_owned(), sibling(bed.url(), &name)] {
+        let run = async |arguments: &[&str]| {
+            let all: Vec<&str> = ["--database", &database, "migrate"].iter().chain(arguments).copied().collect();
+            fsm_at(Some(bed.now()), To::Pipe, &all).await
+        };
+        assert_eq!(run(&["check"]).await.code, 7);
+        let up = run(&["up"]).await;
+        assert_eq!((up.out.as_str(), up.code), ("1\tfirst\t2030-01-01T00:00:00Z\tapplied\n", 0), "{up:?}");
+        assert_eq!(run(&["up"]).await, up);
+        assert_eq!(run(&["status"]).await.out, up.out);
+        assert_eq!(run(&["check"]).await.code, 0);
+    }
+    sql(bed.url(), &format!("drop database {name} with (force)")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_printed_script_makes_the_same_tables() {
+    let (file, bed) = (File::new(), orders().postgres().await);
+    let name = format!("fsm_cli_{}", uuid::Uuid::new_v4().simple());
+    sql(bed.url(), &format!("create database {name}")).await;
+    for (database, kind) in [(format!("sqlite://{}", file.path()), "sqlite"), (sibling(bed.url(), &name), "postgres")] {
+        let script = fsm_at(Some(bed.now()), To::Pipe, &["migrate", "print", "--for", kind]).await;
+        sql(&database, &script.out).await;
+        for command in [["migrate", "check"], ["migrate", "up"]] {
+            let all: Vec<&str> = ["--database", &database].iter().chain(&command).copied().collect();
+            let said = fsm_at(Some(bed.now()), To::Pipe, &all).await;
+            assert_eq!(said.code, 0, "{said:?}");
+        }
+    }
+    sql(bed.url(), &format!("drop database {name} with (force)")).await;
+}
+
+#[tokio::test]
+async fn a_shell_and_man_are_told_of_every_command() {
+    for arguments in [&["completions", "bash"][..], &["completions", "zsh"], &["completions", "fish"], &["man"], &["--help"]] {
+        let said = fsm_at(None, To::Pipe, arguments).await;
+        assert_eq!(said.code, 0, "{said:?}");
+        for command in ["machines", "simulate", "doctor", "migrate", "completions"] {
+            assert!(said.out.contains(command), "{arguments:?} does not name {command}");
+        }
+    }
+}
+
+/// The URL of another database on the same server.
+fn sibling(url: &str, name: &str) -> String {
+    let (base, query) = url.split_once('?').map_or((url, String::new()), |(base, query)| (base, format!("?{query}")));
+    let host = base.find("://").map_or(0, |at| at + 3);
+    let end = base[host..].find('/').map_or(base.len(), |at| host + at);
+    format!("{}/{name}{query}", &base[..end])
+}

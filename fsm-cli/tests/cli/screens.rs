@@ -1,0 +1,192 @@
+//! What each screen shows: on a terminal, into a pipe and as JSON.
+
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
+use crate::shop::{Order, Paid, Placed, Shipped, three};
+use crate::support::{To, WIDE, fsm, golden, json, on_both, raw, until_shown};
+
+on_both! {
+    async fn each_screen(bed) {
+        three(bed).await;
+        golden(bed, "machines", &["machines"]).await;
+        golden(bed, "ls", &["ls"]).await;
+        golden(bed, "ls-filtered", &["ls", "order", "--status", "error", "--error", "RECEIPT", "--older", "1s"]).await;
+        golden(bed, "show-waits", &["show", "order", "o-1"]).await;
+        golden(bed, "show-error", &["show", "order", "o-2", "--exit-status"]).await;
+        golden(bed, "show-completed", &["show", "order", "o-3"]).await;
+        golden(bed, "errors", &["errors"]).await;
+        golden(bed, "due", &["due"]).await;
+        golden(bed, "graph", &["graph", "order"]).await;
+        golden(bed, "graph-dot", &["graph", "order", "--format", "dot", "--counts"]).await;
+        golden(bed, "graph-svg", &["graph", "order", "--format", "svg", "--counts"]).await;
+        golden(bed, "graph-counts", &["graph", "order", "--counts"]).await;
+        golden(bed, "simulate-verb", &["simulate", "order", "placed", "--outage", "20m"]).await;
+    }
+}
+
+on_both! {
+    async fn what_waits_for_a_busy_instance(bed) {
+        let orders = bed.machine::<Order>();
+        orders.send("o-1", Placed { cents: 100, fails: 1 }).await.unwrap();
+        bed.settle().await;
+        orders.send("o-1", Paid { receipt: "r".into() }).await.unwrap();
+        orders.send("o-1", Shipped).after(std::time::Duration::from_secs(3600)).await.unwrap();
+        orders.pause("o-1").reason("the bank is closed").actor("bob").await.unwrap();
+        golden(bed, "show-paused", &["show", "order", "o-1"]).await;
+        golden(bed, "due-timers", &["due", "order", "--limit", "1"]).await;
+    }
+}
+
+on_both! {
+    async fn an_empty_database_has_empty_screens(bed) {
+        for command in ["ls", "errors", "due"] {
+            let said = fsm(bed, WIDE, &[command]).await;
+            assert_eq!((said.out.as_str(), said.code), ("", 0), "{said:?}");
+            assert!(!said.talk.is_empty());
+        }
+    }
+}
+
+on_both! {
+    async fn pages_follow_one_another_over_all_machines(bed) {
+        let orders = bed.machine::<Order>();
+        for n in 0..7 {
+            orders.send(format!("o-{n}"), Placed { cents: n, fails: 0 }).await.unwrap();
+        }
+        bed.settle().await;
+        let (mut keys, mut after, mut pages) = (Vec::new(), None::<String>, 0);
+        loop {
+            let mut arguments = vec!["ls", "--limit", "3"];
+            arguments.extend(after.as_deref().map(|after| ["--after", after]).into_iter().flatten());
+            let page = json(bed, &arguments).await;
+            keys.extend(page["instances"].as_array().unwrap().iter().map(|one| one["key"].as_str().unwrap().to_owned()));
+            pages += 1;
+            match page["next"].as_str() {
+                Some(next) => after = Some(next.to_owned()),
+                None => break,
+            }
+        }
+        assert_eq!((keys, pages), ((0..7).map(|n| format!("o-{n}")).collect::<Vec<_>>(), 3));
+    }
+}
+
+on_both! {
+    async fn filters_let_through_what_they_say(bed) {
+        three(bed).await;
+        bed.machine::<Order>().pause("o-1").await.unwrap();
+        let cases: [(&[&str], &[&str]); 9] = [
+            (&["--state", "placed"], &["o-2"]),
+            (&["--status", "running"], &["o-1"]),
+            (&["--status", "error"], &["o-2"]),
+            (&["--error", "no RECEIPT"], &["o-2"]),
+            (&["--error", "100%"], &[]),
+            (&["--older", "1s"], &["o-2", "o-3"]),
+            (&["--older", "1h"], &[]),
+            (&["--paused"], &["o-1"]),
+            (&["--state", "nowhere"], &[]),
+        ];
+        for (filter, expected) in cases {
+            let arguments: Vec<&str> = ["ls", "order"].iter().chain(filter).copied().collect();
+            let page = json(bed, &arguments).await;
+            let keys: Vec<_> = page["instances"].as_array().unwrap().iter().map(|one| one["key"].as_str().unwrap()).collect();
+            assert_eq!(keys, expected, "{filter:?}");
+        }
+    }
+}
+
+on_both! {
+    async fn an_instance_is_followed_until_it_has_ended(bed) {
+        let orders = bed.machine::<Order>();
+        orders.send("o-1", Placed { cents: 100, fails: 1 }).await.unwrap();
+        bed.settle().await;
+        for json in [&[][..], &["--json"]] {
+            let key = if json.is_empty() { "o-1" } else { "o-2" };
+            orders.send("o-2", Placed { cents: 100, fails: 0 }).dedup("once").await.unwrap();
+            let arguments: Vec<&str> = ["show", "order", key, "--follow"].iter().chain(json).copied().collect();
+            let shown = Arc::new(Notify::new());
+            let (said, ()) = tokio::join!(until_shown(bed, &shown, &arguments), async {
+                shown.notified().await;
+                bed.advance(std::time::Duration::from_secs(5)).await;
+                orders.send(key, Paid { receipt: "r".into() }).await.unwrap();
+                orders.send(key, Shipped).await.unwrap();
+                bed.settle().await;
+            });
+            let last = if json.is_empty() { "→ from `paid` to `shipped`\n" } else { r#""kind":"transition","to":"shipped"}"# };
+            assert!(said.out.trim_end().ends_with(last.trim_end()), "{said:?}");
+            assert_eq!(said.out.matches("`Shipped` calls `shipped`").count(), usize::from(json.is_empty()), "{said:?}");
+        }
+    }
+}
+
+#[test]
+fn what_the_readme_shows_is_what_is_shown() {
+    let folder = env!("CARGO_MANIFEST_DIR");
+    let readme = std::fs::read_to_string(format!("{folder}/README.md")).unwrap();
+    let golden: Vec<_> = std::fs::read_dir(format!("{folder}/tests/golden")).unwrap().map(|file| file.unwrap().path()).collect();
+    let golden: Vec<_> = golden.iter().map(|path| std::fs::read_to_string(path).unwrap().replace("(talk) ", "")).collect();
+    let blocks: Vec<_> = readme.split("```text\n").skip(1).map(|rest| rest.split("```").next().unwrap_or_default()).collect();
+    assert!(blocks.len() > 8);
+    for block in blocks {
+        let (_, shown) = block.split_once('\n').unwrap();
+        assert!(golden.iter().any(|golden| golden.contains(shown)), "no golden file has:\n{shown}");
+    }
+}
+
+on_both! {
+    async fn workers_are_shown_while_they_live_and_after(bed) {
+        let workers = json(bed, &["workers"]).await;
+        let worker = &workers["workers"][0];
+        assert_eq!((worker["lives"].as_bool(), worker["executing"].as_u64()), (Some(true), Some(0)));
+        assert_eq!(worker["pid"].as_u64(), Some(u64::from(std::process::id())));
+        let later = bed.now() + std::time::Duration::from_secs(3600);
+        let said = raw(Some(later), WIDE, &["--database", bed.url(), "workers"]).await;
+        assert!(said.out.contains("dead") && said.out.contains("ago"), "{said:?}");
+    }
+}
+
+on_both! {
+    async fn nothing_in_the_database_is_obeyed_by_the_terminal(bed) {
+        let orders = bed.machine::<Order>();
+        let key = "\u{1b}]0;owned\u{7}\u{9b}2J\u{202e}\r\nkey";
+        orders.send(key, Placed { cents: 1, fails: 0 }).await.unwrap();
+        bed.settle().await;
+        orders.send(key, Paid { receipt: String::new() }).await.unwrap();
+        bed.settle().await;
+        orders.skip(key).reason(key).actor(key).await.unwrap();
+        let commands: [&[&str]; 7] =
+            [&["ls"], &["show", "order", key], &["show", "order", "\u{1b}]0;no such\u{7}"], &["errors"], &["due"], &["ls", "--json"], &["ls", key]];
+        for to in [WIDE, To::Pipe] {
+            for arguments in commands {
+                let all: Vec<&str> = ["--database", bed.url()].iter().chain(arguments).copied().collect();
+                let said = raw(Some(bed.now()), to, &all).await;
+                for text in [&said.out, &said.talk] {
+                    let is_harmless = |c: char| !matches!(c, '\u{7}' | '\r' | '\u{9b}' | '\u{202e}');
+                    assert!(text.chars().all(is_harmless) && !text.contains("\u{1b}]"), "{arguments:?}: {text:?}");
+                }
+            }
+        }
+    }
+}
+
+on_both! {
+    async fn what_is_not_there_is_told_with_what_is(bed) {
+        three(bed).await;
+        let cases: [(&[&str], u8, &str); 8] = [
+            (&["show", "order", "o-9"], 3, "there is no `order` `o-9`"),
+            (&["show", "orders", "o-1"], 3, "has no machine `orders`; it has `order`"),
+            (&["graph", "none"], 3, "has no machine `none`; it has `order`"),
+            (&["simulate", "order", "send"], 3, "`order` has no verb `send`; it has `placed`, `paid`, `expired`, `shipped`"),
+            (&["simulate", "order", "paid"], 3, "`paid` of `order` has no retry policy: its first failure is its last"),
+            (&["ls", "--after", "3"], 2, "`3` is no cursor"),
+            (&["ls", "--status", "broken"], 2, "`broken` is not known here"),
+            (&["show", "order", "o-2", "--exit-status"], 6, ""),
+        ];
+        for (arguments, code, talk) in cases {
+            let said = fsm(bed, To::Pipe, arguments).await;
+            assert_eq!(said.code, code, "{said:?}");
+            assert!(said.talk.contains(talk), "{said:?}");
+        }
+    }
+}

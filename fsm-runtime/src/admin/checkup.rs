@@ -1,0 +1,180 @@
+//! What may be wrong with a database: broken invariants, settings that weaken a promise, dead workers, machines that have moved on.
+
+use std::time::{Duration, SystemTime};
+
+use fsm_core::duration::display;
+use fsm_core::time::Timestamp;
+
+use super::Admin;
+use crate::drift;
+use crate::error::Error;
+use crate::store::overview::{self, Worker};
+use crate::store::sessions;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Grade {
+    /// As it should be.
+    Well,
+    /// A promise is weakened, or work does not go on.
+    Doubtful,
+    /// The database breaks a promise.
+    Broken,
+}
+
+/// What was looked at, and what was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// How bad it is.
+    pub grade: Grade,
+    /// What was looked at, in a word or two.
+    pub about: String,
+    /// A sentence.
+    pub says: String,
+}
+
+/// Attempts that are due for longer than this wait for something.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Clocks further apart than this are worth a word.
+const APART: Duration = Duration::from_secs(1);
+/// A snapshot older than this keeps too many old rows.
+const OLD_SNAPSHOT: Duration = Duration::from_secs(3600);
+/// Overdue attempts are counted no further.
+const MOST: u32 = 10_000;
+
+impl Grade {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Grade::Well => "well",
+            Grade::Doubtful => "doubtful",
+            Grade::Broken => "broken",
+        }
+    }
+}
+
+impl Finding {
+    fn new(grade: Grade, about: &str, says: impl Into<String>) -> Finding {
+        Finding { grade, about: about.to_owned(), says: says.into() }
+    }
+
+    /// Well if the promise holds, else as doubtful as `instead` says.
+    fn of(about: &str, says: String, holds: bool, instead: &str) -> Finding {
+        if holds { Finding::new(Grade::Well, about, says) } else { Finding::new(Grade::Doubtful, about, format!("{says}: {instead}")) }
+    }
+}
+
+impl Admin {
+    /// Looks at all that may be wrong. Reads whole tables, and with SQLite the whole file.
+    pub async fn checkup(&self) -> Result<Vec<Finding>, Error> {
+        let mut findings = self.settings().await?;
+        findings.extend(self.clock().await?);
+        findings.extend(self.work().await?);
+        findings.extend(self.drift().await?);
+        let violations = self.violations().await?;
+        if violations.is_empty() {
+            findings.push(Finding::new(Grade::Well, "invariants", "every one holds"));
+        }
+        for broken in violations {
+            let (first, others) = (broken.rows.first().cloned().unwrap_or_default(), broken.rows.len().saturating_sub(1));
+            let more = if others == 0 { String::new() } else { format!(", and {others} more") };
+            findings.push(Finding::new(Grade::Broken, broken.invariant, format!("{} does not hold: {first}{more}", broken.says)));
+        }
+        Ok(findings)
+    }
+
+    async fn settings(&self) -> Result<Vec<Finding>, Error> {
+        let mut reader = self.engine.store.reader().await?;
+        let conn = &mut reader.conn();
+        let settings = overview::settings(conn).await?;
+        let mut findings: Vec<Finding> = settings.iter().map(|(name, value)| judged(name, value)).collect();
+        if conn.is_postgres() {
+            let now = Timestamp::from(SystemTime::now());
+            if let Some(since) = overview::oldest_snapshot(conn).await?.filter(|since| now.since(*since) > OLD_SNAPSHOT) {
+                let says = format!("a transaction has been open since {since}: old rows are not cleared away, and tables grow");
+                findings.push(Finding::new(Grade::Doubtful, "snapshots", says));
+            }
+        } else {
+            let faults = overview::file_faults(conn).await?;
+            findings.extend(faults.iter().map(|fault| Finding::new(Grade::Broken, "file", fault)));
+            if faults.is_empty() {
+                findings.push(Finding::new(Grade::Well, "file", "its pages fit together"));
+            }
+        }
+        Ok(findings)
+    }
+
+    async fn clock(&self) -> Result<Option<Finding>, Error> {
+        let before = SystemTime::now();
+        let Some(server) = sessions::server_clock(&mut self.engine.store.reader().await?.conn()).await? else { return Ok(None) };
+        let took = before.elapsed().unwrap_or_default();
+        let here = Timestamp::from(before) + took / 2;
+        let apart = server.now.since(here).max(here.since(server.now));
+        let says = format!("this machine's is {} from the database's", display(Duration::from_millis(apart.as_millis() as u64)));
+        Ok(Some(Finding::of("clock", says, apart <= APART + took, "logs disagree; what the engine does goes by the database's")))
+    }
+
+    async fn work(&self) -> Result<Vec<Finding>, Error> {
+        let now = self.now();
+        let (alive, dead): (Vec<Worker>, Vec<Worker>) = self.workers().await?.into_iter().partition(|worker| worker.lease_until > now);
+        let mut findings = Vec::new();
+        for worker in &dead {
+            let ended = display(Duration::from_secs(now.since(worker.lease_until).as_secs()));
+            let says = format!(
+                "session {} of process {} on `{}` died {ended} ago and holds {} attempts; another process settles them as lost",
+                worker.session, worker.pid, worker.host, worker.executing
+            );
+            findings.push(Finding::new(Grade::Doubtful, "workers", says));
+        }
+        let mut is_late = false;
+        for known in self.machines() {
+            let overdue = self.overdue(&known.machine.name, MOST).await?;
+            let Some(since) = overdue.since.filter(|since| now.since(*since) > PATIENCE) else { continue };
+            is_late = true;
+            let count = if overdue.attempts >= u64::from(MOST) { format!("{MOST} and more") } else { overdue.attempts.to_string() };
+            let why = if alive.is_empty() { "no process works" } else { "those that work are at their limit or do not have its verbs" };
+            let says = format!("{count} attempts of `{}` are due, the first since {since}: {why}", known.machine.name);
+            findings.push(Finding::new(Grade::Doubtful, "workers", says));
+        }
+        if dead.is_empty() && !is_late {
+            findings.push(Finding::new(Grade::Well, "workers", format!("{} live, and nothing is late", alive.len())));
+        }
+        Ok(findings)
+    }
+
+    /// What live rows need and the newest definition of their machine lacks: a start with it is refused.
+    async fn drift(&self) -> Result<Vec<Finding>, Error> {
+        let mut findings = Vec::new();
+        for known in self.machines() {
+            let lacking = drift::lacking(&self.engine.store, &known.machine).await?;
+            findings.extend(lacking.iter().map(|line| {
+                let says = format!("the newest definition lacks what rows need: {line}");
+                Finding::new(Grade::Doubtful, "drift", says)
+            }));
+        }
+        if findings.is_empty() {
+            findings.push(Finding::new(Grade::Well, "drift", "every instance has its place in the newest definition of its machine"));
+        }
+        Ok(findings)
+    }
+}
+
+/// What a setting means for what is promised.
+fn judged(name: &str, value: &str) -> Finding {
+    let says = format!("{name} is {value}");
+    match name {
+        "journal_mode" => Finding::of(
+            name,
+            says,
+            matches!(value, "wal" | "memory"),
+            "readers and writers wait for one another; a runtime that opens it sets wal",
+        ),
+        "fsync" | "full_page_writes" => Finding::of(name, says, value == "on", "a power cut can take or damage what was acknowledged"),
+        "synchronous_commit" => Finding::of(name, says, value != "off", "a crash of the server can take what was acknowledged last"),
+        "in_recovery" if value != "false" => {
+            Finding::new(Grade::Doubtful, "standby", "this server is a standby: it can be looked at, and is behind the primary")
+        }
+        "in_recovery" => Finding::new(Grade::Well, "standby", "this server is the primary"),
+        _ => Finding::new(Grade::Well, name, says),
+    }
+}

@@ -1,0 +1,95 @@
+//! What an operator looks at: instances, one by one and in pages, and what happens across them.
+
+use fsm_core::call::Attempt;
+use fsm_core::ids::InstanceId;
+use fsm_core::instance::Status;
+
+use super::Admin;
+use crate::encode;
+use crate::error::Error;
+use crate::handle::history::{self, Entry};
+use crate::handle::seen::{Seen, calls_of, with_calls};
+use crate::store::overview::{self, Coming, Failing, InboxEvent, Overdue, SetTimer, Times};
+use crate::store::view::{self as rows, PageFilter};
+
+/// All that is known of one instance.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Story {
+    /// It, as it is now.
+    pub seen: Seen,
+    /// The events that wait for it, in order.
+    pub inbox: Vec<InboxEvent>,
+    /// Its timers, the first due first.
+    pub timers: Vec<SetTimer>,
+    /// Every attempt of every call, oldest first.
+    pub attempts: Vec<Attempt>,
+    /// What happened to it, oldest first.
+    pub entries: Vec<Entry>,
+}
+
+impl Admin {
+    /// The instances of a machine that the filter lets through, in the order of their creation: at most its limit, and whether
+    /// there are more.
+    pub async fn page(&self, machine: &str, filter: &PageFilter) -> Result<(Vec<Seen>, bool), Error> {
+        let mut reader = self.engine.store.reader().await?;
+        let conn = &mut reader.conn();
+        let one_more = PageFilter { limit: filter.limit.saturating_add(1), ..filter.clone() };
+        let mut found = rows::page(conn, machine, &one_more).await?;
+        let has_more = found.len() > filter.limit as usize;
+        found.truncate(filter.limit as usize);
+        Ok((with_calls(conn, found).await?, has_more))
+    }
+
+    /// All that is known of one instance. `is_not_found`.
+    pub async fn story(&self, machine: &str, key: &str) -> Result<Story, Error> {
+        encode::check_key(key)?;
+        let mut reader = self.engine.store.reader().await?;
+        let conn = &mut reader.conn();
+        let row = rows::find(conn, machine, key).await?.ok_or_else(|| Error::not_found(machine, key))?;
+        let attempts = calls_of(conn, &row).await?;
+        let entries = history::told(attempts.clone(), rows::notes(conn, row.id).await?);
+        let inbox = overview::inbox(conn, row.id).await?;
+        let timers = overview::timers(conn, row.id).await?;
+        let newest = row.newest.filter(|_| row.is_open);
+        let back = |by: u32| newest.and_then(|(call, number)| attempts.iter().find(|one| one.call == call && one.number + by == number));
+        let (live, before) = (back(0), back(1));
+        let seen = Seen::new(row, live, before);
+        Ok(Story { seen, inbox, timers, entries, attempts })
+    }
+
+    /// How many instances a machine has by status and state. Reads all of them.
+    pub async fn counts(&self, machine: &str) -> Result<Vec<(Status, Option<String>, u64)>, Error> {
+        let mut reader = self.engine.store.reader().await?;
+        Ok(rows::counts(&mut reader.conn(), machine).await?)
+    }
+
+    /// How many instances a machine has, and how many of them are in error; neither is counted further than `most`.
+    pub async fn sizes(&self, machine: &str, most: u32) -> Result<(u64, u64), Error> {
+        let mut reader = self.engine.store.reader().await?;
+        Ok(overview::sizes(&mut reader.conn(), machine, most).await?)
+    }
+
+    /// The instances of a machine in error after `after`, at most `limit`, in the order of their creation.
+    pub async fn failing(&self, machine: &str, after: Option<InstanceId>, limit: u32) -> Result<Vec<Failing>, Error> {
+        let mut reader = self.engine.store.reader().await?;
+        Ok(overview::failing(&mut reader.conn(), machine, after, limit).await?)
+    }
+
+    /// What happens next by itself in a machine, in order, at most `limit`.
+    pub async fn to_come(&self, machine: &str, limit: u32) -> Result<Vec<Coming>, Error> {
+        let mut reader = self.engine.store.reader().await?;
+        Ok(overview::to_come(&mut reader.conn(), machine, limit).await?)
+    }
+
+    /// The attempts of a machine that are due and that nobody has claimed, counted no further than `most`.
+    pub async fn overdue(&self, machine: &str, most: u32) -> Result<Overdue, Error> {
+        let mut reader = self.engine.store.reader().await?;
+        Ok(overview::overdue(&mut reader.conn(), machine, self.now(), most).await?)
+    }
+
+    /// The attempts of the newest calls of all machines, newest first.
+    pub async fn newest(&self, limit: u32) -> Result<Vec<Times>, Error> {
+        let mut reader = self.engine.store.reader().await?;
+        Ok(overview::newest(&mut reader.conn(), limit).await?)
+    }
+}

@@ -1,0 +1,54 @@
+//! Instances as they are read, of whatever machine: the rows with their open calls. Handles give them the machine's types.
+
+use fsm_core::call::Attempt as Row;
+use fsm_core::instance::Instance as InstanceRow;
+
+use super::view::{Activity, OpenCall};
+use crate::error::Error;
+use crate::store::conn::Conn;
+use crate::store::{lock, view as rows};
+
+/// An instance as it was when it was read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Seen {
+    /// Its row.
+    pub row: InstanceRow,
+    /// Its open call.
+    pub call: Option<OpenCall>,
+}
+
+impl Seen {
+    /// The row, its live attempt and the one before that.
+    pub(crate) fn new(row: InstanceRow, live: Option<&Row>, before: Option<&Row>) -> Seen {
+        Seen { row, call: live.map(|live| OpenCall::seen(live, before)) }
+    }
+
+    /// Whether it rests, waits, runs, is stuck and why, or has ended.
+    pub fn activity(&self) -> Activity {
+        Activity::of(self.row.status, self.call.as_ref(), self.row.paused, self.row.error.as_deref())
+    }
+}
+
+/// Every attempt of an instance, oldest first.
+pub(crate) async fn calls_of(conn: &mut Conn<'_>, row: &InstanceRow) -> Result<Vec<Row>, Error> {
+    match row.newest {
+        Some((call, _)) => Ok(rows::calls(conn, call).await?),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// The rows with their open calls, and what the attempt before failed with.
+pub(crate) async fn with_calls(conn: &mut Conn<'_>, found: Vec<InstanceRow>) -> Result<Vec<Seen>, Error> {
+    let live = found.iter().filter(|row| row.is_open).filter_map(|row| row.newest);
+    let wanted: Vec<_> = live.flat_map(|(call, number)| [(call, number), (call, number - 1)]).filter(|(_, number)| *number > 0).collect();
+    let attempts = if wanted.is_empty() { Vec::new() } else { lock::attempts(conn, &wanted).await? };
+    let seen = found.into_iter().map(|row| {
+        let newest = row.newest.filter(|_| row.is_open);
+        let numbered =
+            |number| attempts.iter().find(|attempt| newest.is_some_and(|(call, _)| attempt.call == call) && attempt.number == number);
+        let live = newest.and_then(|(_, number)| numbered(number));
+        let before = newest.and_then(|(_, number)| numbered(number - 1));
+        Seen::new(row, live, before)
+    });
+    Ok(seen.collect())
+}

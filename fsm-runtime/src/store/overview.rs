@@ -1,0 +1,257 @@
+//! What an operator looks at across instances: what failed, what comes next, who works.
+
+use fsm_core::call::AttemptState;
+use fsm_core::ids::{CallId, InstanceId, SessionId, TimerId};
+use fsm_core::time::Timestamp;
+use uuid::Uuid;
+
+use super::conn::{Conn, values};
+use super::error::Result;
+use super::sql;
+
+/// An event that waits for its turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InboxEvent {
+    /// Its place.
+    pub position: i64,
+    /// Its call, once it is taken.
+    pub call: CallId,
+    /// The event type.
+    pub event: String,
+    /// Since when it waits.
+    pub since: Timestamp,
+}
+
+/// A moment at which an event is delivered to an instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetTimer {
+    /// Its identity.
+    pub id: TimerId,
+    /// The state it belongs to; `None` is a delayed send.
+    pub state: Option<String>,
+    /// What is delivered.
+    pub event: String,
+    /// When.
+    pub due_at: Timestamp,
+    /// It was due, and waits for the end of a transition.
+    pub held: bool,
+}
+
+/// An instance in error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failing {
+    /// Its identity.
+    pub id: InstanceId,
+    /// The user's name for it.
+    pub key: String,
+    /// Where it stands.
+    pub state: Option<String>,
+    /// The verb that failed.
+    pub verb: Option<String>,
+    /// What it failed with.
+    pub error: String,
+    /// Since when it is in error.
+    pub since: Timestamp,
+}
+
+/// Something that happens by itself once its time has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Coming {
+    /// The machine.
+    pub machine: String,
+    /// The instance's name.
+    pub key: String,
+    /// When.
+    pub at: Timestamp,
+    /// What.
+    pub what: ToCome,
+}
+
+/// What happens by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToCome {
+    /// An attempt may start.
+    Attempt {
+        /// What runs.
+        verb: String,
+        /// What it is given.
+        event: String,
+        /// From 1.
+        number: u32,
+        /// How many attempts there are in all; `None` is unlimited.
+        max_attempts: Option<u32>,
+    },
+    /// An event is delivered.
+    Event {
+        /// The state whose timer it is; `None` is a delayed send.
+        state: Option<String>,
+        /// The event type.
+        event: String,
+    },
+}
+
+/// A process that works, or that did and has not been buried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Worker {
+    /// Its session.
+    pub session: SessionId,
+    /// The host it runs on, as it said.
+    pub host: String,
+    /// Its process there.
+    pub pid: i64,
+    /// Since when.
+    pub started_at: Timestamp,
+    /// Until when it is believed.
+    pub lease_until: Timestamp,
+    /// How many attempts it executes.
+    pub executing: u64,
+}
+
+/// What waits for an instance, in order.
+pub async fn inbox(conn: &mut Conn<'_>, instance: InstanceId) -> Result<Vec<InboxEvent>> {
+    let rows = conn.rows(&sql::WAITING, &values![instance.0]).await?;
+    rows.iter()
+        .map(|row| Ok(InboxEvent { position: row.get(0)?, call: row.call_id(1)?, event: row.get(2)?, since: row.time(3)? }))
+        .collect()
+}
+
+/// The timers of an instance, the first due first.
+pub async fn timers(conn: &mut Conn<'_>, instance: InstanceId) -> Result<Vec<SetTimer>> {
+    let rows = conn.rows(&sql::TIMERS_SET, &values![instance.0]).await?;
+    rows.iter()
+        .map(|row| {
+            let id = TimerId(row.get(0)?);
+            Ok(SetTimer { id, state: row.get(1)?, event: row.get(2)?, due_at: row.time(3)?, held: row.get(4)? })
+        })
+        .collect()
+}
+
+/// The instances of a machine in error after `after`, in the order of their creation.
+pub async fn failing(conn: &mut Conn<'_>, machine: &str, after: Option<InstanceId>, limit: u32) -> Result<Vec<Failing>> {
+    let after = after.map_or(Uuid::nil(), |after| after.0);
+    let rows = conn.rows(&sql::FAILING, &values![machine, after, i64::from(limit)]).await?;
+    rows.iter()
+        .map(|row| {
+            let error = row.get::<Option<String>>(4)?.unwrap_or_default();
+            Ok(Failing { id: row.instance_id(0)?, key: row.get(1)?, state: row.get(2)?, verb: row.get(3)?, error, since: row.time(5)? })
+        })
+        .collect()
+}
+
+/// What comes next in a machine, in order.
+pub async fn to_come(conn: &mut Conn<'_>, machine: &str, limit: u32) -> Result<Vec<Coming>> {
+    let coming = |key, at, what| Coming { machine: machine.to_owned(), key, at, what };
+    let mut all = Vec::new();
+    for row in conn.rows(&sql::CALLS_TO_COME, &values![machine, i64::from(limit)]).await? {
+        let number = row.count(3)?;
+        let left = if row.get::<Option<i64>>(4)?.is_some() { Some(row.count(4)?) } else { None };
+        let max_attempts = left.map(|left| number.saturating_add(left));
+        all.push(coming(row.get(0)?, row.time(5)?, ToCome::Attempt { verb: row.get(1)?, event: row.get(2)?, number, max_attempts }));
+    }
+    for row in conn.rows(&sql::TIMERS_TO_COME, &values![machine, i64::from(limit)]).await? {
+        all.push(coming(row.get(0)?, row.time(3)?, ToCome::Event { state: row.get(1)?, event: row.get(2)? }));
+    }
+    all.sort_by_key(|coming| coming.at);
+    all.truncate(limit as usize);
+    Ok(all)
+}
+
+/// Every process that works, and those that did and have not been buried.
+pub async fn workers(conn: &mut Conn<'_>) -> Result<Vec<Worker>> {
+    let rows = conn.rows(&sql::SESSIONS, &[]).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Worker {
+                session: SessionId(row.get(0)?),
+                host: row.get(1)?,
+                pid: row.get(2)?,
+                started_at: row.time(3)?,
+                lease_until: row.time(4)?,
+                executing: number(row.get(5)?),
+            })
+        })
+        .collect()
+}
+
+/// How many instances a machine has, and how many of them are in error; neither is counted further than `most`.
+pub async fn sizes(conn: &mut Conn<'_>, machine: &str, most: u32) -> Result<(u64, u64)> {
+    let mut sizes = [0; 2];
+    for (size, sql) in sizes.iter_mut().zip([&sql::COUNT_UP_TO, &sql::COUNT_IN_ERROR]) {
+        let rows = conn.rows(sql, &values![machine, i64::from(most)]).await?;
+        *size = rows.first().map(|row| row.get(0)).transpose()?.map_or(0, number);
+    }
+    Ok((sizes[0], sizes[1]))
+}
+
+/// What is due of a machine and not begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Overdue {
+    /// How many attempts, as far as they were counted.
+    pub attempts: u64,
+    /// Since when the first.
+    pub since: Option<Timestamp>,
+}
+
+/// The attempts of a machine that are due at `now` and that nobody has claimed, counted no further than `most`.
+pub async fn overdue(conn: &mut Conn<'_>, machine: &str, now: Timestamp, most: u32) -> Result<Overdue> {
+    let rows = conn.rows(&sql::OVERDUE, &values![machine, now.as_micros(), i64::from(most)]).await?;
+    let Some(row) = rows.first() else { return Ok(Overdue::default()) };
+    Ok(Overdue { attempts: number(row.get(0)?), since: row.time_if_any(1)? })
+}
+
+/// When an attempt was made, due, begun and ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Times {
+    /// The machine.
+    pub machine: String,
+    /// How far it has come, or how it ended.
+    pub state: AttemptState,
+    /// When its row was written.
+    pub created_at: Timestamp,
+    /// When it might start.
+    pub scheduled_at: Timestamp,
+    /// When it was claimed.
+    pub started_at: Option<Timestamp>,
+    /// When its end was committed.
+    pub finished_at: Option<Timestamp>,
+}
+
+/// The attempts of the newest calls of all machines, newest first.
+pub async fn newest(conn: &mut Conn<'_>, limit: u32) -> Result<Vec<Times>> {
+    let rows = conn.rows(&sql::NEWEST, &values![i64::from(limit)]).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Times {
+                machine: row.get(0)?,
+                state: row.word(1)?,
+                created_at: row.time(2)?,
+                scheduled_at: row.time(3)?,
+                started_at: row.time_if_any(4)?,
+                finished_at: row.time_if_any(5)?,
+            })
+        })
+        .collect()
+}
+
+/// What the database says of itself that bears on durability: names and values.
+pub async fn settings(conn: &mut Conn<'_>) -> Result<Vec<(String, String)>> {
+    let rows = conn.rows(&sql::SETTINGS, &[]).await?;
+    rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
+}
+
+/// What SQLite finds wrong with its file; nothing for PostgreSQL, which has no such check. Reads the whole file.
+pub async fn file_faults(conn: &mut Conn<'_>) -> Result<Vec<String>> {
+    let rows = conn.rows(&sql::FILE_CHECK, &[]).await?;
+    let lines = rows.iter().map(|row| row.get::<String>(0)).collect::<Result<Vec<_>>>()?;
+    Ok(lines.into_iter().filter(|line| line != "ok").collect())
+}
+
+/// Since when the oldest snapshot of another session keeps PostgreSQL from clearing away old rows.
+pub async fn oldest_snapshot(conn: &mut Conn<'_>) -> Result<Option<Timestamp>> {
+    let rows = conn.rows(&sql::OLDEST_SNAPSHOT, &[]).await?;
+    Ok(rows.first().map(|row| row.time_if_any(0)).transpose()?.flatten())
+}
+
+fn number(count: i64) -> u64 {
+    u64::try_from(count).unwrap_or(0)
+}

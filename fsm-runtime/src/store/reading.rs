@@ -1,0 +1,23 @@
+//! Reading a SQLite file where nothing can be written, not even beside it.
+
+use std::path::Path;
+
+use sqlx::Sqlite;
+
+use super::conn::{Conn, Link, Rules};
+use super::pool::Pool;
+use super::sql;
+
+/// Whether somebody has the file open in WAL mode, or left in the middle.
+pub(super) fn has_wal(file: &Path) -> bool {
+    let mut wal = file.as_os_str().to_owned();
+    wal.push("-wal");
+    Path::new(&wal).exists()
+}
+
+/// Whether SQLite can read the file as one that others write to. If not, the reason shows when it is read in the other way.
+pub(super) async fn can_share(readers: &Pool<Sqlite>) -> bool {
+    let Ok(mut taken) = readers.take().await else { return false };
+    let (conn, health) = taken.parts();
+    Conn::Sqlite(Link::new(conn, Rules::DEFAULT, health)).rows(&sql::MIGRATION_TABLE_EXISTS, &[]).await.is_ok()
+}
