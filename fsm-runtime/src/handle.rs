@@ -1,5 +1,6 @@
 //! The typed door to the instances of one machine: send, look, wait, operate.
 
+pub mod activity;
 pub mod history;
 pub mod operate;
 pub mod seen;

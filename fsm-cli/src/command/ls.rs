@@ -107,7 +107,7 @@ pub(super) fn status(status: Status, paused: bool) -> Cell {
 
 /// What it is about, in few words; with `now` moments are told from there.
 pub(super) fn about(seen: &Seen, now: Option<Timestamp>) -> String {
-    use fsm_runtime::handle::view::Activity;
+    use fsm_runtime::handle::activity::Activity;
     let moment = |at: Timestamp| now.map_or_else(|| at.to_string(), |now| apart(at, now));
     match seen.activity() {
         Activity::Rests => "rests".into(),

@@ -3,7 +3,7 @@
 use fsm_core::call::Attempt as Row;
 use fsm_core::instance::Instance as InstanceRow;
 
-use super::view::{Activity, OpenCall};
+use super::activity::{Activity, OpenCall};
 use crate::error::Error;
 use crate::store::conn::Conn;
 use crate::store::{lock, view as rows};

@@ -1,0 +1,126 @@
+//! What an instance is about: its open call, and the word for what it does.
+
+use std::fmt;
+use std::time::Duration;
+
+use fsm_core::call::{Attempt as Row, AttemptState};
+use fsm_core::ids::{CallId, SessionId};
+use fsm_core::instance::Status;
+use fsm_core::time::Timestamp;
+
+/// A call that is scheduled or executing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenCall {
+    /// Its identity, the same over all attempts.
+    pub id: CallId,
+    /// What runs.
+    pub verb: String,
+    /// What it is given.
+    pub event: String,
+    /// Scheduled or executing.
+    pub state: AttemptState,
+    /// The number of the attempt that is scheduled or executing, from 1.
+    pub attempt: u32,
+    /// How many attempts there are in all; `None` is unlimited.
+    pub max_attempts: Option<u32>,
+    /// How many retries are left after this attempt; `None` is unlimited.
+    pub retries_left: Option<u32>,
+    /// When the attempt may start, or might have.
+    pub next_at: Timestamp,
+    /// Why the attempt before it failed.
+    pub last_error: Option<String>,
+    /// How long the attempt before it took.
+    pub last_took: Option<Duration>,
+    /// The session that executes it.
+    pub worker: Option<SessionId>,
+}
+
+/// What an instance is about. `Display` is a sentence for people.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Activity {
+    /// Nothing: it waits for an event.
+    Rests,
+    /// An attempt executes.
+    Runs {
+        /// The verb.
+        verb: String,
+        /// The attempt, as "4 of 11".
+        attempt: String,
+    },
+    /// An attempt is scheduled.
+    Waits {
+        /// The verb.
+        verb: String,
+        /// The attempt, as "4 of 11".
+        attempt: String,
+        /// When it may start.
+        until: Timestamp,
+    },
+    /// Nothing goes on until an operator acts.
+    Stuck {
+        /// Why.
+        why: String,
+    },
+    /// It has ended.
+    Ended(Status),
+}
+
+impl Activity {
+    pub(crate) fn of(status: Status, call: Option<&OpenCall>, paused: bool, error: Option<&str>) -> Activity {
+        match (call, status) {
+            (_, Status::Completed | Status::Cancelled) => Activity::Ended(status),
+            (_, Status::Error) => Activity::Stuck { why: error.unwrap_or_default().to_owned() },
+            (Some(call), _) if call.state == AttemptState::Executing => {
+                Activity::Runs { verb: call.verb.clone(), attempt: call.attempt_of() }
+            }
+            (_, _) if paused => Activity::Stuck { why: "an operator paused it".to_owned() },
+            (Some(call), _) => Activity::Waits { verb: call.verb.clone(), attempt: call.attempt_of(), until: call.next_at },
+            (None, _) => Activity::Rests,
+        }
+    }
+}
+
+impl OpenCall {
+    /// The attempt among all, as "4 of 11", or "4" where there is no limit.
+    pub fn attempt_of(&self) -> String {
+        match self.max_attempts {
+            Some(most) => format!("{} of {most}", self.attempt),
+            None => self.attempt.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Activity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Activity::Rests => f.write_str("rests and waits for an event"),
+            Activity::Runs { verb, attempt } => write!(f, "runs attempt {attempt} of `{verb}`"),
+            Activity::Waits { verb, attempt, until } => write!(f, "waits until {until} for attempt {attempt} of `{verb}`"),
+            Activity::Stuck { why } => write!(f, "is stuck until an operator acts: {why}"),
+            Activity::Ended(status) => write!(f, "is {status}"),
+        }
+    }
+}
+
+impl OpenCall {
+    pub(super) fn seen(live: &Row, before: Option<&Row>) -> OpenCall {
+        OpenCall {
+            id: live.call,
+            verb: live.verb.clone(),
+            event: live.event.clone(),
+            state: live.state,
+            attempt: live.number,
+            max_attempts: live.budget.max_attempts(live.number),
+            retries_left: live.budget.remaining,
+            next_at: live.scheduled_at,
+            last_error: before.and_then(|before| before.error.clone()),
+            last_took: before.and_then(took),
+            worker: live.worker,
+        }
+    }
+}
+
+/// How long an attempt took, from its claim to the commit of its end.
+pub(crate) fn took(row: &Row) -> Option<Duration> {
+    Some(row.finished_at? - row.started_at?)
+}
