@@ -64,6 +64,14 @@ impl Place {
         Runtime::builder().database(&self.url).only::<Pulse>().synchronous(synchronous).concurrency(4096)
     }
 
+    /// Tells PostgreSQL's planner what the tables have become: the invariants join them as a whole.
+    pub async fn analyze(&self) -> Result<()> {
+        if self.database.is_postgres() {
+            sqlx::raw_sql("analyze").execute(&mut PgConnection::connect(&self.url).await?).await?;
+        }
+        Ok(())
+    }
+
     /// The machine and the database in one line.
     pub async fn describe(&self) -> Result<Vec<String>> {
         let cores = std::thread::available_parallelism()?;

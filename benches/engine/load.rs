@@ -92,6 +92,7 @@ pub async fn working(place: &Place, arguments: &Arguments, report: &mut Report) 
     if arguments.has(Part::Retries) {
         retries(&runtime, &ended, report).await?;
     }
+    place.analyze().await?;
     let violations = runtime.violations().await?;
     if !violations.is_empty() {
         return Err(format!("the database is not as it must be: {violations:?}").into());

@@ -7,8 +7,8 @@ use std::time::Duration;
 use fsm_core::instance::Status;
 use fsm_core::time::Timestamp;
 use fsm_runtime::admin::look::Story;
-use fsm_runtime::handle::history::Entry;
 use fsm_runtime::handle::activity::OpenCall;
+use fsm_runtime::handle::history::Entry;
 use serde_json::{Value, json};
 
 use super::{Session, ls};
