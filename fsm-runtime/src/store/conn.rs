@@ -283,11 +283,11 @@ async fn postgres_rows(link: &mut Link<'_, PgConnection>, text: SqlStr, argument
         .guarded(async |conn| {
             // Without prepared statements a pooler may give each message to another server, unless a transaction holds them together.
             if is_alone {
-                postgres_text(conn, "begin").await?;
+                postgres_text(conn, super::sql::BEGIN_POSTGRES).await?;
             }
             let rows = query.fetch_all(&mut *conn).await?;
             if is_alone {
-                postgres_text(conn, "commit").await?;
+                postgres_text(conn, super::sql::COMMIT).await?;
             }
             Ok(rows)
         })

@@ -142,10 +142,10 @@ impl Store {
         }
         let begun = match &self.inner.kind {
             Kind::Sqlite { writer, .. } => {
-                self.begun(writer.take().await?, async |conn| sqlite_text(conn, "begin immediate").await).await.map(Side::Sqlite)
+                self.begun(writer.take().await?, async |conn| sqlite_text(conn, sql::BEGIN_SQLITE).await).await.map(Side::Sqlite)
             }
             Kind::Postgres(pool) => {
-                self.begun(pool.take().await?, async |conn| postgres_text(conn, "begin").await).await.map(Side::Postgres)
+                self.begun(pool.take().await?, async |conn| postgres_text(conn, sql::BEGIN_POSTGRES).await).await.map(Side::Postgres)
             }
         };
         self.naming(begun.map(|side| Tx { side, rules: self.inner.rules.clone() }))
@@ -319,10 +319,10 @@ impl Tx {
     /// outcome is not known.
     pub async fn commit(mut self) -> Result<()> {
         match &mut self.side {
-            Side::Sqlite(taken) => end(taken, &self.rules, async |conn| sqlite_text(conn, "commit").await).await,
+            Side::Sqlite(taken) => end(taken, &self.rules, async |conn| sqlite_text(conn, sql::COMMIT).await).await,
             Side::Postgres(taken) => {
                 // The commit of a failed transaction answers with success, so a statement that fails in it goes ahead. Our own failures are known.
-                let text = if taken.health.was_lent { "select 1; commit" } else { "commit" };
+                let text = if taken.health.was_lent { sql::COMMIT_LENT } else { sql::COMMIT };
                 end(taken, &self.rules, async |conn| postgres_text(conn, text).await).await
             }
         }
@@ -331,8 +331,8 @@ impl Tx {
     /// Gives it up without closing the connection. Nothing is written.
     pub async fn rollback(mut self) -> Result<()> {
         match &mut self.side {
-            Side::Sqlite(taken) => end(taken, &self.rules, async |conn| sqlite_text(conn, "rollback").await).await,
-            Side::Postgres(taken) => end(taken, &self.rules, async |conn| postgres_text(conn, "rollback").await).await,
+            Side::Sqlite(taken) => end(taken, &self.rules, async |conn| sqlite_text(conn, sql::ROLLBACK).await).await,
+            Side::Postgres(taken) => end(taken, &self.rules, async |conn| postgres_text(conn, sql::ROLLBACK).await).await,
         }
     }
 }

@@ -1164,6 +1164,24 @@ pub(crate) fn drop_database(name: &str) -> String {
     format!("drop database if exists {name} with (force)")
 }
 
+// ---- transactions
+
+/// Takes SQLite's one place to write at once, instead of at the first statement that writes.
+pub(super) const BEGIN_SQLITE: &str = "begin immediate";
+
+/// Begins.
+pub(super) const BEGIN_POSTGRES: &str = "begin";
+
+/// Commits.
+pub(super) const COMMIT: &str = "commit";
+
+/// Commits what somebody else's statements ran in: the commit of a failed transaction answers with success in PostgreSQL, so a statement
+/// that fails in one is sent ahead.
+pub(super) const COMMIT_LENT: &str = "select 1; commit";
+
+/// Gives up.
+pub(super) const ROLLBACK: &str = "rollback";
+
 // ---- open and migrate
 
 /// Which SQLite is linked.
