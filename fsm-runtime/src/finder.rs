@@ -48,7 +48,13 @@ impl Engine {
         if self.session().is_none() {
             return tokio::time::sleep(poll).await;
         }
-        let stored = self.next_due().await.unwrap_or(None);
+        let stored = match self.next_due().await {
+            Ok(stored) => stored,
+            Err(error) => {
+                tracing::warn!(%error, "the next due moment is not known; the next look is at the poll interval");
+                None
+            }
+        };
         loop {
             let next = stored.unwrap_or(Timestamp::MAX).min(self.hint.earliest());
             let wait = self.clock.until(next).unwrap_or(poll).clamp(BREATH, poll);
