@@ -1169,8 +1169,14 @@ pub(crate) fn drop_database(name: &str) -> String {
 /// Takes SQLite's one place to write at once, instead of at the first statement that writes.
 pub(super) const BEGIN_SQLITE: &str = "begin immediate";
 
-/// Begins.
-pub(super) const BEGIN_POSTGRES: &str = "begin";
+/// Begins. Every statement of ours finds its rows by a key: a plan that was made while the tables were empty, or by figures that are out
+/// of date, may read whole tables instead, and a prepared statement keeps such a plan. `UNPINNED` takes this back for other people's statements.
+pub(super) const BEGIN_POSTGRES: &str =
+    "begin; set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off";
+
+/// The planner chooses freely in the rest of the transaction.
+pub(super) const UNPINNED: &str =
+    "set local enable_seqscan to default; set local enable_hashjoin to default; set local enable_mergejoin to default";
 
 /// Commits.
 pub(super) const COMMIT: &str = "commit";
