@@ -92,7 +92,7 @@ impl Engine {
                 self.queue.put(request.again());
                 continue;
             };
-            self.watchers.tell(verdict.moved, verdict.runs.iter().map(|(claimed, _)| (&claimed.instance, &claimed.attempt)));
+            self.watchers.tell(verdict.moved, verdict.runs.iter().map(|(claimed, _)| (&claimed.instance, &*claimed.attempt)));
             if let Some(due_at) = verdict.due_at {
                 self.hint.due(due_at);
             }

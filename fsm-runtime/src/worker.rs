@@ -38,7 +38,7 @@ impl Engine {
     /// Starts a claimed attempt in its slot.
     pub(crate) fn run(self: &Arc<Self>, claimed: Claimed, permit: Option<OwnedSemaphorePermit>) {
         let Some(work) = &self.work else { return };
-        let attempt = claimed.attempt.clone();
+        let attempt = Arc::clone(&claimed.attempt);
         let whose = Whose::new(&attempt.machine, &claimed.instance.key);
         let cancel = Arc::new(watch::Sender::new(false));
         let span = tracing::info_span!("attempt", machine = attempt.machine, key = &*whose.key, verb = attempt.verb, call = %attempt.call, attempt = attempt.number);
@@ -51,7 +51,7 @@ impl Engine {
     }
 
     async fn execute(self: Arc<Self>, claimed: Claimed, permit: Option<OwnedSemaphorePermit>, cancel: Arc<watch::Sender<bool>>) {
-        let attempt = claimed.attempt.clone();
+        let attempt = Arc::clone(&claimed.attempt);
         let whose = Whose::new(&attempt.machine, &claimed.instance.key);
         tracing::debug!("started");
         let Ended { outcome, tx } = self.call_verb(claimed, cancel).await;
@@ -59,7 +59,7 @@ impl Engine {
             Outcome::Failure(problem) => tracing::debug!(outcome = outcome.word(), error = problem.error, "ended"),
             outcome => tracing::debug!(outcome = outcome.word(), "ended"),
         }
-        let is_told = self.report(whose.clone(), attempt.clone(), outcome, tx, permit).await;
+        let is_told = self.report(whose.clone(), Arc::clone(&attempt), outcome, tx, permit).await;
         self.watchers.ended(&whose, (attempt.call, attempt.number));
         // What could not be told stays among what runs here, or it would be taken for a stray, which never began.
         if let Some(work) = self.work.as_ref().filter(|_| is_told) {
@@ -75,8 +75,9 @@ impl Engine {
             // Only what this program has is claimed; a verb that is missing here runs elsewhere.
             return Ended { outcome: Outcome::Released, tx: None };
         };
-        let last_error = self.last_error(&attempt).await;
-        let mut ctx = Ctx::new(self.around(known), attempt.clone(), instance.key, last_error, cancel.subscribe());
+        // What most attempts never come to is boxed, here and below: the future of every attempt has room for the rest only.
+        let last_error = if attempt.number > 1 { Box::pin(self.last_error(&attempt)).await } else { None };
+        let mut ctx = Ctx::new(self.around(known), Arc::clone(&attempt), instance.key, last_error, cancel.subscribe());
         let input = Input { event: &payload, record: instance.record.as_deref() };
         let outcome = match bounded((verb.run)(&mut ctx, input), verb.timeout, &cancel).await {
             Ok(record) => Outcome::Success { record, asks: ctx.take_asks() },
@@ -100,7 +101,7 @@ impl Engine {
 
     /// What the attempt before this one failed with.
     async fn last_error(&self, attempt: &Attempt) -> Option<String> {
-        let before = attempt.number.checked_sub(1).filter(|number| *number > 0)?;
+        let before = attempt.number.checked_sub(1)?;
         let mut reader = self.store.reader().await.ok()?;
         let found = lock::attempts(&mut reader.conn(), &[(attempt.call, before)]).await.ok()?;
         found.into_iter().next()?.error
@@ -133,19 +134,19 @@ impl Engine {
     async fn report(
         self: &Arc<Self>,
         whose: Whose,
-        attempt: Attempt,
+        attempt: Arc<Attempt>,
         outcome: Outcome,
         tx: Option<Tx>,
         permit: Option<OwnedSemaphorePermit>,
     ) -> bool {
-        let settle = |outcome, permit| What::Settle(Box::new(Report { attempt: attempt.clone(), outcome, permit }));
+        let settle = |outcome, permit| What::Settle(Box::new(Report { attempt: Arc::clone(&attempt), outcome, permit }));
         let mut what = settle(outcome, permit);
         if let (Some(tx), What::Settle(report)) = (tx, &mut what)
             && matches!(report.outcome, Outcome::Success { .. })
         {
             let permit = report.permit.take();
             let outcome = std::mem::replace(&mut report.outcome, Outcome::Released);
-            match self.settle_in(tx, whose.clone(), settle(outcome, permit)).await {
+            match Box::pin(self.settle_in(tx, whose.clone(), settle(outcome, permit))).await {
                 Ok(()) => return true,
                 Err(error) => {
                     // Whatever was written in it is undone, so this attempt failed; a report that did get through guards itself.
@@ -165,7 +166,7 @@ impl Engine {
                 // What cannot be written is a failed attempt: too large, or refused by the database.
                 let problem = Problem::new(&format!("its end could not be written: {error}"), RetryAdvice::Default);
                 let what = settle(Outcome::Failure(problem), None);
-                let told = self.request(|reply| Request::new(whose, what, Some(reply))).await;
+                let told = Box::pin(self.request(|reply| Request::new(whose, what, Some(reply)))).await;
                 told.inspect_err(|error| tracing::error!(%error, "the end of an attempt could not be written; it will be found lost"))
                     .is_ok()
             }
@@ -203,7 +204,7 @@ impl Engine {
                 break;
             }
         }
-        let left: Vec<_> = work.running().values().map(|left| (left.attempt.clone(), left.whose.clone(), left.abort.clone())).collect();
+        let left: Vec<_> = work.running().values().map(|left| (Arc::clone(&left.attempt), left.whose.clone(), left.abort.clone())).collect();
         for (attempt, whose, abort) in left {
             abort.abort();
             let id = (attempt.call, attempt.number);

@@ -44,7 +44,7 @@ pub(crate) enum What {
 
 /// How an attempt ended, from the session that held it, or from the sweeper.
 pub(crate) struct Report {
-    pub(crate) attempt: Attempt,
+    pub(crate) attempt: Arc<Attempt>,
     pub(crate) outcome: Outcome,
     /// The slot it ran in: the next call of the instance runs on in it.
     pub(crate) permit: Option<OwnedSemaphorePermit>,

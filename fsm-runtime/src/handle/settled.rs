@@ -47,7 +47,7 @@ impl<M: Machine> Settling<M> {
         let mut pause = if watch.is_running { LOOKS.1 } else { LOOKS.0 };
         loop {
             if needs_look {
-                let seen = self.look().await?;
+                let seen = Box::pin(self.look()).await?;
                 if seen.is_settled() {
                     return Ok(seen);
                 }
@@ -63,7 +63,7 @@ impl<M: Machine> Settling<M> {
                 }
             }
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                let seen = self.look().await?;
+                let seen = Box::pin(self.look()).await?;
                 return if seen.is_settled() { Ok(seen) } else { Err(self.timed_out(&seen)) };
             }
             pause = (pause * 2).min(LOOKS.1);

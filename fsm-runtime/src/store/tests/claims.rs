@@ -49,7 +49,7 @@ async fn a_claim_takes_what_is_due_and_no_more() {
             expected.state = AttemptState::Executing;
             expected.worker = Some(me);
             expected.started_at = Some(at(135));
-            assert_eq!((got.attempt, got.instance), (expected, begun.instance.clone()));
+            assert_eq!(((*got.attempt).clone(), got.instance), (expected, begun.instance.clone()));
             assert_eq!(got.payload, begun.instance.key.as_bytes());
         }
         let mut reader = store.reader().await.unwrap();
