@@ -9,7 +9,7 @@ mod verdict;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedRwLockReadGuard, oneshot};
 
 use crate::engine::Engine;
 use crate::error::{Error, Kind};
@@ -26,6 +26,13 @@ const MOST_IN_A_COMMIT: usize = 250;
 /// The waits between tries while the database is away: doubling from the one to the other.
 const AWAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
+/// A batch that was committed, and whose consequences this process has still to draw.
+struct Committed {
+    batch: Vec<Request>,
+    verdicts: Vec<Verdict>,
+    _committing: OwnedRwLockReadGuard<()>,
+}
+
 impl Engine {
     /// Puts a request to the committer and waits for its answer. Once this is polled the request is carried out even if
     /// the caller goes away.
@@ -39,16 +46,33 @@ impl Engine {
     pub(crate) async fn commit_for_ever(self: Arc<Self>) {
         while let Some(batch) = self.queue.take(MOST_IN_A_COMMIT).await {
             let whose = queue::touched(&batch);
-            self.carry_out(batch).await;
-            self.queue.release(&whose);
+            match self.carry_out(batch).await {
+                // The one writer of SQLite need not wait until all is told.
+                Some(committed) if committed.batch.len() > 1 && !self.store.is_postgres() => {
+                    let engine = Arc::clone(&self);
+                    self.spawn(async move {
+                        engine.conclude_all(committed);
+                        engine.queue.release(&whose);
+                    });
+                }
+                committed => {
+                    committed.into_iter().for_each(|committed| self.conclude_all(committed));
+                    self.queue.release(&whose);
+                }
+            }
         }
     }
 
-    async fn carry_out(self: &Arc<Self>, batch: Vec<Request>) {
+    fn conclude_all(self: &Arc<Self>, committed: Committed) {
+        self.conclude(committed.batch, committed.verdicts);
+    }
+
+    /// What was committed and has to be concluded. What could not be is put back, answered with the error, or tried one by one.
+    async fn carry_out(self: &Arc<Self>, batch: Vec<Request>) -> Option<Committed> {
         let committed = {
-            let _committing = self.committing.read().await;
+            let committing = Arc::clone(&self.committing).read_owned().await;
             match self.commit(&batch).await {
-                Ok(verdicts) => return self.conclude(batch, verdicts),
+                Ok(verdicts) => return Some(Committed { batch, verdicts, _committing: committing }),
                 Err(error) => Arc::new(error),
             }
         };
@@ -59,10 +83,13 @@ impl Engine {
             error => {
                 tracing::debug!(%error, requests = batch.len(), "a commit failed; its requests are tried one by one");
                 for request in batch {
-                    Box::pin(self.carry_out(vec![request])).await;
+                    if let Some(committed) = Box::pin(self.carry_out(vec![request])).await {
+                        self.conclude_all(committed);
+                    }
                 }
             }
         }
+        None
     }
 
     async fn commit(&self, batch: &[Request]) -> Result<Vec<Verdict>, StoreError> {

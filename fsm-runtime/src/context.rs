@@ -67,7 +67,13 @@ pub struct Ctx<'c> {
 }
 
 impl Ctx<'_> {
-    pub(crate) fn new(around: Around, attempt: Arc<Attempt>, key: String, last_error: Option<String>, cancelled: watch::Receiver<bool>) -> Self {
+    pub(crate) fn new(
+        around: Around,
+        attempt: Arc<Attempt>,
+        key: String,
+        last_error: Option<String>,
+        cancelled: watch::Receiver<bool>,
+    ) -> Self {
         let idempotency_key = attempt.call.to_string();
         Ctx { around, attempt, key, idempotency_key, last_error, cancelled, asks: Asks::default(), tx: None, life: PhantomData }
     }

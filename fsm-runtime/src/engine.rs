@@ -49,7 +49,7 @@ pub(crate) struct Engine {
     pub(crate) work: Option<Work>,
     pub(crate) tasks: Mutex<Vec<AbortHandle>>,
     /// Held for reading from the begin of a commit until what follows from it has been done.
-    pub(crate) committing: RwLock<()>,
+    pub(crate) committing: Arc<RwLock<()>>,
 }
 
 impl Engine {
@@ -64,7 +64,7 @@ impl Engine {
             hint: Hint::default(),
             work,
             tasks: Mutex::default(),
-            committing: RwLock::new(()),
+            committing: Arc::default(),
         })
     }
 

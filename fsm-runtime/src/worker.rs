@@ -204,7 +204,8 @@ impl Engine {
                 break;
             }
         }
-        let left: Vec<_> = work.running().values().map(|left| (Arc::clone(&left.attempt), left.whose.clone(), left.abort.clone())).collect();
+        let left: Vec<_> =
+            work.running().values().map(|left| (Arc::clone(&left.attempt), left.whose.clone(), left.abort.clone())).collect();
         for (attempt, whose, abort) in left {
             abort.abort();
             let id = (attempt.call, attempt.number);
