@@ -27,6 +27,7 @@ impl Client {
         let (store, clock) = open(Settings::new(url.as_ref())).await?;
         let engine = Engine::new(store, clock, Catalog::new(&[], false)?, Limits::default(), None);
         engine.start_lanes();
+        engine.start_giving_word();
         let life = Arc::new(Life(Arc::clone(&engine)));
         Ok(Client { engine, life })
     }

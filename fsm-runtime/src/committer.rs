@@ -122,6 +122,7 @@ impl Engine {
             self.watchers.tell(verdict.moved, verdict.runs.iter().map(|(claimed, _)| (&claimed.instance, &*claimed.attempt)));
             if let Some(due_at) = verdict.due_at {
                 self.hint.due(due_at);
+                self.give_word(due_at);
             }
             let mut request = request;
             for (claimed, permit) in verdict.runs {

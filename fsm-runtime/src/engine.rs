@@ -15,6 +15,7 @@ use crate::committer::queue::Queue;
 use crate::data::DataMap;
 use crate::hint::Hint;
 use crate::limits::Limits;
+use crate::notice::Notices;
 use crate::running::Running;
 use crate::session::Session;
 use crate::store::claim::Served;
@@ -45,6 +46,7 @@ pub(crate) struct Engine {
     pub(crate) queue: Queue,
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) hint: Hint,
+    pub(crate) notices: Notices,
     /// `None` for a client.
     pub(crate) work: Option<Work>,
     pub(crate) tasks: Mutex<Vec<AbortHandle>>,
@@ -62,6 +64,7 @@ impl Engine {
             queue: Queue::default(),
             watchers: Arc::default(),
             hint: Hint::default(),
+            notices: Notices::default(),
             work,
             tasks: Mutex::default(),
             committing: Arc::default(),

@@ -16,6 +16,7 @@ mod finder;
 pub mod handle;
 mod hint;
 mod limits;
+mod notice;
 #[doc(hidden)]
 pub mod private;
 mod pruner;

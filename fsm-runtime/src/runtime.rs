@@ -191,6 +191,8 @@ impl Builder {
         engine.spawn(Arc::clone(&engine).find_for_ever());
         engine.spawn(Arc::clone(&engine).sweep_for_ever());
         engine.spawn(Arc::clone(&engine).prune_for_ever());
+        engine.spawn(Arc::clone(&engine).listen_for_ever());
+        engine.start_giving_word();
         session.keep_alive(store, clock).map_err(|error| Error::input(format!("the thread for the lease could not start: {error}")))?;
         Ok(Runtime { engine, drain_within: self.drain_within })
     }

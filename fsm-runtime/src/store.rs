@@ -10,6 +10,7 @@ pub mod invariants;
 pub mod lock;
 pub mod machines;
 pub mod migrate;
+pub mod notice;
 pub mod once;
 pub mod open;
 pub mod overview;

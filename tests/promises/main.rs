@@ -29,3 +29,4 @@ mod support;
 mod time;
 mod traces;
 mod watch;
+mod word;

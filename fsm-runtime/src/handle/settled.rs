@@ -16,7 +16,7 @@ use crate::error::{Error, Kind};
 use crate::registry::Machine;
 
 /// The pauses between two looks at the database: doubling from the one to the other.
-const LOOKS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+const LOOKS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
 
 /// A wait, which begins when it is awaited.
 #[must_use = "nothing is waited for until it is awaited"]

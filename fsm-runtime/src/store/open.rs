@@ -13,6 +13,7 @@ use super::address::Address;
 use super::conn::{Conn, Link, Rules, postgres_text, sqlite_text, within};
 use super::error::{Result, StoreError};
 use super::fault::Fault;
+use super::notice::Listening;
 use super::pool::{Pool, Taken};
 use super::{reading, sql};
 
@@ -179,6 +180,17 @@ impl Store {
             Kind::Postgres(pool) => Side::Postgres(pool.take().await?),
         };
         Ok(Reader { side, rules: self.inner.rules.clone() })
+    }
+
+    /// How other processes' commits can be heard of.
+    pub(super) fn listening(&self) -> Listening {
+        match &self.inner.kind {
+            Kind::Sqlite { _anchor: Some(_), .. } => Listening::Never,
+            Kind::Sqlite { .. } => Listening::Glances,
+            // Without a statement cache there may be a pooler between, which gives each transaction another connection.
+            Kind::Postgres(pool) if self.inner.rules.is_cached => Listening::Channel(Box::new(pool.options().clone())),
+            Kind::Postgres(_) => Listening::Never,
+        }
     }
 
     /// A connection outside every pool, that can write and whose every statement stands alone. It belongs to the tokio runtime that made it.

@@ -1188,6 +1188,15 @@ pub(super) const COMMIT_LENT: &str = "select 1; commit";
 /// Gives up.
 pub(super) const ROLLBACK: &str = "rollback";
 
+// ---- word between processes
+
+/// Gives word on channel `$1`. PostgreSQL only, and never in a transaction with anything else: to commit it takes a lock that all who
+/// give word share.
+pub(super) const NOTIFY: Sql = same("select pg_notify($1, '')");
+
+/// A number that another connection's commit changes. SQLite only.
+pub(super) const DATA_VERSION: Sql = same("pragma data_version");
+
 // ---- open and migrate
 
 /// Which SQLite is linked.
