@@ -173,7 +173,11 @@ pub(super) const KNOWN: Many = many(
     union all
     select t.timer_id, t.instance_id, 'timer'
     from w
-    join fsm_timers t on t.timer_id = w.call_id and t.state is null",
+    join fsm_timers t on t.timer_id = w.call_id and t.state is null
+    union all
+    select h.call_id, h.instance_id, 'rejected'
+    from w
+    join fsm_history h on h.call_id = w.call_id and h.kind = 'rejected'",
 );
 
 // ---- write: the guards
