@@ -13,7 +13,7 @@ use crate::Failure;
 use crate::ledger::{Ledger, Line};
 use crate::load::{Lane, Load};
 use crate::lots::Lots;
-use crate::machine::{Account, OnPostgres, Receipt};
+use crate::machine::{Account, OnPostgres, Receipt, Till};
 
 /// What one child is told.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -77,7 +77,7 @@ async fn live(spec: &Spec, is_resting: Arc<AtomicBool>) -> Result<(), Failure> {
 }
 
 async fn start(spec: &Spec, ledger: &Ledger) -> Result<Runtime, fsm::Error> {
-    let builder = Runtime::builder().database(&spec.url).only::<Account>().only::<Receipt>();
+    let builder = Runtime::builder().database(&spec.url).only::<Account>().only::<Receipt>().only::<Till>();
     let builder = builder.data(ledger.clone()).data(OnPostgres(spec.url.starts_with("postgres")));
     let builder = builder.lease(spec.lease).poll(Duration::from_millis(100)).concurrency(spec.concurrency);
     builder.connections(spec.connections).database_deadline(spec.deadline).start().await

@@ -30,13 +30,17 @@ pub struct Load {
     pub stalls: Option<(u64, u64)>,
     /// Its futures are dropped half-way, again and again.
     pub drops: bool,
+    /// One move in four is counted by one of so many tills too; 0 is none.
+    pub tills: u64,
+    /// One close in five is delivered later.
+    pub has_delays: bool,
     /// It waits between two accounts.
     pub pause_ms: u64,
 }
 
 impl Default for Load {
     fn default() -> Load {
-        Load { lanes: 16, moves: 4, ms: 3, wagers: 10, books: 12, stalls: None, drops: false, pause_ms: 0 }
+        Load { lanes: 16, moves: 4, ms: 3, wagers: 10, books: 12, stalls: None, drops: false, tills: 0, has_delays: true, pause_ms: 0 }
     }
 }
 
@@ -101,14 +105,15 @@ impl Lane {
                 return Ok(moved);
             }
         }
-        let (n, wait) = (self.load.moves + 1, self.lots.one_in(5).then_some(Duration::from_millis(20)));
+        let (n, wait) = (self.load.moves + 1, (self.load.has_delays && self.lots.one_in(5)).then_some(Duration::from_millis(20)));
         let work = self.work(n);
         self.send(key, &Close(work), n, has_ids, wait).await
     }
 
     fn work(&mut self, n: u32) -> Work {
         let ms = if self.load.ms == 0 { 0 } else { self.lots.below(self.load.ms + 1) };
-        Work { n, cents: 1 + self.lots.below(10_000), ms, failures: u32::from(self.lots.one_in(25)) }
+        let till = (self.load.tills > 0 && self.lots.one_in(4)).then(|| self.lots.below(self.load.tills));
+        Work { n, cents: 1 + self.lots.below(10_000), ms, failures: u32::from(self.lots.one_in(25)), till }
     }
 
     async fn send<E: EventFor<Account> + Clone>(

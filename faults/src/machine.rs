@@ -15,13 +15,14 @@ pub struct Purse {
     pub taken: Vec<u32>,
 }
 
-/// What each event says: its number, the money, how long the verb takes, and how many attempts fail.
+/// What each event says: its number, the money, how long the verb takes, how many attempts fail, and the till that counts it too.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Work {
     pub n: u32,
     pub cents: u64,
     pub ms: u64,
     pub failures: u32,
+    pub till: Option<u64>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -38,6 +39,8 @@ pub struct Stall(pub Work);
 pub struct Close(pub Work);
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Issue(pub Work);
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Count(pub Work);
 
 /// Whether the machines run on PostgreSQL.
 pub struct OnPostgres(pub bool);
@@ -87,6 +90,9 @@ async fn moved(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, even
     granted(ctx, &ledger, "moved").await?;
     work(ctx, &ledger, &event.0).await?;
     remember(record, &event.0);
+    if let Some(till) = event.0.till {
+        ctx.send::<Till>(till_key(till), Count(Work { failures: 0, ms: 0, ..event.0 }))?;
+    }
     Ok(())
 }
 
@@ -152,5 +158,27 @@ fsm! {
     pub machine Receipt = "receipt" {
         start issued;
         end issued;
+    }
+}
+
+/// The key of a till.
+pub fn till_key(till: u64) -> String {
+    format!("till-{till}")
+}
+
+#[verb]
+#[retry("20ms")]
+async fn counted(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, event: Count) -> Result {
+    granted(ctx, &ledger, "counted").await?;
+    record.cents += event.0.cents;
+    Ok(())
+}
+
+fsm! {
+    /// One of a few to which many accounts send, from every process.
+    pub machine Till = "till" {
+        keeps Purse;
+        start counted;
+        counted -> counted;
     }
 }

@@ -9,6 +9,7 @@ mod load;
 mod lots;
 mod machine;
 mod process;
+mod proxy;
 mod rows;
 mod scenario;
 mod sql;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let ended = match words.first().map(String::as_str) {
         Some("child") => part(&words, child::run),
+        Some("proxy") => part(&words, proxy::run),
         _ => Arguments::parse(&words).and_then(|arguments| run(&arguments)),
     };
     match ended {

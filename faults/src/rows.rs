@@ -97,11 +97,6 @@ impl Db {
         Ok(on!(self, conn => sqlx::query_scalar(statement).fetch_one(conn).await?))
     }
 
-    /// How many attempts ended so.
-    pub async fn ended(&mut self, state: &str) -> Result<i64, Failure> {
-        Ok(on!(self, conn => sqlx::query_scalar(sql::ENDED).bind(state.to_owned()).fetch_one(conn).await?))
-    }
-
     /// The texts that a statement gives.
     pub async fn texts(&mut self, statement: &'static str) -> Result<Vec<String>, Failure> {
         Ok(on!(self, conn => sqlx::query_scalar(statement).fetch_all(conn).await?))
@@ -136,7 +131,7 @@ where
     let record: Option<Vec<u8>> = row.try_get(6)?;
     let machine: String = row.try_get(1)?;
     // A receipt keeps nothing.
-    let record = record.filter(|_| machine == "account").map(|bytes| serde_json::from_slice(&bytes)).transpose()?;
+    let record = record.filter(|_| machine != "receipt").map(|bytes| serde_json::from_slice(&bytes)).transpose()?;
     let found = Instance {
         machine,
         key: row.try_get(2)?,

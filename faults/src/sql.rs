@@ -40,8 +40,21 @@ pub const RESTLESS: &str = "
     where state in ('scheduled', 'executing')
     limit 10";
 
-/// How many attempts ended so: $1 state.
-pub const ENDED: &str = "select count(*) from fsm_async_calls where state = $1";
-
 /// Deadlocks that the server saw in this database.
 pub const DEADLOCKS: &str = "select deadlocks from pg_stat_database where datname = current_database()";
+
+/// How many reports came too late.
+pub const LATE: &str = "select count(*) from fsm_history where kind = 'late'";
+
+/// How many times a verb blocked its thread, and ended.
+pub const STALLED: &str = "select count(*) from fsm_async_calls where verb = 'stalled' and state = 'success'";
+
+/// How many connections the pooler holds to this database.
+pub const SESSIONS: &str =
+    "select count(*) from pg_stat_activity where datname = current_database() and application_name <> '' and pid <> pg_backend_pid()";
+
+/// Begins what sees the database as it is at its first look, for as long as it likes.
+pub const SNAPSHOT_POSTGRES: &str = "begin isolation level repeatable read";
+
+/// The same.
+pub const SNAPSHOT_SQLITE: &str = "begin";

@@ -55,16 +55,16 @@ pub struct Report {
 impl<'g> Stage<'g> {
     /// A fresh database with its tables.
     pub async fn open(ground: &'g mut Ground, name: &str, kind: Kind, seed: u64) -> Result<Stage<'g>, Failure> {
-        Stage::open_with(ground, name, kind, seed, "").await
+        let folder = Folder::new(&format!("{name}-{}", kind.word()))?;
+        let url = match kind {
+            Kind::Sqlite => format!("sqlite://{}/faults.db", folder.path().display()),
+            Kind::Postgres => ground.database("").await?,
+        };
+        Stage::at(ground, kind, seed, folder, url).await
     }
 
-    /// The same, made in a way of its own.
-    pub async fn open_with(ground: &'g mut Ground, name: &str, kind: Kind, seed: u64, how: &str) -> Result<Stage<'g>, Failure> {
-        let folder = Folder::new(&format!("{name}-{}", kind.word()))?;
-        let direct = match kind {
-            Kind::Sqlite => format!("sqlite://{}/{how}faults.db", folder.path().display()),
-            Kind::Postgres => ground.database(how).await?,
-        };
+    /// The same, of a database that was made elsewhere.
+    pub async fn at(ground: &'g mut Ground, kind: Kind, seed: u64, folder: Folder, direct: String) -> Result<Stage<'g>, Failure> {
         let client = Client::connect(&direct).await?;
         Db::connect(&direct).await?.run(sql::MAKE_BOOKS).await?;
         Ok(Stage {
@@ -153,6 +153,27 @@ impl<'g> Stage<'g> {
         Ok(())
     }
 
+    /// How many calls of the verb that blocks have ended.
+    pub async fn stalled(&self) -> Result<i64, Failure> {
+        self.db().await?.number(sql::STALLED).await
+    }
+
+    /// The URL of the database at another host and port.
+    pub fn url_at(&self, place: &str) -> Result<String, Failure> {
+        let (_, name) = self.direct.rsplit_once('/').ok_or("a URL has a path")?;
+        Ok(format!("postgres://postgres@{place}/{name}"))
+    }
+
+    /// How many lines of the children's output have this word.
+    pub fn said(&self, word: &str) -> Result<usize, Failure> {
+        let mut said = 0;
+        for child in &self.children {
+            let output = std::fs::read_to_string(self.folder.path().join(format!("{}.out", child.name)))?;
+            said += output.lines().filter(|line| line.contains(word)).count();
+        }
+        Ok(said)
+    }
+
     /// A figure for the report.
     pub fn note(&mut self, note: impl fmt::Display) {
         self.notes.push(note.to_string());
@@ -166,12 +187,7 @@ impl<'g> Stage<'g> {
     }
 
     /// Nobody sends any more, all comes to rest, and both sides are compared.
-    pub async fn finish(self) -> Result<(Report, Rows), Failure> {
-        self.finish_with(|_, _| Vec::new()).await
-    }
-
-    /// The same, with a rule of the scenario's own.
-    pub async fn finish_with(mut self, rule: impl FnOnce(&Rows, &[ledger::Told]) -> Vec<String>) -> Result<(Report, Rows), Failure> {
+    pub async fn finish(mut self) -> Result<(Report, Rows), Failure> {
         if let Err(error) = self.rest().await {
             self.findings.push(error.to_string());
         }
@@ -192,7 +208,6 @@ impl<'g> Stage<'g> {
         let rows = db.read_all().await?;
         let ledgers = ledger::read_all(self.folder.path())?;
         self.findings.extend(check(&ledgers, &rows));
-        self.findings.extend(rule(&rows, &ledgers));
         let count = |is_it: fn(&Line) -> bool| ledgers.iter().flat_map(|told| &told.lines).filter(|line| is_it(line)).count();
         let report = Report {
             took: self.begun.elapsed(),
@@ -230,6 +245,15 @@ impl<'g> Stage<'g> {
                 );
             }
             tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+impl Report {
+    /// A finding unless it is so.
+    pub fn require(&mut self, is_so: bool, what: impl fmt::Display) {
+        if !is_so {
+            self.findings.push(format!("not so: {what}"));
         }
     }
 }
