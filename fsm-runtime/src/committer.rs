@@ -46,7 +46,7 @@ impl Engine {
 
     async fn carry_out(self: &Arc<Self>, batch: Vec<Request>) {
         let committed = {
-            let _committing = self.committing.read().await;
+            let _under_way = self.committing.begin();
             match self.commit(&batch).await {
                 Ok(verdicts) => return self.conclude(batch, verdicts),
                 Err(error) => Arc::new(error),

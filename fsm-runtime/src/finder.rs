@@ -110,7 +110,7 @@ impl Engine {
             if slots.is_empty() {
                 break;
             }
-            let _committing = self.committing.read().await;
+            let _under_way = self.committing.begin();
             let mut tx = self.store.begin().await?;
             let limit = u32::try_from(slots.len()).unwrap_or(AT_A_TIME);
             let claimed = claim::claim(&mut tx.conn(), session, served, limit, self.clock.now()).await?;

@@ -70,7 +70,7 @@ impl Engine {
             return Ok(0);
         }
         // A commit under way may be about to start what it wrote: once it is done, what still does not run never will.
-        drop(self.committing.write().await);
+        self.committing.those_begun().await;
         strays.retain(is_stray);
         let found = strays.len();
         for stray in strays {
