@@ -56,6 +56,13 @@ impl Ground {
         Ok(connection.close().await?)
     }
 
+    /// What the server's log says of deadlocks.
+    pub fn deadlocks(&mut self) -> Result<String, Failure> {
+        let log = std::fs::read_to_string(self.socket()?.with_file_name("log"))?;
+        let begin = log.find("deadlock detected").map_or(log.len(), |at| at.saturating_sub(200));
+        Ok(log[begin..].lines().take(40).collect::<Vec<_>>().join("\n      "))
+    }
+
     /// The server's socket.
     pub fn socket(&mut self) -> Result<PathBuf, Failure> {
         let url = self.cluster()?.url();

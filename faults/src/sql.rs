@@ -51,7 +51,7 @@ pub const STALLED: &str = "select count(*) from fsm_async_calls where verb = 'st
 
 /// How many connections the pooler holds to this database.
 pub const SESSIONS: &str =
-    "select count(*) from pg_stat_activity where datname = current_database() and application_name <> '' and pid <> pg_backend_pid()";
+    "select count(*) from pg_stat_activity where datname = current_database() and application_name <> 'patrol' and pid <> pg_backend_pid()";
 
 /// Begins what sees the database as it is at its first look, for as long as it likes.
 pub const SNAPSHOT_POSTGRES: &str = "begin isolation level repeatable read";

@@ -65,7 +65,8 @@ impl<'g> Stage<'g> {
 
     /// The same, of a database that was made elsewhere.
     pub async fn at(ground: &'g mut Ground, kind: Kind, seed: u64, folder: Folder, direct: String) -> Result<Stage<'g>, Failure> {
-        let client = Client::connect(&direct).await?;
+        let client =
+            Client::connect(if kind == Kind::Postgres { format!("{direct}?application_name=patrol") } else { direct.clone() }).await?;
         Db::connect(&direct).await?.run(sql::MAKE_BOOKS).await?;
         Ok(Stage {
             ground,
@@ -194,7 +195,8 @@ impl<'g> Stage<'g> {
         let Ok(mut db) = self.db().await else { return Err("the database is away at the end".into()) };
         if self.kind == Kind::Postgres {
             let deadlocks = db.number(sql::DEADLOCKS).await?;
-            self.require(deadlocks == 0, format!("the server saw no deadlock, but {deadlocks}"));
+            let says = if deadlocks == 0 { String::new() } else { self.ground.deadlocks()? };
+            self.require(deadlocks == 0, format!("the server saw no deadlock, but {deadlocks}: {says}"));
         }
         for child in &mut self.children {
             let is_alive = child.is_alive();

@@ -53,7 +53,7 @@ impl Engine {
             }
         };
         match committed {
-            error if error.is_transient() => self.put_back(batch, &error).await,
+            error if error.is_transient() && !(error.is_locked() && batch.len() > 1) => self.put_back(batch, &error).await,
             error if batch.len() == 1 => batch.into_iter().for_each(|request| request.answer(Err(Arc::clone(&error).into()))),
             // One request spoils the transaction of all: each on its own, only that one fails.
             error => {

@@ -86,7 +86,7 @@ impl Engine {
         let report = Report { attempt: orphan.attempt, outcome, permit: None };
         let what = What::Settle(Box::new(report));
         if let Err(error) = self.request(|reply| Request::new(whose.clone(), what, Some(reply))).await {
-            tracing::error!(machine = &*whose.machine, key = &*whose.key, %error, "a lost attempt could not be settled");
+            tracing::error!(machine = &*whose.machine, key = &*whose.key, %error, "a lost attempt could not be settled, and is tried again");
         }
     }
 }

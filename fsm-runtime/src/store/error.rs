@@ -84,6 +84,14 @@ impl StoreError {
             _ => false,
         }
     }
+
+    /// Whether a lock was not free in time: the fault of one of those whom the transaction concerned, and not of the others.
+    pub fn is_locked(&self) -> bool {
+        match self {
+            StoreError::Database(error) => error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == LOCKED),
+            _ => false,
+        }
+    }
 }
 
 fn is_transient(error: &sqlx::Error) -> bool {
@@ -100,6 +108,7 @@ fn is_transient(error: &sqlx::Error) -> bool {
 
 /// Connection lost, rolled back for another's sake, disk full, no connection or lock free, shutting down.
 const TRANSIENT: [&str; 6] = ["08", "40", "53100", "53300", "55P03", "57P0"];
+const LOCKED: &str = "55P03";
 const SQLITE_BUSY: i64 = 5;
 const SQLITE_LOCKED: i64 = 6;
 const SQLITE_READONLY: i64 = 8;

@@ -544,7 +544,7 @@ pub(super) const SESSION_LEAVE: Sql = same(
 );
 
 /// Executing attempts of machines `$3` whose session has no row or whose lease has ended at `$1`, at most `$2`. Rides the index of
-/// executing attempts.
+/// executing attempts. PostgreSQL leaves out whose instance is locked: a process that hangs in a transaction is not waited for.
 pub(super) const ORPHANS: Sql = Sql {
     sqlite: concat!(
         "select i.machine, i.key, ",
@@ -564,7 +564,8 @@ pub(super) const ORPHANS: Sql = Sql {
         join fsm_instances i on i.instance_id = c.instance_id
         left join fsm_workers w on w.session_id = c.worker
         where c.state = 'executing' and (w.session_id is null or w.lease_until <= $1) and c.machine = any($3::text[])
-        limit $2"
+        limit $2
+        for update of i skip locked"
     ),
 };
 
@@ -1173,8 +1174,12 @@ pub(crate) fn drop_database(name: &str) -> String {
 /// Takes SQLite's one place to write at once, instead of at the first statement that writes.
 pub(super) const BEGIN_SQLITE: &str = "begin immediate";
 
-/// Begins.
-pub(super) const BEGIN_POSTGRES: &str = "begin";
+/// Begins. A lock that others hold for longer than that is not waited for: a process that hangs in the middle of a transaction keeps its
+/// locks until the server finds out, and whoever wants nothing of its instances must not wait with those who do.
+pub(super) const BEGIN_POSTGRES: &str = "begin; set local lock_timeout = '2s'";
+
+/// The rest of the transaction waits for locks as long as the database's owner likes.
+pub(super) const PATIENT: &str = "set local lock_timeout to default";
 
 /// Commits.
 pub(super) const COMMIT: &str = "commit";
