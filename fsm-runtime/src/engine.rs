@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use fsm_core::ids::{CallId, SessionId};
-use tokio::sync::{Notify, OwnedSemaphorePermit, RwLock, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 
 use crate::catalog::Catalog;
 use crate::clock::Clock;
 use crate::committer::queue::Queue;
+use crate::committing::Committing;
 use crate::data::DataMap;
 use crate::hint::Hint;
 use crate::limits::Limits;
@@ -50,8 +51,8 @@ pub(crate) struct Engine {
     /// `None` for a client.
     pub(crate) work: Option<Work>,
     pub(crate) tasks: Mutex<Vec<AbortHandle>>,
-    /// Held for reading from the begin of a commit until what follows from it has been done.
-    pub(crate) committing: Arc<RwLock<()>>,
+    /// Those under way in this process, until what follows from them has been done.
+    pub(crate) committing: Committing,
 }
 
 impl Engine {
@@ -67,7 +68,7 @@ impl Engine {
             notices: Notices::default(),
             work,
             tasks: Mutex::default(),
-            committing: Arc::default(),
+            committing: Committing::default(),
         })
     }
 

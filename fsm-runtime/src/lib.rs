@@ -5,6 +5,7 @@ mod catalog;
 pub mod client;
 mod clock;
 mod committer;
+mod committing;
 pub mod context;
 pub mod data;
 pub mod drift;

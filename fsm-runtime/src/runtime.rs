@@ -45,6 +45,7 @@ pub struct Builder {
     pub(crate) connections: Option<u32>,
     pub(crate) synchronous: Option<Synchronous>,
     pub(crate) statement_cache: bool,
+    pub(crate) deadline: Option<Duration>,
     pub(crate) migrate: Vec<Migrate>,
     pub(crate) retention: Option<Duration>,
 }
@@ -67,6 +68,7 @@ impl Default for Builder {
             connections: None,
             synchronous: None,
             statement_cache: true,
+            deadline: None,
             migrate: Vec::new(),
             retention: None,
         }
@@ -148,7 +150,15 @@ impl Builder {
         self
     }
 
-    /// Prepares no statements on PostgreSQL's connections: for poolers in transaction mode.
+    /// How long one operation of the database may take: a statement, a commit, the wait for a connection; 30 s unless set. Then its
+    /// connection is closed, and what was asked is asked again on another.
+    pub fn database_deadline(mut self, limit: Duration) -> Self {
+        self.deadline = Some(limit);
+        self
+    }
+
+    /// Prepares no statements on PostgreSQL's connections: for poolers in transaction mode. The URL's parameter
+    /// `statement-cache-capacity=0` says the same, also to a [`Client`](crate::client::Client).
     pub fn without_statement_cache(mut self) -> Self {
         self.statement_cache = false;
         self
@@ -216,7 +226,8 @@ impl Builder {
         let mut settings = Settings::new(url.unwrap_or_else(|| "sqlite://fsm.db".to_owned()));
         settings.connections = self.connections.unwrap_or(settings.connections);
         settings.synchronous = self.synchronous.unwrap_or(settings.synchronous);
-        settings.statement_cache = self.statement_cache;
+        settings.deadline = self.deadline.unwrap_or(settings.deadline);
+        settings.statement_cache = settings.statement_cache && self.statement_cache;
         settings
     }
 }

@@ -70,7 +70,7 @@ impl Engine {
             return Ok(0);
         }
         // A commit under way may be about to start what it wrote: once it is done, what still does not run never will.
-        drop(self.committing.write().await);
+        self.committing.those_begun().await;
         strays.retain(is_stray);
         let found = strays.len();
         for stray in strays {
@@ -86,7 +86,7 @@ impl Engine {
         let report = Report { attempt: Arc::new(orphan.attempt), outcome, permit: None };
         let what = What::Settle(Box::new(report));
         if let Err(error) = self.request(|reply| Request::new(whose.clone(), what, Some(reply))).await {
-            tracing::error!(machine = &*whose.machine, key = &*whose.key, %error, "a lost attempt could not be settled");
+            tracing::error!(machine = &*whose.machine, key = &*whose.key, %error, "a lost attempt could not be settled, and is tried again");
         }
     }
 }

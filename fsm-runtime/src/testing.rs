@@ -9,3 +9,5 @@ mod fresh;
 mod site;
 
 pub use bed::{Bed, BedBuilder};
+
+pub use crate::clock::set_ahead as set_clock_ahead;

@@ -175,7 +175,7 @@ impl Engine {
 
     /// A batch of one, through the same door, in the transaction that the verb wrote in.
     async fn settle_in(self: &Arc<Self>, mut tx: Tx, whose: Whose, what: What) -> Result<(), Error> {
-        let _committing = self.committing.read().await;
+        let _under_way = self.committing.begin();
         let batch = vec![Request::new(whose, what, None)];
         let verdicts = Trip::new(self).of(&mut tx.conn(), &batch).await?;
         if !matches!(verdicts[0].reply, Some(Ok(Reply::Settled { counted: true }))) {

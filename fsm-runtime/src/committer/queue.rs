@@ -82,7 +82,13 @@ impl Request {
     }
 
     pub(crate) fn is_patient(&self) -> bool {
-        matches!(self.what, What::Settle(_)) || self.since.elapsed() < PATIENCE
+        match &self.what {
+            // What the sweeper and the finder ask for they find again, and they have others to look after.
+            What::Settle(report) if report.outcome == Outcome::Lost => false,
+            What::Fire(_) => false,
+            What::Settle(_) => true,
+            What::Send(_) | What::Operate(_) => self.since.elapsed() < PATIENCE,
+        }
     }
 
     pub(crate) fn answer(self, answer: Result<Reply, Error>) {

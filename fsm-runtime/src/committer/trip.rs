@@ -274,7 +274,7 @@ fn note_consequences(
 fn fate_of(place: Place) -> Fate {
     match place {
         Place::Call => Fate::Started,
-        Place::Inbox => Fate::Queued,
+        Place::Inbox | Place::Rejected => Fate::Queued,
         Place::Timer => Fate::Scheduled,
     }
 }

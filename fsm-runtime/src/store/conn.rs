@@ -94,10 +94,10 @@ impl<'c> Link<'c, SqliteConnection> {
 }
 
 impl<'c> Link<'c, PgConnection> {
-    /// The same; the planner chooses freely from now on.
+    /// The same; its statements wait for locks and are planned as others are.
     pub async fn lend(mut self) -> Result<&'c mut PgConnection> {
         self.guarded(async |conn| {
-            postgres_text(conn, super::sql::UNPINNED).await?;
+            postgres_text(conn, super::sql::AS_USUAL).await?;
             counted(conn).await
         })
         .await?;

@@ -9,7 +9,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions, Database, Postgres, Sqlite};
 
-use super::address::Address;
+use super::address::{self, Address};
 use super::conn::{Conn, Link, Rules, postgres_text, sqlite_text, within};
 use super::error::{Result, StoreError};
 use super::fault::Fault;
@@ -45,14 +45,16 @@ pub enum Synchronous {
 }
 
 impl Settings {
-    /// The defaults: 8 connections, full durability, 30 s, prepared statements, writing.
+    /// The defaults: 8 connections, full durability, 30 s, prepared statements unless the URL says `statement-cache-capacity=0`, writing.
     pub fn new(url: impl Into<String>) -> Settings {
+        let url = url.into();
+        let statement_cache = address::keeps_statements(&url);
         Settings {
-            url: url.into(),
+            url,
             connections: 8,
             synchronous: Synchronous::Full,
             deadline: Duration::from_secs(30),
-            statement_cache: true,
+            statement_cache,
             read_only: false,
         }
     }

@@ -173,7 +173,11 @@ pub(super) const KNOWN: Many = many(
     union all
     select t.timer_id, t.instance_id, 'timer'
     from w
-    join fsm_timers t on t.timer_id = w.call_id and t.state is null",
+    join fsm_timers t on t.timer_id = w.call_id and t.state is null
+    union all
+    select h.call_id, h.instance_id, 'rejected'
+    from w
+    join fsm_history h on h.call_id = w.call_id and h.kind = 'rejected'",
 );
 
 // ---- write: the guards
@@ -540,7 +544,7 @@ pub(super) const SESSION_LEAVE: Sql = same(
 );
 
 /// Executing attempts of machines `$3` whose session has no row or whose lease has ended at `$1`, at most `$2`. Rides the index of
-/// executing attempts.
+/// executing attempts. PostgreSQL leaves out whose instance is locked: a process that hangs in a transaction is not waited for.
 pub(super) const ORPHANS: Sql = Sql {
     sqlite: concat!(
         "select i.machine, i.key, ",
@@ -560,7 +564,8 @@ pub(super) const ORPHANS: Sql = Sql {
         join fsm_instances i on i.instance_id = c.instance_id
         left join fsm_workers w on w.session_id = c.worker
         where c.state = 'executing' and (w.session_id is null or w.lease_until <= $1) and c.machine = any($3::text[])
-        limit $2"
+        limit $2
+        for update of i skip locked"
     ),
 };
 
@@ -1169,14 +1174,16 @@ pub(crate) fn drop_database(name: &str) -> String {
 /// Takes SQLite's one place to write at once, instead of at the first statement that writes.
 pub(super) const BEGIN_SQLITE: &str = "begin immediate";
 
-/// Begins. Every statement of ours finds its rows by a key: a plan that was made while the tables were empty, or by figures that are out
-/// of date, may read whole tables instead, and a prepared statement keeps such a plan. `UNPINNED` takes this back for other people's statements.
-pub(super) const BEGIN_POSTGRES: &str =
-    "begin; set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off";
+/// Begins. A lock that others hold for longer than that is not waited for: a process that hangs in the middle of a transaction keeps its
+/// locks until the server finds out, and whoever wants nothing of its instances must not wait with those who do. And every statement of
+/// ours finds its rows by a key: a plan made while the tables were empty, or by figures that are out of date, may read whole tables
+/// instead, and a prepared statement keeps such a plan.
+pub(super) const BEGIN_POSTGRES: &str = "begin; set local lock_timeout = '2s'; \
+    set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off";
 
-/// The planner chooses freely in the rest of the transaction.
-pub(super) const UNPINNED: &str =
-    "set local enable_seqscan to default; set local enable_hashjoin to default; set local enable_mergejoin to default";
+/// The rest of the transaction waits for locks and is planned as the database's owner likes.
+pub(super) const AS_USUAL: &str = "set local lock_timeout to default; \
+    set local enable_seqscan to default; set local enable_hashjoin to default; set local enable_mergejoin to default";
 
 /// Commits.
 pub(super) const COMMIT: &str = "commit";
