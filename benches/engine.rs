@@ -4,6 +4,8 @@
 mod arguments;
 #[path = "engine/database.rs"]
 mod database;
+#[path = "engine/lasting.rs"]
+mod lasting;
 #[path = "engine/limit.rs"]
 mod limit;
 #[path = "engine/load.rs"]
@@ -12,8 +14,12 @@ mod load;
 mod machine;
 #[path = "engine/memory.rs"]
 mod memory;
+#[path = "engine/processes.rs"]
+mod processes;
 #[path = "engine/report.rs"]
 mod report;
+#[path = "engine/sizes.rs"]
+mod sizes;
 
 use std::error::Error;
 
@@ -29,6 +35,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     if let Some(url) = &arguments.memory_of {
         return runtime.block_on(memory::measure(url));
+    }
+    if let Some((url, words)) = arguments.work_on.split_first() {
+        return runtime.block_on(processes::work(url, words));
     }
     let mut reports = Vec::new();
     for database in &arguments.databases {
@@ -62,6 +71,17 @@ async fn measure(database: Database, arguments: &Arguments) -> Result<Report, Bo
     }
     if arguments.has(Part::Enqueue) {
         load::sending(&place, arguments, &mut report).await?;
+    }
+    if arguments.has(Part::Across) {
+        processes::across(&place, &mut report).await?;
+    }
+    if arguments.has(Part::Processes) {
+        processes::several(&place, arguments, &mut report).await?;
+    }
+    if arguments.names(Part::Lasting) || arguments.names(Part::Snapshot) {
+        place.remove().await?;
+        place = database.make().await?;
+        lasting::measure(&place, arguments, &mut report).await?;
     }
     place.remove().await?;
     Ok(report)

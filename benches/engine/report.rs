@@ -29,6 +29,14 @@ impl Report {
         self.rows.push(row);
     }
 
+    /// A line that belongs to the figure before it.
+    pub fn say(&mut self, text: &str) {
+        if let Some(row) = self.rows.last_mut() {
+            row.beside = format!("{}\n{:<70}{text}", row.beside, "");
+            eprintln!("{:<70}{text}", "");
+        }
+    }
+
     /// A figure that was taken before in this run.
     pub fn value(&self, what: &str) -> Option<f64> {
         self.rows.iter().find(|row| row.what == what).map(|row| row.value)
