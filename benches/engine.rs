@@ -2,6 +2,8 @@
 
 #[path = "engine/arguments.rs"]
 mod arguments;
+#[path = "engine/chart.rs"]
+mod chart;
 #[path = "engine/database.rs"]
 mod database;
 #[path = "engine/lasting.rs"]
@@ -47,6 +49,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("{}", report.table());
         }
         reports.push(report);
+    }
+    if let Some(folder) = &arguments.charts {
+        chart::draw(&reports, folder)?;
     }
     if arguments.is_json {
         println!("{}", serde_json::to_string_pretty(&reports.iter().map(Report::json).collect::<Vec<_>>())?);

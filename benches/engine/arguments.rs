@@ -1,5 +1,6 @@
 //! What is measured, on which databases, and for how long.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::database::Database;
@@ -50,6 +51,8 @@ pub struct Arguments {
     pub waiting: usize,
     /// How many transitions a lasting load makes.
     pub transitions: u64,
+    /// Where pictures are drawn.
+    pub charts: Option<PathBuf>,
     pub memory_of: Option<String>,
     /// What a child is told: the database, and what to do with it.
     pub work_on: Vec<String>,
@@ -72,6 +75,7 @@ impl Arguments {
             is_verbose: false,
             waiting: 50_000,
             transitions: 1_000_000,
+            charts: None,
             memory_of: None,
             work_on: Vec::new(),
             command: format!("cargo xtask bench {}", words.join(" ")).trim_end().to_owned(),
@@ -93,6 +97,7 @@ impl Arguments {
                 "--waiting" => arguments.waiting = number(&value()?)?,
                 "--transitions" => arguments.transitions = number(&value()?)?,
                 "--work-on" => arguments.work_on = std::iter::once(value()?).chain(words.by_ref()).collect(),
+                "--charts" => arguments.charts = Some(value()?.into()),
                 "--memory-of" => arguments.memory_of = Some(value()?),
                 other => {
                     let part = PARTS.iter().find(|(name, _)| *name == other);

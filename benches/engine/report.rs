@@ -42,6 +42,16 @@ impl Report {
         self.rows.iter().find(|row| row.what == what).map(|row| row.value)
     }
 
+    /// The database.
+    pub fn title(&self) -> &str {
+        &self.heading[0]
+    }
+
+    /// What was measured, the figure, and its unit.
+    pub fn figures(&self) -> impl Iterator<Item = (&str, f64, &'static str)> {
+        self.rows.iter().map(|row| (row.what.as_str(), row.value, row.unit))
+    }
+
     pub fn table(&self) -> String {
         let rows: Vec<String> = self.rows.iter().map(Row::line).collect();
         format!("\n{}\n{}\n\n{}\n", self.heading.join("\n"), self.command, rows.join("\n"))

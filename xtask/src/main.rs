@@ -20,7 +20,9 @@ cargo xtask test [ARGS]   all tests on SQLite and PostgreSQL, then the code in t
                           ARGS go to `cargo nextest run` (or `cargo test`) and leave the docs out.
 cargo xtask ci            all that must hold before a merge: format, lints, docs, tests, examples, dependencies
 cargo xtask bench [ARGS]  how fast the engine is, in release mode. ARGS: postgres, sqlite, sqlite-full, sqlite-normal; limit, transitions,
-                          enqueue, idle, chain, retries, memory; --seconds N, --callers N,N, --batches N,N, --instances N, --json.
+                          enqueue, idle, chain, retries, memory, across, processes; only where named: lasting, snapshot.
+                          --seconds N, --callers N,N, --batches N,N, --instances N, --waiting N, --transitions N,
+                          --charts FOLDER, --json.
 cargo xtask help          this text";
 
 fn main() -> ExitCode {
