@@ -13,6 +13,7 @@ mod draining;
 mod durable;
 mod events;
 mod exactly_once;
+mod fair;
 mod inspect;
 mod meddler;
 mod operators;
