@@ -26,26 +26,25 @@ impl Engine {
         }
     }
 
-    /// Settles what died. Gives back how many attempts it found.
+    /// Settles what died. Gives back how many attempts it settled.
     pub(crate) async fn sweep(self: &Arc<Self>) -> Result<usize, Error> {
         let Some(work) = &self.work else { return Ok(0) };
         let now = self.clock.now();
-        let mut found = self.compare_with_held().await?;
+        let mut settled = self.compare_with_held().await?;
         if !work.session.may_sweep(now) {
-            return Ok(found);
+            return Ok(settled);
         }
         let orphans = {
             let mut reader = self.store.reader().await?;
             sessions::orphans(&mut reader.conn(), &work.served, now, AT_A_TIME).await?
         };
-        found += orphans.len();
         for orphan in orphans {
-            self.settle_orphan(orphan, Outcome::Lost).await;
+            settled += usize::from(self.settle_orphan(orphan, Outcome::Lost).await);
         }
         let mut tx = self.store.begin().await?;
         sessions::bury(&mut tx.conn(), now).await?;
         tx.commit().await?;
-        Ok(found)
+        Ok(settled)
     }
 
     /// Compares what this session holds with what it runs. What it runs and no longer holds was closed elsewhere, by an
@@ -72,21 +71,23 @@ impl Engine {
         // A commit under way may be about to start what it wrote: once it is done, what still does not run never will.
         self.committing.those_begun().await;
         strays.retain(is_stray);
-        let found = strays.len();
+        let mut settled = 0;
         for stray in strays {
             tracing::info!(machine = stray.machine, key = stray.key, call = %stray.attempt.call, "held but not running: given back");
-            self.settle_orphan(stray, Outcome::Released).await;
+            settled += usize::from(self.settle_orphan(stray, Outcome::Released).await);
         }
-        Ok(found)
+        Ok(settled)
     }
 
-    /// One that cannot be settled does not keep the others (known bug 9).
-    async fn settle_orphan(self: &Arc<Self>, orphan: Orphan, outcome: Outcome) {
+    /// Whether it was settled. One that cannot be does not keep the others (known bug 9).
+    async fn settle_orphan(self: &Arc<Self>, orphan: Orphan, outcome: Outcome) -> bool {
         let whose = Whose::new(&orphan.machine, &orphan.key);
         let report = Report { attempt: orphan.attempt, outcome, permit: None };
         let what = What::Settle(Box::new(report));
-        if let Err(error) = self.request(|reply| Request::new(whose.clone(), what, Some(reply))).await {
+        let settled = self.request(|reply| Request::new(whose.clone(), what, Some(reply))).await;
+        let told = settled.inspect_err(|error| {
             tracing::error!(machine = &*whose.machine, key = &*whose.key, %error, "a lost attempt could not be settled, and is tried again");
-        }
+        });
+        told.is_ok()
     }
 }
