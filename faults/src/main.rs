@@ -2,6 +2,8 @@
 
 mod arguments;
 mod check;
+#[cfg(test)]
+mod check_tests;
 mod child;
 mod ground;
 mod ledger;

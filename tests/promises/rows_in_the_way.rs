@@ -36,7 +36,8 @@ async fn left(bed: &Bed) -> Vec<String> {
 /// Known bug 9: the row in the middle raises an error whenever it is to be written.
 async fn break_a_row(bed: &Bed) {
     if is_postgres(bed) {
-        let raises = "if (select key from fsm_instances where instance_id = new.instance_id) = 's-2' then raise 'this row is broken'; end if";
+        let raises =
+            "if (select key from fsm_instances where instance_id = new.instance_id) = 's-2' then raise 'this row is broken'; end if";
         run(bed, format!("create function broken() returns trigger language plpgsql as $$ begin {raises}; return new; end $$")).await;
         run(bed, "create trigger broken before update on fsm_async_calls for each row execute function broken()").await;
     } else {

@@ -44,7 +44,7 @@ pub async fn hang(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report,
     let mut stage = Stage::open(ground, "hang", kind, size.seed).await?;
     let direct = stage.url.clone();
     let spec = proxy_spec(&mut stage, Cuts::default(), None)?;
-    let (mut proxy, url) = start_proxy(&stage, &spec)?;
+    let (proxy, url) = start_proxy(&stage, &spec)?;
     let deadline = Duration::from_secs(1);
     for url in [&url, &url, &direct] {
         let node = stage.spec("node");
