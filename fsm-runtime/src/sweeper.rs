@@ -1,4 +1,4 @@
-//! Finds attempts whose session died and settles them as lost, each on its own.
+//! Finds attempts whose session died and settles them as lost, each as a request of its own.
 
 use std::sync::Arc;
 
@@ -20,9 +20,12 @@ impl Engine {
         let pause = work.session.lease() / 3;
         loop {
             tokio::time::sleep(pause).await;
-            if let Err(error) = self.sweep().await {
+            // There may be more of them than one look finds.
+            while self.sweep().await.unwrap_or_else(|error| {
                 tracing::warn!(%error, "sweeping failed and is tried again");
-            }
+                0
+            }) >= AT_A_TIME as usize
+            {}
         }
     }
 
@@ -38,9 +41,7 @@ impl Engine {
             let mut reader = self.store.reader().await?;
             sessions::orphans(&mut reader.conn(), &work.served, now, AT_A_TIME).await?
         };
-        for orphan in orphans {
-            settled += usize::from(self.settle_orphan(orphan, Outcome::Lost).await);
-        }
+        settled += self.settle_all(orphans, Outcome::Lost).await;
         let mut tx = self.store.begin().await?;
         sessions::bury(&mut tx.conn(), now).await?;
         tx.commit().await?;
@@ -71,12 +72,16 @@ impl Engine {
         // A commit under way may be about to start what it wrote: once it is done, what still does not run never will.
         self.committing.those_begun().await;
         strays.retain(is_stray);
-        let mut settled = 0;
-        for stray in strays {
+        for stray in &strays {
             tracing::info!(machine = stray.machine, key = stray.key, call = %stray.attempt.call, "held but not running: given back");
-            settled += usize::from(self.settle_orphan(stray, Outcome::Released).await);
         }
-        Ok(settled)
+        Ok(self.settle_all(strays, Outcome::Released).await)
+    }
+
+    /// How many of them were settled. Each is a request of its own, and the committer puts them together.
+    async fn settle_all(self: &Arc<Self>, orphans: Vec<Orphan>, outcome: Outcome) -> usize {
+        let settling = orphans.into_iter().map(|orphan| self.settle_orphan(orphan, outcome.clone()));
+        futures_util::future::join_all(settling).await.into_iter().filter(|is_settled| *is_settled).count()
     }
 
     /// Whether it was settled. One that cannot be does not keep the others (known bug 9).

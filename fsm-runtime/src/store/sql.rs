@@ -527,11 +527,12 @@ pub(super) const SESSION_JOIN: Sql = same(
     values ($1, $2, $3, $4, $5)",
 );
 
-/// Session `$1` is believed until `$2`. Rides the primary key.
+/// Session `$1` is believed until `$2`, or longer if it was already: a renewal that nobody waits for any more may come after a later one.
+/// Rides the primary key.
 pub(super) const SESSION_RENEW: Sql = same(
     "
     update fsm_workers
-    set lease_until = $2
+    set lease_until = case when lease_until > $2 then lease_until else $2 end
     where session_id = $1
     returning session_id",
 );
