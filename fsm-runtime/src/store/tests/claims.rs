@@ -169,6 +169,22 @@ async fn attempts_of_dead_sessions_are_orphans() {
     .await;
 }
 
+/// They may come to the same sessions in different orders, and would be a deadlock if they waited.
+#[tokio::test]
+async fn two_sweepers_that_bury_the_same_sessions_do_not_wait_for_each_other() {
+    let fresh = Fresh::postgres().await;
+    let store = fresh.open().await;
+    let mut apart = store.apart().await.unwrap();
+    for _ in 0..3 {
+        sessions::join(&mut apart.conn(), session(), "here", 7, at(0), at(10)).await.unwrap();
+    }
+    let (mut first, mut second) = (store.begin().await.unwrap(), store.begin().await.unwrap());
+    assert_eq!(sessions::bury(&mut first.conn(), at(20)).await.unwrap(), 3);
+    assert_eq!(sessions::bury(&mut second.conn(), at(20)).await.unwrap(), 0);
+    first.commit().await.unwrap();
+    second.commit().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_timer_can_be_what_is_next() {
     on_each(async |store| {
