@@ -76,7 +76,8 @@ async fn live(spec: &Spec, is_resting: Arc<AtomicBool>) -> Result<(), Failure> {
     std::future::pending().await
 }
 
-async fn start(spec: &Spec, ledger: &Ledger) -> Result<Runtime, fsm::Error> {
+/// The runtime of a child that works.
+pub async fn start(spec: &Spec, ledger: &Ledger) -> Result<Runtime, fsm::Error> {
     let builder = Runtime::builder().database(&spec.url).only::<Account>().only::<Receipt>().only::<Till>();
     let builder = builder.data(ledger.clone()).data(OnPostgres(spec.url.starts_with("postgres")));
     let builder = builder.lease(spec.lease).poll(Duration::from_millis(100)).concurrency(spec.concurrency);

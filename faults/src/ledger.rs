@@ -69,7 +69,7 @@ fn sync_for_ever(file: &File, asked: &Receiver<oneshot::Sender<io::Result<()>>>)
         let all: Vec<_> = std::iter::once(first).chain(asked.try_iter()).collect();
         let synced = file.sync_data();
         for one in all {
-            let answer = synced.as_ref().map(|()| ()).map_err(|error| io::Error::new(error.kind(), error.to_string()));
+            let answer = synced.as_ref().copied().map_err(|error| io::Error::new(error.kind(), error.to_string()));
             // Who asked may have been dropped.
             let _ = one.send(answer);
         }

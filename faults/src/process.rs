@@ -14,7 +14,6 @@ use crate::child::REST;
 pub struct Process {
     child: Child,
     pub name: String,
-    is_stopped: bool,
 }
 
 impl Process {
@@ -24,7 +23,7 @@ impl Process {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg(role).arg(serde_json::to_string(spec)?).envs(variables.iter().copied());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(output);
-        Ok(Process { child: command.spawn()?, name: name.to_owned(), is_stopped: false })
+        Ok(Process { child: command.spawn()?, name: name.to_owned() })
     }
 
     /// The first line that it prints.
@@ -54,24 +53,13 @@ impl Process {
     }
 
     /// SIGSTOP: it stands still wherever it is.
-    pub fn stop(&mut self) -> Result<(), Failure> {
-        self.is_stopped = true;
+    pub fn stop(&self) -> Result<(), Failure> {
         self.signal("STOP")
     }
 
     /// SIGCONT.
-    pub fn go_on(&mut self) -> Result<(), Failure> {
-        self.is_stopped = false;
+    pub fn go_on(&self) -> Result<(), Failure> {
         self.signal("CONT")
-    }
-
-    pub fn is_stopped(&self) -> bool {
-        self.is_stopped
-    }
-
-    /// Its id, as the system has it.
-    pub fn id(&self) -> u32 {
-        self.child.id()
     }
 
     fn signal(&self, signal: &str) -> Result<(), Failure> {

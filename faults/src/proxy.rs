@@ -78,8 +78,8 @@ impl Shared {
         let mut watch = Watch::default();
         loop {
             let (verdicts, is_to_server) = tokio::select! {
-                frames = from_client.frames() => (self.judge(frames?, |frame, lots| watch.asked(&frame, &self.spec.cuts, lots)), true),
-                frames = from_server.frames() => (self.judge(frames?, |frame, _| watch.answered(&frame)), false),
+                frames = from_client.frames() => (self.judge(frames?, |frame, lots| watch.asked(frame, &self.spec.cuts, lots)), true),
+                frames = from_server.frames() => (self.judge(frames?, |frame, _| watch.answered(frame)), false),
             };
             for (frame, verdict) in verdicts {
                 let bytes = match verdict {

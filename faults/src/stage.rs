@@ -17,7 +17,7 @@ use crate::rows::{Db, Rows};
 use crate::{Failure, sql};
 
 /// The database comes to rest within this once nobody sends and nothing is broken any more.
-const REST: Duration = Duration::from_secs(90);
+const REST: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// One run of a scenario.
@@ -50,6 +50,7 @@ pub struct Report {
     notes: Vec<String>,
     /// What broke.
     pub findings: Vec<String>,
+    folder: Folder,
 }
 
 impl<'g> Stage<'g> {
@@ -220,11 +221,8 @@ impl<'g> Stage<'g> {
             looks,
             notes: self.notes,
             findings: self.findings,
+            folder: self.folder,
         };
-        self.folder.is_kept = !report.findings.is_empty();
-        if self.folder.is_kept {
-            eprintln!("    kept: {}", self.folder.path().display());
-        }
         Ok((report, rows))
     }
 
@@ -258,6 +256,12 @@ impl Report {
             self.findings.push(format!("not so: {what}"));
         }
     }
+
+    /// Whether nothing was found. If something was, its folder is kept.
+    pub fn is_whole(&mut self) -> bool {
+        self.folder.is_kept = !self.findings.is_empty();
+        self.findings.is_empty()
+    }
 }
 
 impl fmt::Display for Report {
@@ -266,7 +270,8 @@ impl fmt::Display for Report {
         write!(f, "{:.1} s: {transitions} transitions, {told} acknowledged, {executed} executions, {lost} lost", took.as_secs_f32())?;
         write!(f, ", invariants looked at {looks} times")?;
         self.notes.iter().try_for_each(|note| write!(f, ", {note}"))?;
-        self.findings.iter().try_for_each(|finding| write!(f, "\n    {finding}"))
+        self.findings.iter().try_for_each(|finding| write!(f, "\n    {finding}"))?;
+        if self.folder.is_kept { write!(f, "\n    ledgers and logs are kept in {}", self.folder.path().display()) } else { Ok(()) }
     }
 }
 

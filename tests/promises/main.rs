@@ -24,6 +24,7 @@ mod policies;
 mod product;
 mod retention;
 mod retries;
+mod rows_in_the_way;
 mod send_in;
 mod senders;
 mod support;

@@ -6,6 +6,9 @@ mod ci;
 #[path = "../../fsm-runtime/src/testing/cluster.rs"]
 mod cluster;
 mod examples;
+mod faults;
+mod install;
+mod pgbouncer;
 mod postgres;
 #[path = "../../fsm-runtime/src/testing/site.rs"]
 mod site;
@@ -18,7 +21,9 @@ const HELP: &str = "\
 cargo xtask test [ARGS]   all tests on SQLite and PostgreSQL, then the code in the docs. It finds or installs PostgreSQL and
                           starts a throw-away server, or uses the one that FSM_TEST_POSTGRES names.
                           ARGS go to `cargo nextest run` (or `cargo test`) and leave the docs out.
-cargo xtask ci            all that must hold before a merge: format, lints, docs, tests, examples, dependencies
+cargo xtask faults [ARGS] real faults on real processes; ARGS: names of scenarios, sqlite, postgres, --short, --kills N,
+                          --transitions N, --seconds N, --seed N. An unknown name lists the scenarios.
+cargo xtask ci            all that must hold before a merge: format, lints, docs, tests, faults (short), examples, dependencies
 cargo xtask bench [ARGS]  how fast the engine is, in release mode. ARGS: postgres, sqlite, sqlite-full, sqlite-normal; limit, transitions,
                           enqueue, idle, chain, retries, memory, across, processes; only where named: lasting, snapshot.
                           --seconds N, --callers N,N, --batches N,N, --instances N, --waiting N, --transitions N,
@@ -30,6 +35,7 @@ fn main() -> ExitCode {
     let ended = match args.first().map(String::as_str) {
         Some("test") => test::run(&args[1..]),
         Some("bench") => bench::run(&args[1..]),
+        Some("faults") => faults::run(&args[1..]),
         Some("ci") => ci::run(),
         None | Some("help" | "--help" | "-h") => {
             println!("{HELP}");

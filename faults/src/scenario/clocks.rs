@@ -36,6 +36,7 @@ pub async fn clocks(ground: &mut Ground, kind: Kind, size: Size) -> Result<Repor
 /// Four processes in four time zones, whose sessions are in those too.
 pub async fn zones(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
     let mut stage = Stage::open(ground, "zones", kind, size.seed).await?;
+    stage.lease = Duration::from_secs(10);
     let mut proxies = Vec::new();
     for zone in ["Pacific/Kiritimati", "America/St_Johns", "Asia/Kathmandu", "UTC"] {
         let mut spec = stage.spec("node");

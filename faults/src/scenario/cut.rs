@@ -25,7 +25,7 @@ pub async fn cut(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, 
     let sender = stage.sender();
     stage.start(&sender)?;
     stage.until_transitions(10).await?;
-    tokio::time::sleep(Duration::from_secs(size.seconds(8, 180))).await;
+    tokio::time::sleep(Duration::from_secs(size.seconds(6, 180))).await;
     let mut cuts: BTreeMap<String, u32> = BTreeMap::new();
     for place in std::fs::read_to_string(proxy::cuts_of(&spec))?.lines() {
         *cuts.entry(place.to_owned()).or_default() += 1;
@@ -44,7 +44,7 @@ pub async fn hang(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report,
     let mut stage = Stage::open(ground, "hang", kind, size.seed).await?;
     let direct = stage.url.clone();
     let spec = proxy_spec(&mut stage, Cuts::default(), None)?;
-    let (mut proxy, url) = start_proxy(&stage, &spec)?;
+    let (proxy, url) = start_proxy(&stage, &spec)?;
     let deadline = Duration::from_secs(1);
     for url in [&url, &url, &direct] {
         let node = stage.spec("node");

@@ -13,7 +13,7 @@ use crate::load::Load;
 use crate::stage::{Report, Stage};
 
 /// No transition within this long: the disk is full.
-const STILL: Duration = Duration::from_secs(2);
+const STILL: Duration = Duration::from_millis(1500);
 const LIMIT: Duration = Duration::from_secs(60);
 /// In the end there is room for all.
 const ENOUGH_MIB: u32 = 512;
@@ -32,7 +32,7 @@ pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, 
         }
     };
     let name = url.rsplit('/').next().unwrap_or_default().to_owned();
-    let fills = u32::try_from(size.kills(2, 10))?;
+    let fills = u32::try_from(size.kills(1, 10))?;
     let filled = fill(ground, kind, size, (folder, url), &disk, (first_mib, step_mib, fills)).await;
     if kind == Kind::Postgres {
         ground.run(&format!("drop database {name} with (force)")).await?;

@@ -16,7 +16,7 @@ const NODES: usize = 3;
 const LIMIT: Duration = Duration::from_secs(3600);
 
 pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
-    let (kills, transitions) = (size.kills(20, 1000), i64::try_from(size.transitions(1500, 200_000))?);
+    let (kills, transitions) = (size.kills(20, 1000), i64::try_from(size.transitions(1000, 200_000))?);
     let mut stage = Stage::open(ground, "kill", kind, size.seed).await?;
     stage.lease = Duration::from_millis(600);
     for _ in 0..NODES {
@@ -38,7 +38,7 @@ pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, 
         killed += 1;
         let next = if place < NODES { node(&mut stage) } else { lively(stage.sender()) };
         stage.replace(place, &next)?;
-        if killed % 20 == 0 {
+        if killed % 10 == 0 {
             done = stage.transitions().await?;
         }
     }

@@ -14,7 +14,7 @@ use crate::stage::{Report, Stage};
 const AS_FAST: i64 = 3;
 
 pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
-    let each = Duration::from_secs(size.seconds(3, 120));
+    let each = Duration::from_secs(size.seconds(2, 120));
     let mut stage = Stage::open(ground, "snapshot", kind, size.seed).await?;
     stage.lease = Duration::from_secs(5);
     for _ in 0..2 {

@@ -12,7 +12,7 @@ use crate::{child::Spec, sql};
 const NODES: usize = 3;
 
 pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
-    let rounds = usize::try_from(size.kills(3, 60))?;
+    let rounds = usize::try_from(size.kills(2, 60))?;
     let mut stage = Stage::open(ground, "stop", kind, size.seed).await?;
     stage.lease = Duration::from_millis(700);
     for _ in 0..NODES {

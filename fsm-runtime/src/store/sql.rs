@@ -527,11 +527,12 @@ pub(super) const SESSION_JOIN: Sql = same(
     values ($1, $2, $3, $4, $5)",
 );
 
-/// Session `$1` is believed until `$2`. Rides the primary key.
+/// Session `$1` is believed until `$2`, or longer if it was already: a renewal that nobody waits for any more may come after a later one.
+/// Rides the primary key.
 pub(super) const SESSION_RENEW: Sql = same(
     "
     update fsm_workers
-    set lease_until = $2
+    set lease_until = case when lease_until > $2 then lease_until else $2 end
     where session_id = $1
     returning session_id",
 );
@@ -579,14 +580,27 @@ pub(super) const SESSION_HOLDS: Sql = same(concat!(
     where c.worker = $1 and c.state = 'executing'"
 ));
 
-/// Sessions whose lease has ended at `$1` and that execute nothing are gone. Rides the index of executing attempts.
-pub(super) const SESSION_BURY: Sql = same(
-    "
-    delete from fsm_workers
-    where lease_until <= $1
-        and not exists (select 1 from fsm_async_calls c where c.worker = fsm_workers.session_id and c.state = 'executing')
-    returning session_id",
-);
+/// Sessions whose lease has ended at `$1` and that execute nothing are gone. Rides the index of executing attempts. Two sweepers may come to
+/// the same sessions in different orders: in PostgreSQL neither waits for the other.
+pub(super) const SESSION_BURY: Sql = Sql {
+    sqlite: "
+        delete from fsm_workers
+        where lease_until <= $1
+            and not exists (select 1 from fsm_async_calls c where c.worker = fsm_workers.session_id and c.state = 'executing')
+        returning session_id",
+    postgres: "
+        with dead as materialized (
+            select w.session_id
+            from fsm_workers w
+            where w.lease_until <= $1
+                and not exists (select 1 from fsm_async_calls c where c.worker = w.session_id and c.state = 'executing')
+            for update of w skip locked
+        )
+        delete from fsm_workers
+        using dead
+        where fsm_workers.session_id = dead.session_id
+        returning fsm_workers.session_id",
+};
 
 // ---- view
 
