@@ -28,7 +28,7 @@ pub struct Args {
 pub enum Command {
     /// The machines that were ever started on this database
     Machines,
-    /// Instances, in the order of their creation, a page at a time
+    /// Instances, the newest first, a page at a time
     Ls(Ls),
     /// One instance: where it stands, what it is about, and all that happened to it
     Show(Show),
@@ -214,6 +214,12 @@ pub struct Ls {
     /// The next page, by what the last one said at its end
     #[arg(long, value_name = "CURSOR")]
     pub after: Option<String>,
+    /// The one that was created first comes first
+    #[arg(long)]
+    pub oldest: bool,
+    /// Look until the page is full, however many have to be looked at for it
+    #[arg(long)]
+    pub all: bool,
 }
 
 /// `fsm show`.
@@ -259,9 +265,12 @@ pub struct Graph {
     /// The language
     #[arg(long, value_enum, default_value_t = Format::Mermaid)]
     pub format: Format,
-    /// Say how many instances stand in each state; counts all of them
+    /// Say how many instances stand in each state, counted among the newest of each status
     #[arg(long)]
     pub counts: bool,
+    /// Count all of them, however many there are
+    #[arg(long, requires = "counts")]
+    pub all: bool,
 }
 
 /// The language of a diagram.

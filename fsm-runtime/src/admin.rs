@@ -21,9 +21,10 @@ use crate::handle::send::Sending;
 use crate::limits::Limits;
 use crate::session;
 use crate::store::invariants::Violation;
+use crate::store::machines::{self, Definition as Kept};
 use crate::store::migrate::{self, Step};
 use crate::store::open::{Settings, Store};
-use crate::store::{machines, overview};
+use crate::store::overview;
 
 /// How a database is opened for an operator.
 #[derive(Debug, Clone)]
@@ -57,12 +58,14 @@ impl Opening {
 /// A machine as the database describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Definition {
-    /// The newest definition: the one that was first started last.
+    /// The definition that counts: the one that a process was started with last.
     pub machine: Machine,
     /// Its hash.
     pub hash: String,
     /// When it was first started.
     pub first_seen_at: Timestamp,
+    /// When it was started last.
+    pub last_seen_at: Timestamp,
     /// How many definitions of this machine were ever started.
     pub definitions: usize,
 }
@@ -205,7 +208,8 @@ async fn described(store: &Store) -> Result<Vec<Definition>, Error> {
             Some(last) if last.machine.name == name => known.pop().map_or(0, |last| last.definitions),
             _ => 0,
         };
-        known.push(Definition { machine, hash: kept.hash, first_seen_at: kept.first_seen_at, definitions: definitions + 1 });
+        let Kept { hash, first_seen_at, last_seen_at, .. } = kept;
+        known.push(Definition { machine, hash, first_seen_at, last_seen_at, definitions: definitions + 1 });
     }
     Ok(known)
 }

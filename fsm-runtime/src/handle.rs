@@ -135,15 +135,13 @@ impl<M: Machine> Handle<M> {
             state: filter.state,
             paused: filter.paused,
             after: filter.after.map(|cursor| cursor.0),
-            limit: limit + 1,
+            limit,
             ..PageFilter::default()
         };
-        let mut found = rows::page(conn, M::NAME, &wanted).await?;
-        let has_more = found.len() > limit as usize;
-        found.truncate(limit as usize);
-        let next = found.last().filter(|_| has_more).map(|last| view::Cursor(last.id));
-        let (mut items, mut unreadable) = (Vec::with_capacity(found.len()), Vec::new());
-        for seen in with_calls(conn, found).await? {
+        let found = rows::page(conn, M::NAME, &wanted).await?;
+        let next = found.next.map(view::Cursor);
+        let (mut items, mut unreadable) = (Vec::with_capacity(found.rows.len()), Vec::new());
+        for seen in with_calls(conn, found.rows).await? {
             let key = seen.row.key.clone();
             match Instance::of(seen) {
                 Ok(instance) => items.push(instance),

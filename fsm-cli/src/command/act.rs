@@ -64,10 +64,10 @@ pub(super) async fn run(session: &mut Session<'_, '_>, act: Act, acting: Acting)
 async fn matching(admin: &Admin, acting: &Acting) -> Result<Vec<String>, Problem> {
     let (mut keys, mut after) = (Vec::new(), None);
     loop {
-        let (page, has_more) = admin.page(&acting.machine, &ls::filter(&acting.wanted, after, TOGETHER, admin.now())).await?;
-        after = page.last().map(|last| last.row.id);
-        keys.extend(page.into_iter().map(|seen| seen.row.key));
-        if !has_more {
+        let listed = admin.page(&acting.machine, &ls::filter(&acting.wanted, after, TOGETHER, admin.now())).await?;
+        keys.extend(listed.instances.into_iter().map(|seen| seen.row.key));
+        after = listed.next;
+        if after.is_none() {
             return Ok(keys);
         }
     }

@@ -11,7 +11,7 @@ const MOST: u32 = 10_000;
 
 pub(super) async fn run(session: &mut Session<'_, '_>) -> Result<(), Problem> {
     let admin = session.to_read().await?;
-    let mut table = Table::new(&["MACHINE", "STATES", "INSTANCES", "IN ERROR", "DEFINITIONS", "NEWEST SINCE", "ABOUT"]);
+    let mut table = Table::new(&["MACHINE", "STATES", "INSTANCES", "IN ERROR", "DEFINITIONS", "STARTED", "ABOUT"]);
     let mut all = Vec::new();
     for known in admin.machines() {
         let machine = &known.machine;
@@ -23,7 +23,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>) -> Result<(), Problem> {
             Cell::from(counted(instances)),
             if in_error > 0 { Cell::styled(counted(in_error), BAD) } else { Cell::from("0") },
             Cell::from(known.definitions.to_string()),
-            Cell::from(session.stage.moment(known.first_seen_at, admin.now())),
+            Cell::from(session.stage.moment(known.last_seen_at, admin.now())),
             Cell::from(docs),
         ]);
         all.push(json!({
@@ -36,6 +36,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>) -> Result<(), Problem> {
             "definitions": known.definitions,
             "hash": known.hash,
             "first_seen_at": known.first_seen_at.to_string(),
+            "last_seen_at": known.last_seen_at.to_string(),
         }));
     }
     if session.is_json {

@@ -68,7 +68,7 @@ on_both! {
                 None => break,
             }
         }
-        assert_eq!((keys, pages), ((0..7).map(|n| format!("o-{n}")).collect::<Vec<_>>(), 3));
+        assert_eq!((keys, pages), ((0..7).rev().map(|n| format!("o-{n}")).collect::<Vec<_>>(), 3));
     }
 }
 
@@ -82,7 +82,7 @@ on_both! {
             (&["--status", "error"], &["o-2"]),
             (&["--error", "no RECEIPT"], &["o-2"]),
             (&["--error", "100%"], &[]),
-            (&["--older", "1s"], &["o-2", "o-3"]),
+            (&["--older", "1s"], &["o-3", "o-2"]),
             (&["--older", "1h"], &[]),
             (&["--paused"], &["o-1"]),
             (&["--state", "nowhere"], &[]),

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::handle::history::{self, Entry};
 use crate::handle::seen::{Seen, calls_of, with_calls};
 use crate::store::overview::{self, Coming, Failing, InboxEvent, Overdue, SetTimer, Times};
-use crate::store::view::{self as rows, PageFilter};
+use crate::store::view::{self as rows, Found, PageFilter};
 
 /// All that is known of one instance.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,17 +27,24 @@ pub struct Story {
     pub entries: Vec<Entry>,
 }
 
+/// A page of instances.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Listed {
+    /// These.
+    pub instances: Vec<Seen>,
+    /// After which one the next page begins, if there is more to look at.
+    pub next: Option<InstanceId>,
+    /// The page ends there because enough was looked at, not because it is full.
+    pub was_cut: bool,
+}
+
 impl Admin {
-    /// The instances of a machine that the filter lets through, in the order of their creation: at most its limit, and whether
-    /// there are more.
-    pub async fn page(&self, machine: &str, filter: &PageFilter) -> Result<(Vec<Seen>, bool), Error> {
+    /// The instances of a machine that the filter lets through.
+    pub async fn page(&self, machine: &str, filter: &PageFilter) -> Result<Listed, Error> {
         let mut reader = self.engine.store.reader().await?;
         let conn = &mut reader.conn();
-        let one_more = PageFilter { limit: filter.limit.saturating_add(1), ..filter.clone() };
-        let mut found = rows::page(conn, machine, &one_more).await?;
-        let has_more = found.len() > filter.limit as usize;
-        found.truncate(filter.limit as usize);
-        Ok((with_calls(conn, found).await?, has_more))
+        let Found { rows, next, was_cut } = rows::page(conn, machine, filter).await?;
+        Ok(Listed { instances: with_calls(conn, rows).await?, next, was_cut })
     }
 
     /// All that is known of one instance. `is_not_found`.
@@ -63,16 +70,23 @@ impl Admin {
         Ok(rows::counts(&mut reader.conn(), machine).await?)
     }
 
+    /// How many of a machine's newest instances there are by status and state, at most `most` of each status; and the statuses of
+    /// which there are more. Those that ended count as completed, cancelled ones too.
+    pub async fn newest_counts(&self, machine: &str, most: u32) -> Result<(Vec<(Status, Option<String>, u64)>, Vec<Status>), Error> {
+        let mut reader = self.engine.store.reader().await?;
+        Ok(rows::newest_counts(&mut reader.conn(), machine, most).await?)
+    }
+
     /// How many instances a machine has, and how many of them are in error; neither is counted further than `most`.
     pub async fn sizes(&self, machine: &str, most: u32) -> Result<(u64, u64), Error> {
         let mut reader = self.engine.store.reader().await?;
         Ok(overview::sizes(&mut reader.conn(), machine, most).await?)
     }
 
-    /// The instances of a machine in error after `after`, at most `limit`, in the order of their creation.
-    pub async fn failing(&self, machine: &str, after: Option<InstanceId>, limit: u32) -> Result<Vec<Failing>, Error> {
+    /// The instances of a machine in error before `before`, at most `limit`, the one that was created last first.
+    pub async fn failing(&self, machine: &str, before: Option<InstanceId>, limit: u32) -> Result<Vec<Failing>, Error> {
         let mut reader = self.engine.store.reader().await?;
-        Ok(overview::failing(&mut reader.conn(), machine, after, limit).await?)
+        Ok(overview::failing(&mut reader.conn(), machine, before, limit).await?)
     }
 
     /// What happens next by itself in a machine, in order, at most `limit`.

@@ -638,42 +638,137 @@ pub(super) const NOTES: Sql = same(
     order by h.history_id",
 );
 
-/// What a page leaves out beside machine, place and status: state `$4`, paused `$5`, a text in the error `$6`, and not changed since `$7`,
-/// where these are given.
+/// The instances that have a status, or are paused, in the order of their creation: each kind has an index of its own.
+pub(super) struct Among {
+    /// Those of machine `$1` after `$2` and up to `$8`, at most `$3`: only in state `$4`, paused `$5`, with the text `$6` in the error, and
+    /// not changed since `$7`, where these are given.
+    pub oldest_first: Sql,
+    /// The same before `$2` and down to `$8`.
+    pub newest_first: Sql,
+    /// Of those of machine `$1` after `$2`, the one at place `$3`, from 0, and the next.
+    pub edge_up: Sql,
+    /// The same before `$2`.
+    pub edge_down: Sql,
+    /// The states of the newest of machine `$1`, at most `$2` of them, and how many are in each.
+    pub states: Sql,
+}
+
 macro_rules! page {
-    ($status:literal, $has:literal) => {
+    ($status:literal, $has:literal, $beyond:literal, $until:literal, $order:literal) => {
         concat!(
             "select ",
             instance!(),
             "
             from fsm_instances i
-            where i.machine = $1 and i.instance_id > $2
-                and ",
+            where i.machine = $1 and ",
             $status,
-            "
+            " and i.instance_id ",
+            $beyond,
+            " $2 and i.instance_id ",
+            $until,
+            " $8
                 and (cast($4 as text) is null or i.state = $4)
                 and (cast($5 as integer) is null or (case when i.paused then 1 else 0 end) = $5)
                 and (cast($6 as text) is null or ",
             $has,
             ")
                 and (cast($7 as bigint) is null or i.updated_at <= $7)
-            order by i.instance_id
+            order by i.instance_id ",
+            $order,
+            "
             limit $3"
         )
     };
 }
 
-/// Instances of machine `$1` after `$2`, at most `$3`, that `page!` lets through, with status `$8` where it is given. Rides the primary key.
-pub(super) const PAGE: Sql = Sql {
-    sqlite: page!("(cast($8 as text) is null or i.status = $8)", "instr(lower(i.error), lower($6)) > 0"),
-    postgres: page!("(cast($8 as text) is null or i.status = $8)", "strpos(lower(i.error), lower($6)) > 0"),
+macro_rules! every {
+    ($has:literal, $beyond:literal, $until:literal, $order:literal) => {
+        concat!(
+            "select * from (",
+            page!("i.status = 'running'", $has, $beyond, $until, $order),
+            ") as r union all select * from (",
+            page!("i.status = 'error'", $has, $beyond, $until, $order),
+            ") as e union all select * from (",
+            page!("i.status in ('completed', 'cancelled')", $has, $beyond, $until, $order),
+            ") as x order by 1 ",
+            $order,
+            " limit $3"
+        )
+    };
+}
+
+macro_rules! edge {
+    ($status:literal, $beyond:literal, $order:literal) => {
+        same(concat!(
+            "select i.instance_id
+            from fsm_instances i
+            where i.machine = $1 and ",
+            $status,
+            " and i.instance_id ",
+            $beyond,
+            " $2
+            order by i.instance_id ",
+            $order,
+            "
+            limit 2 offset $3"
+        ))
+    };
+}
+
+macro_rules! among {
+    ($status:literal) => {
+        Among {
+            oldest_first: Sql {
+                sqlite: page!($status, "instr(lower(i.error), lower($6)) > 0", ">", "<=", "asc"),
+                postgres: page!($status, "strpos(lower(i.error), lower($6)) > 0", ">", "<=", "asc"),
+            },
+            newest_first: Sql {
+                sqlite: page!($status, "instr(lower(i.error), lower($6)) > 0", "<", ">=", "desc"),
+                postgres: page!($status, "strpos(lower(i.error), lower($6)) > 0", "<", ">=", "desc"),
+            },
+            edge_up: edge!($status, ">", "asc"),
+            edge_down: edge!($status, "<", "desc"),
+            states: same(concat!(
+                "select counted.state, count(*)
+                from (
+                    select i.state
+                    from fsm_instances i
+                    where i.machine = $1 and ",
+                $status,
+                "
+                    order by i.instance_id desc
+                    limit $2
+                ) as counted
+                group by counted.state"
+            )),
+        }
+    };
+}
+
+/// Instances of every status, as `Among::oldest_first`: the first of each, in one look. Rides the three indexes by status.
+pub(super) const EVERY_OLDEST_FIRST: Sql = Sql {
+    sqlite: every!("instr(lower(i.error), lower($6)) > 0", ">", "<=", "asc"),
+    postgres: every!("strpos(lower(i.error), lower($6)) > 0", ">", "<=", "asc"),
 };
 
-/// The same among the instances in error. Rides the index of instances in error.
-pub(super) const PAGE_IN_ERROR: Sql = Sql {
-    sqlite: page!("i.status = 'error'", "instr(lower(i.error), lower($6)) > 0"),
-    postgres: page!("i.status = 'error'", "strpos(lower(i.error), lower($6)) > 0"),
+/// Instances of every status, as `Among::newest_first`: the first of each, in one look. Rides the three indexes by status.
+pub(super) const EVERY_NEWEST_FIRST: Sql = Sql {
+    sqlite: every!("instr(lower(i.error), lower($6)) > 0", "<", ">=", "desc"),
+    postgres: every!("strpos(lower(i.error), lower($6)) > 0", "<", ">=", "desc"),
 };
+
+/// Rides the index of running instances.
+pub(super) const RUNNING: Among = among!("i.status = 'running'");
+/// Rides the index of instances in error.
+pub(super) const IN_ERROR: Among = among!("i.status = 'error'");
+/// Rides the index of ended instances.
+pub(super) const ENDED_SO_FAR: Among = among!("i.status in ('completed', 'cancelled')");
+/// Rides the index of ended instances.
+pub(super) const COMPLETED: Among = among!("i.status in ('completed', 'cancelled') and i.status = 'completed'");
+/// Rides the index of cancelled instances.
+pub(super) const CANCELLED: Among = among!("i.status = 'cancelled'");
+/// Rides the index of paused instances.
+pub(super) const PAUSED: Among = among!("i.paused");
 
 /// How many instances of machine `$1` there are by status and state. Rides the unique index on machine and key.
 pub(super) const COUNTS: Sql = same(
@@ -711,14 +806,15 @@ pub(super) const TIMERS_SET: Sql = same(
     order by t.due_at, t.timer_id",
 );
 
-/// The instances of machine `$1` in error after `$2`, at most `$3`, with the verb that failed. Rides the index of instances in error.
+/// The instances of machine `$1` in error before `$2`, at most `$3`, the newest first, with the verb that failed. Rides the index of
+/// instances in error.
 pub(super) const FAILING: Sql = same(
     "
     select i.instance_id, i.key, i.state, c.verb, i.error, i.updated_at
     from fsm_instances i
     left join fsm_async_calls c on c.call_id = i.call_id and c.attempt = i.attempt
-    where i.machine = $1 and i.status = 'error' and i.instance_id > $2
-    order by i.instance_id
+    where i.machine = $1 and i.status = 'error' and i.instance_id < $2
+    order by i.instance_id desc
     limit $3",
 );
 
@@ -827,29 +923,31 @@ pub(super) const OLDEST_SNAPSHOT: Sql = Sql {
 
 // ---- machines and once
 
-/// Every definition of every machine, the one first started first. Few rows, read whole.
+/// Every definition of every machine, the one that was started last last. Few rows, read whole.
 pub(super) const MACHINES: Sql = same(
     "
-    select m.machine, m.hash, m.definition, m.first_seen_at
+    select m.machine, m.hash, m.definition, m.first_seen_at, m.last_seen_at
     from fsm_machines m
-    order by m.machine, m.first_seen_at, m.hash",
+    order by m.machine, m.last_seen_at, m.first_seen_at, m.hash",
 );
 
-/// Machine `$1` was started with hash `$2` and definition `$3`, first at `$4`.
+/// Machine `$1` was started with hash `$2` and definition `$3` at `$4`.
 pub(super) const REMEMBER: Sql = same(
     "
-    insert into fsm_machines (machine, hash, definition, first_seen_at)
-    values ($1, $2, $3, $4)
-    on conflict (machine, hash) do nothing",
+    insert into fsm_machines (machine, hash, definition, first_seen_at, last_seen_at)
+    values ($1, $2, $3, $4, $4)
+    on conflict (machine, hash) do update
+    set last_seen_at = excluded.last_seen_at
+    where fsm_machines.last_seen_at < excluded.last_seen_at",
 );
 
-/// Every definition of machine `$1`, oldest first. Rides the primary key.
+/// Every definition of machine `$1`, the one that was started last last. Rides the primary key.
 pub(super) const DEFINITIONS: Sql = same(
     "
-    select m.hash, m.definition, m.first_seen_at
+    select m.hash, m.definition, m.first_seen_at, m.last_seen_at
     from fsm_machines m
     where m.machine = $1
-    order by m.first_seen_at, m.hash",
+    order by m.last_seen_at, m.first_seen_at, m.hash",
 );
 
 /// What call `$1` remembers under name `$2`. Rides the primary key.
