@@ -821,23 +821,31 @@ pub(super) const FAILING: Sql = same(
 /// The scheduled attempts of machine `$1`, the first due first, at most `$2`. Rides the due index.
 pub(super) const CALLS_TO_COME: Sql = same(
     "
-    select i.key, c.verb, c.event, c.attempt, c.remaining_attempts, c.scheduled_at
-    from fsm_async_calls c
-    join fsm_instances i on i.instance_id = c.instance_id
-    where c.machine = $1 and c.state = 'scheduled' and not c.held
-    order by c.scheduled_at
-    limit $2",
+    select i.key, d.verb, d.event, d.attempt, d.remaining_attempts, d.scheduled_at
+    from (
+        select c.instance_id, c.verb, c.event, c.attempt, c.remaining_attempts, c.scheduled_at
+        from fsm_async_calls c
+        where c.machine = $1 and c.state = 'scheduled' and not c.held
+        order by c.scheduled_at
+        limit $2
+    ) as d
+    join fsm_instances i on i.instance_id = d.instance_id
+    order by d.scheduled_at",
 );
 
 /// The timers of machine `$1`, the first due first, at most `$2`. Rides the due index of timers.
 pub(super) const TIMERS_TO_COME: Sql = same(
     "
-    select i.key, t.state, t.event, t.due_at
-    from fsm_timers t
-    join fsm_instances i on i.instance_id = t.instance_id
-    where t.machine = $1 and not t.held
-    order by t.due_at
-    limit $2",
+    select i.key, d.state, d.event, d.due_at
+    from (
+        select t.instance_id, t.state, t.event, t.due_at
+        from fsm_timers t
+        where t.machine = $1 and not t.held
+        order by t.due_at
+        limit $2
+    ) as d
+    join fsm_instances i on i.instance_id = d.instance_id
+    order by d.due_at",
 );
 
 /// Every session, the one that began first first, with how many attempts it executes. Few rows, read whole; counts ride the index of
