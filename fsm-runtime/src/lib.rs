@@ -7,6 +7,7 @@ mod clock;
 mod committer;
 pub mod context;
 pub mod data;
+mod discretion;
 pub mod drift;
 mod encode;
 mod engine;
@@ -19,6 +20,7 @@ mod limits;
 #[doc(hidden)]
 pub mod private;
 mod pruner;
+pub mod redact;
 pub mod registry;
 mod running;
 pub mod runtime;

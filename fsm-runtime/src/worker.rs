@@ -108,23 +108,28 @@ impl Engine {
 
     /// The error as text, and what it, the policy's list, or the delay function says of its retry.
     fn judge(&self, known: &Known, verb: &'static VerbEntry, attempt: &Attempt, failure: &Failure) -> Problem {
+        let (advice, error) = self.advised(known, verb, attempt, failure);
+        self.discretion.problem(&attempt.machine, &attempt.verb, &error, advice)
+    }
+
+    fn advised(&self, known: &Known, verb: &'static VerbEntry, attempt: &Attempt, failure: &Failure) -> (RetryAdvice, String) {
         let error = failure.to_string();
         let advice = failure.advised();
         let Some(policy) = known.policy(verb).filter(|_| advice == RetryAdvice::Default) else {
-            return Problem::new(&error, advice);
+            return (advice, error);
         };
         if policy.give_up_on.iter().any(|given_up| failure.chain().any(given_up.is)) {
-            return Problem::new(&error, RetryAdvice::Never);
+            return (RetryAdvice::Never, error);
         }
-        let Some(delay) = &policy.delay else { return Problem::new(&error, RetryAdvice::Default) };
+        let Some(delay) = &policy.delay else { return (RetryAdvice::Default, error) };
         let failed = Failed::new(attempt.number, failure.error(), self.clock.now().since(attempt.budget.first_at));
         match std::panic::catch_unwind(AssertUnwindSafe(|| (delay.function)(&failed))) {
-            Ok(Some(wait)) => Problem::new(&error, RetryAdvice::After(wait)),
-            Ok(None) => Problem::new(&error, RetryAdvice::Never),
+            Ok(Some(wait)) => (RetryAdvice::After(wait), error),
+            Ok(None) => (RetryAdvice::Never, error),
             // The retry procedure itself failed (seed 001): both are recorded, and nothing is tried again.
             Err(panic) => {
                 let error = format!("{error}; and its delay function `{}` panicked: {}", delay.name, panic_text(&*panic));
-                Problem::new(&error, RetryAdvice::Never)
+                (RetryAdvice::Never, error)
             }
         }
     }
@@ -149,7 +154,12 @@ impl Engine {
                 Ok(()) => return true,
                 Err(error) => {
                     // Whatever was written in it is undone, so this attempt failed; a report that did get through guards itself.
-                    let problem = Problem::new(&format!("the verb's transaction was not committed: {error}"), RetryAdvice::Default);
+                    let problem = self.discretion.problem(
+                        &attempt.machine,
+                        &attempt.verb,
+                        &format!("the verb's transaction was not committed: {error}"),
+                        RetryAdvice::Default,
+                    );
                     what = settle(Outcome::Failure(problem), None);
                 }
             }
@@ -163,7 +173,12 @@ impl Engine {
             Err(error) if error.is_stopping() => false,
             Err(error) => {
                 // What cannot be written is a failed attempt: too large, or refused by the database.
-                let problem = Problem::new(&format!("its end could not be written: {error}"), RetryAdvice::Default);
+                let problem = self.discretion.problem(
+                    &attempt.machine,
+                    &attempt.verb,
+                    &format!("its end could not be written: {error}"),
+                    RetryAdvice::Default,
+                );
                 let what = settle(Outcome::Failure(problem), None);
                 let told = self.request(|reply| Request::new(whose, what, Some(reply))).await;
                 told.inspect_err(|error| tracing::error!(%error, "the end of an attempt could not be written; it will be found lost"))

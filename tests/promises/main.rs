@@ -9,6 +9,7 @@ mod catch;
 mod clumsy;
 mod context;
 mod crash;
+mod discretion;
 mod draining;
 mod durable;
 mod events;
