@@ -9,7 +9,10 @@ pub use fsm_core::schedule::{Planned, Schedule, Warning};
 pub use fsm_core::time::Timestamp;
 pub use fsm_core::{diagram, duration};
 pub use fsm_macros::{fsm, retry, verb};
+#[cfg(feature = "aead")]
+pub use fsm_runtime::aead::Aead;
 pub use fsm_runtime::client::{Client, ClientBuilder};
+pub use fsm_runtime::codec::{PayloadCodec, Place, PlaceKind};
 pub use fsm_runtime::context::Ctx;
 pub use fsm_runtime::data::Data;
 pub use fsm_runtime::drift::Migrate;

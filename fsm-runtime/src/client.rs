@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::catalog::Catalog;
+use crate::codec::PayloadCodec;
 use crate::discretion::Discretion;
 use crate::engine::{Engine, Life};
 use crate::error::Error;
@@ -30,6 +31,13 @@ impl ClientBuilder {
     /// What takes secrets out of texts before they are shown, as that of a runtime's builder.
     pub fn redact(mut self, redact: impl Fn(&Shown<'_>) -> Option<String> + Send + Sync + 'static) -> Self {
         self.discretion.redaction = Redaction::by(redact);
+        self
+    }
+
+    /// What encodes payloads, records, error texts and what `ctx.once` keeps, on their way into the database. Every process on a
+    /// database needs the same one. Values from before there was a codec are read as they are.
+    pub fn codec(mut self, codec: impl PayloadCodec) -> Self {
+        self.discretion.codec = Some(Arc::new(codec));
         self
     }
 

@@ -1,9 +1,12 @@
 //! The shell of durable-fsm: registry, client, worker, sweeper, clock and store around the pure decisions of `fsm-core`.
 
 pub mod admin;
+#[cfg(feature = "aead")]
+pub mod aead;
 mod catalog;
 pub mod client;
 mod clock;
+pub mod codec;
 mod committer;
 pub mod context;
 pub mod data;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::catalog::Catalog;
+use crate::codec::PayloadCodec;
 use crate::data::DataMap;
 use crate::discretion::Discretion;
 use crate::drift::Migrate;
@@ -153,6 +154,13 @@ impl Builder {
     /// ```
     pub fn redact(mut self, redact: impl Fn(&Shown<'_>) -> Option<String> + Send + Sync + 'static) -> Self {
         self.discretion.redaction = Redaction::by(redact);
+        self
+    }
+
+    /// What encodes payloads, records, error texts and what `ctx.once` keeps, on their way into the database. Every process on a
+    /// database needs the same one. Values from before there was a codec are read as they are.
+    pub fn codec(mut self, codec: impl PayloadCodec) -> Self {
+        self.discretion.codec = Some(Arc::new(codec));
         self
     }
 

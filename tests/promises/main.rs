@@ -24,6 +24,7 @@ mod policies;
 mod product;
 mod retention;
 mod retries;
+mod sealed;
 mod send_in;
 mod senders;
 mod support;
