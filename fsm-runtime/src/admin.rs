@@ -13,12 +13,14 @@ use fsm_core::time::Timestamp;
 use crate::catalog::Catalog;
 use crate::clock::Clock;
 use crate::committer::queue::Whose;
+use crate::discretion::Discretion;
 use crate::encode;
 use crate::engine::{Engine, Life};
 use crate::error::{Error, Kind};
 use crate::handle::operate::Operating;
 use crate::handle::send::Sending;
 use crate::limits::Limits;
+use crate::redact::Shown;
 use crate::session;
 use crate::store::invariants::Violation;
 use crate::store::machines::{self, Definition as Kept};
@@ -96,7 +98,7 @@ impl Admin {
         };
         let clock = clock_of(&store, opening.held_at).await?;
         let catalog = Catalog::described(machines.iter().map(|known| known.machine.clone()));
-        let engine = Engine::new(store, clock, catalog, Limits::default(), None);
+        let engine = Engine::new(store, clock, catalog, (Limits::default(), Discretion::default()), None);
         if opening.writes {
             engine.start_lanes();
         }
@@ -144,6 +146,11 @@ impl Admin {
     pub fn send(&self, machine: &str, key: &str, event: &str, json: &str) -> Sending {
         let payload = encode::raw_payload(json, event, self.engine.limits.payload);
         Sending::new(Arc::clone(&self.engine), Some(Arc::clone(&self.life)), machine, key, event, payload)
+    }
+
+    /// The text as an operator may see it, by what the program's builder says of redaction.
+    pub fn redacted(&self, shown: Shown<'_>) -> String {
+        self.engine.discretion.redaction.of(shown).into_owned()
     }
 
     /// Looks for rows that break an invariant; empty on a healthy database. Reads whole tables.

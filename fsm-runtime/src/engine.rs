@@ -13,6 +13,7 @@ use crate::catalog::Catalog;
 use crate::clock::Clock;
 use crate::committer::queue::Queue;
 use crate::data::DataMap;
+use crate::discretion::Discretion;
 use crate::hint::Hint;
 use crate::limits::Limits;
 use crate::running::Running;
@@ -42,6 +43,7 @@ pub(crate) struct Engine {
     pub(crate) clock: Clock,
     pub(crate) catalog: Catalog,
     pub(crate) limits: Limits,
+    pub(crate) discretion: Discretion,
     pub(crate) queue: Queue,
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) hint: Hint,
@@ -53,12 +55,19 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(store: Store, clock: Clock, catalog: Catalog, limits: Limits, work: Option<Work>) -> Arc<Engine> {
+    pub(crate) fn new(
+        store: Store,
+        clock: Clock,
+        catalog: Catalog,
+        (limits, discretion): (Limits, Discretion),
+        work: Option<Work>,
+    ) -> Arc<Engine> {
         Arc::new(Engine {
             store,
             clock,
             catalog,
             limits,
+            discretion,
             queue: Queue::default(),
             watchers: Arc::default(),
             hint: Hint::default(),

@@ -17,6 +17,7 @@ mod pool;
 pub mod prune;
 mod reading;
 mod rows;
+pub(crate) mod sealed;
 pub mod sessions;
 pub(crate) mod sql;
 pub mod timers;

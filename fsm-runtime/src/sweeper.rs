@@ -83,7 +83,7 @@ impl Engine {
     /// One that cannot be settled does not keep the others (known bug 9).
     async fn settle_orphan(self: &Arc<Self>, orphan: Orphan, outcome: Outcome) {
         let whose = Whose::new(&orphan.machine, &orphan.key);
-        let report = Report { attempt: orphan.attempt, outcome, permit: None };
+        let report = Report::new(orphan.attempt, outcome);
         let what = What::Settle(Box::new(report));
         if let Err(error) = self.request(|reply| Request::new(whose.clone(), what, Some(reply))).await {
             tracing::error!(machine = &*whose.machine, key = &*whose.key, %error, "a lost attempt could not be settled");

@@ -5,10 +5,12 @@ use fsm_core::ids::InstanceId;
 use fsm_core::instance::Status;
 
 use super::Admin;
+use crate::discretion::Owner;
 use crate::encode;
 use crate::error::Error;
 use crate::handle::history::{self, Entry};
 use crate::handle::seen::{Seen, calls_of, with_calls};
+use crate::redact::Shown;
 use crate::store::overview::{self, Coming, Failing, InboxEvent, Overdue, SetTimer, Times};
 use crate::store::view::{self as rows, Found, PageFilter};
 
@@ -44,7 +46,8 @@ impl Admin {
         let mut reader = self.engine.store.reader().await?;
         let conn = &mut reader.conn();
         let Found { rows, next, was_cut } = rows::page(conn, machine, filter).await?;
-        Ok(Listed { instances: with_calls(conn, rows).await?, next, was_cut })
+        let seen = with_calls(conn, rows, &self.engine.discretion).await?;
+        Ok(Listed { instances: seen.into_iter().map(|seen| self.shown(seen)).collect(), next, was_cut })
     }
 
     /// All that is known of one instance. `is_not_found`.
@@ -53,15 +56,15 @@ impl Admin {
         let mut reader = self.engine.store.reader().await?;
         let conn = &mut reader.conn();
         let row = rows::find(conn, machine, key).await?.ok_or_else(|| Error::not_found(machine, key))?;
-        let attempts = calls_of(conn, &row).await?;
+        let attempts = calls_of(conn, &row, &self.engine.discretion).await?;
         let entries = history::told(attempts.clone(), rows::notes(conn, row.id).await?);
         let inbox = overview::inbox(conn, row.id).await?;
         let timers = overview::timers(conn, row.id).await?;
         let newest = row.newest.filter(|_| row.is_open);
         let back = |by: u32| newest.and_then(|(call, number)| attempts.iter().find(|one| one.call == call && one.number + by == number));
         let (live, before) = (back(0), back(1));
-        let seen = Seen::new(row, live, before);
-        Ok(Story { seen, inbox, timers, entries, attempts })
+        let seen = Seen::new(row, live, before, &self.engine.discretion);
+        Ok(Story { seen: self.shown(seen), inbox, timers, entries, attempts })
     }
 
     /// How many instances a machine has by status and state. Reads all of them.
@@ -86,7 +89,26 @@ impl Admin {
     /// The instances of a machine in error before `before`, at most `limit`, the one that was created last first.
     pub async fn failing(&self, machine: &str, before: Option<InstanceId>, limit: u32) -> Result<Vec<Failing>, Error> {
         let mut reader = self.engine.store.reader().await?;
-        Ok(overview::failing(&mut reader.conn(), machine, before, limit).await?)
+        let mut failing = overview::failing(&mut reader.conn(), machine, before, limit).await?;
+        for one in &mut failing {
+            let owner = Owner { machine, key: &one.key };
+            one.error = self.engine.discretion.open_error(owner, &one.error).into_owned();
+        }
+        Ok(failing)
+    }
+
+    /// With a record that a person may read, or with why not.
+    fn shown(&self, mut seen: Seen) -> Seen {
+        let row = &mut seen.row;
+        if let Some(record) = row.record.take() {
+            let opened = self.engine.discretion.open(&Owner::of(row).record(), &record);
+            let json = match &opened {
+                Ok(plain) => self.redacted(Shown::record(&row.machine, &String::from_utf8_lossy(plain))),
+                Err(why) => serde_json::Value::from(format!("(the record cannot be read: {why})")).to_string(),
+            };
+            row.record = Some(json.into_bytes());
+        }
+        seen
     }
 
     /// What happens next by itself in a machine, in order, at most `limit`.

@@ -98,9 +98,11 @@ impl<M: Machine> Eye<M> {
         if !self.is_news(&row) {
             return Ok(None);
         }
-        let seen = with_calls(&mut reader.conn(), vec![row.clone()]).await;
+        let discretion = &self.handle.engine.discretion;
+        let seen = with_calls(&mut reader.conn(), vec![row.clone()], discretion).await;
+        let seen = seen.and_then(|mut seen| seen.pop().map(|seen| Instance::of(seen, discretion)).transpose());
         self.keep(row);
-        seen?.pop().map(Instance::of).transpose()
+        seen
     }
 
     async fn told(&mut self, moved: &Arc<Moved>) -> Result<Option<Instance<M>>, Error> {
@@ -119,7 +121,8 @@ impl<M: Machine> Eye<M> {
             }
             _ => None,
         };
-        let seen = Instance::of(Seen::new(instance.clone(), live.as_ref(), before.as_ref()));
+        let discretion = &self.handle.engine.discretion;
+        let seen = Instance::of(Seen::new(instance.clone(), live.as_ref(), before.as_ref(), discretion), discretion);
         self.keep(instance.clone());
         seen.map(Some)
     }
