@@ -54,8 +54,14 @@ pub enum Command {
     Resume(Acting),
     /// Give up the open or exhausted call: the instance rests in the state it was in
     Skip(Acting),
-    /// What may be wrong: invariants, settings that weaken a promise, clocks, dead workers, drift; reads whole tables
-    Doctor,
+    /// What may be wrong: settings that weaken a promise, clocks, dead workers, drift; with `--deep` every invariant
+    Doctor {
+        /// Check every invariant, all instances and SQLite's file; reads whole tables
+        #[arg(long)]
+        deep: bool,
+    },
+    /// Wait for an instance
+    Wait(Wait),
     /// Rates, durations and delays of the newest calls, and what is late
     Stats(Stats),
     /// The tables and how they came to be
@@ -154,6 +160,9 @@ pub struct Stats {
     /// Look at no more attempts than this, the newest of all machines
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub sample: u32,
+    /// Look again and again, so long apart
+    #[arg(long, short = 'w', value_name = "DURATION", num_args = 0..=1, default_missing_value = "2s", value_parser = duration::parse)]
+    pub watch: Option<Duration>,
 }
 
 /// All machines, or one.
@@ -235,6 +244,21 @@ pub struct Show {
     /// Go on telling what happens, until the instance has ended
     #[arg(long, short = 'f')]
     pub follow: bool,
+}
+
+/// `fsm wait`.
+#[derive(Debug, ClapArgs)]
+pub struct Wait {
+    /// Its machine
+    pub machine: String,
+    /// Its key
+    pub key: String,
+    /// `settled`: nothing executes, is scheduled or waits; `end`: it has ended; or a state
+    #[arg(long = "for", default_value = "settled", value_name = "settled|end|STATE")]
+    pub what: String,
+    /// Give up after so long
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub timeout: Option<Duration>,
 }
 
 /// `fsm simulate`.

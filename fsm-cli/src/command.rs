@@ -12,6 +12,7 @@ mod send;
 mod show;
 mod simulate;
 mod stats;
+mod wait;
 mod workers;
 
 use clap::CommandFactory;
@@ -48,7 +49,8 @@ pub async fn run(args: Args, stage: &mut Stage<'_>) -> Result<(), Problem> {
         Command::Pause(acting) => act::run(&mut session, Act::Pause, acting).await,
         Command::Resume(acting) => act::run(&mut session, Act::Resume, acting).await,
         Command::Skip(acting) => act::run(&mut session, Act::Skip, acting).await,
-        Command::Doctor => doctor::run(&mut session).await,
+        Command::Doctor { deep } => doctor::run(&mut session, deep).await,
+        Command::Wait(wait) => wait::run(&mut session, &wait).await,
         Command::Stats(stats) => stats::run(&mut session, &stats).await,
         Command::Migrate(migrate) => migrate::run(&mut session, &migrate).await,
         Command::Completions { shell } => {

@@ -39,6 +39,16 @@ impl Stage<'_> {
         Ok(self.out.write_all(text.as_bytes())?)
     }
 
+    /// What was said so far is out.
+    pub fn flush(&mut self) -> Result<(), Problem> {
+        Ok(self.out.flush()?)
+    }
+
+    /// On a terminal, what follows takes the place of all that it shows.
+    pub fn clear(&mut self) -> Result<(), Problem> {
+        if self.width.is_some() { self.text("\u{1b}[2J\u{1b}[H") } else { Ok(()) }
+    }
+
     /// A line of talk. It is lost where nobody listens.
     pub fn say(&mut self, line: &str) {
         let _ = writeln!(self.talk, "{}", clean(line));

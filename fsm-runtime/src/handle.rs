@@ -104,7 +104,7 @@ impl<M: Machine> Handle<M> {
     ///
     /// The stream's errors: `is_not_found`, which ends it; `is_database`, after which it looks again.
     pub fn watch(&self, key: impl AsRef<str>) -> Watching<M> {
-        Watching::new(self.clone(), key.as_ref())
+        Watching::new(Arc::clone(&self.engine), self.life.clone(), key.as_ref())
     }
 
     /// Every event, attempt, transition and operator's act, oldest first. `is_not_found` for an unknown key.

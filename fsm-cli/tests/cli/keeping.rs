@@ -21,7 +21,7 @@ async fn sql(url: &str, text: &str) {
 
 /// What the doctor says about one thing.
 async fn says(bed: &fsm::testing::Bed, about: &str) -> Vec<(String, String)> {
-    let told = json(bed, &["doctor"]).await;
+    let told = json(bed, &["doctor", "--deep"]).await;
     let findings = told["findings"].as_array().unwrap().iter().filter(|finding| finding["about"] == json!(about));
     findings.map(|finding| (finding["grade"].as_str().unwrap().to_owned(), finding["says"].as_str().unwrap().to_owned())).collect()
 }
@@ -29,7 +29,10 @@ async fn says(bed: &fsm::testing::Bed, about: &str) -> Vec<(String, String)> {
 on_both! {
     async fn a_healthy_database_is_told_so(bed) {
         three(bed).await;
-        let said = fsm(bed, WIDE, &["doctor"]).await;
+        let shallow = fsm(bed, WIDE, &["doctor"]).await;
+        assert_eq!(shallow.code, 0, "{shallow:?}");
+        assert!(!shallow.out.contains("invariants") && shallow.talk.contains("are looked at with --deep"), "{shallow:?}");
+        let said = fsm(bed, WIDE, &["doctor", "--deep"]).await;
         assert_eq!(said.code, 0, "{said:?}");
         for (about, expected) in [
             ("invariants", "every one holds"),
@@ -47,7 +50,7 @@ on_both! {
     async fn a_broken_promise_is_found_and_named(bed) {
         three(bed).await;
         sql(bed.url(), "update fsm_instances set version = 9 where key = 'o-3'").await;
-        let said = fsm(bed, To::Pipe, &["doctor"]).await;
+        let said = fsm(bed, To::Pipe, &["doctor", "--deep"]).await;
         assert_eq!(said.code, 1, "{said:?}");
         assert!(said.out.contains("broken\tI6\t") && said.out.contains("has version 9 and state shipped after 3 transitions"), "{said:?}");
     }
@@ -72,6 +75,8 @@ on_both! {
         let newer = r#"{"name":"order","verbs":[{"name":"bought","event":"Bought"}],"edges":[{"from":null,"event":"Bought","to":"bought"}],"ends":[]}"#;
         let at = bed.now().as_micros();
         sql(bed.url(), &format!("insert into fsm_machines (machine, hash, definition, first_seen_at, last_seen_at) values ('order', 'f', '{newer}', {at}, {at})")).await;
+        let soon = fsm(bed, To::Pipe, &["doctor"]).await;
+        assert!(soon.out.contains("lacks the state `placed`, in which 1 instances of \"order\" are"), "{soon:?}");
         let drift = says(bed, "drift").await;
         let expected = [
             "the newest definition lacks what rows need: \"order\": 1 instance in the state `placed`, since 2030-01-01T00:00:01Z",

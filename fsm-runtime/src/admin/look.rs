@@ -1,5 +1,7 @@
 //! What an operator looks at: instances, one by one and in pages, and what happens across them.
 
+use std::sync::Arc;
+
 use fsm_core::call::Attempt;
 use fsm_core::ids::InstanceId;
 use fsm_core::instance::Status;
@@ -10,6 +12,7 @@ use crate::encode;
 use crate::error::Error;
 use crate::handle::history::{self, Entry};
 use crate::handle::seen::{Seen, calls_of, with_calls};
+use crate::handle::watch::Sight;
 use crate::redact::Shown;
 use crate::store::overview::{self, Coming, Failing, InboxEvent, Overdue, SetTimer, Times};
 use crate::store::view::{self as rows, Found, PageFilter};
@@ -65,6 +68,11 @@ impl Admin {
         let (live, before) = (back(0), back(1));
         let seen = Seen::new(row, live, before, &self.engine.discretion);
         Ok(Story { seen: self.shown(seen), inbox, timers, entries, attempts })
+    }
+
+    /// One instance as it is, and then after each change that is seen, until it has ended.
+    pub fn watch(&self, machine: &str, key: &str) -> Sight {
+        Sight::new(Arc::clone(&self.engine), Some(Arc::clone(&self.life)), machine, key)
     }
 
     /// How many instances a machine has by status and state. Reads all of them.
