@@ -128,6 +128,7 @@ async fn shown(url: &str, screen: &[&str], instances: u64) -> u8 {
         input: Box::new(std::io::empty()),
         width: Some(120),
         answers: false,
+        shows_progress: false,
         now: Some(Timestamp::from_micros(scale::ends_at_ms(instances) * 1000)),
         actor: None,
     };

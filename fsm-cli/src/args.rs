@@ -1,5 +1,6 @@
 //! The command line: what can be said, and in which words.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
@@ -15,6 +16,9 @@ pub struct Args {
     /// `postgres://…`, `sqlite://…` or the path of a SQLite file [default: fsm.db]
     #[arg(long, short = 'd', global = true, env = "DATABASE_URL", hide_env_values = true, value_name = "URL|FILE")]
     pub database: Option<String>,
+    /// Hide the values of these JSON fields wherever a payload or a record is shown
+    #[arg(long, global = true, env = "FSM_REDACT", value_name = "FIELD,…", value_delimiter = ',')]
+    pub redact: Vec<String>,
     /// Answer with one JSON document
     #[arg(long, global = true)]
     pub json: bool,
@@ -67,6 +71,10 @@ pub enum Command {
     /// The tables and how they came to be
     #[command(subcommand)]
     Migrate(Migrate),
+    /// All rows of one machine or of all, as lines of JSON
+    Export(Export),
+    /// Take in what `fsm export` wrote, into a database that has no instances of its machines
+    Import(Import),
     /// A script that completes this command in a shell
     Completions {
         /// The shell
@@ -74,6 +82,27 @@ pub enum Command {
     },
     /// The manual page, for `man -l -`
     Man,
+}
+
+/// `fsm export`.
+#[derive(Debug, ClapArgs)]
+pub struct Export {
+    /// Only this machine
+    pub machine: Option<String>,
+    /// Into this file, which must not be there yet, instead of the standard output
+    #[arg(long, short = 'o', value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Also while processes work on the database: what they do meanwhile is not in it
+    #[arg(long)]
+    pub live: bool,
+}
+
+/// `fsm import`.
+#[derive(Debug, ClapArgs)]
+pub struct Import {
+    /// The file, or `-` for the standard input
+    #[arg(default_value = "-")]
+    pub file: PathBuf,
 }
 
 /// `fsm migrate`.

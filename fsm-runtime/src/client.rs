@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::admin::Inside;
 use crate::catalog::Catalog;
 use crate::codec::PayloadCodec;
 use crate::discretion::Discretion;
@@ -78,6 +79,12 @@ impl Client {
     /// Looks for rows that break an invariant; empty on a healthy database.
     pub async fn violations(&self) -> Result<Vec<crate::store::invariants::Violation>, Error> {
         self.engine.violations().await
+    }
+}
+
+impl From<&Client> for Inside {
+    fn from(client: &Client) -> Inside {
+        Inside::new(&client.engine, Some(&client.life))
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
 
+use crate::admin::Inside;
 use crate::catalog::Catalog;
 use crate::codec::PayloadCodec;
 use crate::data::DataMap;
@@ -307,6 +308,12 @@ impl Runtime {
         }
         engine.store.close().await;
         Ok(())
+    }
+}
+
+impl From<&Runtime> for Inside {
+    fn from(runtime: &Runtime) -> Inside {
+        Inside::new(&runtime.engine, None)
     }
 }
 

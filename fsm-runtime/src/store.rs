@@ -21,6 +21,7 @@ pub(crate) mod sealed;
 pub mod sessions;
 pub(crate) mod sql;
 pub mod timers;
+pub mod transfer;
 pub mod view;
 pub mod write;
 

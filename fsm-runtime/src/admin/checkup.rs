@@ -163,13 +163,17 @@ impl Admin {
             let machine = &known.machine;
             let (counts, _) = self.newest_counts(&machine.name, MOST).await?;
             for (status, state, count) in counts {
-                let Some(state) = state.filter(|state| !status.is_ended() && machine.states().all(|known| known != *state)) else { continue };
-                let says = format!("the newest definition lacks the state `{state}`, in which {count} instances of \"{}\" are", machine.name);
+                let Some(state) = state.filter(|state| !status.is_ended() && machine.states().all(|known| known != *state)) else {
+                    continue;
+                };
+                let says =
+                    format!("the newest definition lacks the state `{state}`, in which {count} instances of \"{}\" are", machine.name);
                 findings.push(Finding::new(Grade::Doubtful, "drift", says));
             }
         }
         if findings.is_empty() {
-            let says = format!("the states of the newest {MOST} instances in error and running are in the newest definition of their machine");
+            let says =
+                format!("the states of the newest {MOST} instances in error and running are in the newest definition of their machine");
             findings.push(Finding::new(Grade::Well, "drift", says));
         }
         Ok(findings)

@@ -72,7 +72,7 @@ impl Admin {
 
     /// One instance as it is, and then after each change that is seen, until it has ended.
     pub fn watch(&self, machine: &str, key: &str) -> Sight {
-        Sight::new(Arc::clone(&self.engine), Some(Arc::clone(&self.life)), machine, key)
+        Sight::new(Arc::clone(&self.engine), self.life.clone(), machine, key)
     }
 
     /// How many instances a machine has by status and state. Reads all of them.

@@ -38,10 +38,5 @@ pub async fn all(conn: &mut Conn<'_>) -> Result<Vec<(String, Definition)>> {
 }
 
 fn definition(row: &Row, at: usize) -> Result<Definition> {
-    Ok(Definition {
-        hash: row.get(at)?,
-        definition: row.get(at + 1)?,
-        first_seen_at: row.time(at + 2)?,
-        last_seen_at: row.time(at + 3)?,
-    })
+    Ok(Definition { hash: row.get(at)?, definition: row.get(at + 1)?, first_seen_at: row.time(at + 2)?, last_seen_at: row.time(at + 3)? })
 }

@@ -105,7 +105,7 @@ impl Migration {
 }
 
 /// The last version that this crate knows.
-pub(super) fn newest() -> i64 {
+pub(crate) fn newest() -> i64 {
     MIGRATIONS.last().map_or(0, |migration| migration.version)
 }
 

@@ -151,13 +151,7 @@ fn nearer(filter: &PageFilter, one: Option<InstanceId>, other: Option<InstanceId
 }
 
 /// The last one that is looked at, if there are more than so many.
-async fn looked_to(
-    conn: &mut Conn<'_>,
-    among: &Among,
-    machine: &str,
-    filter: &PageFilter,
-    most: u32,
-) -> Result<Option<InstanceId>> {
+async fn looked_to(conn: &mut Conn<'_>, among: &Among, machine: &str, filter: &PageFilter, most: u32) -> Result<Option<InstanceId>> {
     let sql = if filter.newest_first { &among.edge_down } else { &among.edge_up };
     let rows = conn.rows(sql, &values![machine, filter.beginning(), i64::from(most.max(1)) - 1]).await?;
     if rows.len() < 2 { Ok(None) } else { rows[0].instance_id(0).map(Some) }
@@ -165,11 +159,7 @@ async fn looked_to(
 
 /// How many of the newest instances of a machine there are by status and state, at most `most` of each status; and the statuses of
 /// which there are more. Those that ended count as completed here, cancelled ones too.
-pub async fn newest_counts(
-    conn: &mut Conn<'_>,
-    machine: &str,
-    most: u32,
-) -> Result<(Vec<(Status, Option<String>, u64)>, Vec<Status>)> {
+pub async fn newest_counts(conn: &mut Conn<'_>, machine: &str, most: u32) -> Result<(Vec<(Status, Option<String>, u64)>, Vec<Status>)> {
     let (mut counts, mut more) = (Vec::new(), Vec::new());
     for (status, among) in [Status::Running, Status::Error, Status::Completed].into_iter().zip(ALL) {
         let mut all = 0;

@@ -74,14 +74,16 @@ const KIND: &str = "case
     when n % 1000 < 998 then 'error' when n % 1000 = 998 then 'cancelled' else 'paused' end";
 
 /// How an instance of each kind stands: status, state, version, call, attempt, open, paused, events that wait, ms after its beginning.
-const STANDS: &str = "('done', 'completed', 'shipped', 3, 3, 1, {no}, {no}, 0, 20003), ('rest', 'running', 'placed', 1, 1, 2, {no}, {no}, 0, 5005),
+const STANDS: &str =
+    "('done', 'completed', 'shipped', 3, 3, 1, {no}, {no}, 0, 20003), ('rest', 'running', 'placed', 1, 1, 2, {no}, {no}, 0, 5005),
     ('wait', 'running', null, 0, 1, 2, {yes}, {no}, 0, 2), ('error', 'error', 'placed', 1, 2, 3, {no}, {no}, 0, 16010),
     ('cancelled', 'cancelled', 'placed', 1, 1, 2, {no}, {no}, 0, 30000), ('paused', 'running', 'placed', 1, 1, 2, {no}, {yes}, 1, 30000),
     ('rare', 'running', 'paid', 2, 2, 2, {no}, {no}, 0, 11005)";
 
 /// The attempts: of which kinds, call, attempt, verb, event, from, to, state, and created, due, started, finished in ms after the beginning,
 /// retries left, backoff in s.
-const ATTEMPTS: &str = "('done rest wait error cancelled paused rare', 1, 1, 'placed', 'Placed', null, 'placed', 'error', 0, 0, 0, 2, 10, 5),
+const ATTEMPTS: &str =
+    "('done rest wait error cancelled paused rare', 1, 1, 'placed', 'Placed', null, 'placed', 'error', 0, 0, 0, 2, 10, 5),
     ('done rest error cancelled paused rare', 1, 2, 'placed', 'Placed', null, 'placed', 'success', 2, 5002, 5002, 5005, 9, 10),
     ('wait', 1, 2, 'placed', 'Placed', null, 'placed', 'scheduled', 2, 86400000, null, null, 9, 10),
     ('done error rare', 2, 1, 'paid', 'Paid', 'placed', 'paid', 'error', 6000, 6000, 6000, 6002, 2, 5),

@@ -337,7 +337,8 @@ async fn a_large_batch_is_written_whole() {
         ids.sort();
         assert_eq!(seen, ids);
         // Only so many are looked at: a page ends there, and the next one goes on.
-        let rare = PageFilter { error: Some("none".into()), limit: 9, newest_first: true, look_at_most: Some(100), ..PageFilter::default() };
+        let rare =
+            PageFilter { error: Some("none".into()), limit: 9, newest_first: true, look_at_most: Some(100), ..PageFilter::default() };
         let (first, second) = (view::page(&mut conn, "payment", &rare).await.unwrap(), ids[150]);
         assert_eq!((first.rows, first.next, first.was_cut), (Vec::new(), Some(second), true));
         let last = view::page(&mut conn, "payment", &PageFilter { after: Some(ids[100]), ..rare }).await.unwrap();

@@ -37,7 +37,11 @@ fn all(is_postgres: bool) -> Vec<Asked> {
     let uuid = |id: Uuid| if is_postgres { format!("'{id}'::uuid") } else { format!("x'{}'", id.simple()) };
     let (first, last) = (&*uuid(Uuid::nil()), &*uuid(Uuid::max()));
     let now = format!("{}000", scale::ends_at_ms(INSTANCES));
-    let one = |call: u64| Uuid::from_u128((((scale::BEGINS_AT_MS as u128) + 70 + u128::from(call)) << 80) | 0x7000_8000_0000_0000_0000 | u128::from(56 + call));
+    let one = |call: u64| {
+        Uuid::from_u128(
+            (((scale::BEGINS_AT_MS as u128) + 70 + u128::from(call)) << 80) | 0x7000_8000_0000_0000_0000 | u128::from(56 + call),
+        )
+    };
     let (instance, call) = (&*uuid(one(0)), &*uuid(one(2)));
     let mut all = vec![
         asked("FIND", &sql::FIND, &["'order'", "'order-7'"], 5),

@@ -125,11 +125,16 @@ async fn every_statement_rides_an_index() {
         let all = [&among.oldest_first, &among.newest_first, &among.edge_up, &among.edge_down, &among.states];
         all.into_iter().map(move |sql| (name, sql.sqlite.to_owned(), sql.postgres.to_owned()))
     });
-    let all: Vec<_> = one.chain(many).chain(among).collect();
+    let tables = sql::TABLES.iter().flat_map(|table| {
+        let page = (&table.name, table.page.sqlite.to_owned(), table.page.postgres.to_owned());
+        [page, (&table.name, table.insert.for_sqlite(16), table.insert.for_postgres())]
+    });
+    let all: Vec<_> = one.chain(many).chain(among).chain(tables).collect();
     for (name, sqlite, _) in &all {
         for line in texts(&store, format!("explain query plan {sqlite}"), String::new(), 3).await {
             let scans = line.starts_with("SCAN") && !line.contains("INDEX") && !line.contains("CONSTANT") && !line.contains("json_each");
-            let is_small = ["m", "w", "walk", "counted", "fsm_workers", "r", "e", "x", "d"].iter().any(|small| line == format!("SCAN {small}"));
+            let is_small =
+                ["m", "w", "walk", "counted", "fsm_workers", "r", "e", "x", "d"].iter().any(|small| line == format!("SCAN {small}"));
             if scans && !is_small {
                 slow.push(format!("{name} in SQLite: {line}"));
             }
