@@ -273,6 +273,9 @@ pub struct Show {
     /// Go on telling what happens, until the instance has ended
     #[arg(long, short = 'f')]
     pub follow: bool,
+    /// Tell attempts that failed alike one by one
+    #[arg(long)]
+    pub all: bool,
 }
 
 /// `fsm wait`.

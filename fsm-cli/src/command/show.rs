@@ -12,6 +12,7 @@ use fsm_runtime::handle::activity::OpenCall;
 use fsm_runtime::handle::history::Entry;
 use serde_json::{Value, json};
 
+use self::timeline::Drawing;
 use super::{Session, ls};
 use crate::args::Show;
 use crate::clean::clean;
@@ -42,7 +43,8 @@ pub(super) async fn run(session: &mut Session<'_, '_>, show: &Show) -> Result<()
 fn whole(session: &mut Session<'_, '_>, admin: &Admin, show: &Show, story: &Story) -> Result<(), Problem> {
     let now = session.stage.width.map(|_| admin.now());
     let goes_on = show.follow && !story.seen.row.status.is_ended();
-    let text = drawn(story, now) + "\n" + &timeline::drawn(&story.entries, goes_on, |_| true);
+    let drawing = Drawing { goes_on, width: session.stage.width, in_full: show.all };
+    let text = drawn(story, now) + "\n" + &timeline::drawn(&story.entries, &drawing, |_| true);
     session.stage.text(&text)
 }
 
@@ -75,7 +77,8 @@ fn news(session: &mut Session<'_, '_>, before: &Story, now: &Story) -> Result<()
         return now.entries.iter().filter(|entry| is_news(entry)).try_for_each(|entry| session.stage.json(&timeline::told(entry)));
     }
     let goes_on = !now.seen.row.status.is_ended();
-    session.stage.text(&timeline::drawn(&now.entries, goes_on, is_news))
+    let drawing = Drawing { goes_on, width: session.stage.width, in_full: true };
+    session.stage.text(&timeline::drawn(&now.entries, &drawing, is_news))
 }
 
 /// What is known of it, a line each; with `now` moments are also told from there.
