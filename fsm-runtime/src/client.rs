@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
+use crate::admin::Inside;
 use crate::catalog::Catalog;
+use crate::codec::PayloadCodec;
+use crate::discretion::Discretion;
 use crate::engine::{Engine, Life};
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::limits::Limits;
+use crate::redact::{Redaction, Shown};
 use crate::registry::Machine;
 use crate::start::open;
 use crate::store::open::Settings;
@@ -18,18 +22,49 @@ pub struct Client {
     life: Arc<Life>,
 }
 
+/// What a client is built from, where a URL is not all.
+#[derive(Clone, Default)]
+pub struct ClientBuilder {
+    discretion: Discretion,
+}
+
+impl ClientBuilder {
+    /// What takes secrets out of texts before they are shown, as that of a runtime's builder.
+    pub fn redact(mut self, redact: impl Fn(&Shown<'_>) -> Option<String> + Send + Sync + 'static) -> Self {
+        self.discretion.redaction = Redaction::by(redact);
+        self
+    }
+
+    /// What encodes payloads, records, error texts and what `ctx.once` keeps, on their way into the database. Every process on a
+    /// database needs the same one. Values from before there was a codec are read as they are.
+    pub fn codec(mut self, codec: impl PayloadCodec) -> Self {
+        self.discretion.codec = Some(Arc::new(codec));
+        self
+    }
+
+    /// Connects, as [`Client::connect`].
+    pub async fn connect(self, url: impl AsRef<str>) -> Result<Client, Error> {
+        let (store, clock) = open(Settings::new(url.as_ref())).await?;
+        let engine = Engine::new(store, clock, Catalog::new(&[], false)?, (Limits::default(), self.discretion), None);
+        engine.start_lanes();
+        engine.start_giving_word();
+        let life = Arc::new(Life(Arc::clone(&engine)));
+        Ok(Client { engine, life })
+    }
+}
+
 impl Client {
     /// Connects to the database at `url` and brings its tables up to date.
     ///
     /// `is_database` errors: a URL that is none, a database that is out of reach, of a newer version, or read-only while its
     /// tables are not up to date. One that is read-only and up to date can be looked at, and refuses what writes.
     pub async fn connect(url: impl AsRef<str>) -> Result<Client, Error> {
-        let (store, clock) = open(Settings::new(url.as_ref())).await?;
-        let engine = Engine::new(store, clock, Catalog::new(&[], false)?, Limits::default(), None);
-        engine.start_lanes();
-        engine.start_giving_word();
-        let life = Arc::new(Life(Arc::clone(&engine)));
-        Ok(Client { engine, life })
+        Client::builder().connect(url).await
+    }
+
+    /// What a client is built from, where a URL is not all.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
     }
 
     /// A typed handle to the instances of `M`.
@@ -37,9 +72,20 @@ impl Client {
         Handle::new(Arc::clone(&self.engine), Some(Arc::clone(&self.life)))
     }
 
+    /// The text as a person may see it, by what the builder's [`redact`](ClientBuilder::redact) says.
+    pub fn redacted(&self, shown: Shown<'_>) -> String {
+        self.engine.discretion.redaction.of(shown).into_owned()
+    }
+
     /// Looks for rows that break an invariant; empty on a healthy database.
     pub async fn violations(&self) -> Result<Vec<crate::store::invariants::Violation>, Error> {
         self.engine.violations().await
+    }
+}
+
+impl From<&Client> for Inside {
+    fn from(client: &Client) -> Inside {
+        Inside::new(&client.engine, Some(&client.life))
     }
 }
 

@@ -115,7 +115,7 @@ impl Engine {
     /// What follows a commit: answers, the hand-off of what may run here, and word to those who wait.
     pub(crate) fn conclude(self: &Arc<Self>, batch: Vec<Request>, verdicts: Vec<Verdict>) {
         for (request, verdict) in batch.into_iter().zip(verdicts) {
-            told::tell(&request, &verdict);
+            told::tell(&request, &verdict, &self.discretion);
             let Some(reply) = verdict.reply else {
                 self.queue.put(request.again());
                 continue;

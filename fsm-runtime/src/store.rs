@@ -18,9 +18,11 @@ mod pool;
 pub mod prune;
 mod reading;
 mod rows;
+pub(crate) mod sealed;
 pub mod sessions;
 pub(crate) mod sql;
 pub mod timers;
+pub mod transfer;
 pub mod view;
 pub mod write;
 

@@ -5,6 +5,7 @@ mod bed;
 pub mod cluster;
 #[cfg(unix)]
 mod fresh;
+pub mod scale;
 #[cfg(unix)]
 mod site;
 

@@ -122,7 +122,9 @@ mod a_slow_verb_holds_none_of_those_that_were_committed_with_it {
         let slow = join_all((0..3).map(|n| trickle.send(key(n), Wait).into_future()));
         let quick = join_all((3..60).map(|n| trickle.send(key(n), Quick).into_future()));
         let (slow, quick) = futures_util::future::join(slow, quick).await;
-        slow.into_iter().chain(quick).for_each(|sent| drop(sent.unwrap()));
+        for sent in slow.into_iter().chain(quick) {
+            sent.unwrap();
+        }
         for n in 3..60 {
             trickle.settled(key(n)).within(Duration::from_secs(30)).await.unwrap();
         }

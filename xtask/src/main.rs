@@ -28,6 +28,8 @@ cargo xtask bench [ARGS]  how fast the engine is, in release mode. ARGS: postgre
                           enqueue, idle, chain, retries, memory, across, processes; only where named: lasting, snapshot.
                           --seconds N, --callers N,N, --batches N,N, --instances N, --waiting N, --transitions N,
                           --charts FOLDER, --json.
+cargo xtask scale [ARGS]  how fast the screens of the `fsm` command are on a database of 1,000,000 instances and 5,000,000 attempts, which
+                          it makes: fails if one takes more than 200 ms. ARGS: postgres, sqlite, --instances N.
 cargo xtask help          this text";
 
 fn main() -> ExitCode {
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         Some("test") => test::run(&args[1..]),
         Some("bench") => bench::run(&args[1..]),
         Some("faults") => faults::run(&args[1..]),
+        Some("scale") => bench::scale(&args[1..]),
         Some("ci") => ci::run(),
         None | Some("help" | "--help" | "-h") => {
             println!("{HELP}");

@@ -57,7 +57,10 @@ impl<M: Machine> Settling<M> {
             loop {
                 let until = deadline.map_or(next_look, |deadline| deadline.min(next_look));
                 match tokio::time::timeout_at(until, watch.moved()).await {
-                    Ok(Some(moved)) if moved.instance.is_settled() => return Instance::of(Seen::new(moved.instance.clone(), None, None)),
+                    Ok(Some(moved)) if moved.instance.is_settled() => {
+                        let discretion = &self.handle.engine.discretion;
+                        return Instance::of(Seen::new(moved.instance.clone(), None, None, discretion), discretion);
+                    }
                     Ok(Some(_)) => {}
                     Ok(None) | Err(_) => break,
                 }

@@ -15,12 +15,20 @@ struct Migration {
 }
 
 /// In order of version.
-const MIGRATIONS: [Migration; 1] = [Migration {
-    version: 1,
-    name: "first",
-    sqlite: include_str!("../../migrations/sqlite/0001_first.sql"),
-    postgres: include_str!("../../migrations/postgres/0001_first.sql"),
-}];
+const MIGRATIONS: [Migration; 2] = [
+    Migration {
+        version: 1,
+        name: "first",
+        sqlite: include_str!("../../migrations/sqlite/0001_first.sql"),
+        postgres: include_str!("../../migrations/postgres/0001_first.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "screens",
+        sqlite: include_str!("../../migrations/sqlite/0002_screens.sql"),
+        postgres: include_str!("../../migrations/postgres/0002_screens.sql"),
+    },
+];
 
 /// A migration that this crate knows, or that the database has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,7 +105,7 @@ impl Migration {
 }
 
 /// The last version that this crate knows.
-fn newest() -> i64 {
+pub(crate) fn newest() -> i64 {
     MIGRATIONS.last().map_or(0, |migration| migration.version)
 }
 

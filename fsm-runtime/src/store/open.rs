@@ -154,6 +154,19 @@ impl Store {
         self.naming(begun.map(|side| Tx { side, rules: self.inner.rules.clone() }))
     }
 
+    /// Begins a transaction that reads what was there at one moment, however long it takes. With SQLite nothing can be written in it.
+    pub async fn snapshot(&self) -> Result<Tx> {
+        let side = match &self.inner.kind {
+            Kind::Sqlite { readers, .. } => {
+                self.begun(readers.take().await?, async |conn| sqlite_text(conn, sql::SNAPSHOT_SQLITE).await).await.map(Side::Sqlite)
+            }
+            Kind::Postgres(pool) => {
+                self.begun(pool.take().await?, async |conn| postgres_text(conn, sql::SNAPSHOT_POSTGRES).await).await.map(Side::Postgres)
+            }
+        };
+        Ok(Tx { side: side?, rules: self.inner.rules.clone() })
+    }
+
     /// Says which database is open for reading only: a statement that finds out does not know.
     pub(crate) fn naming<T>(&self, done: Result<T>) -> Result<T> {
         done.map_err(|error| match error {

@@ -126,7 +126,7 @@ impl Bed {
         introduce(&store, &clock, &catalog, &builder.data, &builder.migrate).await?;
         let work = builder.work(&catalog, Duration::ZERO);
         let lease_keeper = Mutex::new(store.apart().await?);
-        let engine = Engine::new(store, clock, catalog, builder.limits, Some(work));
+        let engine = Engine::new(store, clock, catalog, (builder.limits, builder.discretion), Some(work));
         engine.start_lanes();
         let bed = Bed { engine, lease_keeper, ground };
         bed.renew(bed.now()).await?;
