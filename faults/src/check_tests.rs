@@ -16,7 +16,7 @@ use crate::{child, sql};
 
 /// What a runtime and its sender left behind, on SQLite.
 async fn left_by_a_run() -> (Vec<Told>, Rows) {
-    let folder = Folder::new(&format!("check-{}", uuid::Uuid::new_v4().simple())).unwrap();
+    let mut folder = Folder::new(&format!("check-{}", uuid::Uuid::new_v4().simple())).unwrap();
     let url = format!("sqlite://{}/faults.db", folder.path().display());
     fsm::Client::connect(&url).await.unwrap();
     let mut db = Db::connect(&url).await.unwrap();
@@ -51,6 +51,7 @@ async fn left_by_a_run() -> (Vec<Told>, Rows) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     runtime.shutdown().await.unwrap();
+    folder.is_kept = false;
     (ledger::read_all(folder.path()).unwrap(), db.read_all().await.unwrap())
 }
 

@@ -91,7 +91,7 @@ fn decoded(host: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The folder of one run. It is kept if something was found.
+/// The folder of one run. It is kept unless all went well.
 pub struct Folder {
     path: PathBuf,
     pub is_kept: bool,
@@ -102,7 +102,7 @@ impl Folder {
     pub fn new(name: &str) -> Result<Folder, Failure> {
         let path = std::env::temp_dir().join(format!("fsm-faults-{name}-{}", std::process::id()));
         std::fs::create_dir(&path)?;
-        Ok(Folder { path, is_kept: false })
+        Ok(Folder { path, is_kept: true })
     }
 
     pub fn path(&self) -> &Path {

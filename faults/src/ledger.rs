@@ -93,6 +93,11 @@ pub fn read_all(folder: &Path) -> io::Result<Vec<Told>> {
     files.iter().map(|path| read(path)).collect()
 }
 
+/// Whether the process has written that it sends nothing more.
+pub fn has_rested(folder: &Path, name: &str) -> bool {
+    read(&folder.join(format!("{name}.ledger"))).is_ok_and(|told| told.lines.contains(&Line::Rested))
+}
+
 fn read(path: &Path) -> io::Result<Told> {
     let text = std::fs::read_to_string(path)?;
     // What follows the last line break is a line that was never finished, and nobody acted on it.

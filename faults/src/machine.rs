@@ -104,11 +104,10 @@ async fn booked(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, dat
     work(ctx, &ledger, &event.0).await?;
     remember(record, &event.0);
     let (call, cents) = (ctx.idempotency_key().to_owned(), i64::try_from(event.0.cents).unwrap_or(i64::MAX));
-    let booking = sqlx::query(sql::BOOK);
     if database.0 {
         sqlx::query(sql::BOOK).bind(call).bind(cents).execute(ctx.postgres().await?).await?;
     } else {
-        booking.bind(call).bind(cents).execute(ctx.sqlite().await?).await?;
+        sqlx::query(sql::BOOK).bind(call).bind(cents).execute(ctx.sqlite().await?).await?;
     }
     Ok(())
 }

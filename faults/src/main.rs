@@ -10,8 +10,10 @@ mod ledger;
 mod load;
 mod lots;
 mod machine;
+mod patrol;
 mod process;
 mod proxy;
+mod report;
 mod rows;
 mod scenario;
 mod sql;
@@ -66,7 +68,7 @@ fn run(arguments: &Arguments) -> Result<bool, Failure> {
                     println!("    {report}");
                 }
                 Err(failure) => {
-                    println!("    could not be carried out: {failure}");
+                    println!("    could not be carried out: {failure}; what there is is kept among the temporary files");
                     is_whole = false;
                 }
             }

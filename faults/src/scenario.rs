@@ -16,7 +16,7 @@ use std::pin::Pin;
 
 use crate::Failure;
 use crate::ground::{Ground, Kind};
-use crate::stage::Report;
+use crate::report::Report;
 
 /// A scenario under way.
 type Running<'g> = Pin<Box<dyn Future<Output = Result<Report, Failure>> + 'g>>;

@@ -1,18 +1,18 @@
 //! One run of a scenario: its database, its processes, those who look at the invariants meanwhile, and the reckoning at the end.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fsm::Client;
-use tokio::task::JoinHandle;
 
 use crate::check::check;
 use crate::child::Spec;
 use crate::ground::{Folder, Ground, Kind};
 use crate::ledger::{self, Line};
 use crate::load::Load;
+use crate::patrol::Patrol;
 use crate::process::Process;
+use crate::report::Report;
 use crate::rows::{Db, Rows};
 use crate::{Failure, sql};
 
@@ -37,20 +37,6 @@ pub struct Stage<'g> {
     started: usize,
     notes: Vec<String>,
     findings: Vec<String>,
-}
-
-/// How a run went.
-pub struct Report {
-    pub took: Duration,
-    pub transitions: usize,
-    told: usize,
-    executed: usize,
-    lost: usize,
-    looks: usize,
-    notes: Vec<String>,
-    /// What broke.
-    pub findings: Vec<String>,
-    folder: Folder,
 }
 
 impl<'g> Stage<'g> {
@@ -230,10 +216,10 @@ impl<'g> Stage<'g> {
         self.children.iter_mut().for_each(Process::rest);
         let limit = Instant::now() + REST;
         loop {
-            let alive: Vec<_> = self.children.iter_mut().filter_map(|child| child.is_alive().then(|| child.name.clone())).collect();
-            let rested = |told: &ledger::Told| told.lines.last() == Some(&Line::Rested) || told.lines.contains(&Line::Rested);
-            let ledgers = ledger::read_all(self.folder.path())?;
-            let at_work = ledgers.iter().filter(|told| alive.contains(&told.process) && !rested(told)).count();
+            let mut at_work = 0;
+            for child in &mut self.children {
+                at_work += usize::from(child.is_alive() && !ledger::has_rested(self.folder.path(), &child.name));
+            }
             let unrest = if at_work == 0 { self.db().await?.number(sql::UNREST).await? } else { -1 };
             if at_work == 0 && unrest == 0 {
                 return Ok(());
@@ -246,72 +232,5 @@ impl<'g> Stage<'g> {
             }
             tokio::time::sleep(LOOK).await;
         }
-    }
-}
-
-impl Report {
-    /// A finding unless it is so.
-    pub fn require(&mut self, is_so: bool, what: impl fmt::Display) {
-        if !is_so {
-            self.findings.push(format!("not so: {what}"));
-        }
-    }
-
-    /// Whether nothing was found. If something was, its folder is kept.
-    pub fn is_whole(&mut self) -> bool {
-        self.folder.is_kept = !self.findings.is_empty();
-        self.findings.is_empty()
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { took, transitions, told, executed, lost, looks, .. } = self;
-        write!(f, "{:.1} s: {transitions} transitions, {told} acknowledged, {executed} executions, {lost} lost", took.as_secs_f32())?;
-        write!(f, ", invariants looked at {looks} times")?;
-        self.notes.iter().try_for_each(|note| write!(f, ", {note}"))?;
-        self.findings.iter().try_for_each(|finding| write!(f, "\n    {finding}"))?;
-        if self.folder.is_kept { write!(f, "\n    ledgers and logs are kept in {}", self.folder.path().display()) } else { Ok(()) }
-    }
-}
-
-/// Looks at the invariants again and again while the others break what they can.
-struct Patrol {
-    client: Client,
-    seen: Arc<Mutex<(usize, Vec<String>)>>,
-    task: JoinHandle<()>,
-}
-
-impl Patrol {
-    fn begin(client: Client) -> Patrol {
-        let seen = Arc::<Mutex<(usize, Vec<String>)>>::default();
-        let (theirs, looking) = (client.clone(), Arc::clone(&seen));
-        let task = tokio::spawn(async move {
-            loop {
-                let begun = Instant::now();
-                // While the database is away there is nothing to look at.
-                if let Ok(found) = theirs.violations().await {
-                    let mut seen = looking.lock().unwrap_or_else(PoisonError::into_inner);
-                    seen.0 += 1;
-                    seen.1.extend(
-                        found.iter().map(|one| format!("{} is broken during the run: {}: {:?}", one.invariant, one.says, one.rows)),
-                    );
-                }
-                // The look itself must not be the load.
-                tokio::time::sleep((begun.elapsed() * 5).max(Duration::from_millis(500))).await;
-            }
-        });
-        Patrol { client, seen, task }
-    }
-
-    /// How often it looked, and what it found; with one look more.
-    async fn end(&mut self) -> Result<(usize, Vec<String>), Failure> {
-        self.task.abort();
-        let last = self.client.violations().await?;
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let (looks, mut broken) = std::mem::take(&mut *seen);
-        broken.truncate(20);
-        broken.extend(last.iter().map(|one| format!("{} is broken at the end: {}: {:?}", one.invariant, one.says, one.rows)));
-        Ok((looks + 1, broken))
     }
 }

@@ -7,7 +7,8 @@ use crate::Failure;
 use crate::child::Spec;
 use crate::ground::{Ground, Kind};
 use crate::load::Load;
-use crate::stage::{Report, Stage};
+use crate::report::Report;
+use crate::stage::Stage;
 
 pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
     let stalls = size.kills(3, 40);

@@ -11,7 +11,8 @@ use crate::child::Spec;
 use crate::ground::{Ground, Kind};
 use crate::load::Load;
 use crate::proxy::Cuts;
-use crate::stage::{Report, Stage};
+use crate::report::Report;
+use crate::stage::Stage;
 
 const AN_HOUR_S: i64 = 3600;
 

@@ -7,7 +7,8 @@ use crate::Failure;
 use crate::child::Spec;
 use crate::ground::{Ground, Kind};
 use crate::load::Load;
-use crate::stage::{Report, Stage};
+use crate::report::Report;
+use crate::stage::Stage;
 
 /// Four processes with eight threads each. Nobody is ever told that the database is locked.
 pub async fn crowd(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {

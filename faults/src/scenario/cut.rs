@@ -10,7 +10,8 @@ use crate::ground::{Ground, Kind};
 use crate::load::Load;
 use crate::process::Process;
 use crate::proxy::{self, Cuts};
-use crate::stage::{Report, Stage};
+use crate::report::Report;
+use crate::stage::Stage;
 
 /// Cut before the commit arrives, after it was done, behind a request, and inside an answer.
 pub async fn cut(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {

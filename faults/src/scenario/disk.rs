@@ -10,7 +10,8 @@ use crate::Failure;
 use crate::child::Spec;
 use crate::ground::{Folder, Ground, Kind};
 use crate::load::Load;
-use crate::stage::{Report, Stage};
+use crate::report::Report;
+use crate::stage::Stage;
 
 /// No transition within this long: the disk is full.
 const STILL: Duration = Duration::from_millis(1500);

@@ -8,7 +8,8 @@ use crate::child::Spec;
 use crate::ground::{Ground, Kind};
 use crate::load::Load;
 use crate::lots::Lots;
-use crate::stage::{Report, Stage};
+use crate::report::Report;
+use crate::stage::Stage;
 
 /// How many processes work and send at the same time, beside one that only sends.
 const NODES: usize = 3;

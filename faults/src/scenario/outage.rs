@@ -7,7 +7,8 @@ use crate::Failure;
 use crate::child::Spec;
 use crate::ground::{Ground, Kind};
 use crate::load::Load;
-use crate::stage::{Report, Stage};
+use crate::report::Report;
+use crate::stage::Stage;
 
 /// Killed with `immediate`, as a crash is, and started again: what was acknowledged is there.
 pub async fn crash(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {

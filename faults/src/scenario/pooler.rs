@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use super::Size;
 use crate::Failure;
 use crate::ground::{Ground, Kind};
-use crate::stage::{Report, Stage};
+use crate::report::Report;
+use crate::stage::Stage;
 
 /// Fewer than the processes hold open, so that they take turns.
 const CONNECTIONS: u32 = 4;

@@ -7,8 +7,9 @@ use crate::Failure;
 use crate::child::Spec;
 use crate::ground::{Ground, Kind};
 use crate::load::Load;
+use crate::report::Report;
 use crate::sql;
-use crate::stage::{Report, Stage};
+use crate::stage::Stage;
 
 /// The rate may vary so much on a busy machine; a queue that bloats loses far more.
 const AS_FAST: i64 = 3;

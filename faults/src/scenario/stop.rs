@@ -6,7 +6,8 @@ use super::Size;
 use crate::Failure;
 use crate::ground::{Ground, Kind};
 use crate::load::Load;
-use crate::stage::{Report, Stage};
+use crate::report::Report;
+use crate::stage::Stage;
 use crate::{child::Spec, sql};
 
 const NODES: usize = 3;
