@@ -11,6 +11,7 @@ mod committer;
 pub mod context;
 pub mod data;
 mod discretion;
+pub mod doctor;
 pub mod drift;
 mod encode;
 mod engine;

@@ -5,8 +5,10 @@ mod ci;
 #[allow(dead_code, reason = "a cluster is shared and restarted by tests only")]
 #[path = "../../fsm-runtime/src/testing/cluster.rs"]
 mod cluster;
+mod dependencies;
 mod examples;
 mod postgres;
+mod simulate;
 #[path = "../../fsm-runtime/src/testing/site.rs"]
 mod site;
 mod step;
@@ -21,6 +23,8 @@ cargo xtask test [ARGS]   all tests on SQLite and PostgreSQL, then the code in t
 cargo xtask ci            all that must hold before a merge: format, lints, docs, tests, examples, dependencies
 cargo xtask bench [ARGS]  how fast the engine is, in release mode. ARGS: postgres, sqlite, sqlite-full, sqlite-normal; limit, transitions,
                           enqueue, idle, chain, retries, memory; --seconds N, --callers N,N, --batches N,N, --instances N, --json.
+cargo xtask simulate      as many schedules of the simulation as fit into its usual time; --seeds N so many, --seconds N no longer
+                          than that, --first N from that seed. A failure prints its seed and the shortest schedule that fails.
 cargo xtask help          this text";
 
 fn main() -> ExitCode {
@@ -29,6 +33,7 @@ fn main() -> ExitCode {
         Some("test") => test::run(&args[1..]),
         Some("bench") => bench::run(&args[1..]),
         Some("ci") => ci::run(),
+        Some("simulate") => simulate::run(&args[1..]),
         None | Some("help" | "--help" | "-h") => {
             println!("{HELP}");
             Ok(())
