@@ -12,6 +12,7 @@ mod committing;
 pub mod context;
 pub mod data;
 mod discretion;
+pub mod doctor;
 pub mod drift;
 mod encode;
 mod engine;

@@ -20,12 +20,13 @@ use crate::redact::{Redaction, Shown};
 use crate::registry::{Machine, MachineEntry};
 use crate::session::Session;
 use crate::start::{introduce, open};
+use crate::store::invariants::Invariant;
 use crate::store::open::{Settings, Synchronous};
 
 /// A process that works: it sends, looks, and runs verbs. When it is dropped without [`shutdown`](Runtime::shutdown) its
 /// work ends at once, as it would by the process's death, and nothing is lost but time.
 pub struct Runtime {
-    engine: Arc<Engine>,
+    pub(crate) engine: Arc<Engine>,
     drain_within: Duration,
 }
 
@@ -277,8 +278,8 @@ impl Runtime {
         self.engine.discretion.redaction.of(shown).into_owned()
     }
 
-    /// Looks for rows that break an invariant; empty on a healthy database.
-    pub async fn violations(&self) -> Result<Vec<crate::store::invariants::Violation>, Error> {
+    /// The invariants that do not hold, of [`doctor`](crate::doctor::doctor)'s report: none in a healthy database.
+    pub async fn violations(&self) -> Result<Vec<Invariant>, Error> {
         self.engine.violations().await
     }
 

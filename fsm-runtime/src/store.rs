@@ -5,7 +5,7 @@ pub mod claim;
 pub mod conn;
 pub mod drift;
 pub mod error;
-mod fault;
+pub(crate) mod fault;
 pub mod invariants;
 pub mod lock;
 pub mod machines;

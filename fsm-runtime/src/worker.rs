@@ -285,7 +285,7 @@ async fn bounded(
     ended.unwrap_or_else(|panic| Err(Failure::new(format!("the verb panicked: {}", panic_text(&*panic)))))
 }
 
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a text".to_owned())
 }

@@ -5,11 +5,13 @@ mod ci;
 #[allow(dead_code, reason = "a cluster is shared and restarted by tests only")]
 #[path = "../../fsm-runtime/src/testing/cluster.rs"]
 mod cluster;
+mod dependencies;
 mod examples;
 mod faults;
 mod install;
 mod pgbouncer;
 mod postgres;
+mod simulate;
 #[path = "../../fsm-runtime/src/testing/site.rs"]
 mod site;
 mod step;
@@ -30,6 +32,8 @@ cargo xtask bench [ARGS]  how fast the engine is, in release mode. ARGS: postgre
                           --charts FOLDER, --json.
 cargo xtask scale [ARGS]  how fast the screens of the `fsm` command are on a database of 1,000,000 instances and 5,000,000 attempts, which
                           it makes: fails if one takes more than 200 ms. ARGS: postgres, sqlite, --instances N.
+cargo xtask simulate      as many schedules of the simulation as fit into its usual time; --seeds N so many, --seconds N no longer
+                          than that, --first N from that seed. A failure prints its seed and the shortest schedule that fails.
 cargo xtask help          this text";
 
 fn main() -> ExitCode {
@@ -40,6 +44,7 @@ fn main() -> ExitCode {
         Some("faults") => faults::run(&args[1..]),
         Some("scale") => bench::scale(&args[1..]),
         Some("ci") => ci::run(),
+        Some("simulate") => simulate::run(&args[1..]),
         None | Some("help" | "--help" | "-h") => {
             println!("{HELP}");
             Ok(())

@@ -183,7 +183,7 @@ impl Store {
     ) -> Result<Taken<D>> {
         let (conn, health) = taken.parts();
         health.is_open = true;
-        self.inner.rules.fault.pass().await;
+        self.inner.rules.fault.pass(|| "before a transaction began".to_owned()).await;
         within(self.inner.rules.deadline, how(conn)).await?;
         Ok(taken)
     }
@@ -375,11 +375,11 @@ async fn end<D: Database>(
         return Err(StoreError::Aborted);
     }
     health.is_broken = true;
-    rules.fault.pass().await;
+    rules.fault.pass(|| "before a transaction ended".to_owned()).await;
     match within(rules.deadline, how(conn)).await {
         Ok(()) => {
             // It was done, and a process that dies here never hears of it.
-            rules.fault.pass().await;
+            rules.fault.pass(|| "after a transaction ended, and never heard of it".to_owned()).await;
             health.is_broken = false;
             health.is_open = false;
             Ok(())

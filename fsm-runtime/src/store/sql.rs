@@ -580,6 +580,18 @@ pub(super) const SESSION_HOLDS: Sql = same(concat!(
     where c.worker = $1 and c.state = 'executing'"
 ));
 
+/// When the first scheduled attempt is due whose predecessor was lost. For tests: rides the index of due attempts, over all machines.
+#[cfg(feature = "testing")]
+pub(super) const NEXT_AFTER_LOSS: Sql = same(
+    "
+    select c.scheduled_at
+    from fsm_async_calls c
+    join fsm_async_calls l on l.call_id = c.call_id and l.attempt = c.attempt - 1
+    where c.state = 'scheduled' and not c.held and l.state = 'lost'
+    order by c.scheduled_at
+    limit 1",
+);
+
 /// Sessions whose lease has ended at `$1` and that execute nothing are gone. Rides the index of executing attempts. Two sweepers may come to
 /// the same sessions in different orders: in PostgreSQL neither waits for the other.
 pub(super) const SESSION_BURY: Sql = Sql {
