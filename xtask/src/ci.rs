@@ -8,7 +8,7 @@ use crate::{dependencies, examples, faults, simulate, test};
 type Step = (&'static str, fn() -> Result<(), Failed>);
 
 // The workspace as a whole, each time: then each dependency has one set of features, and is built once.
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 8] = [
     ("format", || run_step(&mut cargo(&["fmt", "--all", "--check"]))),
     ("lints", || run_step(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))),
     ("docs", || run_step(cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))),
