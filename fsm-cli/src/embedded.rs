@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use fsm_runtime::admin::Inside;
+use fsm_runtime::inside::Inside;
 
 use crate::stage::Stage;
 

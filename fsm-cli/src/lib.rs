@@ -15,7 +15,8 @@ use std::ffi::OsString;
 
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches};
-use fsm_runtime::admin::{Inside, Opening};
+use fsm_runtime::admin::Opening;
+use fsm_runtime::inside::Inside;
 
 use args::Args;
 use problem::Problem;

@@ -22,6 +22,7 @@ use crate::engine::{Engine, Life};
 use crate::error::{Error, Kind};
 use crate::handle::operate::Operating;
 use crate::handle::send::Sending;
+use crate::inside::Inside;
 use crate::limits::Limits;
 use crate::redact::{Redaction, Shown};
 use crate::session;
@@ -43,19 +44,6 @@ pub struct Opening {
 enum Source {
     Url(String),
     Inside(Inside),
-}
-
-/// What an operator works on inside a program: its runtime or its client.
-#[derive(Clone)]
-pub struct Inside {
-    engine: Arc<Engine>,
-    life: Option<Arc<Life>>,
-}
-
-impl Inside {
-    pub(crate) fn new(engine: &Arc<Engine>, life: Option<&Arc<Life>>) -> Inside {
-        Inside { engine: Arc::clone(engine), life: life.cloned() }
-    }
 }
 
 impl Opening {
@@ -156,7 +144,7 @@ impl Definition {
 /// A database as an operator has it open. Cheap to clone.
 #[derive(Clone)]
 pub struct Admin {
-    pub(crate) engine: Arc<Engine>,
+    engine: Arc<Engine>,
     life: Option<Arc<Life>>,
     machines: Arc<[Definition]>,
 }
@@ -321,4 +309,10 @@ async fn described(store: &Store) -> Result<Vec<Definition>, Error> {
         known.push(Definition { machine, hash, first_seen_at, last_seen_at, definitions: definitions + 1 });
     }
     Ok(known)
+}
+
+impl From<&Admin> for Inside {
+    fn from(admin: &Admin) -> Inside {
+        Inside::new(&admin.engine, admin.life.as_ref())
+    }
 }

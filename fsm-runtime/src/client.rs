@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::admin::Inside;
 use crate::catalog::Catalog;
 use crate::codec::PayloadCodec;
 use crate::discretion::Discretion;
 use crate::engine::{Engine, Life};
 use crate::error::Error;
 use crate::handle::Handle;
+use crate::inside::Inside;
 use crate::limits::Limits;
 use crate::redact::{Redaction, Shown};
 use crate::registry::Machine;

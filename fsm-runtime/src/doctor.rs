@@ -2,16 +2,14 @@
 
 use std::fmt;
 
-use crate::admin::Admin;
-use crate::client::Client;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::runtime::Runtime;
+use crate::inside::Inside;
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::invariants::{self, Invariant};
 
-/// Examines the database of a client or a runtime: every invariant, with the rows that break it. Changes nothing.
+/// Examines the database of a client, a runtime, an [`Admin`](crate::admin::Admin) or a bed: every invariant, with the rows that break it. Changes nothing.
 ///
 /// Reads whole tables: not for a busy moment. `is_database` when they cannot be read within the deadline of a statement, which is 30 s.
 ///
@@ -22,34 +20,9 @@ use crate::store::invariants::{self, Invariant};
 /// assert!(report.is_healthy());
 /// # Ok(()) }
 /// ```
-pub async fn doctor(patient: &impl Patient) -> Result<Report, Error> {
-    patient.engine().examine().await
+pub async fn doctor(patient: impl Into<Inside>) -> Result<Report, Error> {
+    patient.into().engine.examine().await
 }
-
-/// Whose database can be examined.
-pub trait Patient: Opened {}
-impl<T: Opened> Patient for T {}
-
-/// What has a database open.
-pub trait Opened {
-    #[doc(hidden)]
-    #[allow(private_interfaces, reason = "only types of this crate have one")]
-    fn engine(&self) -> &Engine;
-}
-
-macro_rules! opened {
-    ($($who:ty),+) => { $(
-        impl Opened for $who {
-            #[allow(private_interfaces, reason = "only types of this crate have one")]
-            fn engine(&self) -> &Engine {
-                &self.engine
-            }
-        }
-    )+ };
-}
-opened!(Admin, Client, Runtime);
-#[cfg(feature = "testing")]
-opened!(crate::testing::Bed);
 
 /// Every invariant, with the rows that break it. `Display` is for people.
 #[derive(Debug, Clone, PartialEq, Eq)]

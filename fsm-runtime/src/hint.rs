@@ -1,9 +1,18 @@
-//! When the next moment comes due, as far as this process knows: polling finds the rest.
+//! When the next moment comes due, as far as this process knows, and what others are to be told: polling finds the rest.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use fsm_core::time::Timestamp;
 use tokio::sync::Notify;
+
+/// What other processes are to be told.
+#[derive(Default)]
+pub(crate) struct Notices {
+    /// A commit of this process made something due.
+    pub(crate) certain: Notify,
+    /// Somebody else's transaction has an event in it, and only they know when it is committed.
+    pub(crate) perhaps: Notify,
+}
 
 /// The earliest moment that commits of this process made, and a bell for the finder.
 pub(crate) struct Hint {

@@ -21,6 +21,7 @@ pub mod failure;
 mod finder;
 pub mod handle;
 mod hint;
+pub mod inside;
 mod limits;
 mod notice;
 #[doc(hidden)]

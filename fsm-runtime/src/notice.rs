@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fsm_core::time::Timestamp;
-use tokio::sync::Notify;
 
 use crate::engine::Engine;
 
@@ -16,13 +15,6 @@ const SOON: Duration = Duration::from_secs(1);
 const LOOKS: [Duration; 4] = [Duration::from_millis(2), Duration::from_millis(10), Duration::from_millis(50), Duration::from_millis(250)];
 /// The wait before an ear that failed is opened again.
 const DEAF: Duration = Duration::from_secs(1);
-
-/// What other processes are to be told.
-#[derive(Default)]
-pub(crate) struct Notices {
-    certain: Notify,
-    perhaps: Notify,
-}
 
 impl Engine {
     /// A commit made something due at this moment which this process may not begin itself.

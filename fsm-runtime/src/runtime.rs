@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
 
-use crate::admin::Inside;
 use crate::catalog::Catalog;
 use crate::codec::PayloadCodec;
 use crate::data::DataMap;
@@ -15,6 +14,7 @@ use crate::drift::Migrate;
 use crate::engine::{Engine, Work};
 use crate::error::Error;
 use crate::handle::Handle;
+use crate::inside::Inside;
 use crate::limits::Limits;
 use crate::redact::{Redaction, Shown};
 use crate::registry::{Machine, MachineEntry};

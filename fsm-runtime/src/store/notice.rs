@@ -6,7 +6,7 @@ use sqlx::postgres::{PgListener, PgPoolOptions};
 
 use super::conn::Value;
 use super::error::Result;
-use super::open::{Apart, Store};
+use super::open::{Apart, Listening, Store};
 use super::sql;
 
 /// The channel of PostgreSQL on which word is given.
@@ -55,14 +55,6 @@ impl Store {
         }
         Ok(())
     }
-}
-
-/// How a store can be listened to.
-pub(super) enum Listening {
-    Never,
-    /// By looking, cheaply and often.
-    Glances,
-    Channel(Box<sqlx::postgres::PgConnectOptions>),
 }
 
 impl Ear {

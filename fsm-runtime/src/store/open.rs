@@ -13,7 +13,6 @@ use super::address::{self, Address};
 use super::conn::{Conn, Link, Rules, postgres_text, sqlite_text, within};
 use super::error::{Result, StoreError};
 use super::fault::Fault;
-use super::notice::Listening;
 use super::pool::{Pool, Taken};
 use super::{reading, sql};
 
@@ -81,6 +80,14 @@ enum Kind {
         _anchor: Option<tokio::sync::Mutex<Taken<Sqlite>>>,
     },
     Postgres(Pool<Postgres>),
+}
+
+/// How a store can be listened to.
+pub(super) enum Listening {
+    Never,
+    /// By looking, cheaply and often.
+    Glances,
+    Channel(Box<PgConnectOptions>),
 }
 
 /// What PostgreSQL says of time.

@@ -15,6 +15,7 @@ use crate::drift::Migrate;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::handle::Handle;
+use crate::inside::Inside;
 use crate::registry::Machine;
 use crate::runtime::Builder;
 use crate::start::introduce;
@@ -320,5 +321,11 @@ impl Drop for Bed {
             Ok(Err(error)) => panic!("the bed's invariants cannot be checked: {error}"),
             Err(_) => panic!("the bed's invariants cannot be checked"),
         }
+    }
+}
+
+impl From<&Bed> for Inside {
+    fn from(bed: &Bed) -> Inside {
+        Inside::new(&bed.engine, None)
     }
 }
