@@ -22,7 +22,7 @@ const ENOUGH_MIB: u32 = 512;
 pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
     let folder = Folder::new(&format!("disk-{}", kind.word()))?;
     // A database of PostgreSQL begins with 7 MiB, and one of SQLite with its write-ahead log.
-    let (first_mib, step_mib) = if kind == Kind::Postgres { (10, 2) } else { (6, 3) };
+    let (first_mib, step_mib) = if kind == Kind::Postgres { (9, 2) } else { (6, 3) };
     let owner = if kind == Kind::Postgres { Some(std::fs::metadata(ground.socket()?)?.uid()) } else { None };
     let disk = Small::mount(folder.path().join("small"), first_mib, owner)?;
     let url = match kind {
