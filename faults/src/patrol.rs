@@ -27,9 +27,7 @@ impl Patrol {
                 if let Ok(found) = theirs.violations().await {
                     let mut seen = looking.lock().unwrap_or_else(PoisonError::into_inner);
                     seen.0 += 1;
-                    seen.1.extend(
-                        found.iter().map(|one| format!("{} is broken during the run: {}: {:?}", one.invariant, one.says, one.rows)),
-                    );
+                    seen.1.extend(found.iter().map(|one| format!("{} is broken during the run: {}: {:?}", one.number, one.says, one.rows)));
                 }
                 // The look itself must not be the load.
                 tokio::time::sleep((begun.elapsed() * 5).max(Duration::from_millis(500))).await;
@@ -45,7 +43,7 @@ impl Patrol {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let (looks, mut broken) = std::mem::take(&mut *seen);
         broken.truncate(20);
-        broken.extend(last.iter().map(|one| format!("{} is broken at the end: {}: {:?}", one.invariant, one.says, one.rows)));
+        broken.extend(last.iter().map(|one| format!("{} is broken at the end: {}: {:?}", one.number, one.says, one.rows)));
         Ok((looks + 1, broken))
     }
 }

@@ -14,8 +14,10 @@ use crate::clock::Clock;
 use crate::committer::queue::Queue;
 use crate::committing::Committing;
 use crate::data::DataMap;
+use crate::discretion::Discretion;
 use crate::hint::Hint;
 use crate::limits::Limits;
+use crate::notice::Notices;
 use crate::running::Running;
 use crate::session::Session;
 use crate::store::claim::Served;
@@ -43,9 +45,11 @@ pub(crate) struct Engine {
     pub(crate) clock: Clock,
     pub(crate) catalog: Catalog,
     pub(crate) limits: Limits,
+    pub(crate) discretion: Discretion,
     pub(crate) queue: Queue,
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) hint: Hint,
+    pub(crate) notices: Notices,
     /// `None` for a client.
     pub(crate) work: Option<Work>,
     pub(crate) tasks: Mutex<Vec<AbortHandle>>,
@@ -54,15 +58,23 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(store: Store, clock: Clock, catalog: Catalog, limits: Limits, work: Option<Work>) -> Arc<Engine> {
+    pub(crate) fn new(
+        store: Store,
+        clock: Clock,
+        catalog: Catalog,
+        (limits, discretion): (Limits, Discretion),
+        work: Option<Work>,
+    ) -> Arc<Engine> {
         Arc::new(Engine {
             store,
             clock,
             catalog,
             limits,
+            discretion,
             queue: Queue::default(),
             watchers: Arc::default(),
             hint: Hint::default(),
+            notices: Notices::default(),
             work,
             tasks: Mutex::default(),
             committing: Committing::default(),

@@ -87,7 +87,7 @@ impl Engine {
     /// Whether it was settled. One that cannot be does not keep the others (known bug 9).
     async fn settle_orphan(self: &Arc<Self>, orphan: Orphan, outcome: Outcome) -> bool {
         let whose = Whose::new(&orphan.machine, &orphan.key);
-        let report = Report { attempt: orphan.attempt, outcome, permit: None };
+        let report = Report::new(Arc::new(orphan.attempt), outcome);
         let what = What::Settle(Box::new(report));
         let settled = self.request(|reply| Request::new(whose.clone(), what, Some(reply))).await;
         let told = settled.inspect_err(|error| {

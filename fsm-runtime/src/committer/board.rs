@@ -76,7 +76,7 @@ impl Board {
             if let What::Settle(report) = &request.what {
                 let standing = self.standings.get_mut(&request.whose).expect("the board was read for every instance of the batch");
                 if standing.instance.newest == Some((report.attempt.call, report.attempt.number)) {
-                    standing.newest = Some(report.attempt.clone());
+                    standing.newest = Some((*report.attempt).clone());
                 }
             }
         }
@@ -134,7 +134,7 @@ impl Board {
         let asked: Vec<(InstanceId, &str)> = batch
             .iter()
             .filter_map(|request| match &request.what {
-                What::Send(send) => Some((self.standing(&request.whose).instance.id, send.dedup.as_ref()?.0.as_str())),
+                What::Send(send) => Some((self.standing(&request.whose).instance.id, send.dedup.as_ref()?.id.as_str())),
                 What::Operate(operation) => Some((self.standing(&request.whose).instance.id, operation.request.as_ref()?.0.as_str())),
                 _ => None,
             })

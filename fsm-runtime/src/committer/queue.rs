@@ -10,6 +10,7 @@ use fsm_core::decide::send::{Fate, Send};
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::outcome::Outcome;
 use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
+use uuid::Uuid;
 
 use crate::error::Error;
 use crate::store::timers::DueTimer;
@@ -44,10 +45,18 @@ pub(crate) enum What {
 
 /// How an attempt ended, from the session that held it, or from the sweeper.
 pub(crate) struct Report {
-    pub(crate) attempt: Attempt,
+    pub(crate) attempt: Arc<Attempt>,
     pub(crate) outcome: Outcome,
     /// The slot it ran in: the next call of the instance runs on in it.
     pub(crate) permit: Option<OwnedSemaphorePermit>,
+    /// The call that follows from it by itself: what it carries is sealed for that call.
+    pub(crate) fresh: CallId,
+}
+
+impl Report {
+    pub(crate) fn new(attempt: Arc<Attempt>, outcome: Outcome) -> Report {
+        Report { attempt, outcome, permit: None, fresh: CallId(Uuid::now_v7()) }
+    }
 }
 
 /// The answer to a request that was carried out.

@@ -1,5 +1,7 @@
 //! The trip of a batch: read and lock, decide, write. Whoever owns the transaction commits it afterwards.
 
+use std::sync::Arc;
+
 use fsm_core::call::{Attempt, AttemptState};
 use fsm_core::changes::{Changes, Note, NoteKind};
 use fsm_core::decide::fire::{fire, rejected};
@@ -110,13 +112,13 @@ impl<'e> Trip<'e> {
 
     fn decide_settle(&self, board: &Board, machine: &Machine, request: &Request, report: &Report) -> Decided {
         let standing = board.standing(&request.whose);
-        let Report { attempt, outcome, .. } = report;
+        let Report { attempt, outcome, fresh, .. } = report;
         let instance = &standing.instance;
         if standing.is_new || !instance.is_open || instance.newest != Some((attempt.call, attempt.number)) {
             let changes = self.late(standing, request, report);
             return Decided { reply: Some(Ok(Reply::Settled { counted: false })), changes, permit: None };
         }
-        let moment = self.moment(report.permit.is_some() && self.engine.may_start());
+        let moment = Moment { fresh: *fresh, ..self.moment(report.permit.is_some() && self.engine.may_start()) };
         let changes = settle(machine, instance.clone(), attempt, outcome.clone(), &standing.inbox, moment);
         Decided { reply: Some(Ok(Reply::Settled { counted: true })), changes: Some(changes), permit: None }
     }
@@ -257,7 +259,7 @@ fn note_consequences(
         match open.attempt.state {
             AttemptState::Executing => {
                 let payload = payload.expect("a call that is handed off is new, and has its payload");
-                verdict.runs.push((Claimed { instance: changes.instance.clone(), attempt: open.attempt, payload }, permit));
+                verdict.runs.push((Claimed { instance: changes.instance.clone(), attempt: Arc::new(open.attempt), payload }, permit));
             }
             _ if open.attempt.held => {}
             _ => verdict.due_at = earlier(verdict.due_at, Some(open.attempt.scheduled_at)),

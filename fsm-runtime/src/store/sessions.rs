@@ -34,6 +34,13 @@ pub async fn renew(conn: &mut Conn<'_>, session: SessionId, lease_until: Timesta
     Ok(!rows.is_empty())
 }
 
+/// When the next attempt is due that follows a lost one. Reads every scheduled attempt.
+#[cfg(feature = "testing")]
+pub async fn next_after_loss(conn: &mut Conn<'_>) -> Result<Option<Timestamp>> {
+    let rows = conn.rows(&sql::NEXT_AFTER_LOSS, &[]).await?;
+    rows.first().map(|row| row.time(0)).transpose()
+}
+
 /// The session ends. What it still executes is an orphan from now on.
 pub async fn leave(conn: &mut Conn<'_>, session: SessionId) -> Result<()> {
     conn.rows(&sql::SESSION_LEAVE, &values![session.0]).await.map(drop)

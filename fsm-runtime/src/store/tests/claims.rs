@@ -50,7 +50,7 @@ async fn a_claim_takes_what_is_due_and_no_more() {
             expected.state = AttemptState::Executing;
             expected.worker = Some(me);
             expected.started_at = Some(at(135));
-            assert_eq!((got.attempt, got.instance), (expected, begun.instance.clone()));
+            assert_eq!(((*got.attempt).clone(), got.instance), (expected, begun.instance.clone()));
             assert_eq!(got.payload, begun.instance.key.as_bytes());
         }
         let mut reader = store.reader().await.unwrap();
@@ -212,8 +212,8 @@ async fn definitions_and_memoised_effects_are_kept_once() {
             machines::remember(&mut conn, "payment", hash, "{}", at(now)).await.unwrap();
         }
         let definitions = machines::definitions(&mut conn, "payment").await.unwrap();
-        let known: Vec<_> = definitions.iter().map(|known| (known.hash.as_str(), known.first_seen_at)).collect();
-        assert_eq!(known, [("h1", at(1)), ("h2", at(2))]);
+        let known: Vec<_> = definitions.iter().map(|known| (known.hash.as_str(), known.first_seen_at, known.last_seen_at)).collect();
+        assert_eq!(known, [("h2", at(2), at(2)), ("h1", at(1), at(3))], "the one that was started last is last, also after a rollback");
 
         let call = super::samples::call();
         assert_eq!(once::get(&mut conn, call, "charge").await.unwrap(), None);

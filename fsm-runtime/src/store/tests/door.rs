@@ -331,17 +331,27 @@ async fn a_large_batch_is_written_whole() {
         let mut seen = Vec::new();
         loop {
             let page = view::page(&mut conn, "payment", &filter).await.unwrap();
-            let Some(last) = page.last() else { break };
-            filter.after = Some(last.id);
-            seen.extend(page.into_iter().map(|instance| instance.id));
+            assert!(!page.was_cut);
+            seen.extend(page.rows.into_iter().map(|instance| instance.id));
+            filter.after = page.next;
+            if filter.after.is_none() {
+                break;
+            }
         }
         let mut ids: Vec<_> = begun.iter().map(|begun| begun.instance.id).collect();
         ids.sort();
         assert_eq!(seen, ids);
+        // Only so many are looked at: a page ends there, and the next one goes on.
+        let rare =
+            PageFilter { error: Some("none".into()), limit: 9, newest_first: true, look_at_most: Some(100), ..PageFilter::default() };
+        let (first, second) = (view::page(&mut conn, "payment", &rare).await.unwrap(), ids[150]);
+        assert_eq!((first.rows, first.next, first.was_cut), (Vec::new(), Some(second), true));
+        let last = view::page(&mut conn, "payment", &PageFilter { after: Some(ids[100]), ..rare }).await.unwrap();
+        assert_eq!((last.rows, last.next, last.was_cut), (Vec::new(), None, false));
         let none = PageFilter { status: Some(Status::Error), limit: 9, ..PageFilter::default() };
-        assert_eq!(view::page(&mut conn, "payment", &none).await.unwrap(), []);
+        assert_eq!(view::page(&mut conn, "payment", &none).await.unwrap().rows, []);
         let none = PageFilter { paused: Some(true), limit: 9, ..PageFilter::default() };
-        assert_eq!(view::page(&mut conn, "payment", &none).await.unwrap(), []);
+        assert_eq!(view::page(&mut conn, "payment", &none).await.unwrap().rows, []);
     })
     .await;
 }
