@@ -69,15 +69,14 @@ impl Catalog {
         self.get(machine).ok_or_else(|| Error::not_served(machine, &self.names))
     }
 
+    /// In alphabetical order, the same in every process: what is written of each is locked in this order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Known> {
-        self.known.values()
+        self.names.iter().filter_map(|name| self.known.get(name))
     }
 
-    /// What a worker of this program may claim, in a fixed order.
+    /// What a worker of this program may claim, in alphabetical order.
     pub(crate) fn served(&self) -> Vec<Served> {
-        let mut served: Vec<_> = self.iter().map(Known::served).collect();
-        served.sort_by(|a, b| a.machine.cmp(&b.machine));
-        served
+        self.iter().map(Known::served).collect()
     }
 
     /// Every `Data<T>` that a verb takes and `data` lacks makes the start fail, naming verb and type.

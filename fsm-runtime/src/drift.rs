@@ -176,6 +176,7 @@ async fn rename_some(
     after: InstanceId,
 ) -> Result<Option<InstanceId>, Error> {
     let mut tx = store.begin().await?;
+    tx.conn().wait_for_locks().await?;
     let found = drift::bearers(&mut tx.conn(), &machine.name, names, after, AT_A_TIME).await?;
     let Some((last, _)) = found.last().cloned() else {
         tx.rollback().await?;

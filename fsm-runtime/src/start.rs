@@ -27,6 +27,7 @@ pub(crate) async fn introduce(store: &Store, clock: &Clock, catalog: &Catalog, d
     catalog.check_data(data)?;
     drift::settle(store, clock, catalog, migrate).await?;
     let mut tx = store.begin().await?;
+    tx.conn().wait_for_locks().await?;
     for known in catalog.iter() {
         let definition =
             serde_json::to_string(&*known.machine).map_err(|error| Error::input(format!("a machine does not encode: {error}")))?;

@@ -91,7 +91,7 @@ impl Engine {
         let what = What::Settle(Box::new(report));
         let settled = self.request(|reply| Request::new(whose.clone(), what, Some(reply))).await;
         let told = settled.inspect_err(|error| {
-            tracing::error!(machine = &*whose.machine, key = &*whose.key, %error, "a lost attempt could not be settled, and is tried again");
+            tracing::warn!(machine = &*whose.machine, key = &*whose.key, %error, "a lost attempt could not be settled, and is tried again");
         });
         told.is_ok()
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use fsm::prelude::*;
 use fsm::testing::Bed;
 use futures_util::future::join_all;
+use serde::{Deserialize, Serialize};
 use sqlx::{Connection, PgConnection};
 
 use crate::durable::{Load, Ship, Stall, stalled, stalling};
@@ -119,6 +120,37 @@ async fn an_orphan_whose_instance_is_locked_keeps_no_other_from_being_recovered(
     bed.advance(A_MINUTE).await;
     assert!(left(&bed).await.is_empty());
     healthy(&bed).await;
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Park;
+
+#[verb]
+async fn parked(_event: Park) -> Result {
+    Ok(())
+}
+
+macro_rules! lots {
+    ($($name:ident = $text:literal),*) => { $( fsm! { machine $name = $text { start parked; end parked; } } )* };
+}
+
+lots!(Alley = "alley", Bay = "bay", Court = "court", Deck = "deck", Embankment = "embankment", Forecourt = "forecourt");
+
+/// Known bug 14: each makes its machines known, and all in one order.
+#[tokio::test]
+async fn processes_that_start_at_once_do_not_wait_for_each_other() {
+    for _ in 0..3 {
+        let bed = Bed::builder().only::<Meddler>().postgres().await;
+        let starts = (0..8).map(|_| {
+            let builder = Runtime::builder().database(bed.url()).only::<Alley>().only::<Bay>().only::<Court>();
+            tokio::spawn(builder.only::<Deck>().only::<Embankment>().only::<Forecourt>().start())
+        });
+        for started in join_all(starts).await {
+            started.unwrap().unwrap().shutdown().await.unwrap();
+        }
+        let deadlocks = "select deadlocks from pg_stat_database where datname = current_database()";
+        assert_eq!(run(&bed, deadlocks).await, Some(0));
+    }
 }
 
 promise! {

@@ -22,8 +22,8 @@ const ENOUGH_MIB: u32 = 512;
 pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
     let folder = Folder::new(&format!("disk-{}", kind.word()))?;
     // A database of PostgreSQL begins with 7 MiB, and one of SQLite with its write-ahead log.
-    let (first_mib, step_mib) = if kind == Kind::Postgres { (10, 2) } else { (6, 3) };
-    let owner = if kind == Kind::Postgres { Some(std::fs::metadata(ground.socket()?)?.uid()) } else { None };
+    let (first_mib, step_mib) = if kind == Kind::Postgres { (9, 2) } else { (6, 3) };
+    let owner = if kind == Kind::Postgres { std::fs::metadata(ground.socket()?)?.uid() } else { me()? };
     let disk = Small::mount(folder.path().join("small"), first_mib, owner)?;
     let url = match kind {
         Kind::Sqlite => format!("sqlite://{}/faults.db", disk.path.display()),
@@ -93,13 +93,12 @@ struct Small {
 }
 
 impl Small {
-    /// Only root may mount; whoever else runs this is told.
-    fn mount(path: PathBuf, mib: u32, owner: Option<u32>) -> Result<Small, Failure> {
+    /// Only root may mount; whoever else runs this needs `sudo`, and is told.
+    fn mount(path: PathBuf, mib: u32, owner: u32) -> Result<Small, Failure> {
         std::fs::create_dir(&path)?;
-        let owner = owner.map(|owner| format!(",uid={owner}")).unwrap_or_default();
-        let options = format!("size={mib}m,mode=0700{owner}");
+        let options = format!("size={mib}m,mode=0700,uid={owner}");
         command("mount", &["-t", "tmpfs", "-o", &options, "tmpfs"], &path)
-            .map_err(|error| format!("a small filesystem needs root and the right to mount: {error}"))?;
+            .map_err(|error| format!("a small filesystem needs root, or `sudo` without a password, and the right to mount: {error}"))?;
         Ok(Small { path })
     }
 
@@ -116,7 +115,15 @@ impl Drop for Small {
     }
 }
 
+/// The user that this process runs as.
+fn me() -> Result<u32, Failure> {
+    Ok(std::fs::metadata("/proc/self")?.uid())
+}
+
+/// Runs a command as root.
 fn command(program: &str, words: &[&str], path: &Path) -> Result<(), Failure> {
-    let done = Command::new(program).args(words).arg(path).output()?;
+    let prefix: &[&str] = if me()? == 0 { &[] } else { &["sudo", "-n"] };
+    let all = [prefix, &[program], words].concat();
+    let done = Command::new(all[0]).args(&all[1..]).arg(path).output()?;
     if done.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&done.stderr).trim().to_owned().into()) }
 }

@@ -289,6 +289,11 @@ impl Conn<'_> {
         }
     }
 
+    /// The rest of the transaction waits for locks as long as the deadline allows: for those who have nobody else to look after.
+    pub(crate) async fn wait_for_locks(&mut self) -> Result<()> {
+        if self.is_postgres() { self.script(super::sql::PATIENT).await } else { Ok(()) }
+    }
+
     /// Runs a script of several statements without values, inside the transaction that is open.
     pub(super) async fn script(&mut self, text: &'static str) -> Result<()> {
         match self {

@@ -59,6 +59,7 @@ pub async fn up(store: &Store, now: Timestamp) -> Result<()> {
     }
     let mut tx = store.begin().await?;
     let mut conn = tx.conn();
+    conn.wait_for_locks().await?;
     conn.rows(&sql::MIGRATION_LOCK, &[]).await?;
     conn.rows(&sql::MIGRATION_TABLE, &[]).await?;
     let steps = applied(&mut conn).await?;

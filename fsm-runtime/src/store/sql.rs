@@ -1506,6 +1506,9 @@ pub(super) const BEGIN_SQLITE: &str = "begin immediate";
 pub(super) const BEGIN_POSTGRES: &str = "begin; set local lock_timeout = '2s'; \
     set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off";
 
+/// The rest of the transaction waits for locks as the database's owner likes.
+pub(super) const PATIENT: &str = "set local lock_timeout to default";
+
 /// The rest of the transaction waits for locks and is planned as the database's owner likes.
 pub(super) const AS_USUAL: &str = "set local lock_timeout to default; \
     set local enable_seqscan to default; set local enable_hashjoin to default; set local enable_mergejoin to default";

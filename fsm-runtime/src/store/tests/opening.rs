@@ -200,6 +200,27 @@ async fn without_a_statement_cache_all_goes_the_same_way() {
     assert!(exists(&bare, "a").await && exists(&bare, "a").await && exists(&store, "a").await);
 }
 
+/// How long a transaction waits for a lock, as PostgreSQL says it.
+async fn patience(conn: &mut Conn<'_>) -> String {
+    let shown = conn.rows(&sql::Sql { sqlite: "", postgres: "select current_setting('lock_timeout')" }, &[]).await.unwrap();
+    shown[0].get(0).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_waited_for_two_seconds_but_by_migrations_and_a_users_own_statements() {
+    let fresh = Fresh::postgres().await;
+    let store = fresh.open().await;
+    let mut tx = store.begin().await.unwrap();
+    assert_eq!(patience(&mut tx.conn()).await, "2s");
+    tx.conn().wait_for_locks().await.unwrap();
+    assert_eq!(patience(&mut tx.conn()).await, "0");
+    let mut lent = store.begin().await.unwrap();
+    let Conn::Postgres(link) = lent.conn() else { panic!("the store is on PostgreSQL") };
+    link.lend().await.unwrap();
+    assert_eq!(patience(&mut lent.conn()).await, "0");
+    assert_eq!(patience(&mut store.begin().await.unwrap().conn()).await, "2s");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_reach_the_database() {
     let fresh = Fresh::file();
