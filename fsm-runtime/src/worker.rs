@@ -78,14 +78,14 @@ impl Engine {
     }
 
     async fn call_verb(self: &Arc<Self>, claimed: Claimed, cancel: Arc<watch::Sender<bool>>) -> Ended {
-        let Claimed { instance, attempt, payload } = claimed;
+        let Claimed { instance, attempt, payload, fault } = claimed;
         let known = self.catalog.get(&attempt.machine);
         let Some((known, verb)) = known.and_then(|known| Some((known, known.verb(&attempt.verb)?))) else {
             // Only what this program has is claimed; a verb that is missing here runs elsewhere.
             return Ended { outcome: Outcome::Released, tx: None };
         };
         let last_error = self.last_error(&attempt, &instance.key).await;
-        let opened = self.opened(&instance, &attempt, &payload);
+        let opened = fault.map_or_else(|| self.opened(&instance, &attempt, &payload), Err);
         let mut ctx = Ctx::new(self.around(known), attempt.clone(), instance.key.clone(), last_error, cancel.subscribe());
         let ended = match &opened {
             Ok((payload, record)) => {

@@ -15,6 +15,7 @@ mod draining;
 mod durable;
 mod events;
 mod exactly_once;
+mod fuzz;
 mod inspect;
 mod meddler;
 mod operators;
