@@ -39,6 +39,21 @@ pub use fsm_runtime::timeout::{Caught, Timeout};
 
 pub use fsm_runtime::retryable;
 
+/// The `fsm` command inside your own program: the same words, on the connections it has, and knowing the types of its events.
+///
+/// ```no_run
+/// # use fsm::prelude::*;
+/// #[tokio::main]
+/// async fn main() -> std::process::ExitCode {
+///     let client = Client::connect("sqlite://payments.db").await.expect("the database can be opened");
+///     fsm::cli::run(&client).await                 // `payments ls`, `payments show payment order-7`, `payments retry …`
+/// }
+/// ```
+#[cfg(feature = "cli")]
+pub mod cli {
+    pub use fsm_cli::embedded::{run, run_args};
+}
+
 #[doc(hidden)]
 pub use fsm_runtime::private as __private;
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::admin::Inside;
 use crate::catalog::Catalog;
 use crate::codec::PayloadCodec;
 use crate::discretion::Discretion;
@@ -47,6 +48,7 @@ impl ClientBuilder {
         let (store, clock) = open(Settings::new(url.as_ref())).await?;
         let engine = Engine::new(store, clock, Catalog::new(&[], false)?, (Limits::default(), self.discretion), None);
         engine.start_lanes();
+        engine.start_giving_word();
         let life = Arc::new(Life(Arc::clone(&engine)));
         Ok(Client { engine, life })
     }
@@ -79,5 +81,11 @@ impl Client {
     /// The invariants that do not hold, of [`doctor`](crate::doctor::doctor)'s report: none in a healthy database.
     pub async fn violations(&self) -> Result<Vec<Invariant>, Error> {
         self.engine.violations().await
+    }
+}
+
+impl From<&Client> for Inside {
+    fn from(client: &Client) -> Inside {
+        Inside::new(&client.engine, Some(&client.life))
     }
 }

@@ -104,7 +104,7 @@ impl<M: Machine> Handle<M> {
     ///
     /// The stream's errors: `is_not_found`, which ends it; `is_database`, after which it looks again.
     pub fn watch(&self, key: impl AsRef<str>) -> Watching<M> {
-        Watching::new(self.clone(), key.as_ref())
+        Watching::new(Arc::clone(&self.engine), self.life.clone(), key.as_ref())
     }
 
     /// Every event, attempt, transition and operator's act, oldest first. `is_not_found` for an unknown key.
@@ -136,15 +136,13 @@ impl<M: Machine> Handle<M> {
             state: filter.state,
             paused: filter.paused,
             after: filter.after.map(|cursor| cursor.0),
-            limit: limit + 1,
+            limit,
             ..PageFilter::default()
         };
-        let mut found = rows::page(conn, M::NAME, &wanted).await?;
-        let has_more = found.len() > limit as usize;
-        found.truncate(limit as usize);
-        let next = found.last().filter(|_| has_more).map(|last| view::Cursor(last.id));
-        let (mut items, mut unreadable) = (Vec::with_capacity(found.len()), Vec::new());
-        for seen in with_calls(conn, found, &self.engine.discretion).await? {
+        let found = rows::page(conn, M::NAME, &wanted).await?;
+        let next = found.next.map(view::Cursor);
+        let (mut items, mut unreadable) = (Vec::with_capacity(found.rows.len()), Vec::new());
+        for seen in with_calls(conn, found.rows, &self.engine.discretion).await? {
             let key = seen.row.key.clone();
             match Instance::of(seen, &self.engine.discretion) {
                 Ok(instance) => items.push(instance),

@@ -8,6 +8,7 @@ pub mod client;
 mod clock;
 pub mod codec;
 mod committer;
+mod committing;
 pub mod context;
 pub mod data;
 mod discretion;
@@ -21,6 +22,7 @@ mod finder;
 pub mod handle;
 mod hint;
 mod limits;
+mod notice;
 #[doc(hidden)]
 pub mod private;
 mod pruner;

@@ -10,6 +10,7 @@ pub mod invariants;
 pub mod lock;
 pub mod machines;
 pub mod migrate;
+pub mod notice;
 pub mod once;
 pub mod open;
 pub mod overview;
@@ -21,6 +22,7 @@ pub(crate) mod sealed;
 pub mod sessions;
 pub(crate) mod sql;
 pub mod timers;
+pub mod transfer;
 pub mod view;
 pub mod write;
 

@@ -8,9 +8,12 @@ mod effects;
 mod end;
 #[cfg(unix)]
 mod fresh;
+pub mod scale;
 #[cfg(unix)]
 mod site;
 
 pub use bed::{Bed, BedBuilder};
 pub use crash::Crashes;
 pub use effects::Effects;
+
+pub use crate::clock::set_ahead as set_clock_ahead;

@@ -3,16 +3,17 @@
 use std::time::{Duration, Instant};
 
 use crate::step::{Failed, cargo, run as run_step};
-use crate::{dependencies, examples, simulate, test};
+use crate::{dependencies, examples, faults, simulate, test};
 
 type Step = (&'static str, fn() -> Result<(), Failed>);
 
 // The workspace as a whole, each time: then each dependency has one set of features, and is built once.
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     ("format", || run_step(&mut cargo(&["fmt", "--all", "--check"]))),
     ("lints", || run_step(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))),
     ("docs", || run_step(cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))),
     ("tests", || test::run(&[])),
+    ("faults", faults::short),
     ("examples", examples::run),
     ("simulation", simulate::for_a_merge),
     ("dependencies", dependencies::run),

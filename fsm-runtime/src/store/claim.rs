@@ -1,6 +1,7 @@
 //! Taking attempts that are due: one statement, so that no two sessions get the same one.
 
 use std::fmt;
+use std::sync::Arc;
 
 use fsm_core::call::Attempt;
 use fsm_core::ids::SessionId;
@@ -31,7 +32,7 @@ pub struct Claimed {
     /// Whose it is.
     pub instance: Instance,
     /// The attempt, executing.
-    pub attempt: Attempt,
+    pub attempt: Arc<Attempt>,
     /// The payload of its call.
     pub payload: Vec<u8>,
     /// What of its row cannot be read: then it fails without its verb.
@@ -67,7 +68,7 @@ fn read(row: &Row) -> Result<Claimed> {
     // A payload that is gone is one that cannot be read: a failed attempt, not a failed claim.
     let payload = row.get::<Option<Vec<u8>>>(37)?.unwrap_or_default();
     let fault = row.policy(16 + 14).err().map(|why| format!("the retry policy cannot be read: {why}"));
-    Ok(Claimed { instance: row.instance(0)?, attempt: row.attempt(16)?, payload, fault })
+    Ok(Claimed { instance: row.instance(0)?, attempt: Arc::new(row.attempt(16)?), payload, fault })
 }
 
 /// When the next attempt or timer of these machines is due; `None` when nothing is scheduled.

@@ -84,6 +84,27 @@ impl<'c> From<&'c mut Transaction<'_, Postgres>> for Conn<'c> {
     }
 }
 
+impl<'c> Link<'c, SqliteConnection> {
+    /// The connection itself, for a user's own statements in this transaction. The driver knows of the transaction from now on, so that
+    /// a `begin` of the user's is a savepoint.
+    pub async fn lend(mut self) -> Result<&'c mut SqliteConnection> {
+        self.guarded("savepoint", async |conn| counted(conn).await).await?;
+        Ok(self.lent())
+    }
+}
+
+impl<'c> Link<'c, PgConnection> {
+    /// The same; its statements wait for locks and are planned as others are.
+    pub async fn lend(mut self) -> Result<&'c mut PgConnection> {
+        self.guarded("savepoint", async |conn| {
+            postgres_text(conn, super::sql::AS_USUAL).await?;
+            counted(conn).await
+        })
+        .await?;
+        Ok(self.lent())
+    }
+}
+
 impl<'c, C> Link<'c, C> {
     pub(super) fn new(conn: &'c mut C, rules: Rules, health: &'c mut Health) -> Self {
         Link { conn, rules, health: Some(health) }
@@ -93,17 +114,11 @@ impl<'c, C> Link<'c, C> {
         self.health.as_ref().is_none_or(|health| health.is_open)
     }
 
-    /// The connection itself, for a user's own statements in this transaction. The driver knows of the transaction from now on, so that
-    /// a `begin` of the user's is a savepoint.
-    pub async fn lend(mut self) -> Result<&'c mut C>
-    where
-        C: Connection,
-    {
-        self.guarded("savepoint", async |conn| counted(conn).await).await?;
+    fn lent(self) -> &'c mut C {
         if let Some(health) = self.health {
             health.was_lent = true;
         }
-        Ok(self.conn)
+        self.conn
     }
 
     /// The connection once more, which was lent before.

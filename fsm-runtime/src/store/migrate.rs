@@ -15,12 +15,20 @@ struct Migration {
 }
 
 /// In order of version.
-const MIGRATIONS: [Migration; 1] = [Migration {
-    version: 1,
-    name: "first",
-    sqlite: include_str!("../../migrations/sqlite/0001_first.sql"),
-    postgres: include_str!("../../migrations/postgres/0001_first.sql"),
-}];
+const MIGRATIONS: [Migration; 2] = [
+    Migration {
+        version: 1,
+        name: "first",
+        sqlite: include_str!("../../migrations/sqlite/0001_first.sql"),
+        postgres: include_str!("../../migrations/postgres/0001_first.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "screens",
+        sqlite: include_str!("../../migrations/sqlite/0002_screens.sql"),
+        postgres: include_str!("../../migrations/postgres/0002_screens.sql"),
+    },
+];
 
 /// Group roles for PostgreSQL, with the least that an owner, a worker, a sender and a viewer need: a script to be run by hand, after the
 /// migrations.
@@ -108,7 +116,7 @@ impl Migration {
 }
 
 /// The last version that this crate knows.
-fn newest() -> i64 {
+pub(crate) fn newest() -> i64 {
     MIGRATIONS.last().map_or(0, |migration| migration.version)
 }
 

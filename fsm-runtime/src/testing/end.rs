@@ -62,11 +62,13 @@ impl End {
             let mut after = None;
             loop {
                 let found = view::page(conn, machine, &PageFilter { after, limit: PAGE, ..PageFilter::default() }).await?;
-                let Some(last) = found.last() else { break };
-                after = Some(last.id);
-                for seen in with_calls(conn, found, &engine.discretion).await? {
+                after = found.next;
+                for seen in with_calls(conn, found.rows, &engine.discretion).await? {
                     let name = (machine.clone(), seen.row.key.clone());
                     instances.insert(name, Stand::of(conn, seen, engine).await?);
+                }
+                if after.is_none() {
+                    break;
                 }
             }
         }
