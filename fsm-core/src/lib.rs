@@ -16,3 +16,6 @@ pub mod outcome;
 pub mod retry;
 pub mod schedule;
 pub mod time;
+
+#[cfg(test)]
+mod fuzz;

@@ -93,6 +93,17 @@ impl Retry {
     /// The default maximum where the delay grows and none is given (seed 000).
     pub const DEFAULT_MAX: Duration = Duration::from_secs(3600);
 
+    /// What makes it no policy, if anything does. The macros let none of these through; a policy may also be made by hand.
+    pub fn fault(&self) -> Option<&'static str> {
+        let cases = [
+            (!self.backoff.is_finite() || self.backoff < 1.0, "its backoff is not a number from 1.0"),
+            (!self.jitter.is_finite() || self.jitter < 0.0, "its jitter is not a number from 0.0"),
+            (self.max_attempts == Some(0), "it allows no attempt"),
+            (self.min > self.max, "its first wait is longer than its longest"),
+        ];
+        cases.into_iter().find(|(is_so, _)| *is_so).map(|(_, why)| why)
+    }
+
     /// Attempts after the first: `max_attempts - 1`; `None` is unlimited.
     pub fn retries(&self) -> Option<u32> {
         self.max_attempts.map(|attempts| attempts.saturating_sub(1))
@@ -100,9 +111,11 @@ impl Retry {
 
     /// The wait that follows `wait`: multiplied by `backoff`, capped at `max`, saturating.
     pub fn grown(&self, wait: Duration) -> Duration {
-        let us = wait.as_micros() as f64 * self.backoff;
+        // A factor below one, or none at all, would come to no wait, and an attempt after the other without a pause.
+        let us = wait.as_micros() as f64 * self.backoff.max(1.0);
         let max_us = self.max.as_micros() as f64;
-        if us < max_us { Duration::from_micros(us as u64) } else { self.max }
+        // The numbers of a float are coarse where waits are very long: none shrinks for it.
+        if us < max_us { Duration::from_micros(us as u64).max(wait).min(self.max) } else { self.max }
     }
 
     /// How often a wait has grown from `min` to be `wait`.

@@ -24,6 +24,18 @@ pub struct Planned {
     pub at: Duration,
 }
 
+/// All attempts of a schedule together.
+struct Sum {
+    attempts: u32,
+    /// The start of the last one.
+    at: Duration,
+    /// The longest wait, if there is one.
+    longest: Option<Duration>,
+}
+
+/// A wait that has grown so often is taken to grow no more.
+const MOST_STEPS: u32 = 100_000;
+
 /// Where a policy contradicts itself, or the state it is used in. `Display` is a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Warning {
@@ -78,26 +90,54 @@ impl Schedule<'_> {
 
     /// From the first attempt to the start of the last; `None` without end.
     pub fn total(&self) -> Option<Duration> {
-        let is_endless = self.policy.max_attempts.is_none() && self.policy.within.is_none();
-        if is_endless { None } else { self.attempts().last().map(|last| last.at) }
+        self.summed().map(|sum| sum.at)
+    }
+
+    /// All attempts together; `None` without end. Once the waits grow no more, the rest is counted and not gone through: there may be
+    /// billions of them.
+    fn summed(&self) -> Option<Sum> {
+        let mut sum = Sum { attempts: 1, at: Duration::ZERO, longest: None };
+        let mut budget = Budget::fresh(Some(self.policy.clone()), Timestamp::default());
+        for step in 0.. {
+            let Next::Again { wait, budget: next } = budget.after(RetryAdvice::Default, Timestamp::default() + sum.at, 0.0) else { break };
+            let is_steady = next.backoff == budget.backoff || step == MOST_STEPS;
+            let more = if is_steady { self.more(&budget, sum.at, wait)? } else { 1 };
+            sum.attempts = sum.attempts.saturating_add(more);
+            sum.at = sum.at.saturating_add(wait.saturating_mul(more));
+            sum.longest = sum.longest.max(Some(wait));
+            if is_steady {
+                break;
+            }
+            budget = next;
+        }
+        Some(sum)
+    }
+
+    /// How many attempts follow, each after `wait`; `None` without end.
+    fn more(&self, budget: &Budget, at: Duration, wait: Duration) -> Option<u32> {
+        let left = self.policy.within.map(|within| within.saturating_sub(at).as_micros());
+        let fit = left.and_then(|left| left.checked_div(wait.as_micros())).map(|fit| u32::try_from(fit).unwrap_or(u32::MAX));
+        match (budget.remaining, fit) {
+            (Some(remaining), Some(fit)) => Some(remaining.min(fit)),
+            (remaining, fit) => remaining.or(fit),
+        }
     }
 
     /// Where the policy contradicts itself; with `timer`, also the state that the attempts are made in.
     pub fn warnings(&self, timer: Option<Duration>) -> Vec<Warning> {
         let policy = self.policy;
         let mut warnings = Vec::new();
-        let total = self.total();
+        let sum = self.summed();
+        let total = sum.as_ref().map(|sum| sum.at);
         if policy.delay.is_none()
-            && total.is_some()
-            && let Some(longest) = self.attempts().skip(1).map(|planned| planned.wait).max().filter(|longest| *longest < policy.max)
+            && let Some(longest) = sum.as_ref().and_then(|sum| sum.longest).filter(|longest| *longest < policy.max)
         {
             warnings.push(Warning::MaximumNeverReached { max: policy.max, longest });
         }
-        if let (Some(within), Some(of)) = (policy.within, policy.max_attempts) {
-            let attempts = self.attempts().count() as u32;
-            if attempts < of {
-                warnings.push(Warning::CutByWithin { within, attempts, of });
-            }
+        if let (Some(within), Some(of), Some(sum)) = (policy.within, policy.max_attempts, &sum)
+            && sum.attempts < of
+        {
+            warnings.push(Warning::CutByWithin { within, attempts: sum.attempts, of });
         }
         if let Some(timer) = timer.filter(|timer| total.is_none_or(|total| total > *timer)) {
             warnings.push(Warning::LongerThanTimer { timer, total });
@@ -139,6 +179,18 @@ mod tests {
         assert_eq!(policy.schedule().total(), Some(s(3600 + 25 * 60 + 15)));
         assert_eq!(Retry::every(s(5)).schedule().total(), None);
         assert_eq!(Retry::every(s(5)).schedule().attempts().nth(99).map(|planned| planned.at), Some(s(495)));
+    }
+
+    #[test]
+    fn billions_of_attempts_are_counted_and_not_gone_through() {
+        let many = Retry::doubling(s(1), s(4)).retries_at_most(4_000_000_000);
+        assert_eq!(many.schedule().total(), Some(s(1 + 2 + 4 * 3_999_999_998)));
+        let long = Retry { within: Some(s(4_000_000_000)), ..Retry::doubling(s(1), s(4)) };
+        assert_eq!(long.schedule().total(), Some(s(3 + 4 * ((4_000_000_000 - 3) / 4))));
+        let all: Vec<_> = Retry { within: Some(s(60)), ..Retry::doubling(s(1), s(4)) }.schedule().attempts().collect();
+        assert_eq!(Retry { within: Some(s(60)), ..Retry::doubling(s(1), s(4)) }.schedule().total(), all.last().map(|last| last.at));
+        let never = Retry { within: Some(s(60)), ..Retry::every(Duration::ZERO) };
+        assert_eq!(never.schedule().total(), None, "without a wait the time never runs out");
     }
 
     #[test]

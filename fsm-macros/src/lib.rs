@@ -7,6 +7,8 @@ mod retry;
 mod verb;
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod golden;
 
 use proc_macro::TokenStream;

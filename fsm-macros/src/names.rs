@@ -28,13 +28,14 @@ pub fn state(path: &Path) -> String {
     path.segments.last().map(|last| last.ident.unraw().to_string()).unwrap_or_default()
 }
 
-/// The variant of a state: `in_review` is `InReview`.
+/// The variant of a state: `in_review` is `InReview`. A name of which nothing would be left, like `__`, stays as it is.
 pub fn variant(state: &str) -> String {
     let capital = |word: &str| {
         let mut letters = word.chars();
         letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect::<String>()
     };
-    state.split('_').map(capital).collect()
+    let variant: String = state.split('_').map(capital).collect();
+    if syn::parse_str::<syn::Ident>(&variant).is_ok() { variant } else { state.to_owned() }
 }
 
 /// Tokens as written, for people: no spaces but those between words.
@@ -100,7 +101,15 @@ mod tests {
 
     #[test]
     fn variants_of_states() {
-        for (state, name) in [("created", "Created"), ("in_review", "InReview"), ("step_2", "Step2"), ("über", "Über")] {
+        for (state, name) in [
+            ("created", "Created"),
+            ("in_review", "InReview"),
+            ("step_2", "Step2"),
+            ("über", "Über"),
+            ("__", "__"),
+            ("_1", "_1"),
+            ("self_", "self_"),
+        ] {
             assert_eq!(variant(state), name);
         }
     }

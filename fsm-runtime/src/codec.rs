@@ -64,7 +64,7 @@ pub trait PayloadCodec: Send + Sync + 'static {
     fn decode(&self, place: &Place<'_>, encoded: &[u8]) -> Result<Vec<u8>, Box<dyn StdError + Send + Sync>>;
 
     /// Names of this content by which it is known again when its dedup id comes a second time, equal for equal content. The first is
-    /// kept; any counts, so that what was kept under an older key is known too. Nobody without the key may guess the content by them.
+    /// kept; any counts, so that what was kept under an older key is known too: at least one. Nobody without the key may guess the content by them.
     fn digests(&self, content: &[u8]) -> Vec<Vec<u8>>;
 }
 

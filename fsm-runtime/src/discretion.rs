@@ -148,6 +148,7 @@ impl Discretion {
         // With whose it is: the same content elsewhere has another name.
         let content = [&owner.place(PlaceKind::Payload).to_bytes(), name.as_bytes(), &[0], payload].concat();
         let mut digests = codec.digests(&content);
+        assert!(!digests.is_empty(), "a codec gives each content at least one digest");
         // What was sent before there was a codec.
         digests.push(unkeyed);
         digests

@@ -78,7 +78,7 @@ impl Engine {
     }
 
     async fn call_verb(self: &Arc<Self>, claimed: Claimed, cancel: Arc<watch::Sender<bool>>) -> Ended {
-        let Claimed { instance, attempt, payload } = claimed;
+        let Claimed { instance, attempt, payload, fault } = claimed;
         let known = self.catalog.get(&attempt.machine);
         let Some((known, verb)) = known.and_then(|known| Some((known, known.verb(&attempt.verb)?))) else {
             // Only what this program has is claimed; a verb that is missing here runs elsewhere.
@@ -86,7 +86,7 @@ impl Engine {
         };
         // What most attempts never come to is boxed, here and below: the future of every attempt has room for the rest only.
         let last_error = if attempt.number > 1 { Box::pin(self.last_error(&attempt, &instance.key)).await } else { None };
-        let opened = self.opened(&instance, &attempt, &payload);
+        let opened = fault.map_or_else(|| self.opened(&instance, &attempt, &payload), Err);
         let mut ctx = Ctx::new(self.around(known), Arc::clone(&attempt), instance.key.clone(), last_error, cancel.subscribe());
         let ended = match &opened {
             Ok((payload, record)) => {

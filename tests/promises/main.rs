@@ -16,6 +16,7 @@ mod durable;
 mod events;
 mod exactly_once;
 mod fair;
+mod fuzz;
 mod inspect;
 mod meddler;
 mod operators;

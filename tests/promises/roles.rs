@@ -62,7 +62,7 @@ async fn a_worker_runs_machines_and_changes_no_table() {
     payments.resume("o-1").await.unwrap();
     payments.cancel("o-1", "no more").await.unwrap();
     worker.restart().await;
-    worker.advance(Duration::from_secs(7200)).await;
+    worker.advance(Duration::from_secs(3700)).await;
     assert!(payments.get("o-1").await.unwrap().is_none(), "what ended is deleted after the retention");
     assert_eq!(payments.get("o-2").await.unwrap().unwrap().state, Some(PaymentState::Expired));
 
@@ -134,6 +134,6 @@ async fn a_viewer_reads_everything_and_writes_nothing() {
     for table in ["instances", "async_calls", "inbox", "timers", "requests", "once", "history", "workers", "machines", "migrations"] {
         assert_eq!(refusal(&bed, "fsm_viewer", &format!("select * from fsm_{table}")).await, None);
         is_denied(&bed, "fsm_viewer", &format!("delete from fsm_{table}")).await;
-        is_denied(&bed, "fsm_viewer", &format!("insert into fsm_{table} select * from fsm_{table}")).await;
+        is_denied(&bed, "fsm_viewer", &format!("insert into fsm_{table} default values")).await;
     }
 }

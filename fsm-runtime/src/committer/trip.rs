@@ -259,7 +259,9 @@ fn note_consequences(
         match open.attempt.state {
             AttemptState::Executing => {
                 let payload = payload.expect("a call that is handed off is new, and has its payload");
-                verdict.runs.push((Claimed { instance: changes.instance.clone(), attempt: Arc::new(open.attempt), payload }, permit));
+                verdict
+                    .runs
+                    .push((Claimed { instance: changes.instance.clone(), attempt: Arc::new(open.attempt), payload, fault: None }, permit));
             }
             _ if open.attempt.held => {}
             _ => verdict.due_at = earlier(verdict.due_at, Some(open.attempt.scheduled_at)),

@@ -38,6 +38,11 @@ impl Order {
         if let Some(id) = &self.request_id {
             encode::check_dedup(id)?;
         }
+        if let Act::SetRetry(policy) = &self.act
+            && let Some(why) = policy.fault()
+        {
+            return Err(Error::input(format!("that is no retry policy: {why}")));
+        }
         // After a commit whose end is unknown the act is asked for again, and must not skip or retry twice: it is known by an id.
         let id = self.request_id.unwrap_or_else(|| Uuid::now_v7().to_string());
         // A name that no sender's dedup id can have, which contains no control character of this kind by chance.

@@ -35,6 +35,8 @@ pub struct Claimed {
     pub attempt: Arc<Attempt>,
     /// The payload of its call.
     pub payload: Vec<u8>,
+    /// What of its row cannot be read: then it fails without its verb.
+    pub fault: Option<String>,
 }
 
 /// All but what the payload says.
@@ -65,7 +67,8 @@ pub async fn claim(conn: &mut Conn<'_>, me: SessionId, served: &Served, limit: u
 fn read(row: &Row) -> Result<Claimed> {
     // A payload that is gone is one that cannot be read: a failed attempt, not a failed claim.
     let payload = row.get::<Option<Vec<u8>>>(37)?.unwrap_or_default();
-    Ok(Claimed { instance: row.instance(0)?, attempt: Arc::new(row.attempt(16)?), payload })
+    let fault = row.policy(16 + 14).err().map(|why| format!("the retry policy cannot be read: {why}"));
+    Ok(Claimed { instance: row.instance(0)?, attempt: Arc::new(row.attempt(16)?), payload, fault })
 }
 
 /// When the next attempt or timer of these machines is due; `None` when nothing is scheduled.

@@ -7,7 +7,7 @@ use fsm_core::changes::{Note, Timer};
 use fsm_core::ids::{CallId, InstanceId, SessionId, TimerId};
 use fsm_core::instance::Instance;
 use fsm_core::outcome::Event;
-use fsm_core::retry::Budget;
+use fsm_core::retry::{Budget, Retry};
 use fsm_core::time::Timestamp;
 use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
@@ -91,9 +91,8 @@ impl Row {
 
     /// The columns of `attempt!`, from this place on.
     pub(super) fn attempt(&self, at: usize) -> Result<Attempt> {
-        let call = self.call_id(at)?;
         Ok(Attempt {
-            call,
+            call: self.call_id(at)?,
             number: self.count(at + 1)?,
             instance: self.instance_id(at + 2)?,
             machine: self.get(at + 3)?,
@@ -105,7 +104,7 @@ impl Row {
             held: self.get(at + 9)?,
             created_at: self.time(at + 10)?,
             scheduled_at: self.time(at + 11)?,
-            budget: self.budget(at + 12, call)?,
+            budget: self.budget(at + 12)?,
             worker: self.get::<Option<Uuid>>(at + 16)?.map(SessionId),
             started_at: self.time_if_any(at + 17)?,
             finished_at: self.time_if_any(at + 18)?,
@@ -114,21 +113,21 @@ impl Row {
         })
     }
 
-    fn budget(&self, at: usize, call: CallId) -> Result<Budget> {
+    /// The retry policy in this column, or why it cannot be read.
+    pub(super) fn policy(&self, column: usize) -> std::result::Result<Option<Retry>, String> {
+        let json = self.get::<Option<String>>(column).map_err(|error| error.to_string())?;
+        json.map(|json| serde_json::from_str(&json)).transpose().map_err(|error| error.to_string())
+    }
+
+    fn budget(&self, at: usize) -> Result<Budget> {
         let remaining = match self.get::<Option<i64>>(at)? {
             Some(_) => Some(self.count(at)?),
             None => None,
         };
-        let policy = match self.get::<Option<String>>(at + 2)? {
-            Some(json) => Some(
-                serde_json::from_str(&json)
-                    .map_err(|error| StoreError::Corrupt { what: format!("the retry policy of call {call} cannot be read: {error}") })?,
-            ),
-            None => None,
-        };
         let backoff_us: i64 = self.get(at + 1)?;
         Ok(Budget {
-            policy,
+            // Without one, what fails or is lost is an error that an operator sees: a row must not be stuck for its policy.
+            policy: self.policy(at + 2).unwrap_or_default(),
             remaining,
             backoff: Duration::from_micros(u64::try_from(backoff_us).unwrap_or(0)),
             first_at: self.time(at + 3)?,

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 
 use fsm_core::changes::{Changes, Close, Open, Payload, TimerChange};
 use fsm_core::ids::{CallId, InstanceId};
@@ -17,7 +18,7 @@ use super::sealed::{self, fit_text};
 use super::sql;
 
 /// What became of one member of a batch.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Written {
     /// All of it is written.
     Done {
@@ -26,6 +27,17 @@ pub enum Written {
     },
     /// What it was decided on has changed meanwhile, and nothing of it is written.
     Outdated,
+}
+
+/// All but what the payload says.
+impl fmt::Debug for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Written::Done { payload: Some(payload) } => write!(f, "Done with a payload of {} bytes", payload.len()),
+            Written::Done { payload: None } => f.write_str("Done"),
+            Written::Outdated => f.write_str("Outdated"),
+        }
+    }
 }
 
 /// Writes each of the `changes`, or nothing of it: `Outdated` when its attempt is no longer as expected, its timer is gone, or another

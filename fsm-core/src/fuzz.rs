@@ -1,0 +1,204 @@
+//! Whatever is read or counted: any text, any number, any bytes. Nothing panics, nothing overflows, and what is shown reads back.
+//!
+//! Each test prints its seed; `FSM_FUZZ_SEED=…` runs it again, and `FSM_FUZZ_CASES=…` runs more.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngSeed, TestRunner};
+
+use crate::duration;
+use crate::machine::Machine;
+use crate::outcome::fit;
+use crate::retry::{Budget, Next, Retry, RetryAdvice};
+use crate::time::Timestamp;
+
+fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is a number, not {value:?}")))
+}
+
+/// Tries so many values, or as many as the caller wants.
+fn try_all<S: Strategy>(cases: u32, values: S, holds: impl Fn(S::Value) -> Result<(), TestCaseError>) {
+    let seed = setting("FSM_FUZZ_SEED").unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64));
+    let cases = setting("FSM_FUZZ_CASES").and_then(|cases| u32::try_from(cases).ok()).unwrap_or(cases);
+    println!("FSM_FUZZ_SEED={seed} FSM_FUZZ_CASES={cases}");
+    let config = Config { cases, rng_seed: RngSeed::Fixed(seed), failure_persistence: None, ..Config::default() };
+    TestRunner::new(config).run(&values, holds).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// Texts that are nearly durations.
+fn almost_durations() -> impl Strategy<Value = String> {
+    let piece =
+        prop_oneof![Just("d"), Just("h"), Just("m"), Just("s"), Just("ms"), Just("us"), Just(" "), Just("-"), Just("µ"), Just("\0")];
+    prop::collection::vec((any::<u64>().prop_map(|n| n >> (n % 64)), piece), 0..6)
+        .prop_map(|pieces| pieces.iter().map(|(number, unit)| format!("{number}{unit}")).collect())
+}
+
+fn durations() -> impl Strategy<Value = Duration> {
+    prop_oneof![
+        any::<u64>().prop_map(|us| Duration::from_micros(us >> (us % 64))),
+        any::<(u64, u32)>().prop_map(|(seconds, nanos)| Duration::new(seconds, nanos % 1_000_000_000)),
+        Just(Duration::ZERO),
+        Just(Duration::MAX),
+    ]
+}
+
+fn policies() -> impl Strategy<Value = Retry> {
+    let counts = prop_oneof![Just(None), (0..5_u32).prop_map(Some), Just(Some(u32::MAX))];
+    (counts, durations(), durations(), any::<f64>(), any::<f64>(), prop::option::of(durations())).prop_map(
+        |(max_attempts, min, max, backoff, jitter, within)| Retry { max_attempts, backoff, jitter, within, ..Retry::doubling(min, max) },
+    )
+}
+
+fn moments() -> impl Strategy<Value = Timestamp> {
+    prop_oneof![any::<i64>(), Just(i64::MIN), Just(i64::MAX), 0..4_000_000_000_000_000_i64].prop_map(Timestamp::from_micros)
+}
+
+#[test]
+fn any_text_is_a_duration_that_reads_back_or_is_refused() {
+    let texts = prop_oneof![almost_durations(), any::<String>()];
+    try_all(30_000, texts, |text| {
+        match duration::parse(&text) {
+            Ok(read) => {
+                prop_assert!(!read.is_zero() && i64::try_from(read.as_micros()).is_ok());
+                prop_assert_eq!(duration::parse(&duration::display(read)), Ok(read));
+            }
+            Err(error) => prop_assert!(!error.to_string().contains('\0'), "{}", error),
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn any_duration_is_shown_and_whole_milliseconds_read_back() {
+    try_all(30_000, durations(), |duration| {
+        let shown = duration::display(duration);
+        let ms = duration.as_millis();
+        if ms > 0 && ms * 1_000 == duration.as_micros() && i64::try_from(duration.as_micros()).is_ok() {
+            prop_assert_eq!(duration::parse(&shown), Ok(Duration::from_micros(duration.as_micros() as u64)));
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn no_policy_advice_moment_or_chance_overflows_a_retry() {
+    let advice = prop_oneof![Just(RetryAdvice::Default), Just(RetryAdvice::Never), durations().prop_map(RetryAdvice::After)];
+    try_all(
+        100_000,
+        (policies(), advice, moments(), moments(), any::<f64>(), policies()),
+        |(policy, advice, first, failed, roll, other)| {
+            let budget = Budget::fresh(Some(policy.clone()), first);
+            prop_assert!(budget.backoff <= policy.max);
+            let under = budget.under(other.clone());
+            prop_assert!(under.backoff <= other.max);
+            if let Next::Again { wait, budget: next } = budget.after(advice, failed, roll) {
+                prop_assert!(advice != RetryAdvice::Default || wait >= budget.backoff, "an attempt is early");
+                prop_assert!(
+                    next.backoff >= budget.backoff.min(Duration::from_micros(u64::MAX)) || next.backoff == policy.max,
+                    "a wait shrinks"
+                );
+                prop_assert!(next.backoff <= policy.max);
+                prop_assert!(failed + wait >= failed);
+                prop_assert_eq!(next.remaining.map(|left| left + 1), budget.remaining);
+            }
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn a_million_attempts_of_one_call_saturate() {
+    let endless = Retry::doubling(Duration::from_millis(1), Duration::MAX);
+    let counted = endless.clone().retries_at_most(u32::MAX);
+    for policy in [endless, counted, Retry { backoff: 1e300, jitter: 1e300, ..Retry::every(Duration::MAX) }] {
+        let mut budget = Budget::fresh(Some(policy), Timestamp::from_micros(i64::MAX - 1));
+        let mut now = Timestamp::default();
+        for attempt in 1..=1_000_000_u32 {
+            let Next::Again { wait, budget: next } = budget.after(RetryAdvice::Default, now, 1.0) else {
+                panic!("attempt {attempt} was the last")
+            };
+            assert!(next.backoff >= budget.backoff.min(Duration::from_micros(u64::MAX)) && now + wait >= now, "attempt {attempt}");
+            let most = next.max_attempts(attempt + 1);
+            assert!(most.is_none_or(|most| most >= attempt), "attempt {attempt} of {most:?}");
+            (now, budget) = (now + wait, next);
+        }
+        assert_eq!(now, Timestamp::MAX);
+    }
+}
+
+#[test]
+fn any_schedule_can_be_drawn() {
+    try_all(1_000, (policies(), prop::option::of(durations())), |(policy, timer)| {
+        let schedule = policy.schedule();
+        let planned: Vec<_> = schedule.attempts().take(200).collect();
+        prop_assert!(planned.windows(2).all(|pair| pair[0].at <= pair[1].at));
+        schedule.warnings(timer).iter().for_each(|warning| drop(warning.to_string()));
+        Ok(())
+    });
+}
+
+#[test]
+fn a_sound_policy_is_the_same_after_it_was_stored() {
+    try_all(10_000, policies(), |policy| {
+        let json = serde_json::to_string(&policy).map_err(|error| TestCaseError::fail(error.to_string()))?;
+        let read = serde_json::from_str::<Retry>(&json);
+        if policy.fault().is_none() {
+            let whole = |duration: Duration| i64::try_from(duration.as_micros()).is_ok() && duration.subsec_nanos().is_multiple_of(1_000);
+            if [Some(policy.min), Some(policy.max), policy.within].into_iter().flatten().all(whole) {
+                // The last digit of a float may be another one.
+                let close = |one: f64, other: f64| (one - other).abs() <= one.abs() * 1e-15;
+                let read = read.map_err(|error| TestCaseError::fail(error.to_string()))?;
+                prop_assert!(close(read.backoff, policy.backoff) && close(read.jitter, policy.jitter), "{:?}", read);
+                prop_assert_eq!(Retry { backoff: policy.backoff, jitter: policy.jitter, ..read }, policy);
+            } else {
+                prop_assert!(read.is_ok(), "{} is not read back", json);
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn any_moment_can_be_shown_and_counted_with() {
+    try_all(30_000, (moments(), moments(), durations()), |(one, other, span)| {
+        prop_assert!(!one.to_string().is_empty());
+        prop_assert!(one + span >= one && one - span <= one);
+        prop_assert!(one.since(other).is_zero() || other.since(one).is_zero());
+        Ok(())
+    });
+}
+
+#[test]
+fn any_error_text_is_fit_to_be_stored() {
+    let texts = prop_oneof![any::<String>(), (any::<char>(), 0..20_000_usize).prop_map(|(c, times)| c.to_string().repeat(times))];
+    try_all(5_000, texts, |text| {
+        let fit = fit(&text);
+        prop_assert!(fit.len() <= 8 * 1024 && !fit.contains('\0'));
+        prop_assert!(text.len() > 8 * 1024 || text.contains('\0') || fit == text);
+        Ok(())
+    });
+}
+
+#[test]
+fn any_bytes_are_a_policy_or_a_machine_or_neither() {
+    let json = prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..200),
+        "[\\[\\]{}:,\"a-z0-9.eE+-]{0,100}".prop_map(String::into_bytes),
+        policies().prop_flat_map(|policy| {
+            let json = serde_json::to_vec(&policy).unwrap_or_default();
+            (Just(json), any::<(prop::sample::Index, u8)>()).prop_map(|(mut json, (at, byte))| {
+                let at = at.index(json.len());
+                json[at] = byte;
+                json
+            })
+        }),
+    ];
+    try_all(20_000, json, |bytes| {
+        if let Ok(policy) = serde_json::from_slice::<Retry>(&bytes) {
+            let _ = Budget::fresh(Some(policy), Timestamp::default()).after(RetryAdvice::Default, Timestamp::MAX, 1.0);
+        }
+        let _ = serde_json::from_slice::<Machine>(&bytes);
+        Ok(())
+    });
+}

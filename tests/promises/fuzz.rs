@@ -1,0 +1,218 @@
+//! Whatever stands in a row, and whatever a key or an error is made of: a clear failure of that one instance, and all others go on.
+//!
+//! Each test prints its seed; `FSM_FUZZ_SEED=…` runs it again.
+
+use std::time::Duration;
+
+use fsm::prelude::*;
+use fsm::testing::Bed;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, RngSeed, TestRunner};
+
+use crate::clumsy::{Clumsy, Deed, clumsy};
+use crate::meddler::{Meddler, is_postgres, run};
+use crate::support::promise;
+
+const FIVE_SECONDS: Duration = Duration::from_secs(5);
+/// The longest error text that is kept.
+const LONGEST_ERROR: usize = 8 * 1024;
+
+/// So many values, which the seed tells.
+fn drawn<S: Strategy>(many: usize, values: &S) -> Vec<S::Value> {
+    let now = || std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64);
+    let seed = std::env::var("FSM_FUZZ_SEED").map_or_else(|_| now(), |seed| seed.parse().expect("FSM_FUZZ_SEED is a number"));
+    println!("FSM_FUZZ_SEED={seed}");
+    let mut runner = TestRunner::new(Config { rng_seed: RngSeed::Fixed(seed), failure_persistence: None, ..Config::default() });
+    (0..many).map(|_| values.new_tree(&mut runner).expect("it can be drawn").current()).collect()
+}
+
+/// Bytes that are nothing, nearly JSON, or JSON of another kind.
+fn garbage() -> impl Strategy<Value = Vec<u8>> {
+    let nearly = "[\\[\\]{}:,\"a-z0-9.eE+-]{0,40}".prop_map(String::into_bytes);
+    let marked = prop::collection::vec(any::<u8>(), 0..60)
+        .prop_flat_map(|bytes| (1..3_u8).prop_map(move |mark| [&[mark], bytes.as_slice()].concat()));
+    let other = prop::sample::select(vec![
+        "",
+        "null",
+        "{}",
+        "[]",
+        "\"\"",
+        "-1",
+        "1e999",
+        "{\"done\":-1}",
+        "{\"done\":{}}",
+        "\u{0}",
+        "\u{1}sealed:zz",
+    ]);
+    prop_oneof![prop::collection::vec(any::<u8>(), 0..60), nearly, marked, other.prop_map(|text| text.as_bytes().to_vec())]
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The bytes as a literal of the database.
+fn literal(bed: &Bed, bytes: &[u8]) -> String {
+    if is_postgres(bed) { format!("decode('{}', 'hex')", hex(bytes)) } else { format!("x'{}'", hex(bytes)) }
+}
+
+/// The bytes in a column of text: PostgreSQL takes no others than UTF-8 without NUL there.
+fn text_literal(bed: &Bed, bytes: &[u8]) -> String {
+    if is_postgres(bed) {
+        let text = String::from_utf8_lossy(bytes).replace('\0', "?");
+        format!("convert_from(decode('{}', 'hex'), 'UTF8')", hex(text.as_bytes()))
+    } else {
+        format!("cast(x'{}' as text)", hex(bytes))
+    }
+}
+
+fn of_key(key: &str) -> String {
+    format!("instance_id = (select instance_id from fsm_instances where machine = 'clumsy' and key = '{key}')")
+}
+
+promise! {
+    async fn a_row_with_any_bytes_fails_its_own_attempt_and_no_other(bed in clumsy().only::<Meddler>()) {
+        let clumsies = bed.machine::<Clumsy>();
+        let rows = drawn(60, &garbage());
+        for n in 0..rows.len() {
+            clumsies.send(format!("c-{n}"), Deed::Nothing).await.unwrap();
+            clumsies.send(format!("c-{n}"), Deed::Fail("as it was told".into())).await.unwrap();
+        }
+        clumsies.send("whole", Deed::Nothing).await.unwrap();
+        clumsies.send("whole", Deed::Fail("as it was told".into())).await.unwrap();
+        bed.settle().await;
+        for (n, bytes) in rows.iter().enumerate() {
+            let row = of_key(&format!("c-{n}"));
+            let text = match n % 3 {
+                0 => format!("update fsm_async_calls set payload = {} where {row} and payload is not null", literal(bed, bytes)),
+                1 => format!("update fsm_instances set record = {} where {row}", literal(bed, bytes)),
+                _ => format!("update fsm_async_calls set retry = {} where {row} and state = 'scheduled'", text_literal(bed, bytes)),
+            };
+            run(bed, text).await;
+        }
+        bed.advance(FIVE_SECONDS).await;
+
+        let whole = clumsies.get("whole").await.unwrap().unwrap();
+        assert_eq!((whole.status, whole.error.as_deref()), (Status::Error, Some("as it was told")), "no other is kept from its end");
+        for (n, bytes) in rows.iter().enumerate() {
+            let key = format!("c-{n}");
+            let last = clumsies.attempts(&key).await.unwrap().pop().unwrap();
+            let error = last.error.unwrap_or_default();
+            let is_clear = ["the payload does not decode", "the payload cannot be read", "the record does not decode", "the record cannot be read",
+                "the retry policy cannot be read", "as it was told"].iter().any(|why| error.starts_with(why));
+            let succeeded = last.state == AttemptState::Success;
+            assert!(succeeded || (last.state == AttemptState::Error && is_clear), "{n}: {bytes:?}: {} {error:?}", last.state);
+            // A record that cannot be read is an error of its own, and not one of the others'.
+            if let Err(unreadable) = clumsies.get(&key).await {
+                assert!(n % 3 == 1 && unreadable.is_input(), "{n}: {bytes:?}: {unreadable}");
+            }
+        }
+        let page = clumsies.list(Filter::default().limit(1000)).await.unwrap();
+        assert_eq!(page.items.len() + page.unreadable.len(), rows.len() + 1);
+
+        // Policies are looked at by invariants: these are as they were.
+        run(bed, format!(
+            "update fsm_async_calls set retry = (select w.retry from fsm_async_calls w where w.{} and w.attempt = 1 limit 1) where machine = 'clumsy'",
+            of_key("whole")
+        )).await;
+        clumsies.send("new", Deed::Nothing).await.unwrap();
+        bed.settle().await;
+        assert_eq!(clumsies.get("new").await.unwrap().unwrap().version, 1);
+    }
+}
+
+promise! {
+    async fn a_definition_with_any_bytes_stops_no_worker(bed in clumsy().only::<Meddler>()) {
+        run(bed, "update fsm_machines set first_seen_at = first_seen_at").await;
+        for bytes in drawn(10, &garbage()) {
+            let text = text_literal(bed, &bytes);
+            run(bed, format!(
+                "insert into fsm_machines (machine, hash, definition, first_seen_at) values ('clumsy', 'h-{}', {text}, 1)
+                 on conflict (machine, hash) do nothing", hex(&bytes)
+            )).await;
+        }
+        bed.restart().await;
+        let other = clumsy().beside(bed).await.unwrap();
+        let clumsies = other.machine::<Clumsy>();
+        clumsies.send("c", Deed::Nothing).await.unwrap();
+        other.settle().await;
+        assert_eq!(clumsies.get("c").await.unwrap().unwrap().version, 1);
+        // They are looked at by invariants.
+        run(bed, "delete from fsm_machines where hash like 'h-%'").await;
+    }
+}
+
+/// Any text, and texts that have surprised others.
+fn texts() -> impl Strategy<Value = String> {
+    let known = [
+        "",
+        "\0",
+        "a\0b",
+        "'; drop table fsm_instances; --",
+        "\\",
+        "\\'",
+        "%_",
+        "\u{1}sealed:00",
+        "e\u{301}",
+        "\u{e9}",
+        "\u{202e}abc",
+        "\u{feff}",
+        " ",
+        "\n",
+        "$1",
+        "?1",
+        "\"",
+        "🦀",
+        "A",
+        "a",
+    ];
+    let long = (any::<char>(), 0..300_usize).prop_map(|(c, times)| c.to_string().repeat(times));
+    prop_oneof![any::<String>(), long, prop::sample::select(known.to_vec()).prop_map(str::to_owned)]
+}
+
+promise! {
+    async fn any_text_is_a_key_of_its_own_or_refused(bed in clumsy()) {
+        let clumsies = bed.machine::<Clumsy>();
+        let mut taken = std::collections::BTreeSet::new();
+        for key in drawn(120, &texts()) {
+            let sent = clumsies.send(&key, Deed::Nothing).dedup(if key.is_empty() { "empty" } else { &key }).await;
+            if key.is_empty() || key.len() > 255 || key.contains('\0') {
+                assert!(sent.unwrap_err().is_input(), "{key:?}");
+                assert!(clumsies.get(&key).await.unwrap_err().is_input());
+                continue;
+            }
+            assert_eq!(sent.unwrap().fate == fsm::Fate::Duplicate, !taken.insert(key.clone()), "{key:?}");
+        }
+        bed.settle().await;
+        let found: std::collections::BTreeSet<_> =
+            clumsies.list(Filter::default().limit(1000)).await.unwrap().items.into_iter().map(|clumsy| clumsy.key).collect();
+        assert_eq!(found, taken, "each is there as it was given");
+        for key in &taken {
+            assert_eq!(clumsies.get(key).await.unwrap().unwrap().version, 1, "{key:?}");
+        }
+    }
+}
+
+promise! {
+    async fn any_error_text_is_kept_as_it_was_as_far_as_it_fits(bed in clumsy()) {
+        let clumsies = bed.machine::<Clumsy>();
+        let long = (any::<char>(), 2_000..12_000_usize).prop_map(|(c, times)| c.to_string().repeat(times));
+        let errors = drawn(60, &prop_oneof![4 => texts(), 1 => long]);
+        for (n, error) in errors.iter().enumerate() {
+            clumsies.send(format!("c-{n}"), Deed::Fail(error.clone())).await.unwrap();
+        }
+        bed.advance(FIVE_SECONDS).await;
+        for (n, error) in errors.iter().enumerate() {
+            let kept = clumsies.get(format!("c-{n}")).await.unwrap().unwrap().error.unwrap();
+            if error.starts_with("\u{1}sealed:") {
+                assert!(kept.starts_with("(the error cannot be read: "), "{kept:?}");
+                continue;
+            }
+            assert!(kept.len() <= LONGEST_ERROR, "{} bytes", kept.len());
+            let whole = error.replace('\0', "\u{fffd}");
+            assert!(if error.len() <= LONGEST_ERROR && whole.len() <= LONGEST_ERROR { kept == whole } else { whole.starts_with(&kept) }, "{error:?}");
+            assert!(!clumsies.history(format!("c-{n}")).await.unwrap().is_empty());
+        }
+    }
+}
