@@ -1,5 +1,6 @@
 //! A machine drawn as text: Mermaid for pages that render it, Graphviz for files. The same machine gives the same text.
 
+mod layout;
 pub mod svg;
 
 use crate::duration;
