@@ -47,7 +47,9 @@ async fn write(admin: &Admin, export: &Export, all: Option<u64>, out: &mut Outpu
 enum Output {
     File(BufWriter<File>),
     /// The standard output, and whether a terminal would obey what is in them.
-    Stage { is_terminal: bool },
+    Stage {
+        is_terminal: bool,
+    },
 }
 
 impl Output {

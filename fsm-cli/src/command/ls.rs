@@ -40,7 +40,9 @@ pub(super) async fn run(session: &mut Session<'_, '_>, ls: Ls) -> Result<(), Pro
     }
     session.stage.table(&table)?;
     match next {
-        Some(next) if was_cut => session.stage.say(&format!("enough was looked at for one page; go on looking: --after '{next}', or --all")),
+        Some(next) if was_cut => {
+            session.stage.say(&format!("enough was looked at for one page; go on looking: --after '{next}', or --all"))
+        }
         Some(next) => session.stage.say(&format!("there are more: --after '{next}'")),
         None if table.is_empty() => session.stage.say("no instance is like that"),
         None => {}

@@ -81,7 +81,8 @@ fn show(session: &mut Session<'_, '_>, admin: &Admin, seen: &Seen, wanted: Wante
         let mut table = Table::new(&["MACHINE", "KEY", "STATE", "STATUS", "CHANGED"]);
         let changed = session.stage.moment(row.updated_at, admin.now());
         let state = row.state.as_deref().unwrap_or("-");
-        let cells = [Cell::from(&row.machine), Cell::from(&row.key), Cell::from(state), ls::status(row.status, row.paused), Cell::from(changed)];
+        let cells =
+            [Cell::from(&row.machine), Cell::from(&row.key), Cell::from(state), ls::status(row.status, row.paused), Cell::from(changed)];
         table.row(cells);
         session.stage.table(&table)?;
     }

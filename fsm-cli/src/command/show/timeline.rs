@@ -52,7 +52,11 @@ pub(super) fn drawn(entries: &[Entry], drawing: &Drawing, is_shown: impl Fn(&Ent
             begun = Some(entry.at);
         }
         if entries[place..place + told].iter().any(&is_shown) {
-            let says = if alike > 0 { said_of_many(&entries[place..place + told]) } else { said(&entry.what, entries.get(place + 1).filter(|_| told > 1)) };
+            let says = if alike > 0 {
+                said_of_many(&entries[place..place + told])
+            } else {
+                said(&entry.what, entries.get(place + 1).filter(|_| told > 1))
+            };
             let room = drawing.width.map_or(usize::MAX, |width| width.saturating_sub(MOMENTS + 5).max(NARROWEST));
             let (says, below) = says.drawn(room);
             let padded = format!("{moment:>MOMENTS$}");
@@ -69,7 +73,8 @@ pub(super) fn drawn(entries: &[Entry], drawing: &Drawing, is_shown: impl Fn(&Ent
 fn moment(at: Timestamp, before: Option<Timestamp>) -> String {
     let of = |at: Timestamp| {
         let text = at.to_string();
-        let (day, time) = text.trim_end_matches('Z').split_once('T').map(|(day, time)| (day.to_owned(), time.to_owned())).unwrap_or_default();
+        let (day, time) =
+            text.trim_end_matches('Z').split_once('T').map(|(day, time)| (day.to_owned(), time.to_owned())).unwrap_or_default();
         let (seconds, fraction) = time.split_once('.').unwrap_or((&time, ""));
         (day, format!("{seconds}.{:0<3}", fraction.get(..3).unwrap_or(fraction)))
     };
