@@ -37,7 +37,7 @@ pub enum Command {
     /// One instance: where it stands, what it is about, and all that happened to it
     Show(Show),
     /// Instances in error, grouped by verb and error
-    Errors(Some),
+    Errors(Errors),
     /// What happens next by itself: attempts and timers, the first due first
     Due(Few),
     /// Processes that work
@@ -187,18 +187,21 @@ pub struct Stats {
     #[arg(long, default_value = "1h", value_name = "DURATION", value_parser = duration::parse)]
     pub window: Duration,
     /// Look at no more attempts than this, the newest of all machines
-    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub sample: u32,
     /// Look again and again, so long apart
     #[arg(long, short = 'w', value_name = "DURATION", num_args = 0..=1, default_missing_value = "2s", value_parser = duration::parse)]
     pub watch: Option<Duration>,
 }
 
-/// All machines, or one.
+/// `fsm errors`.
 #[derive(Debug, ClapArgs)]
-pub struct Some {
+pub struct Errors {
     /// Only this machine
     pub machine: Option<String>,
+    /// Group every instance in error, not only the newest
+    #[arg(long)]
+    pub all: bool,
 }
 
 /// The first few of all machines, or of one.

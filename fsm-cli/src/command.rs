@@ -53,7 +53,7 @@ pub async fn run(args: Args, mut opening: Opening, stage: &mut Stage<'_>) -> Res
         Command::Machines => machines::run(&mut session).await,
         Command::Ls(ls) => ls::run(&mut session, ls).await,
         Command::Show(show) => show::run(&mut session, &show).await,
-        Command::Errors(some) => errors::run(&mut session, some.machine).await,
+        Command::Errors(wanted) => errors::run(&mut session, &wanted).await,
         Command::Due(few) => due::run(&mut session, few).await,
         Command::Workers => workers::run(&mut session).await,
         Command::Simulate(simulate) => simulate::run(&mut session, &simulate).await,

@@ -22,6 +22,7 @@ const NARROWEST: usize = 12;
 pub struct Table {
     heads: Vec<&'static str>,
     rows: Vec<Vec<Cell>>,
+    wraps: bool,
 }
 
 /// One text of a table, made harmless.
@@ -51,7 +52,12 @@ impl<T: AsRef<str>> From<T> for Cell {
 impl Table {
     /// With these columns.
     pub fn new(heads: &[&'static str]) -> Table {
-        Table { heads: heads.to_vec(), rows: Vec::new() }
+        Table { heads: heads.to_vec(), rows: Vec::new(), wraps: false }
+    }
+
+    /// Whose last column has sentences: they go on in the next line instead of being cut.
+    pub fn of_sentences(heads: &[&'static str]) -> Table {
+        Table { wraps: true, ..Table::new(heads) }
     }
 
     /// Another row, as wide as the heading.
@@ -77,7 +83,7 @@ impl Table {
         }
         let widths = self.widths(width);
         let heads: Vec<Cell> = self.heads.iter().map(|head| Cell::styled(head, HEADING)).collect();
-        std::iter::once(&heads).chain(&self.rows).map(|row| drawn_row(row, &widths)).collect()
+        std::iter::once(&heads).chain(&self.rows).map(|row| drawn_row(row, &widths, self.wraps)).collect()
     }
 
     fn widths(&self, most: usize) -> Vec<usize> {
@@ -98,7 +104,18 @@ impl Table {
     }
 }
 
-fn drawn_row(row: &[Cell], widths: &[usize]) -> String {
+fn drawn_row(row: &[Cell], widths: &[usize], wraps: bool) -> String {
+    if let (true, Some((last, before))) = (wraps, row.split_last()) {
+        let pieces = wrapped(&last.text, widths[before.len()]);
+        let mut lines = String::new();
+        for (n, piece) in pieces.iter().enumerate() {
+            let piece = Cell { text: piece.clone(), style: last.style };
+            let blank = || Cell::from("");
+            let cells = before.iter().map(|cell| if n == 0 { Cell { text: cell.text.clone(), style: cell.style } } else { blank() });
+            lines.push_str(&drawn_row(&cells.chain([piece]).collect::<Vec<_>>(), widths, false));
+        }
+        return lines;
+    }
     let mut line = String::new();
     for (place, (cell, width)) in row.iter().zip(widths).enumerate() {
         let shown = cut(&cell.text, *width);
@@ -109,6 +126,23 @@ fn drawn_row(row: &[Cell], widths: &[usize]) -> String {
     }
     line.truncate(line.trim_end().len());
     line + "\n"
+}
+
+/// The words of a text in lines that are no wider than `width`, where that can be.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("there is a line");
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.width() + 1 + word.width() <= width {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
 }
 
 /// The text in a style.
@@ -147,6 +181,14 @@ mod tests {
     fn a_table_is_aligned_and_as_wide_as_the_terminal() {
         let drawn = anstream::adapter::strip_str(&sample().drawn(30)).to_string();
         assert_eq!(drawn, "KEY      ERROR\norder-7  the gateway is down,…\n日本-1   none\n");
+    }
+
+    #[test]
+    fn sentences_go_on_in_the_next_line() {
+        let mut table = Table::of_sentences(&["KEY", "ERROR"]);
+        table.row(["order-7".into(), "the gateway is down, and so is all else".into()]);
+        let drawn = anstream::adapter::strip_str(&table.drawn(30)).to_string();
+        assert_eq!(drawn, "KEY      ERROR\norder-7  the gateway is down,\n         and so is all else\n");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A machine drawn as text: Mermaid for pages that render it, Graphviz for files. The same machine gives the same text.
 
+mod layout;
 pub mod svg;
 
 use crate::duration;
@@ -181,6 +182,32 @@ mod tests {
                     let is_apart = *other_x >= x + width || *x >= other_x + other_width || (other_y - y).abs() >= *height;
                     assert!(is_apart, "{drawn}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn svg_has_no_label_on_a_box_or_on_another_label() {
+        let number = |text: &str, name: &str| -> i64 {
+            let rest = text.split_once(&format!(" {name}=\"")).map_or("", |(_, rest)| rest);
+            rest.split('"').next().and_then(|number| number.parse().ok()).expect("there is a number")
+        };
+        let drawn = svg::svg(&payment());
+        let of_box = |one: &str| [number(one, "x"), number(one, "y"), number(one, "width"), number(one, "height")];
+        let mut areas: Vec<[i64; 4]> = drawn.split("data-state=").skip(1).map(of_box).collect();
+        let boxes = areas.len();
+        for line in drawn.lines().filter(|line| line.contains("class=\"label\"")) {
+            for text in line.split("<text").skip(1) {
+                let letters =
+                    text.split_once('>').and_then(|(_, rest)| rest.split('<').next()).map_or(0, |text| text.chars().count() as i64);
+                areas.push([number(text, "x") - letters * 4, number(text, "y") - 11, letters * 8, 13]);
+            }
+        }
+        assert_eq!(areas.len(), boxes + payment().edges.len());
+        for (n, one) in areas.iter().enumerate() {
+            for other in &areas[n + 1..] {
+                let is_apart = |at: usize| one[at] >= other[at] + other[at + 2] || other[at] >= one[at] + one[at + 2];
+                assert!(is_apart(0) || is_apart(1), "{one:?} and {other:?} in {drawn}");
             }
         }
     }

@@ -291,7 +291,7 @@ async fn clock_of(store: &Store, held_at: Option<Timestamp>) -> Result<Clock, Er
         None if store.is_postgres() => Clock::Database(Arc::default()),
         None => Clock::System,
     };
-    session::measure(store, &clock, &mut store.apart().await?).await?;
+    session::measure_on(store, &clock, &mut store.reader().await?.conn()).await?;
     Ok(clock)
 }
 

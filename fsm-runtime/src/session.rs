@@ -10,6 +10,7 @@ use fsm_core::time::Timestamp;
 use uuid::Uuid;
 
 use crate::clock::{self, Clock};
+use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::open::{Apart, Store};
 use crate::store::sessions;
@@ -188,9 +189,14 @@ impl Session {
 
 /// Measures how far the database's clock is from this machine's.
 pub(crate) async fn measure(store: &Store, clock: &Clock, connection: &mut Apart) -> Result<(), StoreError> {
+    measure_on(store, clock, &mut connection.conn()).await
+}
+
+/// The same on whatever connection.
+pub(crate) async fn measure_on(store: &Store, clock: &Clock, conn: &mut Conn<'_>) -> Result<(), StoreError> {
     if matches!(clock, Clock::Database(_)) && store.is_postgres() {
         let before = clock::system();
-        if let Some(server) = sessions::server_clock(&mut connection.conn()).await? {
+        if let Some(server) = sessions::server_clock(conn).await? {
             clock.measured(server.now, before, clock::system());
         }
     }

@@ -119,7 +119,7 @@ fn report(
         let answer = json!({ "act": word, "machine": acting.machine, "dry_run": acting.dry_run, "instances": instances });
         session.stage.json(&answer)?;
     } else {
-        let mut table = Table::new(&["MACHINE", "KEY", "OUTCOME"]);
+        let mut table = Table::of_sentences(&["MACHINE", "KEY", "OUTCOME"]);
         for (key, why) in &told {
             let outcome = match why {
                 Some(why) => Cell::styled(why, BAD),

@@ -16,7 +16,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, is_deep: bool) -> Result<
         let answer = json!({ "deep": is_deep, "broken": broken, "findings": findings.iter().map(of).collect::<Vec<_>>() });
         session.stage.json(&answer)?;
     } else {
-        let mut table = Table::new(&["", "ABOUT", "FINDING"]);
+        let mut table = Table::of_sentences(&["", "ABOUT", "FINDING"]);
         for finding in &findings {
             let style = match finding.grade {
                 Grade::Well => GOOD,

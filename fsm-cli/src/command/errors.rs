@@ -7,13 +7,14 @@ use fsm_runtime::store::overview::Failing;
 use serde_json::json;
 
 use super::{Session, some};
+use crate::args::Errors;
 use crate::problem::Problem;
 use crate::table::{BAD, Cell, Table};
 
-/// As many are grouped of each machine.
-const MOST: usize = 10_000;
+/// As many are grouped of all machines together.
+const MOST: usize = 2000;
 /// As many are read at a time.
-const PAGE: u32 = 1000;
+const PAGE: u32 = 500;
 /// A fingerprint is no longer than this, in characters.
 const LONGEST: usize = 200;
 
@@ -26,14 +27,15 @@ struct Group {
     last_at: Timestamp,
 }
 
-pub(super) async fn run(session: &mut Session<'_, '_>, machine: Option<String>) -> Result<(), Problem> {
+pub(super) async fn run(session: &mut Session<'_, '_>, wanted: &Errors) -> Result<(), Problem> {
     let admin = session.to_read().await?;
+    let most = if wanted.all { usize::MAX } else { MOST };
     let mut groups: Vec<Group> = Vec::new();
-    let mut unread = Vec::new();
-    for known in some(&admin, machine.as_deref())? {
+    let (mut unread, mut read) = (Vec::new(), 0);
+    for known in some(&admin, wanted.machine.as_deref())? {
         let machine = known.machine.name.as_str();
         let mut places: HashMap<(Option<String>, String), usize> = HashMap::new();
-        let (mut before, mut read) = (None, 0);
+        let mut before = None;
         loop {
             let page = admin.failing(machine, before, PAGE).await?;
             let is_last = page.len() < PAGE as usize;
@@ -43,7 +45,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, machine: Option<String>) 
             if is_last {
                 break;
             }
-            if read >= MOST {
+            if read >= most {
                 unread.push(machine);
                 break;
             }
@@ -52,7 +54,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, machine: Option<String>) 
     groups.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| (&a.machine, &a.fingerprint).cmp(&(&b.machine, &b.fingerprint))));
     if session.is_json {
         let told: Vec<_> = groups.iter().map(told).collect();
-        return session.stage.json(&json!({ "errors": told, "grouped_up_to": MOST, "more_in": unread }));
+        return session.stage.json(&json!({ "errors": told, "grouped_up_to": (!wanted.all).then_some(MOST), "more_in": unread }));
     }
     let now = admin.now();
     let mut table = Table::new(&["COUNT", "MACHINE", "VERB", "ERROR", "FIRST", "LAST", "EXAMPLE"]);
@@ -72,7 +74,9 @@ pub(super) async fn run(session: &mut Session<'_, '_>, machine: Option<String>) 
         session.stage.say("no instance is in error");
     }
     for machine in unread {
-        session.stage.say(&format!("`{machine}` has more than {MOST} instances in error: only the newest {MOST} are grouped"));
+        session
+            .stage
+            .say(&format!("`{machine}` has more instances in error: the newest {MOST} of all are grouped; --all groups every one"));
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use crate::args::{Format, Graph};
 use crate::problem::Problem;
 
 /// No more instances of one status are counted than this.
-const MOST: u32 = 20_000;
+const MOST: u32 = 5000;
 
 /// How many instances stand in a state.
 #[derive(Default)]

@@ -60,6 +60,63 @@ on_both! {
     }
 }
 
+on_both! {
+    async fn a_database_of_an_older_schema_is_told_so_and_left_alone(bed) {
+        let older = "delete from fsm_migrations where version > 1";
+        if bed.url().starts_with("postgres") {
+            sqlx::raw_sql(older).execute(&mut PgConnection::connect(bed.url()).await.unwrap()).await.unwrap();
+        } else {
+            sqlx::raw_sql(older).execute(&mut SqliteConnection::connect(bed.url()).await.unwrap()).await.unwrap();
+        }
+        for arguments in [&["ls"][..], &["pause", "order", "o-1"], &["migrate", "check"], &["export"]] {
+            let said = fsm(bed, To::Pipe, arguments).await;
+            assert_eq!((said.code, said.out.as_str()), (7, ""), "{said:?}");
+            assert!(said.talk.contains("has schema 1") && said.talk.lines().count() == 1, "{said:?}");
+        }
+    }
+}
+
+/// Every command that looks, with what it looks at.
+const LOOKS: [&[&str]; 11] = [
+    &["machines"],
+    &["ls"],
+    &["ls", "order", "--state", "placed"],
+    &["show", "order", "o-1"],
+    &["errors"],
+    &["due"],
+    &["workers"],
+    &["stats"],
+    &["graph", "order", "--counts"],
+    &["doctor"],
+    &["export", "--live"],
+];
+
+on_both! {
+    async fn who_looks_waits_for_no_writer_and_keeps_none_waiting(bed) {
+        three(bed).await;
+        let write = "update fsm_instances set updated_at = updated_at + 1";
+        macro_rules! meanwhile {
+            ($conn:expr, $begin:literal) => {{
+                let mut conn = $conn;
+                sqlx::raw_sql($begin).execute(&mut conn).await.unwrap();
+                sqlx::raw_sql(write).execute(&mut conn).await.unwrap();
+                for arguments in LOOKS {
+                    let said = fsm(bed, To::Pipe, arguments).await;
+                    assert_eq!(said.code, 0, "{said:?}");
+                    assert!(!said.out.contains(".000001Z"), "what is not committed is not seen: {said:?}");
+                }
+                sqlx::raw_sql("commit").execute(&mut conn).await.unwrap();
+            }};
+        }
+        if bed.url().starts_with("postgres") {
+            meanwhile!(PgConnection::connect(bed.url()).await.unwrap(), "begin");
+        } else {
+            meanwhile!(SqliteConnection::connect(bed.url()).await.unwrap(), "begin immediate");
+        }
+        assert!(fsm(bed, To::Pipe, &["ls"]).await.out.contains(".000001Z"));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_cannot_be_written_can_be_read_and_stays_as_it_is() {
     let file = File::new();
@@ -78,8 +135,8 @@ async fn a_file_that_cannot_be_written_can_be_read_and_stays_as_it_is() {
     let before = std::fs::read(&copy).unwrap();
     assert_eq!(before[18], 2, "the copy is in WAL mode");
     folder.close(&copy);
-    for arguments in [["ls", "order"], ["errors", "order"], ["due", "order"]] {
-        let output = as_somebody(Command::new(&program).arg("--database").arg(&copy).args(arguments));
+    for arguments in LOOKS.iter().filter(|arguments| !matches!(arguments[0], "workers")) {
+        let output = as_somebody(Command::new(&program).arg("--database").arg(&copy).args(*arguments));
         assert!(output.status.success(), "{output:?}");
         assert!(!output.stdout.is_empty(), "{output:?}");
     }
@@ -97,7 +154,7 @@ async fn a_role_that_may_only_look_can_look() {
     let script = format!("create role {role} login; grant select on all tables in schema public to {role}");
     sqlx::raw_sql(AssertSqlSafe(script)).execute(&mut conn).await.unwrap();
     let as_viewer = format!("{}{}user={role}", bed.url(), if bed.url().contains('?') { "&" } else { "?" });
-    for arguments in [&["ls"][..], &["show", "order", "o-1"], &["errors"], &["due"], &["workers"], &["machines"]] {
+    for arguments in LOOKS {
         let all: Vec<&str> = ["--database", &as_viewer].iter().chain(arguments).copied().collect();
         let said = fsm_at(Some(bed.now()), To::Pipe, &all).await;
         assert_eq!(said.code, 0, "{said:?}");

@@ -1,11 +1,13 @@
 //! What each screen shows: on a terminal, into a pipe and as JSON.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use serde_json::Value;
 use tokio::sync::Notify;
 
 use crate::shop::{Order, Paid, Placed, Shipped, three};
-use crate::support::{To, WIDE, fsm, golden, json, on_both, raw, until_shown};
+use crate::support::{To, WIDE, fsm, golden, is_golden, json, on_both, raw, until_shown};
 
 on_both! {
     async fn each_screen(bed) {
@@ -157,6 +159,40 @@ fn what_the_readme_shows_is_what_is_shown() {
     for block in blocks {
         let (_, shown) = block.split_once('\n').unwrap();
         assert!(golden.iter().any(|golden| golden.contains(shown)), "no golden file has:\n{shown}");
+    }
+}
+
+/// The fields of a document, each with what leads to it.
+fn fields(value: &Value, before: &str, all: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(map) => map.iter().for_each(|(name, value)| fields(value, &format!("{before}.{name}"), all)),
+        Value::Array(values) => values.iter().for_each(|value| fields(value, &format!("{before}[]"), all)),
+        _ => {
+            all.insert(before.trim_start_matches('.').to_owned());
+        }
+    }
+}
+
+on_both! {
+    async fn the_fields_of_every_answer_stay(bed) {
+        three(bed).await;
+        let orders = bed.machine::<Order>();
+        orders.send("o-1", Paid { receipt: "r".into() }).await.unwrap();
+        orders.pause("o-2").reason("a trial").actor("bob").await.unwrap();
+        let commands: [&[&str]; 22] = [
+            &["machines"], &["ls", "--limit", "1"], &["ls"], &["show", "order", "o-1"], &["show", "order", "o-2"], &["errors"], &["due"],
+            &["workers"], &["stats"], &["simulate", "3", "10s", "--outage", "1s", "--jitter", "0.1"], &["graph", "order", "--counts"],
+            &["doctor"], &["doctor", "--deep"], &["wait", "order", "o-3"], &["retry", "order", "--status", "error", "--dry-run"],
+            &["resume", "order", "o-2"], &["send", "order", "o-1", "Shipped"], &["migrate", "status"], &["migrate", "check"],
+            &["migrate", "print"], &["pause", "order", "--paused", "--yes"], &["simulate", "order", "placed"],
+        ];
+        let mut shapes = String::new();
+        for command in commands {
+            let mut all = BTreeSet::new();
+            fields(&json(bed, command).await, "", &mut all);
+            shapes.push_str(&format!("# fsm {} --json\n{}\n\n", command.join(" "), all.into_iter().collect::<Vec<_>>().join("\n")));
+        }
+        is_golden("json-shapes", &shapes);
     }
 }
 

@@ -1,35 +1,29 @@
-//! A machine drawn as SVG by a small layered layout of our own: states in columns by their distance from a start. The same machine gives
-//! the same bytes. Each state is a group with `data-state`, each edge one with `data-from` and `data-to`, for those who lay colours on it.
-
-use std::collections::BTreeMap;
+//! A machine drawn as SVG. Each state is a group with `data-state`, each line one with `data-from` and `data-to`, for those who lay
+//! colours on it.
 
 use super::label;
+use super::layout::{HEIGHT, Layout, Line};
 use crate::machine::{Edge, Machine};
 
-/// The width of a letter, the height of a box, and the distances, in pixels.
+/// The width of a letter, the margins, and the least room between layers, in pixels.
 const LETTER: i64 = 8;
-const HEIGHT: i64 = 36;
-const ROW: i64 = 76;
 const MARGIN: i64 = 24;
-const NARROWEST_GAP: i64 = 64;
-const LINE: i64 = 15;
-/// How often the order within the columns is made better.
-const SWEEPS: usize = 4;
+const NARROWEST_GAP: i64 = 72;
+const ROW_OF_TEXT: i64 = 15;
+/// The dot.
+const RADIUS: i64 = 6;
+/// Lines that meet at one side of a box are so far from one another, if there is room.
+const BETWEEN: i64 = 12;
 
-/// A box: the middle of it, and its width.
-struct Place {
-    x: i64,
-    y: i64,
-    width: i64,
-}
-
-/// The states by column and row, and where each one is.
-struct Layout<'m> {
+/// A picture under construction.
+struct Picture<'m> {
     machine: &'m Machine,
-    columns: Vec<Vec<&'m str>>,
-    places: BTreeMap<&'m str, Place>,
-    start: (i64, i64),
-    size: (i64, i64),
+    layout: Layout<'m>,
+    /// Left and right of each layer.
+    sides: Vec<(i64, i64)>,
+    top: i64,
+    /// Boxes and labels: left, top, right, bottom.
+    taken: Vec<[i64; 4]>,
 }
 
 /// An SVG document. Ends with a line feed.
@@ -39,165 +33,214 @@ pub fn svg(machine: &Machine) -> String {
 
 /// The same with a note below the names of those states that `note` has one for.
 pub fn svg_noted(machine: &Machine, note: impl Fn(&str) -> Option<String>) -> String {
-    let layout = Layout::of(machine, &note);
-    let edges: String = layout.edges();
-    let boxes: String = machine.states().map(|state| layout.state(state, note(state))).collect();
-    let (width, height) = layout.size;
+    let layout = Layout::of(machine);
+    let letters = |state: &str| state.chars().count().max(note(state).map_or(0, |note| note.chars().count())) as i64;
+    let sides = sides(&layout, letters);
+    let loops = layout.loops.iter().map(|(_, edges)| edges.len() as i64).max().map_or(0, |most| 22 + most * ROW_OF_TEXT);
+    let top = MARGIN + HEIGHT / 2 + loops;
+    let bottom = layout.nodes.iter().map(|node| node.y).max().unwrap_or(0) + top + HEIGHT / 2 + MARGIN;
+    let width = sides.last().map_or(0, |(_, right)| *right) + MARGIN;
+    let mut picture = Picture { machine, layout, sides, top, taken: Vec::new() };
+    picture.taken = (0..picture.layout.nodes.len()).map(|node| picture.area(node)).collect();
+    let has_start = machine.starts().next().is_some();
+    let (x, y) = (picture.sides[0].1 - RADIUS, picture.y(0));
+    let dot = if has_start { format!("<circle cx=\"{x}\" cy=\"{y}\" r=\"{RADIUS}\" fill=\"#555\"/>\n") } else { String::new() };
+    let (lines, labels) = picture.lines();
+    let loops = picture.loops();
+    let boxes: String = (1..picture.layout.nodes.len()).map(|node| picture.state(node, &note)).collect();
     format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {bottom}\" width=\"{width}\" height=\"{bottom}\" role=\"img\" \
          font-family=\"sans-serif\" font-size=\"13\" fill=\"none\" stroke=\"#555\">\n\
          <title>{}</title>\n\
          <defs><marker id=\"arrow\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerWidth=\"8\" markerHeight=\"8\" orient=\"auto\">\
-         <path d=\"M0 0L8 4L0 8z\" fill=\"#555\" stroke=\"none\"/></marker></defs>\n{edges}{boxes}</svg>\n",
+         <path d=\"M0 0L8 4L0 8z\" fill=\"#555\" stroke=\"none\"/></marker></defs>\n{dot}{lines}{loops}{boxes}{labels}</svg>\n",
         escaped(&machine.name)
     )
 }
 
-impl<'m> Layout<'m> {
-    fn of(machine: &'m Machine, note: &impl Fn(&str) -> Option<String>) -> Layout<'m> {
-        let columns = ordered(machine, columns(machine));
-        let rows = columns.iter().map(Vec::len).max().unwrap_or(1).max(1) as i64;
-        let middle = MARGIN + ROW * rows / 2;
-        let mut places = BTreeMap::new();
-        let mut left = MARGIN;
-        let start = (left + 6, middle);
-        let mut gap = gap_before(machine, &[], columns.first());
-        left += 12 + gap;
-        for (place, column) in columns.iter().enumerate() {
-            let letters = |state: &&str| state.chars().count().max(note(state).map_or(0, |note| note.chars().count())) as i64;
-            let width = column.iter().map(letters).max().unwrap_or(0) * LETTER + 28;
-            for (row, state) in column.iter().enumerate() {
-                let y = middle + ROW * (2 * row as i64 + 1 - column.len() as i64) / 2;
-                places.insert(*state, Place { x: left + width / 2, y, width });
-            }
-            gap = gap_before(machine, column, columns.get(place + 1));
-            left += width + gap;
-        }
-        let below = machine.edges.iter().filter(|edge| is_back(&columns, edge)).count() as i64;
-        let size = (left - gap + MARGIN, 2 * MARGIN + ROW * rows + below * 2 * LINE);
-        Layout { machine, columns, places, start, size }
+/// Where each layer begins and ends: wide enough for its names, and far enough from the next for the labels between them.
+fn sides(layout: &Layout<'_>, letters: impl Fn(&str) -> i64) -> Vec<(i64, i64)> {
+    let mut sides = Vec::new();
+    let mut left = MARGIN;
+    for (place, layer) in layout.layers.iter().enumerate() {
+        let longest = |is_wanted: &dyn Fn(&Line<'_>) -> bool| {
+            let wanted = layout.lines.iter().filter(|line| is_wanted(line));
+            wanted.flat_map(|line| &line.edges).map(|edge| label(edge).chars().count() as i64).max()
+        };
+        let names = layer.iter().filter_map(|node| layout.nodes[*node].state).map(&letters).max();
+        let passing = longest(&|line| passed(line).is_some_and(|node| layer.contains(&node)));
+        let width = names.max(passing).map_or(2 * RADIUS, |widest| widest * LETTER + 28);
+        sides.push((left, left + width));
+        let longest = longest(&|line| passed(line).is_none() && layout.nodes[line.through[0]].layer == place);
+        left += width + longest.map_or(NARROWEST_GAP, |longest| (longest * LETTER + 40).max(NARROWEST_GAP));
+    }
+    sides
+}
+
+/// Where a line that passes layers has its labels: in the middle of its way. Others have them between the two layers.
+fn passed(line: &Line<'_>) -> Option<usize> {
+    (line.through.len() > 2).then(|| line.through[line.through.len() / 2])
+}
+
+impl Picture<'_> {
+    fn y(&self, node: usize) -> i64 {
+        self.layout.nodes[node].y + self.top
     }
 
-    fn state(&self, state: &str, note: Option<String>) -> String {
-        let Some(Place { x, y, width }) = self.places.get(state) else { return String::new() };
-        let (left, top) = (x - width / 2, y - HEIGHT / 2);
-        let name = escaped(state);
+    /// The area of a box; nothing where a line passes.
+    fn area(&self, node: usize) -> [i64; 4] {
+        let ((left, right), y) = (self.sides[self.layout.nodes[node].layer], self.y(node));
+        if self.layout.nodes[node].state.is_some() { [left, y - HEIGHT / 2, right, y + HEIGHT / 2] } else { [left, y, right, y] }
+    }
+
+    fn state(&self, node: usize, note: &impl Fn(&str) -> Option<String>) -> String {
+        let Some(state) = self.layout.nodes[node].state else { return String::new() };
+        let [left, top, right, _] = self.area(node);
+        let (middle, width, name) = ((left + right) / 2, right - left, escaped(state));
         let inner = match self.machine.is_end(state) {
-            true => format!("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"6\"/>", left + 3, top + 3, width - 6, HEIGHT - 6),
+            true => {
+                let (width, height) = (width - 6, HEIGHT - 6);
+                format!("<rect x=\"{}\" y=\"{}\" width=\"{width}\" height=\"{height}\" rx=\"6\"/>", left + 3, top + 3)
+            }
             false => String::new(),
         };
-        let note = note.map_or_else(String::new, |note| written(*x, y + HEIGHT / 2 + LINE, &note));
-        format!(
-            "<g class=\"state\" data-state=\"{name}\"><rect x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{HEIGHT}\" rx=\"8\" \
-             fill=\"#fff\"/>{inner}{}{note}</g>\n",
-            written(*x, y + 5, state)
-        )
-    }
-
-    /// A line for each pair of states, with the labels of all its edges.
-    fn edges(&self) -> String {
-        let mut pairs: Vec<(Option<&str>, &str, Vec<&Edge>)> = Vec::new();
-        for edge in &self.machine.edges {
-            let (from, to) = (edge.from.as_deref(), edge.to.as_str());
-            match pairs.iter_mut().find(|pair| (pair.0, pair.1) == (from, to)) {
-                Some(pair) => pair.2.push(edge),
-                None => pairs.push((from, to, vec![edge])),
-            }
-        }
-        let (x, y) = self.start;
-        let has_start = self.machine.starts().next().is_some();
-        let dot = if has_start { format!("<circle cx=\"{x}\" cy=\"{y}\" r=\"6\" fill=\"#555\"/>\n") } else { String::new() };
-        let mut lanes = 0;
-        pairs.iter().fold(dot, |drawn, (from, to, edges)| drawn + &self.edge(*from, to, edges, &mut lanes))
-    }
-
-    fn edge(&self, from: Option<&str>, to: &str, edges: &[&Edge], lanes: &mut i64) -> String {
-        let Some(there) = self.places.get(to) else { return String::new() };
-        let here = from.and_then(|from| self.places.get(from));
-        let ((x1, y1), (x2, y2)) =
-            (here.map_or((self.start.0 + 6, self.start.1), |here| (here.x + here.width / 2, here.y)), (there.x - there.width / 2, there.y));
-        let is_back = edges.iter().any(|edge| is_back(&self.columns, edge));
-        let (path, at) = match here {
-            Some(here) if from == Some(to) => {
-                let top = here.y - HEIGHT / 2;
-                let path =
-                    format!("M{} {top}C{} {} {} {} {} {top}", here.x + 12, here.x + 30, top - 30, here.x - 30, top - 30, here.x - 12);
-                (path, (here.x, top - 26))
-            }
-            Some(here) if is_back => {
-                *lanes += 1;
-                let (depth, bottom) = (self.size.1 - MARGIN - 2 * LINE * (*lanes - 1), HEIGHT / 2);
-                let path =
-                    format!("M{} {}C{} {depth} {} {depth} {} {}", here.x, here.y + bottom, here.x, there.x, there.x, there.y + bottom);
-                (path, ((here.x + there.x) / 2, (here.y + there.y + 2 * bottom + 6 * depth) / 8))
-            }
-            _ => {
-                let bend = (x2 - x1) / 2;
-                (format!("M{x1} {y1}C{} {y1} {} {y2} {x2} {y2}", x1 + bend, x2 - bend), ((x1 + x2) / 2, (y1 + y2) / 2))
+        let texts = match note(state) {
+            None => written(middle, top + HEIGHT / 2 + 5, state),
+            Some(note) => {
+                written(middle, top + HEIGHT / 2 - 3, state)
+                    + &format!("<g font-size=\"11\">{}</g>", written(middle, top + HEIGHT / 2 + 13, &note))
             }
         };
-        let dashes = if edges.iter().all(|edge| edge.after.is_some()) { " stroke-dasharray=\"5 3\"" } else { "" };
-        let lines = edges.iter().enumerate().map(|(line, edge)| written(at.0, at.1 - 6 - LINE * line as i64, &label(edge)));
         format!(
-            "<g class=\"edge\" data-from=\"{}\" data-to=\"{}\"><path d=\"{path}\" marker-end=\"url(#arrow)\"{dashes}/>{}</g>\n",
-            escaped(from.unwrap_or_default()),
-            escaped(to),
-            lines.collect::<String>()
+            "<g class=\"state\" data-state=\"{name}\"><rect x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{HEIGHT}\" rx=\"8\" \
+             fill=\"#fff\"/>{inner}{texts}</g>\n"
         )
     }
-}
 
-/// The states by their distance from a start. One that nothing leads to stands at the beginning.
-fn columns(machine: &Machine) -> Vec<Vec<&str>> {
-    let mut distance: BTreeMap<&str, usize> = machine.starts().map(|state| (state, 0)).collect();
-    for steps in 1..=machine.verbs.len() {
-        let is_last = |edge: &&Edge| edge.from.as_deref().and_then(|from| distance.get(from)) == Some(&(steps - 1));
-        let found: Vec<&str> = machine.edges.iter().filter(is_last).map(|edge| edge.to.as_str()).collect();
-        found.into_iter().for_each(|state| {
-            distance.entry(state).or_insert(steps);
-        });
-    }
-    let mut columns = vec![Vec::new(); distance.values().max().map_or(1, |most| most + 1)];
-    machine.states().for_each(|state| columns[distance.get(state).copied().unwrap_or(0)].push(state));
-    columns
-}
-
-/// The columns with each state near the middle of its neighbours, so that fewer lines cross.
-fn ordered<'m>(machine: &Machine, mut columns: Vec<Vec<&'m str>>) -> Vec<Vec<&'m str>> {
-    for sweep in 0..SWEEPS {
-        let places: Vec<usize> =
-            if sweep % 2 == 0 { (1..columns.len()).collect() } else { (0..columns.len().saturating_sub(1)).rev().collect() };
-        for place in places {
-            let beside = columns[if sweep % 2 == 0 { place - 1 } else { place + 1 }].clone();
-            let row = |state: &str| beside.iter().position(|there| *there == state);
-            let mean = |state: &&'m str| {
-                let near = |edge: &Edge| match sweep % 2 {
-                    0 if edge.to == *state => edge.from.as_deref().and_then(row),
-                    1 if edge.from.as_deref() == Some(*state) => row(&edge.to),
-                    _ => None,
-                };
-                let rows: Vec<usize> = machine.edges.iter().filter_map(near).collect();
-                // In thousandths, for whole numbers are the same everywhere.
-                rows.iter().sum::<usize>() * 1000 / rows.len().max(1)
-            };
-            columns[place].sort_by_key(mean);
+    /// The height at which a line leaves or enters a node: those of one side are spread over it, in the order of where they lead.
+    fn port(&self, line: usize, at: usize, leaves: bool) -> i64 {
+        let node = self.layout.lines[line].through[at];
+        if self.layout.nodes[node].state.is_none() {
+            return self.y(node);
         }
+        let mut others: Vec<(i64, usize)> = Vec::new();
+        for (place, other) in self.layout.lines.iter().enumerate() {
+            let Some(found) = other.through.iter().position(|one| *one == node) else { continue };
+            let next = if leaves { other.through.get(found + 1) } else { found.checked_sub(1).map(|before| &other.through[before]) };
+            others.extend(next.map(|next| (self.y(*next), place)));
+        }
+        others.sort_unstable();
+        let (count, row) = (others.len() as i64, others.iter().position(|(_, place)| *place == line).unwrap_or(0) as i64);
+        let step = BETWEEN.min((HEIGHT - 12) / count.max(1));
+        self.y(node) + (2 * row + 1 - count) * step / 2
     }
-    columns
+
+    /// All lines, and their labels, which are drawn last so that no line crosses them.
+    fn lines(&mut self) -> (String, String) {
+        let (mut drawn, mut labels) = (String::new(), String::new());
+        for place in 0..self.layout.lines.len() {
+            let points = self.points(place);
+            labels.push_str(&self.labels(place, &points));
+            let line = &self.layout.lines[place];
+            let (left, right) = (line.through[0], line.through[line.through.len() - 1]);
+            let (from, to) = if line.is_back { (right, left) } else { (left, right) };
+            let dashes = if line.edges.iter().all(|edge| edge.after.is_some()) { " stroke-dasharray=\"5 3\"" } else { "" };
+            let name = |node: usize| escaped(self.layout.nodes[node].state.unwrap_or_default());
+            drawn.push_str(&format!(
+                "<g class=\"edge\" data-from=\"{}\" data-to=\"{}\"><path d=\"{}\" marker-end=\"url(#arrow)\"{dashes}/></g>\n",
+                name(from),
+                name(to),
+                path(&points, line.is_back)
+            ));
+        }
+        (drawn, labels)
+    }
+
+    /// The ends of the bends of a line, two for each, from left to right.
+    fn points(&self, line: usize) -> Vec<(i64, i64)> {
+        let through = &self.layout.lines[line].through;
+        let side = |at: usize| self.sides[self.layout.nodes[through[at]].layer];
+        let bend = |at: usize| [(side(at).1, self.port(line, at, true)), (side(at + 1).0, self.port(line, at + 1, false))];
+        (0..through.len() - 1).flat_map(bend).collect()
+    }
+
+    /// The labels of a line where they are in nobody's way: above the place where it passes a layer, or on its bend, if there is room.
+    fn labels(&mut self, place: usize, points: &[(i64, i64)]) -> String {
+        let line = &self.layout.lines[place];
+        let texts: Vec<String> = line.edges.iter().map(|edge| label(edge)).collect();
+        let (width, height) = size(&texts);
+        let (start, end) = match passed(line) {
+            Some(node) => {
+                let ((left, right), y) = (self.sides[self.layout.nodes[node].layer], self.y(node));
+                ((left, y), (right, y))
+            }
+            None => (points[0], points[1]),
+        };
+        // A straight line has its labels above it; a bend has them on it.
+        let is_flat = (start.1 - end.1).abs() < 2 * ROW_OF_TEXT;
+        let area = |eighths: i64| {
+            let (x, y) = on(start, end, eighths);
+            let y = if is_flat { y.min(start.1).min(end.1) - height / 2 - 4 } else { y };
+            [x - width / 2, y - height / 2, x + width / 2, y + height / 2]
+        };
+        let is_free = |area: &[i64; 4]| self.taken.iter().all(|other| !overlap(area, other));
+        let found = [4, 5, 3, 6, 2].map(area).into_iter().find(is_free).unwrap_or_else(|| area(4));
+        self.taken.push(found);
+        let x = (found[0] + found[2]) / 2;
+        let lines = texts.iter().enumerate().map(|(row, text)| written(x, found[1] + ROW_OF_TEXT * (row as i64 + 1) - 3, text));
+        format!(
+            "<g class=\"label\" paint-order=\"stroke\" stroke=\"#fff\" stroke-width=\"4\">{}</g>\n",
+            lines.collect::<String>().replace(" stroke=\"none\"", "")
+        )
+    }
+
+    /// Edges from a state to itself stand above it.
+    fn loops(&self) -> String {
+        let one = |(node, edges): &(usize, Vec<&Edge>)| {
+            let [left, top, right, _] = self.area(*node);
+            let (x, state) = ((left + right) / 2, escaped(self.layout.nodes[*node].state.unwrap_or_default()));
+            let path = format!("M{} {top}C{} {} {} {} {} {top}", x + 12, x + 28, top - 26, x - 28, top - 26, x - 12);
+            let lines = edges.iter().enumerate().map(|(row, edge)| written(x, top - 24 - ROW_OF_TEXT * row as i64, &label(edge)));
+            let texts: String = lines.collect();
+            format!(
+                "<g class=\"edge\" data-from=\"{state}\" data-to=\"{state}\"><path d=\"{path}\" marker-end=\"url(#arrow)\"/>{texts}</g>\n"
+            )
+        };
+        self.layout.loops.iter().map(one).collect()
+    }
 }
 
-/// Whether the edge leads to the same column or one before.
-fn is_back(columns: &[Vec<&str>], edge: &Edge) -> bool {
-    let column = |state: &str| columns.iter().position(|column| column.contains(&state));
-    edge.from.as_deref().is_some_and(|from| from != edge.to && column(from) >= column(&edge.to))
+/// A way through bends, each level at both of its ends.
+fn path(points: &[(i64, i64)], is_back: bool) -> String {
+    let points: Vec<(i64, i64)> = if is_back { points.iter().rev().copied().collect() } else { points.to_vec() };
+    let mut path = format!("M{} {}", points[0].0, points[0].1);
+    for (place, pair) in points.chunks_exact(2).enumerate() {
+        let ((x1, y1), (x2, y2)) = (pair[0], pair[1]);
+        if place > 0 {
+            path.push_str(&format!("L{x1} {y1}"));
+        }
+        let middle = (x1 + x2) / 2;
+        path.push_str(&format!("C{middle} {y1} {middle} {y2} {x2} {y2}"));
+    }
+    path
 }
 
-/// Room for the labels between a column, or the start, and the next.
-fn gap_before(machine: &Machine, column: &[&str], next: Option<&Vec<&str>>) -> i64 {
-    let leaves = |edge: &&Edge| edge.from.as_deref().map_or(column.is_empty(), |from| column.contains(&from));
-    let enters = |edge: &&Edge| next.is_some_and(|next| next.contains(&edge.to.as_str()));
-    let letters = machine.edges.iter().filter(leaves).filter(enters).map(|edge| label(edge).chars().count()).max();
-    (letters.unwrap_or(0) as i64 * LETTER + 32).max(NARROWEST_GAP)
+/// A point on a bend, so many eighths of the way.
+fn on((x1, y1): (i64, i64), (x2, y2): (i64, i64), eighths: i64) -> (i64, i64) {
+    let (t, u, middle) = (eighths, 8 - eighths, (x1 + x2) / 2);
+    let x = (x1 * u * u * u + 3 * middle * t * u * u + 3 * middle * t * t * u + x2 * t * t * t) / 512;
+    let y = (y1 * (u * u * u + 3 * t * u * u) + y2 * (3 * t * t * u + t * t * t)) / 512;
+    (x, y)
+}
+
+/// How much room texts need, one below the other.
+fn size(texts: &[String]) -> (i64, i64) {
+    let longest = texts.iter().map(|text| text.chars().count()).max().unwrap_or(0) as i64;
+    (longest * LETTER + 4, texts.len() as i64 * ROW_OF_TEXT)
+}
+
+fn overlap(one: &[i64; 4], other: &[i64; 4]) -> bool {
+    one[0] < other[2] && other[0] < one[2] && one[1] < other[3] && other[1] < one[3]
 }
 
 /// A text around a middle.

@@ -133,6 +133,14 @@ async fn what_is_open_for_reading_is_not_written() {
         written(&store, &[&beginning("a", None)]).await;
         let read_only = Store::open(Settings { read_only: true, ..Settings::new(fresh.url()) }).await.unwrap();
         assert!(exists(&read_only, "a").await);
+        if store.is_postgres() {
+            let settings = sql::Sql {
+                sqlite: "",
+                postgres: "select current_setting('statement_timeout') || ', ' || current_setting('default_transaction_read_only')",
+            };
+            let row = &read_only.reader().await.unwrap().conn().rows(&settings, &[]).await.unwrap()[0];
+            assert_eq!(row.get::<String>(0).unwrap(), "30s, on");
+        }
         let error = read_only.begin().await.err().unwrap();
         assert!(matches!(error, StoreError::ReadOnly { .. }) && !error.is_transient(), "{error}");
         if !store.is_postgres() {
