@@ -6,6 +6,7 @@ mod ci;
 #[path = "../../fsm-runtime/src/testing/cluster.rs"]
 mod cluster;
 mod examples;
+mod peers;
 mod postgres;
 #[path = "../../fsm-runtime/src/testing/site.rs"]
 mod site;
@@ -21,6 +22,8 @@ cargo xtask test [ARGS]   all tests on SQLite and PostgreSQL, then the code in t
 cargo xtask ci            all that must hold before a merge: format, lints, docs, tests, examples, dependencies
 cargo xtask bench [ARGS]  how fast the engine is, in release mode. ARGS: postgres, sqlite, sqlite-full, sqlite-normal; limit, transitions,
                           enqueue, idle, chain, retries, memory; --seconds N, --callers N,N, --batches N,N, --instances N, --json.
+cargo xtask peers [ARGS]  this engine beside other queues and engines, each brought by cargo or npm; see benches/peers/README.md.
+                          ARGS: names of peers; --seconds N, --callers N,N, --json, --build.
 cargo xtask help          this text";
 
 fn main() -> ExitCode {
@@ -28,6 +31,7 @@ fn main() -> ExitCode {
     let ended = match args.first().map(String::as_str) {
         Some("test") => test::run(&args[1..]),
         Some("bench") => bench::run(&args[1..]),
+        Some("peers") => peers::run(&args[1..]),
         Some("ci") => ci::run(),
         None | Some("help" | "--help" | "-h") => {
             println!("{HELP}");

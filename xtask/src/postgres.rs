@@ -32,9 +32,9 @@ fn start_by(how: impl FnOnce() -> Result<Cluster, cluster::ClusterError>) -> Res
         install(&missing)?;
     }
     let begun = Instant::now();
-    println!("==> start a throw-away PostgreSQL ({})", cluster::find_programs().map_err(Failed::because)?.display());
+    eprintln!("==> start a throw-away PostgreSQL ({})", cluster::find_programs().map_err(Failed::because)?.display());
     let cluster = how().map_err(Failed::because)?;
-    println!("    {:.1?}", begun.elapsed());
+    eprintln!("    {:.1?}", begun.elapsed());
     Ok(cluster)
 }
 
