@@ -9,9 +9,13 @@ pub use fsm_core::schedule::{Planned, Schedule, Warning};
 pub use fsm_core::time::Timestamp;
 pub use fsm_core::{diagram, duration};
 pub use fsm_macros::{fsm, retry, verb};
-pub use fsm_runtime::client::Client;
+#[cfg(feature = "aead")]
+pub use fsm_runtime::aead::Aead;
+pub use fsm_runtime::client::{Client, ClientBuilder};
+pub use fsm_runtime::codec::{PayloadCodec, Place, PlaceKind};
 pub use fsm_runtime::context::Ctx;
 pub use fsm_runtime::data::Data;
+pub use fsm_runtime::doctor::{Patient, Report, doctor};
 pub use fsm_runtime::drift::Migrate;
 pub use fsm_runtime::error::Error;
 pub use fsm_runtime::failure::{Failed, Failure, Result, Retryable};
@@ -23,16 +27,32 @@ pub use fsm_runtime::handle::send::{Sending, SendingIn, Sent};
 pub use fsm_runtime::handle::settled::Settling;
 pub use fsm_runtime::handle::view::{Attempt, Count, Cursor, Filter, Instance, Page, Unreadable};
 pub use fsm_runtime::handle::watch::Watching;
+pub use fsm_runtime::redact::{Shown, ShownKind};
 pub use fsm_runtime::registry::{Accepts, EventFor, Machine};
 pub use fsm_runtime::runtime::{Builder, Runtime};
 pub use fsm_runtime::schema::{Schema, schema};
-pub use fsm_runtime::store::invariants::Violation;
+pub use fsm_runtime::store::invariants::Invariant;
 pub use fsm_runtime::store::open::Synchronous;
 #[cfg(feature = "testing")]
 pub use fsm_runtime::testing;
 pub use fsm_runtime::timeout::{Caught, Timeout};
 
 pub use fsm_runtime::retryable;
+
+/// The `fsm` command inside your own program: the same words, on the connections it has, and knowing the types of its events.
+///
+/// ```no_run
+/// # use fsm::prelude::*;
+/// #[tokio::main]
+/// async fn main() -> std::process::ExitCode {
+///     let client = Client::connect("sqlite://payments.db").await.expect("the database can be opened");
+///     fsm::cli::run(&client).await                 // `payments ls`, `payments show payment order-7`, `payments retry …`
+/// }
+/// ```
+#[cfg(feature = "cli")]
+pub mod cli {
+    pub use fsm_cli::embedded::{run, run_args};
+}
 
 #[doc(hidden)]
 pub use fsm_runtime::private as __private;

@@ -1,5 +1,6 @@
 //! The command line: what can be said, and in which words.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
@@ -15,6 +16,9 @@ pub struct Args {
     /// `postgres://…`, `sqlite://…` or the path of a SQLite file [default: fsm.db]
     #[arg(long, short = 'd', global = true, env = "DATABASE_URL", hide_env_values = true, value_name = "URL|FILE")]
     pub database: Option<String>,
+    /// Hide the values of these JSON fields wherever a payload or a record is shown
+    #[arg(long, global = true, env = "FSM_REDACT", value_name = "FIELD,…", value_delimiter = ',')]
+    pub redact: Vec<String>,
     /// Answer with one JSON document
     #[arg(long, global = true)]
     pub json: bool,
@@ -28,7 +32,7 @@ pub struct Args {
 pub enum Command {
     /// The machines that were ever started on this database
     Machines,
-    /// Instances, in the order of their creation, a page at a time
+    /// Instances, the newest first, a page at a time
     Ls(Ls),
     /// One instance: where it stands, what it is about, and all that happened to it
     Show(Show),
@@ -54,13 +58,23 @@ pub enum Command {
     Resume(Acting),
     /// Give up the open or exhausted call: the instance rests in the state it was in
     Skip(Acting),
-    /// What may be wrong: invariants, settings that weaken a promise, clocks, dead workers, drift; reads whole tables
-    Doctor,
+    /// What may be wrong: settings that weaken a promise, clocks, dead workers, drift; with `--deep` every invariant
+    Doctor {
+        /// Check every invariant, all instances and SQLite's file; reads whole tables
+        #[arg(long)]
+        deep: bool,
+    },
+    /// Wait for an instance
+    Wait(Wait),
     /// Rates, durations and delays of the newest calls, and what is late
     Stats(Stats),
     /// The tables and how they came to be
     #[command(subcommand)]
     Migrate(Migrate),
+    /// All rows of one machine or of all, as lines of JSON
+    Export(Export),
+    /// Take in what `fsm export` wrote, into a database that has no instances of its machines
+    Import(Import),
     /// A script that completes this command in a shell
     Completions {
         /// The shell
@@ -68,6 +82,27 @@ pub enum Command {
     },
     /// The manual page, for `man -l -`
     Man,
+}
+
+/// `fsm export`.
+#[derive(Debug, ClapArgs)]
+pub struct Export {
+    /// Only this machine
+    pub machine: Option<String>,
+    /// Into this file, which must not be there yet, instead of the standard output
+    #[arg(long, short = 'o', value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Also while processes work on the database: what they do meanwhile is not in it
+    #[arg(long)]
+    pub live: bool,
+}
+
+/// `fsm import`.
+#[derive(Debug, ClapArgs)]
+pub struct Import {
+    /// The file, or `-` for the standard input
+    #[arg(default_value = "-")]
+    pub file: PathBuf,
 }
 
 /// `fsm migrate`.
@@ -154,6 +189,9 @@ pub struct Stats {
     /// Look at no more attempts than this, the newest of all machines
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub sample: u32,
+    /// Look again and again, so long apart
+    #[arg(long, short = 'w', value_name = "DURATION", num_args = 0..=1, default_missing_value = "2s", value_parser = duration::parse)]
+    pub watch: Option<Duration>,
 }
 
 /// All machines, or one.
@@ -214,6 +252,12 @@ pub struct Ls {
     /// The next page, by what the last one said at its end
     #[arg(long, value_name = "CURSOR")]
     pub after: Option<String>,
+    /// The one that was created first comes first
+    #[arg(long)]
+    pub oldest: bool,
+    /// Look until the page is full, however many have to be looked at for it
+    #[arg(long)]
+    pub all: bool,
 }
 
 /// `fsm show`.
@@ -229,6 +273,24 @@ pub struct Show {
     /// Go on telling what happens, until the instance has ended
     #[arg(long, short = 'f')]
     pub follow: bool,
+    /// Tell attempts that failed alike one by one
+    #[arg(long)]
+    pub all: bool,
+}
+
+/// `fsm wait`.
+#[derive(Debug, ClapArgs)]
+pub struct Wait {
+    /// Its machine
+    pub machine: String,
+    /// Its key
+    pub key: String,
+    /// `settled`: nothing executes, is scheduled or waits; `end`: it has ended; or a state
+    #[arg(long = "for", default_value = "settled", value_name = "settled|end|STATE")]
+    pub what: String,
+    /// Give up after so long
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub timeout: Option<Duration>,
 }
 
 /// `fsm simulate`.
@@ -259,9 +321,12 @@ pub struct Graph {
     /// The language
     #[arg(long, value_enum, default_value_t = Format::Mermaid)]
     pub format: Format,
-    /// Say how many instances stand in each state; counts all of them
+    /// Say how many instances stand in each state, counted among the newest of each status
     #[arg(long)]
     pub counts: bool,
+    /// Count all of them, however many there are
+    #[arg(long, requires = "counts")]
+    pub all: bool,
 }
 
 /// The language of a diagram.

@@ -4,7 +4,9 @@ mod act;
 mod doctor;
 mod due;
 mod errors;
+mod export;
 mod graph;
+mod import;
 mod ls;
 mod machines;
 mod migrate;
@@ -12,27 +14,41 @@ mod send;
 mod show;
 mod simulate;
 mod stats;
+mod wait;
 mod workers;
 
 use clap::CommandFactory;
 use fsm_core::decide::operate::Act;
 use fsm_runtime::admin::{Admin, Definition, Opening};
+use fsm_runtime::redact::ShownKind;
 
 use crate::args::{Args, Command};
 use crate::problem::Problem;
+use crate::redact;
 use crate::stage::Stage;
 
 /// A database on a stage.
 struct Session<'s, 'a> {
     stage: &'s mut Stage<'a>,
-    database: String,
+    /// How it is opened for reading.
+    opening: Opening,
     is_json: bool,
 }
 
+/// How the database that was named is opened.
+pub fn opening(database: Option<&str>) -> Opening {
+    Opening::to_read(url(database.filter(|given| !given.is_empty()).unwrap_or("fsm.db")))
+}
+
 /// Runs a command.
-pub async fn run(args: Args, stage: &mut Stage<'_>) -> Result<(), Problem> {
-    let database = url(args.database.as_deref().filter(|given| !given.is_empty()).unwrap_or("fsm.db"));
-    let mut session = Session { stage, database, is_json: args.json };
+pub async fn run(args: Args, mut opening: Opening, stage: &mut Stage<'_>) -> Result<(), Problem> {
+    // With the stage's own clock, if it has one.
+    opening = stage.now.into_iter().fold(opening, |opening, now| opening.at(now));
+    let secrets: Vec<String> = args.redact.into_iter().filter(|field| !field.is_empty()).collect();
+    if !secrets.is_empty() {
+        opening = opening.redact(move |shown| (shown.kind != ShownKind::Error).then(|| redact::without(&secrets, shown.text)));
+    }
+    let mut session = Session { stage, opening, is_json: args.json };
     match args.command {
         Command::Machines => machines::run(&mut session).await,
         Command::Ls(ls) => ls::run(&mut session, ls).await,
@@ -48,9 +64,12 @@ pub async fn run(args: Args, stage: &mut Stage<'_>) -> Result<(), Problem> {
         Command::Pause(acting) => act::run(&mut session, Act::Pause, acting).await,
         Command::Resume(acting) => act::run(&mut session, Act::Resume, acting).await,
         Command::Skip(acting) => act::run(&mut session, Act::Skip, acting).await,
-        Command::Doctor => doctor::run(&mut session).await,
+        Command::Doctor { deep } => doctor::run(&mut session, deep).await,
+        Command::Wait(wait) => wait::run(&mut session, &wait).await,
         Command::Stats(stats) => stats::run(&mut session, &stats).await,
         Command::Migrate(migrate) => migrate::run(&mut session, &migrate).await,
+        Command::Export(export) => export::run(&mut session, &export).await,
+        Command::Import(import) => import::run(&mut session, &import).await,
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "fsm", &mut script);
@@ -75,19 +94,11 @@ fn man(stage: &mut Stage<'_>) -> Result<(), Problem> {
 
 impl Session<'_, '_> {
     async fn to_read(&self) -> Result<Admin, Problem> {
-        Ok(Admin::open(self.timed(Opening::to_read(&self.database))).await?)
+        Ok(Admin::open(self.opening.clone()).await?)
     }
 
     async fn to_act(&self) -> Result<Admin, Problem> {
-        Ok(Admin::open(self.timed(Opening::to_act(&self.database))).await?)
-    }
-
-    /// With the stage's own clock, if it has one.
-    fn timed(&self, opening: Opening) -> Opening {
-        match self.stage.now {
-            Some(now) => opening.at(now),
-            None => opening,
-        }
+        Ok(Admin::open(self.opening.clone().acting()).await?)
     }
 }
 

@@ -1,15 +1,21 @@
-//! The `fsm` command as a library: inspect and operate durable state machines at the terminal, with no access to their code.
+//! The `fsm` command as a library: inspect and operate durable state machines at the terminal, with no access to their code; or
+//! inside the program that has it, as [`embedded`].
 
 pub mod args;
 mod clean;
 mod command;
+pub mod embedded;
 pub mod problem;
+mod progress;
+mod redact;
 pub mod stage;
 mod table;
 
 use std::ffi::OsString;
 
-use clap::Parser;
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches};
+use fsm_runtime::admin::{Inside, Opening};
 
 use args::Args;
 use problem::Problem;
@@ -18,11 +24,34 @@ use stage::Stage;
 /// Runs the command that `arguments` spell, the program's name first, and gives its exit code:
 /// 0 done, 1 failed, 2 called wrongly, 3 not found, 4 refused, 5 conflict, 6 the instance is in error, 7 database or schema.
 pub async fn run(arguments: impl IntoIterator<Item = OsString>, stage: &mut Stage<'_>) -> u8 {
-    let args = match Args::try_parse_from(arguments) {
-        Ok(args) => args,
-        Err(told) => return tell(&told, stage),
-    };
-    let done = command::run(args, stage).await;
+    match parsed(Args::command(), arguments) {
+        Ok((args, _)) => {
+            let opening = command::opening(args.database.as_deref());
+            ended(command::run(args, opening, stage).await, stage)
+        }
+        Err(told) => tell(&told, stage),
+    }
+}
+
+/// The same on the database of the program that it runs in.
+pub async fn run_inside(inside: impl Into<Inside>, arguments: impl IntoIterator<Item = OsString>, stage: &mut Stage<'_>) -> u8 {
+    let command = Args::command().mut_arg("database", |database| database.hide(true)).mut_arg("redact", |redact| redact.hide(true));
+    match parsed(command, arguments) {
+        Ok((_, true)) => ended(Err(Problem::Usage("the program has its database, and says itself what is secret".into())), stage),
+        Ok((args, false)) => ended(command::run(Args { redact: Vec::new(), ..args }, Opening::inside(inside), stage).await, stage),
+        Err(told) => tell(&told, stage),
+    }
+}
+
+/// What was said, and whether it names a database or secrets.
+fn parsed(command: clap::Command, arguments: impl IntoIterator<Item = OsString>) -> Result<(Args, bool), clap::Error> {
+    let matches = command.try_get_matches_from(arguments)?;
+    let is_said = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
+    let names_any = is_said("database") || is_said("redact");
+    Ok((Args::from_arg_matches(&matches)?, names_any))
+}
+
+fn ended(done: Result<(), Problem>, stage: &mut Stage<'_>) -> u8 {
     let flushed = stage.out.flush().map_err(Problem::from);
     match done.and(flushed) {
         Ok(()) => 0,

@@ -1,6 +1,6 @@
 //! Where a command speaks: data to one side, talk to the other, and what is known of the terminal.
 
-use std::io::{BufRead, Write};
+use std::io::{BufRead, BufReader, IsTerminal, Write, stderr, stdin, stdout};
 
 use fsm_core::duration;
 use fsm_core::time::Timestamp;
@@ -22,6 +22,8 @@ pub struct Stage<'a> {
     pub width: Option<usize>,
     /// Whether a person is there to answer.
     pub answers: bool,
+    /// Whether the standard error is a terminal, which shows how far long work has come.
+    pub shows_progress: bool,
     /// A clock that stands still; `None` is the database's.
     pub now: Option<Timestamp>,
     /// Who acts, unless the command line says it.
@@ -29,6 +31,22 @@ pub struct Stage<'a> {
 }
 
 impl Stage<'_> {
+    /// That of this process. Colours go where the output is no terminal or `NO_COLOR` is set.
+    pub fn of_process() -> Stage<'static> {
+        let width = stdout().is_terminal().then(|| terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0)));
+        let actor = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok()).filter(|actor| !actor.is_empty());
+        Stage {
+            out: Box::new(anstream::AutoStream::auto(stdout())),
+            talk: Box::new(anstream::AutoStream::auto(stderr())),
+            input: Box::new(BufReader::new(stdin())),
+            width,
+            answers: stdin().is_terminal() && stderr().is_terminal(),
+            shows_progress: stderr().is_terminal(),
+            now: None,
+            actor,
+        }
+    }
+
     /// A line of data.
     pub fn line(&mut self, line: &str) -> Result<(), Problem> {
         Ok(writeln!(self.out, "{line}")?)
@@ -37,6 +55,16 @@ impl Stage<'_> {
     /// Several lines of data that end with a line feed.
     pub fn text(&mut self, text: &str) -> Result<(), Problem> {
         Ok(self.out.write_all(text.as_bytes())?)
+    }
+
+    /// What was said so far is out.
+    pub fn flush(&mut self) -> Result<(), Problem> {
+        Ok(self.out.flush()?)
+    }
+
+    /// On a terminal, what follows takes the place of all that it shows.
+    pub fn clear(&mut self) -> Result<(), Problem> {
+        if self.width.is_some() { self.text("\u{1b}[2J\u{1b}[H") } else { Ok(()) }
     }
 
     /// A line of talk. It is lost where nobody listens.

@@ -113,11 +113,11 @@ fn drawn_row(row: &[Cell], widths: &[usize]) -> String {
 
 /// The text in a style.
 pub fn painted(text: &str, style: Style) -> String {
-    if text.is_empty() { String::new() } else { format!("{style}{text}{style:#}") }
+    if text.is_empty() || style == Style::new() { text.to_owned() } else { format!("{style}{text}{style:#}") }
 }
 
 /// The beginning of the text that is no wider than `width`.
-fn cut(text: &str, width: usize) -> String {
+pub fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }

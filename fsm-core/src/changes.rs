@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::call::{Attempt, AttemptState};
 use crate::ids::{CallId, InstanceId, SessionId, TimerId};
 use crate::instance::Instance;
-use crate::outcome::Event;
+use crate::outcome::{Event, Veiled};
 use crate::retry::Budget;
 use crate::time::Timestamp;
 
@@ -67,7 +67,7 @@ pub struct Open {
 }
 
 /// Where the payload of a new call comes from.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub enum Payload {
     /// It came with the request.
     Bytes(Vec<u8>),
@@ -158,6 +158,18 @@ pub enum NoteKind {
     Late,
     /// A name that the code no longer has was replaced.
     Migrated,
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Payload::Bytes(bytes) => f.debug_tuple("Bytes").field(&Veiled(bytes)).finish(),
+            Payload::Inbox(position) => f.debug_tuple("Inbox").field(position).finish(),
+            Payload::Caught { call, error, attempts } => {
+                f.debug_struct("Caught").field("call", call).field("error", error).field("attempts", attempts).finish()
+            }
+        }
+    }
 }
 
 impl NoteKind {

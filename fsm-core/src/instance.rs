@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::UnknownWord;
 use crate::ids::{CallId, InstanceId};
+use crate::outcome::Veiled;
 use crate::time::Timestamp;
 
 /// Whether an instance lives. Where it stands is its state; the two are kept apart, so that failing never loses the place.
@@ -44,7 +45,7 @@ impl Status {
 }
 
 /// A row of `fsm_instances`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Instance {
     /// Its identity.
     pub id: InstanceId,
@@ -108,6 +109,29 @@ impl Instance {
     /// Nothing is executing, scheduled or in the inbox, or it is in error: what `settled` waits for.
     pub fn is_settled(&self) -> bool {
         self.status == Status::Error || (!self.is_open && self.inbox_len() == 0)
+    }
+}
+
+/// All but what the record says.
+impl fmt::Debug for Instance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Instance")
+            .field("id", &self.id)
+            .field("machine", &self.machine)
+            .field("key", &self.key)
+            .field("status", &self.status)
+            .field("state", &self.state)
+            .field("paused", &self.paused)
+            .field("version", &self.version)
+            .field("record", &self.record.as_deref().map(Veiled))
+            .field("newest", &self.newest)
+            .field("is_open", &self.is_open)
+            .field("error", &self.error)
+            .field("inbox_head", &self.inbox_head)
+            .field("inbox_tail", &self.inbox_tail)
+            .field("created_at", &self.created_at)
+            .field("updated_at", &self.updated_at)
+            .finish()
     }
 }
 

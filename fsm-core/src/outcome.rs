@@ -1,13 +1,14 @@
 //! What the shell brings to a decision: how an attempt ended, and what its verb asked for.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use crate::ids::CallId;
 use crate::retry::RetryAdvice;
 use crate::time::Timestamp;
 
 /// A typed value on its way to an instance, encoded.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Event {
     /// The event type's name.
     pub name: String,
@@ -70,7 +71,7 @@ pub fn fit(text: &str) -> Cow<'_, str> {
 }
 
 /// How an attempt ended.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub enum Outcome {
     /// The verb returned `Ok`.
     Success {
@@ -99,9 +100,55 @@ impl Outcome {
     }
 }
 
+/// Bytes that are not for every log: how many they are.
+pub(crate) struct Veiled<'b>(pub(crate) &'b [u8]);
+
+impl fmt::Debug for Veiled<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Event { name, payload } = self;
+        f.debug_struct("Event").field("name", name).field("payload", &Veiled(payload)).finish()
+    }
+}
+
+impl fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Outcome::Success { record, asks } => {
+                f.debug_struct("Success").field("record", &record.as_deref().map(Veiled)).field("asks", asks).finish()
+            }
+            Outcome::Failure(problem) => f.debug_tuple("Failure").field(problem).finish(),
+            Outcome::Lost => f.write_str("Lost"),
+            Outcome::Released => f.write_str("Released"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::changes::Payload;
+    use crate::ids::InstanceId;
+    use crate::instance::Instance;
+
+    #[test]
+    fn payloads_and_records_are_not_in_debug_texts() {
+        let event = Event { name: "Paid".into(), payload: b"4242".to_vec() };
+        let asks = Asks { next: Some(event), ..Asks::default() };
+        let outcome = Outcome::Success { record: Some(b"4242".to_vec()), asks };
+        let instance = Instance {
+            record: Some(b"4242".to_vec()),
+            ..Instance::new(InstanceId(uuid::Uuid::nil()), "payment", "o-1", Timestamp::default())
+        };
+        for text in [format!("{outcome:?}"), format!("{instance:?}"), format!("{:?}", Payload::Bytes(b"4242".to_vec()))] {
+            assert!(text.contains("4 bytes") && !text.contains("4242") && !text.contains("52, 50"), "{text}");
+        }
+    }
 
     #[test]
     fn an_error_text_is_cut_and_holds_no_nul() {

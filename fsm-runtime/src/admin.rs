@@ -3,8 +3,10 @@
 
 pub mod checkup;
 pub mod look;
+pub mod transfer;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fsm_core::decide::operate::Act;
 use fsm_core::machine::Machine;
@@ -13,30 +15,53 @@ use fsm_core::time::Timestamp;
 use crate::catalog::Catalog;
 use crate::clock::Clock;
 use crate::committer::queue::Whose;
+use crate::discretion::Discretion;
+use crate::doctor::Report;
 use crate::encode;
 use crate::engine::{Engine, Life};
 use crate::error::{Error, Kind};
 use crate::handle::operate::Operating;
 use crate::handle::send::Sending;
 use crate::limits::Limits;
+use crate::redact::{Redaction, Shown};
 use crate::session;
-use crate::store::invariants::Violation;
+use crate::store::machines::{self, Definition as Kept};
 use crate::store::migrate::{self, Step};
 use crate::store::open::{Settings, Store};
-use crate::store::{machines, overview};
+use crate::store::overview;
 
 /// How a database is opened for an operator.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Opening {
-    url: String,
+    from: Source,
     writes: bool,
     held_at: Option<Timestamp>,
+    redaction: Redaction,
+}
+
+#[derive(Clone)]
+enum Source {
+    Url(String),
+    Inside(Inside),
+}
+
+/// What an operator works on inside a program: its runtime or its client.
+#[derive(Clone)]
+pub struct Inside {
+    engine: Arc<Engine>,
+    life: Option<Arc<Life>>,
+}
+
+impl Inside {
+    pub(crate) fn new(engine: &Arc<Engine>, life: Option<&Arc<Life>>) -> Inside {
+        Inside { engine: Arc::clone(engine), life: life.cloned() }
+    }
 }
 
 impl Opening {
     /// For reading: nothing of the database changes, no writer waits, and a read-only file will do.
     pub fn to_read(url: impl Into<String>) -> Opening {
-        Opening { url: url.into(), writes: false, held_at: None }
+        Opening { from: Source::Url(url.into()), writes: false, held_at: None, redaction: Redaction::default() }
     }
 
     /// For acts and sends. The tables must be there and up to date: they are not migrated.
@@ -44,34 +69,95 @@ impl Opening {
         Opening { writes: true, ..Opening::to_read(url) }
     }
 
+    /// Inside a program, by the connections that it has. What the program's builder says of secrets holds here too.
+    pub fn inside(inside: impl Into<Inside>) -> Opening {
+        Opening { from: Source::Inside(inside.into()), ..Opening::to_act("") }
+    }
+
+    /// The same for acts and sends.
+    pub fn acting(self) -> Opening {
+        Opening { writes: true, ..self }
+    }
+
+    /// With what takes secrets out of payloads, records and errors before they are shown. Inside a program it is the program's own.
+    pub fn redact(self, redact: impl Fn(&Shown<'_>) -> Option<String> + Send + Sync + 'static) -> Opening {
+        Opening { redaction: Redaction::by(redact), ..self }
+    }
+
     /// With a clock that shows this moment and does not go on: for tests, and for looking back.
     pub fn at(self, moment: Timestamp) -> Opening {
         Opening { held_at: Some(moment), ..self }
     }
 
-    fn settings(&self, read_only: bool) -> Settings {
-        Settings { read_only, connections: 4, ..Settings::new(&self.url) }
+    /// Whether it is PostgreSQL, as far as can be said without opening it.
+    pub fn is_postgres(&self) -> bool {
+        match &self.from {
+            Source::Url(url) => url.starts_with("postgres"),
+            Source::Inside(inside) => inside.engine.store.is_postgres(),
+        }
+    }
+
+    /// For writing, where one statement may take so long.
+    async fn patient(&self, deadline: Duration) -> Result<Opened, Error> {
+        match &self.from {
+            Source::Url(url) => Ok(Opened { store: Store::open(Settings { deadline, ..Settings::new(url) }).await?, is_ours: true }),
+            Source::Inside(_) => self.store(false).await,
+        }
+    }
+
+    async fn store(&self, read_only: bool) -> Result<Opened, Error> {
+        match &self.from {
+            Source::Url(url) => {
+                let store = Store::open(Settings { read_only, connections: 4, ..Settings::new(url) }).await?;
+                Ok(Opened { store, is_ours: true })
+            }
+            Source::Inside(inside) => Ok(Opened { store: inside.engine.store.clone(), is_ours: false }),
+        }
+    }
+}
+
+/// A store that was opened here, or is another's.
+struct Opened {
+    store: Store,
+    is_ours: bool,
+}
+
+impl Opened {
+    /// Done with it.
+    async fn close(&self) {
+        if self.is_ours {
+            self.store.close().await;
+        }
     }
 }
 
 /// A machine as the database describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Definition {
-    /// The newest definition: the one that was first started last.
+    /// The definition that counts: the one that a process was started with last.
     pub machine: Machine,
     /// Its hash.
     pub hash: String,
     /// When it was first started.
     pub first_seen_at: Timestamp,
+    /// When it was started last.
+    pub last_seen_at: Timestamp,
     /// How many definitions of this machine were ever started.
     pub definitions: usize,
+}
+
+impl Definition {
+    /// One that no start has written down.
+    fn unseen(machine: Machine) -> Definition {
+        Definition { machine, hash: String::new(), first_seen_at: Timestamp::default(), last_seen_at: Timestamp::default(), definitions: 0 }
+    }
 }
 
 /// A database as an operator has it open. Cheap to clone.
 #[derive(Clone)]
 pub struct Admin {
-    engine: Arc<Engine>,
-    life: Arc<Life>,
+    pub(crate) engine: Arc<Engine>,
+    life: Option<Arc<Life>>,
     machines: Arc<[Definition]>,
 }
 
@@ -81,23 +167,37 @@ impl Admin {
     /// `is_database` errors: a URL that is none, a database that is out of reach, has no tables of this crate, or has those of
     /// another version.
     pub async fn open(opening: Opening) -> Result<Admin, Error> {
+        if let Source::Inside(Inside { engine, life }) = opening.from {
+            let mut machines = described(&engine.store).await?;
+            // What the program itself has counts here, also before a start has written it down.
+            for own in engine.catalog.iter() {
+                let machine = (*own.machine).clone();
+                match machines.iter_mut().find(|known| known.machine.name == machine.name) {
+                    Some(known) => known.machine = machine,
+                    None => machines.push(Definition::unseen(machine)),
+                }
+            }
+            machines.sort_by(|a, b| a.machine.name.cmp(&b.machine.name));
+            return Ok(Admin { engine, life, machines: machines.into() });
+        }
         // First to read, also for acts: a file that is not there is not made, and tables of another version are left alone.
-        let reading = Store::open(opening.settings(true)).await?;
+        let Opened { store: reading, .. } = opening.store(true).await?;
         migrate::check(&mut reading.reader().await?.conn(), reading.place()).await?;
         let machines = described(&reading).await?;
         let store = if opening.writes {
             reading.close().await;
-            Store::open(opening.settings(false)).await?
+            opening.store(false).await?.store
         } else {
             reading
         };
+        let discretion = Discretion { redaction: opening.redaction, ..Discretion::default() };
         let clock = clock_of(&store, opening.held_at).await?;
         let catalog = Catalog::described(machines.iter().map(|known| known.machine.clone()));
-        let engine = Engine::new(store, clock, catalog, Limits::default(), None);
+        let engine = Engine::new(store, clock, catalog, (Limits::default(), discretion), None);
         if opening.writes {
             engine.start_lanes();
         }
-        let life = Arc::new(Life(Arc::clone(&engine)));
+        let life = Some(Arc::new(Life(Arc::clone(&engine))));
         Ok(Admin { engine, life, machines: machines.into() })
     }
 
@@ -133,19 +233,30 @@ impl Admin {
 
     /// An operator's act on one instance: nothing happens until it is awaited.
     pub fn operate(&self, machine: &str, key: &str, act: Act) -> Operating {
-        Operating::new(Arc::clone(&self.engine), Some(Arc::clone(&self.life)), Whose::new(machine, key), act, None)
+        Operating::new(Arc::clone(&self.engine), self.life.clone(), Whose::new(machine, key), act, None)
     }
 
-    /// Sends an event to an instance, as JSON. The graph decides whether it is taken; the payload is checked when the verb reads
-    /// it, for only the program knows its type. Nothing happens until it is awaited.
+    /// Sends an event to an instance, as JSON. The graph decides whether it is taken. Inside the program the payload is checked at
+    /// once, `is_input` if it is no such event; elsewhere when the verb reads it, for only the program knows its type. Nothing happens
+    /// until it is awaited.
     pub fn send(&self, machine: &str, key: &str, event: &str, json: &str) -> Sending {
         let payload = encode::raw_payload(json, event, self.engine.limits.payload);
-        Sending::new(Arc::clone(&self.engine), Some(Arc::clone(&self.life)), machine, key, event, payload)
+        let why_not = |bytes: &[u8]| self.engine.catalog.get(machine)?.why_not(event, bytes);
+        let payload = payload.and_then(|bytes| match why_not(&bytes) {
+            Some(why) => Err(Error::input(format!("the payload does not decode as `{}`: {why}", event.escape_debug()))),
+            None => Ok(bytes),
+        });
+        Sending::new(Arc::clone(&self.engine), self.life.clone(), machine, key, event, payload)
     }
 
-    /// Looks for rows that break an invariant; empty on a healthy database. Reads whole tables.
-    pub async fn violations(&self) -> Result<Vec<Violation>, Error> {
-        self.engine.violations().await
+    /// The text as an operator may see it, by what the program's builder says of redaction.
+    pub fn redacted(&self, shown: Shown<'_>) -> String {
+        self.engine.discretion.redaction.of(shown).into_owned()
+    }
+
+    /// Every invariant with the rows that break it. Reads whole tables.
+    pub async fn examine(&self) -> Result<Report, Error> {
+        self.engine.examine().await
     }
 
     /// Every process that works, and those that did and have not been buried.
@@ -162,26 +273,27 @@ impl Admin {
 
 /// The migrations that this crate knows and those that the database has, which may have none of our tables. Changes nothing.
 pub async fn migrations(opening: &Opening) -> Result<Vec<Step>, Error> {
-    let store = Store::open(opening.settings(true)).await?;
-    let steps = migrate::status(&mut store.reader().await?.conn()).await?;
-    store.close().await;
+    let opened = opening.store(true).await?;
+    let steps = migrate::status(&mut opened.store.reader().await?.conn()).await?;
+    opened.close().await;
     Ok(steps)
 }
 
 /// `is_database` unless the tables are those that this crate reads and writes. Changes nothing.
 pub async fn check_migrations(opening: &Opening) -> Result<(), Error> {
-    let store = Store::open(opening.settings(true)).await?;
-    let checked = migrate::check(&mut store.reader().await?.conn(), store.place()).await;
-    store.close().await;
+    let opened = opening.store(true).await?;
+    let checked = migrate::check(&mut opened.store.reader().await?.conn(), opened.store.place()).await;
+    opened.close().await;
     Ok(checked?)
 }
 
 /// Makes the tables, or brings them up to date. A SQLite file that does not exist is made.
 pub async fn migrate(opening: &Opening) -> Result<(), Error> {
-    let store = Store::open(opening.settings(false)).await?;
-    let clock = clock_of(&store, opening.held_at).await?;
-    let migrated = store.naming(migrate::up(&store, clock.now()).await);
-    store.close().await;
+    let opened = opening.store(false).await?;
+    let store = &opened.store;
+    let clock = clock_of(store, opening.held_at).await?;
+    let migrated = store.naming(migrate::up(store, clock.now()).await);
+    opened.close().await;
     Ok(migrated?)
 }
 
@@ -205,7 +317,8 @@ async fn described(store: &Store) -> Result<Vec<Definition>, Error> {
             Some(last) if last.machine.name == name => known.pop().map_or(0, |last| last.definitions),
             _ => 0,
         };
-        known.push(Definition { machine, hash: kept.hash, first_seen_at: kept.first_seen_at, definitions: definitions + 1 });
+        let Kept { hash, first_seen_at, last_seen_at, .. } = kept;
+        known.push(Definition { machine, hash, first_seen_at, last_seen_at, definitions: definitions + 1 });
     }
     Ok(known)
 }

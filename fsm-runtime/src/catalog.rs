@@ -120,6 +120,11 @@ impl Known {
         Known { machine: Arc::new(machine), events, entry: Some(entry), verbs }
     }
 
+    /// Why these bytes are no event of that name; `None` when they are one, or nothing is known of its type here.
+    pub(crate) fn why_not(&self, event: &str, bytes: &[u8]) -> Option<String> {
+        self.verbs.values().find(|verb| verb.event == event).and_then(|verb| (verb.decodes)(bytes))
+    }
+
     pub(crate) fn verb(&self, name: &str) -> Option<&'static VerbEntry> {
         self.verbs.get(name).copied()
     }

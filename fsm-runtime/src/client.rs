@@ -2,20 +2,56 @@
 
 use std::sync::Arc;
 
+use crate::admin::Inside;
 use crate::catalog::Catalog;
+use crate::codec::PayloadCodec;
+use crate::discretion::Discretion;
 use crate::engine::{Engine, Life};
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::limits::Limits;
+use crate::redact::{Redaction, Shown};
 use crate::registry::Machine;
 use crate::start::open;
+use crate::store::invariants::Invariant;
 use crate::store::open::Settings;
 
 /// Sends and looks, but runs nothing: for processes without workers.
 #[derive(Clone)]
 pub struct Client {
-    engine: Arc<Engine>,
+    pub(crate) engine: Arc<Engine>,
     life: Arc<Life>,
+}
+
+/// What a client is built from, where a URL is not all.
+#[derive(Clone, Default)]
+pub struct ClientBuilder {
+    discretion: Discretion,
+}
+
+impl ClientBuilder {
+    /// What takes secrets out of texts before they are shown, as that of a runtime's builder.
+    pub fn redact(mut self, redact: impl Fn(&Shown<'_>) -> Option<String> + Send + Sync + 'static) -> Self {
+        self.discretion.redaction = Redaction::by(redact);
+        self
+    }
+
+    /// What encodes payloads, records, error texts and what `ctx.once` keeps, on their way into the database. Every process on a
+    /// database needs the same one. Values from before there was a codec are read as they are.
+    pub fn codec(mut self, codec: impl PayloadCodec) -> Self {
+        self.discretion.codec = Some(Arc::new(codec));
+        self
+    }
+
+    /// Connects, as [`Client::connect`].
+    pub async fn connect(self, url: impl AsRef<str>) -> Result<Client, Error> {
+        let (store, clock) = open(Settings::new(url.as_ref())).await?;
+        let engine = Engine::new(store, clock, Catalog::new(&[], false)?, (Limits::default(), self.discretion), None);
+        engine.start_lanes();
+        engine.start_giving_word();
+        let life = Arc::new(Life(Arc::clone(&engine)));
+        Ok(Client { engine, life })
+    }
 }
 
 impl Client {
@@ -24,11 +60,12 @@ impl Client {
     /// `is_database` errors: a URL that is none, a database that is out of reach, of a newer version, or read-only while its
     /// tables are not up to date. One that is read-only and up to date can be looked at, and refuses what writes.
     pub async fn connect(url: impl AsRef<str>) -> Result<Client, Error> {
-        let (store, clock) = open(Settings::new(url.as_ref())).await?;
-        let engine = Engine::new(store, clock, Catalog::new(&[], false)?, Limits::default(), None);
-        engine.start_lanes();
-        let life = Arc::new(Life(Arc::clone(&engine)));
-        Ok(Client { engine, life })
+        Client::builder().connect(url).await
+    }
+
+    /// What a client is built from, where a URL is not all.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
     }
 
     /// A typed handle to the instances of `M`.
@@ -36,15 +73,19 @@ impl Client {
         Handle::new(Arc::clone(&self.engine), Some(Arc::clone(&self.life)))
     }
 
-    /// Looks for rows that break an invariant; empty on a healthy database.
-    pub async fn violations(&self) -> Result<Vec<crate::store::invariants::Violation>, Error> {
+    /// The text as a person may see it, by what the builder's [`redact`](ClientBuilder::redact) says.
+    pub fn redacted(&self, shown: Shown<'_>) -> String {
+        self.engine.discretion.redaction.of(shown).into_owned()
+    }
+
+    /// The invariants that do not hold, of [`doctor`](crate::doctor::doctor)'s report: none in a healthy database.
+    pub async fn violations(&self) -> Result<Vec<Invariant>, Error> {
         self.engine.violations().await
     }
 }
 
-impl Engine {
-    pub(crate) async fn violations(&self) -> Result<Vec<crate::store::invariants::Violation>, Error> {
-        let mut reader = self.store.reader().await?;
-        Ok(crate::store::invariants::violations(&mut reader.conn()).await?)
+impl From<&Client> for Inside {
+    fn from(client: &Client) -> Inside {
+        Inside::new(&client.engine, Some(&client.life))
     }
 }

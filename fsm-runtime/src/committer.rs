@@ -9,8 +9,9 @@ mod verdict;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OwnedRwLockReadGuard, oneshot};
+use tokio::sync::oneshot;
 
+use crate::committing::UnderWay;
 use crate::engine::Engine;
 use crate::error::{Error, Kind};
 use crate::session::Renewal;
@@ -30,7 +31,7 @@ const AWAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_se
 struct Committed {
     batch: Vec<Request>,
     verdicts: Vec<Verdict>,
-    _committing: OwnedRwLockReadGuard<()>,
+    _under_way: UnderWay,
 }
 
 impl Engine {
@@ -70,14 +71,14 @@ impl Engine {
     /// What was committed and has to be concluded. What could not be is put back, answered with the error, or tried one by one.
     async fn carry_out(self: &Arc<Self>, batch: Vec<Request>) -> Option<Committed> {
         let committed = {
-            let committing = Arc::clone(&self.committing).read_owned().await;
+            let under_way = self.committing.begin();
             match self.commit(&batch).await {
-                Ok(verdicts) => return Some(Committed { batch, verdicts, _committing: committing }),
+                Ok(verdicts) => return Some(Committed { batch, verdicts, _under_way: under_way }),
                 Err(error) => Arc::new(error),
             }
         };
         match committed {
-            error if error.is_transient() => self.put_back(batch, &error).await,
+            error if error.is_transient() && !(error.is_locked() && batch.len() > 1) => self.put_back(batch, &error).await,
             error if batch.len() == 1 => batch.into_iter().for_each(|request| request.answer(Err(Arc::clone(&error).into()))),
             // One request spoils the transaction of all: each on its own, only that one fails.
             error => {
@@ -114,7 +115,7 @@ impl Engine {
     /// What follows a commit: answers, the hand-off of what may run here, and word to those who wait.
     pub(crate) fn conclude(self: &Arc<Self>, batch: Vec<Request>, verdicts: Vec<Verdict>) {
         for (request, verdict) in batch.into_iter().zip(verdicts) {
-            told::tell(&request, &verdict);
+            told::tell(&request, &verdict, &self.discretion);
             let Some(reply) = verdict.reply else {
                 self.queue.put(request.again());
                 continue;
@@ -122,6 +123,7 @@ impl Engine {
             self.watchers.tell(verdict.moved, verdict.runs.iter().map(|(claimed, _)| (&claimed.instance, &*claimed.attempt)));
             if let Some(due_at) = verdict.due_at {
                 self.hint.due(due_at);
+                self.give_word(due_at);
             }
             let mut request = request;
             for (claimed, permit) in verdict.runs {

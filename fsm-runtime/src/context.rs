@@ -21,6 +21,7 @@ use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::data::{Data, DataMap};
+use crate::discretion::{Discretion, Owner};
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::limits::Limits;
@@ -33,6 +34,7 @@ pub(crate) struct Around {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) limits: Limits,
+    pub(crate) discretion: Discretion,
     pub(crate) data: DataMap,
     pub(crate) machine: Arc<Machine>,
     /// The machine's events, by their types.
@@ -166,11 +168,16 @@ impl Ctx<'_> {
             .into());
         }
         if let Some(kept) = kept(self.around.store.clone(), self.attempt.call, name.to_owned()).await? {
+            let place = self.owner().once(self.attempt.call, name);
+            let kept = self.around.discretion.open(&place, &kept);
+            let kept = kept.map_err(|why| Failure::new(format!("what `{name}` gave in an earlier attempt cannot be read: {why}")))?;
             return serde_json::from_slice(&kept)
                 .map_err(|error| Failure::new(format!("what `{name}` gave in an earlier attempt does not decode: {error}")));
         }
         let value = work.await.map_err(Into::into)?;
         let bytes = serde_json::to_vec(&value).map_err(|error| Failure::new(format!("what `{name}` gives does not encode: {error}")))?;
+        let sealed = self.around.discretion.seal(&self.owner().once(self.attempt.call, name), bytes);
+        let bytes = sealed.map_err(|why| Failure::new(format!("what `{name}` gives cannot be stored: {why}")))?;
         keep(self.around.store.clone(), self.attempt.call, name.to_owned(), bytes, self.around.clock.now()).await?;
         Ok(value)
     }
@@ -185,6 +192,10 @@ impl Ctx<'_> {
                 std::future::pending::<()>().await;
             }
         }
+    }
+
+    fn owner(&self) -> Owner<'_> {
+        Owner { machine: &self.attempt.machine, key: &self.key }
     }
 
     pub(crate) fn data<T: Send + Sync + 'static>(&self) -> Data<T> {

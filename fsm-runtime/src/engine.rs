@@ -6,15 +6,18 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use fsm_core::ids::{CallId, SessionId};
-use tokio::sync::{Notify, OwnedSemaphorePermit, RwLock, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 
 use crate::catalog::Catalog;
 use crate::clock::Clock;
 use crate::committer::queue::Queue;
+use crate::committing::Committing;
 use crate::data::DataMap;
+use crate::discretion::Discretion;
 use crate::hint::Hint;
 use crate::limits::Limits;
+use crate::notice::Notices;
 use crate::running::Running;
 use crate::session::Session;
 use crate::store::claim::Served;
@@ -42,29 +45,39 @@ pub(crate) struct Engine {
     pub(crate) clock: Clock,
     pub(crate) catalog: Catalog,
     pub(crate) limits: Limits,
+    pub(crate) discretion: Discretion,
     pub(crate) queue: Queue,
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) hint: Hint,
+    pub(crate) notices: Notices,
     /// `None` for a client.
     pub(crate) work: Option<Work>,
     pub(crate) tasks: Mutex<Vec<AbortHandle>>,
-    /// Held for reading from the begin of a commit until what follows from it has been done.
-    pub(crate) committing: Arc<RwLock<()>>,
+    /// Those under way in this process, until what follows from them has been done.
+    pub(crate) committing: Committing,
 }
 
 impl Engine {
-    pub(crate) fn new(store: Store, clock: Clock, catalog: Catalog, limits: Limits, work: Option<Work>) -> Arc<Engine> {
+    pub(crate) fn new(
+        store: Store,
+        clock: Clock,
+        catalog: Catalog,
+        (limits, discretion): (Limits, Discretion),
+        work: Option<Work>,
+    ) -> Arc<Engine> {
         Arc::new(Engine {
             store,
             clock,
             catalog,
             limits,
+            discretion,
             queue: Queue::default(),
             watchers: Arc::default(),
             hint: Hint::default(),
+            notices: Notices::default(),
             work,
             tasks: Mutex::default(),
-            committing: Arc::default(),
+            committing: Committing::default(),
         })
     }
 

@@ -20,6 +20,8 @@ pub(crate) enum Kind {
     Input(String),
     /// Rows need what the code lacks.
     Drift(String),
+    /// There is something already where this was to be written.
+    Taken(String),
     /// It did not happen in the time that was given.
     TimedOut(String),
     /// The process stops.
@@ -59,9 +61,9 @@ impl Error {
         matches!(*self.0, Kind::Refused(Refusal::Busy { .. }))
     }
 
-    /// The same dedup id named a request with other content before.
+    /// The same dedup id named a request with other content before; or what was to be imported is there already.
     pub fn is_conflict(&self) -> bool {
-        matches!(*self.0, Kind::Refused(Refusal::Conflict { .. }))
+        matches!(*self.0, Kind::Refused(Refusal::Conflict { .. }) | Kind::Taken(_))
     }
 
     /// There is no such instance.
@@ -124,7 +126,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.0 {
             Kind::Refused(refusal) => refusal.fmt(f),
-            Kind::NotFound(text) | Kind::Input(text) | Kind::Drift(text) | Kind::TimedOut(text) => f.write_str(text),
+            Kind::NotFound(text) | Kind::Input(text) | Kind::Drift(text) | Kind::Taken(text) | Kind::TimedOut(text) => f.write_str(text),
             Kind::Stopping => f.write_str("the runtime is shutting down; send again to another process, or after the restart"),
             Kind::Store(error) => error.fmt(f),
         }

@@ -88,7 +88,8 @@ impl<M: Machine> Handle<M> {
         let mut reader = self.engine.store.reader().await?;
         let conn = &mut reader.conn();
         let Some(row) = rows::find(conn, M::NAME, key.as_ref()).await? else { return Ok(None) };
-        with_calls(conn, vec![row]).await?.pop().map(Instance::of).transpose()
+        let discretion = &self.engine.discretion;
+        with_calls(conn, vec![row], discretion).await?.pop().map(|seen| Instance::of(seen, discretion)).transpose()
     }
 
     /// Waits until nothing is executing, scheduled or in the inbox, or the instance is in error.
@@ -103,7 +104,7 @@ impl<M: Machine> Handle<M> {
     ///
     /// The stream's errors: `is_not_found`, which ends it; `is_database`, after which it looks again.
     pub fn watch(&self, key: impl AsRef<str>) -> Watching<M> {
-        Watching::new(self.clone(), key.as_ref())
+        Watching::new(Arc::clone(&self.engine), self.life.clone(), key.as_ref())
     }
 
     /// Every event, attempt, transition and operator's act, oldest first. `is_not_found` for an unknown key.
@@ -111,7 +112,7 @@ impl<M: Machine> Handle<M> {
         encode::check_key(key.as_ref())?;
         let mut reader = self.engine.store.reader().await?;
         let row = self.expect(&mut reader.conn(), key.as_ref()).await?;
-        let calls = calls_of(&mut reader.conn(), &row).await?;
+        let calls = calls_of(&mut reader.conn(), &row, &self.engine.discretion).await?;
         let notes = rows::notes(&mut reader.conn(), row.id).await?;
         Ok(history::told(calls, notes))
     }
@@ -121,7 +122,7 @@ impl<M: Machine> Handle<M> {
         encode::check_key(key.as_ref())?;
         let mut reader = self.engine.store.reader().await?;
         let row = self.expect(&mut reader.conn(), key.as_ref()).await?;
-        let calls = calls_of(&mut reader.conn(), &row).await?;
+        let calls = calls_of(&mut reader.conn(), &row, &self.engine.discretion).await?;
         Ok(calls.into_iter().map(Attempt::from).collect())
     }
 
@@ -135,17 +136,15 @@ impl<M: Machine> Handle<M> {
             state: filter.state,
             paused: filter.paused,
             after: filter.after.map(|cursor| cursor.0),
-            limit: limit + 1,
+            limit,
             ..PageFilter::default()
         };
-        let mut found = rows::page(conn, M::NAME, &wanted).await?;
-        let has_more = found.len() > limit as usize;
-        found.truncate(limit as usize);
-        let next = found.last().filter(|_| has_more).map(|last| view::Cursor(last.id));
-        let (mut items, mut unreadable) = (Vec::with_capacity(found.len()), Vec::new());
-        for seen in with_calls(conn, found).await? {
+        let found = rows::page(conn, M::NAME, &wanted).await?;
+        let next = found.next.map(view::Cursor);
+        let (mut items, mut unreadable) = (Vec::with_capacity(found.rows.len()), Vec::new());
+        for seen in with_calls(conn, found.rows, &self.engine.discretion).await? {
             let key = seen.row.key.clone();
-            match Instance::of(seen) {
+            match Instance::of(seen, &self.engine.discretion) {
                 Ok(instance) => items.push(instance),
                 Err(error) => unreadable.push(Unreadable { key, why: error.to_string() }),
             }

@@ -1,12 +1,18 @@
 //! The shell of durable-fsm: registry, client, worker, sweeper, clock and store around the pure decisions of `fsm-core`.
 
 pub mod admin;
+#[cfg(feature = "aead")]
+pub mod aead;
 mod catalog;
 pub mod client;
 mod clock;
+pub mod codec;
 mod committer;
+mod committing;
 pub mod context;
 pub mod data;
+mod discretion;
+pub mod doctor;
 pub mod drift;
 mod encode;
 mod engine;
@@ -16,9 +22,11 @@ mod finder;
 pub mod handle;
 mod hint;
 mod limits;
+mod notice;
 #[doc(hidden)]
 pub mod private;
 mod pruner;
+pub mod redact;
 pub mod registry;
 mod running;
 pub mod runtime;

@@ -26,6 +26,39 @@ pub use crate::registry::{
 pub use crate::timeout::Timeout;
 pub use {inventory, serde};
 
+/// Whether bytes are an event of the type `E`: `(&&Decoding::<E>::NEW).why_not(bytes)` tries where the type can be read, and says
+/// nothing where it cannot, which is told elsewhere. Method lookup prefers the fewer references.
+pub struct Decoding<E>(std::marker::PhantomData<fn() -> E>);
+
+impl<E> Decoding<E> {
+    /// Of this type.
+    pub const NEW: Decoding<E> = Decoding(std::marker::PhantomData);
+}
+
+/// For event types that can be read.
+pub trait DecodingReadable {
+    /// What does not decode; `None` when all does.
+    fn why_not(&self, bytes: &[u8]) -> Option<String>;
+}
+
+/// For all other types.
+pub trait DecodingAny {
+    /// Nothing is known.
+    fn why_not(&self, bytes: &[u8]) -> Option<String>;
+}
+
+impl<E: DeserializeOwned> DecodingReadable for &Decoding<E> {
+    fn why_not(&self, bytes: &[u8]) -> Option<String> {
+        serde_json::from_slice::<E>(bytes).err().map(|error| error.to_string())
+    }
+}
+
+impl<E> DecodingAny for Decoding<E> {
+    fn why_not(&self, _bytes: &[u8]) -> Option<String> {
+        None
+    }
+}
+
 /// The event, or a failed attempt that says what did not decode.
 pub fn decode_event<E: DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<E, Failure> {
     serde_json::from_slice(bytes).map_err(|error| Failure::new(format!("the payload does not decode as `{name}`: {error}")))
@@ -127,6 +160,7 @@ pub static MISTAKEN: VerbEntry = VerbEntry {
     timeout: None,
     retry: RetryEntry::Inherit,
     data: &[],
+    decodes: |_| None,
     run: |_, _| Box::pin(async { Ok(None) }),
 };
 

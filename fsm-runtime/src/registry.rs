@@ -106,6 +106,8 @@ pub struct VerbEntry {
     pub retry: RetryEntry,
     /// The `Data<T>` it needs.
     pub data: &'static [DataEntry],
+    /// Why these bytes are no event of its type; `None` when they are one.
+    pub decodes: fn(&[u8]) -> Option<String>,
     /// Runs one attempt.
     pub run: Run,
 }

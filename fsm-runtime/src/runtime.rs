@@ -6,22 +6,27 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
 
+use crate::admin::Inside;
 use crate::catalog::Catalog;
+use crate::codec::PayloadCodec;
 use crate::data::DataMap;
+use crate::discretion::Discretion;
 use crate::drift::Migrate;
 use crate::engine::{Engine, Work};
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::limits::Limits;
+use crate::redact::{Redaction, Shown};
 use crate::registry::{Machine, MachineEntry};
 use crate::session::Session;
 use crate::start::{introduce, open};
+use crate::store::invariants::Invariant;
 use crate::store::open::{Settings, Synchronous};
 
 /// A process that works: it sends, looks, and runs verbs. When it is dropped without [`shutdown`](Runtime::shutdown) its
 /// work ends at once, as it would by the process's death, and nothing is lost but time.
 pub struct Runtime {
-    engine: Arc<Engine>,
+    pub(crate) engine: Arc<Engine>,
     drain_within: Duration,
 }
 
@@ -42,9 +47,11 @@ pub struct Builder {
     pub(crate) poll: Duration,
     pub(crate) drain_within: Duration,
     pub(crate) limits: Limits,
+    pub(crate) discretion: Discretion,
     pub(crate) connections: Option<u32>,
     pub(crate) synchronous: Option<Synchronous>,
     pub(crate) statement_cache: bool,
+    pub(crate) deadline: Option<Duration>,
     pub(crate) migrate: Vec<Migrate>,
     pub(crate) retention: Option<Duration>,
 }
@@ -64,9 +71,11 @@ impl Default for Builder {
             poll: Duration::from_secs(1),
             drain_within: Duration::from_secs(20),
             limits: Limits::default(),
+            discretion: Discretion::default(),
             connections: None,
             synchronous: None,
             statement_cache: true,
+            deadline: None,
             migrate: Vec::new(),
             retention: None,
         }
@@ -136,6 +145,29 @@ impl Builder {
         self
     }
 
+    /// What takes secrets out of texts: called with each error text before it is stored and logged, and with payloads and records
+    /// before an operator's tool shows them. `None` leaves a text as it is. If `redact` panics, the whole text is withheld.
+    ///
+    /// ```
+    /// # use fsm_runtime::redact::ShownKind;
+    /// # use fsm_runtime::runtime::Runtime;
+    /// let builder = Runtime::builder().redact(|shown| match shown.kind {
+    ///     ShownKind::Error => None,
+    ///     _ => Some(format!("({} bytes)", shown.text.len())),
+    /// });
+    /// ```
+    pub fn redact(mut self, redact: impl Fn(&Shown<'_>) -> Option<String> + Send + Sync + 'static) -> Self {
+        self.discretion.redaction = Redaction::by(redact);
+        self
+    }
+
+    /// What encodes payloads, records, error texts and what `ctx.once` keeps, on their way into the database. Every process on a
+    /// database needs the same one. Values from before there was a codec are read as they are.
+    pub fn codec(mut self, codec: impl PayloadCodec) -> Self {
+        self.discretion.codec = Some(Arc::new(codec));
+        self
+    }
+
     /// The most connections to PostgreSQL; 8 unless set, beside one for the lease.
     pub fn connections(mut self, connections: u32) -> Self {
         self.connections = Some(connections);
@@ -148,7 +180,15 @@ impl Builder {
         self
     }
 
-    /// Prepares no statements on PostgreSQL's connections: for poolers in transaction mode.
+    /// How long one operation of the database may take: a statement, a commit, the wait for a connection; 30 s unless set. Then its
+    /// connection is closed, and what was asked is asked again on another.
+    pub fn database_deadline(mut self, limit: Duration) -> Self {
+        self.deadline = Some(limit);
+        self
+    }
+
+    /// Prepares no statements on PostgreSQL's connections: for poolers in transaction mode. The URL's parameter
+    /// `statement-cache-capacity=0` says the same, also to a [`Client`](crate::client::Client).
     pub fn without_statement_cache(mut self) -> Self {
         self.statement_cache = false;
         self
@@ -186,11 +226,13 @@ impl Builder {
         let work = self.work(&catalog, self.lease);
         let session = work.session.clone();
         session.renew(&mut store.apart().await?, &clock, clock.now()).await?;
-        let engine = Engine::new(store.clone(), clock.clone(), catalog, self.limits, Some(work));
+        let engine = Engine::new(store.clone(), clock.clone(), catalog, (self.limits, self.discretion), Some(work));
         engine.start_lanes();
         engine.spawn(Arc::clone(&engine).find_for_ever());
         engine.spawn(Arc::clone(&engine).sweep_for_ever());
         engine.spawn(Arc::clone(&engine).prune_for_ever());
+        engine.spawn(Arc::clone(&engine).listen_for_ever());
+        engine.start_giving_word();
         session.keep_alive(store, clock).map_err(|error| Error::input(format!("the thread for the lease could not start: {error}")))?;
         Ok(Runtime { engine, drain_within: self.drain_within })
     }
@@ -214,7 +256,8 @@ impl Builder {
         let mut settings = Settings::new(url.unwrap_or_else(|| "sqlite://fsm.db".to_owned()));
         settings.connections = self.connections.unwrap_or(settings.connections);
         settings.synchronous = self.synchronous.unwrap_or(settings.synchronous);
-        settings.statement_cache = self.statement_cache;
+        settings.deadline = self.deadline.unwrap_or(settings.deadline);
+        settings.statement_cache = settings.statement_cache && self.statement_cache;
         settings
     }
 }
@@ -230,8 +273,13 @@ impl Runtime {
         Handle::new(Arc::clone(&self.engine), None)
     }
 
-    /// Looks for rows that break an invariant; empty on a healthy database.
-    pub async fn violations(&self) -> Result<Vec<crate::store::invariants::Violation>, Error> {
+    /// The text as a person may see it, by what the builder's [`redact`](Builder::redact) says.
+    pub fn redacted(&self, shown: Shown<'_>) -> String {
+        self.engine.discretion.redaction.of(shown).into_owned()
+    }
+
+    /// The invariants that do not hold, of [`doctor`](crate::doctor::doctor)'s report: none in a healthy database.
+    pub async fn violations(&self) -> Result<Vec<Invariant>, Error> {
         self.engine.violations().await
     }
 
@@ -274,6 +322,12 @@ impl Runtime {
         }
         engine.store.close().await;
         Ok(())
+    }
+}
+
+impl From<&Runtime> for Inside {
+    fn from(runtime: &Runtime) -> Inside {
+        Inside::new(&runtime.engine, None)
     }
 }
 

@@ -3,13 +3,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use fsm_core::ids::SessionId;
 use fsm_core::time::Timestamp;
 use uuid::Uuid;
 
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::store::error::StoreError;
 use crate::store::open::{Apart, Store};
 use crate::store::sessions;
@@ -189,9 +189,9 @@ impl Session {
 /// Measures how far the database's clock is from this machine's.
 pub(crate) async fn measure(store: &Store, clock: &Clock, connection: &mut Apart) -> Result<(), StoreError> {
     if matches!(clock, Clock::Database(_)) && store.is_postgres() {
-        let before = SystemTime::now();
+        let before = clock::system();
         if let Some(server) = sessions::server_clock(&mut connection.conn()).await? {
-            clock.measured(server.now, before, SystemTime::now());
+            clock.measured(server.now, before, clock::system());
         }
     }
     Ok(())

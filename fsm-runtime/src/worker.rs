@@ -1,11 +1,14 @@
 //! Runs claimed attempts: calls the verb, bounds its time, catches its panic, and reports how it ended.
 
+use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fsm_core::call::Attempt;
+use fsm_core::ids::CallId;
+use fsm_core::instance::Instance;
 use fsm_core::outcome::{Outcome, Problem};
 use fsm_core::retry::RetryAdvice;
 use futures_util::FutureExt;
@@ -16,6 +19,7 @@ use crate::catalog::Known;
 use crate::committer::queue::{Reply, Report, Request, What, Whose};
 use crate::committer::trip::Trip;
 use crate::context::{Around, Ctx};
+use crate::discretion::Owner;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::failure::{Failed, Failure};
@@ -27,6 +31,9 @@ use crate::store::open::Tx;
 
 /// How long a verb may clean up once its time is over.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
+
+/// A payload and a record that can be read.
+type Opened<'b> = (Cow<'b, [u8]>, Option<Cow<'b, [u8]>>);
 
 /// How a verb ended, with the transaction it opened, if it did.
 struct Ended {
@@ -59,7 +66,9 @@ impl Engine {
             Outcome::Failure(problem) => tracing::debug!(outcome = outcome.word(), error = problem.error, "ended"),
             outcome => tracing::debug!(outcome = outcome.word(), "ended"),
         }
-        let is_told = self.report(whose.clone(), Arc::clone(&attempt), outcome, tx, permit).await;
+        let mut report = Report { permit, ..Report::new(Arc::clone(&attempt), Outcome::Released) };
+        report.outcome = self.sealed(&whose, report.fresh, outcome);
+        let is_told = self.report(whose.clone(), report, tx).await;
         self.watchers.ended(&whose, (attempt.call, attempt.number));
         // What could not be told stays among what runs here, or it would be taken for a stray, which never began.
         if let Some(work) = self.work.as_ref().filter(|_| is_told) {
@@ -76,10 +85,17 @@ impl Engine {
             return Ended { outcome: Outcome::Released, tx: None };
         };
         // What most attempts never come to is boxed, here and below: the future of every attempt has room for the rest only.
-        let last_error = if attempt.number > 1 { Box::pin(self.last_error(&attempt)).await } else { None };
-        let mut ctx = Ctx::new(self.around(known), Arc::clone(&attempt), instance.key, last_error, cancel.subscribe());
-        let input = Input { event: &payload, record: instance.record.as_deref() };
-        let outcome = match bounded((verb.run)(&mut ctx, input), verb.timeout, &cancel).await {
+        let last_error = if attempt.number > 1 { Box::pin(self.last_error(&attempt, &instance.key)).await } else { None };
+        let opened = self.opened(&instance, &attempt, &payload);
+        let mut ctx = Ctx::new(self.around(known), Arc::clone(&attempt), instance.key.clone(), last_error, cancel.subscribe());
+        let ended = match &opened {
+            Ok((payload, record)) => {
+                let input = Input { event: payload, record: record.as_deref() };
+                bounded((verb.run)(&mut ctx, input), verb.timeout, &cancel).await
+            }
+            Err(why) => Err(Failure::new(why.as_str())),
+        };
+        let outcome = match ended {
             Ok(record) => Outcome::Success { record, asks: ctx.take_asks() },
             Err(failure) => Outcome::Failure(self.judge(known, verb, &attempt, &failure)),
         };
@@ -87,11 +103,29 @@ impl Engine {
         Ended { outcome, tx }
     }
 
+    /// The payload and the record as the verb reads them.
+    fn opened<'b>(&self, instance: &'b Instance, attempt: &Attempt, payload: &'b [u8]) -> Result<Opened<'b>, String> {
+        let owner = Owner::of(instance);
+        let payload = self.discretion.open(&owner.payload(attempt.call), payload);
+        let record = instance.record.as_ref().map(|record| self.discretion.open(&owner.record(), record)).transpose();
+        let payload = payload.map_err(|why| format!("the payload cannot be read: {why}"))?;
+        Ok((payload, record.map_err(|why| format!("the record cannot be read: {why}"))?))
+    }
+
+    /// The outcome as it is stored. One that cannot be is a failed attempt.
+    fn sealed(&self, whose: &Whose, fresh: CallId, outcome: Outcome) -> Outcome {
+        let owner = Owner { machine: &whose.machine, key: &whose.key };
+        self.discretion
+            .seal_outcome(owner, outcome, fresh)
+            .unwrap_or_else(|why| Outcome::Failure(Problem::new(&format!("its end cannot be stored: {why}"), RetryAdvice::Default)))
+    }
+
     fn around(&self, known: &Known) -> Around {
         Around {
             store: self.store.clone(),
             clock: self.clock.clone(),
             limits: self.limits,
+            discretion: self.discretion.clone(),
             data: self.work.as_ref().map(|work| work.data.clone()).unwrap_or_default(),
             machine: Arc::clone(&known.machine),
             events: Arc::clone(&known.events),
@@ -100,62 +134,59 @@ impl Engine {
     }
 
     /// What the attempt before this one failed with.
-    async fn last_error(&self, attempt: &Attempt) -> Option<String> {
+    async fn last_error(&self, attempt: &Attempt, key: &str) -> Option<String> {
         let before = attempt.number.checked_sub(1)?;
         let mut reader = self.store.reader().await.ok()?;
         let found = lock::attempts(&mut reader.conn(), &[(attempt.call, before)]).await.ok()?;
-        found.into_iter().next()?.error
+        let error = found.into_iter().next()?.error?;
+        Some(self.discretion.open_error(Owner { machine: &attempt.machine, key }, &error).into_owned())
     }
 
     /// The error as text, and what it, the policy's list, or the delay function says of its retry.
     fn judge(&self, known: &Known, verb: &'static VerbEntry, attempt: &Attempt, failure: &Failure) -> Problem {
+        let (advice, error) = self.advised(known, verb, attempt, failure);
+        self.discretion.problem(&attempt.machine, &attempt.verb, &error, advice)
+    }
+
+    fn advised(&self, known: &Known, verb: &'static VerbEntry, attempt: &Attempt, failure: &Failure) -> (RetryAdvice, String) {
         let error = failure.to_string();
         let advice = failure.advised();
         let Some(policy) = known.policy(verb).filter(|_| advice == RetryAdvice::Default) else {
-            return Problem::new(&error, advice);
+            return (advice, error);
         };
         if policy.give_up_on.iter().any(|given_up| failure.chain().any(given_up.is)) {
-            return Problem::new(&error, RetryAdvice::Never);
+            return (RetryAdvice::Never, error);
         }
-        let Some(delay) = &policy.delay else { return Problem::new(&error, RetryAdvice::Default) };
+        let Some(delay) = &policy.delay else { return (RetryAdvice::Default, error) };
         let failed = Failed::new(attempt.number, failure.error(), self.clock.now().since(attempt.budget.first_at));
         match std::panic::catch_unwind(AssertUnwindSafe(|| (delay.function)(&failed))) {
-            Ok(Some(wait)) => Problem::new(&error, RetryAdvice::After(wait)),
-            Ok(None) => Problem::new(&error, RetryAdvice::Never),
+            Ok(Some(wait)) => (RetryAdvice::After(wait), error),
+            Ok(None) => (RetryAdvice::Never, error),
             // The retry procedure itself failed (seed 001): both are recorded, and nothing is tried again.
             Err(panic) => {
                 let error = format!("{error}; and its delay function `{}` panicked: {}", delay.name, panic_text(&*panic));
-                Problem::new(&error, RetryAdvice::Never)
+                (RetryAdvice::Never, error)
             }
         }
     }
 
-    /// Whether the database knows the end. Reports until the report is in: through the verb's own transaction if it opened one, else through the committer.
-    async fn report(
-        self: &Arc<Self>,
-        whose: Whose,
-        attempt: Arc<Attempt>,
-        outcome: Outcome,
-        tx: Option<Tx>,
-        permit: Option<OwnedSemaphorePermit>,
-    ) -> bool {
-        let settle = |outcome, permit| What::Settle(Box::new(Report { attempt: Arc::clone(&attempt), outcome, permit }));
-        let mut what = settle(outcome, permit);
-        if let (Some(tx), What::Settle(report)) = (tx, &mut what)
-            && matches!(report.outcome, Outcome::Success { .. })
-        {
-            let permit = report.permit.take();
-            let outcome = std::mem::replace(&mut report.outcome, Outcome::Released);
-            match Box::pin(self.settle_in(tx, whose.clone(), settle(outcome, permit))).await {
+    /// Whether the database knows the end. Reports until the report is in: through the verb's own transaction if it opened one, else
+    /// through the committer.
+    async fn report(self: &Arc<Self>, whose: Whose, mut report: Report, tx: Option<Tx>) -> bool {
+        let attempt = Arc::clone(&report.attempt);
+        let failed = |why: String| {
+            let problem = self.discretion.problem(&attempt.machine, &attempt.verb, &why, RetryAdvice::Default);
+            let report = Report::new(Arc::clone(&attempt), Outcome::Released);
+            Report { outcome: self.sealed(&whose, report.fresh, Outcome::Failure(problem)), ..report }
+        };
+        if let Some(tx) = tx.filter(|_| matches!(report.outcome, Outcome::Success { .. })) {
+            match Box::pin(self.settle_in(tx, whose.clone(), What::Settle(Box::new(report)))).await {
                 Ok(()) => return true,
-                Err(error) => {
-                    // Whatever was written in it is undone, so this attempt failed; a report that did get through guards itself.
-                    let problem = Problem::new(&format!("the verb's transaction was not committed: {error}"), RetryAdvice::Default);
-                    what = settle(Outcome::Failure(problem), None);
-                }
+                // Whatever was written in it is undone, so this attempt failed; a report that did get through guards itself.
+                Err(error) => report = failed(format!("the verb's transaction was not committed: {error}")),
             }
         }
-        match self.request(|reply| Request::new(whose.clone(), what, Some(reply))).await {
+        match self.request(|reply| Request::new(whose.clone(), What::Settle(Box::new(report)), Some(reply))).await {
             Ok(Reply::Settled { counted: false }) => {
                 tracing::info!("reported late: the attempt was closed before, and nothing changed");
                 true
@@ -164,9 +195,8 @@ impl Engine {
             Err(error) if error.is_stopping() => false,
             Err(error) => {
                 // What cannot be written is a failed attempt: too large, or refused by the database.
-                let problem = Problem::new(&format!("its end could not be written: {error}"), RetryAdvice::Default);
-                let what = settle(Outcome::Failure(problem), None);
-                let told = Box::pin(self.request(|reply| Request::new(whose, what, Some(reply)))).await;
+                let what = What::Settle(Box::new(failed(format!("its end could not be written: {error}"))));
+                let told = Box::pin(self.request(|reply| Request::new(whose.clone(), what, Some(reply)))).await;
                 told.inspect_err(|error| tracing::error!(%error, "the end of an attempt could not be written; it will be found lost"))
                     .is_ok()
             }
@@ -175,7 +205,7 @@ impl Engine {
 
     /// A batch of one, through the same door, in the transaction that the verb wrote in.
     async fn settle_in(self: &Arc<Self>, mut tx: Tx, whose: Whose, what: What) -> Result<(), Error> {
-        let _committing = self.committing.read().await;
+        let _under_way = self.committing.begin();
         let batch = vec![Request::new(whose, what, None)];
         let verdicts = Trip::new(self).of(&mut tx.conn(), &batch).await?;
         if !matches!(verdicts[0].reply, Some(Ok(Reply::Settled { counted: true }))) {
@@ -209,7 +239,7 @@ impl Engine {
         for (attempt, whose, abort) in left {
             abort.abort();
             let id = (attempt.call, attempt.number);
-            let report = Report { outcome: given_back(&attempt), attempt, permit: None };
+            let report = Report::new(attempt.clone(), given_back(&attempt));
             let what = What::Settle(Box::new(report));
             if let Err(error) = self.request(|reply| Request::new(whose, what, Some(reply))).await {
                 tracing::warn!(%error, "an attempt could not be given back; it will be found lost");
@@ -255,7 +285,7 @@ async fn bounded(
     ended.unwrap_or_else(|panic| Err(Failure::new(format!("the verb panicked: {}", panic_text(&*panic)))))
 }
 
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a text".to_owned())
 }

@@ -5,11 +5,20 @@ use crate::{cluster, postgres};
 
 /// Measures what `args` say, else everything. `Failed` has the code of the benchmark.
 pub fn run(args: &[String]) -> Result<(), Failed> {
+    on_a_server(&["bench", "--quiet", "--bench", "engine", "--"], args)
+}
+
+/// How fast the screens of the command are on a large database. `Failed` when one of them is slow.
+pub fn scale(args: &[String]) -> Result<(), Failed> {
+    on_a_server(&["bench", "--quiet", "--package", "fsm-cli", "--bench", "scale", "--"], args)
+}
+
+fn on_a_server(words: &[&str], args: &[String]) -> Result<(), Failed> {
     let given = std::env::var(cluster::VARIABLE).ok().filter(|url| !url.is_empty());
     let names_sqlite = args.iter().any(|word| word.starts_with("sqlite"));
     let needs_postgres = !names_sqlite || args.iter().any(|word| word == "postgres");
     let own = if given.is_some() || !needs_postgres { None } else { Some(postgres::start_durable()?) };
-    let mut command = cargo(&["bench", "--quiet", "--bench", "engine", "--"]);
+    let mut command = cargo(words);
     if let Some(url) = given.or_else(|| own.as_ref().map(cluster::Cluster::url)) {
         command.env(cluster::VARIABLE, url);
     }

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use super::{Session, ls};
 use crate::args::Acting;
 use crate::problem::Problem;
+use crate::progress::Progress;
 use crate::table::{BAD, Cell, GOOD, Table};
 
 /// Instances are found this many at a time, and as many acts are under way at once.
@@ -64,10 +65,10 @@ pub(super) async fn run(session: &mut Session<'_, '_>, act: Act, acting: Acting)
 async fn matching(admin: &Admin, acting: &Acting) -> Result<Vec<String>, Problem> {
     let (mut keys, mut after) = (Vec::new(), None);
     loop {
-        let (page, has_more) = admin.page(&acting.machine, &ls::filter(&acting.wanted, after, TOGETHER, admin.now())).await?;
-        after = page.last().map(|last| last.row.id);
-        keys.extend(page.into_iter().map(|seen| seen.row.key));
-        if !has_more {
+        let listed = admin.page(&acting.machine, &ls::filter(&acting.wanted, after, TOGETHER, admin.now())).await?;
+        keys.extend(listed.instances.into_iter().map(|seen| seen.row.key));
+        after = listed.next;
+        if after.is_none() {
             return Ok(keys);
         }
     }
@@ -80,6 +81,7 @@ async fn carry_out(
     operate: impl Fn(&str) -> Operating,
 ) -> Result<Vec<(String, Option<String>)>, Problem> {
     let mut told = Vec::with_capacity(keys.len());
+    let progress = Progress::of(session.stage, Some(keys.len() as u64), "instances");
     for some in keys.chunks(TOGETHER as usize) {
         let mut under_way = JoinSet::new();
         for (place, key) in some.iter().enumerate() {
@@ -97,9 +99,7 @@ async fn carry_out(
                 Err(error) => told.push((some[place].clone(), Some(error.to_string()))),
             }
         }
-        if session.stage.answers && keys.len() > some.len() {
-            session.stage.say(&format!("{} of {}", told.len(), keys.len()));
-        }
+        progress.at(told.len() as u64);
     }
     Ok(told)
 }

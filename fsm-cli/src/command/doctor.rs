@@ -7,13 +7,13 @@ use super::Session;
 use crate::problem::Problem;
 use crate::table::{BAD, Cell, GOOD, OPEN, Table};
 
-pub(super) async fn run(session: &mut Session<'_, '_>) -> Result<(), Problem> {
+pub(super) async fn run(session: &mut Session<'_, '_>, is_deep: bool) -> Result<(), Problem> {
     let admin = session.to_read().await?;
-    let findings = admin.checkup().await?;
+    let findings = if is_deep { admin.deep_checkup().await? } else { admin.checkup().await? };
     let broken = findings.iter().filter(|finding| finding.grade == Grade::Broken).count();
     if session.is_json {
         let of = |finding: &fsm_runtime::admin::checkup::Finding| json!({ "grade": finding.grade.as_str(), "about": finding.about, "says": finding.says });
-        let answer = json!({ "broken": broken, "findings": findings.iter().map(of).collect::<Vec<_>>() });
+        let answer = json!({ "deep": is_deep, "broken": broken, "findings": findings.iter().map(of).collect::<Vec<_>>() });
         session.stage.json(&answer)?;
     } else {
         let mut table = Table::new(&["", "ABOUT", "FINDING"]);
@@ -26,6 +26,9 @@ pub(super) async fn run(session: &mut Session<'_, '_>) -> Result<(), Problem> {
             table.row([Cell::styled(finding.grade.as_str(), style), Cell::from(&finding.about), Cell::from(&finding.says)]);
         }
         session.stage.table(&table)?;
+        if !is_deep {
+            session.stage.say("invariants, all instances and the whole file are looked at with --deep, which reads whole tables");
+        }
     }
     match broken {
         0 => Ok(()),

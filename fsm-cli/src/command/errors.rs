@@ -33,11 +33,11 @@ pub(super) async fn run(session: &mut Session<'_, '_>, machine: Option<String>) 
     for known in some(&admin, machine.as_deref())? {
         let machine = known.machine.name.as_str();
         let mut places: HashMap<(Option<String>, String), usize> = HashMap::new();
-        let (mut after, mut read) = (None, 0);
+        let (mut before, mut read) = (None, 0);
         loop {
-            let page = admin.failing(machine, after, PAGE).await?;
+            let page = admin.failing(machine, before, PAGE).await?;
             let is_last = page.len() < PAGE as usize;
-            after = page.last().map(|last| last.id);
+            before = page.last().map(|last| last.id);
             read += page.len();
             page.into_iter().for_each(|failing| add(&mut groups, &mut places, machine, failing));
             if is_last {
@@ -72,7 +72,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, machine: Option<String>) 
         session.stage.say("no instance is in error");
     }
     for machine in unread {
-        session.stage.say(&format!("`{machine}` has more than {MOST} instances in error: only the oldest {MOST} are grouped"));
+        session.stage.say(&format!("`{machine}` has more than {MOST} instances in error: only the newest {MOST} are grouped"));
     }
     Ok(())
 }

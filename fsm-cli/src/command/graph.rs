@@ -10,23 +10,45 @@ use super::Session;
 use crate::args::{Format, Graph};
 use crate::problem::Problem;
 
+/// No more instances of one status are counted than this.
+const MOST: u32 = 20_000;
+
+/// How many instances stand in a state.
+#[derive(Default)]
+struct Count {
+    instances: u64,
+    in_error: u64,
+    /// They were not all counted.
+    has_more: bool,
+}
+
+impl Count {
+    fn says(&self) -> String {
+        let plus = if self.has_more { "+" } else { "" };
+        match self.in_error {
+            0 => format!("{}{plus}", self.instances),
+            in_error => format!("{}{plus}, {in_error} in error", self.instances),
+        }
+    }
+}
+
 pub(super) async fn run(session: &mut Session<'_, '_>, graph: &Graph) -> Result<(), Problem> {
     let admin = session.to_read().await?;
     let machine = &admin.machine(&graph.machine)?.machine;
-    let mut counts: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-    if graph.counts {
-        for (status, state, count) in admin.counts(&graph.machine).await? {
-            let Some(state) = state else { continue };
-            let (all, in_error) = counts.entry(state).or_default();
-            *all += count;
-            *in_error += if status == Status::Error { count } else { 0 };
-        }
-    }
-    let note = |state: &str| match counts.get(state) {
-        None => None,
-        Some((all, 0)) => Some(format!("{all}")),
-        Some((all, in_error)) => Some(format!("{all}, {in_error} in error")),
+    let (counted, more) = match (graph.counts, graph.all) {
+        (false, _) => (Vec::new(), Vec::new()),
+        (true, true) => (admin.counts(&graph.machine).await?, Vec::new()),
+        (true, false) => admin.newest_counts(&graph.machine, MOST).await?,
     };
+    let mut counts: BTreeMap<String, Count> = BTreeMap::new();
+    for (status, state, count) in counted {
+        let Some(state) = state else { continue };
+        let at = counts.entry(state).or_default();
+        at.instances += count;
+        at.in_error += if status == Status::Error { count } else { 0 };
+        at.has_more |= more.contains(&status);
+    }
+    let note = |state: &str| counts.get(state).map(Count::says);
     let drawn = match graph.format {
         Format::Mermaid => diagram::mermaid_noted(machine, note),
         Format::Dot => diagram::dot_noted(machine, note),
@@ -34,10 +56,16 @@ pub(super) async fn run(session: &mut Session<'_, '_>, graph: &Graph) -> Result<
     };
     if session.is_json {
         let counts = graph.counts.then(|| {
-            let of = |(state, (all, in_error)): (&String, &(u64, u64))| json!({ "state": state, "instances": all, "in_error": in_error });
+            let of = |(state, at): (&String, &Count)| {
+                json!({ "state": state, "instances": at.instances, "in_error": at.in_error, "more": at.has_more })
+            };
             counts.iter().map(of).collect::<Vec<_>>()
         });
         return session.stage.json(&json!({ "machine": machine, "diagram": drawn, "counts": counts }));
+    }
+    if !more.is_empty() {
+        let of: Vec<_> = more.iter().map(|status| if *status == Status::Completed { "ended".into() } else { status.to_string() }).collect();
+        session.stage.say(&format!("counted among the newest {MOST} that are {}: there are more; --all counts them", of.join(", ")));
     }
     session.stage.text(&drawn.lines().map(|line| crate::clean::clean(line) + "\n").collect::<String>())
 }

@@ -15,16 +15,19 @@ use crate::problem::Problem;
 use crate::stage::apart;
 use crate::table::{BAD, Cell, FAINT, GOOD, OPEN, Table};
 
+/// Where a condition has no index, a page looks at no more instances of one status than this.
+const MOST_LOOKED_AT: u32 = 20_000;
+
 pub(super) async fn run(session: &mut Session<'_, '_>, ls: Ls) -> Result<(), Problem> {
     let admin = session.to_read().await?;
-    let (page, next) = page(&admin, &ls).await?;
+    let Page { instances, next, was_cut } = page(&admin, &ls).await?;
     let now = admin.now();
     if session.is_json {
-        let instances: Vec<_> = page.iter().map(told).collect();
-        return session.stage.json(&json!({ "instances": instances, "next": next }));
+        let instances: Vec<_> = instances.iter().map(told).collect();
+        return session.stage.json(&json!({ "instances": instances, "next": next, "was_cut": was_cut }));
     }
     let mut table = Table::new(&["MACHINE", "KEY", "STATE", "STATUS", "CHANGED", "ABOUT"]);
-    for seen in &page {
+    for seen in &instances {
         let row = &seen.row;
         table.row([
             Cell::from(&row.machine),
@@ -36,19 +39,30 @@ pub(super) async fn run(session: &mut Session<'_, '_>, ls: Ls) -> Result<(), Pro
         ]);
     }
     session.stage.table(&table)?;
-    if table.is_empty() {
-        session.stage.say("no instance is like that");
-    }
-    if let Some(next) = next {
-        session.stage.say(&format!("there are more: --after '{next}'"));
+    match next {
+        Some(next) if was_cut => {
+            session.stage.say(&format!("enough was looked at for one page; go on looking: --after '{next}', or --all"))
+        }
+        Some(next) => session.stage.say(&format!("there are more: --after '{next}'")),
+        None if table.is_empty() => session.stage.say("no instance is like that"),
+        None => {}
     }
     Ok(())
 }
 
-/// A page over all machines wanted, one after the other, and where the next one begins.
-async fn page(admin: &Admin, ls: &Ls) -> Result<(Vec<Seen>, Option<String>), Problem> {
+/// A page over all machines wanted.
+struct Page {
+    instances: Vec<Seen>,
+    /// Where the next one begins.
+    next: Option<String>,
+    /// It ends there because enough was looked at.
+    was_cut: bool,
+}
+
+/// A page over all machines wanted, one after the other.
+async fn page(admin: &Admin, ls: &Ls) -> Result<Page, Problem> {
     let after = ls.after.as_deref().map(cursor).transpose()?;
-    let mut page: Vec<Seen> = Vec::new();
+    let mut instances: Vec<Seen> = Vec::new();
     for known in some(admin, ls.machine.as_deref())? {
         let machine = known.machine.name.as_str();
         let after = match &after {
@@ -56,27 +70,29 @@ async fn page(admin: &Admin, ls: &Ls) -> Result<(Vec<Seen>, Option<String>), Pro
             Some((there, id)) if machine == there => Some(*id),
             _ => None,
         };
-        let room = ls.limit - page.len() as u32;
-        let has_more = if room > 0 {
-            let (found, has_more) = admin.page(machine, &filter(&ls.wanted, after, room, admin.now())).await?;
-            page.extend(found);
-            has_more
-        } else {
-            // The page is full: is there anything in this machine at all?
-            !admin.page(machine, &filter(&ls.wanted, after, 1, admin.now())).await?.0.is_empty()
+        let room = ls.limit - instances.len() as u32;
+        let screen = PageFilter {
+            newest_first: !ls.oldest,
+            look_at_most: (!ls.all).then_some(MOST_LOOKED_AT),
+            ..filter(&ls.wanted, after, room.max(1), admin.now())
         };
-        if has_more {
-            let last = page.last().map(|last| format!("{}:{}", last.row.machine, last.row.id));
-            return Ok((page, last));
+        let listed = admin.page(machine, &screen).await?;
+        if room == 0 && (listed.next.is_some() || !listed.instances.is_empty()) {
+            let next = instances.last().map(|last| format!("{}:{}", last.row.machine, last.row.id));
+            return Ok(Page { instances, next, was_cut: false });
+        }
+        instances.extend(listed.instances);
+        if let Some(next) = listed.next {
+            return Ok(Page { instances, next: Some(format!("{machine}:{next}")), was_cut: listed.was_cut });
         }
     }
-    Ok((page, None))
+    Ok(Page { instances, next: None, was_cut: false })
 }
 
 /// What the store is asked for.
 pub(super) fn filter(wanted: &Wanted, after: Option<InstanceId>, limit: u32, now: Timestamp) -> PageFilter {
     PageFilter {
-        // Only what is in error has one, and those are found by an index.
+        // Only what is in error has one.
         status: wanted.status.or(wanted.error.as_ref().map(|_| Status::Error)),
         state: wanted.state.clone(),
         paused: wanted.paused.then_some(true),
@@ -84,6 +100,7 @@ pub(super) fn filter(wanted: &Wanted, after: Option<InstanceId>, limit: u32, now
         unchanged_since: wanted.older.map(|older| now - older),
         after,
         limit,
+        ..PageFilter::default()
     }
 }
 

@@ -11,11 +11,13 @@ const MOST: u32 = 10_000;
 
 pub(super) async fn run(session: &mut Session<'_, '_>) -> Result<(), Problem> {
     let admin = session.to_read().await?;
-    let mut table = Table::new(&["MACHINE", "STATES", "INSTANCES", "IN ERROR", "DEFINITIONS", "NEWEST SINCE", "ABOUT"]);
+    let mut table = Table::new(&["MACHINE", "STATES", "INSTANCES", "IN ERROR", "DEFINITIONS", "STARTED", "ABOUT"]);
     let mut all = Vec::new();
     for known in admin.machines() {
         let machine = &known.machine;
         let (instances, in_error) = admin.sizes(&machine.name, MOST).await?;
+        // Inside a program a machine is known before it was ever started.
+        let is_known = known.definitions > 0;
         let docs = machine.docs.lines().next().unwrap_or_default().trim();
         table.row([
             Cell::from(&machine.name),
@@ -23,7 +25,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>) -> Result<(), Problem> {
             Cell::from(counted(instances)),
             if in_error > 0 { Cell::styled(counted(in_error), BAD) } else { Cell::from("0") },
             Cell::from(known.definitions.to_string()),
-            Cell::from(session.stage.moment(known.first_seen_at, admin.now())),
+            Cell::from(if is_known { session.stage.moment(known.last_seen_at, admin.now()) } else { "never".into() }),
             Cell::from(docs),
         ]);
         all.push(json!({
@@ -35,7 +37,8 @@ pub(super) async fn run(session: &mut Session<'_, '_>) -> Result<(), Problem> {
             "counted_up_to": MOST,
             "definitions": known.definitions,
             "hash": known.hash,
-            "first_seen_at": known.first_seen_at.to_string(),
+            "first_seen_at": is_known.then(|| known.first_seen_at.to_string()),
+            "last_seen_at": is_known.then(|| known.last_seen_at.to_string()),
         }));
     }
     if session.is_json {

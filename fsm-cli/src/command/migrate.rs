@@ -11,7 +11,7 @@ use crate::problem::Problem;
 use crate::table::{BAD, Cell, GOOD, OPEN, Table};
 
 pub(super) async fn run(session: &mut Session<'_, '_>, migrate: &Migrate) -> Result<(), Problem> {
-    let opening = session.timed(Opening::to_act(&session.database));
+    let opening = session.opening.clone().acting();
     match migrate {
         Migrate::Up => {
             admin::migrate(&opening).await?;
@@ -24,7 +24,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, migrate: &Migrate) -> Res
             if session.is_json { session.stage.json(&json!({ "up_to_date": true })) } else { Ok(()) }
         }
         Migrate::Print { kind } => {
-            let is_postgres = kind.map_or_else(|| session.database.starts_with("postgres"), |kind| kind == Kind::Postgres);
+            let is_postgres = kind.map_or_else(|| opening.is_postgres(), |kind| kind == Kind::Postgres);
             let now = session.stage.now.unwrap_or_else(|| Timestamp::from(std::time::SystemTime::now()));
             let script = script(is_postgres, now);
             if session.is_json { session.stage.json(&json!({ "script": script })) } else { session.stage.text(&script) }

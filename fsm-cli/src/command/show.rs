@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use fsm_core::instance::Status;
 use fsm_core::time::Timestamp;
+use fsm_runtime::admin::Admin;
 use fsm_runtime::admin::look::Story;
 use fsm_runtime::handle::activity::OpenCall;
 use fsm_runtime::handle::history::Entry;
 use serde_json::{Value, json};
 
+use self::timeline::Drawing;
 use super::{Session, ls};
 use crate::args::Show;
 use crate::clean::clean;
@@ -18,8 +20,8 @@ use crate::problem::Problem;
 use crate::stage::{apart, short};
 use crate::table::{BAD, FAINT, painted};
 
-/// The pause between two looks at an instance that is followed.
-const LOOK: Duration = Duration::from_millis(500);
+/// On a terminal it is told again, so that moments are as far away as they are.
+const TICK: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(session: &mut Session<'_, '_>, show: &Show) -> Result<(), Problem> {
     let admin = session.to_read().await?;
@@ -28,20 +30,44 @@ pub(super) async fn run(session: &mut Session<'_, '_>, show: &Show) -> Result<()
     if session.is_json {
         session.stage.json(&told(&story))?;
     } else {
-        let now = session.stage.width.map(|_| admin.now());
-        let goes_on = show.follow && !story.seen.row.status.is_ended();
-        let text = drawn(&story, now) + "\n" + &timeline::drawn(&story.entries, goes_on, |_| true);
-        session.stage.text(&text)?;
+        whole(session, &admin, show, &story)?;
     }
-    while show.follow && !story.seen.row.status.is_ended() {
-        session.stage.out.flush()?;
-        tokio::time::sleep(LOOK).await;
-        let later = admin.story(&show.machine, &show.key).await?;
-        news(session, &story, &later)?;
-        story = later;
+    if show.follow {
+        story = follow(session, &admin, show, story).await?;
     }
     let is_in_error = story.seen.row.status == Status::Error;
     if show.exit_status && is_in_error { Err(Problem::InError) } else { Ok(()) }
+}
+
+/// All of it.
+fn whole(session: &mut Session<'_, '_>, admin: &Admin, show: &Show, story: &Story) -> Result<(), Problem> {
+    let now = session.stage.width.map(|_| admin.now());
+    let goes_on = show.follow && !story.seen.row.status.is_ended();
+    let drawing = Drawing { goes_on, width: session.stage.width, in_full: show.all };
+    let text = drawn(story, now) + "\n" + &timeline::drawn(&story.entries, &drawing, |_| true);
+    session.stage.text(&text)
+}
+
+/// Goes on telling until the instance has ended: on a terminal all of it in the place of what was told, elsewhere what is new.
+async fn follow(session: &mut Session<'_, '_>, admin: &Admin, show: &Show, mut story: Story) -> Result<Story, Problem> {
+    let mut sight = admin.watch(&show.machine, &show.key);
+    let redraws = session.stage.width.is_some() && !session.is_json;
+    loop {
+        session.stage.flush()?;
+        let tick = if redraws { TICK } else { Duration::MAX };
+        if let Ok(moved) = tokio::time::timeout(tick, sight.next()).await {
+            let Some(moved) = moved else { return Ok(story) };
+            moved?;
+        }
+        let later = admin.story(&show.machine, &show.key).await?;
+        if redraws {
+            session.stage.clear()?;
+            whole(session, admin, show, &later)?;
+        } else {
+            news(session, &story, &later)?;
+        }
+        story = later;
+    }
 }
 
 /// What happened since the last look.
@@ -51,7 +77,8 @@ fn news(session: &mut Session<'_, '_>, before: &Story, now: &Story) -> Result<()
         return now.entries.iter().filter(|entry| is_news(entry)).try_for_each(|entry| session.stage.json(&timeline::told(entry)));
     }
     let goes_on = !now.seen.row.status.is_ended();
-    session.stage.text(&timeline::drawn(&now.entries, goes_on, is_news))
+    let drawing = Drawing { goes_on, width: session.stage.width, in_full: true };
+    session.stage.text(&timeline::drawn(&now.entries, &drawing, is_news))
 }
 
 /// What is known of it, a line each; with `now` moments are also told from there.

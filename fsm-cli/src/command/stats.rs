@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fsm_core::call::AttemptState;
 use fsm_core::time::{Timestamp, micros};
+use fsm_runtime::admin::Admin;
 use fsm_runtime::store::overview::Times;
 use serde_json::{Value, json};
 
@@ -29,6 +30,17 @@ struct Tally {
 
 pub(super) async fn run(session: &mut Session<'_, '_>, stats: &Stats) -> Result<(), Problem> {
     let admin = session.to_read().await?;
+    look(session, &admin, stats).await?;
+    while let Some(pause) = stats.watch {
+        session.stage.flush()?;
+        tokio::time::sleep(pause).await;
+        session.stage.clear()?;
+        look(session, &admin, stats).await?;
+    }
+    Ok(())
+}
+
+async fn look(session: &mut Session<'_, '_>, admin: &Admin, stats: &Stats) -> Result<(), Problem> {
     let now = admin.now();
     let newest = admin.newest(stats.sample).await?;
     // A full sample may not reach back as far as the window: then the window is as long as the sample.
@@ -38,7 +50,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, stats: &Stats) -> Result<
     let minutes = now.since(since).as_secs_f64() / 60.0;
     let mut table = Table::new(&["MACHINE", "ENDED", "A MINUTE", "FAILED", "TOOK", "95%", "LATE BY", "95%", "DUE", "SINCE"]);
     let mut all = Vec::new();
-    for known in some(&admin, stats.machine.as_deref())? {
+    for known in some(admin, stats.machine.as_deref())? {
         let machine = known.machine.name.as_str();
         let tally = Tally::of(newest.iter().filter(|times| times.machine == machine), since);
         let overdue = admin.overdue(machine, MOST).await?;

@@ -21,7 +21,7 @@ async fn sql(url: &str, text: &str) {
 
 /// What the doctor says about one thing.
 async fn says(bed: &fsm::testing::Bed, about: &str) -> Vec<(String, String)> {
-    let told = json(bed, &["doctor"]).await;
+    let told = json(bed, &["doctor", "--deep"]).await;
     let findings = told["findings"].as_array().unwrap().iter().filter(|finding| finding["about"] == json!(about));
     findings.map(|finding| (finding["grade"].as_str().unwrap().to_owned(), finding["says"].as_str().unwrap().to_owned())).collect()
 }
@@ -29,7 +29,10 @@ async fn says(bed: &fsm::testing::Bed, about: &str) -> Vec<(String, String)> {
 on_both! {
     async fn a_healthy_database_is_told_so(bed) {
         three(bed).await;
-        let said = fsm(bed, WIDE, &["doctor"]).await;
+        let shallow = fsm(bed, WIDE, &["doctor"]).await;
+        assert_eq!(shallow.code, 0, "{shallow:?}");
+        assert!(!shallow.out.contains("invariants") && shallow.talk.contains("are looked at with --deep"), "{shallow:?}");
+        let said = fsm(bed, WIDE, &["doctor", "--deep"]).await;
         assert_eq!(said.code, 0, "{said:?}");
         for (about, expected) in [
             ("invariants", "every one holds"),
@@ -47,9 +50,11 @@ on_both! {
     async fn a_broken_promise_is_found_and_named(bed) {
         three(bed).await;
         sql(bed.url(), "update fsm_instances set version = 9 where key = 'o-3'").await;
-        let said = fsm(bed, To::Pipe, &["doctor"]).await;
+        let said = fsm(bed, To::Pipe, &["doctor", "--deep"]).await;
         assert_eq!(said.code, 1, "{said:?}");
         assert!(said.out.contains("broken\tI6\t") && said.out.contains("has version 9 and state shipped after 3 transitions"), "{said:?}");
+        // A bed looks for broken promises when it goes.
+        sql(bed.url(), "update fsm_instances set version = 3 where key = 'o-3'").await;
     }
 }
 
@@ -71,7 +76,9 @@ on_both! {
         three(bed).await;
         let newer = r#"{"name":"order","verbs":[{"name":"bought","event":"Bought"}],"edges":[{"from":null,"event":"Bought","to":"bought"}],"ends":[]}"#;
         let at = bed.now().as_micros();
-        sql(bed.url(), &format!("insert into fsm_machines (machine, hash, definition, first_seen_at) values ('order', 'f', '{newer}', {at})")).await;
+        sql(bed.url(), &format!("insert into fsm_machines (machine, hash, definition, first_seen_at, last_seen_at) values ('order', 'f', '{newer}', {at}, {at})")).await;
+        let soon = fsm(bed, To::Pipe, &["doctor"]).await;
+        assert!(soon.out.contains("lacks the state `placed`, in which 1 instances of \"order\" are"), "{soon:?}");
         let drift = says(bed, "drift").await;
         let expected = [
             "the newest definition lacks what rows need: \"order\": 1 instance in the state `placed`, since 2030-01-01T00:00:01Z",
@@ -80,6 +87,20 @@ on_both! {
         ];
         assert_eq!(drift.iter().map(|(_, says)| says.as_str()).collect::<Vec<_>>(), expected);
         assert_eq!(json(bed, &["machines"]).await["machines"][0]["definitions"], json!(2));
+    }
+}
+
+on_both! {
+    async fn after_a_rollback_the_older_definition_is_the_one_that_counts(bed) {
+        let at = bed.now().as_micros();
+        let newer = r#"{"name":"order","verbs":[{"name":"bought","event":"Bought"}],"edges":[{"from":null,"event":"Bought","to":"bought"}],"ends":[]}"#;
+        for (seen, expected) in [(at + 1, "bought"), (at - 1, "placed")] {
+            sql(bed.url(), "delete from fsm_machines where hash = 'f'").await;
+            let insert = "insert into fsm_machines (machine, hash, definition, first_seen_at, last_seen_at)";
+            sql(bed.url(), &format!("{insert} values ('order', 'f', '{newer}', {}, {seen})", at - 5)).await;
+            let machine = &json(bed, &["machines"]).await["machines"][0];
+            assert_eq!((machine["definitions"].clone(), machine["states"][0].as_str()), (json!(2), Some(expected)));
+        }
     }
 }
 
@@ -104,7 +125,8 @@ async fn the_tables_are_made_only_when_asked_for() {
         };
         assert_eq!(run(&["check"]).await.code, 7);
         let up = run(&["up"]).await;
-        assert_eq!((up.out.as_str(), up.code), ("1\tfirst\t2030-01-01T00:00:00Z\tapplied\n", 0), "{up:?}");
+        let applied = "1\tfirst\t2030-01-01T00:00:00Z\tapplied\n2\tscreens\t2030-01-01T00:00:00Z\tapplied\n";
+        assert_eq!((up.out.as_str(), up.code), (applied, 0), "{up:?}");
         assert_eq!(run(&["up"]).await, up);
         assert_eq!(run(&["status"]).await.out, up.out);
         assert_eq!(run(&["check"]).await.code, 0);

@@ -3,9 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 
 mod acting;
+mod embedded;
 mod keeping;
+mod moving;
 mod reading;
 mod screens;
 mod shop;
 mod simulate;
 mod support;
+mod terminal;

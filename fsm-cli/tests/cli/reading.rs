@@ -56,7 +56,7 @@ on_both! {
         }
         let said = fsm(bed, To::Pipe, &["ls"]).await;
         assert_eq!(said.code, 7);
-        assert!(said.talk.contains("the database has schema 99, and this program knows schemas up to 1"), "{said:?}");
+        assert!(said.talk.contains("the database has schema 99, and this program knows schemas up to "), "{said:?}");
     }
 }
 

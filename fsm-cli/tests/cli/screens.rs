@@ -68,7 +68,7 @@ on_both! {
                 None => break,
             }
         }
-        assert_eq!((keys, pages), ((0..7).map(|n| format!("o-{n}")).collect::<Vec<_>>(), 3));
+        assert_eq!((keys, pages), ((0..7).rev().map(|n| format!("o-{n}")).collect::<Vec<_>>(), 3));
     }
 }
 
@@ -82,7 +82,7 @@ on_both! {
             (&["--status", "error"], &["o-2"]),
             (&["--error", "no RECEIPT"], &["o-2"]),
             (&["--error", "100%"], &[]),
-            (&["--older", "1s"], &["o-2", "o-3"]),
+            (&["--older", "1s"], &["o-3", "o-2"]),
             (&["--older", "1h"], &[]),
             (&["--paused"], &["o-1"]),
             (&["--state", "nowhere"], &[]),
@@ -117,6 +117,32 @@ on_both! {
             assert!(said.out.trim_end().ends_with(last.trim_end()), "{said:?}");
             assert_eq!(said.out.matches("`Shipped` calls `shipped`").count(), usize::from(json.is_empty()), "{said:?}");
         }
+    }
+}
+
+on_both! {
+    async fn an_instance_is_waited_for(bed) {
+        three(bed).await;
+        let cases: [(&[&str], u8, &str, &str); 8] = [
+            (&["o-3"], 0, "order\to-3\tshipped\tcompleted\t2030-01-01T00:00:01Z\n", ""),
+            (&["o-3", "--for", "end"], 0, "shipped", ""),
+            (&["o-3", "--for", "placed"], 4, "shipped", "`order` `o-3` is completed in `shipped`, and never comes to `placed`"),
+            (&["o-2"], 6, "error", ""),
+            (&["o-1", "--timeout", "200ms"], 1, "", "was waited for in vain, 200ms long: waits until 2030-01-01T00:00:05Z"),
+            (&["o-1", "--for", "nowhere"], 3, "", "`order` has no state `nowhere`; wait for `settled`, `end`, `placed`"),
+            (&["o-9"], 3, "", "there is no `order` `o-9`"),
+            (&["o-9", "--timeout", "soon"], 2, "", "is not a duration"),
+        ];
+        for (arguments, code, out, talk) in cases {
+            let all: Vec<&str> = ["wait", "order"].iter().chain(arguments).copied().collect();
+            let said = fsm(bed, To::Pipe, &all).await;
+            assert_eq!(said.code, code, "{said:?}");
+            assert!(said.out.contains(out) && said.talk.contains(talk), "{said:?}");
+        }
+        let (said, ()) = tokio::join!(fsm(bed, To::Pipe, &["wait", "order", "o-1", "--for", "placed", "--timeout", "60s"]), async {
+            bed.advance(std::time::Duration::from_secs(20)).await;
+        });
+        assert_eq!((said.code, said.out.as_str()), (0, "order\to-1\tplaced\trunning\t2030-01-01T00:00:15Z\n"), "{said:?}");
     }
 }
 

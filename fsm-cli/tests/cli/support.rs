@@ -82,6 +82,7 @@ pub async fn raw(now: Option<Timestamp>, to: To, arguments: &[&str]) -> Said {
         input: Box::new(Cursor::new(typed.unwrap_or_default())),
         width,
         answers: typed.is_some(),
+        shows_progress: false,
         now,
         actor: Some("ann".into()),
     };
@@ -102,6 +103,7 @@ pub async fn until_shown(bed: &Bed, shown: &Arc<Notify>, arguments: &[&str]) -> 
         input: Box::new(std::io::empty()),
         width: None,
         answers: false,
+        shows_progress: false,
         now: Some(bed.now()),
         actor: None,
     };

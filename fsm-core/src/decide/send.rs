@@ -16,14 +16,23 @@ pub struct Send {
     pub id: CallId,
     /// What is delivered.
     pub event: Event,
-    /// The caller's own id for the request, and a digest of its content.
-    pub dedup: Option<(String, Vec<u8>)>,
+    /// The caller's own id for the request.
+    pub dedup: Option<Dedup>,
     /// Not before this moment.
     pub deliver_at: Option<Timestamp>,
     /// Refuse instead of waiting when the instance is busy.
     pub or_refuse: bool,
     /// How many events may wait.
     pub inbox_limit: u64,
+}
+
+/// The caller's own id for a request, and by what its content is known again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dedup {
+    /// The id, unique within the instance.
+    pub id: String,
+    /// Digests of event type and payload. The first is kept, and any of them is the same content: keys of digests change.
+    pub digests: Vec<Vec<u8>>,
 }
 
 /// What became of a sent event.
@@ -50,6 +59,12 @@ pub struct Accepted {
     pub changes: Option<Changes>,
 }
 
+impl Dedup {
+    fn request(&self, call: CallId) -> Request {
+        Request { dedup: self.id.clone(), digest: self.digests.first().cloned().unwrap_or_default(), call }
+    }
+}
+
 /// Decides what becomes of an event.
 ///
 /// An event that fits no state the instance can be in once all before it succeeded is refused; so is every event to an
@@ -61,7 +76,7 @@ pub fn send(machine: &Machine, standing: Standing, send: Send, moment: Moment) -
     let Standing { instance, is_new, .. } = &standing;
     let mut changes = Changes::of(Instance { updated_at: moment.now, ..instance.clone() });
     changes.is_new = *is_new;
-    changes.request = send.dedup.clone().map(|(dedup, digest)| Request { dedup, digest, call: send.id });
+    changes.request = send.dedup.as_ref().map(|dedup| dedup.request(send.id));
     let fate = match send.deliver_at.filter(|at| *at > moment.now) {
         Some(due_at) => deliver_later(&mut changes, machine, send.id, send.event, due_at)?,
         None => deliver(&mut changes, machine, &standing, send.id, send.event, (send.or_refuse, send.inbox_limit), moment)?,
@@ -72,9 +87,9 @@ pub fn send(machine: &Machine, standing: Standing, send: Send, moment: Moment) -
 /// The first answer, if the caller's id names this very request; a conflict if it names another.
 fn known_already(standing: &Standing, send: &Send) -> Result<Option<Accepted>, Refusal> {
     match (&standing.request, &send.dedup) {
-        (Some(first), Some((dedup, digest))) if first.dedup == *dedup => {
-            if first.digest != *digest {
-                return Err(Refusal::Conflict { whose: whose(&standing.instance), dedup: dedup.clone() });
+        (Some(first), Some(dedup)) if first.dedup == dedup.id => {
+            if !dedup.digests.contains(&first.digest) {
+                return Err(Refusal::Conflict { whose: whose(&standing.instance), dedup: dedup.id.clone() });
             }
             Ok(Some(Accepted { call: first.call, fate: Fate::Duplicate, changes: None }))
         }

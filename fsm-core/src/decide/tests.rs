@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::fire::fire;
 use super::operate::{Act, Operation};
 use super::refusal::Refusal;
-use super::send::{Accepted, Fate, Send, send};
+use super::send::{Accepted, Dedup, Fate, Send, send};
 use super::settle::settle;
 use super::{Moment, Standing};
 use crate::call::{Attempt, AttemptState};
@@ -205,10 +205,21 @@ fn a_sender_may_refuse_to_wait_and_a_full_inbox_is_busy() {
 fn the_same_dedup_id_gives_the_first_answer_and_other_content_is_a_conflict() {
     let known = Request { dedup: "evt-77".into(), digest: vec![1], call: call(1) };
     let standing = Standing { request: Some(known), ..begun() };
-    let again = |digest| Send { dedup: Some(("evt-77".into(), vec![digest])), ..request(2, "Created") };
+    let again = |digest| Send { dedup: Some(Dedup { id: "evt-77".into(), digests: vec![vec![digest]] }), ..request(2, "Created") };
     let answer = sent(standing.clone(), again(1), 9).unwrap();
     assert_eq!((answer.fate, answer.call, answer.changes), (Fate::Duplicate, call(1), None));
     assert!(matches!(sent(standing, again(2), 9), Err(Refusal::Conflict { .. })));
+}
+
+#[test]
+fn any_digest_of_the_content_is_known_again_and_the_first_is_kept() {
+    let both = |new, old| Send { dedup: Some(Dedup { id: "evt-77".into(), digests: vec![vec![new], vec![old]] }), ..request(2, "Created") };
+    let kept = sent(unborn(), both(9, 1), 3).unwrap().changes.unwrap().request.unwrap();
+    assert_eq!(kept.digest, vec![9]);
+    let of_an_older_key = Request { digest: vec![1], ..kept };
+    let standing = Standing { request: Some(of_an_older_key), ..begun() };
+    assert_eq!(sent(standing.clone(), both(9, 1), 9).unwrap().fate, Fate::Duplicate);
+    assert!(matches!(sent(standing, both(9, 2), 9), Err(Refusal::Conflict { .. })));
 }
 
 #[test]

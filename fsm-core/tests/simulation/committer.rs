@@ -1,7 +1,7 @@
 //! What is asked of a process, and its commits, mirroring `committer.rs` and `worker.rs`: each may end unknown, late or never.
 
 use fsm_core::decide::operate::Operation;
-use fsm_core::decide::send::Send;
+use fsm_core::decide::send::{self, Send};
 use fsm_core::outcome::{Asks, Event, Outcome, Outgoing, Problem};
 use fsm_core::retry::RetryAdvice;
 use std::time::Duration;
@@ -21,7 +21,10 @@ impl World {
                 let id = self.call_id();
                 let name = |dedup: &Dedup| format!("{}/{}{}", KEYS[*key], dedup.id, if dedup.other_content { "!" } else { "" });
                 let wish = dedup.as_ref().map_or_else(|| id.to_string(), name).into_bytes();
-                let dedup = dedup.map(|dedup| (format!("d{}", dedup.id), [event.as_bytes(), wish.as_slice()].concat()));
+                let dedup = dedup.map(|dedup| {
+                    let digests = vec![[event.as_bytes(), wish.as_slice()].concat()];
+                    send::Dedup { id: format!("d{}", dedup.id), digests }
+                });
                 let deliver_at = after_s.map(|s| self.clock(p) + Duration::from_secs(s));
                 let event = Event { name: (*event).to_owned(), payload: wish };
                 let send = Send { id, event, dedup, deliver_at, or_refuse: *or_refuse, inbox_limit: 4 };

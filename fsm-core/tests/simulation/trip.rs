@@ -77,7 +77,7 @@ impl World {
         }
         let dedup = match request.map(|request| &request.what) {
             Some(What::Send(_)) if self.variant == Variant::DedupWithoutLooking => None,
-            Some(What::Send(send)) => send.dedup.as_ref().map(|(id, _)| id.clone()),
+            Some(What::Send(send)) => send.dedup.as_ref().map(|dedup| dedup.id.clone()),
             Some(What::Operate(operation)) => operation.request.as_ref().map(|(id, _)| id.clone()),
             _ => None,
         };

@@ -128,6 +128,10 @@ fn entry(function: &Function, head: &Head, options: &Options, retry: &TokenStrea
     });
     quote! {
         static __DATA: &[::fsm::__private::DataEntry] = &[#(#data),*];
+        fn __decodes(__bytes: &[u8]) -> ::core::option::Option<::std::string::String> {
+            use ::fsm::__private::{DecodingAny as _, DecodingReadable as _};
+            (&&::fsm::__private::Decoding::<#event_type>::NEW).why_not(__bytes)
+        }
         static __ENTRY: ::fsm::__private::VerbEntry = ::fsm::__private::VerbEntry {
             name: #name,
             module: ::core::module_path!(),
@@ -139,6 +143,7 @@ fn entry(function: &Function, head: &Head, options: &Options, retry: &TokenStrea
             timeout: #timeout,
             retry: #retry,
             data: __DATA,
+            decodes: __decodes,
             run: __run,
         };
     }

@@ -73,6 +73,10 @@ const _: () = {
     static __DATA: &[::fsm::__private::DataEntry] = &[
         ::fsm::__private::data_entry::<Motor>(),
     ];
+    fn __decodes(__bytes: &[u8]) -> ::core::option::Option<::std::string::String> {
+        use ::fsm::__private::{DecodingAny as _, DecodingReadable as _};
+        (&&::fsm::__private::Decoding::<Opened>::NEW).why_not(__bytes)
+    }
     static __ENTRY: ::fsm::__private::VerbEntry = ::fsm::__private::VerbEntry {
         name: "opened",
         module: ::core::module_path!(),
@@ -86,6 +90,7 @@ const _: () = {
         ),
         retry: ::fsm::__private::RetryEntry::Policy(&__POLICY),
         data: __DATA,
+        decodes: __decodes,
         run: __run,
     };
     #[automatically_derived]

@@ -65,20 +65,31 @@ impl Finding {
 }
 
 impl Admin {
-    /// Looks at all that may be wrong. Reads whole tables, and with SQLite the whole file.
+    /// Looks at all that may be wrong and is soon looked at: not at whole tables.
     pub async fn checkup(&self) -> Result<Vec<Finding>, Error> {
         let mut findings = self.settings().await?;
         findings.extend(self.clock().await?);
         findings.extend(self.work().await?);
+        findings.extend(self.newest_drift().await?);
+        Ok(findings)
+    }
+
+    /// The same, and whether every invariant holds, every instance has its place and, with SQLite, the file is whole. Reads whole
+    /// tables, and the whole file.
+    pub async fn deep_checkup(&self) -> Result<Vec<Finding>, Error> {
+        let mut findings = self.settings().await?;
+        findings.extend(self.file().await?);
+        findings.extend(self.clock().await?);
+        findings.extend(self.work().await?);
         findings.extend(self.drift().await?);
-        let violations = self.violations().await?;
-        if violations.is_empty() {
+        let report = self.examine().await?;
+        if report.is_healthy() {
             findings.push(Finding::new(Grade::Well, "invariants", "every one holds"));
         }
-        for broken in violations {
-            let (first, others) = (broken.rows.first().cloned().unwrap_or_default(), broken.rows.len().saturating_sub(1));
+        for broken in report.broken() {
+            let (first, others) = (broken.rows.first().cloned().unwrap_or_default(), broken.rows.len().saturating_sub(1) + broken.others);
             let more = if others == 0 { String::new() } else { format!(", and {others} more") };
-            findings.push(Finding::new(Grade::Broken, broken.invariant, format!("{} does not hold: {first}{more}", broken.says)));
+            findings.push(Finding::new(Grade::Broken, broken.number, format!("{} does not hold: {first}{more}", broken.says)));
         }
         Ok(findings)
     }
@@ -94,14 +105,17 @@ impl Admin {
                 let says = format!("a transaction has been open since {since}: old rows are not cleared away, and tables grow");
                 findings.push(Finding::new(Grade::Doubtful, "snapshots", says));
             }
-        } else {
-            let faults = overview::file_faults(conn).await?;
-            findings.extend(faults.iter().map(|fault| Finding::new(Grade::Broken, "file", fault)));
-            if faults.is_empty() {
-                findings.push(Finding::new(Grade::Well, "file", "its pages fit together"));
-            }
         }
         Ok(findings)
+    }
+
+    async fn file(&self) -> Result<Vec<Finding>, Error> {
+        if self.is_postgres() {
+            return Ok(Vec::new());
+        }
+        let faults = overview::file_faults(&mut self.engine.store.reader().await?.conn()).await?;
+        let found: Vec<_> = faults.iter().map(|fault| Finding::new(Grade::Broken, "file", fault)).collect();
+        Ok(if found.is_empty() { vec![Finding::new(Grade::Well, "file", "its pages fit together")] } else { found })
     }
 
     async fn clock(&self) -> Result<Option<Finding>, Error> {
@@ -138,6 +152,29 @@ impl Admin {
         }
         if dead.is_empty() && !is_late {
             findings.push(Finding::new(Grade::Well, "workers", format!("{} live, and nothing is late", alive.len())));
+        }
+        Ok(findings)
+    }
+
+    /// States that the newest live instances are in and that the newest definition of their machine lacks.
+    async fn newest_drift(&self) -> Result<Vec<Finding>, Error> {
+        let mut findings = Vec::new();
+        for known in self.machines() {
+            let machine = &known.machine;
+            let (counts, _) = self.newest_counts(&machine.name, MOST).await?;
+            for (status, state, count) in counts {
+                let Some(state) = state.filter(|state| !status.is_ended() && machine.states().all(|known| known != *state)) else {
+                    continue;
+                };
+                let says =
+                    format!("the newest definition lacks the state `{state}`, in which {count} instances of \"{}\" are", machine.name);
+                findings.push(Finding::new(Grade::Doubtful, "drift", says));
+            }
+        }
+        if findings.is_empty() {
+            let says =
+                format!("the states of the newest {MOST} instances in error and running are in the newest definition of their machine");
+            findings.push(Finding::new(Grade::Well, "drift", says));
         }
         Ok(findings)
     }

@@ -1,16 +1,21 @@
 //! What an operator looks at: instances, one by one and in pages, and what happens across them.
 
+use std::sync::Arc;
+
 use fsm_core::call::Attempt;
 use fsm_core::ids::InstanceId;
 use fsm_core::instance::Status;
 
 use super::Admin;
+use crate::discretion::Owner;
 use crate::encode;
 use crate::error::Error;
 use crate::handle::history::{self, Entry};
 use crate::handle::seen::{Seen, calls_of, with_calls};
+use crate::handle::watch::Sight;
+use crate::redact::Shown;
 use crate::store::overview::{self, Coming, Failing, InboxEvent, Overdue, SetTimer, Times};
-use crate::store::view::{self as rows, PageFilter};
+use crate::store::view::{self as rows, Found, PageFilter};
 
 /// All that is known of one instance.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,17 +32,25 @@ pub struct Story {
     pub entries: Vec<Entry>,
 }
 
+/// A page of instances.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Listed {
+    /// These.
+    pub instances: Vec<Seen>,
+    /// After which one the next page begins, if there is more to look at.
+    pub next: Option<InstanceId>,
+    /// The page ends there because enough was looked at, not because it is full.
+    pub was_cut: bool,
+}
+
 impl Admin {
-    /// The instances of a machine that the filter lets through, in the order of their creation: at most its limit, and whether
-    /// there are more.
-    pub async fn page(&self, machine: &str, filter: &PageFilter) -> Result<(Vec<Seen>, bool), Error> {
+    /// The instances of a machine that the filter lets through.
+    pub async fn page(&self, machine: &str, filter: &PageFilter) -> Result<Listed, Error> {
         let mut reader = self.engine.store.reader().await?;
         let conn = &mut reader.conn();
-        let one_more = PageFilter { limit: filter.limit.saturating_add(1), ..filter.clone() };
-        let mut found = rows::page(conn, machine, &one_more).await?;
-        let has_more = found.len() > filter.limit as usize;
-        found.truncate(filter.limit as usize);
-        Ok((with_calls(conn, found).await?, has_more))
+        let Found { rows, next, was_cut } = rows::page(conn, machine, filter).await?;
+        let seen = with_calls(conn, rows, &self.engine.discretion).await?;
+        Ok(Listed { instances: seen.into_iter().map(|seen| self.shown(seen)).collect(), next, was_cut })
     }
 
     /// All that is known of one instance. `is_not_found`.
@@ -46,15 +59,20 @@ impl Admin {
         let mut reader = self.engine.store.reader().await?;
         let conn = &mut reader.conn();
         let row = rows::find(conn, machine, key).await?.ok_or_else(|| Error::not_found(machine, key))?;
-        let attempts = calls_of(conn, &row).await?;
+        let attempts = calls_of(conn, &row, &self.engine.discretion).await?;
         let entries = history::told(attempts.clone(), rows::notes(conn, row.id).await?);
         let inbox = overview::inbox(conn, row.id).await?;
         let timers = overview::timers(conn, row.id).await?;
         let newest = row.newest.filter(|_| row.is_open);
         let back = |by: u32| newest.and_then(|(call, number)| attempts.iter().find(|one| one.call == call && one.number + by == number));
         let (live, before) = (back(0), back(1));
-        let seen = Seen::new(row, live, before);
-        Ok(Story { seen, inbox, timers, entries, attempts })
+        let seen = Seen::new(row, live, before, &self.engine.discretion);
+        Ok(Story { seen: self.shown(seen), inbox, timers, entries, attempts })
+    }
+
+    /// One instance as it is, and then after each change that is seen, until it has ended.
+    pub fn watch(&self, machine: &str, key: &str) -> Sight {
+        Sight::new(Arc::clone(&self.engine), self.life.clone(), machine, key)
     }
 
     /// How many instances a machine has by status and state. Reads all of them.
@@ -63,16 +81,42 @@ impl Admin {
         Ok(rows::counts(&mut reader.conn(), machine).await?)
     }
 
+    /// How many of a machine's newest instances there are by status and state, at most `most` of each status; and the statuses of
+    /// which there are more. Those that ended count as completed, cancelled ones too.
+    pub async fn newest_counts(&self, machine: &str, most: u32) -> Result<(Vec<(Status, Option<String>, u64)>, Vec<Status>), Error> {
+        let mut reader = self.engine.store.reader().await?;
+        Ok(rows::newest_counts(&mut reader.conn(), machine, most).await?)
+    }
+
     /// How many instances a machine has, and how many of them are in error; neither is counted further than `most`.
     pub async fn sizes(&self, machine: &str, most: u32) -> Result<(u64, u64), Error> {
         let mut reader = self.engine.store.reader().await?;
         Ok(overview::sizes(&mut reader.conn(), machine, most).await?)
     }
 
-    /// The instances of a machine in error after `after`, at most `limit`, in the order of their creation.
-    pub async fn failing(&self, machine: &str, after: Option<InstanceId>, limit: u32) -> Result<Vec<Failing>, Error> {
+    /// The instances of a machine in error before `before`, at most `limit`, the one that was created last first.
+    pub async fn failing(&self, machine: &str, before: Option<InstanceId>, limit: u32) -> Result<Vec<Failing>, Error> {
         let mut reader = self.engine.store.reader().await?;
-        Ok(overview::failing(&mut reader.conn(), machine, after, limit).await?)
+        let mut failing = overview::failing(&mut reader.conn(), machine, before, limit).await?;
+        for one in &mut failing {
+            let owner = Owner { machine, key: &one.key };
+            one.error = self.engine.discretion.open_error(owner, &one.error).into_owned();
+        }
+        Ok(failing)
+    }
+
+    /// With a record that a person may read, or with why not.
+    fn shown(&self, mut seen: Seen) -> Seen {
+        let row = &mut seen.row;
+        if let Some(record) = row.record.take() {
+            let opened = self.engine.discretion.open(&Owner::of(row).record(), &record);
+            let json = match &opened {
+                Ok(plain) => self.redacted(Shown::record(&row.machine, &String::from_utf8_lossy(plain))),
+                Err(why) => serde_json::Value::from(format!("(the record cannot be read: {why})")).to_string(),
+            };
+            row.record = Some(json.into_bytes());
+        }
+        seen
     }
 
     /// What happens next by itself in a machine, in order, at most `limit`.

@@ -134,7 +134,7 @@ impl Board {
         let asked: Vec<(InstanceId, &str)> = batch
             .iter()
             .filter_map(|request| match &request.what {
-                What::Send(send) => Some((self.standing(&request.whose).instance.id, send.dedup.as_ref()?.0.as_str())),
+                What::Send(send) => Some((self.standing(&request.whose).instance.id, send.dedup.as_ref()?.id.as_str())),
                 What::Operate(operation) => Some((self.standing(&request.whose).instance.id, operation.request.as_ref()?.0.as_str())),
                 _ => None,
             })

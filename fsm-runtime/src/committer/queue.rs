@@ -10,6 +10,7 @@ use fsm_core::decide::send::{Fate, Send};
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::outcome::Outcome;
 use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
+use uuid::Uuid;
 
 use crate::error::Error;
 use crate::store::timers::DueTimer;
@@ -48,6 +49,14 @@ pub(crate) struct Report {
     pub(crate) outcome: Outcome,
     /// The slot it ran in: the next call of the instance runs on in it.
     pub(crate) permit: Option<OwnedSemaphorePermit>,
+    /// The call that follows from it by itself: what it carries is sealed for that call.
+    pub(crate) fresh: CallId,
+}
+
+impl Report {
+    pub(crate) fn new(attempt: Arc<Attempt>, outcome: Outcome) -> Report {
+        Report { attempt, outcome, permit: None, fresh: CallId(Uuid::now_v7()) }
+    }
 }
 
 /// The answer to a request that was carried out.
@@ -82,7 +91,13 @@ impl Request {
     }
 
     pub(crate) fn is_patient(&self) -> bool {
-        matches!(self.what, What::Settle(_)) || self.since.elapsed() < PATIENCE
+        match &self.what {
+            // What the sweeper and the finder ask for they find again, and they have others to look after.
+            What::Settle(report) if report.outcome == Outcome::Lost => false,
+            What::Fire(_) => false,
+            What::Settle(_) => true,
+            What::Send(_) | What::Operate(_) => self.since.elapsed() < PATIENCE,
+        }
     }
 
     pub(crate) fn answer(self, answer: Result<Reply, Error>) {

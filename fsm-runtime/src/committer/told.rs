@@ -6,26 +6,27 @@ use tracing::{debug, info, warn};
 
 use super::queue::{Reply, Report, Request, What, Whose};
 use super::verdict::{After, Verdict};
+use crate::discretion::{Discretion, Owner};
 
 /// Tells of a request that was carried out.
-pub(super) fn tell(request: &Request, verdict: &Verdict) {
+pub(super) fn tell(request: &Request, verdict: &Verdict, discretion: &Discretion) {
     match (&request.what, &verdict.reply) {
         (What::Send(send), Some(Ok(Reply::Sent { call, fate, .. }))) if *fate != Fate::Duplicate => {
             let Whose { machine, key } = &request.whose;
             debug!(%machine, %key, event = send.event.name, %call, ?fate, "sent");
         }
-        (What::Settle(report), Some(Ok(Reply::Settled { counted: true }))) => settled(&request.whose, report, verdict),
+        (What::Settle(report), Some(Ok(Reply::Settled { counted: true }))) => settled(&request.whose, report, verdict, discretion),
         _ => {}
     }
 }
 
-fn settled(Whose { machine, key }: &Whose, Report { attempt, outcome, .. }: &Report, verdict: &Verdict) {
+fn settled(Whose { machine, key }: &Whose, Report { attempt, outcome, .. }: &Report, verdict: &Verdict, discretion: &Discretion) {
     let (verb, call, number) = (&attempt.verb, attempt.call, attempt.number);
     let error = match outcome {
-        Outcome::Failure(problem) => problem.error.as_str(),
+        Outcome::Failure(problem) => discretion.open_error(Owner { machine, key }, &problem.error),
         Outcome::Lost => {
             info!(%machine, %key, verb, %call, attempt = number, "lost");
-            "its worker's lease ran out"
+            "its worker's lease ran out".into()
         }
         Outcome::Success { asks, .. } => {
             for sent in asks.sends.iter().filter(|sent| !verdict.rejected.contains(&sent.id)) {
@@ -40,9 +41,9 @@ fn settled(Whose { machine, key }: &Whose, Report { attempt, outcome, .. }: &Rep
     };
     match verdict.after {
         Some(After::Again { number: next, at }) => {
-            info!(%machine, %key, verb, %call, attempt = number, error, next, %at, "retried");
+            info!(%machine, %key, verb, %call, attempt = number, error = &*error, next, %at, "retried");
         }
-        Some(After::Exhausted) => warn!(%machine, %key, verb, %call, attempt = number, error, "exhausted"),
+        Some(After::Exhausted) => warn!(%machine, %key, verb, %call, attempt = number, error = &*error, "exhausted"),
         None => {}
     }
 }

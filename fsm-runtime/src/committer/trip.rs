@@ -112,13 +112,13 @@ impl<'e> Trip<'e> {
 
     fn decide_settle(&self, board: &Board, machine: &Machine, request: &Request, report: &Report) -> Decided {
         let standing = board.standing(&request.whose);
-        let Report { attempt, outcome, .. } = report;
+        let Report { attempt, outcome, fresh, .. } = report;
         let instance = &standing.instance;
         if standing.is_new || !instance.is_open || instance.newest != Some((attempt.call, attempt.number)) {
             let changes = self.late(standing, request, report);
             return Decided { reply: Some(Ok(Reply::Settled { counted: false })), changes, permit: None };
         }
-        let moment = self.moment(report.permit.is_some() && self.engine.may_start());
+        let moment = Moment { fresh: *fresh, ..self.moment(report.permit.is_some() && self.engine.may_start()) };
         let changes = settle(machine, instance.clone(), attempt, outcome.clone(), &standing.inbox, moment);
         Decided { reply: Some(Ok(Reply::Settled { counted: true })), changes: Some(changes), permit: None }
     }
@@ -274,7 +274,7 @@ fn note_consequences(
 fn fate_of(place: Place) -> Fate {
     match place {
         Place::Call => Fate::Started,
-        Place::Inbox => Fate::Queued,
+        Place::Inbox | Place::Rejected => Fate::Queued,
         Place::Timer => Fate::Scheduled,
     }
 }

@@ -4,6 +4,7 @@ use fsm_core::call::Attempt as Row;
 use fsm_core::instance::Instance as InstanceRow;
 
 use super::activity::{Activity, OpenCall};
+use crate::discretion::{Discretion, Owner};
 use crate::error::Error;
 use crate::store::conn::Conn;
 use crate::store::{lock, view as rows};
@@ -18,9 +19,13 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// The row, its live attempt and the one before that.
-    pub(crate) fn new(row: InstanceRow, live: Option<&Row>, before: Option<&Row>) -> Seen {
-        Seen { row, call: live.map(|live| OpenCall::seen(live, before)) }
+    /// The row, its live attempt and the one before that. Errors are as people read them; the record is as it is stored.
+    pub(crate) fn new(row: InstanceRow, live: Option<&Row>, before: Option<&Row>, discretion: &Discretion) -> Seen {
+        let mut call = live.map(|live| OpenCall::seen(live, before));
+        if let Some(error) = call.as_mut().and_then(|call| call.last_error.as_mut()) {
+            *error = discretion.open_error(Owner::of(&row), error).into_owned();
+        }
+        Seen { row: discretion.readable(row), call }
     }
 
     /// Whether it rests, waits, runs, is stuck and why, or has ended.
@@ -30,15 +35,15 @@ impl Seen {
 }
 
 /// Every attempt of an instance, oldest first.
-pub(crate) async fn calls_of(conn: &mut Conn<'_>, row: &InstanceRow) -> Result<Vec<Row>, Error> {
-    match row.newest {
-        Some((call, _)) => Ok(rows::calls(conn, call).await?),
-        None => Ok(Vec::new()),
-    }
+pub(crate) async fn calls_of(conn: &mut Conn<'_>, row: &InstanceRow, discretion: &Discretion) -> Result<Vec<Row>, Error> {
+    let Some((newest, _)) = row.newest else { return Ok(Vec::new()) };
+    let mut attempts = rows::calls(conn, newest).await?;
+    discretion.readable_attempts(Owner::of(row), &mut attempts);
+    Ok(attempts)
 }
 
 /// The rows with their open calls, and what the attempt before failed with.
-pub(crate) async fn with_calls(conn: &mut Conn<'_>, found: Vec<InstanceRow>) -> Result<Vec<Seen>, Error> {
+pub(crate) async fn with_calls(conn: &mut Conn<'_>, found: Vec<InstanceRow>, discretion: &Discretion) -> Result<Vec<Seen>, Error> {
     let live = found.iter().filter(|row| row.is_open).filter_map(|row| row.newest);
     let wanted: Vec<_> = live.flat_map(|(call, number)| [(call, number), (call, number - 1)]).filter(|(_, number)| *number > 0).collect();
     let attempts = if wanted.is_empty() { Vec::new() } else { lock::attempts(conn, &wanted).await? };
@@ -48,7 +53,7 @@ pub(crate) async fn with_calls(conn: &mut Conn<'_>, found: Vec<InstanceRow>) -> 
             |number| attempts.iter().find(|attempt| newest.is_some_and(|(call, _)| attempt.call == call) && attempt.number == number);
         let live = newest.and_then(|(_, number)| numbered(number));
         let before = newest.and_then(|(_, number)| numbered(number - 1));
-        Seen::new(row, live, before)
+        Seen::new(row, live, before, discretion)
     });
     Ok(seen.collect())
 }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use fsm_core::decide::send::{Fate, Send as Delivery};
+use fsm_core::decide::send::{Dedup, Fate, Send as Delivery};
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::outcome::Event;
 use fsm_core::time::Timestamp;
@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use crate::committer::queue::{Reply, Request, What, Whose};
 use crate::committer::trip::Trip;
+use crate::discretion::Owner;
 use crate::encode;
 use crate::engine::{Engine, Life};
 use crate::error::Error;
@@ -108,18 +109,21 @@ impl Sending {
     }
 
     fn into_request(self) -> Result<(Whose, What), Error> {
-        let event = self.event?;
+        let mut event = self.event?;
         if let Some(dedup) = &self.dedup {
             encode::check_dedup(dedup)?;
         }
-        let digest = |dedup| (dedup, encode::digest(&event.name, &event.payload));
-        let dedup = self.dedup.map(digest);
+        let (id, discretion) = (CallId(Uuid::now_v7()), &self.engine.discretion);
+        let owner = Owner { machine: &self.whose.machine, key: &self.whose.key };
+        let dedup = self.dedup.map(|id| Dedup { id, digests: discretion.digests(owner, &event.name, &event.payload) });
+        event.payload = discretion
+            .seal(&owner.payload(id), event.payload)
+            .map_err(|why| Error::input(format!("the event `{}` cannot be stored: {why}", event.name)))?;
         let deliver_at = match self.deliver {
             Deliver::Now => None,
             Deliver::After(wait) => Some(self.engine.clock.now() + wait),
             Deliver::At(time) => Some(time),
         };
-        let id = CallId(Uuid::now_v7());
         let inbox_limit = self.engine.limits.inbox;
         let send = Delivery { id, event, dedup, deliver_at, or_refuse: self.or_refuse, inbox_limit };
         Ok((self.whose, What::Send(send)))
@@ -170,6 +174,7 @@ impl SendingIn<'_> {
             let verdict = Trip::without_grants(&engine).of(&mut self.conn, &batch).await?.remove(0);
             if let Some(reply) = verdict.reply {
                 let sent = Sent::of(reply?)?;
+                engine.give_word_perhaps();
                 tracing::debug!(machine = &*batch[0].whose.machine, key = &*batch[0].whose.key, fate = ?sent.fate, "sent once the caller commits");
                 return Ok(sent);
             }

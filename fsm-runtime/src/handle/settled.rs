@@ -16,7 +16,7 @@ use crate::error::{Error, Kind};
 use crate::registry::Machine;
 
 /// The pauses between two looks at the database: doubling from the one to the other.
-const LOOKS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+const LOOKS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
 
 /// A wait, which begins when it is awaited.
 #[must_use = "nothing is waited for until it is awaited"]
@@ -57,7 +57,10 @@ impl<M: Machine> Settling<M> {
             loop {
                 let until = deadline.map_or(next_look, |deadline| deadline.min(next_look));
                 match tokio::time::timeout_at(until, watch.moved()).await {
-                    Ok(Some(moved)) if moved.instance.is_settled() => return Instance::of(Seen::new(moved.instance.clone(), None, None)),
+                    Ok(Some(moved)) if moved.instance.is_settled() => {
+                        let discretion = &self.handle.engine.discretion;
+                        return Instance::of(Seen::new(moved.instance.clone(), None, None, discretion), discretion);
+                    }
                     Ok(Some(_)) => {}
                     Ok(None) | Err(_) => break,
                 }

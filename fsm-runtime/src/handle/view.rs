@@ -10,6 +10,7 @@ use fsm_core::time::Timestamp;
 
 use super::activity::{Activity, OpenCall, took};
 use super::seen::Seen;
+use crate::discretion::{Discretion, Owner};
 use crate::error::Error;
 use crate::registry::Machine;
 
@@ -163,12 +164,14 @@ impl Filter {
 
 impl<M: Machine> Instance<M> {
     /// What was read, in the machine's own types.
-    pub(crate) fn of(Seen { row, call }: Seen) -> Result<Instance<M>, Error> {
+    pub(crate) fn of(Seen { row, call }: Seen, discretion: &Discretion) -> Result<Instance<M>, Error> {
+        let broken = |why: String| Error::input(format!("the record of `{}` `{}` {why}", row.machine, row.key.escape_debug()));
         let record = match &row.record {
             None => M::Record::default(),
-            Some(bytes) => serde_json::from_slice(bytes).map_err(|error| {
-                Error::input(format!("the record of `{}` `{}` does not decode: {error}", row.machine, row.key.escape_debug()))
-            })?,
+            Some(bytes) => {
+                let plain = discretion.open(&Owner::of(&row).record(), bytes).map_err(|why| broken(format!("cannot be read: {why}")))?;
+                serde_json::from_slice(&plain).map_err(|error| broken(format!("does not decode: {error}")))?
+            }
         };
         Ok(Instance {
             inbox_len: row.inbox_len(),

@@ -9,11 +9,11 @@ use fsm_core::instance::Instance as InstanceRow;
 use futures_util::stream::{Stream, StreamExt, unfold};
 use tokio::time::Instant;
 
-use super::Handle;
 use super::seen::{Seen, with_calls};
 use super::view::Instance;
 use crate::committer::queue::Whose;
 use crate::encode;
+use crate::engine::{Engine, Life};
 use crate::error::{Error, Kind};
 use crate::registry::Machine;
 use crate::store::error::StoreError;
@@ -29,8 +29,16 @@ pub struct Watching<M: Machine> {
     seen: Pin<Box<dyn Stream<Item = Result<Instance<M>, Error>> + Send>>,
 }
 
-struct Eye<M: Machine> {
-    handle: Handle<M>,
+/// The same of an instance of whatever machine.
+#[must_use = "nothing is seen until it is asked for"]
+pub struct Sight {
+    seen: Pin<Box<dyn Stream<Item = Result<Seen, Error>> + Send>>,
+}
+
+struct Eye {
+    engine: Arc<Engine>,
+    _life: Option<Arc<Life>>,
+    machine: String,
     key: String,
     watch: Watch,
     last: Option<InstanceRow>,
@@ -40,12 +48,17 @@ struct Eye<M: Machine> {
 }
 
 impl<M: Machine> Watching<M> {
-    pub(super) fn new(handle: Handle<M>, key: &str) -> Watching<M> {
-        // A place among the waiting from now on: nothing that moves between this and the first look goes unseen.
-        let watch = handle.engine.watchers.watch(Whose::new(M::NAME, key));
-        let key = key.to_owned();
-        let eye = Eye { handle, key, watch, last: None, pause: LOOKS.0, next_look: Instant::now(), is_over: false };
-        Watching { seen: Box::pin(unfold(eye, Eye::next).fuse()) }
+    pub(super) fn new(engine: Arc<Engine>, life: Option<Arc<Life>>, key: &str) -> Watching<M> {
+        let typed = Arc::clone(&engine);
+        let seen = Sight::new(engine, life, M::NAME, key).seen;
+        let seen = seen.map(move |seen| seen.and_then(|seen| Instance::of(seen, &typed.discretion)));
+        // One that cannot be shown ends the watch, as one that is not there does.
+        let seen = seen.scan(false, |is_over, seen| {
+            let shown = if *is_over { None } else { Some(seen) };
+            *is_over |= matches!(&shown, Some(Err(error)) if !error.is_database());
+            std::future::ready(shown)
+        });
+        Watching { seen: Box::pin(seen.fuse()) }
     }
 
     /// The instance as it is, then as it is after the next change that is seen; `None` after it has ended.
@@ -56,8 +69,24 @@ impl<M: Machine> Watching<M> {
     }
 }
 
-impl<M: Machine> Eye<M> {
-    async fn next(mut self) -> Option<(Result<Instance<M>, Error>, Self)> {
+impl Sight {
+    pub(crate) fn new(engine: Arc<Engine>, life: Option<Arc<Life>>, machine: &str, key: &str) -> Sight {
+        // A place among the waiting from now on: nothing that moves between this and the first look goes unseen.
+        let watch = engine.watchers.watch(Whose::new(machine, key));
+        let (machine, key) = (machine.to_owned(), key.to_owned());
+        let eye = Eye { engine, _life: life, machine, key, watch, last: None, pause: LOOKS.0, next_look: Instant::now(), is_over: false };
+        Sight { seen: Box::pin(unfold(eye, Eye::next).fuse()) }
+    }
+
+    /// The instance as it is, then as it is after the next change that is seen; `None` after it has ended. Errors as
+    /// [`Watching::next`].
+    pub async fn next(&mut self) -> Option<Result<Seen, Error>> {
+        self.seen.next().await
+    }
+}
+
+impl Eye {
+    async fn next(mut self) -> Option<(Result<Seen, Error>, Self)> {
         while !self.is_over {
             match self.change().await {
                 Ok(Some(instance)) => return Some((Ok(instance), self)),
@@ -73,22 +102,22 @@ impl<M: Machine> Eye<M> {
     }
 
     /// Waits for a commit of this process, or until it is time to look; `None` when that shows nothing new.
-    async fn change(&mut self) -> Result<Option<Instance<M>>, Error> {
+    async fn change(&mut self) -> Result<Option<Seen>, Error> {
         match tokio::time::timeout_at(self.next_look, self.watch.moved()).await {
             Ok(Some(moved)) => self.told(&moved).await,
             _ => self.look().await,
         }
     }
 
-    async fn look(&mut self) -> Result<Option<Instance<M>>, Error> {
+    async fn look(&mut self) -> Result<Option<Seen>, Error> {
         encode::check_key(&self.key)?;
         self.next_look = Instant::now() + self.pause;
         self.pause = (self.pause * 2).min(LOOKS.1);
-        let mut reader = self.handle.engine.store.reader().await?;
-        let Some(row) = rows::find(&mut reader.conn(), M::NAME, &self.key).await? else {
+        let mut reader = self.engine.store.reader().await?;
+        let Some(row) = rows::find(&mut reader.conn(), &self.machine, &self.key).await? else {
             // One that was there and is gone ended long ago, and was pruned.
             self.is_over = true;
-            return if self.last.is_some() { Ok(None) } else { Err(Error::not_found(M::NAME, &self.key)) };
+            return if self.last.is_some() { Ok(None) } else { Err(Error::not_found(&self.machine, &self.key)) };
         };
         // What this process did while it looked comes in the order of its commits, each with what it knows.
         if let Some(moved) = self.watch.moved_already() {
@@ -98,12 +127,12 @@ impl<M: Machine> Eye<M> {
         if !self.is_news(&row) {
             return Ok(None);
         }
-        let seen = with_calls(&mut reader.conn(), vec![row.clone()]).await;
+        let seen = with_calls(&mut reader.conn(), vec![row.clone()], &self.engine.discretion).await;
         self.keep(row);
-        seen?.pop().map(Instance::of).transpose()
+        Ok(seen?.pop())
     }
 
-    async fn told(&mut self, moved: &Arc<Moved>) -> Result<Option<Instance<M>>, Error> {
+    async fn told(&mut self, moved: &Arc<Moved>) -> Result<Option<Seen>, Error> {
         let Moved { instance, live } = &**moved;
         if !self.is_news(instance) {
             return Ok(None);
@@ -114,14 +143,14 @@ impl<M: Machine> Eye<M> {
         }
         let before = match live {
             Some(live) if live.number > 1 => {
-                let mut reader = self.handle.engine.store.reader().await?;
+                let mut reader = self.engine.store.reader().await?;
                 lock::attempts(&mut reader.conn(), &[(live.call, live.number - 1)]).await?.pop()
             }
             _ => None,
         };
-        let seen = Instance::of(Seen::new(instance.clone(), live.as_ref(), before.as_ref()));
+        let seen = Seen::new(instance.clone(), live.as_ref(), before.as_ref(), &self.engine.discretion);
         self.keep(instance.clone());
-        seen.map(Some)
+        Ok(Some(seen))
     }
 
     /// Whether the row is another than the last one, and not an older one that was told late.

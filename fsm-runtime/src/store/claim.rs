@@ -1,5 +1,6 @@
 //! Taking attempts that are due: one statement, so that no two sessions get the same one.
 
+use std::fmt;
 use std::sync::Arc;
 
 use fsm_core::call::Attempt;
@@ -26,7 +27,7 @@ pub struct Served {
 }
 
 /// An attempt that a session was given.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Claimed {
     /// Whose it is.
     pub instance: Instance,
@@ -34,6 +35,14 @@ pub struct Claimed {
     pub attempt: Arc<Attempt>,
     /// The payload of its call.
     pub payload: Vec<u8>,
+}
+
+/// All but what the payload says.
+impl fmt::Debug for Claimed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let payload = format_args!("{} bytes", self.payload.len());
+        f.debug_struct("Claimed").field("instance", &self.instance).field("attempt", &self.attempt).field("payload", &payload).finish()
+    }
 }
 
 /// Gives the session `me` at most `limit` of the attempts that are due at `now`, those due first first. In SQLite `conn` is in a transaction.

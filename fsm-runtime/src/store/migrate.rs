@@ -15,12 +15,24 @@ struct Migration {
 }
 
 /// In order of version.
-const MIGRATIONS: [Migration; 1] = [Migration {
-    version: 1,
-    name: "first",
-    sqlite: include_str!("../../migrations/sqlite/0001_first.sql"),
-    postgres: include_str!("../../migrations/postgres/0001_first.sql"),
-}];
+const MIGRATIONS: [Migration; 2] = [
+    Migration {
+        version: 1,
+        name: "first",
+        sqlite: include_str!("../../migrations/sqlite/0001_first.sql"),
+        postgres: include_str!("../../migrations/postgres/0001_first.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "screens",
+        sqlite: include_str!("../../migrations/sqlite/0002_screens.sql"),
+        postgres: include_str!("../../migrations/postgres/0002_screens.sql"),
+    },
+];
+
+/// Group roles for PostgreSQL, with the least that an owner, a worker, a sender and a viewer need: a script to be run by hand, after the
+/// migrations.
+pub const ROLES: &str = include_str!("../../migrations/roles.sql");
 
 /// A migration that this crate knows, or that the database has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +49,14 @@ pub struct Step {
 
 /// Brings the schema up to date, in one transaction and under a lock, so that any number of processes may start at once.
 /// `Err(NewerSchema)` when a later version of this crate was here first; nothing is changed then.
+///
+/// Where nothing is to be done nothing is written and no lock is taken: that needs no right to create tables.
 pub async fn up(store: &Store, now: Timestamp) -> Result<()> {
+    let found = status(&mut store.reader().await?.conn()).await?;
+    refuse_others(&found)?;
+    if found.iter().all(|step| step.applied_at.is_some()) {
+        return Ok(());
+    }
     let mut tx = store.begin().await?;
     let mut conn = tx.conn();
     conn.rows(&sql::MIGRATION_LOCK, &[]).await?;
@@ -97,7 +116,7 @@ impl Migration {
 }
 
 /// The last version that this crate knows.
-fn newest() -> i64 {
+pub(crate) fn newest() -> i64 {
     MIGRATIONS.last().map_or(0, |migration| migration.version)
 }
 

@@ -126,10 +126,10 @@ pub async fn timers(conn: &mut Conn<'_>, instance: InstanceId) -> Result<Vec<Set
         .collect()
 }
 
-/// The instances of a machine in error after `after`, in the order of their creation.
-pub async fn failing(conn: &mut Conn<'_>, machine: &str, after: Option<InstanceId>, limit: u32) -> Result<Vec<Failing>> {
-    let after = after.map_or(Uuid::nil(), |after| after.0);
-    let rows = conn.rows(&sql::FAILING, &values![machine, after, i64::from(limit)]).await?;
+/// The instances of a machine in error before `before`, the one that was created last first.
+pub async fn failing(conn: &mut Conn<'_>, machine: &str, before: Option<InstanceId>, limit: u32) -> Result<Vec<Failing>> {
+    let before = before.map_or(Uuid::max(), |before| before.0);
+    let rows = conn.rows(&sql::FAILING, &values![machine, before, i64::from(limit)]).await?;
     rows.iter()
         .map(|row| {
             let error = row.get::<Option<String>>(4)?.unwrap_or_default();

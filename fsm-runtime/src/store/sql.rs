@@ -173,7 +173,11 @@ pub(super) const KNOWN: Many = many(
     union all
     select t.timer_id, t.instance_id, 'timer'
     from w
-    join fsm_timers t on t.timer_id = w.call_id and t.state is null",
+    join fsm_timers t on t.timer_id = w.call_id and t.state is null
+    union all
+    select h.call_id, h.instance_id, 'rejected'
+    from w
+    join fsm_history h on h.call_id = w.call_id and h.kind = 'rejected'",
 );
 
 // ---- write: the guards
@@ -523,11 +527,12 @@ pub(super) const SESSION_JOIN: Sql = same(
     values ($1, $2, $3, $4, $5)",
 );
 
-/// Session `$1` is believed until `$2`. Rides the primary key.
+/// Session `$1` is believed until `$2`, or longer if it was already: a renewal that nobody waits for any more may come after a later one.
+/// Rides the primary key.
 pub(super) const SESSION_RENEW: Sql = same(
     "
     update fsm_workers
-    set lease_until = $2
+    set lease_until = case when lease_until > $2 then lease_until else $2 end
     where session_id = $1
     returning session_id",
 );
@@ -540,7 +545,7 @@ pub(super) const SESSION_LEAVE: Sql = same(
 );
 
 /// Executing attempts of machines `$3` whose session has no row or whose lease has ended at `$1`, at most `$2`. Rides the index of
-/// executing attempts.
+/// executing attempts. PostgreSQL leaves out whose instance is locked: a process that hangs in a transaction is not waited for.
 pub(super) const ORPHANS: Sql = Sql {
     sqlite: concat!(
         "select i.machine, i.key, ",
@@ -560,7 +565,8 @@ pub(super) const ORPHANS: Sql = Sql {
         join fsm_instances i on i.instance_id = c.instance_id
         left join fsm_workers w on w.session_id = c.worker
         where c.state = 'executing' and (w.session_id is null or w.lease_until <= $1) and c.machine = any($3::text[])
-        limit $2"
+        limit $2
+        for update of i skip locked"
     ),
 };
 
@@ -574,14 +580,39 @@ pub(super) const SESSION_HOLDS: Sql = same(concat!(
     where c.worker = $1 and c.state = 'executing'"
 ));
 
-/// Sessions whose lease has ended at `$1` and that execute nothing are gone. Rides the index of executing attempts.
-pub(super) const SESSION_BURY: Sql = same(
+/// When the first scheduled attempt is due whose predecessor was lost. For tests: rides the index of due attempts, over all machines.
+#[cfg(feature = "testing")]
+pub(super) const NEXT_AFTER_LOSS: Sql = same(
     "
-    delete from fsm_workers
-    where lease_until <= $1
-        and not exists (select 1 from fsm_async_calls c where c.worker = fsm_workers.session_id and c.state = 'executing')
-    returning session_id",
+    select c.scheduled_at
+    from fsm_async_calls c
+    join fsm_async_calls l on l.call_id = c.call_id and l.attempt = c.attempt - 1
+    where c.state = 'scheduled' and not c.held and l.state = 'lost'
+    order by c.scheduled_at
+    limit 1",
 );
+
+/// Sessions whose lease has ended at `$1` and that execute nothing are gone. Rides the index of executing attempts. Two sweepers may come to
+/// the same sessions in different orders: in PostgreSQL neither waits for the other.
+pub(super) const SESSION_BURY: Sql = Sql {
+    sqlite: "
+        delete from fsm_workers
+        where lease_until <= $1
+            and not exists (select 1 from fsm_async_calls c where c.worker = fsm_workers.session_id and c.state = 'executing')
+        returning session_id",
+    postgres: "
+        with dead as materialized (
+            select w.session_id
+            from fsm_workers w
+            where w.lease_until <= $1
+                and not exists (select 1 from fsm_async_calls c where c.worker = w.session_id and c.state = 'executing')
+            for update of w skip locked
+        )
+        delete from fsm_workers
+        using dead
+        where fsm_workers.session_id = dead.session_id
+        returning fsm_workers.session_id",
+};
 
 // ---- view
 
@@ -638,42 +669,137 @@ pub(super) const NOTES: Sql = same(
     order by h.history_id",
 );
 
-/// What a page leaves out beside machine, place and status: state `$4`, paused `$5`, a text in the error `$6`, and not changed since `$7`,
-/// where these are given.
+/// The instances that have a status, or are paused, in the order of their creation: each kind has an index of its own.
+pub(super) struct Among {
+    /// Those of machine `$1` after `$2` and up to `$8`, at most `$3`: only in state `$4`, paused `$5`, with the text `$6` in the error, and
+    /// not changed since `$7`, where these are given.
+    pub oldest_first: Sql,
+    /// The same before `$2` and down to `$8`.
+    pub newest_first: Sql,
+    /// Of those of machine `$1` after `$2`, the one at place `$3`, from 0, and the next.
+    pub edge_up: Sql,
+    /// The same before `$2`.
+    pub edge_down: Sql,
+    /// The states of the newest of machine `$1`, at most `$2` of them, and how many are in each.
+    pub states: Sql,
+}
+
 macro_rules! page {
-    ($status:literal, $has:literal) => {
+    ($status:literal, $has:literal, $beyond:literal, $until:literal, $order:literal) => {
         concat!(
             "select ",
             instance!(),
             "
             from fsm_instances i
-            where i.machine = $1 and i.instance_id > $2
-                and ",
+            where i.machine = $1 and ",
             $status,
-            "
+            " and i.instance_id ",
+            $beyond,
+            " $2 and i.instance_id ",
+            $until,
+            " $8
                 and (cast($4 as text) is null or i.state = $4)
                 and (cast($5 as integer) is null or (case when i.paused then 1 else 0 end) = $5)
                 and (cast($6 as text) is null or ",
             $has,
             ")
                 and (cast($7 as bigint) is null or i.updated_at <= $7)
-            order by i.instance_id
+            order by i.instance_id ",
+            $order,
+            "
             limit $3"
         )
     };
 }
 
-/// Instances of machine `$1` after `$2`, at most `$3`, that `page!` lets through, with status `$8` where it is given. Rides the primary key.
-pub(super) const PAGE: Sql = Sql {
-    sqlite: page!("(cast($8 as text) is null or i.status = $8)", "instr(lower(i.error), lower($6)) > 0"),
-    postgres: page!("(cast($8 as text) is null or i.status = $8)", "strpos(lower(i.error), lower($6)) > 0"),
+macro_rules! every {
+    ($has:literal, $beyond:literal, $until:literal, $order:literal) => {
+        concat!(
+            "select * from (",
+            page!("i.status = 'running'", $has, $beyond, $until, $order),
+            ") as r union all select * from (",
+            page!("i.status = 'error'", $has, $beyond, $until, $order),
+            ") as e union all select * from (",
+            page!("i.status in ('completed', 'cancelled')", $has, $beyond, $until, $order),
+            ") as x order by 1 ",
+            $order,
+            " limit $3"
+        )
+    };
+}
+
+macro_rules! edge {
+    ($status:literal, $beyond:literal, $order:literal) => {
+        same(concat!(
+            "select i.instance_id
+            from fsm_instances i
+            where i.machine = $1 and ",
+            $status,
+            " and i.instance_id ",
+            $beyond,
+            " $2
+            order by i.instance_id ",
+            $order,
+            "
+            limit 2 offset $3"
+        ))
+    };
+}
+
+macro_rules! among {
+    ($status:literal) => {
+        Among {
+            oldest_first: Sql {
+                sqlite: page!($status, "instr(lower(i.error), lower($6)) > 0", ">", "<=", "asc"),
+                postgres: page!($status, "strpos(lower(i.error), lower($6)) > 0", ">", "<=", "asc"),
+            },
+            newest_first: Sql {
+                sqlite: page!($status, "instr(lower(i.error), lower($6)) > 0", "<", ">=", "desc"),
+                postgres: page!($status, "strpos(lower(i.error), lower($6)) > 0", "<", ">=", "desc"),
+            },
+            edge_up: edge!($status, ">", "asc"),
+            edge_down: edge!($status, "<", "desc"),
+            states: same(concat!(
+                "select counted.state, count(*)
+                from (
+                    select i.state
+                    from fsm_instances i
+                    where i.machine = $1 and ",
+                $status,
+                "
+                    order by i.instance_id desc
+                    limit $2
+                ) as counted
+                group by counted.state"
+            )),
+        }
+    };
+}
+
+/// Instances of every status, as `Among::oldest_first`: the first of each, in one look. Rides the three indexes by status.
+pub(super) const EVERY_OLDEST_FIRST: Sql = Sql {
+    sqlite: every!("instr(lower(i.error), lower($6)) > 0", ">", "<=", "asc"),
+    postgres: every!("strpos(lower(i.error), lower($6)) > 0", ">", "<=", "asc"),
 };
 
-/// The same among the instances in error. Rides the index of instances in error.
-pub(super) const PAGE_IN_ERROR: Sql = Sql {
-    sqlite: page!("i.status = 'error'", "instr(lower(i.error), lower($6)) > 0"),
-    postgres: page!("i.status = 'error'", "strpos(lower(i.error), lower($6)) > 0"),
+/// Instances of every status, as `Among::newest_first`: the first of each, in one look. Rides the three indexes by status.
+pub(super) const EVERY_NEWEST_FIRST: Sql = Sql {
+    sqlite: every!("instr(lower(i.error), lower($6)) > 0", "<", ">=", "desc"),
+    postgres: every!("strpos(lower(i.error), lower($6)) > 0", "<", ">=", "desc"),
 };
+
+/// Rides the index of running instances.
+pub(super) const RUNNING: Among = among!("i.status = 'running'");
+/// Rides the index of instances in error.
+pub(super) const IN_ERROR: Among = among!("i.status = 'error'");
+/// Rides the index of ended instances.
+pub(super) const ENDED_SO_FAR: Among = among!("i.status in ('completed', 'cancelled')");
+/// Rides the index of ended instances.
+pub(super) const COMPLETED: Among = among!("i.status in ('completed', 'cancelled') and i.status = 'completed'");
+/// Rides the index of cancelled instances.
+pub(super) const CANCELLED: Among = among!("i.status = 'cancelled'");
+/// Rides the index of paused instances.
+pub(super) const PAUSED: Among = among!("i.paused");
 
 /// How many instances of machine `$1` there are by status and state. Rides the unique index on machine and key.
 pub(super) const COUNTS: Sql = same(
@@ -711,37 +837,46 @@ pub(super) const TIMERS_SET: Sql = same(
     order by t.due_at, t.timer_id",
 );
 
-/// The instances of machine `$1` in error after `$2`, at most `$3`, with the verb that failed. Rides the index of instances in error.
+/// The instances of machine `$1` in error before `$2`, at most `$3`, the newest first, with the verb that failed. Rides the index of
+/// instances in error.
 pub(super) const FAILING: Sql = same(
     "
     select i.instance_id, i.key, i.state, c.verb, i.error, i.updated_at
     from fsm_instances i
     left join fsm_async_calls c on c.call_id = i.call_id and c.attempt = i.attempt
-    where i.machine = $1 and i.status = 'error' and i.instance_id > $2
-    order by i.instance_id
+    where i.machine = $1 and i.status = 'error' and i.instance_id < $2
+    order by i.instance_id desc
     limit $3",
 );
 
 /// The scheduled attempts of machine `$1`, the first due first, at most `$2`. Rides the due index.
 pub(super) const CALLS_TO_COME: Sql = same(
     "
-    select i.key, c.verb, c.event, c.attempt, c.remaining_attempts, c.scheduled_at
-    from fsm_async_calls c
-    join fsm_instances i on i.instance_id = c.instance_id
-    where c.machine = $1 and c.state = 'scheduled' and not c.held
-    order by c.scheduled_at
-    limit $2",
+    select i.key, d.verb, d.event, d.attempt, d.remaining_attempts, d.scheduled_at
+    from (
+        select c.instance_id, c.verb, c.event, c.attempt, c.remaining_attempts, c.scheduled_at
+        from fsm_async_calls c
+        where c.machine = $1 and c.state = 'scheduled' and not c.held
+        order by c.scheduled_at
+        limit $2
+    ) as d
+    join fsm_instances i on i.instance_id = d.instance_id
+    order by d.scheduled_at",
 );
 
 /// The timers of machine `$1`, the first due first, at most `$2`. Rides the due index of timers.
 pub(super) const TIMERS_TO_COME: Sql = same(
     "
-    select i.key, t.state, t.event, t.due_at
-    from fsm_timers t
-    join fsm_instances i on i.instance_id = t.instance_id
-    where t.machine = $1 and not t.held
-    order by t.due_at
-    limit $2",
+    select i.key, d.state, d.event, d.due_at
+    from (
+        select t.instance_id, t.state, t.event, t.due_at
+        from fsm_timers t
+        where t.machine = $1 and not t.held
+        order by t.due_at
+        limit $2
+    ) as d
+    join fsm_instances i on i.instance_id = d.instance_id
+    order by d.due_at",
 );
 
 /// Every session, the one that began first first, with how many attempts it executes. Few rows, read whole; counts ride the index of
@@ -827,29 +962,31 @@ pub(super) const OLDEST_SNAPSHOT: Sql = Sql {
 
 // ---- machines and once
 
-/// Every definition of every machine, the one first started first. Few rows, read whole.
+/// Every definition of every machine, the one that was started last last. Few rows, read whole.
 pub(super) const MACHINES: Sql = same(
     "
-    select m.machine, m.hash, m.definition, m.first_seen_at
+    select m.machine, m.hash, m.definition, m.first_seen_at, m.last_seen_at
     from fsm_machines m
-    order by m.machine, m.first_seen_at, m.hash",
+    order by m.machine, m.last_seen_at, m.first_seen_at, m.hash",
 );
 
-/// Machine `$1` was started with hash `$2` and definition `$3`, first at `$4`.
+/// Machine `$1` was started with hash `$2` and definition `$3` at `$4`.
 pub(super) const REMEMBER: Sql = same(
     "
-    insert into fsm_machines (machine, hash, definition, first_seen_at)
-    values ($1, $2, $3, $4)
-    on conflict (machine, hash) do nothing",
+    insert into fsm_machines (machine, hash, definition, first_seen_at, last_seen_at)
+    values ($1, $2, $3, $4, $4)
+    on conflict (machine, hash) do update
+    set last_seen_at = excluded.last_seen_at
+    where fsm_machines.last_seen_at < excluded.last_seen_at",
 );
 
-/// Every definition of machine `$1`, oldest first. Rides the primary key.
+/// Every definition of machine `$1`, the one that was started last last. Rides the primary key.
 pub(super) const DEFINITIONS: Sql = same(
     "
-    select m.hash, m.definition, m.first_seen_at
+    select m.hash, m.definition, m.first_seen_at, m.last_seen_at
     from fsm_machines m
     where m.machine = $1
-    order by m.first_seen_at, m.hash",
+    order by m.last_seen_at, m.first_seen_at, m.hash",
 );
 
 /// What call `$1` remembers under name `$2`. Rides the primary key.
@@ -1136,6 +1273,199 @@ pub(super) const ONCE_CLOSED: Sql = same(
     returning call_id",
 );
 
+// ---- transfer
+
+/// A table on its way out of a database and into another.
+pub(super) struct Table {
+    /// Without `fsm_`.
+    pub name: &'static str,
+    /// The types of its key, in whose order it is read.
+    pub key: &'static [&'static str],
+    /// The rows of machine `$1`, or of all, after the key `$3`…, at most `$2`, each with its key behind it. Rides the primary key.
+    pub page: Sql,
+    /// Rows that another database had.
+    pub insert: Many,
+}
+
+/// Those that others lean on first. `fsm_workers` and `fsm_migrations` are about the one database alone.
+pub(super) const TABLES: [Table; 8] = [
+    Table {
+        name: "machines",
+        key: &["text", "text"],
+        page: same(
+            "
+            select x.machine, x.hash, x.definition, x.first_seen_at, x.last_seen_at, x.machine, x.hash
+            from fsm_machines x
+            where (x.machine, x.hash) > ($3, $4) and (cast($1 as text) is null or x.machine = $1)
+            order by x.machine, x.hash
+            limit $2",
+        ),
+        insert: many(
+            "machine text, hash text, definition text, first_seen_at bigint, last_seen_at bigint",
+            "
+            insert into fsm_machines (machine, hash, definition, first_seen_at, last_seen_at)
+            select *
+            from w
+            where true
+            on conflict (machine, hash) do nothing",
+        ),
+    },
+    Table {
+        name: "instances",
+        key: &["uuid"],
+        page: same(
+            "
+            select x.instance_id, x.machine, x.key, x.status, x.state, x.paused, x.version, x.record, x.call_id, x.attempt, \
+                x.is_open, x.error, x.inbox_head, x.inbox_tail, x.created_at, x.updated_at, x.instance_id
+            from fsm_instances x
+            where x.instance_id > $3 and (cast($1 as text) is null or x.machine = $1)
+            order by x.instance_id
+            limit $2",
+        ),
+        insert: many(
+            "instance_id uuid, machine text, key text, status text, state text, paused boolean, version bigint, record \
+             bytea, call_id uuid, attempt bigint, is_open boolean, error text, inbox_head bigint, inbox_tail bigint, \
+             created_at bigint, updated_at bigint",
+            "
+            insert into fsm_instances (instance_id, machine, key, status, state, paused, version, record, call_id, attempt, is_open, error, \
+                inbox_head, inbox_tail, created_at, updated_at)
+            select *
+            from w",
+        ),
+    },
+    Table {
+        name: "async_calls",
+        key: &["uuid", "bigint"],
+        page: same(
+            "
+            select x.call_id, x.attempt, x.instance_id, x.machine, x.verb, x.event, x.payload, x.from_state, x.to_state, x.state, \
+                x.held, x.created_at, x.scheduled_at, x.remaining_attempts, x.backoff, x.max_backoff, x.retry, x.first_at, \
+                x.worker, x.started_at, x.finished_at, x.error, x.previous, x.call_id, x.attempt
+            from fsm_async_calls x
+            where (x.call_id, x.attempt) > ($3, $4) and (cast($1 as text) is null or x.machine = $1)
+            order by x.call_id, x.attempt
+            limit $2",
+        ),
+        insert: many(
+            "call_id uuid, attempt bigint, instance_id uuid, machine text, verb text, event text, payload bytea, from_state \
+             text, to_state text, state text, held boolean, created_at bigint, scheduled_at bigint, remaining_attempts \
+             bigint, backoff bigint, max_backoff bigint, retry text, first_at bigint, worker uuid, started_at bigint, \
+             finished_at bigint, error text, previous uuid",
+            "
+            insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, held, created_at, \
+                scheduled_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at, finished_at, \
+                error, previous)
+            select *
+            from w",
+        ),
+    },
+    Table {
+        name: "inbox",
+        key: &["uuid", "bigint"],
+        page: same(
+            "
+            select x.instance_id, x.position, x.call_id, x.event, x.payload, x.created_at, x.instance_id, x.position
+            from fsm_inbox x
+            where (x.instance_id, x.position) > ($3, $4) and (cast($1 as text) is null or exists (select 1 from fsm_instances i where i.instance_id = x.instance_id and i.machine = $1))
+            order by x.instance_id, x.position
+            limit $2",
+        ),
+        insert: many(
+            "instance_id uuid, position bigint, call_id uuid, event text, payload bytea, created_at bigint",
+            "
+            insert into fsm_inbox (instance_id, position, call_id, event, payload, created_at)
+            select *
+            from w",
+        ),
+    },
+    Table {
+        name: "timers",
+        key: &["uuid"],
+        page: same(
+            "
+            select x.timer_id, x.instance_id, x.machine, x.state, x.event, x.payload, x.due_at, x.held, x.timer_id
+            from fsm_timers x
+            where x.timer_id > $3 and (cast($1 as text) is null or x.machine = $1)
+            order by x.timer_id
+            limit $2",
+        ),
+        insert: many(
+            "timer_id uuid, instance_id uuid, machine text, state text, event text, payload bytea, due_at bigint, held \
+             boolean",
+            "
+            insert into fsm_timers (timer_id, instance_id, machine, state, event, payload, due_at, held)
+            select *
+            from w",
+        ),
+    },
+    Table {
+        name: "requests",
+        key: &["uuid", "text"],
+        page: same(
+            "
+            select x.instance_id, x.dedup, x.digest, x.call_id, x.created_at, x.instance_id, x.dedup
+            from fsm_requests x
+            where (x.instance_id, x.dedup) > ($3, $4) and (cast($1 as text) is null or exists (select 1 from fsm_instances i where i.instance_id = x.instance_id and i.machine = $1))
+            order by x.instance_id, x.dedup
+            limit $2",
+        ),
+        insert: many(
+            "instance_id uuid, dedup text, digest bytea, call_id uuid, created_at bigint",
+            "
+            insert into fsm_requests (instance_id, dedup, digest, call_id, created_at)
+            select *
+            from w",
+        ),
+    },
+    Table {
+        name: "once",
+        key: &["uuid", "text"],
+        page: same(
+            "
+            select x.call_id, x.name, x.value, x.created_at, x.call_id, x.name
+            from fsm_once x
+            where (x.call_id, x.name) > ($3, $4) and (cast($1 as text) is null or exists (select 1 from fsm_async_calls c where c.call_id = x.call_id and c.attempt = 1 and c.machine = $1))
+            order by x.call_id, x.name
+            limit $2",
+        ),
+        insert: many(
+            "call_id uuid, name text, value bytea, created_at bigint",
+            "
+            insert into fsm_once (call_id, name, value, created_at)
+            select *
+            from w",
+        ),
+    },
+    Table {
+        name: "history",
+        key: &["bigint"],
+        page: same(
+            "
+            select x.instance_id, x.at, x.kind, x.call_id, x.detail, x.actor, x.history_id
+            from fsm_history x
+            where x.history_id > $3 and (cast($1 as text) is null or exists (select 1 from fsm_instances i where i.instance_id = x.instance_id and i.machine = $1))
+            order by x.history_id
+            limit $2",
+        ),
+        insert: many(
+            "instance_id uuid, at bigint, kind text, call_id uuid, detail text, actor text",
+            "
+            insert into fsm_history (instance_id, at, kind, call_id, detail, actor)
+            select *
+            from w",
+        ),
+    },
+];
+
+/// How many rows there are about.
+pub(super) const ROWS_ABOUT: Sql = Sql {
+    sqlite: "select (select max(i.rowid) from fsm_instances i) + (select max(c.rowid) from fsm_async_calls c)",
+    postgres: "
+        select sum(c.reltuples)::bigint
+        from pg_class c
+        where c.oid in (to_regclass('fsm_instances'), to_regclass('fsm_async_calls')) and c.reltuples >= 0",
+};
+
 // ---- databases for tests
 
 /// Serialises those who make the template of test databases, under the number `$1`, until the connection ends.
@@ -1169,14 +1499,22 @@ pub(crate) fn drop_database(name: &str) -> String {
 /// Takes SQLite's one place to write at once, instead of at the first statement that writes.
 pub(super) const BEGIN_SQLITE: &str = "begin immediate";
 
-/// Begins. Every statement of ours finds its rows by a key: a plan that was made while the tables were empty, or by figures that are out
-/// of date, may read whole tables instead, and a prepared statement keeps such a plan. `UNPINNED` takes this back for other people's statements.
-pub(super) const BEGIN_POSTGRES: &str =
-    "begin; set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off";
+/// Begins. A lock that others hold for longer than that is not waited for: a process that hangs in the middle of a transaction keeps its
+/// locks until the server finds out, and whoever wants nothing of its instances must not wait with those who do. And every statement of
+/// ours finds its rows by a key: a plan made while the tables were empty, or by figures that are out of date, may read whole tables
+/// instead, and a prepared statement keeps such a plan.
+pub(super) const BEGIN_POSTGRES: &str = "begin; set local lock_timeout = '2s'; \
+    set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off";
 
-/// The planner chooses freely in the rest of the transaction.
-pub(super) const UNPINNED: &str =
-    "set local enable_seqscan to default; set local enable_hashjoin to default; set local enable_mergejoin to default";
+/// The rest of the transaction waits for locks and is planned as the database's owner likes.
+pub(super) const AS_USUAL: &str = "set local lock_timeout to default; \
+    set local enable_seqscan to default; set local enable_hashjoin to default; set local enable_mergejoin to default";
+
+/// Begins to read what was there at one moment.
+pub(super) const SNAPSHOT_SQLITE: &str = "begin";
+
+/// Begins to read what was there at one moment.
+pub(super) const SNAPSHOT_POSTGRES: &str = "begin isolation level repeatable read, read only";
 
 /// Commits.
 pub(super) const COMMIT: &str = "commit";
@@ -1187,6 +1525,15 @@ pub(super) const COMMIT_LENT: &str = "select 1; commit";
 
 /// Gives up.
 pub(super) const ROLLBACK: &str = "rollback";
+
+// ---- word between processes
+
+/// Gives word on channel `$1`. PostgreSQL only, and never in a transaction with anything else: to commit it takes a lock that all who
+/// give word share.
+pub(super) const NOTIFY: Sql = same("select pg_notify($1, '')");
+
+/// A number that another connection's commit changes. SQLite only.
+pub(super) const DATA_VERSION: Sql = same("pragma data_version");
 
 // ---- open and migrate
 

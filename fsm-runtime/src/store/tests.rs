@@ -6,5 +6,6 @@ mod claims;
 mod door;
 mod health;
 mod opening;
+mod plans;
 mod samples;
 mod statements;

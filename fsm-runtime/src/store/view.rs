@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::conn::{Conn, Value, values};
 use super::error::Result;
-use super::sql;
+use super::sql::{self, Among};
 
 /// Which instances a page shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,6 +30,21 @@ pub struct PageFilter {
     pub after: Option<InstanceId>,
     /// At most so many.
     pub limit: u32,
+    /// The one that was created last comes first.
+    pub newest_first: bool,
+    /// Where a condition has no index, look at no more instances of one status than this.
+    pub look_at_most: Option<u32>,
+}
+
+/// A page of instances.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// These.
+    pub rows: Vec<Instance>,
+    /// After which one the next page begins, if there is more to look at.
+    pub next: Option<InstanceId>,
+    /// The page ends there because enough was looked at, not because it is full.
+    pub was_cut: bool,
 }
 
 /// The instance of this name.
@@ -66,24 +81,98 @@ pub async fn notes(conn: &mut Conn<'_>, instance: InstanceId) -> Result<Vec<Note
 }
 
 /// Instances of a machine in the order of their ids, which is that of their creation.
-pub async fn page(conn: &mut Conn<'_>, machine: &str, filter: &PageFilter) -> Result<Vec<Instance>> {
-    let after = filter.after.map_or(Uuid::nil(), |after| after.0);
-    let mut values = vec![
-        machine.into(),
-        after.into(),
-        i64::from(filter.limit).into(),
+pub async fn page(conn: &mut Conn<'_>, machine: &str, filter: &PageFilter) -> Result<Found> {
+    let among = among(filter);
+    let mut edge = None;
+    if let Some(most) = filter.look_at_most.filter(|_| filter.is_picky()) {
+        for one in among {
+            let there = looked_to(conn, one, machine, filter, most).await?;
+            edge = nearer(filter, edge, there);
+        }
+    }
+    let sql = match (among, filter.newest_first) {
+        ([one], false) => &one.oldest_first,
+        ([one], true) => &one.newest_first,
+        (_, false) => &sql::EVERY_OLDEST_FIRST,
+        (_, true) => &sql::EVERY_NEWEST_FIRST,
+    };
+    let end = edge.map_or(if filter.newest_first { Uuid::nil() } else { Uuid::max() }, |edge| edge.0);
+    let values = [
+        Value::from(machine),
+        filter.beginning().into(),
+        // One more than the page takes, to know whether there are more.
+        (i64::from(filter.limit) + 1).into(),
         filter.state.as_deref().into(),
-        Value::from(filter.paused.map(i64::from)),
+        filter.paused.map(i64::from).into(),
         filter.error.as_deref().into(),
         filter.unchanged_since.map(Timestamp::as_micros).into(),
+        end.into(),
     ];
-    let sql = if filter.status == Some(Status::Error) {
-        &sql::PAGE_IN_ERROR
-    } else {
-        values.push(filter.status.map(Status::as_str).into());
-        &sql::PAGE
-    };
-    conn.rows(sql, &values).await?.iter().map(|row| row.instance(0)).collect()
+    let mut rows = conn.rows(sql, &values).await?.iter().map(|row| row.instance(0)).collect::<Result<Vec<_>>>()?;
+    let is_full = rows.len() > filter.limit as usize;
+    rows.truncate(filter.limit as usize);
+    let last = rows.last().map(|last| last.id).filter(|_| is_full);
+    Ok(Found { rows, next: last.or(edge), was_cut: last.is_none() && edge.is_some() })
+}
+
+impl PageFilter {
+    /// Whether rows may be looked at and left out.
+    fn is_picky(&self) -> bool {
+        let is_of_an_index = self.paused == Some(true) && self.status.is_none();
+        self.state.is_some() || (self.paused.is_some() && !is_of_an_index) || self.error.is_some() || self.unchanged_since.is_some()
+    }
+
+    fn beginning(&self) -> Uuid {
+        self.after.map_or(if self.newest_first { Uuid::max() } else { Uuid::nil() }, |after| after.0)
+    }
+}
+
+/// The kinds of instances that a filter is about, each of which has an index.
+fn among(filter: &PageFilter) -> &'static [&'static Among] {
+    match filter.status {
+        Some(Status::Running) => &[&sql::RUNNING],
+        Some(Status::Error) => &[&sql::IN_ERROR],
+        Some(Status::Completed) => &[&sql::COMPLETED],
+        Some(Status::Cancelled) => &[&sql::CANCELLED],
+        None if filter.paused == Some(true) => &[&sql::PAUSED],
+        None => &ALL,
+    }
+}
+
+/// Every instance is of one of these kinds.
+const ALL: [&Among; 3] = [&sql::RUNNING, &sql::IN_ERROR, &sql::ENDED_SO_FAR];
+
+/// The one of two that comes first.
+fn nearer(filter: &PageFilter, one: Option<InstanceId>, other: Option<InstanceId>) -> Option<InstanceId> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(if filter.newest_first { one.max(other) } else { one.min(other) }),
+        (one, other) => one.or(other),
+    }
+}
+
+/// The last one that is looked at, if there are more than so many.
+async fn looked_to(conn: &mut Conn<'_>, among: &Among, machine: &str, filter: &PageFilter, most: u32) -> Result<Option<InstanceId>> {
+    let sql = if filter.newest_first { &among.edge_down } else { &among.edge_up };
+    let rows = conn.rows(sql, &values![machine, filter.beginning(), i64::from(most.max(1)) - 1]).await?;
+    if rows.len() < 2 { Ok(None) } else { rows[0].instance_id(0).map(Some) }
+}
+
+/// How many of the newest instances of a machine there are by status and state, at most `most` of each status; and the statuses of
+/// which there are more. Those that ended count as completed here, cancelled ones too.
+pub async fn newest_counts(conn: &mut Conn<'_>, machine: &str, most: u32) -> Result<(Vec<(Status, Option<String>, u64)>, Vec<Status>)> {
+    let (mut counts, mut more) = (Vec::new(), Vec::new());
+    for (status, among) in [Status::Running, Status::Error, Status::Completed].into_iter().zip(ALL) {
+        let mut all = 0;
+        for row in conn.rows(&among.states, &values![machine, i64::from(most)]).await? {
+            let count = u64::try_from(row.get::<i64>(1)?).unwrap_or(0);
+            all += count;
+            counts.push((status, row.get(0)?, count));
+        }
+        if all >= u64::from(most) {
+            more.push(status);
+        }
+    }
+    Ok((counts, more))
 }
 
 /// How many instances a machine has by status and state.

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::conn::{Conn, Value, values};
 use super::error::{Result, StoreError};
 use super::rows::Row;
+use super::sealed::{self, fit_text};
 use super::sql;
 
 /// What became of one member of a batch.
@@ -63,7 +64,7 @@ async fn guards(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<HashSet<usi
         .filter(|(place, _)| !outdated.contains(place))
         .filter_map(|(place, change)| Some((place, change.close.as_ref()?)))
         .collect();
-    let errors: Vec<_> = closes.iter().map(|(_, close)| close.error.as_deref().map(fit)).collect();
+    let errors: Vec<_> = closes.iter().map(|(_, close)| close.error.as_deref().map(fit_text)).collect();
     let rows = closes.iter().zip(&errors).map(|((_, close), error)| {
         values![
             close.call.0,
@@ -89,7 +90,7 @@ async fn guards(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<HashSet<usi
         last = name;
         is_first || !outdated.insert(*place)
     });
-    let errors: Vec<_> = new.iter().map(|(_, change)| change.instance.error.as_deref().map(fit)).collect();
+    let errors: Vec<_> = new.iter().map(|(_, change)| change.instance.error.as_deref().map(fit_text)).collect();
     let rows = new.iter().zip(&errors).map(|((_, change), error)| {
         let instance = &change.instance;
         values![
@@ -145,7 +146,7 @@ async fn create(conn: &mut Conn<'_>, new: &[(usize, &&Changes)], rows: Vec<[Valu
 /// The rows of instances that exist.
 async fn save(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<()> {
     let old: Vec<_> = changes.iter().filter(|change| !change.is_new).map(|change| &change.instance).collect();
-    let errors: Vec<_> = old.iter().map(|instance| instance.error.as_deref().map(fit)).collect();
+    let errors: Vec<_> = old.iter().map(|instance| instance.error.as_deref().map(fit_text)).collect();
     let batch = old.iter().zip(&errors).map(|(instance, error)| {
         values![
             instance.id.0,
@@ -204,7 +205,7 @@ async fn payloads<'a>(conn: &mut Conn<'_>, changes: &[&'a Changes]) -> Result<Ve
             Some((_, Payload::Bytes(bytes))) => Some(Cow::Borrowed(bytes.as_slice())),
             Some((open, Payload::Inbox(position))) => Some(Cow::Owned(waited(&mut taken, open, *position)?)),
             Some((_, Payload::Caught { call, error, attempts })) => {
-                Some(Cow::Owned(wrapped(exhausted.remove(call).flatten().as_deref(), error, *attempts)))
+                Some(Cow::Owned(sealed::catch(*call, exhausted.remove(call).flatten().as_deref(), error, *attempts)))
             }
         });
     }
@@ -215,15 +216,6 @@ fn waited(taken: &mut HashMap<(InstanceId, i64), Vec<u8>>, open: &Open, position
     let instance = open.attempt.instance;
     let missing = || StoreError::Corrupt { what: format!("no event waits for instance {instance} at position {position}") };
     taken.remove(&(instance, position)).ok_or_else(missing)
-}
-
-/// What a catch verb is given. A payload that is gone is `null`, so that the catch verb still runs.
-fn wrapped(event: Option<&[u8]>, error: &str, attempts: u32) -> Vec<u8> {
-    let error = serde_json::Value::from(fit(error));
-    let mut json = b"{\"event\":".to_vec();
-    json.extend_from_slice(event.unwrap_or(b"null"));
-    json.extend_from_slice(format!(",\"error\":{error},\"attempts\":{attempts}}}").as_bytes());
-    json
 }
 
 /// Gives scheduled attempts another retry state, and the places of those that are scheduled no more.
@@ -264,7 +256,7 @@ async fn open(conn: &mut Conn<'_>, changes: &[&Changes], payloads: &[Option<Cow<
         changes.iter().zip(payloads).filter_map(|(change, payload)| Some((&change.open.as_ref()?.attempt, payload))).collect();
     let mut texts = Vec::with_capacity(opened.len());
     for (attempt, _) in &opened {
-        texts.push((policy_text(&attempt.budget)?, attempt.error.as_deref().map(fit)));
+        texts.push((policy_text(&attempt.budget)?, attempt.error.as_deref().map(fit_text)));
     }
     let batch = opened.iter().zip(&texts).map(|((attempt, payload), (policy, error))| {
         values![
@@ -352,17 +344,4 @@ async fn remember(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<()> {
         values![instance.id.0, request.dedup.as_str(), request.digest.as_slice(), request.call.0, at]
     });
     conn.batch(&sql::REQUEST, batch.collect()).await.map(drop)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_catch_verb_is_given_is_json() {
-        let json = wrapped(Some(br#"{"amount":3}"#), "it said \"no\"\0", 4);
-        let value: serde_json::Value = serde_json::from_slice(&json).unwrap();
-        assert_eq!(value, serde_json::json!({"event": {"amount": 3}, "error": "it said \"no\"\u{fffd}", "attempts": 4}));
-        assert!(wrapped(None, "gone", 1).starts_with(b"{\"event\":null,"));
-    }
 }

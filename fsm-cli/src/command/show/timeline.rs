@@ -4,68 +4,190 @@ use fsm_core::call::AttemptState;
 use fsm_core::time::{Timestamp, micros};
 use fsm_runtime::handle::history::{Entry, What};
 use serde_json::{Value, json};
+use unicode_width::UnicodeWidthStr;
 
 use crate::clean::clean;
 use crate::stage::short;
-use crate::table::{BAD, FAINT, GOOD, OPEN, painted};
+use crate::table::{BAD, FAINT, GOOD, OPEN, cut, painted};
 
 /// The width of the column of moments.
-const MOMENTS: usize = 27;
+const MOMENTS: usize = 23;
+/// So many attempts in a row that failed alike are told as one.
+const ALIKE: usize = 4;
+/// A line is not cut to less than this.
+const NARROWEST: usize = 40;
 
-/// The drawing, a line for each entry that is shown. The last branch stays open if the story goes on.
-pub(super) fn drawn(entries: &[Entry], goes_on: bool, is_shown: impl Fn(&Entry) -> bool) -> String {
+/// How a story is drawn.
+pub(super) struct Drawing {
+    /// The last branch stays open.
+    pub goes_on: bool,
+    /// The columns of the terminal, if it is one.
+    pub width: Option<usize>,
+    /// Attempts that failed alike are told one by one.
+    pub in_full: bool,
+}
+
+/// The drawing, a line for each entry that is shown and not told with another one.
+pub(super) fn drawn(entries: &[Entry], drawing: &Drawing, is_shown: impl Fn(&Entry) -> bool) -> String {
     let mut text = String::new();
     let mut begun: Option<Timestamp> = None;
-    for (place, entry) in entries.iter().enumerate() {
+    let mut place = 0;
+    while let Some(entry) = entries.get(place) {
         let begins = matches!(entry.what, What::Event { .. }) || begun.is_none();
-        let is_last = entries.get(place + 1).map_or(!goes_on, |next| matches!(next.what, What::Event { .. }));
+        let alike = if drawing.in_full { 0 } else { alike(&entries[place..]) };
+        let told = alike.max(told_with(&entries[place..]));
+        let next = entries.get(place + told);
+        let is_last = next.map_or(!drawing.goes_on, |next| matches!(next.what, What::Event { .. }));
         let branch = match (begins, is_last) {
             (true, _) => "●",
             (false, false) => "├",
             (false, true) => "╰",
         };
+        let last = &entries[place + told - 1];
         let moment = match begun.filter(|_| !begins) {
-            Some(begun) => format!("+{}", short(entry.at.since(begun))),
-            None => entry.at.to_string(),
+            Some(begun) => format!("+{}", short(last.at.since(begun))),
+            None => moment(entry.at, drawing.width.is_some().then_some(begun).flatten()),
         };
         if begins {
             begun = Some(entry.at);
         }
-        if !is_shown(entry) {
-            continue;
+        if entries[place..place + told].iter().any(&is_shown) {
+            let says = if alike > 0 {
+                said_of_many(&entries[place..place + told])
+            } else {
+                said(&entry.what, entries.get(place + 1).filter(|_| told > 1))
+            };
+            let room = drawing.width.map_or(usize::MAX, |width| width.saturating_sub(MOMENTS + 5).max(NARROWEST));
+            let (says, below) = says.drawn(room);
+            let padded = format!("{moment:>MOMENTS$}");
+            text.push_str(&format!("  {} {branch} {says}\n", painted(&padded, FAINT)));
+            let branch = if branch == "╰" { " " } else { "│" };
+            text.extend(below.map(|below| format!("  {:MOMENTS$} {branch}   {below}\n", "")));
         }
-        let padded = format!("{moment:>MOMENTS$}");
-        text.push_str(&format!("  {} {branch} {}\n", painted(&padded, FAINT), said(&entry.what)));
+        place += told;
     }
     text
 }
 
-fn said(what: &What) -> String {
+/// A moment to the millisecond; without the day if that is the day of `before`.
+fn moment(at: Timestamp, before: Option<Timestamp>) -> String {
+    let of = |at: Timestamp| {
+        let text = at.to_string();
+        let (day, time) =
+            text.trim_end_matches('Z').split_once('T').map(|(day, time)| (day.to_owned(), time.to_owned())).unwrap_or_default();
+        let (seconds, fraction) = time.split_once('.').unwrap_or((&time, ""));
+        (day, format!("{seconds}.{:0<3}", fraction.get(..3).unwrap_or(fraction)))
+    };
+    let (day, time) = of(at);
+    if before.is_some_and(|before| of(before).0 == day) { time } else { format!("{day} {time}") }
+}
+
+/// How many entries are told in one line: a failed attempt and when the next one is due, if that is over.
+fn told_with(entries: &[Entry]) -> usize {
+    match entries {
+        [failed, next, _, ..] if is_failure(failed) && is_schedule(next) => 2,
+        _ => 1,
+    }
+}
+
+/// How many entries are attempts in a row that failed alike, each with the schedule of the next; none if they are few.
+fn alike(entries: &[Entry]) -> usize {
+    let error_of = |entry: &Entry| match &entry.what {
+        What::Attempt { error, .. } if is_failure(entry) => error.clone(),
+        _ => None,
+    };
+    let Some(first) = entries.first().and_then(error_of) else { return 0 };
+    let pairs = entries.chunks_exact(2).take_while(|pair| error_of(&pair[0]).as_ref() == Some(&first) && is_schedule(&pair[1])).count();
+    // The last one may still be waited for: then it is told by itself.
+    let pairs = if pairs * 2 == entries.len() { pairs.saturating_sub(1) } else { pairs };
+    if pairs >= ALIKE { pairs * 2 } else { 0 }
+}
+
+fn is_failure(entry: &Entry) -> bool {
+    matches!(entry.what, What::Attempt { state: AttemptState::Error | AttemptState::Lost | AttemptState::Released, .. })
+}
+
+fn is_schedule(entry: &Entry) -> bool {
+    matches!(entry.what, What::Scheduled { .. })
+}
+
+/// A mark, what is said in its style, and what somebody else said.
+struct Said {
+    mark: &'static str,
+    style: anstyle::Style,
+    says: String,
+    theirs: Option<String>,
+}
+
+impl Said {
+    fn of(mark: &'static str, style: anstyle::Style, says: impl Into<String>) -> Said {
+        Said { mark, style, says: says.into(), theirs: None }
+    }
+
+    /// No wider than so much: what somebody else said stands below if there is no room beside it.
+    fn drawn(&self, width: usize) -> (String, Option<String>) {
+        let says = cut(&self.says, width.saturating_sub(2));
+        let theirs = self.theirs.as_deref().unwrap_or_default();
+        let is_beside = says.width() + theirs.width() + 4 <= width;
+        let below = (!is_beside).then(|| cut(theirs, width.saturating_sub(2)));
+        let theirs = if theirs.is_empty() || !is_beside { String::new() } else { format!(": {theirs}") };
+        let mark = if self.mark.is_empty() { String::new() } else { painted(self.mark, self.style) + " " };
+        (format!("{mark}{}{theirs}", painted(&says, self.style)), below)
+    }
+}
+
+fn said(what: &What, next: Option<&Entry>) -> Said {
+    let plain = anstyle::Style::new();
     match what {
-        What::Event { event, verb } => format!("`{}` calls `{}`", clean(event), clean(verb)),
+        What::Event { event, verb } => Said::of("", plain, format!("`{}` calls `{}`", clean(event), clean(verb))),
         What::Attempt { number, state, took, error, .. } => {
             let (mark, style) = match state {
                 AttemptState::Success => ("✓", GOOD),
                 AttemptState::Error | AttemptState::Lost => ("✗", BAD),
                 AttemptState::Executing | AttemptState::Scheduled => ("▶", OPEN),
-                AttemptState::Released | AttemptState::Cancelled => ("■", FAINT),
+                AttemptState::Released | AttemptState::Cancelled => ("■", OPEN),
             };
             let took = took.map_or_else(String::new, |took| format!(" after {}", short(took)));
-            let error = error.as_deref().map_or_else(String::new, |error| format!(": {}", clean(error)));
-            format!("{} attempt {number}: {}{took}{error}", painted(mark, style), painted(state.as_str(), style))
+            let then = match next.map(|next| &next.what) {
+                Some(What::Scheduled { wait, .. }) if wait.is_zero() => ", the next at once".to_owned(),
+                Some(What::Scheduled { wait, .. }) => format!(", the next in {}", short(*wait)),
+                _ => String::new(),
+            };
+            let says = format!("attempt {number}: {state}{took}{then}");
+            Said { theirs: error.as_deref().map(clean), ..Said::of(mark, style, says) }
         }
-        What::Scheduled { number, wait, .. } if wait.is_zero() => format!("… attempt {number} is due at once"),
-        What::Scheduled { number, at, wait, .. } => format!("… attempt {number} in {}, at {at}", short(*wait)),
-        What::Exhausted { attempts: 1, .. } => format!("{} exhausted after one attempt", painted("✗", BAD)),
-        What::Exhausted { attempts, .. } => format!("{} exhausted after {attempts} attempts", painted("✗", BAD)),
-        What::Transition { from: Some(from), to } => format!("→ from `{}` to `{}`", clean(from), clean(to)),
-        What::Transition { from: None, to } => format!("→ begins in `{}`", clean(to)),
+        What::Scheduled { number, wait, .. } if wait.is_zero() => Said::of("…", plain, format!("attempt {number} is due at once")),
+        What::Scheduled { number, at, wait, .. } => Said::of("…", plain, format!("attempt {number} in {}, at {at}", short(*wait))),
+        What::Exhausted { attempts: 1, .. } => Said::of("✗", BAD, "exhausted after one attempt"),
+        What::Exhausted { attempts, .. } => Said::of("✗", BAD, format!("exhausted after {attempts} attempts")),
+        What::Transition { from: Some(from), to } => Said::of("→", plain, format!("from `{}` to `{}`", clean(from), clean(to))),
+        What::Transition { from: None, to } => Said::of("→", plain, format!("begins in `{}`", clean(to))),
         What::Note { kind, detail, actor } => {
             let actor = actor.as_deref().map_or_else(String::new, |actor| format!(" by {}", clean(actor)));
-            let detail = detail.as_deref().map_or_else(String::new, |detail| format!(": {}", clean(detail)));
-            format!("{} {kind}{actor}{detail}", painted("!", OPEN))
+            Said { theirs: detail.as_deref().map(clean), ..Said::of("!", OPEN, format!("{kind}{actor}")) }
         }
     }
+}
+
+/// Attempts that failed alike.
+fn said_of_many(entries: &[Entry]) -> Said {
+    let number = |entry: &Entry| match &entry.what {
+        What::Attempt { number, .. } => *number,
+        _ => 0,
+    };
+    let waits = entries.iter().filter_map(|entry| match &entry.what {
+        What::Scheduled { wait, .. } => Some(*wait),
+        _ => None,
+    });
+    let (shortest, longest) = (waits.clone().min().unwrap_or_default(), waits.max().unwrap_or_default());
+    let waits = if shortest == longest { short(shortest) } else { format!("{} to {}", short(shortest), short(longest)) };
+    let (first, last) = (&entries[0], &entries[entries.len() - 2]);
+    let says = format!("attempts {} to {} failed alike, {waits} apart", number(first), number(last));
+    let theirs = match &first.what {
+        What::Attempt { error, .. } => error.as_deref().map(clean),
+        _ => None,
+    };
+    Said { theirs, ..Said::of("✗", BAD, says) }
 }
 
 /// An entry as JSON.

@@ -248,12 +248,17 @@ async fn payloads_come_from_the_request_the_inbox_or_an_exhausted_call() {
         let stated = timer(&row, Some("created"), 5);
         drop(reader);
         let set = [delayed.clone(), stated.clone()].map(TimerChange::Set).to_vec();
-        written(&store, &[&Changes { timers: set, ..Changes::of(caught.instance.clone()) }]).await;
-        let asked = [next.call, waiting[2].call, fsm_core::ids::CallId(delayed.id.0), fsm_core::ids::CallId(stated.id.0), call()];
+        let rejected = call();
+        let note = |kind, call| Note { instance: row.id, at: at(6), kind, call: Some(call), detail: None, actor: None };
+        let stranger = call();
+        let notes = vec![note(NoteKind::Rejected, rejected), note(NoteKind::Late, stranger)];
+        written(&store, &[&Changes { timers: set, notes, ..Changes::of(caught.instance.clone()) }]).await;
+        let ids = [delayed.id.0, stated.id.0].map(fsm_core::ids::CallId);
+        let asked = [next.call, waiting[2].call, ids[0], rejected, ids[1], stranger, call()];
         let mut reader = store.reader().await.unwrap();
         let mut known = lock::known(&mut reader.conn(), &asked).await.unwrap();
         known.sort_by_key(|known| asked.iter().position(|asked| *asked == known.call));
-        assert_eq!(known.iter().map(|known| known.place).collect::<Vec<_>>(), [Place::Call, Place::Inbox, Place::Timer]);
+        assert_eq!(known.iter().map(|known| known.place).collect::<Vec<_>>(), [Place::Call, Place::Inbox, Place::Timer, Place::Rejected]);
         assert!(known.iter().all(|known| known.instance == row.id));
     })
     .await;
@@ -326,17 +331,27 @@ async fn a_large_batch_is_written_whole() {
         let mut seen = Vec::new();
         loop {
             let page = view::page(&mut conn, "payment", &filter).await.unwrap();
-            let Some(last) = page.last() else { break };
-            filter.after = Some(last.id);
-            seen.extend(page.into_iter().map(|instance| instance.id));
+            assert!(!page.was_cut);
+            seen.extend(page.rows.into_iter().map(|instance| instance.id));
+            filter.after = page.next;
+            if filter.after.is_none() {
+                break;
+            }
         }
         let mut ids: Vec<_> = begun.iter().map(|begun| begun.instance.id).collect();
         ids.sort();
         assert_eq!(seen, ids);
+        // Only so many are looked at: a page ends there, and the next one goes on.
+        let rare =
+            PageFilter { error: Some("none".into()), limit: 9, newest_first: true, look_at_most: Some(100), ..PageFilter::default() };
+        let (first, second) = (view::page(&mut conn, "payment", &rare).await.unwrap(), ids[150]);
+        assert_eq!((first.rows, first.next, first.was_cut), (Vec::new(), Some(second), true));
+        let last = view::page(&mut conn, "payment", &PageFilter { after: Some(ids[100]), ..rare }).await.unwrap();
+        assert_eq!((last.rows, last.next, last.was_cut), (Vec::new(), None, false));
         let none = PageFilter { status: Some(Status::Error), limit: 9, ..PageFilter::default() };
-        assert_eq!(view::page(&mut conn, "payment", &none).await.unwrap(), []);
+        assert_eq!(view::page(&mut conn, "payment", &none).await.unwrap().rows, []);
         let none = PageFilter { paused: Some(true), limit: 9, ..PageFilter::default() };
-        assert_eq!(view::page(&mut conn, "payment", &none).await.unwrap(), []);
+        assert_eq!(view::page(&mut conn, "payment", &none).await.unwrap().rows, []);
     })
     .await;
 }

@@ -1,0 +1,137 @@
+//! How long each screen takes on a database with a long life behind it: `cargo xtask scale`.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use fsm::Timestamp;
+use fsm::testing::scale;
+use fsm_cli::stage::Stage;
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+
+type Failed = Box<dyn std::error::Error>;
+
+/// No screen takes longer.
+const MOST: Duration = Duration::from_millis(200);
+/// How often each is shown.
+const TIMES: usize = 5;
+/// About five million attempts.
+const INSTANCES: u64 = 1_030_000;
+
+/// Each command that looks, and what makes it hard.
+const SCREENS: [&[&str]; 27] = [
+    &["machines"],
+    &["ls"],
+    &["ls", "order"],
+    &["ls", "parcel"],
+    &["ls", "order", "--status", "running"],
+    &["ls", "order", "--status", "completed"],
+    &["ls", "order", "--status", "cancelled"],
+    &["ls", "order", "--status", "error"],
+    &["ls", "order", "--state", "placed"],
+    &["ls", "order", "--state", "paid"],
+    &["ls", "order", "--state", "expired"],
+    &["ls", "order", "--error", "bank 3"],
+    &["ls", "order", "--error", "no such text"],
+    &["ls", "order", "--older", "1h"],
+    &["ls", "order", "--older", "100d"],
+    &["ls", "order", "--paused"],
+    &["ls", "order", "--paused", "--state", "shipped"],
+    &["ls", "order", "--limit", "1000"],
+    &["show", "order", "order-500000"],
+    &["show", "order", "order-500996"],
+    &["errors"],
+    &["due"],
+    &["workers"],
+    &["stats"],
+    &["graph", "order", "--counts"],
+    &["graph", "order", "--counts", "--format", "svg"],
+    &["doctor"],
+];
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match measured(std::env::args().skip(1).filter(|word| word != "--bench").collect()).await {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("scale: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn measured(words: Vec<String>) -> Result<bool, Failed> {
+    let instances = match words.iter().position(|word| word == "--instances") {
+        Some(place) => words.get(place + 1).ok_or("`--instances` takes a number")?.parse()?,
+        None => INSTANCES,
+    };
+    let names_one = words.iter().any(|word| word == "sqlite" || word == "postgres");
+    let mut is_fast = true;
+    if !names_one || words.iter().any(|word| word == "sqlite") {
+        let folder = format!("{}/fsm_scale_{}", env!("CARGO_TARGET_TMPDIR"), std::process::id());
+        std::fs::create_dir_all(&folder)?;
+        let shown = database("SQLite", &format!("sqlite://{folder}/scale.db"), instances).await;
+        std::fs::remove_dir_all(&folder)?;
+        is_fast &= shown?;
+    }
+    if !names_one || words.iter().any(|word| word == "postgres") {
+        let server = fsm::testing::cluster::url()?;
+        let name = format!("fsm_scale_{}", std::process::id());
+        run_on(&server, &format!("create database {name}")).await?;
+        let url = format!("{}/{name}", server.rsplit_once('/').map_or(server.as_str(), |(server, _)| server));
+        let shown = database("PostgreSQL", &url, instances).await;
+        run_on(&server, &format!("drop database {name} with (force)")).await?;
+        is_fast &= shown?;
+    }
+    Ok(is_fast)
+}
+
+async fn run_on(server: &str, text: &str) -> Result<(), Failed> {
+    let mut connection = PgConnection::connect(server).await?;
+    sqlx::raw_sql(AssertSqlSafe(text.to_owned())).execute(&mut connection).await?;
+    Ok(())
+}
+
+/// Fills the database and shows each screen on it. Whether all were fast enough.
+async fn database(name: &str, url: &str, instances: u64) -> Result<bool, Failed> {
+    let begun = Instant::now();
+    scale::fill(url, instances).await?;
+    println!("\n{name}: {instances} instances written in {:.0?}\n", begun.elapsed());
+    println!("| `fsm …` | first | median of {TIMES} | code |\n|---|---|---|---|");
+    let mut is_fast = true;
+    for screen in SCREENS {
+        let mut took = Vec::new();
+        let mut code = 0;
+        for _ in 0..TIMES {
+            let begun = Instant::now();
+            code = shown(url, screen, instances).await;
+            took.push(begun.elapsed());
+        }
+        let first = took[0];
+        took.sort();
+        let median = took[TIMES / 2];
+        let is_slow = if median > MOST { "  **slow**" } else { "" };
+        println!("| {} | {:.1} ms | {:.1} ms{is_slow} | {code} |", screen.join(" "), ms(first), ms(median));
+        is_fast &= median <= MOST && matches!(code, 0 | 1);
+    }
+    Ok(is_fast)
+}
+
+fn ms(span: Duration) -> f64 {
+    span.as_secs_f64() * 1000.0
+}
+
+async fn shown(url: &str, screen: &[&str], instances: u64) -> u8 {
+    let mut stage = Stage {
+        out: Box::new(std::io::sink()),
+        talk: Box::new(std::io::sink()),
+        input: Box::new(std::io::empty()),
+        width: Some(120),
+        answers: false,
+        shows_progress: false,
+        now: Some(Timestamp::from_micros(scale::ends_at_ms(instances) * 1000)),
+        actor: None,
+    };
+    let words = ["fsm", "--database", url].into_iter().chain(screen.iter().copied()).map(Into::into);
+    fsm_cli::run(words, &mut stage).await
+}

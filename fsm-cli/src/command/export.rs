@@ -1,0 +1,82 @@
+//! `fsm export`: all rows as lines of JSON.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use fsm_runtime::admin::Admin;
+
+use super::Session;
+use crate::args::Export;
+use crate::clean::clean_json;
+use crate::problem::Problem;
+use crate::progress::Progress;
+use crate::stage::Stage;
+
+pub(super) async fn run(session: &mut Session<'_, '_>, export: &Export) -> Result<(), Problem> {
+    let admin = session.to_read().await?;
+    if let Some((count, until)) = admin.alive().await?.filter(|_| !export.live) {
+        let hint = "stop them first, or the same instances go on here and where this is imported; --live exports all the same";
+        return Err(Problem::Refused(format!("{count} processes work on {}, believed until {until}: {hint}", admin.place())));
+    }
+    let mut out = Output::of(export.output.as_deref(), session.stage.width.is_some())?;
+    let all = match export.machine {
+        None => admin.rows_about().await?,
+        Some(_) => None,
+    };
+    let (rows, executing) = write(&admin, export, all, &mut out, session.stage).await?;
+    out.finish(session.stage)?;
+    session.stage.say(&format!("{rows} rows of {} were exported", admin.place()));
+    if executing > 0 {
+        session.stage.say(&format!("{executing} attempts among them were executing: where this is imported they count as lost"));
+    }
+    Ok(())
+}
+
+async fn write(admin: &Admin, export: &Export, all: Option<u64>, out: &mut Output, stage: &mut Stage<'_>) -> Result<(u64, u64), Problem> {
+    let progress = Progress::of(stage, all, "rows");
+    let mut rows = admin.export(export.machine.as_deref()).await?;
+    while let Some(lines) = rows.next().await? {
+        lines.iter().try_for_each(|line| out.line(line, stage))?;
+        progress.at(rows.rows());
+    }
+    Ok((rows.rows(), rows.executing()))
+}
+
+/// Where the lines go.
+enum Output {
+    File(BufWriter<File>),
+    /// The standard output, and whether a terminal would obey what is in them.
+    Stage {
+        is_terminal: bool,
+    },
+}
+
+impl Output {
+    fn of(path: Option<&Path>, is_terminal: bool) -> Result<Output, Problem> {
+        let Some(path) = path else { return Ok(Output::Stage { is_terminal }) };
+        match File::create_new(path) {
+            Ok(file) => Ok(Output::File(BufWriter::new(file))),
+            Err(error) => Err(Problem::Failed(format!("`{}` cannot be made: {error}", path.display()))),
+        }
+    }
+
+    fn line(&mut self, line: &str, stage: &mut Stage<'_>) -> Result<(), Problem> {
+        match self {
+            Output::File(file) => Ok(writeln!(file, "{line}")?),
+            Output::Stage { is_terminal: true } => stage.line(&clean_json(line)),
+            Output::Stage { is_terminal: false } => stage.line(line),
+        }
+    }
+
+    /// All of it is where it belongs.
+    fn finish(self, stage: &mut Stage<'_>) -> Result<(), Problem> {
+        match self {
+            Output::File(file) => {
+                let file = file.into_inner().map_err(|error| Problem::from(error.into_error()))?;
+                Ok(file.sync_all()?)
+            }
+            Output::Stage { .. } => stage.flush(),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! What the process keeps from eyes that should not see it: redaction before a text is stored or shown, a codec for what is stored.
+
+use std::borrow::Cow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use fsm_core::call::Attempt;
+use fsm_core::ids::CallId;
+use fsm_core::instance::Instance;
+use fsm_core::outcome::{Outcome, Problem};
+use fsm_core::retry::RetryAdvice;
+
+use crate::codec::{PayloadCodec, Place, PlaceKind};
+use crate::encode;
+use crate::redact::{Redaction, Shown};
+use crate::store::sealed::{self, Kept};
+
+/// What is kept from eyes, and how. Nothing unless the builder was told.
+#[derive(Clone, Default)]
+pub(crate) struct Discretion {
+    pub(crate) redaction: Redaction,
+    pub(crate) codec: Option<Arc<dyn PayloadCodec>>,
+}
+
+/// Whose a value is.
+#[derive(Clone, Copy)]
+pub(crate) struct Owner<'a> {
+    pub(crate) machine: &'a str,
+    pub(crate) key: &'a str,
+}
+
+impl<'a> Owner<'a> {
+    pub(crate) fn of(instance: &'a Instance) -> Owner<'a> {
+        Owner { machine: &instance.machine, key: &instance.key }
+    }
+
+    fn place(self, kind: PlaceKind) -> Place<'a> {
+        Place { machine: self.machine, key: self.key, kind, call: None, name: "" }
+    }
+
+    pub(crate) fn payload(self, call: CallId) -> Place<'a> {
+        Place { call: Some(call), ..self.place(PlaceKind::Payload) }
+    }
+
+    pub(crate) fn record(self) -> Place<'a> {
+        self.place(PlaceKind::Record)
+    }
+
+    pub(crate) fn once(self, call: CallId, name: &'a str) -> Place<'a> {
+        Place { call: Some(call), name, ..self.place(PlaceKind::Once) }
+    }
+
+    fn error(self) -> Place<'a> {
+        self.place(PlaceKind::Error)
+    }
+}
+
+impl Discretion {
+    /// A failure as it may be stored and logged.
+    pub(crate) fn problem(&self, machine: &str, verb: &str, error: &str, advice: RetryAdvice) -> Problem {
+        Problem::new(&self.redaction.of(Shown::error(machine, verb, error)), advice)
+    }
+
+    /// The bytes as they are stored in this place. `Err` says why they cannot be.
+    pub(crate) fn seal(&self, place: &Place<'_>, plain: Vec<u8>) -> Result<Vec<u8>, String> {
+        match &self.codec {
+            None => Ok(plain),
+            Some(codec) => encoded(&**codec, place, &plain).map(sealed::mark),
+        }
+    }
+
+    /// What was stored in this place. `Err` says why it cannot be read.
+    pub(crate) fn open<'b>(&self, place: &Place<'_>, bytes: &'b [u8]) -> Result<Cow<'b, [u8]>, String> {
+        match sealed::kept(bytes) {
+            Kept::Plain(plain) => Ok(plain.into()),
+            Kept::Sealed(encoded) => self.decoded(place, encoded).map(Cow::Owned),
+            Kept::Damaged => Err("it is damaged".to_owned()),
+            Kept::Caught { call, attempts, error, event } => {
+                let event = self.open(&Place { call: Some(call), ..*place }, event)?;
+                let owner = Owner { machine: place.machine, key: place.key };
+                Ok(sealed::catch_json(&event, &self.open_error(owner, error), attempts).into())
+            }
+        }
+    }
+
+    /// An error text as it is stored.
+    pub(crate) fn seal_error(&self, owner: Owner<'_>, error: String) -> String {
+        let Some(codec) = &self.codec else { return error };
+        match encoded(&**codec, &owner.error(), error.as_bytes()) {
+            Ok(encoded) => sealed::mark_text(&encoded),
+            Err(why) => format!("(withheld: {why})"),
+        }
+    }
+
+    /// A stored error text as people read it, or why they cannot.
+    pub(crate) fn open_error<'t>(&self, owner: Owner<'_>, text: &'t str) -> Cow<'t, str> {
+        let opened = match sealed::kept_text(text) {
+            None => return text.into(),
+            Some(Err(())) => Err("it is damaged".to_owned()),
+            Some(Ok(encoded)) => self.decoded(&owner.error(), &encoded),
+        };
+        match opened {
+            Ok(plain) => String::from_utf8_lossy(&plain).into_owned().into(),
+            Err(why) => format!("(the error cannot be read: {why})").into(),
+        }
+    }
+
+    /// The end of an attempt as it is stored. `fresh` is the call that its next event begins.
+    pub(crate) fn seal_outcome(&self, owner: Owner<'_>, outcome: Outcome, fresh: CallId) -> Result<Outcome, String> {
+        if self.codec.is_none() {
+            return Ok(outcome);
+        }
+        Ok(match outcome {
+            Outcome::Success { record, mut asks } => {
+                let record = record.map(|record| self.seal(&owner.record(), record)).transpose()?;
+                if let Some(next) = &mut asks.next {
+                    next.payload = self.seal(&owner.payload(fresh), std::mem::take(&mut next.payload))?;
+                }
+                for sent in &mut asks.sends {
+                    let payload = std::mem::take(&mut sent.event.payload);
+                    sent.event.payload = self.seal(&Owner { machine: &sent.machine, key: &sent.key }.payload(sent.id), payload)?;
+                }
+                Outcome::Success { record, asks }
+            }
+            Outcome::Failure(problem) => Outcome::Failure(Problem { error: self.seal_error(owner, problem.error), ..problem }),
+            other => other,
+        })
+    }
+
+    /// An instance whose error people can read. Its record stays as it is stored.
+    pub(crate) fn readable(&self, mut instance: Instance) -> Instance {
+        let error = instance.error.take();
+        instance.error = error.map(|error| self.open_error(Owner::of(&instance), &error).into_owned());
+        instance
+    }
+
+    /// Attempts whose errors people can read.
+    pub(crate) fn readable_attempts(&self, owner: Owner<'_>, attempts: &mut [Attempt]) {
+        for error in attempts.iter_mut().filter_map(|attempt| attempt.error.as_mut()) {
+            *error = self.open_error(owner, error).into_owned();
+        }
+    }
+
+    /// Names by which an event under a dedup id is known again. The first is kept.
+    pub(crate) fn digests(&self, owner: Owner<'_>, name: &str, payload: &[u8]) -> Vec<Vec<u8>> {
+        let unkeyed = encode::digest(name, payload);
+        let Some(codec) = &self.codec else { return vec![unkeyed] };
+        // With whose it is: the same content elsewhere has another name.
+        let content = [&owner.place(PlaceKind::Payload).to_bytes(), name.as_bytes(), &[0], payload].concat();
+        let mut digests = codec.digests(&content);
+        // What was sent before there was a codec.
+        digests.push(unkeyed);
+        digests
+    }
+
+    fn decoded(&self, place: &Place<'_>, encoded: &[u8]) -> Result<Vec<u8>, String> {
+        let Some(codec) = &self.codec else {
+            return Err("it is sealed, and this process has no codec: give it to the builder with `.codec(…)`".to_owned());
+        };
+        match catch_unwind(AssertUnwindSafe(|| codec.decode(place, encoded))) {
+            Ok(decoded) => decoded.map_err(|error| error.to_string()),
+            Err(_) => Err("the codec panicked".to_owned()),
+        }
+    }
+}
+
+fn encoded(codec: &dyn PayloadCodec, place: &Place<'_>, plain: &[u8]) -> Result<Vec<u8>, String> {
+    catch_unwind(AssertUnwindSafe(|| codec.encode(place, plain))).map_err(|_| "the codec panicked".to_owned())
+}

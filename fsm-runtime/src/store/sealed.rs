@@ -1,0 +1,128 @@
+//! How a value that a codec encoded looks in its column, so that it is told from one that was written before there was a codec.
+
+use fsm_core::ids::CallId;
+use fsm_core::outcome::fit;
+use std::borrow::Cow;
+use uuid::Uuid;
+
+// No JSON begins with either byte.
+const SEALED: u8 = 1;
+const CAUGHT: u8 = 2;
+/// The beginning of a sealed text. What follows is hexadecimal.
+const SEALED_TEXT: &str = "\u{1}sealed:";
+
+/// What the bytes of a column are.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Kept<'a> {
+    /// JSON, as it is.
+    Plain(&'a [u8]),
+    /// What the codec made of it.
+    Sealed(&'a [u8]),
+    /// What a catch verb is given, while its parts are sealed.
+    Caught { call: CallId, attempts: u32, error: &'a str, event: &'a [u8] },
+    /// None of these.
+    Damaged,
+}
+
+/// Marks what a codec made.
+pub(crate) fn mark(mut encoded: Vec<u8>) -> Vec<u8> {
+    encoded.insert(0, SEALED);
+    encoded
+}
+
+/// What the bytes are.
+pub(crate) fn kept(bytes: &[u8]) -> Kept<'_> {
+    match bytes.split_first() {
+        Some((&SEALED, encoded)) => Kept::Sealed(encoded),
+        Some((&CAUGHT, parts)) => caught(parts).unwrap_or(Kept::Damaged),
+        _ => Kept::Plain(bytes),
+    }
+}
+
+/// What a codec made, for a column of text.
+pub(crate) fn mark_text(encoded: &[u8]) -> String {
+    encoded.iter().fold(SEALED_TEXT.to_owned(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+/// What the codec made, if the text is that; `Err` when it is damaged.
+pub(crate) fn kept_text(text: &str) -> Option<Result<Vec<u8>, ()>> {
+    let digits = text.strip_prefix(SEALED_TEXT)?.as_bytes();
+    let byte = |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok()).ok_or(());
+    Some(if digits.len().is_multiple_of(2) { digits.chunks(2).map(byte).collect() } else { Err(()) })
+}
+
+/// The text fit for its column. A sealed one is so already, and must not be cut.
+pub(crate) fn fit_text(text: &str) -> Cow<'_, str> {
+    if text.starts_with(SEALED_TEXT) { text.into() } else { fit(text) }
+}
+
+/// What a catch verb is given: JSON if its parts are plain, else its parts side by side, which only the codec can put together. A payload
+/// that is gone is `null`, so that the catch verb still runs.
+pub(crate) fn catch(call: CallId, event: Option<&[u8]>, error: &str, attempts: u32) -> Vec<u8> {
+    let is_plain = kept_text(error).is_none() && event.is_none_or(|event| matches!(kept(event), Kept::Plain(_)));
+    if is_plain {
+        return catch_json(event.unwrap_or(b"null"), &fit(error), attempts);
+    }
+    let error = fit_text(error);
+    let mut parts = vec![CAUGHT];
+    parts.extend_from_slice(call.0.as_bytes());
+    parts.extend_from_slice(&attempts.to_be_bytes());
+    parts.extend_from_slice(&u32::try_from(error.len()).unwrap_or(0).to_be_bytes());
+    parts.extend_from_slice(error.as_bytes());
+    parts.extend_from_slice(event.unwrap_or(b"null"));
+    parts
+}
+
+/// What a catch verb is given, in plain text.
+pub(crate) fn catch_json(event: &[u8], error: &str, attempts: u32) -> Vec<u8> {
+    let error = serde_json::Value::from(error);
+    let mut json = b"{\"event\":".to_vec();
+    json.extend_from_slice(event);
+    json.extend_from_slice(format!(",\"error\":{error},\"attempts\":{attempts}}}").as_bytes());
+    json
+}
+
+fn caught(parts: &[u8]) -> Option<Kept<'_>> {
+    let (call, rest) = parts.split_first_chunk::<16>()?;
+    let (attempts, rest) = rest.split_first_chunk::<4>()?;
+    let (length, rest) = rest.split_first_chunk::<4>()?;
+    let (error, event) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+    let error = std::str::from_utf8(error).ok()?;
+    Some(Kept::Caught { call: CallId(Uuid::from_bytes(*call)), attempts: u32::from_be_bytes(*attempts), error, event })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CALL: CallId = CallId(Uuid::from_u128(7));
+
+    #[test]
+    fn what_a_catch_verb_is_given_is_json() {
+        let json = catch(CALL, Some(br#"{"amount":3}"#), "it said \"no\"\0", 4);
+        let value: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        assert_eq!(value, serde_json::json!({"event": {"amount": 3}, "error": "it said \"no\"\u{fffd}", "attempts": 4}));
+        assert!(catch(CALL, None, "gone", 1).starts_with(b"{\"event\":null,"));
+    }
+
+    #[test]
+    fn what_a_catch_verb_is_given_keeps_its_sealed_parts_apart() {
+        let event = mark(vec![9, 9]);
+        let error = mark_text(b"secret");
+        let parts = catch(CALL, Some(&event), &error, 3);
+        assert_eq!(kept(&parts), Kept::Caught { call: CALL, attempts: 3, error: &error, event: &event });
+        for end in 0..parts.len() - event.len() {
+            assert!(!matches!(kept(&parts[..end]), Kept::Caught { .. }), "cut at {end}");
+        }
+    }
+
+    #[test]
+    fn a_sealed_text_is_known_again_and_never_cut() {
+        let text = mark_text(&[7; 9000]);
+        assert_eq!(kept_text(&fit_text(&text)), Some(Ok(vec![7; 9000])));
+        assert_eq!(kept_text("the gateway is down"), None);
+        for damaged in ["\u{1}sealed:0", "\u{1}sealed:0ä", "\u{1}sealed:zz"] {
+            assert_eq!(kept_text(damaged), Some(Err(())));
+        }
+    }
+}

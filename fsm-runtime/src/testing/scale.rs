@@ -1,0 +1,163 @@
+//! A database as it is after a long life: any number of instances with their histories, written by a few large statements.
+
+use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
+
+use crate::client::Client;
+use crate::store::error::StoreError;
+
+/// Of a thousand instances 960 are completed, 25 rest, 9 wait for an attempt, 4 are in error, one is cancelled and one paused. The last one
+/// of all is the only one that rests in `paid`. The second machine has ten instances.
+const MACHINES: [(&str, u64, u64); 2] = [("order", 0, u64::MAX), ("parcel", 1 << 40, 10)];
+
+/// When the first instance begins: 2030. One begins every 10 ms.
+pub const BEGINS_AT_MS: i64 = 1_893_456_000_000;
+
+/// When all of `instances` have begun, and what they do at first is over.
+pub fn ends_at_ms(instances: u64) -> i64 {
+    BEGINS_AT_MS + 10 * i64::try_from(instances).unwrap_or(i64::MAX / 20) + 60_000
+}
+
+/// Makes the tables in the empty database at `url` and fills them with `instances` of the machine `order`, each with about five
+/// attempts, and ten of `parcel`. Every invariant holds. PostgreSQL knows afterwards how its tables look.
+pub async fn fill(url: &str, instances: u64) -> Result<(), crate::error::Error> {
+    Client::connect(url).await?;
+    let failed = |error: sqlx::Error| StoreError::Database(error);
+    if url.starts_with("postgres") {
+        let mut conn = PgConnection::connect(url).await.map_err(failed)?;
+        sqlx::raw_sql(AssertSqlSafe(script(&Dialect::POSTGRES, instances))).execute(&mut conn).await.map_err(failed)?;
+        sqlx::raw_sql("vacuum analyze").execute(&mut conn).await.map_err(failed)?;
+    } else {
+        let mut conn = SqliteConnection::connect(url).await.map_err(failed)?;
+        sqlx::raw_sql(AssertSqlSafe(script(&Dialect::SQLITE, instances))).execute(&mut conn).await.map_err(failed)?;
+        sqlx::raw_sql("pragma wal_checkpoint(truncate)").execute(&mut conn).await.map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Where the two databases differ.
+struct Dialect {
+    /// `(n)` from 1 to `{n}`.
+    series: &'static str,
+    /// An id from milliseconds and a number that is used once.
+    id: fn(&str, &str) -> String,
+    /// A text as bytes.
+    bytes: fn(&str) -> String,
+    yes: &'static str,
+    no: &'static str,
+}
+
+impl Dialect {
+    const SQLITE: Dialect = Dialect {
+        series: "with recursive series (n) as (select 1 union all select n + 1 from series where n < {n})",
+        id: |ms, once| format!("unhex(printf('%012x70008%015x', {ms}, {once}))"),
+        bytes: |text| format!("cast({text} as blob)"),
+        yes: "1",
+        no: "0",
+    };
+    const POSTGRES: Dialect = Dialect {
+        series: "with series (n) as (select n from generate_series(1, {n}) as s (n))",
+        id: |ms, once| format!("(lpad(to_hex({ms}), 12, '0') || '70008' || lpad(to_hex({once}), 15, '0'))::uuid"),
+        bytes: |text| format!("convert_to({text}, 'UTF8')"),
+        yes: "true",
+        no: "false",
+    };
+
+    /// The id of call `call` of instance `n`; the instance itself is 0.
+    fn call(&self, call: &str, offset: u64) -> String {
+        (self.id)(&format!("{BEGINS_AT_MS} + s.n * 10 + {call}"), &format!("s.n * 8 + {offset} + {call}"))
+    }
+}
+
+/// What becomes of an instance.
+const KIND: &str = "case
+    when n = {n} then 'rare' when n % 1000 < 960 then 'done' when n % 1000 < 985 then 'rest' when n % 1000 < 994 then 'wait'
+    when n % 1000 < 998 then 'error' when n % 1000 = 998 then 'cancelled' else 'paused' end";
+
+/// How an instance of each kind stands: status, state, version, call, attempt, open, paused, events that wait, ms after its beginning.
+const STANDS: &str =
+    "('done', 'completed', 'shipped', 3, 3, 1, {no}, {no}, 0, 20003), ('rest', 'running', 'placed', 1, 1, 2, {no}, {no}, 0, 5005),
+    ('wait', 'running', null, 0, 1, 2, {yes}, {no}, 0, 2), ('error', 'error', 'placed', 1, 2, 3, {no}, {no}, 0, 16010),
+    ('cancelled', 'cancelled', 'placed', 1, 1, 2, {no}, {no}, 0, 30000), ('paused', 'running', 'placed', 1, 1, 2, {no}, {yes}, 1, 30000),
+    ('rare', 'running', 'paid', 2, 2, 2, {no}, {no}, 0, 11005)";
+
+/// The attempts: of which kinds, call, attempt, verb, event, from, to, state, and created, due, started, finished in ms after the beginning,
+/// retries left, backoff in s.
+const ATTEMPTS: &str =
+    "('done rest wait error cancelled paused rare', 1, 1, 'placed', 'Placed', null, 'placed', 'error', 0, 0, 0, 2, 10, 5),
+    ('done rest error cancelled paused rare', 1, 2, 'placed', 'Placed', null, 'placed', 'success', 2, 5002, 5002, 5005, 9, 10),
+    ('wait', 1, 2, 'placed', 'Placed', null, 'placed', 'scheduled', 2, 86400000, null, null, 9, 10),
+    ('done error rare', 2, 1, 'paid', 'Paid', 'placed', 'paid', 'error', 6000, 6000, 6000, 6002, 2, 5),
+    ('done rare', 2, 2, 'paid', 'Paid', 'placed', 'paid', 'success', 6002, 11002, 11002, 11005, 1, 5),
+    ('error', 2, 2, 'paid', 'Paid', 'placed', 'paid', 'error', 6002, 11002, 11002, 11005, 1, 5),
+    ('error', 2, 3, 'paid', 'Paid', 'placed', 'paid', 'error', 11005, 16005, 16005, 16010, 0, 5),
+    ('done', 3, 1, 'shipped', 'Shipped', 'paid', 'shipped', 'success', 20000, 20000, 20000, 20003, 0, 0)";
+
+const PLACED_RETRY: &str = r#"{"max_attempts":11,"min_us":5000000,"max_us":3600000000,"backoff":2.0,"jitter":0.0}"#;
+const PAID_RETRY: &str = r#"{"max_attempts":3,"min_us":5000000,"max_us":5000000,"backoff":1.0,"jitter":0.0}"#;
+const ERROR: &str = "'bank ' || (s.n % 7) || ' answered 503 to request ' || s.n";
+
+fn script(dialect: &Dialect, instances: u64) -> String {
+    let all = MACHINES.map(|(machine, offset, most)| of_machine(dialect, machine, offset, instances.min(most)));
+    format!("begin;{}commit;", all.concat())
+}
+
+fn of_machine(dialect: &Dialect, machine: &str, offset: u64, instances: u64) -> String {
+    let Dialect { series, bytes, yes, no, .. } = dialect;
+    let (instance, call, before) = (dialect.call("0", offset), dialect.call("p.call", offset), dialect.call("(p.call - 1)", offset));
+    let (now, cents) = (format!("({BEGINS_AT_MS} + s.n * 10)"), bytes(r#"'{"cents":' || s.n || '}'"#));
+    let (stood, timer, waits) = (dialect.call("k.call", offset), dialect.call("4", offset), dialect.call("5", offset));
+    let definition = format!(
+        r#"{{"name":"{machine}","docs":"","verbs":[{{"name":"placed","event":"Placed","retry":{PLACED_RETRY}}},{{"name":"paid","event":"Paid","retry":{PAID_RETRY}}},{{"name":"expired","event":"Timeout"}},{{"name":"shipped","event":"Shipped"}}],"edges":[{{"from":null,"event":"Placed","to":"placed"}},{{"from":"placed","event":"Paid","to":"paid"}},{{"from":"placed","event":"Timeout","to":"expired","after_us":172800000000}},{{"from":"paid","event":"Shipped","to":"shipped"}}],"ends":["shipped","expired"]}}"#
+    );
+    format!(
+        "
+        insert into fsm_machines (machine, hash, definition, first_seen_at, last_seen_at)
+        values ('{machine}', 'scale', '{definition}', {BEGINS_AT_MS}000, {BEGINS_AT_MS}000);
+
+        {series}, k (kind, status, state, version, call, attempt, open, paused, waits, changed) as (values {STANDS})
+        insert into fsm_instances (instance_id, machine, key, status, state, paused, version, record, call_id, attempt, is_open, error,
+            inbox_head, inbox_tail, created_at, updated_at)
+        select {instance}, '{machine}', '{machine}-' || s.n, k.status, k.state, k.paused, k.version, {cents}, {stood}, k.attempt, k.open,
+            case when k.kind = 'error' then {ERROR} end, 0, k.waits, {now} * 1000, ({now} + k.changed) * 1000
+        from series s
+        join k on k.kind = {KIND};
+
+        {series}, p (kinds, call, attempt, verb, event, goes_from, goes_to, state, created, due, started, finished, remaining, backoff) as (values {ATTEMPTS})
+        insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, held, created_at,
+            scheduled_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at, finished_at, error, previous)
+        select {call}, p.attempt, {instance}, '{machine}', p.verb, p.event, case when p.attempt = 1 then {cents} end, p.goes_from, p.goes_to,
+            p.state, {no}, ({now} + p.created) * 1000, ({now} + p.due) * 1000, p.remaining, p.backoff * 1000000,
+            case p.verb when 'placed' then 3600000000 when 'paid' then 5000000 end,
+            case p.verb when 'placed' then '{PLACED_RETRY}' when 'paid' then '{PAID_RETRY}' end,
+            ({now} + case p.call when 1 then 0 when 2 then 6000 else 20000 end) * 1000,
+            case when p.started is not null then {worker} end, ({now} + p.started) * 1000, ({now} + p.finished) * 1000,
+            case when p.state = 'error' then {ERROR} end, case when p.call > 1 then {before} end
+        from series s
+        join p on ' ' || p.kinds || ' ' like '% ' || {KIND} || ' %'
+        order by s.n, p.call, p.attempt;
+
+        {series}
+        insert into fsm_timers (timer_id, instance_id, machine, state, event, payload, due_at, held)
+        select {timer}, {instance}, '{machine}', 'placed', 'Timeout', {nothing}, ({now} + 172800000) * 1000, {no}
+        from series s
+        where {KIND} = 'rest';
+
+        {series}
+        insert into fsm_inbox (instance_id, position, call_id, event, payload, created_at)
+        select {instance}, 0, {waits}, 'Paid', {cents}, ({now} + 30000) * 1000
+        from series s
+        where {KIND} = 'paused';
+
+        {series}
+        insert into fsm_history (instance_id, at, kind, call_id, detail, actor)
+        select {instance}, ({now} + 30000) * 1000, {KIND}, null, 'as the customer asked', 'ann'
+        from series s
+        where {KIND} in ('cancelled', 'paused');
+        ",
+        worker = (dialect.id)("1", "1"),
+        nothing = bytes("'null'"),
+    )
+    .replace("{n}", &instances.to_string())
+    .replace("{yes}", yes)
+    .replace("{no}", no)
+}
