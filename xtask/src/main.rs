@@ -9,6 +9,7 @@ mod dependencies;
 mod examples;
 mod faults;
 mod install;
+mod peers;
 mod pgbouncer;
 mod postgres;
 mod simulate;
@@ -34,6 +35,8 @@ cargo xtask scale [ARGS]  how fast the screens of the `fsm` command are on a dat
                           it makes: fails if one takes more than 200 ms. ARGS: postgres, sqlite, --instances N.
 cargo xtask simulate      as many schedules of the simulation as fit into its usual time; --seeds N so many, --seconds N no longer
                           than that, --first N from that seed. A failure prints its seed and the shortest schedule that fails.
+cargo xtask peers [ARGS]  this engine beside other queues and engines, each brought by cargo or npm; see benches/peers/README.md.
+                          ARGS: names of peers; --seconds N, --callers N,N, --json, --build.
 cargo xtask help          this text";
 
 fn main() -> ExitCode {
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Some("bench") => bench::run(&args[1..]),
         Some("faults") => faults::run(&args[1..]),
         Some("scale") => bench::scale(&args[1..]),
+        Some("peers") => peers::run(&args[1..]),
         Some("ci") => ci::run(),
         Some("simulate") => simulate::run(&args[1..]),
         None | Some("help" | "--help" | "-h") => {

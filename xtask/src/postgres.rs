@@ -34,8 +34,8 @@ pub fn ensure() -> Result<(), Failed> {
 fn start_by(how: impl FnOnce() -> Result<Cluster, cluster::ClusterError>) -> Result<Cluster, Failed> {
     ensure()?;
     let begun = Instant::now();
-    println!("==> start a throw-away PostgreSQL ({})", cluster::find_programs().map_err(Failed::because)?.display());
+    eprintln!("==> start a throw-away PostgreSQL ({})", cluster::find_programs().map_err(Failed::because)?.display());
     let cluster = how().map_err(Failed::because)?;
-    println!("    {:.1?}", begun.elapsed());
+    eprintln!("    {:.1?}", begun.elapsed());
     Ok(cluster)
 }

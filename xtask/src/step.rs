@@ -49,18 +49,18 @@ pub fn cargo_has(subcommand: &str) -> bool {
     cargo(&[subcommand, "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-/// Runs a command to its end. `Failed` has the command's own code.
+/// Runs a command to its end, and says so on standard error: the other output is the command's. `Failed` has the command's own code.
 pub fn run(command: &mut Command) -> Result<(), Failed> {
     let text = text_of(command);
-    println!("==> {text}");
+    eprintln!("==> {text}");
     let begun = Instant::now();
     let status = command.status().map_err(|error| Failed { what: format!("could not run `{text}`: {error}"), code: 127 })?;
     let took = begun.elapsed();
     if status.success() {
-        println!("    {took:.1?}");
+        eprintln!("    {took:.1?}");
         Ok(())
     } else {
-        println!("    failed after {took:.1?}");
+        eprintln!("    failed after {took:.1?}");
         Err(Failed { what: format!("`{text}` failed: {status}"), code: code_of(status) })
     }
 }

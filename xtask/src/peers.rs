@@ -1,0 +1,32 @@
+//! `cargo xtask peers`: this engine beside other queues and engines, on one PostgreSQL whose commits reach the disk.
+
+use std::process::Command;
+
+use crate::step::{Failed, cargo, root, run as run_step};
+use crate::{cluster, postgres};
+
+/// Installs, measures and compares what `args` name, else all. `Failed` has the code of the driver in `benches/peers`.
+pub fn run(args: &[String]) -> Result<(), Failed> {
+    build()?;
+    let given = std::env::var(cluster::VARIABLE).ok().filter(|url| !url.is_empty());
+    // A server waits for nobody who only builds.
+    let is_build_only = args.iter().any(|word| word == "--build");
+    let own = if given.is_some() || is_build_only { None } else { Some(postgres::start_durable()?) };
+    let mut command = Command::new(root().join("target/peers/release/peers-driver"));
+    command.env("CARGO", std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    if let Some(url) = given.or_else(|| own.as_ref().map(cluster::Cluster::url)) {
+        command.env(cluster::VARIABLE, url);
+    }
+    run_step(command.args(args))
+}
+
+/// The driver's workspace as a whole: its peers are wanted next, and alone it would have other features of the same dependencies.
+/// Where that fails, the driver alone: it says then which of the peers cannot be built.
+fn build() -> Result<(), Failed> {
+    let built = |what: &[&str]| {
+        let mut command = cargo(&["build", "--release", "--locked"]);
+        command.args(what).current_dir(root().join("benches/peers")).env("CARGO_TARGET_DIR", root().join("target/peers"));
+        run_step(&mut command)
+    };
+    built(&["--workspace", "--keep-going"]).or_else(|_| built(&["--package", "peers-driver"]))
+}
