@@ -11,9 +11,8 @@ use crate::report::Report;
 use crate::stage::Stage;
 
 pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
-    let stalls = size.kills(3, 40);
+    let stalls = size.kills(2, 40);
     let mut stage = Stage::open(ground, "block", kind, size.seed).await?;
-    stage.lease = Duration::from_millis(500);
     let five_leases_ms = u64::try_from((5 * stage.lease).as_millis())?;
     // One thread for all that is asynchronous, and that is blocked. Another process looks for what died.
     let blocked = stage.spec("blocked");

@@ -29,6 +29,7 @@ pub async fn crowd(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report
 /// A pool of one connection; `send`, `settled` and `get` are dropped after at most four milliseconds, wherever they are.
 pub async fn dropped(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
     let mut stage = Stage::open(ground, "drop", kind, size.seed).await?;
+    stage.lease = Duration::from_secs(10);
     for _ in 0..2 {
         let spec = stage.spec("node");
         stage.start(&Spec { connections: 1, load: Load { drops: true, ..spec.load }, ..spec })?;

@@ -1,7 +1,7 @@
 //! Connections through a proxy of our own: cut where it hurts, or silent.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Size;
 use crate::Failure;
@@ -12,6 +12,11 @@ use crate::process::Process;
 use crate::proxy::{self, Cuts};
 use crate::report::Report;
 use crate::stage::Stage;
+
+/// Where connections are cut.
+const PLACES: [&str; 4] = ["BeforeCommit", "AfterCommit", "AfterRequest", "InAnswer"];
+/// How long it may take until each place had its turn.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Cut before the commit arrives, after it was done, behind a request, and inside an answer.
 pub async fn cut(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
@@ -27,16 +32,26 @@ pub async fn cut(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, 
     stage.start(&sender)?;
     stage.until_transitions(10).await?;
     tokio::time::sleep(Duration::from_secs(size.seconds(6, 180))).await;
-    let mut cuts: BTreeMap<String, u32> = BTreeMap::new();
-    for place in std::fs::read_to_string(proxy::cuts_of(&spec))?.lines() {
+    let limit = Instant::now() + LIMIT;
+    let cuts = loop {
+        let cuts = cuts_so_far(&spec)?;
+        let is_enough = PLACES.iter().all(|place| cuts.get(*place).is_some_and(|often| *often >= 3));
+        if is_enough || Instant::now() > limit {
+            stage.require(is_enough, "connections were cut several times at each place");
+            break cuts;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    };
+    stage.note(format!("cuts: {cuts:?}"));
+    Ok(stage.finish().await?.0)
+}
+
+fn cuts_so_far(spec: &proxy::Spec) -> Result<BTreeMap<String, u32>, Failure> {
+    let mut cuts = BTreeMap::new();
+    for place in std::fs::read_to_string(proxy::cuts_of(spec))?.lines() {
         *cuts.entry(place.to_owned()).or_default() += 1;
     }
-    stage.note(format!("cuts: {cuts:?}"));
-    for place in ["BeforeCommit", "AfterCommit", "AfterRequest", "InAnswer"] {
-        let often = cuts.get(place).copied().unwrap_or(0);
-        stage.require(often >= 3, format!("connections were cut {place} several times, not {often}"));
-    }
-    Ok(stage.finish().await?.0)
+    Ok(cuts)
 }
 
 /// The proxy is stopped for longer than any deadline or lease: connections are open, and nothing comes.

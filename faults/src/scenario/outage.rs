@@ -31,8 +31,8 @@ pub async fn crash(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report
 pub async fn outage(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
     let outages = size.kills(1, 10);
     let mut stage = Stage::open(ground, "outage", kind, size.seed).await?;
-    stage.lease = Duration::from_millis(1200);
-    begin(&mut stage, Load { ms: 5000, wagers: 2, moves: 0, ..Load::default() }).await?;
+    stage.lease = Duration::from_millis(1500);
+    begin(&mut stage, Load { ms: 6000, wagers: 2, moves: 0, ..Load::default() }).await?;
     for _ in 0..outages {
         tokio::task::block_in_place(|| stage.ground.cluster()?.stop().map_err(Failure::from))?;
         tokio::time::sleep(3 * stage.lease).await;

@@ -18,6 +18,7 @@ const CONNECTIONS: u32 = 4;
 
 pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
     let mut stage = Stage::open(ground, "pooler", kind, size.seed).await?;
+    stage.lease = Duration::from_secs(10);
     let bouncer = Bouncer::start(&mut stage)?;
     stage.url = format!("{}?statement-cache-capacity=0", stage.url_at(&format!("127.0.0.1:{}", bouncer.port))?);
     for _ in 0..3 {

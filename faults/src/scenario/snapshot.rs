@@ -12,7 +12,7 @@ use crate::sql;
 use crate::stage::Stage;
 
 /// The rate may vary so much on a busy machine; a queue that bloats loses far more.
-const AS_FAST: i64 = 3;
+const AS_FAST: i64 = 5;
 
 pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
     let each = Duration::from_secs(size.seconds(2, 120));

@@ -11,6 +11,8 @@ use crate::stage::Stage;
 use crate::{child::Spec, sql};
 
 const NODES: usize = 3;
+/// So many times as many stops are tried until one of them is followed by a late report.
+const MOST: usize = 5;
 
 pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
     let rounds = usize::try_from(size.kills(2, 60))?;
@@ -22,17 +24,20 @@ pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, 
         stage.start(&Spec { load: Load { lanes: 16, ms: 60, ..spec.load }, ..spec })?;
     }
     stage.until_transitions(100).await?;
-    for round in 0..rounds {
-        let place = round % NODES;
+    let (mut stops, mut late) = (0, 0);
+    // One that stands still with SQLite's only writer in its hands keeps all others still, and nobody takes anything over.
+    while stops < rounds || (late == 0 && stops < MOST * rounds) {
+        let place = stops % NODES;
         stage.children[place].stop()?;
         tokio::time::sleep(3 * stage.lease).await;
         stage.children[place].go_on()?;
         tokio::time::sleep(2 * stage.lease).await;
+        late = stage.db().await?.number(sql::LATE).await?;
+        stops += 1;
     }
-    let late = stage.db().await?.number(sql::LATE).await?;
-    stage.note(format!("{rounds} stops, {late} late reports"));
+    stage.note(format!("{stops} stops, {late} late reports"));
     let (mut report, rows) = stage.finish().await?;
-    report.require(rows.ended("lost") >= rounds, "each stop lost what executed");
+    report.require(rows.ended("lost") > 0, "what executed was taken over");
     report.require(late > 0, "what was taken over was reported late");
     Ok(report)
 }
