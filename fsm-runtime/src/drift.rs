@@ -196,7 +196,7 @@ async fn rename(
 ) -> Result<usize, StoreError> {
     let mut conn = tx.conn();
     let targets: Vec<_> = found.iter().map(|(_, key)| Target { machine: &machine.name, key }).collect();
-    let instances: Vec<_> = lock::instances(&mut conn, &targets).await?.into_iter().flatten().collect();
+    let instances: Vec<_> = lock::instances(&mut conn, &targets).await?.into_iter().flatten().map(|locked| locked.instance).collect();
     let ids: Vec<_> = instances.iter().map(|instance| instance.id).collect();
     let may_run = |instance: &&Instance| instance.is_open || instance.status == Status::Error;
     let newest: Vec<_> = instances.iter().filter(may_run).filter_map(|instance| instance.newest).collect();
@@ -204,15 +204,15 @@ async fn rename(
     // A caught call may be run again by hand.
     let caught: Vec<CallId> = attempts.iter().filter(|newest| newest.is_catch()).filter_map(|newest| newest.previous).collect();
     attempts.extend(lock::last_attempts(&mut conn, &caught).await?);
-    let mut inboxes = lock::inbox(&mut conn, &ids).await?;
+    let mut inboxes = lock::inbox(&mut conn, &instances.iter().collect::<Vec<_>>(), i64::MAX).await?;
     let timers = drift::timers(&mut conn, &ids).await?;
     let mut migrated = Vec::new();
     for instance in instances {
         let id = instance.id;
         let of_instance: Vec<_> = attempts.iter().filter(|attempt| attempt.instance == id).cloned().collect();
         let timers: Vec<_> = timers.iter().filter(|timer| timer.instance == id).cloned().collect();
-        let inbox = inboxes.extract_if(.., |(of, _)| *of == id).map(|(_, waiting)| waiting).collect();
-        let standing = Standing { inbox, ..Standing::of(instance) };
+        let inbox: Vec<_> = inboxes.extract_if(.., |(of, _)| *of == id).map(|(_, waiting)| waiting).collect();
+        let standing = Standing { inbox: inbox.into(), ..Standing::of(instance) };
         let moment = Moment { now: clock.now(), grant: None, fresh: CallId(Uuid::now_v7()) };
         migrated.extend(migrate(machine, standing, &of_instance, &timers, renames, moment));
     }

@@ -72,7 +72,7 @@ create index fsm_async_calls_executing
     on fsm_async_calls (worker)
     where state = 'executing';
 
--- Events that wait for their turn.
+-- Events that wait for their turn. The last one of an instance says where all of them lead, as it was foreseen when it came.
 create table fsm_inbox (
     instance_id uuid not null,
     position bigint not null,
@@ -80,6 +80,7 @@ create table fsm_inbox (
     event text not null,
     payload bytea not null,
     created_at bigint not null,
+    outlook text,
     primary key (instance_id, position)
 );
 

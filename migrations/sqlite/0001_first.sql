@@ -71,7 +71,7 @@ create index fsm_async_calls_executing
     on fsm_async_calls (worker)
     where state = 'executing';
 
--- Events that wait for their turn.
+-- Events that wait for their turn. The last one of an instance says where all of them lead, as it was foreseen when it came.
 create table fsm_inbox (
     instance_id blob not null,
     position integer not null,
@@ -79,6 +79,7 @@ create table fsm_inbox (
     event text not null,
     payload blob not null,
     created_at integer not null,
+    outlook text,
     primary key (instance_id, position)
 ) strict, without rowid;
 

@@ -17,8 +17,10 @@ pub struct Served {
     pub machine: String,
     /// Its verbs that this process has.
     pub verbs: Vec<String>,
-    /// Its states that this process has: their timers are its own to fire.
+    /// Its states that this process has.
     pub states: Vec<String>,
+    /// Those of them that have a timer in this process's code: these timers are its own to fire.
+    pub timed: Vec<String>,
     /// The events that this process has: it delivers those whose time has come.
     pub events: Vec<String>,
 }
@@ -62,7 +64,8 @@ pub async fn next_due(conn: &mut Conn<'_>, served: &[Served]) -> Result<Option<T
     let mut next: Option<Timestamp> = None;
     for served in served {
         let calls = conn.rows(&sql::NEXT_CALL, &[served.machine.as_str().into(), Value::Words(&served.verbs)]).await?;
-        let values = [served.machine.as_str().into(), Value::Words(&served.states), Value::Words(&served.events)];
+        let values =
+            [served.machine.as_str().into(), Value::Words(&served.timed), Value::Words(&served.events), Value::Words(&served.states)];
         let timers = conn.rows(&sql::NEXT_TIMER, &values).await?;
         for row in calls.iter().chain(&timers) {
             let due = row.time(0)?;

@@ -23,6 +23,8 @@ struct Place {
     left: AtomicI64,
     /// How many got through.
     passed: AtomicU64,
+    /// How many rows came back.
+    answered: AtomicU64,
     struck: Notify,
 }
 
@@ -38,6 +40,8 @@ impl Fault {
     }
 
     pub(super) async fn pass(&self) {}
+
+    pub(super) fn answered(&self, _rows: usize) {}
 }
 
 #[cfg(feature = "testing")]
@@ -46,7 +50,14 @@ impl Fault {
 
     /// One that can be told where.
     pub(super) fn somewhere() -> Fault {
-        Fault { place: Some(Arc::new(Place { left: AtomicI64::new(OFF), passed: AtomicU64::new(0), struck: Notify::new() })) }
+        Fault {
+            place: Some(Arc::new(Place {
+                left: AtomicI64::new(OFF),
+                passed: AtomicU64::new(0),
+                answered: AtomicU64::new(0),
+                struck: Notify::new(),
+            })),
+        }
     }
 
     /// Lets a statement through, or never returns.
@@ -58,6 +69,18 @@ impl Fault {
             std::future::pending::<()>().await;
         }
         place.passed.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A statement gave so many rows.
+    pub(super) fn answered(&self, rows: usize) {
+        if let Some(place) = &self.place {
+            place.answered.fetch_add(rows as u64, Ordering::SeqCst);
+        }
+    }
+
+    /// How many rows came back.
+    pub(crate) fn rows(&self) -> u64 {
+        self.place.as_ref().map_or(0, |place| place.answered.load(Ordering::SeqCst))
     }
 
     /// After so many statements, no other gets through.

@@ -72,12 +72,25 @@ macro_rules! timer {
 
 // ---- lock
 
-/// The instance of each machine and key, locked in instance order. Rides the unique index on machine and key.
+/// Whether an instance has a timer of its own: of its state, or a wake. Delayed sends are not.
+macro_rules! has_timer {
+    () => {
+        ", exists (
+            select 1
+            from fsm_timers t
+            where t.instance_id = i.instance_id and (t.state is not null or length(t.payload) = 0)
+        )"
+    };
+}
+
+/// The instance of each machine and key, locked in instance order, and whether it has a timer of its own. Rides the unique index on machine
+/// and key, and the index of timers by instance.
 pub(super) const LOCK_BY_KEY: Many = Many {
     columns: "machine text, key text",
     sqlite: concat!(
         "select ",
         instance!(),
+        has_timer!(),
         "
         from w
         cross join fsm_instances i on i.machine = w.machine and i.key = w.key"
@@ -85,6 +98,7 @@ pub(super) const LOCK_BY_KEY: Many = Many {
     postgres: concat!(
         "select ",
         instance!(),
+        has_timer!(),
         "
         from w
         join fsm_instances i on i.machine = w.machine and i.key = w.key
@@ -139,21 +153,47 @@ pub(super) const LAST_ATTEMPTS: Many = many(
     ),
 );
 
-/// What waits for each instance, by position. Rides the primary key.
+/// What waits for each instance from the position `head` up to `until`, by position. Rides the primary key.
 pub(super) const INBOX: Many = many(
-    "instance_id uuid",
+    "instance_id uuid, head bigint, until bigint",
     "
-    select b.instance_id, b.position, b.call_id, b.event
+    select b.instance_id, b.position, b.call_id, b.event, b.outlook
     from w
-    join fsm_inbox b on b.instance_id = w.instance_id
+    join fsm_inbox b on b.instance_id = w.instance_id and b.position >= w.head and b.position < w.until
     order by b.instance_id, b.position",
 );
+
+macro_rules! inbox_ends {
+    ($join:literal) => {
+        concat!(
+            "
+            select b.instance_id, b.position, b.call_id, b.event, b.outlook
+            from w ",
+            $join,
+            " fsm_inbox b on b.instance_id = w.instance_id and b.position >= w.head and b.position < w.until
+            union all
+            select b.instance_id, b.position, b.call_id, b.event, b.outlook
+            from w ",
+            $join,
+            " fsm_inbox b on b.instance_id = w.instance_id and b.position = w.last and w.last >= w.until
+            order by 1, 2"
+        )
+    };
+}
+
+/// The same, and what waits at the position `last`, unless it is before `until`. Rides the primary key; SQLite joins crosswise in the order
+/// that is written.
+pub(super) const INBOX_ENDS: Many = Many {
+    columns: "instance_id uuid, head bigint, until bigint, last bigint",
+    sqlite: inbox_ends!("cross join"),
+    postgres: inbox_ends!("join"),
+};
 
 /// The requests that instances know by dedup id. Rides the primary key.
 pub(super) const REQUESTS: Many = many(
     "instance_id uuid, dedup text",
     "
-    select r.instance_id, r.dedup, r.digest, r.call_id
+    select r.instance_id, r.dedup, r.digest, r.call_id, r.created_at
     from w
     join fsm_requests r on r.instance_id = w.instance_id and r.dedup = w.dedup",
 );
@@ -273,28 +313,38 @@ pub(super) const SAVE: Many = many(
 
 /// Events that begin to wait.
 pub(super) const INBOX_PUT: Many = many(
-    "instance_id uuid, position bigint, call_id uuid, event text, payload bytea, created_at bigint",
+    "instance_id uuid, position bigint, call_id uuid, event text, payload bytea, created_at bigint, outlook text",
     "
-    insert into fsm_inbox (instance_id, position, call_id, event, payload, created_at)
+    insert into fsm_inbox (instance_id, position, call_id, event, payload, created_at, outlook)
     select *
     from w",
 );
 
-/// Nothing of each instance before the position `through` waits any longer. Rides the primary key.
+/// What was foreseen at these positions does not hold any more. Rides the primary key.
+pub(super) const OUTLOOK_LOST: Many = many(
+    "instance_id uuid, position bigint",
+    "
+    update fsm_inbox as b
+    set outlook = null
+    from w
+    where b.instance_id = w.instance_id and b.position = w.position",
+);
+
+/// What waited for each instance from the position `head` up to `until` is gone. Rides the primary key.
 pub(super) const INBOX_TAKE: Many = Many {
-    columns: "instance_id uuid, through bigint",
+    columns: "instance_id uuid, head bigint, until bigint",
     sqlite: "
         delete from fsm_inbox
         where (instance_id, position) in (
             select b.instance_id, b.position
             from w
-            cross join fsm_inbox b on b.instance_id = w.instance_id and b.position < w.through
+            cross join fsm_inbox b on b.instance_id = w.instance_id and b.position >= w.head and b.position < w.until
         )
         returning instance_id, position, payload",
     postgres: "
         delete from fsm_inbox as b
         using w
-        where b.instance_id = w.instance_id and b.position < w.through
+        where b.instance_id = w.instance_id and b.position >= w.head and b.position < w.until
         returning b.instance_id, b.position, b.payload",
 };
 
@@ -338,12 +388,12 @@ pub(super) const TIMER_DELETE: Many = many(
     where timer_id in (select w.timer_id from w)",
 );
 
-/// The timers of the instances' states are gone; their delayed sends stay. Rides the index by instance.
+/// The timers of the instances' states are gone, and their wakes; their delayed sends stay. Rides the index by instance.
 pub(super) const TIMER_CLEAR: Many = many(
     "instance_id uuid",
     "
     delete from fsm_timers
-    where instance_id in (select w.instance_id from w) and state is not null",
+    where instance_id in (select w.instance_id from w) and (state is not null or length(payload) = 0)",
 );
 
 /// The timers are not due until they are released. Rides the primary key.
@@ -468,27 +518,35 @@ pub(super) const NEXT_CALL: Sql = Sql {
         limit 1",
 };
 
-/// When the first timer of machine `$1` is due, of its states `$2` or with events `$3`. Rides the due index of timers.
+/// When the first timer of machine `$1` is due: of a state of `$2`, a delayed event of `$3`, or a wake for such an event in a state of `$4`.
+/// Rides the due index of timers.
 pub(super) const NEXT_TIMER: Sql = Sql {
     sqlite: "
         select t.due_at
         from fsm_timers t
         where t.machine = $1 and not t.held
-            and (t.state in (select value from json_each($2)) or t.state is null and t.event in (select value from json_each($3)))
+            and (
+                t.event = 'Timeout' and t.state in (select value from json_each($2))
+                or t.event in (select value from json_each($3)) and (t.state is null or t.event <> 'Timeout' and t.state in (select value from json_each($4)))
+            )
         order by t.due_at
         limit 1",
     postgres: "
         select t.due_at
         from fsm_timers t
-        where t.machine = $1 and not t.held and (t.state = any($2::text[]) or t.state is null and t.event = any($3::text[]))
+        where t.machine = $1 and not t.held
+            and (
+                t.event = 'Timeout' and t.state = any($2::text[])
+                or t.event = any($3::text[]) and (t.state is null or t.event <> 'Timeout' and t.state = any($4::text[]))
+            )
         order by t.due_at
         limit 1",
 };
 
 // ---- timers
 
-/// The timers of machine `$1` that are due at `$2`, of its states `$4` or with events `$5`, at most `$3`, the oldest first. Rides the due
-/// index of timers.
+/// The timers of machine `$1` that are due at `$2`, at most `$3`, the oldest first: of a state of `$4`, a delayed event of `$5`, or a wake
+/// for such an event in a state of `$6`. Rides the due index of timers.
 pub(super) const TIMERS_DUE: Sql = Sql {
     sqlite: concat!(
         "select t.machine, i.key, ",
@@ -497,7 +555,10 @@ pub(super) const TIMERS_DUE: Sql = Sql {
         from fsm_timers t
         join fsm_instances i on i.instance_id = t.instance_id
         where t.machine = $1 and not t.held and t.due_at <= $2
-            and (t.state in (select value from json_each($4)) or t.state is null and t.event in (select value from json_each($5)))
+            and (
+                t.event = 'Timeout' and t.state in (select value from json_each($4))
+                or t.event in (select value from json_each($5)) and (t.state is null or t.event <> 'Timeout' and t.state in (select value from json_each($6)))
+            )
         order by t.due_at
         limit $3"
     ),
@@ -508,7 +569,10 @@ pub(super) const TIMERS_DUE: Sql = Sql {
         from fsm_timers t
         join fsm_instances i on i.instance_id = t.instance_id
         where t.machine = $1 and not t.held and t.due_at <= $2
-            and (t.state = any($4::text[]) or t.state is null and t.event = any($5::text[]))
+            and (
+                t.event = 'Timeout' and t.state = any($4::text[])
+                or t.event = any($5::text[]) and (t.state is null or t.event <> 'Timeout' and t.state = any($6::text[]))
+            )
         order by t.due_at
         limit $3"
     ),
@@ -929,7 +993,7 @@ pub(super) const EVENTS_DELAYED: Sql = same(
     select t.event, cast(null as text), count(*), min(t.due_at)
     from fsm_timers t
     join fsm_instances i on i.instance_id = t.instance_id
-    where t.machine = $1 and not t.held and t.state is null and i.status in ('running', 'error')
+    where t.machine = $1 and not t.held and t.state is null and length(t.payload) > 0 and i.status in ('running', 'error')
     group by t.event",
 );
 

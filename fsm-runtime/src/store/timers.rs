@@ -28,8 +28,9 @@ pub async fn due(conn: &mut Conn<'_>, served: &[Served], now: Timestamp, limit: 
             Value::from(served.machine.as_str()),
             now.as_micros().into(),
             i64::from(limit).into(),
-            Value::Words(&served.states),
+            Value::Words(&served.timed),
             Value::Words(&served.events),
+            Value::Words(&served.states),
         ];
         for row in conn.rows(&sql::TIMERS_DUE, &values).await? {
             due.push(DueTimer { machine: row.get(0)?, key: row.get(1)?, timer: row.timer(2)? });

@@ -231,6 +231,11 @@ impl Bed {
         self.engine.store.fault().passed()
     }
 
+    /// How many rows the database gave in answer to these statements.
+    pub fn rows(&self) -> u64 {
+        self.engine.store.fault().rows()
+    }
+
     /// Looks for rows that break an invariant; empty in a healthy database.
     pub async fn violations(&self) -> Vec<Violation> {
         self.engine.violations().await.unwrap_or_else(|error| panic!("the invariants cannot be checked: {error}"))

@@ -50,12 +50,14 @@ const ALL: [(&str, &Sql); 41] = [
 ];
 
 /// The same for those about many rows.
-const MANY: [(&str, &Many); 37] = [
+const MANY: [(&str, &Many); 39] = [
     ("LOCK_BY_KEY", &sql::LOCK_BY_KEY),
     ("LOCK_BY_ID", &sql::LOCK_BY_ID),
     ("ATTEMPTS", &sql::ATTEMPTS),
     ("LAST_ATTEMPTS", &sql::LAST_ATTEMPTS),
     ("INBOX", &sql::INBOX),
+    ("INBOX_ENDS", &sql::INBOX_ENDS),
+    ("OUTLOOK_LOST", &sql::OUTLOOK_LOST),
     ("REQUESTS", &sql::REQUESTS),
     ("KNOWN", &sql::KNOWN),
     ("STALE", &sql::STALE),
