@@ -154,10 +154,12 @@ impl Builder {
         self
     }
 
-    /// How long an instance is kept after it ended, with its calls, its history and its dedup ids; 30 days unless set,
+    /// How long the past is kept: an instance after it ended, with its calls, its history and its dedup ids; 30 days unless set,
     /// `Duration::MAX` for ever. Then its key is free. One that a delayed event waits for is kept until that was delivered.
     ///
-    /// Of an instance that lives nothing is deleted but what `ctx.once` keeps for calls that are closed, as long afterwards.
+    /// Of an instance that lives, attempts that ended, notes of its history and dedup ids go as long after, but for what it may yet need: its
+    /// newest call (of a long one the first attempt and the last ones), and what that caught. What `ctx.once` keeps for calls that are
+    /// closed goes too.
     pub fn retention(mut self, span: Duration) -> Self {
         self.retention = Some(span);
         self

@@ -1,4 +1,4 @@
--- One living run of a machine.
+-- One living run of a machine. Of its transitions, the first `pruned` ones have no attempts any more.
 -- The fill factor leaves room for an update beside the old row: nothing that changes is indexed, but for the status.
 create table fsm_instances (
     instance_id uuid not null primary key,
@@ -17,6 +17,7 @@ create table fsm_instances (
     inbox_tail bigint not null,
     created_at bigint not null,
     updated_at bigint not null,
+    pruned bigint not null default 0,
     unique (machine, key)
 ) with (fillfactor = 70);
 

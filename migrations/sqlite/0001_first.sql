@@ -1,4 +1,4 @@
--- One living run of a machine.
+-- One living run of a machine. Of its transitions, the first `pruned` ones have no attempts any more.
 create table fsm_instances (
     instance_id blob not null primary key,
     machine text not null,
@@ -16,6 +16,7 @@ create table fsm_instances (
     inbox_tail integer not null,
     created_at integer not null,
     updated_at integer not null,
+    pruned integer not null default 0,
     unique (machine, key)
 ) strict;
 

@@ -1183,6 +1183,91 @@ pub(super) const PRUNE_HISTORY: Many =
 pub(super) const PRUNE_INSTANCES: Many =
     many("instance_id uuid", "delete from fsm_instances where instance_id in (select w.instance_id from w)");
 
+/// Every attempt of calls before `$3`, from call `$1` and attempt `$2` on and without that one, at most `$4`. Rides the primary key.
+pub(super) const OLD_ATTEMPTS: Sql = same(concat!(
+    "select ",
+    attempt!(),
+    "
+    from fsm_async_calls c
+    where (c.call_id, c.attempt) > ($1, $2) and c.call_id < $3
+    order by c.call_id, c.attempt
+    limit $4"
+));
+
+/// The attempts are gone. Rides the primary key.
+pub(super) const PRUNE_ATTEMPTS: Many = Many {
+    columns: "call_id uuid, attempt bigint",
+    sqlite: "delete from fsm_async_calls where (call_id, attempt) in (select w.call_id, w.attempt from w)",
+    postgres: "delete from fsm_async_calls as c using w where c.call_id = w.call_id and c.attempt = w.attempt",
+};
+
+/// What the calls remember is gone. Rides the primary key.
+pub(super) const PRUNE_ONCE_OF: Many = many("call_id uuid", "delete from fsm_once where call_id in (select w.call_id from w)");
+
+/// The calls are gone, with all their attempts. Rides the primary key.
+pub(super) const PRUNE_CALLS_OF: Many = many("call_id uuid", "delete from fsm_async_calls where call_id in (select w.call_id from w)");
+
+/// So many more of the instances' transitions have no attempts any more. Rides the primary key.
+pub(super) const PRUNED: Many = many(
+    "instance_id uuid, transitions bigint",
+    "
+    update fsm_instances as i
+    set pruned = i.pruned + w.transitions
+    from w
+    where i.instance_id = w.instance_id",
+);
+
+/// The last of the next `$2` notes after note `$1`. Rides the primary key.
+pub(super) const NOTES_UNTIL: Sql = same(
+    "
+    select max(n.history_id)
+    from (select h.history_id from fsm_history h where h.history_id > $1 order by h.history_id limit $2) as n",
+);
+
+/// The notes after `$1` up to `$2` are gone that were made before `$3`, of live instances of machine `$4`, about no call that is still
+/// there. Rides the primary keys.
+pub(super) const PRUNE_NOTES: Sql = same(
+    "
+    delete from fsm_history
+    where history_id in (
+        select h.history_id
+        from fsm_history h
+        join fsm_instances i on i.instance_id = h.instance_id
+        where h.history_id > $1 and h.history_id <= $2 and h.at < $3 and i.machine = $4 and i.status in ('running', 'error')
+            and not exists (select 1 from fsm_async_calls c where c.call_id = h.call_id and c.attempt = 1)
+    )
+    returning history_id",
+);
+
+/// The request that is `$3` places after instance `$1` and dedup id `$2`. Rides the primary key.
+pub(super) const REQUESTS_UNTIL: Sql = same(
+    "
+    select r.instance_id, r.dedup
+    from fsm_requests r
+    where (r.instance_id, r.dedup) > ($1, $2)
+    order by r.instance_id, r.dedup
+    limit 1
+    offset $3",
+);
+
+/// The requests after instance `$1` and dedup id `$2`, up to `$3` and `$4`, are forgotten that came before `$5`, to live instances of machine
+/// `$6`, whose call neither waits nor is still there. Rides the primary keys and the inbox's index by call.
+pub(super) const PRUNE_REQUESTS_OLD: Sql = same(
+    "
+    delete from fsm_requests
+    where (instance_id, dedup) in (
+        select r.instance_id, r.dedup
+        from fsm_requests r
+        join fsm_instances i on i.instance_id = r.instance_id
+        where (r.instance_id, r.dedup) > ($1, $2) and (r.instance_id, r.dedup) <= ($3, $4) and r.created_at < $5
+            and i.machine = $6 and i.status in ('running', 'error')
+            and not exists (select 1 from fsm_async_calls c where c.call_id = r.call_id and c.attempt = 1)
+            and not exists (select 1 from fsm_inbox b where b.call_id = r.call_id)
+            and not exists (select 1 from fsm_timers t where t.timer_id = r.call_id)
+    )
+    returning dedup",
+);
+
 /// What calls before `$2` of instances of machine `$1` remember since before `$3` is gone, at most `$4` of it, where the instance rests: its
 /// calls are closed, and none will be run again. Rides the primary keys.
 pub(super) const ONCE_CLOSED: Sql = same(
@@ -1437,7 +1522,7 @@ pub(super) const INVARIANTS: [Invariant; 16] = [
     ),
     invariant(
         "I6",
-        "an instance's version is the number of its transitions, and its state the target of the last one",
+        "an instance's version is the number of its transitions, kept and pruned, and its state the target of the last one",
         same(chain!(
             "
             select i.instance_id, 'has version ' || i.version || ' and state ' || coalesce(i.state, 'none') || ' after ' || n.successes
@@ -1450,19 +1535,20 @@ pub(super) const INVARIANTS: [Invariant; 16] = [
                 group by j.instance_id
             ) n on n.instance_id = i.instance_id
             left join chain l on l.instance_id = i.instance_id and l.step = n.successes
-            where i.version <> n.successes or i.state is distinct from l.to_state and "
+            where i.version <> i.pruned + n.successes or i.version > i.pruned and i.state is distinct from l.to_state and "
             , unless_migrated!("i.instance_id")
         )),
     ),
     invariant(
         "I7",
-        "each transition begins where the one before it ended",
+        "each transition begins where the one before it ended, from the first one that is kept on",
         same(chain!(
             "
             select c.call_id, 'went from ' || coalesce(c.from_state, 'none') || ', and the instance was in ' || coalesce(b.to_state, 'none')
             from chain c
+            join fsm_instances i on i.instance_id = c.instance_id
             left join chain b on b.instance_id = c.instance_id and b.step = c.step - 1
-            where c.from_state is distinct from b.to_state and "
+            where c.from_state is distinct from b.to_state and (c.step > 1 or i.pruned = 0) and "
             , unless_migrated!("c.instance_id"), "
             union all
             select c.call_id, 'succeeded and is not among the calls of its instance'
@@ -1504,13 +1590,15 @@ pub(super) const INVARIANTS: [Invariant; 16] = [
     ),
     invariant(
         "I9",
-        "attempts are dense from 1",
+        "a call has its first attempt, and from the first one that is kept after it on all others",
         same(
             "
             select c.call_id, 'has ' || count(*) || ' attempts from ' || min(c.attempt) || ' to ' || max(c.attempt)
             from fsm_async_calls c
             group by c.call_id
-            having min(c.attempt) <> 1 or max(c.attempt) <> count(*)",
+            having min(c.attempt) <> 1
+                or max(c.attempt) <> count(*)
+                    and max(c.attempt) - min(case when c.attempt > 1 then c.attempt end) <> count(*) - 2",
         ),
     ),
     invariant(

@@ -14,6 +14,7 @@ use crate::drift::Migrate;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::handle::Handle;
+use crate::pruner::Place;
 use crate::registry::Machine;
 use crate::runtime::Builder;
 use crate::start::introduce;
@@ -152,7 +153,7 @@ impl Bed {
         for turn in 0.. {
             self.quiet().await;
             self.renew(self.now()).await?;
-            let found = self.engine.sweep().await? + self.engine.find_due(turn).await? + self.engine.prune().await?;
+            let found = self.engine.sweep().await? + self.engine.find_due(turn).await? + self.engine.prune(&mut Place::default()).await?;
             self.quiet().await;
             if found == 0 {
                 break;
