@@ -56,6 +56,41 @@ mod old {
         Ok(())
     }
 
+    #[verb]
+    async fn forgotten(_timeout: Timeout) -> Result {
+        Ok(())
+    }
+
+    /// The same code with a timer more, and another one that is longer.
+    pub mod timed {
+        use super::{forgotten, labelled, packed, returned, shipped};
+
+        fsm::fsm! {
+            pub machine Parcel = "parcel" {
+                start packed;
+                packed -> labelled;
+                packed after "30m" -> forgotten;
+                labelled -> shipped;
+                labelled after "2h" -> returned;
+                end shipped, returned, forgotten;
+            }
+        }
+    }
+
+    /// The same code without timers.
+    pub mod timeless {
+        use super::{labelled, packed, shipped};
+
+        fsm::fsm! {
+            pub machine Parcel = "parcel" {
+                start packed;
+                packed -> labelled;
+                labelled -> shipped;
+                end shipped;
+            }
+        }
+    }
+
     fsm! {
         pub machine Parcel = "parcel" {
             start packed;
@@ -380,5 +415,127 @@ promise! {
         assert_eq!((parcel.status, parcel.error.as_deref()), (Status::Error, Some("not yet")));
         let told: Vec<_> = of_old.history("p").await.unwrap().iter().map(ToString::to_string).collect();
         assert!(told.iter().any(|line| line.contains("attempt 1 of `lost_label`: success")), "{told:#?}");
+    }
+}
+
+promise! {
+    async fn what_old_code_writes_after_the_mapping_is_mapped_too(old in old_code()) {
+        let new = new_code().migrate(mapping()).beside(old).await.unwrap();
+        let (of_old, of_new) = (old.machine::<old::Parcel>(), new.machine::<new::Parcel>());
+        for key in ["rests", "waits"] {
+            of_old.send(key, old::Pack { failures: u32::from(key == "waits") }).await.unwrap();
+            old.settle().await;
+            of_old.send(key, LABEL).await.unwrap();
+            old.settle().await;
+        }
+        let unreadable = of_new.get("rests").await.unwrap_err().to_string();
+        assert_eq!(unreadable, "`parcel` `rests` is in the state `labelled`, which this program's machine does not have");
+        new.advance(Duration::from_secs(60)).await;
+        for key in ["rests", "waits"] {
+            let parcel = of_new.get(key).await.unwrap().unwrap();
+            assert_eq!((parcel.state, parcel.inbox_len), (Some(new::ParcelState::Addressed), 0), "{key}");
+            assert!(of_new.history(key).await.unwrap().iter().any(|entry| entry.to_string().contains("migrated")), "{key}");
+        }
+        // The looks become rare, and do not end.
+        of_old.send("late", old::Pack { failures: 0 }).await.unwrap();
+        of_old.send("late", LABEL).await.unwrap();
+        old.settle().await;
+        new.advance(Duration::from_secs(60)).await;
+        assert!(of_new.get("late").await.is_err());
+        new.advance(Duration::from_secs(60)).await;
+        assert_eq!(of_new.get("late").await.unwrap().unwrap().state, Some(new::ParcelState::Addressed));
+    }
+}
+
+const TEN_MINUTES: Duration = Duration::from_secs(600);
+
+promise! {
+    async fn a_timer_that_a_deploy_adds_begins_for_those_who_rest_in_its_state_already(old in old_code()) {
+        let of_old = old.machine::<old::Parcel>();
+        for key in ["rests", "labelled"] {
+            of_old.send(key, old::Pack { failures: 0 }).await.unwrap();
+        }
+        of_old.send("busy", old::Pack { failures: 0 }).await.unwrap();
+        old.settle().await;
+        of_old.send("labelled", LABEL).await.unwrap();
+        of_old.send("busy", old::Label { failures: 1 }).await.unwrap();
+        old.settle().await;
+        old.outage(TEN_MINUTES).await;
+
+        let timed = Bed::builder().only::<old::timed::Parcel>().beside(old).await.unwrap();
+        let of_timed = timed.machine::<old::timed::Parcel>();
+        let state = async |key: &str| of_timed.get(key).await.unwrap().unwrap().state.unwrap();
+        use old::timed::ParcelState::{Forgotten, Labelled, Packed, Returned};
+        timed.advance(TEN_MINUTES).await;
+        of_old.send("later", old::Pack { failures: 0 }).await.unwrap();
+        old.settle().await;
+        timed.advance(TEN_MINUTES - FIVE_SECONDS).await;
+        assert_eq!((state("rests").await, state("labelled").await, state("busy").await), (Packed, Labelled, Labelled));
+        old.outage(FIVE_SECONDS).await;
+        old.settle().await;
+        assert_eq!(state("rests").await, Packed, "old code does not fire, or drop, what it does not have");
+        timed.settle().await;
+        assert_eq!(state("rests").await, Forgotten, "half an hour after it was entered");
+        timed.advance(2 * TEN_MINUTES - FIVE_SECONDS).await;
+        assert_eq!(state("later").await, Packed);
+        timed.advance(FIVE_SECONDS).await;
+        assert_eq!(state("later").await, Forgotten, "entered by old code while the new one ran");
+
+        // A timer that was set under another declaration keeps its moment.
+        assert_eq!(state("labelled").await, Labelled);
+        timed.advance(TEN_MINUTES).await;
+        assert_eq!(state("labelled").await, Returned);
+    }
+}
+
+promise! {
+    async fn a_timer_that_a_deploy_removes_runs_out_no_more(old in old_code()) {
+        let of_old = old.machine::<old::Parcel>();
+        of_old.send("p", old::Pack { failures: 0 }).await.unwrap();
+        of_old.send("p", LABEL).await.unwrap();
+        of_old.send("q", old::Pack { failures: 0 }).await.unwrap();
+        of_old.send("q", LABEL).await.unwrap();
+        old.settle().await;
+        old.outage(FIVE_SECONDS).await;
+        let timeless = Bed::builder().only::<old::timeless::Parcel>().beside(old).await.unwrap();
+        let of_timeless = timeless.machine::<old::timeless::Parcel>();
+        of_timeless.send("q", old::Ship).await.unwrap();
+        timeless.advance(Duration::from_secs(7200)).await;
+        assert_eq!(of_timeless.get("q").await.unwrap().unwrap().status, Status::Completed);
+        old.settle().await;
+        let parcel = of_old.get("p").await.unwrap().unwrap();
+        assert_eq!((parcel.state, parcel.version), (Some(old::ParcelState::Labelled), 2), "its timer was dropped when it came due");
+        // An older definition drops nothing of the newer one's.
+        old.outage(FIVE_SECONDS).await;
+        let timed = Bed::builder().only::<old::timed::Parcel>().beside(old).await.unwrap();
+        timed.advance(FIVE_SECONDS).await;
+        assert_eq!(timed.machine::<old::timed::Parcel>().get("p").await.unwrap().unwrap().status, Status::Completed, "it is overdue");
+        timed.machine::<old::timed::Parcel>().send("r", old::Pack { failures: 0 }).await.unwrap();
+        timed.settle().await;
+        timeless.advance(Duration::from_secs(3600)).await;
+        timed.settle().await;
+        assert_eq!(timed.machine::<old::timed::Parcel>().get("r").await.unwrap().unwrap().state, Some(old::timed::ParcelState::Forgotten));
+    }
+}
+
+promise! {
+    async fn an_ended_instance_of_a_state_that_is_gone_stops_nothing_and_is_named(old in old_code()) {
+        let of_old = old.machine::<old::Parcel>();
+        for key in ["returned", "shipped"] {
+            of_old.send(key, old::Pack { failures: 0 }).await.unwrap();
+            of_old.send(key, LABEL).await.unwrap();
+        }
+        of_old.send("shipped", old::Ship).await.unwrap();
+        old.advance(Duration::from_secs(3600)).await;
+        let timeless = Bed::builder().only::<old::timeless::Parcel>().beside(old).await.unwrap();
+        let parcels = timeless.machine::<old::timeless::Parcel>();
+        let why = "`parcel` `returned` is in the state `returned`, which this program's machine does not have";
+        assert_eq!(parcels.get("returned").await.unwrap_err().to_string(), why);
+        let page = parcels.list(fsm::Filter::default()).await.unwrap();
+        assert_eq!(page.items.iter().map(|parcel| parcel.key.as_str()).collect::<Vec<_>>(), ["shipped"]);
+        assert_eq!(page.unreadable.iter().map(|one| (one.key.as_str(), one.why.as_str())).collect::<Vec<_>>(), [("returned", why)]);
+        let counts: Vec<_> = parcels.counts().await.unwrap().iter().map(|count| format!("{count:?}")).collect();
+        assert_eq!(counts, ["1 completed in `returned`", "1 completed in Some(Shipped)"]);
+        assert!(parcels.history("returned").await.unwrap().len() > 3, "its history needs no types");
     }
 }

@@ -1,6 +1,6 @@
 //! Rows may need what the code no longer has: that stops the start, unless the user says what takes its place.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use fsm_core::changes::Changes;
 use fsm_core::decide::migrate::{Renames, migrate};
@@ -14,6 +14,7 @@ use uuid::Uuid;
 use crate::catalog::Catalog;
 use crate::clock::Clock;
 use crate::error::{Error, Kind as ErrorKind};
+use crate::mending::Mappings;
 use crate::store::drift::{self, Kind, Names, Need};
 use crate::store::error::StoreError;
 use crate::store::lock::{self, Target};
@@ -64,19 +65,15 @@ impl Migrate {
 
 /// Compares what live rows need with the code, and gives the rows the names that `mapped` says. An error lists all that
 /// is needed, lacking and not mapped; nothing is changed then.
-pub(crate) async fn settle(store: &Store, clock: &Clock, catalog: &Catalog, mapped: &[Migrate]) -> Result<(), Error> {
-    let renames = checked(catalog, mapped)?;
+pub(crate) async fn settle(store: &Store, clock: &Clock, catalog: &Catalog, mapped: &[Migrate]) -> Result<Mappings, Error> {
+    let mappings = checked(catalog, mapped)?;
     let mut lacking = Vec::new();
-    let mut to_rename = Vec::new();
     let none = Renames::default();
     for known in catalog.iter() {
-        let renames = renames.get(known.machine.name.as_str()).unwrap_or(&none);
+        let renames = mappings.get(known.machine.name.as_str()).unwrap_or(&none);
         let mut reader = store.reader().await?;
         let needs = drift::needs(&mut reader.conn(), &known.machine.name).await?;
         lacking.extend(needs.iter().flat_map(|need| lack(&known.machine, renames, need)));
-        if *renames != none {
-            to_rename.push((&known.machine, renames, names(renames, &needs)));
-        }
     }
     if !lacking.is_empty() {
         lacking.sort();
@@ -85,13 +82,22 @@ pub(crate) async fn settle(store: &Store, clock: &Clock, catalog: &Catalog, mapp
         let text = format!("the code lacks what rows in the database need; {hint}:\n  {}", lacking.join("\n  "));
         return Err(ErrorKind::Drift(text).into());
     }
-    for (machine, renames, names) in to_rename {
-        let mut after = InstanceId(Uuid::nil());
-        while let Some(last) = rename_some(store, clock, machine, renames, &names, after).await? {
-            after = last;
-        }
+    for (name, renames) in &mappings {
+        apply(store, clock, &catalog.expect(name)?.machine, renames).await?;
     }
-    Ok(())
+    Ok(mappings)
+}
+
+/// Gives every row that bears an old name the one that takes its place. Gives back how many instances that were.
+pub(crate) async fn apply(store: &Store, clock: &Clock, machine: &Machine, renames: &Renames) -> Result<usize, Error> {
+    let needs = drift::needs(&mut store.reader().await?.conn(), &machine.name).await?;
+    let names = names(renames, &needs);
+    let (mut after, mut renamed) = (InstanceId(Uuid::nil()), 0);
+    while let Some((last, count)) = rename_some(store, clock, machine, renames, &names, after).await? {
+        after = last;
+        renamed += count;
+    }
+    Ok(renamed)
 }
 
 /// What live rows of a machine need and this definition of it lacks, each as a line.
@@ -102,8 +108,8 @@ pub(crate) async fn lacking(store: &Store, machine: &Machine) -> Result<Vec<Stri
 }
 
 /// The mappings by machine, each from a name that the code lacks to one that it has.
-fn checked<'m>(catalog: &Catalog, mapped: &'m [Migrate]) -> Result<HashMap<&'m str, Renames>, Error> {
-    let mut all: HashMap<&str, Renames> = HashMap::new();
+fn checked(catalog: &Catalog, mapped: &[Migrate]) -> Result<Mappings, Error> {
+    let mut all = Mappings::new();
     for Migrate { machine: name, renames } in mapped {
         let machine = &catalog.expect(name)?.machine;
         let check = |kind, pairs: &BTreeMap<String, String>, known: Vec<&str>| {
@@ -122,7 +128,7 @@ fn checked<'m>(catalog: &Catalog, mapped: &'m [Migrate]) -> Result<HashMap<&'m s
         check("verb", &renames.verbs, machine.verbs.iter().map(|verb| verb.name.as_str()).collect())?;
         let events: BTreeSet<_> = machine.edges.iter().filter(|edge| edge.after.is_none()).map(|edge| edge.event.as_str()).collect();
         check("event", &renames.events, events.into_iter().collect())?;
-        let merged = all.entry(name).or_default();
+        let merged = all.entry(name.clone()).or_default();
         merged.states.extend(renames.states.clone());
         merged.verbs.extend(renames.verbs.clone());
         merged.events.extend(renames.events.clone());
@@ -166,7 +172,7 @@ fn names(renames: &Renames, needs: &[Need]) -> Names {
     }
 }
 
-/// Renames what belongs to the next few instances, in one transaction. Gives back the last of them.
+/// Renames what belongs to the next few instances, in one transaction. Gives back the last of them, and how many were renamed.
 async fn rename_some(
     store: &Store,
     clock: &Clock,
@@ -174,17 +180,15 @@ async fn rename_some(
     renames: &Renames,
     names: &Names,
     after: InstanceId,
-) -> Result<Option<InstanceId>, Error> {
+) -> Result<Option<(InstanceId, usize)>, Error> {
+    // Most often there is nothing, which needs no place to write.
+    let found = drift::bearers(&mut store.reader().await?.conn(), &machine.name, names, after, AT_A_TIME).await?;
+    let Some((last, _)) = found.last().cloned() else { return Ok(None) };
     let mut tx = store.begin().await?;
-    let found = drift::bearers(&mut tx.conn(), &machine.name, names, after, AT_A_TIME).await?;
-    let Some((last, _)) = found.last().cloned() else {
-        tx.rollback().await?;
-        return Ok(None);
-    };
     let renamed = rename(&mut tx, clock, machine, renames, &found).await?;
     tx.commit().await?;
     tracing::info!(machine = machine.name, instances = renamed, "names that the code no longer has were replaced");
-    Ok(Some(last))
+    Ok(Some((last, renamed)))
 }
 
 async fn rename(

@@ -1,5 +1,6 @@
 //! What comes from outside, checked at the border: keys and payloads.
 
+use fsm_core::machine::Machine;
 use serde::Serialize;
 
 use crate::error::Error;
@@ -47,6 +48,13 @@ fn within_limit(bytes: Vec<u8>, name: &str, limit: usize) -> Result<Vec<u8>, Err
         return Err(Error::input(format!("the event `{name}` has {} bytes, over the limit of {limit}: {hint}", bytes.len())));
     }
     Ok(bytes)
+}
+
+/// A machine's definition as it is kept, and its hash.
+pub(crate) fn definition(machine: &Machine) -> Result<(String, String), Error> {
+    let definition = serde_json::to_string(machine).map_err(|error| Error::input(format!("a machine does not encode: {error}")))?;
+    let hash = digest(&machine.name, definition.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok((definition, hash))
 }
 
 /// A digest by which the same event under the same dedup id is known again: FNV-1a over name and payload, 128 bits.

@@ -15,6 +15,7 @@ use crate::committer::queue::Queue;
 use crate::data::DataMap;
 use crate::hint::Hint;
 use crate::limits::Limits;
+use crate::mending::Mending;
 use crate::running::Running;
 use crate::session::Session;
 use crate::store::claim::Served;
@@ -31,6 +32,8 @@ pub(crate) struct Work {
     pub(crate) poll: Duration,
     /// How long ended instances are kept; `None` for ever.
     pub(crate) retention: Option<Duration>,
+    /// What other code may write and this one mends.
+    pub(crate) mending: tokio::sync::Mutex<Mending>,
     pub(crate) running: Mutex<HashMap<(CallId, u32), Running>>,
     pub(crate) is_draining: AtomicBool,
     pub(crate) ended: Notify,

@@ -16,6 +16,8 @@ mod finder;
 pub mod handle;
 mod hint;
 mod limits;
+mod mender;
+mod mending;
 #[doc(hidden)]
 pub mod private;
 mod pruner;

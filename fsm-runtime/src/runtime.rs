@@ -13,6 +13,7 @@ use crate::engine::{Engine, Work};
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::limits::Limits;
+use crate::mending::Mending;
 use crate::registry::{Machine, MachineEntry};
 use crate::session::Session;
 use crate::start::{introduce, open};
@@ -167,7 +168,7 @@ impl Builder {
 
     /// At the start, rows that bear names which the code no longer has get those that `mapping` says, a few instances at a
     /// time; each one's history tells it. Processes of the older code may go on meanwhile: what they write afterwards is
-    /// mapped by a later start.
+    /// mapped too, a minute after the start, two minutes after that, four and so on, at last once a day.
     pub fn migrate(mut self, mapping: Migrate) -> Self {
         self.migrate.push(mapping);
         self
@@ -184,8 +185,8 @@ impl Builder {
         let catalog = Catalog::new(&self.machines, self.only_named)?;
         catalog.check_data(&self.data)?;
         let (store, clock) = open(self.settings()).await?;
-        introduce(&store, &clock, &catalog, &self.data, &self.migrate).await?;
-        let work = self.work(&catalog, self.lease);
+        let mappings = introduce(&store, &clock, &catalog, &self.data, &self.migrate).await?;
+        let work = self.work(&catalog, self.lease, Mending::since(clock.now(), mappings));
         let session = work.session.clone();
         session.renew(&mut store.apart().await?, &clock, clock.now()).await?;
         let engine = Engine::new(store.clone(), clock.clone(), catalog, self.limits, Some(work));
@@ -193,11 +194,12 @@ impl Builder {
         engine.spawn(Arc::clone(&engine).find_for_ever());
         engine.spawn(Arc::clone(&engine).sweep_for_ever());
         engine.spawn(Arc::clone(&engine).prune_for_ever());
+        engine.spawn(Arc::clone(&engine).mend_for_ever());
         session.keep_alive(store, clock).map_err(|error| Error::input(format!("the thread for the lease could not start: {error}")))?;
         Ok(Runtime { engine, drain_within: self.drain_within })
     }
 
-    pub(crate) fn work(&self, catalog: &Catalog, grace: Duration) -> Work {
+    pub(crate) fn work(&self, catalog: &Catalog, grace: Duration, mending: Mending) -> Work {
         Work {
             session: Session::new(self.lease, grace),
             served: catalog.served(),
@@ -205,6 +207,7 @@ impl Builder {
             slots: Arc::new(Semaphore::new(self.concurrency as usize)),
             poll: self.poll,
             retention: self.retention,
+            mending: tokio::sync::Mutex::new(mending),
             running: Mutex::default(),
             is_draining: AtomicBool::new(false),
             ended: Notify::new(),

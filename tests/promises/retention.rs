@@ -195,8 +195,8 @@ promise! {
 
         assert_eq!(walks.send("w", Step { failures: 0 }).dedup("day-29").await.unwrap().fate, Fate::Duplicate, "within the retention");
         assert_eq!(walks.send("w", Step { failures: 0 }).dedup("day-28").await.unwrap().fate, Fate::Started, "forgotten by now");
-        bed.restart().await;
         bed.settle().await;
+        bed.restart().await;
         walks.send("w", Finish).await.unwrap();
         bed.settle().await;
         assert_eq!(walks.get("w").await.unwrap().unwrap().version, 63);

@@ -88,17 +88,15 @@ pub(super) fn change_timers(changes: &mut Changes, machine: &Machine, has_timer:
     if has_timer {
         changes.timers.push(TimerChange::Clear);
     }
-    if let Some(timer) = timer_of(&changes.instance, machine, moment.now) {
-        changes.timers.push(TimerChange::Set(timer));
-    }
+    let entered = changes.instance.newest.map(|(call, _)| (call, moment.now));
+    changes.timers.extend(entered.and_then(|entered| timer_of(&changes.instance, machine, entered)).map(TimerChange::Set));
 }
 
-/// The timer of the state that the instance rests in from `now` on, if it has one.
-fn timer_of(instance: &Instance, machine: &Machine, now: Timestamp) -> Option<Timer> {
+/// The timer of the state that the instance entered by a call at a moment, if it has one.
+pub(super) fn timer_of(instance: &Instance, machine: &Machine, (call, since): (CallId, Timestamp)) -> Option<Timer> {
     let state = instance.state.as_deref()?;
     let after = machine.timer(state)?.after?;
-    let (call, _) = instance.newest?;
-    let due_at = now + after;
+    let due_at = since + after;
     Some(Timer { id: state_timer(call), instance: instance.id, state: Some(state.to_owned()), event: timeout_in(state, due_at), due_at })
 }
 

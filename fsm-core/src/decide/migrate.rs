@@ -6,8 +6,10 @@ use super::inbox::{self, Inbox};
 use super::{Moment, Standing, begin};
 use crate::call::Attempt;
 use crate::changes::{Changes, NoteKind, Timer, TimerChange, Waiting};
+use crate::ids::CallId;
 use crate::instance::{Instance, Status};
 use crate::machine::Machine;
+use crate::time::Timestamp;
 
 /// What takes the place of each name that a machine no longer has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -80,6 +82,14 @@ pub fn migrate(
     }
     let attempts = renamed.into_iter().map(|(_, new)| new).collect();
     Some(Migrated { changes, attempts, waiting, timers })
+}
+
+/// Sets the timer of the state that an instance rests in, which code without that timer had it enter: by a call and at a moment, if these
+/// are known. Else it is counted from now. `None` where the state has no timer.
+pub fn late_timer(machine: &Machine, instance: &Instance, entered: Option<(CallId, Timestamp)>, now: Timestamp) -> Option<Changes> {
+    let entered = entered.or(instance.newest.map(|(call, _)| (call, now)))?;
+    let timer = begin::timer_of(instance, machine, entered)?;
+    Some(Changes { timers: vec![TimerChange::Set(timer)], ..Changes::of(instance.clone()) })
 }
 
 fn told_of_call(old: &Attempt, new: &Attempt) -> Vec<String> {

@@ -1055,6 +1055,46 @@ pub(super) const BEARERS: Sql = Sql {
         limit $7",
 };
 
+/// Instances of machine `$1` after `$2`, at most `$4`, that rest in a state of `$3` without a timer of that state. Rides the primary key, and
+/// the index of timers by instance.
+pub(super) const TIMERLESS: Sql = Sql {
+    sqlite: "
+        select i.instance_id, i.key
+        from fsm_instances i
+        where i.machine = $1 and i.instance_id > $2 and i.state in (select value from json_each($3)) and i.status in ('running', 'error')
+            and not i.is_open
+            and not exists (
+                select 1 from fsm_timers t where t.instance_id = i.instance_id and t.state = i.state and t.event = 'Timeout'
+            )
+        order by i.instance_id
+        limit $4",
+    postgres: "
+        select i.instance_id, i.key
+        from fsm_instances i
+        where i.machine = $1 and i.instance_id > $2 and i.state = any($3::text[]) and i.status in ('running', 'error') and not i.is_open
+            and not exists (
+                select 1 from fsm_timers t where t.instance_id = i.instance_id and t.state = i.state and t.event = 'Timeout'
+            )
+        order by i.instance_id
+        limit $4",
+};
+
+/// The timers of machine `$1` that are due at `$2`, at most `$4`, of the states `$3`. Rides the due index of timers.
+pub(super) const TIMERS_OVER: Sql = Sql {
+    sqlite: "
+        select t.timer_id
+        from fsm_timers t
+        where t.machine = $1 and not t.held and t.due_at <= $2 and t.event = 'Timeout' and t.state in (select value from json_each($3))
+        order by t.due_at
+        limit $4",
+    postgres: "
+        select t.timer_id
+        from fsm_timers t
+        where t.machine = $1 and not t.held and t.due_at <= $2 and t.event = 'Timeout' and t.state = any($3::text[])
+        order by t.due_at
+        limit $4",
+};
+
 /// The timers of the instances. Rides the index by instance.
 pub(super) const TIMERS_OF: Many = many(
     "instance_id uuid",

@@ -14,6 +14,7 @@ use crate::drift::Migrate;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::handle::Handle;
+use crate::mending::Mending;
 use crate::pruner::Place;
 use crate::registry::Machine;
 use crate::runtime::Builder;
@@ -124,8 +125,8 @@ impl Bed {
     async fn start(builder: Builder, ground: Ground) -> Result<Bed, Error> {
         let (store, clock) = (ground.store.clone(), ground.clock());
         let catalog = Catalog::new(&builder.machines, builder.only_named)?;
-        introduce(&store, &clock, &catalog, &builder.data, &builder.migrate).await?;
-        let work = builder.work(&catalog, Duration::ZERO);
+        let mappings = introduce(&store, &clock, &catalog, &builder.data, &builder.migrate).await?;
+        let work = builder.work(&catalog, Duration::ZERO, Mending::since(clock.now(), mappings));
         let lease_keeper = Mutex::new(store.apart().await?);
         let engine = Engine::new(store, clock, catalog, builder.limits, Some(work));
         engine.start_lanes();
@@ -153,7 +154,10 @@ impl Bed {
         for turn in 0.. {
             self.quiet().await;
             self.renew(self.now()).await?;
-            let found = self.engine.sweep().await? + self.engine.find_due(turn).await? + self.engine.prune(&mut Place::default()).await?;
+            let found = self.engine.sweep().await?
+                + self.engine.find_due(turn).await?
+                + self.engine.prune(&mut Place::default()).await?
+                + self.engine.mend().await?;
             self.quiet().await;
             if found == 0 {
                 break;

@@ -5,7 +5,7 @@ use crate::store::open::Store;
 use crate::store::sql::{self, Many, Sql};
 
 /// Each statement of the store that reads or changes rows by a key.
-const ALL: [(&str, &Sql); 46] = [
+const ALL: [(&str, &Sql); 48] = [
     ("CLAIM", &sql::CLAIM),
     ("NEXT_CALL", &sql::NEXT_CALL),
     ("NEXT_TIMER", &sql::NEXT_TIMER),
@@ -46,6 +46,8 @@ const ALL: [(&str, &Sql); 46] = [
     ("ENDED", &sql::ENDED),
     ("ONCE_CLOSED", &sql::ONCE_CLOSED),
     ("OLD_ATTEMPTS", &sql::OLD_ATTEMPTS),
+    ("TIMERLESS", &sql::TIMERLESS),
+    ("TIMERS_OVER", &sql::TIMERS_OVER),
     ("NOTES_UNTIL", &sql::NOTES_UNTIL),
     ("PRUNE_NOTES", &sql::PRUNE_NOTES),
     ("REQUESTS_UNTIL", &sql::REQUESTS_UNTIL),
