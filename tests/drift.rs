@@ -505,16 +505,17 @@ promise! {
         old.settle().await;
         let parcel = of_old.get("p").await.unwrap().unwrap();
         assert_eq!((parcel.state, parcel.version), (Some(old::ParcelState::Labelled), 2), "its timer was dropped when it came due");
-        // An older definition drops nothing of the newer one's.
+        // A definition that is not the newest drops nothing.
         old.outage(FIVE_SECONDS).await;
         let timed = Bed::builder().only::<old::timed::Parcel>().beside(old).await.unwrap();
-        timed.advance(FIVE_SECONDS).await;
-        assert_eq!(timed.machine::<old::timed::Parcel>().get("p").await.unwrap().unwrap().status, Status::Completed, "it is overdue");
-        timed.machine::<old::timed::Parcel>().send("r", old::Pack { failures: 0 }).await.unwrap();
+        let of_timed = timed.machine::<old::timed::Parcel>();
+        timed.settle().await;
+        assert_eq!(of_timed.get("p").await.unwrap().unwrap().status, Status::Completed, "it is two hours since it was entered");
+        of_timed.send("r", old::Pack { failures: 0 }).await.unwrap();
         timed.settle().await;
         timeless.advance(Duration::from_secs(3600)).await;
         timed.settle().await;
-        assert_eq!(timed.machine::<old::timed::Parcel>().get("r").await.unwrap().unwrap().state, Some(old::timed::ParcelState::Forgotten));
+        assert_eq!(of_timed.get("r").await.unwrap().unwrap().state, Some(old::timed::ParcelState::Forgotten));
     }
 }
 

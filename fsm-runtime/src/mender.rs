@@ -90,10 +90,12 @@ impl Engine {
 /// Whether no other definition of the machine was first started later.
 async fn is_newest(conn: &mut Conn<'_>, machine: &Machine) -> Result<bool, Error> {
     let (_, hash) = encode::definition(machine)?;
-    Ok(machines::definitions(conn, &machine.name).await?.last().is_none_or(|newest| newest.hash == hash))
+    let later = machines::definitions(conn, &machine.name).await?.into_iter().skip_while(|known| known.hash != hash).skip(1);
+    Ok(later.count() == 0)
 }
 
-/// Sets the timers of states in which instances rest that entered them by code without these timers. Gives back how many.
+/// Sets the timers of states in which instances rest that entered them by code without these timers, unless a newer definition than this
+/// one says what has timers. Gives back how many.
 pub(crate) async fn set_timers(store: &Store, clock: &Clock, machine: &Machine) -> Result<usize, Error> {
     let timed: Vec<_> = machine.states().filter(|state| machine.timer(state).is_some()).map(str::to_owned).collect();
     let (mut after, mut set) = (InstanceId(Uuid::nil()), 0);
@@ -101,9 +103,15 @@ pub(crate) async fn set_timers(store: &Store, clock: &Clock, machine: &Machine) 
         if timed.is_empty() {
             return Ok(set);
         }
-        let found = timers::missing(&mut store.reader().await?.conn(), &machine.name, &timed, after, AT_A_TIME).await?;
-        let Some((last, _)) = found.last() else { return Ok(set) };
-        after = *last;
+        let found = {
+            let mut reader = store.reader().await?;
+            let found = timers::missing(&mut reader.conn(), &machine.name, &timed, after, AT_A_TIME).await?;
+            if found.is_empty() || !is_newest(&mut reader.conn(), machine).await? {
+                return Ok(set);
+            }
+            found
+        };
+        after = found.last().map_or(after, |(last, _)| *last);
         let mut tx = store.begin().await?;
         let changes = late_timers(&mut tx.conn(), clock.now(), machine, &found).await?;
         write(&mut tx.conn(), &changes.iter().collect::<Vec<_>>()).await?;
