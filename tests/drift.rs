@@ -540,3 +540,18 @@ promise! {
         assert!(parcels.history("returned").await.unwrap().len() > 3, "its history needs no types");
     }
 }
+
+promise! {
+    async fn a_dedup_id_names_the_same_request_after_its_event_was_renamed(old in old_code()) {
+        let of_old = old.machine::<old::Parcel>();
+        of_old.send("p", old::Pack { failures: 0 }).await.unwrap();
+        let first = of_old.send("p", LABEL).dedup("evt-7").await.unwrap();
+        old.settle().await;
+        let new = new_code().migrate(mapping()).beside(old).await.unwrap();
+        let of_new = new.machine::<new::Parcel>();
+        let again = of_new.send("p", new::Address { failures: 0 }).dedup("evt-7").await.unwrap();
+        assert_eq!((again.fate, again.call), (Fate::Duplicate, first.call));
+        assert!(of_new.send("p", new::Address { failures: 1 }).dedup("evt-7").await.unwrap_err().is_conflict());
+        assert!(of_new.send("p", new::Ship).dedup("evt-7").await.unwrap_err().is_conflict());
+    }
+}

@@ -235,7 +235,9 @@ pub struct Note {
 pub struct Request {
     /// The caller's id for it, unique within the instance.
     pub dedup: String,
-    /// A digest of event type and payload.
+    /// The event type; `None` for an operator's act.
+    pub event: Option<String>,
+    /// A digest of the payload, or of the act.
     pub digest: Vec<u8>,
     /// The first answer.
     pub call: CallId,

@@ -210,6 +210,7 @@ async fn rename(
     attempts.extend(lock::last_attempts(&mut conn, &caught).await?);
     let mut inboxes = lock::inbox(&mut conn, &instances.iter().collect::<Vec<_>>(), i64::MAX).await?;
     let timers = drift::timers(&mut conn, &ids).await?;
+    drift::rename_requests(&mut conn, &ids, &renames.events).await?;
     let mut migrated = Vec::new();
     for instance in instances {
         let id = instance.id;

@@ -111,6 +111,7 @@ create index fsm_timers_instance
 create table fsm_requests (
     instance_id uuid not null,
     dedup text not null,
+    event text,
     digest bytea not null,
     call_id uuid not null,
     created_at bigint not null,

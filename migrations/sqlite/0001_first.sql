@@ -110,6 +110,7 @@ create index fsm_timers_instance
 create table fsm_requests (
     instance_id blob not null,
     dedup text not null,
+    event text,
     digest blob not null,
     call_id blob not null,
     created_at integer not null,

@@ -76,7 +76,7 @@ pub fn operate(machine: &Machine, standing: &Standing, operation: Operation, mom
     // The operator's clock may be a little behind that of the worker: nothing ends before it began, or is due before the last end.
     let moment = Moment { now: standing.newest.as_ref().map_or(moment.now, |newest| moment.now.max(latest_of(newest))), ..moment };
     // The act is no call. It answers under an id of its own, for the call it is about may answer to its sender's.
-    let request = operation.request.map(|(dedup, digest)| Request { dedup, digest, call: moment.fresh, at: moment.now });
+    let request = operation.request.map(|(dedup, digest)| Request { dedup, event: None, digest, call: moment.fresh, at: moment.now });
     let (mut changes, kind) = match act(machine, standing, &operation.act, moment)? {
         Ok(Some(acted)) => acted,
         Ok(None) => return Ok(Ok(request.map(|request| Changes { request: Some(request), ..Changes::of(standing.instance.clone()) }))),

@@ -17,7 +17,7 @@ pub struct Send {
     pub id: CallId,
     /// What is delivered.
     pub event: Event,
-    /// The caller's own id for the request, and a digest of its content.
+    /// The caller's own id for the request, and a digest of the payload.
     pub dedup: Option<(String, Vec<u8>)>,
     /// Not before this moment.
     pub deliver_at: Option<Timestamp>,
@@ -71,7 +71,8 @@ fn accept(machine: &Machine, standing: &Standing, send: Send, moment: Moment) ->
     let Standing { instance, is_new, .. } = standing;
     let mut changes = Changes::of(Instance { updated_at: moment.now, ..instance.clone() });
     changes.is_new = *is_new;
-    changes.request = send.dedup.map(|(dedup, digest)| Request { dedup, digest, call: send.id, at: moment.now });
+    let name = || Some(send.event.name.clone());
+    changes.request = send.dedup.map(|(dedup, digest)| Request { dedup, event: name(), digest, call: send.id, at: moment.now });
     let fate = match send.deliver_at.filter(|at| *at > moment.now) {
         Some(due_at) => deliver_later(&mut changes, machine, send.id, send.event, due_at),
         None => deliver(&mut changes, machine, standing, send.id, send.event, (send.or_refuse, send.inbox_limit), moment)?,
@@ -83,7 +84,7 @@ fn accept(machine: &Machine, standing: &Standing, send: Send, moment: Moment) ->
 fn known_already(standing: &Standing, send: &Send) -> Result<Option<Accepted>, Refusal> {
     match (&standing.request, &send.dedup) {
         (Some(first), Some((dedup, digest))) if first.dedup == *dedup => {
-            if first.digest != *digest {
+            if first.digest != *digest || first.event.as_ref() != Some(&send.event.name) {
                 return Err(Refusal::Conflict { whose: whose(&standing.instance), dedup: dedup.clone() });
             }
             Ok(Some(Accepted { call: first.call, fate: Fate::Duplicate, changes: None }))

@@ -203,9 +203,11 @@ fn a_sender_may_refuse_to_wait_and_a_full_inbox_is_busy() {
 
 #[test]
 fn the_same_dedup_id_gives_the_first_answer_and_other_content_is_a_conflict() {
-    let known = Request { dedup: "evt-77".into(), digest: vec![1], call: call(1), at: at(0) };
+    let known = Request { dedup: "evt-77".into(), event: Some("Created".into()), digest: vec![1], call: call(1), at: at(0) };
     let standing = Standing { request: Some(known), ..begun() };
     let again = |digest| Send { dedup: Some(("evt-77".into(), vec![digest])), ..request(2, "Created") };
+    let other = Send { dedup: Some(("evt-77".into(), vec![1])), ..request(2, "Cancel") };
+    assert!(matches!(sent(standing.clone(), other, 9), Err(Refusal::Conflict { .. })));
     let answer = sent(standing.clone(), again(1), 9).unwrap();
     assert_eq!((answer.fate, answer.call, answer.changes), (Fate::Duplicate, call(1), None));
     assert!(matches!(sent(standing, again(2), 9), Err(Refusal::Conflict { .. })));

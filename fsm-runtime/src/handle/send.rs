@@ -112,7 +112,7 @@ impl Sending {
         if let Some(dedup) = &self.dedup {
             encode::check_dedup(dedup)?;
         }
-        let digest = |dedup| (dedup, encode::digest(&event.name, &event.payload));
+        let digest = |dedup| (dedup, encode::digest("", &event.payload));
         let dedup = self.dedup.map(digest);
         let deliver_at = match self.deliver {
             Deliver::Now => None,

@@ -126,7 +126,12 @@ fn waiting(row: &Row) -> Result<Waiting> {
 pub async fn requests(conn: &mut Conn<'_>, asked: &[(InstanceId, &str)]) -> Result<Vec<(InstanceId, Request)>> {
     let rows = conn.batch(&sql::REQUESTS, asked.iter().map(|(id, dedup)| values![id.0, *dedup]).collect()).await?;
     rows.iter()
-        .map(|row| Ok((row.instance_id(0)?, Request { dedup: row.get(1)?, digest: row.get(2)?, call: row.call_id(3)?, at: row.time(4)? })))
+        .map(|row| {
+            Ok((
+                row.instance_id(0)?,
+                Request { dedup: row.get(1)?, event: row.get(2)?, digest: row.get(3)?, call: row.call_id(4)?, at: row.time(5)? },
+            ))
+        })
         .collect()
 }
 

@@ -193,7 +193,7 @@ pub(super) const INBOX_ENDS: Many = Many {
 pub(super) const REQUESTS: Many = many(
     "instance_id uuid, dedup text",
     "
-    select r.instance_id, r.dedup, r.digest, r.call_id, r.created_at
+    select r.instance_id, r.dedup, r.event, r.digest, r.call_id, r.created_at
     from w
     join fsm_requests r on r.instance_id = w.instance_id and r.dedup = w.dedup",
 );
@@ -434,9 +434,9 @@ pub(super) const NOTE: Many = many(
 
 /// Requests to be known again.
 pub(super) const REQUEST: Many = many(
-    "instance_id uuid, dedup text, digest bytea, call_id uuid, created_at bigint",
+    "instance_id uuid, dedup text, event text, digest bytea, call_id uuid, created_at bigint",
     "
-    insert into fsm_requests (instance_id, dedup, digest, call_id, created_at)
+    insert into fsm_requests (instance_id, dedup, event, digest, call_id, created_at)
     select *
     from w",
 );
@@ -1018,6 +1018,7 @@ pub(super) const BEARERS: Sql = Sql {
                         )
                 )
                 or exists (select 1 from fsm_inbox b where b.instance_id = i.instance_id and b.event in (select value from json_each($5)))
+                or exists (select 1 from fsm_requests r where r.instance_id = i.instance_id and r.event in (select value from json_each($5)))
                 or exists (
                     select 1
                     from fsm_timers t
@@ -1045,6 +1046,7 @@ pub(super) const BEARERS: Sql = Sql {
                         )
                 )
                 or exists (select 1 from fsm_inbox b where b.instance_id = i.instance_id and b.event = any($5::text[]))
+                or exists (select 1 from fsm_requests r where r.instance_id = i.instance_id and r.event = any($5::text[]))
                 or exists (
                     select 1
                     from fsm_timers t
@@ -1125,6 +1127,16 @@ pub(super) const RENAME_WAITING: Many = many(
     set event = w.event
     from w
     where b.instance_id = w.instance_id and b.position = w.position",
+);
+
+/// The instances' requests to be known again that came with the event `was` came with `becomes`. Rides the primary key.
+pub(super) const RENAME_REQUESTS: Many = many(
+    "instance_id uuid, was text, becomes text",
+    "
+    update fsm_requests as r
+    set event = w.becomes
+    from w
+    where r.instance_id = w.instance_id and r.event = w.was",
 );
 
 /// The timers belong to other states, if any, and deliver other events. Rides the primary key.

@@ -362,7 +362,14 @@ async fn remember(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<()> {
 
     let requests = changes.iter().filter_map(|change| Some((&change.instance, change.request.as_ref()?)));
     let batch = requests.map(|(instance, request)| {
-        values![instance.id.0, request.dedup.as_str(), request.digest.as_slice(), request.call.0, request.at.as_micros()]
+        values![
+            instance.id.0,
+            request.dedup.as_str(),
+            request.event.as_deref(),
+            request.digest.as_slice(),
+            request.call.0,
+            request.at.as_micros()
+        ]
     });
     conn.batch(&sql::REQUEST, batch.collect()).await.map(drop)
 }

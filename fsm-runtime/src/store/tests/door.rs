@@ -116,7 +116,7 @@ async fn an_outdated_member_writes_nothing_and_the_others_go_on() {
             detail: None,
             actor: None,
         });
-        outdated.request = Some(Request { dedup: "d".into(), digest: vec![1], call: call(), at: at(1) });
+        outdated.request = Some(Request { dedup: "d".into(), event: None, digest: vec![1], call: call(), at: at(1) });
         outdated.open = Some(Open { attempt: attempt(&outdated.instance, call(), None), payload: Some(Payload::Bytes(vec![1])) });
         assert_eq!(written(&store, &[&outdated, &success(&second)]).await, [Written::Outdated, done(None)]);
 
@@ -298,7 +298,7 @@ async fn notes_requests_and_holds_are_kept() {
             actor: Some("me".into()),
         });
         changes.notes = notes.to_vec();
-        let request = Request { dedup: "evt-77".into(), digest: vec![9; 32], call: call(), at: at(7) };
+        let request = Request { dedup: "evt-77".into(), event: Some("Paid".into()), digest: vec![9; 32], call: call(), at: at(7) };
         changes.request = Some(request.clone());
         written(&store, &[&changes]).await;
 

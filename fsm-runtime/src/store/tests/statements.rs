@@ -57,7 +57,7 @@ const ALL: [(&str, &Sql); 48] = [
 ];
 
 /// The same for those about many rows.
-const MANY: [(&str, &Many); 43] = [
+const MANY: [(&str, &Many); 44] = [
     ("LOCK_BY_KEY", &sql::LOCK_BY_KEY),
     ("LOCK_BY_ID", &sql::LOCK_BY_ID),
     ("ATTEMPTS", &sql::ATTEMPTS),
@@ -99,6 +99,7 @@ const MANY: [(&str, &Many); 43] = [
     ("PRUNED", &sql::PRUNED),
     ("RENAME_TIMER", &sql::RENAME_TIMER),
     ("RENAME_WAITING", &sql::RENAME_WAITING),
+    ("RENAME_REQUESTS", &sql::RENAME_REQUESTS),
     ("RENAME_CALL", &sql::RENAME_CALL),
     ("TIMERS_OF", &sql::TIMERS_OF),
 ];
