@@ -22,7 +22,6 @@ use crate::failure::{Failed, Failure};
 use crate::registry::{Input, VerbEntry};
 use crate::running::Running;
 use crate::store::claim::Claimed;
-use crate::store::lock;
 use crate::store::open::Tx;
 
 /// How long a verb may clean up once its time is over.
@@ -69,13 +68,12 @@ impl Engine {
     }
 
     async fn call_verb(self: &Arc<Self>, claimed: Claimed, cancel: Arc<watch::Sender<bool>>) -> Ended {
-        let Claimed { instance, attempt, payload } = claimed;
+        let Claimed { instance, attempt, payload, last_error } = claimed;
         let known = self.catalog.get(&attempt.machine);
         let Some((known, verb)) = known.and_then(|known| Some((known, known.verb(&attempt.verb)?))) else {
             // Only what this program has is claimed; a verb that is missing here runs elsewhere.
             return Ended { outcome: Outcome::Released, tx: None };
         };
-        let last_error = self.last_error(&attempt).await;
         let mut ctx = Ctx::new(self.around(known), attempt.clone(), instance.key, last_error, cancel.subscribe());
         let input = Input { event: &payload, record: instance.record.as_deref() };
         let outcome = match bounded((verb.run)(&mut ctx, input), verb.timeout, &cancel).await {
@@ -96,14 +94,6 @@ impl Engine {
             events: Arc::clone(&known.events),
             served: Arc::clone(&self.catalog.names),
         }
-    }
-
-    /// What the attempt before this one failed with.
-    async fn last_error(&self, attempt: &Attempt) -> Option<String> {
-        let before = attempt.number.checked_sub(1).filter(|number| *number > 0)?;
-        let mut reader = self.store.reader().await.ok()?;
-        let found = lock::attempts(&mut reader.conn(), &[(attempt.call, before)]).await.ok()?;
-        found.into_iter().next()?.error
     }
 
     /// The error as text, and what it, the policy's list, or the delay function says of its retry.

@@ -271,7 +271,10 @@ fn note_consequences(
         match open.attempt.state {
             AttemptState::Executing => {
                 let payload = payload.expect("a call that is handed off is new, and has its payload");
-                verdict.runs.push((Claimed { instance: changes.instance.clone(), attempt: open.attempt, payload }, permit));
+                // Handed off is only a first attempt.
+                verdict
+                    .runs
+                    .push((Claimed { instance: changes.instance.clone(), attempt: open.attempt, payload, last_error: None }, permit));
             }
             _ if open.attempt.held => {}
             _ => verdict.due_at = earlier(verdict.due_at, Some(open.attempt.scheduled_at)),

@@ -34,6 +34,8 @@ pub struct Claimed {
     pub attempt: Attempt,
     /// The payload of its call.
     pub payload: Vec<u8>,
+    /// Why the attempt before it failed.
+    pub last_error: Option<String>,
 }
 
 /// Gives the session `me` at most `limit` of the attempts that are due at `now`, those due first first. In SQLite `conn` is in a transaction.
@@ -56,7 +58,7 @@ pub async fn claim(conn: &mut Conn<'_>, me: SessionId, served: &Served, limit: u
 fn read(row: &Row) -> Result<Claimed> {
     // A payload that is gone is one that cannot be read: a failed attempt, not a failed claim.
     let payload = row.get::<Option<Vec<u8>>>(37)?.unwrap_or_default();
-    Ok(Claimed { instance: row.instance(0)?, attempt: row.attempt(16)?, payload })
+    Ok(Claimed { instance: row.instance(0)?, attempt: row.attempt(16)?, payload, last_error: row.get(38)? })
 }
 
 /// When the next attempt or timer of these machines is due; `None` when nothing is scheduled.

@@ -478,15 +478,16 @@ pub(super) const CLAIM: Sql = Sql {
         instance!(),
         ", ",
         attempt!(),
-        ", f.payload
+        ", f.payload, p.error
         from c
         join fsm_instances i on i.instance_id = c.instance_id
         join fsm_async_calls f on f.call_id = c.call_id and f.attempt = 1
+        left join fsm_async_calls p on p.call_id = c.call_id and p.attempt = c.attempt - 1
         order by c.scheduled_at"
     ),
 };
 
-/// Each attempt with its instance and payload. Rides the primary keys.
+/// Each attempt with its instance, its payload, and why the one before it failed. Rides the primary keys.
 pub(super) const CLAIMED: Many = many(
     "call_id uuid, attempt bigint",
     concat!(
@@ -494,11 +495,12 @@ pub(super) const CLAIMED: Many = many(
         instance!(),
         ", ",
         attempt!(),
-        ", f.payload
+        ", f.payload, p.error
         from w
         join fsm_async_calls c on c.call_id = w.call_id and c.attempt = w.attempt
         join fsm_instances i on i.instance_id = c.instance_id
-        join fsm_async_calls f on f.call_id = c.call_id and f.attempt = 1"
+        join fsm_async_calls f on f.call_id = c.call_id and f.attempt = 1
+        left join fsm_async_calls p on p.call_id = c.call_id and p.attempt = c.attempt - 1"
     ),
 );
 
