@@ -13,6 +13,7 @@ mod draining;
 mod durable;
 mod events;
 mod exactly_once;
+mod inbox;
 mod inspect;
 mod meddler;
 mod operators;
