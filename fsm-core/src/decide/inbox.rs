@@ -121,6 +121,11 @@ pub(super) fn follow(changes: &mut Changes, machine: &Machine, standing: &Standi
     if changes.instance.inbox_len() == 0 || changes.waits.is_some() {
         return;
     }
+    // What another graph foresaw is not followed by this one.
+    if standing.inbox.outlook.as_ref().is_some_and(|outlook| outlook.graph != machine.graph()) {
+        changes.is_outlook_lost = true;
+        return;
+    }
     let newest = changes.open.as_ref().map(|open| &open.attempt).or(standing.newest.as_ref());
     let is_taken = |waiting: &&Waiting| waiting.position < changes.instance.inbox_head;
     let taken = standing.inbox.first.iter().take_while(is_taken);

@@ -120,7 +120,7 @@ fn deliver(
     let fits_in = |state: &Option<String>| machine.edge(state.as_deref(), &event.name).is_some_and(|edge| edge.after.is_none());
     let may_fit = after.as_ref().map_or(machine.has_event(&event.name), |states| states.iter().any(fits_in));
     if !may_fit {
-        return refused(after.as_deref().unwrap_or_default());
+        return refused(after.as_deref().unwrap_or(std::slice::from_ref(&instance.state)));
     }
     let is_free = !instance.is_open && instance.status == Status::Running && instance.inbox_len() == 0;
     if let Some(edge) = machine.edge(instance.state.as_deref(), &event.name).filter(|_| is_free) {

@@ -56,6 +56,8 @@ fn what_is_foreseen_holds_where_another_way_joins_and_is_struck_out_where_it_is_
     assert!(ended(&thousand(8, None), next("Cancel")).is_outlook_lost, "`cancelled` takes none of those that were read");
     assert!(!ended(&thousand(8, None), success()).is_outlook_lost);
     assert!(!ended(&thousand(8, None), failure()).is_outlook_lost);
+    let of_another = Some(Outlook { graph: 7, states: vec![Some("noted".into())] });
+    assert!(ended(&thousand(8, of_another), success()).is_outlook_lost, "it is not followed by this graph");
 }
 
 #[test]
