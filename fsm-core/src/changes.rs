@@ -1,6 +1,7 @@
 //! All that one decision writes about one instance, as a value. The store writes the whole of it or none.
 
 use std::fmt;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -28,8 +29,10 @@ pub struct Changes {
     pub budget: Option<(CallId, u32, Budget)>,
     /// An event that begins to wait.
     pub waits: Option<Waits>,
-    /// Waiting events before this position are gone: taken or rejected.
-    pub inbox_through: Option<i64>,
+    /// Events that waited at these positions are gone: taken or rejected.
+    pub inbox_taken: Option<Range<i64>>,
+    /// What was foreseen of those that still wait does not hold any more.
+    pub is_outlook_lost: bool,
     /// What happens to timers.
     pub timers: Vec<TimerChange>,
     /// What the history keeps besides attempts.
@@ -93,6 +96,17 @@ pub struct Waits {
     pub call: CallId,
     /// What waits.
     pub event: Event,
+    /// Where it leads; `None` where the code that took it cannot tell.
+    pub outlook: Option<Outlook>,
+}
+
+/// The states that an instance can be in once its open call and all that waits have had their turn, kept with the last event that waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outlook {
+    /// Whose graph foresaw them, as `Machine::graph` names it.
+    pub graph: u64,
+    /// `None` in it is the beginning.
+    pub states: Vec<Option<String>>,
 }
 
 /// A row of the inbox without its payload.
@@ -115,10 +129,17 @@ pub struct Timer {
     pub instance: InstanceId,
     /// The state it belongs to; `None` is a delayed send, which outlives states.
     pub state: Option<String>,
-    /// What is delivered.
+    /// What is delivered. A wake delivers nothing, which no payload is: it names the event that waits.
     pub event: Event,
     /// When.
     pub due_at: Timestamp,
+}
+
+impl Timer {
+    /// Whether it delivers nothing: what waits could not be judged, and a process is called that has the event, and the state.
+    pub fn is_wake(&self) -> bool {
+        self.event.payload.is_empty()
+    }
 }
 
 /// What happens to an instance's timers.
@@ -226,10 +247,14 @@ pub struct Note {
 pub struct Request {
     /// The caller's id for it, unique within the instance.
     pub dedup: String,
-    /// A digest of event type and payload.
+    /// The event type; `None` for an operator's act.
+    pub event: Option<String>,
+    /// A digest of the payload, or of the act.
     pub digest: Vec<u8>,
     /// The first answer.
     pub call: CallId,
+    /// When that was.
+    pub at: Timestamp,
 }
 
 impl Changes {
@@ -243,7 +268,8 @@ impl Changes {
             hold: None,
             budget: None,
             waits: None,
-            inbox_through: None,
+            inbox_taken: None,
+            is_outlook_lost: false,
             timers: Vec::new(),
             notes: Vec::new(),
             request: None,

@@ -2,6 +2,7 @@
 
 mod begin;
 pub mod fire;
+pub mod inbox;
 pub mod migrate;
 pub mod operate;
 pub mod refusal;
@@ -9,10 +10,11 @@ pub mod send;
 pub mod settle;
 
 use crate::call::Attempt;
-use crate::changes::{Request, Waiting};
+use crate::changes::Request;
 use crate::ids::{CallId, SessionId};
 use crate::instance::Instance;
 use crate::time::Timestamp;
+use inbox::Inbox;
 
 /// What a decision takes from the world: it reads no clock and draws no lots.
 #[derive(Debug, Clone, Copy)]
@@ -36,8 +38,10 @@ pub struct Standing {
     pub newest: Option<Attempt>,
     /// The last attempt of the call that the newest one caught; needed when that is a catch verb's.
     pub caught: Option<Attempt>,
-    /// All events that wait, in order.
-    pub inbox: Vec<Waiting>,
+    /// What waits, as far as it was read.
+    pub inbox: Inbox,
+    /// It has a timer of its state.
+    pub has_timer: bool,
     /// The request with the same dedup id, if there was one.
     pub request: Option<Request>,
 }
@@ -45,7 +49,7 @@ pub struct Standing {
 impl Standing {
     /// An instance of which only the row is known.
     pub fn of(instance: Instance) -> Standing {
-        Standing { instance, is_new: false, newest: None, caught: None, inbox: Vec::new(), request: None }
+        Standing { instance, is_new: false, newest: None, caught: None, inbox: Inbox::default(), has_timer: false, request: None }
     }
 }
 
@@ -53,3 +57,5 @@ impl Standing {
 mod found;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod waiting;

@@ -73,6 +73,23 @@ impl Machine {
         self.verbs.iter().find(|verb| verb.name == name)
     }
 
+    /// Whether the code that declares this has the state.
+    pub fn has_state(&self, state: &str) -> bool {
+        self.edges.iter().any(|edge| edge.to == state)
+    }
+
+    /// Whether the code that declares this has the event.
+    pub fn has_event(&self, event: &str) -> bool {
+        self.edges.iter().any(|edge| edge.event == event)
+    }
+
+    /// A number by which two declarations of the same ways are known: FNV-1a over the edges.
+    pub fn graph(&self) -> u64 {
+        let words = |edge: &'_ Edge| [edge.from.clone().unwrap_or_default(), edge.event.clone(), edge.to.clone()];
+        let bytes = self.edges.iter().flat_map(words).flat_map(|word| [word.into_bytes(), vec![0]]).flatten();
+        bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    }
+
     /// Whether nothing leaves the state by declaration.
     pub fn is_end(&self, state: &str) -> bool {
         self.ends.iter().any(|end| end == state)

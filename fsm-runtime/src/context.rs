@@ -152,10 +152,10 @@ impl Ctx<'_> {
         Ok(self.tx.as_mut().expect("it was opened just now").conn())
     }
 
-    /// The value of `work`, which is done once over all attempts of this call: what it gave is kept at once, also if
-    /// this attempt fails later. An error is not kept. Names are unique within a verb.
+    /// The value of `work`, which is done once over all attempts of this call: what it gave is kept at once, in a commit of its own, also if
+    /// this attempt fails later. An error is not kept. Names are unique within a call: the same name again gives what is kept.
     ///
-    /// On SQLite, call it before `ctx.sqlite()`, which holds the one writer.
+    /// On SQLite, call it before `ctx.sqlite()`, which holds the one writer: afterwards it is an error, before `work` is begun.
     pub async fn once<T, E>(&mut self, name: &str, work: impl Future<Output = Result<T, E>>) -> Result<T, Failure>
     where
         T: Serialize + DeserializeOwned,
@@ -168,18 +168,21 @@ impl Ctx<'_> {
             .into());
         }
         if let Some(kept) = kept(self.around.store.clone(), self.attempt.call, name.to_owned()).await? {
-            let place = self.owner().once(self.attempt.call, name);
-            let kept = self.around.discretion.open(&place, &kept);
-            let kept = kept.map_err(|why| Failure::new(format!("what `{name}` gave in an earlier attempt cannot be read: {why}")))?;
-            return serde_json::from_slice(&kept)
-                .map_err(|error| Failure::new(format!("what `{name}` gave in an earlier attempt does not decode: {error}")));
+            return self.decoded(name, &kept);
         }
         let value = work.await.map_err(Into::into)?;
         let bytes = serde_json::to_vec(&value).map_err(|error| Failure::new(format!("what `{name}` gives does not encode: {error}")))?;
         let sealed = self.around.discretion.seal(&self.owner().once(self.attempt.call, name), bytes);
         let bytes = sealed.map_err(|why| Failure::new(format!("what `{name}` gives cannot be stored: {why}")))?;
-        keep(self.around.store.clone(), self.attempt.call, name.to_owned(), bytes, self.around.clock.now()).await?;
-        Ok(value)
+        let before = keep(self.around.store.clone(), self.attempt.call, name.to_owned(), bytes, self.around.clock.now()).await?;
+        before.map_or(Ok(value), |before| self.decoded(name, &before))
+    }
+
+    fn decoded<T: DeserializeOwned>(&self, name: &str, kept: &[u8]) -> Result<T, Failure> {
+        let place = self.owner().once(self.attempt.call, name);
+        let kept = self.around.discretion.open(&place, kept);
+        let kept = kept.map_err(|why| Failure::new(format!("what `{name}` gave in an earlier attempt cannot be read: {why}")))?;
+        serde_json::from_slice(&kept).map_err(|error| Failure::new(format!("what `{name}` gave in an earlier attempt does not decode: {error}")))
     }
 
     /// Ends when somebody wants this attempt to end: an operator cancelled the instance, its time is over, or it was closed
@@ -234,12 +237,14 @@ fn kept(store: Store, call: CallId, name: String) -> BoxFuture<'static, Result<O
     })
 }
 
-/// The call remembers it from now on.
-fn keep(store: Store, call: CallId, name: String, value: Vec<u8>, now: Timestamp) -> BoxFuture<'static, Result<(), Error>> {
+/// The call remembers it from now on, or what it remembers already: an attempt that was taken for lost may have been faster.
+fn keep(store: Store, call: CallId, name: String, value: Vec<u8>, now: Timestamp) -> BoxFuture<'static, Result<Option<Vec<u8>>, Error>> {
     Box::pin(async move {
         let mut tx = store.begin().await?;
-        once::put(&mut tx.conn(), call, &name, &value, now).await?;
-        Ok(tx.commit().await?)
+        let is_first = once::put(&mut tx.conn(), call, &name, &value, now).await?;
+        let before = if is_first { None } else { once::get(&mut tx.conn(), call, &name).await? };
+        tx.commit().await?;
+        Ok(before)
     })
 }
 

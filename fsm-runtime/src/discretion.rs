@@ -142,11 +142,11 @@ impl Discretion {
     }
 
     /// Names by which an event under a dedup id is known again. The first is kept.
-    pub(crate) fn digests(&self, owner: Owner<'_>, name: &str, payload: &[u8]) -> Vec<Vec<u8>> {
-        let unkeyed = encode::digest(name, payload);
+    pub(crate) fn digests(&self, owner: Owner<'_>, payload: &[u8]) -> Vec<Vec<u8>> {
+        let unkeyed = encode::digest("", payload);
         let Some(codec) = &self.codec else { return vec![unkeyed] };
         // With whose it is: the same content elsewhere has another name.
-        let content = [&owner.place(PlaceKind::Payload).to_bytes(), name.as_bytes(), &[0], payload].concat();
+        let content = [&owner.place(PlaceKind::Payload).to_bytes(), payload].concat();
         let mut digests = codec.digests(&content);
         assert!(!digests.is_empty(), "a codec gives each content at least one digest");
         // What was sent before there was a codec.

@@ -1,6 +1,6 @@
 //! Rows may need what the code no longer has: that stops the start, unless the user says what takes its place.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use fsm_core::changes::Changes;
 use fsm_core::decide::migrate::{Renames, migrate};
@@ -14,6 +14,7 @@ use uuid::Uuid;
 use crate::catalog::Catalog;
 use crate::clock::Clock;
 use crate::error::{Error, Kind as ErrorKind};
+use crate::mending::Mappings;
 use crate::store::drift::{self, Kind, Names, Need};
 use crate::store::error::StoreError;
 use crate::store::lock::{self, Target};
@@ -64,19 +65,15 @@ impl Migrate {
 
 /// Compares what live rows need with the code, and gives the rows the names that `mapped` says. An error lists all that
 /// is needed, lacking and not mapped; nothing is changed then.
-pub(crate) async fn settle(store: &Store, clock: &Clock, catalog: &Catalog, mapped: &[Migrate]) -> Result<(), Error> {
-    let renames = checked(catalog, mapped)?;
+pub(crate) async fn settle(store: &Store, clock: &Clock, catalog: &Catalog, mapped: &[Migrate]) -> Result<Mappings, Error> {
+    let mappings = checked(catalog, mapped)?;
     let mut lacking = Vec::new();
-    let mut to_rename = Vec::new();
     let none = Renames::default();
     for known in catalog.iter() {
-        let renames = renames.get(known.machine.name.as_str()).unwrap_or(&none);
+        let renames = mappings.get(known.machine.name.as_str()).unwrap_or(&none);
         let mut reader = store.reader().await?;
         let needs = drift::needs(&mut reader.conn(), &known.machine.name).await?;
         lacking.extend(needs.iter().flat_map(|need| lack(&known.machine, renames, need)));
-        if *renames != none {
-            to_rename.push((&known.machine, renames, names(renames, &needs)));
-        }
     }
     if !lacking.is_empty() {
         lacking.sort();
@@ -85,13 +82,22 @@ pub(crate) async fn settle(store: &Store, clock: &Clock, catalog: &Catalog, mapp
         let text = format!("the code lacks what rows in the database need; {hint}:\n  {}", lacking.join("\n  "));
         return Err(ErrorKind::Drift(text).into());
     }
-    for (machine, renames, names) in to_rename {
-        let mut after = InstanceId(Uuid::nil());
-        while let Some(last) = rename_some(store, clock, machine, renames, &names, after).await? {
-            after = last;
-        }
+    for (name, renames) in &mappings {
+        apply(store, clock, &catalog.expect(name)?.machine, renames).await?;
     }
-    Ok(())
+    Ok(mappings)
+}
+
+/// Gives every row that bears an old name the one that takes its place. Gives back how many instances that were.
+pub(crate) async fn apply(store: &Store, clock: &Clock, machine: &Machine, renames: &Renames) -> Result<usize, Error> {
+    let needs = drift::needs(&mut store.reader().await?.conn(), &machine.name).await?;
+    let names = names(renames, &needs);
+    let (mut after, mut renamed) = (InstanceId(Uuid::nil()), 0);
+    while let Some((last, count)) = rename_some(store, clock, machine, renames, &names, after).await? {
+        after = last;
+        renamed += count;
+    }
+    Ok(renamed)
 }
 
 /// What live rows of a machine need and this definition of it lacks, each as a line.
@@ -102,8 +108,8 @@ pub(crate) async fn lacking(store: &Store, machine: &Machine) -> Result<Vec<Stri
 }
 
 /// The mappings by machine, each from a name that the code lacks to one that it has.
-fn checked<'m>(catalog: &Catalog, mapped: &'m [Migrate]) -> Result<HashMap<&'m str, Renames>, Error> {
-    let mut all: HashMap<&str, Renames> = HashMap::new();
+fn checked(catalog: &Catalog, mapped: &[Migrate]) -> Result<Mappings, Error> {
+    let mut all = Mappings::new();
     for Migrate { machine: name, renames } in mapped {
         let machine = &catalog.expect(name)?.machine;
         let check = |kind, pairs: &BTreeMap<String, String>, known: Vec<&str>| {
@@ -122,7 +128,7 @@ fn checked<'m>(catalog: &Catalog, mapped: &'m [Migrate]) -> Result<HashMap<&'m s
         check("verb", &renames.verbs, machine.verbs.iter().map(|verb| verb.name.as_str()).collect())?;
         let events: BTreeSet<_> = machine.edges.iter().filter(|edge| edge.after.is_none()).map(|edge| edge.event.as_str()).collect();
         check("event", &renames.events, events.into_iter().collect())?;
-        let merged = all.entry(name).or_default();
+        let merged = all.entry(name.clone()).or_default();
         merged.states.extend(renames.states.clone());
         merged.verbs.extend(renames.verbs.clone());
         merged.events.extend(renames.events.clone());
@@ -166,7 +172,7 @@ fn names(renames: &Renames, needs: &[Need]) -> Names {
     }
 }
 
-/// Renames what belongs to the next few instances, in one transaction. Gives back the last of them.
+/// Renames what belongs to the next few instances, in one transaction. Gives back the last of them, and how many were renamed.
 async fn rename_some(
     store: &Store,
     clock: &Clock,
@@ -174,18 +180,16 @@ async fn rename_some(
     renames: &Renames,
     names: &Names,
     after: InstanceId,
-) -> Result<Option<InstanceId>, Error> {
+) -> Result<Option<(InstanceId, usize)>, Error> {
+    // Most often there is nothing, which needs no place to write.
+    let found = drift::bearers(&mut store.reader().await?.conn(), &machine.name, names, after, AT_A_TIME).await?;
+    let Some((last, _)) = found.last().cloned() else { return Ok(None) };
     let mut tx = store.begin().await?;
     tx.conn().wait_for_locks().await?;
-    let found = drift::bearers(&mut tx.conn(), &machine.name, names, after, AT_A_TIME).await?;
-    let Some((last, _)) = found.last().cloned() else {
-        tx.rollback().await?;
-        return Ok(None);
-    };
     let renamed = rename(&mut tx, clock, machine, renames, &found).await?;
     tx.commit().await?;
     tracing::info!(machine = machine.name, instances = renamed, "names that the code no longer has were replaced");
-    Ok(Some(last))
+    Ok(Some((last, renamed)))
 }
 
 async fn rename(
@@ -197,7 +201,7 @@ async fn rename(
 ) -> Result<usize, StoreError> {
     let mut conn = tx.conn();
     let targets: Vec<_> = found.iter().map(|(_, key)| Target { machine: &machine.name, key }).collect();
-    let instances: Vec<_> = lock::instances(&mut conn, &targets).await?.into_iter().flatten().collect();
+    let instances: Vec<_> = lock::instances(&mut conn, &targets).await?.into_iter().flatten().map(|locked| locked.instance).collect();
     let ids: Vec<_> = instances.iter().map(|instance| instance.id).collect();
     let may_run = |instance: &&Instance| instance.is_open || instance.status == Status::Error;
     let newest: Vec<_> = instances.iter().filter(may_run).filter_map(|instance| instance.newest).collect();
@@ -205,15 +209,16 @@ async fn rename(
     // A caught call may be run again by hand.
     let caught: Vec<CallId> = attempts.iter().filter(|newest| newest.is_catch()).filter_map(|newest| newest.previous).collect();
     attempts.extend(lock::last_attempts(&mut conn, &caught).await?);
-    let mut inboxes = lock::inbox(&mut conn, &ids).await?;
+    let mut inboxes = lock::inbox(&mut conn, &instances.iter().collect::<Vec<_>>(), i64::MAX).await?;
     let timers = drift::timers(&mut conn, &ids).await?;
+    drift::rename_requests(&mut conn, &ids, &renames.events).await?;
     let mut migrated = Vec::new();
     for instance in instances {
         let id = instance.id;
         let of_instance: Vec<_> = attempts.iter().filter(|attempt| attempt.instance == id).cloned().collect();
         let timers: Vec<_> = timers.iter().filter(|timer| timer.instance == id).cloned().collect();
-        let inbox = inboxes.extract_if(.., |(of, _)| *of == id).map(|(_, waiting)| waiting).collect();
-        let standing = Standing { inbox, ..Standing::of(instance) };
+        let inbox: Vec<_> = inboxes.extract_if(.., |(of, _)| *of == id).map(|(_, waiting)| waiting).collect();
+        let standing = Standing { inbox: inbox.into(), ..Standing::of(instance) };
         let moment = Moment { now: clock.now(), grant: None, fresh: CallId(Uuid::now_v7()) };
         migrated.extend(migrate(machine, standing, &of_instance, &timers, renames, moment));
     }

@@ -1,5 +1,6 @@
 //! What comes from outside, checked at the border: keys and payloads.
 
+use fsm_core::machine::Machine;
 use serde::Serialize;
 
 use crate::error::Error;
@@ -49,10 +50,17 @@ fn within_limit(bytes: Vec<u8>, name: &str, limit: usize) -> Result<Vec<u8>, Err
     Ok(bytes)
 }
 
-/// A digest by which the same event under the same dedup id is known again: FNV-1a over name and payload, 128 bits.
-pub(crate) fn digest(name: &str, payload: &[u8]) -> Vec<u8> {
+/// A machine's definition as it is kept, and its hash.
+pub(crate) fn definition(machine: &Machine) -> Result<(String, String), Error> {
+    let definition = serde_json::to_string(machine).map_err(|error| Error::input(format!("a machine does not encode: {error}")))?;
+    let hash = digest(&machine.name, definition.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok((definition, hash))
+}
+
+/// A digest by which the same content under the same name is known again: FNV-1a over name and content, 128 bits.
+pub(crate) fn digest(name: &str, content: &[u8]) -> Vec<u8> {
     let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-    for byte in name.bytes().chain([0]).chain(payload.iter().copied()) {
+    for byte in name.bytes().chain([0]).chain(content.iter().copied()) {
         hash = (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
     }
     hash.to_be_bytes().to_vec()

@@ -17,6 +17,7 @@ use crate::data::DataMap;
 use crate::discretion::Discretion;
 use crate::hint::{Hint, Notices};
 use crate::limits::Limits;
+use crate::mending::Mending;
 use crate::running::Running;
 use crate::session::Session;
 use crate::store::claim::Served;
@@ -33,6 +34,8 @@ pub(crate) struct Work {
     pub(crate) poll: Duration,
     /// How long ended instances are kept; `None` for ever.
     pub(crate) retention: Option<Duration>,
+    /// What other code may write and this one mends.
+    pub(crate) mending: tokio::sync::Mutex<Mending>,
     pub(crate) running: Mutex<HashMap<(CallId, u32), Running>>,
     pub(crate) is_draining: AtomicBool,
     pub(crate) ended: Notify,

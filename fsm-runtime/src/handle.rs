@@ -83,6 +83,9 @@ impl<M: Machine> Handle<M> {
     }
 
     /// The instance as it is now; `None` if nothing was ever sent to this key.
+    ///
+    /// An error if its record does not decode, or if it is in a state that this program's machine does not have: one that ended before a
+    /// deploy removed the state, or that code of another version moved there.
     pub async fn get(&self, key: impl AsRef<str>) -> Result<Option<Instance<M>>, Error> {
         encode::check_key(key.as_ref())?;
         let mut reader = self.engine.store.reader().await?;
@@ -126,7 +129,8 @@ impl<M: Machine> Handle<M> {
         Ok(calls.into_iter().map(Attempt::from).collect())
     }
 
-    /// The instances that the filter lets through, in the order of their creation, a page at a time.
+    /// The instances that the filter lets through, in the order of their creation, a page at a time. Those that this program cannot read are
+    /// named apart.
     pub async fn list(&self, filter: Filter) -> Result<Page<Instance<M>>, Error> {
         let mut reader = self.engine.store.reader().await?;
         let conn = &mut reader.conn();
@@ -156,7 +160,7 @@ impl<M: Machine> Handle<M> {
     pub async fn counts(&self) -> Result<Vec<Count<M>>, Error> {
         let mut reader = self.engine.store.reader().await?;
         let counted = rows::counts(&mut reader.conn(), M::NAME).await?;
-        counted.into_iter().map(|(status, state, count)| Ok(Count { status, state: view::state::<M>(state)?, count })).collect()
+        Ok(counted.into_iter().map(Count::of).collect())
     }
 
     /// Runs the newest call again, now and with a fresh budget. Allowed if and only if no attempt of it is executing, due

@@ -23,6 +23,8 @@ pub mod handle;
 mod hint;
 pub mod inside;
 mod limits;
+mod mender;
+mod mending;
 mod notice;
 #[doc(hidden)]
 pub mod private;

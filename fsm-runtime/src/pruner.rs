@@ -1,4 +1,6 @@
-//! Deletes what ended longer ago than the retention, a little at a time.
+//! Deletes what ended longer ago than the retention, and of what lives the past that is as old, a little at a time.
+
+mod past;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +13,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::store::claim::Served;
 use crate::store::prune;
+pub(crate) use past::Place;
 
 /// The most instances that are deleted in one transaction, with all that belongs to them.
 const AT_A_TIME: u32 = 100;
@@ -24,16 +27,18 @@ const BREATH: Duration = Duration::from_millis(20);
 impl Engine {
     /// Looks once a minute.
     pub(crate) async fn prune_for_ever(self: Arc<Self>) {
+        let mut place = Place::default();
         loop {
             tokio::time::sleep(PAUSE).await;
-            if let Err(error) = self.prune().await {
-                tracing::warn!(%error, "deleting what ended long ago failed and is tried again");
+            if let Err(error) = self.prune(&mut place).await {
+                tracing::warn!(%error, "deleting what is older than the retention failed and is tried again");
             }
         }
     }
 
-    /// Deletes all that the retention does not keep. Gives back how many instances that were.
-    pub(crate) async fn prune(&self) -> Result<usize, Error> {
+    /// Deletes what the retention does not keep, of live instances beginning at `place` and not all of it at once. Gives back how much was
+    /// deleted.
+    pub(crate) async fn prune(&self, place: &mut Place) -> Result<usize, Error> {
         let Some((work, retention)) = self.work.as_ref().and_then(|work| Some((work, work.retention?))) else { return Ok(0) };
         let cutoff = self.clock.now() - retention;
         let mut pruned = 0;
@@ -51,7 +56,7 @@ impl Engine {
                 tokio::time::sleep(BREATH).await;
             }
         }
-        Ok(pruned)
+        Ok(pruned + self.prune_past(place, &work.served, cutoff).await?)
     }
 
     /// The last of those that were deleted, and how many.

@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::handle::Handle;
 use crate::inside::Inside;
 use crate::limits::Limits;
+use crate::mending::Mending;
 use crate::redact::{Redaction, Shown};
 use crate::registry::{Machine, MachineEntry};
 use crate::session::Session;
@@ -194,10 +195,12 @@ impl Builder {
         self
     }
 
-    /// How long an instance is kept after it ended, with its calls, its history and its dedup ids; 30 days unless set,
+    /// How long the past is kept: an instance after it ended, with its calls, its history and its dedup ids; 30 days unless set,
     /// `Duration::MAX` for ever. Then its key is free. One that a delayed event waits for is kept until that was delivered.
     ///
-    /// Of an instance that lives nothing is deleted but what `ctx.once` keeps for calls that are closed, as long afterwards.
+    /// Of an instance that lives, attempts that ended, notes of its history and dedup ids go as long after, but for what it may yet need: its
+    /// newest call (of a long one the first attempt and the last ones), and what that caught. What `ctx.once` keeps for calls that are
+    /// closed goes too.
     pub fn retention(mut self, span: Duration) -> Self {
         self.retention = Some(span);
         self
@@ -205,7 +208,7 @@ impl Builder {
 
     /// At the start, rows that bear names which the code no longer has get those that `mapping` says, a few instances at a
     /// time; each one's history tells it. Processes of the older code may go on meanwhile: what they write afterwards is
-    /// mapped by a later start.
+    /// mapped too, a minute after the start, two minutes after that, four and so on, at last once a day.
     pub fn migrate(mut self, mapping: Migrate) -> Self {
         self.migrate.push(mapping);
         self
@@ -222,8 +225,8 @@ impl Builder {
         let catalog = Catalog::new(&self.machines, self.only_named)?;
         catalog.check_data(&self.data)?;
         let (store, clock) = open(self.settings()).await?;
-        introduce(&store, &clock, &catalog, &self.data, &self.migrate).await?;
-        let work = self.work(&catalog, self.lease);
+        let mappings = introduce(&store, &clock, &catalog, &self.data, &self.migrate).await?;
+        let work = self.work(&catalog, self.lease, Mending::since(clock.now(), mappings));
         let session = work.session.clone();
         session.renew(&mut store.apart().await?, &clock, clock.now()).await?;
         let engine = Engine::new(store.clone(), clock.clone(), catalog, (self.limits, self.discretion), Some(work));
@@ -231,13 +234,14 @@ impl Builder {
         engine.spawn(Arc::clone(&engine).find_for_ever());
         engine.spawn(Arc::clone(&engine).sweep_for_ever());
         engine.spawn(Arc::clone(&engine).prune_for_ever());
+        engine.spawn(Arc::clone(&engine).mend_for_ever());
         engine.spawn(Arc::clone(&engine).listen_for_ever());
         engine.start_giving_word();
         session.keep_alive(store, clock).map_err(|error| Error::input(format!("the thread for the lease could not start: {error}")))?;
         Ok(Runtime { engine, drain_within: self.drain_within })
     }
 
-    pub(crate) fn work(&self, catalog: &Catalog, grace: Duration) -> Work {
+    pub(crate) fn work(&self, catalog: &Catalog, grace: Duration, mending: Mending) -> Work {
         Work {
             session: Session::new(self.lease, grace),
             served: catalog.served(),
@@ -245,6 +249,7 @@ impl Builder {
             slots: Arc::new(Semaphore::new(self.concurrency as usize)),
             poll: self.poll,
             retention: self.retention,
+            mending: tokio::sync::Mutex::new(mending),
             running: Mutex::default(),
             is_draining: AtomicBool::new(false),
             ended: Notify::new(),

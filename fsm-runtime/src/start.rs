@@ -8,6 +8,8 @@ use crate::data::DataMap;
 use crate::drift::{self, Migrate};
 use crate::encode;
 use crate::error::Error;
+use crate::mender;
+use crate::mending::Mappings;
 use crate::session;
 use crate::store::open::{Settings, Store};
 use crate::store::{machines, migrate as migrations};
@@ -22,17 +24,26 @@ pub(crate) async fn open(settings: Settings) -> Result<(Store, Clock), Error> {
     Ok((store, clock))
 }
 
-/// Every `Data<T>` is there, no row needs what the code lacks, and every machine's definition is known to the database from now on.
-pub(crate) async fn introduce(store: &Store, clock: &Clock, catalog: &Catalog, data: &DataMap, migrate: &[Migrate]) -> Result<(), Error> {
+/// Every `Data<T>` is there, no row needs what the code lacks, what rests in a state has its timer, and every machine's definition is known
+/// to the database from now on. Gives back what takes the place of which names.
+pub(crate) async fn introduce(
+    store: &Store,
+    clock: &Clock,
+    catalog: &Catalog,
+    data: &DataMap,
+    migrate: &[Migrate],
+) -> Result<Mappings, Error> {
     catalog.check_data(data)?;
-    drift::settle(store, clock, catalog, migrate).await?;
+    let mappings = drift::settle(store, clock, catalog, migrate).await?;
+    for known in catalog.iter() {
+        mender::set_timers(store, clock, &known.machine).await?;
+    }
     let mut tx = store.begin().await?;
     tx.conn().wait_for_locks().await?;
     for known in catalog.iter() {
-        let definition =
-            serde_json::to_string(&*known.machine).map_err(|error| Error::input(format!("a machine does not encode: {error}")))?;
-        let hash: String = encode::digest(&known.machine.name, definition.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+        let (definition, hash) = encode::definition(&known.machine)?;
         store.naming(machines::remember(&mut tx.conn(), &known.machine.name, &hash, &definition, clock.now()).await)?;
     }
-    Ok(tx.commit().await?)
+    tx.commit().await?;
+    Ok(mappings)
 }

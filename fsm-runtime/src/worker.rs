@@ -26,7 +26,6 @@ use crate::failure::{Failed, Failure};
 use crate::registry::{Input, VerbEntry};
 use crate::running::Running;
 use crate::store::claim::Claimed;
-use crate::store::lock;
 use crate::store::open::Tx;
 
 /// How long a verb may clean up once its time is over.
@@ -78,14 +77,14 @@ impl Engine {
     }
 
     async fn call_verb(self: &Arc<Self>, claimed: Claimed, cancel: Arc<watch::Sender<bool>>) -> Ended {
-        let Claimed { instance, attempt, payload, fault } = claimed;
+        let Claimed { instance, attempt, payload, last_error, fault } = claimed;
         let known = self.catalog.get(&attempt.machine);
         let Some((known, verb)) = known.and_then(|known| Some((known, known.verb(&attempt.verb)?))) else {
             // Only what this program has is claimed; a verb that is missing here runs elsewhere.
             return Ended { outcome: Outcome::Released, tx: None };
         };
-        // What most attempts never come to is boxed, here and below: the future of every attempt has room for the rest only.
-        let last_error = if attempt.number > 1 { Box::pin(self.last_error(&attempt, &instance.key)).await } else { None };
+        let owner = Owner { machine: &attempt.machine, key: &instance.key };
+        let last_error = last_error.map(|error| self.discretion.open_error(owner, &error).into_owned());
         let opened = fault.map_or_else(|| self.opened(&instance, &attempt, &payload), Err);
         let mut ctx = Ctx::new(self.around(known), Arc::clone(&attempt), instance.key.clone(), last_error, cancel.subscribe());
         let ended = match &opened {
@@ -131,15 +130,6 @@ impl Engine {
             events: Arc::clone(&known.events),
             served: Arc::clone(&self.catalog.names),
         }
-    }
-
-    /// What the attempt before this one failed with.
-    async fn last_error(&self, attempt: &Attempt, key: &str) -> Option<String> {
-        let before = attempt.number.checked_sub(1)?;
-        let mut reader = self.store.reader().await.ok()?;
-        let found = lock::attempts(&mut reader.conn(), &[(attempt.call, before)]).await.ok()?;
-        let error = found.into_iter().next()?.error?;
-        Some(self.discretion.open_error(Owner { machine: &attempt.machine, key }, &error).into_owned())
     }
 
     /// The error as text, and what it, the policy's list, or the delay function says of its retry.

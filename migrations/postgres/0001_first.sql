@@ -1,4 +1,4 @@
--- One living run of a machine.
+-- One living run of a machine. Of its transitions, the first `pruned` ones have no attempts any more.
 -- The fill factor leaves room for an update beside the old row: nothing that changes is indexed, but for the status.
 create table fsm_instances (
     instance_id uuid not null primary key,
@@ -17,6 +17,7 @@ create table fsm_instances (
     inbox_tail bigint not null,
     created_at bigint not null,
     updated_at bigint not null,
+    pruned bigint not null default 0,
     unique (machine, key)
 ) with (fillfactor = 70);
 
@@ -72,7 +73,7 @@ create index fsm_async_calls_executing
     on fsm_async_calls (worker)
     where state = 'executing';
 
--- Events that wait for their turn.
+-- Events that wait for their turn. The last one of an instance says where all of them lead, as it was foreseen when it came.
 create table fsm_inbox (
     instance_id uuid not null,
     position bigint not null,
@@ -80,6 +81,7 @@ create table fsm_inbox (
     event text not null,
     payload bytea not null,
     created_at bigint not null,
+    outlook text,
     primary key (instance_id, position)
 );
 
@@ -109,6 +111,7 @@ create index fsm_timers_instance
 create table fsm_requests (
     instance_id uuid not null,
     dedup text not null,
+    event text,
     digest bytea not null,
     call_id uuid not null,
     created_at bigint not null,

@@ -1,4 +1,4 @@
--- One living run of a machine.
+-- One living run of a machine. Of its transitions, the first `pruned` ones have no attempts any more.
 create table fsm_instances (
     instance_id blob not null primary key,
     machine text not null,
@@ -16,6 +16,7 @@ create table fsm_instances (
     inbox_tail integer not null,
     created_at integer not null,
     updated_at integer not null,
+    pruned integer not null default 0,
     unique (machine, key)
 ) strict;
 
@@ -71,7 +72,7 @@ create index fsm_async_calls_executing
     on fsm_async_calls (worker)
     where state = 'executing';
 
--- Events that wait for their turn.
+-- Events that wait for their turn. The last one of an instance says where all of them lead, as it was foreseen when it came.
 create table fsm_inbox (
     instance_id blob not null,
     position integer not null,
@@ -79,6 +80,7 @@ create table fsm_inbox (
     event text not null,
     payload blob not null,
     created_at integer not null,
+    outlook text,
     primary key (instance_id, position)
 ) strict, without rowid;
 
@@ -108,6 +110,7 @@ create index fsm_timers_instance
 create table fsm_requests (
     instance_id blob not null,
     dedup text not null,
+    event text,
     digest blob not null,
     call_id blob not null,
     created_at integer not null,

@@ -143,3 +143,33 @@ promise! {
         assert_eq!(counters.get("c").await.unwrap().unwrap().record.numbers, [0, 1, 2]);
     }
 }
+
+promise! {
+    /// Neither who sends nor who takes reads what waits between the first and the last.
+    async fn a_commit_costs_the_same_however_many_events_wait(bed in counters().with(|builder| builder.inbox_limit(2000))) {
+        let counters = bed.machine::<Counter>();
+        let mut costs = Vec::new();
+        for (key, waiting) in [("few", 20), ("many", 1000)] {
+            counters.send(key, Begin).await.unwrap();
+            bed.settle().await;
+            counters.pause(key).await.unwrap();
+            for n in 0..waiting {
+                counters.send(key, Number(n)).await.unwrap();
+            }
+            let before = (bed.statements(), bed.rows());
+            counters.send(key, Number(waiting)).await.unwrap();
+            let sent = (bed.statements() - before.0, bed.rows() - before.1);
+
+            counters.resume(key).await.unwrap();
+            let before = bed.rows();
+            bed.settle().await;
+            let taken = (bed.rows() - before) / u64::from(waiting + 1);
+            assert_eq!(counters.get(key).await.unwrap().unwrap().record.numbers.len() as u32, waiting + 1);
+            println!("with {waiting} waiting: a send is {sent:?} statements and rows, and a transition {taken} rows");
+            costs.push((sent, taken));
+        }
+        let [few, many] = costs[..] else { panic!("two costs: {costs:?}") };
+        assert_eq!(few.0, many.0, "statements and rows of a send");
+        assert!(many.0.1 < 16 && many.1 < 16, "rows of a send and of a transition: {costs:?}");
+    }
+}

@@ -17,6 +17,7 @@ mod events;
 mod exactly_once;
 mod fair;
 mod fuzz;
+mod inbox;
 mod inspect;
 mod meddler;
 mod operators;

@@ -57,10 +57,45 @@ async fn mistaken(ctx: &mut Ctx<'_>, event: Mistake) -> Result {
     Ok(())
 }
 
+/// An effect that is remembered, and SQL of its own.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Stamp {
+    is_postgres: bool,
+    /// The SQL comes first.
+    is_late: bool,
+    failures: u32,
+}
+
+async fn written(ctx: &mut Ctx<'_>, is_postgres: bool, entry: &str) -> Result {
+    let text = "insert into ledger values ($1)";
+    if is_postgres {
+        sqlx::query(text).bind(entry.to_owned()).execute(ctx.postgres().await?).await?;
+    } else {
+        sqlx::query(text).bind(entry.to_owned()).execute(ctx.sqlite().await?).await?;
+    }
+    Ok(())
+}
+
+#[verb]
+#[retry(2, "5s")]
+async fn stamped(ctx: &mut Ctx<'_>, event: Stamp) -> Result {
+    let attempt = ctx.attempt();
+    if event.is_late {
+        written(ctx, event.is_postgres, "early").await?;
+    }
+    let stamp = ctx.once("stamp", async { Ok::<_, GatewayError>(format!("stamp of attempt {attempt}")) }).await?;
+    let again = ctx.once("stamp", async { Ok::<_, GatewayError>("never".to_owned()) }).await?;
+    assert_eq!(stamp, again, "the same name again gives what is kept");
+    if !event.is_late {
+        written(ctx, event.is_postgres, &stamp).await?;
+    }
+    if attempt <= event.failures { Err(GatewayError("after it stamped".into()).into()) } else { Ok(()) }
+}
+
 fsm! {
     machine Clerk = "clerk" {
-        start wrote | mistaken;
-        any(wrote, mistaken) -> wrote;
+        start wrote | mistaken | stamped;
+        any(wrote, mistaken, stamped) -> wrote;
     }
 }
 
@@ -177,5 +212,36 @@ promise! {
         clerks.send("c", writing(bed, &statements)).await.unwrap();
         bed.settle().await;
         assert_eq!((clerks.get("c").await.unwrap().unwrap().version, entries(bed).await), (1, 1));
+    }
+}
+
+promise! {
+    async fn an_effect_is_remembered_before_own_sql_and_kept_when_that_is_undone(bed in clerks()) {
+        with_ledger(bed).await;
+        let clerks = bed.machine::<Clerk>();
+        clerks.send("c", Stamp { is_postgres: is_postgres(bed), is_late: false, failures: 1 }).await.unwrap();
+        bed.settle().await;
+        assert_eq!((entries(bed).await, run(bed, "select count(*) from fsm_once").await), (0, Some(1)));
+        bed.advance(FIVE_SECONDS).await;
+        assert_eq!(clerks.get("c").await.unwrap().unwrap().version, 1);
+        assert_eq!(run(bed, "select count(*) from ledger where entry = 'stamp of attempt 1'").await, Some(1));
+    }
+}
+
+promise! {
+    /// SQLite has one writer, and the lent transaction holds it: no commit of its own is possible then.
+    async fn an_effect_after_own_sql_is_an_error_on_sqlite_that_says_so(bed in clerks()) {
+        with_ledger(bed).await;
+        let clerks = bed.machine::<Clerk>();
+        clerks.send("c", Stamp { is_postgres: is_postgres(bed), is_late: true, failures: 0 }).await.unwrap();
+        bed.advance(2 * FIVE_SECONDS).await;
+        let clerk = clerks.get("c").await.unwrap().unwrap();
+        if is_postgres(bed) {
+            assert_eq!((clerk.version, entries(bed).await), (1, 1));
+        } else {
+            let says = "`ctx.once(\"stamp\")` comes after `ctx.sqlite()`, which holds the one writer: call it before";
+            assert_eq!((clerk.error.as_deref(), entries(bed).await), (Some(says), 0));
+            assert_eq!(run(bed, "select count(*) from fsm_once").await, Some(0), "nothing was done");
+        }
     }
 }

@@ -21,6 +21,14 @@ struct Step {
     failures: u32,
 }
 #[derive(Debug, Clone, Serialize, Deserialize)]
+struct Rest {
+    failures: u32,
+}
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Climb {
+    failures: u32,
+}
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Finish;
 
 async fn remembered(ctx: &mut Ctx<'_>, failures: u32) -> Result {
@@ -38,6 +46,21 @@ async fn begun(ctx: &mut Ctx<'_>, event: Begin) -> Result {
 async fn walking(ctx: &mut Ctx<'_>, event: Step) -> Result {
     remembered(ctx, event.failures).await
 }
+/// Tries every day, for ever.
+#[verb]
+#[retry("1d")]
+async fn resting(ctx: &mut Ctx<'_>, event: Rest) -> Result {
+    if ctx.attempt() <= event.failures { Err(Failure::new(format!("attempt {} found no inn", ctx.attempt()))) } else { Ok(()) }
+}
+#[verb]
+#[retry(1, "1d", catch = found)]
+async fn climbing(ctx: &mut Ctx<'_>, event: Climb) -> Result {
+    if ctx.attempt() <= event.failures { Err(Failure::new("fell")) } else { Ok(()) }
+}
+#[verb]
+async fn found(_caught: Caught<Climb>) -> Result {
+    Ok(())
+}
 #[verb]
 async fn arrived(_event: Finish) -> Result {
     Ok(())
@@ -46,7 +69,7 @@ async fn arrived(_event: Finish) -> Result {
 fsm! {
     machine Walk = "walk" {
         start begun;
-        any(begun, walking) -> walking | arrived;
+        any(begun, walking, resting, climbing) -> walking | resting | climbing | arrived;
         end arrived;
     }
 }
@@ -113,15 +136,13 @@ promise! {
         walks.send("paused", Finish).await.unwrap();
         walks.send("delayed", Finish).after(60 * DAY).await.unwrap();
         walks.send("delayed", Finish).await.unwrap();
-        let before = walks.history("in-error").await.unwrap();
         bed.advance(35 * DAY).await;
 
         let in_error = walks.get("in-error").await.unwrap().unwrap();
         assert_eq!((in_error.status, in_error.error.as_deref()), (Status::Error, Some("attempt 2 found no way")));
-        assert_eq!(walks.history("in-error").await.unwrap(), before, "the whole chain of its calls");
-        assert_eq!(walks.send("rests", Begin { failures: 0 }).dedup("begin").await.unwrap().fate, Fate::Duplicate);
-        assert_eq!(walks.attempts("rests").await.unwrap().len(), 2);
-        assert_eq!(walks.attempts("waits").await.unwrap().len(), 5);
+        assert_eq!(walks.attempts("in-error").await.unwrap().len(), 2, "its newest call, which may be run again");
+        assert_eq!(walks.attempts("rests").await.unwrap().len(), 1, "its newest call");
+        assert_eq!(walks.attempts("waits").await.unwrap().len(), 2, "its open call");
         let once = async |key: &str| {
             let text = format!(
                 "select count(*) from fsm_once o join fsm_async_calls c on c.call_id = o.call_id and c.attempt = 1
@@ -131,7 +152,7 @@ promise! {
         };
         assert_eq!(once("rests").await, 0, "of calls that closed long ago");
         assert_eq!(once("waits").await, 1, "of its open call, not of those that closed while it rested");
-        assert_eq!(once("in-error").await, 3, "an exhausted call may be run again");
+        assert_eq!(once("in-error").await, 1, "an exhausted call may be run again");
         assert_eq!(walks.get("delayed").await.unwrap().unwrap().status, Status::Completed, "an event is on its way to it");
 
         walks.retry("in-error").await.unwrap();
@@ -142,5 +163,98 @@ promise! {
         assert!(told.iter().any(|line| line.contains("rejected")), "{told:#?}");
         bed.advance(31 * DAY).await;
         assert!(walks.get("delayed").await.unwrap().is_none() && walks.get("paused").await.unwrap().is_none());
+    }
+}
+
+promise! {
+    /// The chain of its calls stays unbroken from the first one that is kept on, as the invariants say after every step.
+    async fn of_a_live_instance_the_past_goes_that_is_older_than_the_retention(bed in walks()) {
+        let walks = bed.machine::<Walk>();
+        walks.send("w", Begin { failures: 1 }).await.unwrap();
+        bed.settle().await;
+        walks.pause("w").reason("rain").await.unwrap();
+        walks.resume("w").await.unwrap();
+        for day in 0..60_u32 {
+            bed.advance(DAY).await;
+            walks.send("w", Step { failures: 0 }).dedup(format!("day-{day}")).await.unwrap();
+            bed.settle().await;
+            if day % 20 == 0 {
+                crate::support::healthy(bed).await;
+            }
+        }
+        let walk = walks.get("w").await.unwrap().unwrap();
+        assert_eq!((walk.state, walk.version), (Some(WalkState::Walking), 61));
+        let attempts = walks.attempts("w").await.unwrap();
+        assert_eq!(attempts.len(), 31, "of the last thirty days and today");
+        assert!(attempts.iter().all(|attempt| attempt.from.as_deref() == Some("walking")));
+        let told: Vec<_> = walks.history("w").await.unwrap().iter().map(ToString::to_string).collect();
+        assert_eq!((told.len(), told.iter().any(|line| line.contains("rain"))), (93, false), "{told:#?}");
+        assert_eq!(rows(bed).await, [
+            ("fsm_instances", 1), ("fsm_async_calls", 31), ("fsm_once", 31), ("fsm_requests", 31), ("fsm_history", 0), ("fsm_timers", 0),
+        ]);
+
+        assert_eq!(walks.send("w", Step { failures: 0 }).dedup("day-29").await.unwrap().fate, Fate::Duplicate, "within the retention");
+        assert_eq!(walks.send("w", Step { failures: 0 }).dedup("day-28").await.unwrap().fate, Fate::Started, "forgotten by now");
+        bed.settle().await;
+        bed.restart().await;
+        walks.send("w", Finish).await.unwrap();
+        bed.settle().await;
+        assert_eq!(walks.get("w").await.unwrap().unwrap().version, 63);
+        crate::support::healthy(bed).await;
+        bed.advance(31 * DAY).await;
+        assert_eq!(rows(bed).await.iter().map(|(_, count)| count).sum::<i64>(), 0, "it goes as a whole in the end");
+    }
+}
+
+promise! {
+    async fn of_a_call_that_is_tried_for_long_the_first_attempt_and_the_last_ones_stay(bed in walks()) {
+        let walks = bed.machine::<Walk>();
+        walks.send("w", Begin { failures: 0 }).await.unwrap();
+        walks.send("w", Rest { failures: 100 }).dedup("rest").await.unwrap();
+        bed.advance(60 * DAY).await;
+        let numbers = async || walks.attempts("w").await.unwrap().iter().map(|attempt| attempt.number).collect::<Vec<_>>();
+        assert_eq!(numbers().await, [vec![1], (31..=62).collect()].concat());
+        let call = walks.get("w").await.unwrap().unwrap().call.unwrap();
+        assert_eq!((call.attempt, call.last_error.as_deref()), (62, Some("attempt 61 found no inn")));
+        let told: Vec<_> = walks.history("w").await.unwrap().iter().map(ToString::to_string).collect();
+        assert!(told.iter().all(|line| !line.contains("exhausted")), "{told:#?}");
+        assert_eq!(walks.send("w", Rest { failures: 100 }).dedup("rest").await.unwrap().fate, Fate::Duplicate, "its call is still open");
+        bed.advance(41 * DAY).await;
+        let walk = walks.get("w").await.unwrap().unwrap();
+        assert_eq!((walk.state, walk.version), (Some(WalkState::Resting), 2), "the event that it was sent was still there");
+        walks.send("w", Step { failures: 0 }).await.unwrap();
+        bed.advance(31 * DAY).await;
+        assert_eq!(walks.attempts("w").await.unwrap().len(), 1);
+    }
+}
+
+promise! {
+    async fn what_was_caught_long_ago_can_be_run_again_by_hand(bed in walks()) {
+        let walks = bed.machine::<Walk>();
+        walks.send("w", Begin { failures: 0 }).await.unwrap();
+        walks.send("w", Climb { failures: 4 }).await.unwrap();
+        bed.advance(40 * DAY).await;
+        let walk = walks.get("w").await.unwrap().unwrap();
+        assert_eq!((walk.status, walk.error.as_deref()), (Status::Error, Some("fell")));
+        let verbs = async || walks.attempts("w").await.unwrap().into_iter().map(|attempt| attempt.verb).collect::<Vec<_>>();
+        assert_eq!(verbs().await, ["climbing", "climbing", "found"]);
+        walks.retry("w").reason("once more").await.unwrap();
+        bed.advance(40 * DAY).await;
+        assert_eq!(walks.get("w").await.unwrap().unwrap().status, Status::Error);
+        crate::support::healthy(bed).await;
+        walks.retry("w").await.unwrap();
+        bed.settle().await;
+        assert_eq!(walks.get("w").await.unwrap().unwrap().state, Some(WalkState::Climbing));
+        walks.send("w", Step { failures: 0 }).await.unwrap();
+        bed.advance(31 * DAY).await;
+        assert_eq!(verbs().await, ["walking"]);
+        assert_eq!(run(bed, "select count(*) from fsm_async_calls where machine = 'walk'").await, Some(1), "no catch verb's call is left behind");
+        // Skipped long ago, and nothing came since: the newest call and what is noted of it stay.
+        walks.send("w", Climb { failures: 9 }).await.unwrap();
+        bed.advance(DAY).await;
+        walks.skip("w").await.unwrap();
+        bed.advance(40 * DAY).await;
+        let walk = walks.get("w").await.unwrap().unwrap();
+        assert_eq!((walk.status, walk.state), (Status::Running, Some(WalkState::Walking)));
     }
 }

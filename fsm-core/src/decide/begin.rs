@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use super::Moment;
 use crate::call::{Attempt, AttemptState};
-use crate::changes::{Changes, Note, NoteKind, Open, Payload, Timer, TimerChange, Waiting};
-use crate::decide::refusal::Unfit;
+use crate::changes::{Changes, Note, NoteKind, Open, Payload, Timer, TimerChange};
 use crate::ids::{CallId, SessionId, TimerId};
-use crate::instance::{Instance, Status};
+use crate::instance::Instance;
 use crate::machine::{Edge, Machine, TIMEOUT, Verb};
 use crate::outcome::Event;
 use crate::retry::Budget;
@@ -26,7 +25,8 @@ pub(super) fn catch(changes: &mut Changes, machine: &Machine, catch: &Verb, last
 }
 
 fn run(changes: &mut Changes, machine: &Machine, (verb, event, to): (&str, &str, &str), call: CallId, payload: Payload, moment: Moment) {
-    let policy = machine.verb(verb).and_then(|verb| verb.retry.clone());
+    let known = machine.verb(verb);
+    let policy = known.and_then(|verb| verb.retry.clone());
     let attempt = Attempt {
         call,
         number: 1,
@@ -47,7 +47,8 @@ fn run(changes: &mut Changes, machine: &Machine, (verb, event, to): (&str, &str,
         error: None,
         previous: changes.instance.newest.map(|(call, _)| call),
     };
-    let grant = if changes.instance.paused { None } else { moment.grant };
+    // A verb that only other code has does not run here.
+    let grant = moment.grant.filter(|_| !changes.instance.paused && known.is_some());
     open(changes, granted(attempt, grant, moment.now), Some(payload));
 }
 
@@ -82,37 +83,20 @@ fn open(changes: &mut Changes, attempt: Attempt, payload: Option<Payload>) {
     changes.open = Some(Open { attempt, payload });
 }
 
-/// The instance is free: it takes the first waiting event that fits and rejects those before it. An ended one rejects all.
-pub(super) fn take_from_inbox(changes: &mut Changes, machine: &Machine, inbox: &[Waiting], moment: Moment) {
-    for waiting in inbox {
-        changes.instance.inbox_head = waiting.position + 1;
-        changes.inbox_through = Some(changes.instance.inbox_head);
-        let state = changes.instance.state.as_deref();
-        let edge = machine.edge(state, &waiting.event).filter(|_| changes.instance.status == Status::Running);
-        if let Some(edge) = edge {
-            return call(changes, machine, edge, waiting.call, Payload::Inbox(waiting.position), moment);
-        }
-        let unfit = Unfit::new(machine, &changes.instance, std::slice::from_ref(&changes.instance.state), &waiting.event);
-        changes.notes.push(note(&changes.instance, NoteKind::Rejected, Some(waiting.call), Some(unfit.to_string()), moment.now));
-    }
-}
-
-/// The instance leaves `left` and rests in its state: timers of the one go, that of the other begins.
-pub(super) fn change_timers(changes: &mut Changes, machine: &Machine, left: Option<&str>, moment: Moment) {
-    if left.is_some_and(|state| machine.timer(state).is_some()) {
+/// The instance left a state and rests in another: timers of the one go, whichever code set them; that of the other begins.
+pub(super) fn change_timers(changes: &mut Changes, machine: &Machine, has_timer: bool, moment: Moment) {
+    if has_timer {
         changes.timers.push(TimerChange::Clear);
     }
-    if let Some(timer) = timer_of(&changes.instance, machine, moment.now) {
-        changes.timers.push(TimerChange::Set(timer));
-    }
+    let entered = changes.instance.newest.map(|(call, _)| (call, moment.now));
+    changes.timers.extend(entered.and_then(|entered| timer_of(&changes.instance, machine, entered)).map(TimerChange::Set));
 }
 
-/// The timer of the state that the instance rests in from `now` on, if it has one.
-fn timer_of(instance: &Instance, machine: &Machine, now: Timestamp) -> Option<Timer> {
+/// The timer of the state that the instance entered by a call at a moment, if it has one.
+pub(super) fn timer_of(instance: &Instance, machine: &Machine, (call, since): (CallId, Timestamp)) -> Option<Timer> {
     let state = instance.state.as_deref()?;
     let after = machine.timer(state)?.after?;
-    let (call, _) = instance.newest?;
-    let due_at = now + after;
+    let due_at = since + after;
     Some(Timer { id: state_timer(call), instance: instance.id, state: Some(state.to_owned()), event: timeout_in(state, due_at), due_at })
 }
 
@@ -120,6 +104,12 @@ fn timer_of(instance: &Instance, machine: &Machine, now: Timestamp) -> Option<Ti
 /// of its call, and who looked for that one before it fired must never find this one in its place: here the version of the id is 8.
 fn state_timer(call: CallId) -> TimerId {
     TimerId(Uuid::from_u128(call.0.as_u128() ^ (0xF << 76)))
+}
+
+/// A timer that is due at once, for a process that has the event and the instance's state. Its id is no call's.
+pub(super) fn wake(instance: &Instance, event: &str, moment: Moment) -> Timer {
+    let event = Event { name: event.to_owned(), payload: Vec::new() };
+    Timer { id: TimerId(moment.fresh.0), instance: instance.id, state: instance.state.clone(), event, due_at: moment.now }
 }
 
 /// The event of a state's timer.

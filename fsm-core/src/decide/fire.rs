@@ -1,5 +1,6 @@
 //! A moment has come: a state's timer runs out, or a delayed event is delivered.
 
+use super::inbox::{self, Unread};
 use super::refusal::Refusal;
 use super::send::{Send, send};
 use super::{Moment, Standing, begin};
@@ -10,15 +11,16 @@ use crate::machine::Machine;
 use crate::time::Timestamp;
 
 /// Decides what a due timer does. Firing it is guarded: of several processes that look, one writes.
-pub fn fire(machine: &Machine, standing: Standing, timer: Timer, inbox_limit: u64, moment: Moment) -> Changes {
+pub fn fire(machine: &Machine, standing: &Standing, timer: Timer, inbox_limit: u64, moment: Moment) -> Result<Changes, Unread> {
     match &timer.state {
-        Some(state) => run_out(machine, standing, state, &timer, moment),
+        _ if timer.is_wake() => wake(machine, standing, &timer, moment),
+        Some(state) => Ok(run_out(machine, standing, state, &timer, moment)),
         None => deliver(machine, standing, timer, inbox_limit, moment),
     }
 }
 
-fn run_out(machine: &Machine, standing: Standing, state: &str, timer: &Timer, moment: Moment) -> Changes {
-    let mut changes = Changes::of(Instance { updated_at: moment.now, ..standing.instance });
+fn run_out(machine: &Machine, standing: &Standing, state: &str, timer: &Timer, moment: Moment) -> Changes {
+    let mut changes = Changes::of(Instance { updated_at: moment.now, ..standing.instance.clone() });
     let rests_there = changes.instance.state.as_deref() == Some(state) && !changes.instance.status.is_ended();
     match machine.timer(state) {
         // A transition under way holds the timer back: its end decides whether the state is left.
@@ -28,24 +30,39 @@ fn run_out(machine: &Machine, standing: Standing, state: &str, timer: &Timer, mo
         Some(edge) if rests_there => {
             changes.timers.push(TimerChange::Fired(timer.id));
             begin::call(&mut changes, machine, edge, moment.fresh, Payload::Bytes(timer.event.payload.clone()), moment);
+            inbox::follow(&mut changes, machine, standing);
         }
+        // Declared by other code, which fires it.
+        None if rests_there => {}
         _ => changes.timers.push(TimerChange::Fired(timer.id)),
     }
     changes
 }
 
+/// What waits for a free instance was left for a process that can judge it: this one. A busy one takes it by itself when it is free.
+fn wake(machine: &Machine, standing: &Standing, timer: &Timer, moment: Moment) -> Result<Changes, Unread> {
+    let mut changes = Changes::of(standing.instance.clone());
+    changes.timers.push(TimerChange::Fired(timer.id));
+    if changes.instance.status == Status::Running && !changes.instance.is_open && changes.instance.inbox_len() > 0 {
+        changes.instance.updated_at = moment.now;
+        inbox::take(&mut changes, machine, &standing.inbox, moment)?;
+        inbox::follow(&mut changes, machine, standing);
+    }
+    Ok(changes)
+}
+
 /// A delayed event arrives like any other; if it does not fit any more, that is recorded.
-fn deliver(machine: &Machine, standing: Standing, timer: Timer, inbox_limit: u64, moment: Moment) -> Changes {
+fn deliver(machine: &Machine, standing: &Standing, timer: Timer, inbox_limit: u64, moment: Moment) -> Result<Changes, Unread> {
     let call = CallId(timer.id.0);
     let request = Send { id: call, event: timer.event, dedup: None, deliver_at: None, or_refuse: false, inbox_limit };
     let instance = standing.instance.clone();
-    let mut changes = match send(machine, standing, request, moment).map(|accepted| accepted.changes) {
+    let mut changes = match send(machine, standing, request, moment)?.map(|accepted| accepted.changes) {
         Ok(Some(changes)) => changes,
         Ok(None) => Changes::of(instance),
         Err(refusal) => rejected(instance, call, &refusal, moment.now),
     };
     changes.timers.push(TimerChange::Fired(timer.id));
-    changes
+    Ok(changes)
 }
 
 /// The event is not taken, and the history says why.

@@ -11,7 +11,7 @@ use crate::ids::TimerId;
 fn asked(standing: Standing, act: Act, request: Option<&str>, now: Moment) -> Changes {
     let request = request.map(|id| (id.to_owned(), b"digest".to_vec()));
     let operation = Operation { act, reason: None, actor: None, request };
-    operate(&machine(), standing, operation, now).unwrap().unwrap()
+    operate(&machine(), &standing, operation, now).unwrap().unwrap().unwrap()
 }
 
 #[test]

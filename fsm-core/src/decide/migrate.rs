@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use super::inbox::{self, Inbox};
 use super::{Moment, Standing, begin};
 use crate::call::Attempt;
 use crate::changes::{Changes, NoteKind, Timer, TimerChange, Waiting};
+use crate::ids::CallId;
 use crate::instance::{Instance, Status};
 use crate::machine::Machine;
+use crate::time::Timestamp;
 
 /// What takes the place of each name that a machine no longer has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -32,7 +35,8 @@ pub struct Migrated {
     pub timers: Vec<Timer>,
 }
 
-/// Renames what belongs to one instance; `None` when nothing of it has an old name. `attempts` are those that may yet run.
+/// Renames what belongs to one instance, of whose inbox all was read; `None` when nothing of it has an old name. `attempts` are those that
+/// may yet run.
 ///
 /// A state's timer goes on under the new name. An idle instance whose new state is an end is completed.
 pub fn migrate(
@@ -44,8 +48,8 @@ pub fn migrate(
     moment: Moment,
 ) -> Option<Migrated> {
     let renamed: Vec<_> = attempts.iter().filter_map(|attempt| Some((attempt, renames.attempt(attempt)?))).collect();
-    let inbox: Vec<_> = standing.inbox.iter().map(|waiting| renames.waiting(waiting)).collect();
-    let waiting: Vec<_> = inbox.iter().zip(&standing.inbox).filter(|(new, old)| new != old).map(|(new, _)| new.clone()).collect();
+    let inbox: Vec<_> = standing.inbox.first.iter().map(|waiting| renames.waiting(waiting)).collect();
+    let waiting: Vec<_> = inbox.iter().zip(&standing.inbox.first).filter(|(new, old)| new != old).map(|(new, _)| new.clone()).collect();
     let timers: Vec<_> = timers.iter().filter_map(|timer| renames.timer(timer)).collect();
     let state = standing.instance.state.as_ref().and_then(|state| renames.states.get(state).map(|new| (state.clone(), new.clone())));
     if state.is_none() && renamed.is_empty() && waiting.is_empty() && timers.is_empty() {
@@ -73,11 +77,19 @@ pub fn migrate(
         if is_idle && machine.is_end(&new) {
             changes.instance.status = Status::Completed;
             changes.timers.push(TimerChange::Clear);
-            begin::take_from_inbox(&mut changes, machine, &inbox, moment);
+            inbox::take(&mut changes, machine, &Inbox::from(inbox), moment).expect("all of the inbox was read");
         }
     }
     let attempts = renamed.into_iter().map(|(_, new)| new).collect();
     Some(Migrated { changes, attempts, waiting, timers })
+}
+
+/// Sets the timer of the state that an instance rests in, which code without that timer had it enter: by a call and at a moment, if these
+/// are known. Else it is counted from now. `None` where the state has no timer.
+pub fn late_timer(machine: &Machine, instance: &Instance, entered: Option<(CallId, Timestamp)>, now: Timestamp) -> Option<Changes> {
+    let entered = entered.or(instance.newest.map(|(call, _)| (call, now)))?;
+    let timer = begin::timer_of(instance, machine, entered)?;
+    Some(Changes { timers: vec![TimerChange::Set(timer)], ..Changes::of(instance.clone()) })
 }
 
 fn told_of_call(old: &Attempt, new: &Attempt) -> Vec<String> {
@@ -111,13 +123,12 @@ impl Renames {
 
     fn timer(&self, timer: &Timer) -> Option<Timer> {
         let mut new = timer.clone();
-        match &mut new.state {
-            Some(state) if self.states.contains_key(state) => {
-                replace(&self.states, state);
-                new.event = super::begin::timeout_in(state, new.due_at);
-            }
-            Some(_) => {}
-            None => replace(&self.events, &mut new.event.name),
+        if let Some(state) = &mut new.state {
+            replace(&self.states, state);
+        }
+        match &new.state {
+            Some(state) if !timer.is_wake() => new.event = begin::timeout_in(state, new.due_at),
+            _ => replace(&self.events, &mut new.event.name),
         }
         (new != *timer).then_some(new)
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::inbox::{self, Unread};
 use super::refusal::{Refusal, whose};
 use super::{Moment, Standing, begin};
 use crate::call::{Attempt, AttemptState};
@@ -60,46 +61,58 @@ pub struct Operation {
     pub request: Option<(String, Vec<u8>)>,
 }
 
-/// Decides what an operation writes; `None` when it is so already, or was asked for before.
-pub fn operate(machine: &Machine, standing: Standing, operation: Operation, moment: Moment) -> Result<Option<Changes>, Refusal> {
+/// What an operator is told, with what is to be written; `None` when it was asked for before.
+pub type Answer = Result<Option<Changes>, Refusal>;
+
+/// Decides what an operation writes. What is so already is only remembered, so that the same request means nothing later either.
+pub fn operate(machine: &Machine, standing: &Standing, operation: Operation, moment: Moment) -> Result<Answer, Unread> {
     if let (Some(first), Some((id, digest))) = (&standing.request, &operation.request) {
-        return if first.digest == *digest {
+        return Ok(if first.digest == *digest {
             Ok(None)
         } else {
             Err(Refusal::Conflict { whose: whose(&standing.instance), dedup: id.clone() })
-        };
+        });
     }
     // The operator's clock may be a little behind that of the worker: nothing ends before it began, or is due before the last end.
     let moment = Moment { now: standing.newest.as_ref().map_or(moment.now, |newest| moment.now.max(latest_of(newest))), ..moment };
-    let Some((mut changes, kind)) = act(machine, &standing, &operation.act, moment)? else { return Ok(None) };
+    // The act is no call. It answers under an id of its own, for the call it is about may answer to its sender's.
+    let request = operation.request.map(|(dedup, digest)| Request { dedup, event: None, digest, call: moment.fresh, at: moment.now });
+    let (mut changes, kind) = match act(machine, standing, &operation.act, moment)? {
+        Ok(Some(acted)) => acted,
+        Ok(None) => return Ok(Ok(request.map(|request| Changes { request: Some(request), ..Changes::of(standing.instance.clone()) }))),
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    inbox::follow(&mut changes, machine, standing);
     // A retry is about the call that runs again, which after a catch is not the newest one.
     let again = changes.open.as_ref().filter(|_| operation.act == Act::Retry).map(|open| open.attempt.call);
     let about = again.or(standing.newest.as_ref().map(|newest| newest.call));
     let note = begin::note(&changes.instance, kind, about, operation.reason, moment.now);
     changes.notes.insert(0, crate::changes::Note { actor: operation.actor, ..note });
-    // The act is no call. It answers under an id of its own, for the call it is about may answer to its sender's.
-    changes.request = operation.request.map(|(dedup, digest)| Request { dedup, digest, call: moment.fresh });
-    Ok(Some(changes))
+    changes.request = request;
+    Ok(Ok(Some(changes)))
 }
 
-fn act(machine: &Machine, standing: &Standing, act: &Act, moment: Moment) -> Result<Option<(Changes, NoteKind)>, Refusal> {
+/// What the act writes, and how the history names it; `None` when it is so already.
+type Acted = Result<Option<(Changes, NoteKind)>, Refusal>;
+
+fn act(machine: &Machine, standing: &Standing, act: &Act, moment: Moment) -> Result<Acted, Unread> {
     let instance = &standing.instance;
     if instance.status.is_ended() {
-        return match (act, instance.status) {
+        return Ok(match (act, instance.status) {
             (Act::Cancel, Status::Cancelled) => Ok(None),
             _ => Err(act.refused(instance, format!("it is {}", instance.status))),
-        };
+        });
     }
     let mut changes = Changes::of(Instance { updated_at: moment.now, ..instance.clone() });
-    let kind = match act {
-        Act::Pause | Act::Resume if instance.paused == (*act == Act::Pause) => return Ok(None),
-        Act::Retry => retry(&mut changes, standing, moment.now)?,
-        Act::Cancel => cancel(&mut changes, machine, standing, moment),
-        Act::Pause | Act::Resume => pause(&mut changes, *act == Act::Pause),
+    let done = match act {
+        Act::Pause | Act::Resume if instance.paused == (*act == Act::Pause) => return Ok(Ok(None)),
+        Act::Retry => retry(&mut changes, standing, moment.now),
+        Act::Cancel => Ok(cancel(&mut changes, machine, standing, moment)?),
+        Act::Pause | Act::Resume => Ok(pause(&mut changes, *act == Act::Pause)),
         Act::Skip => skip(&mut changes, machine, standing, moment)?,
-        Act::SetRetry(policy) => set_retry(&mut changes, standing, act, policy)?,
+        Act::SetRetry(policy) => set_retry(&mut changes, standing, act, policy),
     };
-    Ok(Some((changes, kind)))
+    Ok(done.map(|kind| Some((changes, kind))))
 }
 
 fn retry(changes: &mut Changes, standing: &Standing, now: Timestamp) -> Result<NoteKind, Refusal> {
@@ -135,15 +148,15 @@ fn newest_failing(standing: &Standing, now: Timestamp) -> Result<&Attempt, Refus
     Err(Act::Retry.refused(instance, why))
 }
 
-fn cancel(changes: &mut Changes, machine: &Machine, standing: &Standing, moment: Moment) -> NoteKind {
+fn cancel(changes: &mut Changes, machine: &Machine, standing: &Standing, moment: Moment) -> Result<NoteKind, Unread> {
     if let Some(live) = live(standing) {
         changes.close = Some(end(live, AttemptState::Cancelled, moment.now));
     }
     changes.instance.is_open = false;
     changes.instance.status = Status::Cancelled;
     changes.timers.push(TimerChange::Clear);
-    begin::take_from_inbox(changes, machine, &standing.inbox, moment);
-    NoteKind::Cancelled
+    inbox::take(changes, machine, &standing.inbox, moment)?;
+    Ok(NoteKind::Cancelled)
 }
 
 fn pause(changes: &mut Changes, paused: bool) -> NoteKind {
@@ -152,20 +165,21 @@ fn pause(changes: &mut Changes, paused: bool) -> NoteKind {
     if paused { NoteKind::Paused } else { NoteKind::Resumed }
 }
 
-fn skip(changes: &mut Changes, machine: &Machine, standing: &Standing, moment: Moment) -> Result<NoteKind, Refusal> {
+fn skip(changes: &mut Changes, machine: &Machine, standing: &Standing, moment: Moment) -> Result<Result<NoteKind, Refusal>, Unread> {
     let instance = &standing.instance;
+    let refused = |why| Ok(Err(Act::Skip.refused(instance, why)));
     match live(standing) {
         Some(live) if live.state == AttemptState::Scheduled => changes.close = Some(end(live, AttemptState::Cancelled, moment.now)),
-        Some(live) => return Err(Act::Skip.refused(instance, format!("attempt {} of `{}` is executing", live.number, live.verb))),
+        Some(live) => return refused(format!("attempt {} of `{}` is executing", live.number, live.verb)),
         None if instance.status == Status::Error => {}
-        None => return Err(Act::Skip.refused(instance, "it has no open call".to_owned())),
+        None => return refused("it has no open call".to_owned()),
     }
     changes.instance.is_open = false;
     changes.instance.status = Status::Running;
     changes.instance.error = None;
     changes.timers.push(TimerChange::Release);
-    begin::take_from_inbox(changes, machine, &standing.inbox, moment);
-    Ok(NoteKind::Skipped)
+    inbox::take(changes, machine, &standing.inbox, moment)?;
+    Ok(Ok(NoteKind::Skipped))
 }
 
 fn set_retry(changes: &mut Changes, standing: &Standing, act: &Act, policy: &Retry) -> Result<NoteKind, Refusal> {

@@ -1,8 +1,9 @@
 //! An event arrives: it begins a transition, waits its turn, waits for its time, is known already, or is refused.
 
+use super::inbox::{self, Unread};
 use super::refusal::{Refusal, Unfit, whose};
 use super::{Moment, Standing, begin};
-use crate::changes::{Changes, Payload, Request, Timer, TimerChange, Waits};
+use crate::changes::{Changes, Payload, Request, Timer, TimerChange};
 use crate::ids::{CallId, TimerId};
 use crate::instance::{Instance, Status};
 use crate::machine::Machine;
@@ -16,7 +17,7 @@ pub struct Send {
     pub id: CallId,
     /// What is delivered.
     pub event: Event,
-    /// The caller's own id for the request.
+    /// The caller's own id for the request, and digests of the payload.
     pub dedup: Option<Dedup>,
     /// Not before this moment.
     pub deliver_at: Option<Timestamp>,
@@ -31,7 +32,7 @@ pub struct Send {
 pub struct Dedup {
     /// The id, unique within the instance.
     pub id: String,
-    /// Digests of event type and payload. The first is kept, and any of them is the same content: keys of digests change.
+    /// Digests of the payload. The first is kept, and any of them is the same content: keys of digests change.
     pub digests: Vec<Vec<u8>>,
 }
 
@@ -60,35 +61,45 @@ pub struct Accepted {
 }
 
 impl Dedup {
-    fn request(&self, call: CallId) -> Request {
-        Request { dedup: self.id.clone(), digest: self.digests.first().cloned().unwrap_or_default(), call }
+    fn request(self, call: CallId, event: &str, at: Timestamp) -> Request {
+        let digest = self.digests.into_iter().next().unwrap_or_default();
+        Request { dedup: self.id, event: Some(event.to_owned()), digest, call, at }
     }
 }
+
+/// What a sender is told.
+pub type Answer = Result<Accepted, Refusal>;
 
 /// Decides what becomes of an event.
 ///
 /// An event that fits no state the instance can be in once all before it succeeded is refused; so is every event to an
-/// ended instance.
-pub fn send(machine: &Machine, standing: Standing, send: Send, moment: Moment) -> Result<Accepted, Refusal> {
-    if let Some(duplicate) = known_already(&standing, &send)? {
-        return Ok(duplicate);
+/// ended instance. What this definition cannot judge, because the instance is in a state that it lacks, or will be, waits for a process
+/// that can.
+pub fn send(machine: &Machine, standing: &Standing, send: Send, moment: Moment) -> Result<Answer, Unread> {
+    match known_already(standing, &send) {
+        Ok(None) => accept(machine, standing, send, moment),
+        Ok(Some(duplicate)) => Ok(Ok(duplicate)),
+        Err(refusal) => Ok(Err(refusal)),
     }
-    let Standing { instance, is_new, .. } = &standing;
+}
+
+fn accept(machine: &Machine, standing: &Standing, send: Send, moment: Moment) -> Result<Answer, Unread> {
+    let Standing { instance, is_new, .. } = standing;
     let mut changes = Changes::of(Instance { updated_at: moment.now, ..instance.clone() });
     changes.is_new = *is_new;
-    changes.request = send.dedup.as_ref().map(|dedup| dedup.request(send.id));
+    changes.request = send.dedup.map(|dedup| dedup.request(send.id, &send.event.name, moment.now));
     let fate = match send.deliver_at.filter(|at| *at > moment.now) {
-        Some(due_at) => deliver_later(&mut changes, machine, send.id, send.event, due_at)?,
-        None => deliver(&mut changes, machine, &standing, send.id, send.event, (send.or_refuse, send.inbox_limit), moment)?,
+        Some(due_at) => deliver_later(&mut changes, machine, send.id, send.event, due_at),
+        None => deliver(&mut changes, machine, standing, send.id, send.event, (send.or_refuse, send.inbox_limit), moment)?,
     };
-    Ok(Accepted { call: standing.request.map_or(send.id, |first| first.call), fate, changes: Some(changes) })
+    Ok(fate.map(|fate| Accepted { call: send.id, fate, changes: Some(changes) }))
 }
 
 /// The first answer, if the caller's id names this very request; a conflict if it names another.
 fn known_already(standing: &Standing, send: &Send) -> Result<Option<Accepted>, Refusal> {
     match (&standing.request, &send.dedup) {
         (Some(first), Some(dedup)) if first.dedup == dedup.id => {
-            if !dedup.digests.contains(&first.digest) {
+            if !dedup.digests.contains(&first.digest) || first.event.as_ref() != Some(&send.event.name) {
                 return Err(Refusal::Conflict { whose: whose(&standing.instance), dedup: dedup.id.clone() });
             }
             Ok(Some(Accepted { call: first.call, fate: Fate::Duplicate, changes: None }))
@@ -114,63 +125,38 @@ fn deliver(
     event: Event,
     (or_refuse, inbox_limit): (bool, u64),
     moment: Moment,
-) -> Result<Fate, Refusal> {
+) -> Result<Result<Fate, Refusal>, Unread> {
     let instance = &standing.instance;
-    let after = states_after(machine, standing);
-    let fits = after.iter().any(|state| machine.edge(state.as_deref(), &event.name).is_some_and(|edge| edge.after.is_none()));
-    if instance.status.is_ended() || !fits {
-        return Err(Refusal::Unfit(Unfit::new(machine, instance, &after, &event.name)));
+    let refused = |after| Ok(Err(Refusal::Unfit(Unfit::new(machine, instance, after, &event.name))));
+    if instance.status.is_ended() {
+        return refused(std::slice::from_ref(&instance.state));
     }
-    if !instance.is_open && instance.status == Status::Running && standing.inbox.is_empty() {
-        let edge =
-            machine.edge(instance.state.as_deref(), &event.name).expect("a free instance has one state after, and the event fits it");
+    let after = inbox::foreseen(machine, standing)?;
+    let fits_in = |state: &Option<String>| machine.edge(state.as_deref(), &event.name).is_some_and(|edge| edge.after.is_none());
+    let may_fit = after.as_ref().map_or(machine.has_event(&event.name), |states| states.iter().any(fits_in));
+    if !may_fit {
+        return refused(after.as_deref().unwrap_or(std::slice::from_ref(&instance.state)));
+    }
+    let is_free = !instance.is_open && instance.status == Status::Running && instance.inbox_len() == 0;
+    if let Some(edge) = machine.edge(instance.state.as_deref(), &event.name).filter(|_| is_free) {
         begin::call(changes, machine, edge, call, Payload::Bytes(event.payload), moment);
-        return Ok(Fate::Started);
+        return Ok(Ok(Fate::Started));
     }
     if or_refuse {
-        return Err(Refusal::Busy { whose: whose(instance), why: what_it_does(standing) });
+        return Ok(Err(Refusal::Busy { whose: whose(instance), why: what_it_does(standing) }));
     }
     if instance.inbox_len() >= inbox_limit {
-        return Err(Refusal::Busy { whose: whose(instance), why: format!("its inbox is full with {inbox_limit} events") });
+        return Ok(Err(Refusal::Busy { whose: whose(instance), why: format!("its inbox is full with {inbox_limit} events") }));
     }
-    put_in_inbox(changes, call, event);
-    Ok(Fate::Queued)
-}
-
-/// The event joins the end of the inbox.
-pub(super) fn put_in_inbox(changes: &mut Changes, call: CallId, event: Event) {
-    let position = changes.instance.inbox_tail;
-    changes.instance.inbox_tail = position + 1;
-    changes.waits = Some(Waits { position, call, event });
-}
-
-/// The states the instance can be in once its open call and all that waits have had their turn. Usually one; two for an
-/// instance in error, whose exhausted call may yet succeed or be skipped.
-fn states_after(machine: &Machine, standing: &Standing) -> Vec<Option<String>> {
-    let instance = &standing.instance;
-    let mut states = vec![instance.state.clone()];
-    if let Some(newest) = &standing.newest {
-        if instance.is_open {
-            states = vec![Some(newest.to.clone())];
-        } else if instance.status == Status::Error && instance.state.as_ref() != Some(&newest.to) {
-            states.push(Some(newest.to.clone()));
-        }
-    }
-    for waiting in &standing.inbox {
-        for state in &mut states {
-            if let Some(edge) = machine.edge(state.as_deref(), &waiting.event) {
-                *state = Some(edge.to.clone());
-            }
-        }
-        states.dedup();
-    }
-    states
+    inbox::put(changes, machine, call, event, after, moment);
+    Ok(Ok(Fate::Queued))
 }
 
 fn what_it_does(standing: &Standing) -> String {
     match &standing.newest {
         Some(newest) if standing.instance.is_open => format!("attempt {} of `{}` is {}", newest.number, newest.verb, newest.state),
-        Some(newest) => format!("`{}` is exhausted and waits for an operator", newest.verb),
-        None => "events wait in its inbox".to_owned(),
+        Some(newest) if standing.instance.status == Status::Error => format!("`{}` is exhausted and waits for an operator", newest.verb),
+        _ if standing.instance.inbox_len() > 0 => "events wait in its inbox".to_owned(),
+        _ => "its state is one that this process's code does not have".to_owned(),
     }
 }

@@ -1,8 +1,11 @@
 //! An attempt ends: a transition is made, another attempt is scheduled, or the instance goes to error.
 
-use super::{Moment, begin};
+use std::borrow::Cow;
+
+use super::inbox::{self, Unread};
+use super::{Moment, Standing, begin};
 use crate::call::{Attempt, AttemptState};
-use crate::changes::{Changes, Close, Payload, Waiting};
+use crate::changes::{Changes, Close, Payload};
 use crate::instance::{Instance, Status};
 use crate::machine::{Edge, Machine, Verb};
 use crate::outcome::{Event, Outcome, Problem};
@@ -12,10 +15,10 @@ use crate::retry::{Next, RetryAdvice};
 ///
 /// Outgoing sends of a success are not part of the changes: the shell puts each through `decide::send` in the same
 /// transaction, for they concern other instances.
-pub fn settle(machine: &Machine, instance: Instance, attempt: &Attempt, outcome: Outcome, inbox: &[Waiting], moment: Moment) -> Changes {
+pub fn settle(machine: &Machine, standing: &Standing, attempt: &Attempt, outcome: Outcome, moment: Moment) -> Result<Changes, Unread> {
     // The attempt may have been claimed by a process whose clock is a little ahead: no end lies before its beginning.
     let moment = Moment { now: moment.now.max(attempt.started_at.unwrap_or(moment.now)), ..moment };
-    let mut changes = Changes::of(Instance { updated_at: moment.now, is_open: false, ..instance });
+    let mut changes = Changes::of(Instance { updated_at: moment.now, is_open: false, ..standing.instance.clone() });
     let close = |becomes, error| Close {
         call: attempt.call,
         number: attempt.number,
@@ -32,7 +35,7 @@ pub fn settle(machine: &Machine, instance: Instance, attempt: &Attempt, outcome:
         }
         Outcome::Success { record, asks } => {
             changes.close = Some(close(AttemptState::Success, None));
-            succeed(&mut changes, machine, attempt, record, asks.next, inbox, moment);
+            succeed(&mut changes, machine, standing, attempt, record, asks.next, moment)?;
         }
         Outcome::Failure(problem) => {
             changes.close = Some(close(AttemptState::Error, Some(problem.error.clone())));
@@ -50,19 +53,20 @@ pub fn settle(machine: &Machine, instance: Instance, attempt: &Attempt, outcome:
             begin::again(&mut changes, attempt, wait, attempt.budget.clone(), moment.now);
         }
     }
-    changes
+    inbox::follow(&mut changes, machine, standing);
+    Ok(changes)
 }
 
 fn succeed(
     changes: &mut Changes,
     machine: &Machine,
+    standing: &Standing,
     attempt: &Attempt,
     record: Option<Vec<u8>>,
     next: Option<Event>,
-    inbox: &[Waiting],
     moment: Moment,
-) {
-    let left = changes.instance.state.replace(attempt.to.clone());
+) -> Result<(), Unread> {
+    changes.instance.state = Some(attempt.to.clone());
     changes.instance.version += 1;
     if record.is_some() {
         changes.instance.record = record;
@@ -70,10 +74,13 @@ fn succeed(
     if machine.is_end(&attempt.to) {
         changes.instance.status = Status::Completed;
     }
-    begin::change_timers(changes, machine, left.as_deref(), moment);
+    begin::change_timers(changes, machine, standing.has_timer, moment);
     match next.and_then(|event| Some((edge_for_next(machine, changes, &event)?, event))) {
-        Some((edge, event)) => begin::call(changes, machine, edge, moment.fresh, Payload::Bytes(event.payload), moment),
-        None => begin::take_from_inbox(changes, machine, inbox, moment),
+        Some((edge, event)) => {
+            begin::call(changes, machine, edge, moment.fresh, Payload::Bytes(event.payload), moment);
+            Ok(())
+        }
+        None => inbox::take(changes, machine, &standing.inbox, moment),
     }
 }
 
@@ -105,16 +112,19 @@ fn retry_or_exhaust(changes: &mut Changes, machine: &Machine, attempt: &Attempt,
         Next::Exhausted(_) => {
             changes.instance.error = Some(problem.error.clone());
             match catch_of(machine, attempt) {
-                Some(catch) => begin::catch(changes, machine, catch, attempt, problem.error, moment),
+                Some(catch) => begin::catch(changes, machine, &catch, attempt, problem.error, moment),
                 None => changes.instance.status = Status::Error,
             }
         }
     }
 }
 
-/// The verb that runs once the attempts are exhausted, as the call's own copy of its policy names it.
-fn catch_of<'m>(machine: &'m Machine, attempt: &Attempt) -> Option<&'m Verb> {
-    machine.verb(attempt.budget.policy.as_ref()?.catch.as_ref()?)
+/// The verb that runs once the attempts are exhausted, as the call's own copy of its policy names it. One that only other code has is run
+/// by that.
+fn catch_of<'m>(machine: &'m Machine, attempt: &Attempt) -> Option<Cow<'m, Verb>> {
+    let name = attempt.budget.policy.as_ref()?.catch.as_ref()?;
+    let elsewhere = || Verb { name: name.clone(), event: format!("Caught<{}>", attempt.event), timeout: None, retry: None };
+    Some(machine.verb(name).map_or_else(|| Cow::Owned(elsewhere()), Cow::Borrowed))
 }
 
 /// A share from 0 up to 1 that jitter uses: by chance over calls and attempts, and the same each time it is asked.

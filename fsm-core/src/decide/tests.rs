@@ -85,7 +85,7 @@ pub(super) fn request(n: u128, event: &str) -> Send {
 }
 
 pub(super) fn sent(standing: Standing, send_it: Send, second: i64) -> Result<Accepted, Refusal> {
-    send(&machine(), standing, send_it, moment(second))
+    send(&machine(), &standing, send_it, moment(second)).unwrap()
 }
 
 /// What is known of the instance once `changes` are written, and its live attempt claimed.
@@ -104,12 +104,12 @@ pub(super) fn begun() -> Standing {
 }
 
 pub(super) fn ended(standing: &Standing, outcome: Outcome, second: i64) -> Changes {
-    settle(&machine(), standing.instance.clone(), &claimed(standing, second), outcome, &standing.inbox, moment(second))
+    settle(&machine(), standing, &claimed(standing, second), outcome, moment(second)).unwrap()
 }
 
 fn operate(standing: Standing, act: Act, reason: Option<&str>, second: i64) -> Result<Option<Changes>, Refusal> {
     let operation = Operation { act, reason: reason.map(Into::into), actor: None, request: None };
-    super::operate::operate(&machine(), standing, operation, moment(second))
+    super::operate::operate(&machine(), &standing, operation, moment(second)).unwrap()
 }
 
 pub(super) fn success() -> Outcome {
@@ -154,7 +154,7 @@ fn the_first_event_begins_an_instance() {
 #[test]
 fn a_granted_call_executes_in_the_session_at_once() {
     let granted = Moment { grant: Some(SESSION), ..moment(3) };
-    let open = send(&machine(), unborn(), request(1, "Created"), granted).unwrap().changes.unwrap().open.unwrap();
+    let open = send(&machine(), &unborn(), request(1, "Created"), granted).unwrap().unwrap().changes.unwrap().open.unwrap();
     assert_eq!((open.attempt.state, open.attempt.worker, open.attempt.started_at), (AttemptState::Executing, Some(SESSION), Some(at(3))));
 }
 
@@ -187,7 +187,7 @@ fn a_busy_instances_event_waits_if_it_fits_after_all_before_it() {
     assert_eq!(changes.waits.unwrap().position, 0);
 
     let waiting = Waiting { position: 0, call: call(2), event: "Paid".into() };
-    let standing = Standing { instance: changes.instance, inbox: vec![waiting], ..begun() };
+    let standing = Standing { instance: changes.instance, inbox: vec![waiting].into(), ..begun() };
     assert_eq!(sent(standing.clone(), request(3, "Completed"), 6).unwrap().fate, Fate::Queued);
     assert!(matches!(sent(standing, request(3, "Paid"), 6), Err(Refusal::Unfit(_))));
 }
@@ -203,9 +203,11 @@ fn a_sender_may_refuse_to_wait_and_a_full_inbox_is_busy() {
 
 #[test]
 fn the_same_dedup_id_gives_the_first_answer_and_other_content_is_a_conflict() {
-    let known = Request { dedup: "evt-77".into(), digest: vec![1], call: call(1) };
+    let known = Request { dedup: "evt-77".into(), event: Some("Created".into()), digest: vec![1], call: call(1), at: at(0) };
     let standing = Standing { request: Some(known), ..begun() };
     let again = |digest| Send { dedup: Some(Dedup { id: "evt-77".into(), digests: vec![vec![digest]] }), ..request(2, "Created") };
+    let other = Send { dedup: Some(Dedup { id: "evt-77".into(), digests: vec![vec![1]] }), ..request(2, "Cancel") };
+    assert!(matches!(sent(standing.clone(), other, 9), Err(Refusal::Conflict { .. })));
     let answer = sent(standing.clone(), again(1), 9).unwrap();
     assert_eq!((answer.fate, answer.call, answer.changes), (Fate::Duplicate, call(1), None));
     assert!(matches!(sent(standing, again(2), 9), Err(Refusal::Conflict { .. })));
@@ -244,7 +246,7 @@ fn success_moves_the_instance_and_starts_the_timer_of_its_state() {
 #[test]
 fn leaving_a_state_clears_its_timer_and_an_end_completes() {
     let paid = after(&sent(rests_in_created(), request(2, "Paid"), 5).unwrap().changes.unwrap());
-    let changes = ended(&paid, success(), 6);
+    let changes = ended(&Standing { has_timer: true, ..paid }, success(), 6);
     assert_eq!((&changes.timers[..], changes.instance.status), (&[TimerChange::Clear][..], Status::Running));
     let done = after(&sent(Standing::of(changes.instance), request(3, "Completed"), 7).unwrap().changes.unwrap());
     assert_eq!(ended(&done, success(), 8).instance.status, Status::Completed);
@@ -254,7 +256,7 @@ fn leaving_a_state_clears_its_timer_and_an_end_completes() {
 fn the_next_event_goes_before_the_inbox() {
     let mut standing = begun();
     standing.instance.inbox_tail = 1;
-    standing.inbox = vec![Waiting { position: 0, call: call(2), event: "Cancel".into() }];
+    standing.inbox = vec![Waiting { position: 0, call: call(2), event: "Cancel".into() }].into();
     let next = Some(Event { name: "Paid".into(), payload: b"1".to_vec() });
     let changes = ended(&standing, Outcome::Success { record: None, asks: Asks { next, sends: Vec::new() } }, 4);
     let open = changes.open.unwrap();
@@ -266,17 +268,20 @@ fn what_no_longer_fits_when_its_turn_comes_is_rejected_and_the_next_goes_on() {
     let mut standing = begun();
     standing.instance.inbox_tail = 3;
     let waiting = |position: i64, event: &str| Waiting { position, call: call(10 + position.unsigned_abs() as u128), event: event.into() };
-    standing.inbox = vec![waiting(0, "Completed"), waiting(1, "Paid"), waiting(2, "Completed")];
+    standing.inbox = vec![waiting(0, "Completed"), waiting(1, "Paid"), waiting(2, "Completed")].into();
     let changes = ended(&standing, success(), 4);
     assert_eq!(changes.notes.iter().map(|note| (note.kind, note.call)).collect::<Vec<_>>(), [(NoteKind::Rejected, Some(call(10)))]);
-    assert_eq!((changes.open.unwrap().payload, changes.inbox_through, changes.instance.inbox_len()), (Some(Payload::Inbox(1)), Some(2), 1));
+    assert_eq!(
+        (changes.open.unwrap().payload, changes.inbox_taken, changes.instance.inbox_len()),
+        (Some(Payload::Inbox(1)), Some(0..2), 1)
+    );
 }
 
 #[test]
 fn an_instance_that_ends_rejects_all_that_waits() {
     let mut standing = after(&sent(rests_in_created(), request(2, "Cancel"), 5).unwrap().changes.unwrap());
     standing.instance.inbox_tail = 1;
-    standing.inbox = vec![Waiting { position: 0, call: call(3), event: "Paid".into() }];
+    standing.inbox = vec![Waiting { position: 0, call: call(3), event: "Paid".into() }].into();
     let changes = ended(&standing, success(), 6);
     assert_eq!((changes.instance.status, changes.instance.inbox_len(), changes.notes.len(), changes.open), (Status::Completed, 0, 1, None));
 }
@@ -368,7 +373,7 @@ fn a_paused_instance_starts_nothing_until_it_is_resumed() {
 
     let rests = Standing::of(Instance { paused: true, ..rests_in_created().instance });
     let granted = Moment { grant: Some(SESSION), ..moment(3) };
-    let open = send(&machine(), rests, request(2, "Paid"), granted).unwrap().changes.unwrap().open.unwrap();
+    let open = send(&machine(), &rests, request(2, "Paid"), granted).unwrap().unwrap().changes.unwrap().open.unwrap();
     assert_eq!((open.attempt.held, open.attempt.state), (true, AttemptState::Scheduled));
 }
 
@@ -377,7 +382,7 @@ fn skip_gives_up_the_call_and_takes_what_waits() {
     let mut stuck = Standing { newest: begun().newest, ..rests_in_created() };
     stuck.instance.status = Status::Error;
     stuck.instance.inbox_tail = 1;
-    stuck.inbox = vec![Waiting { position: 0, call: call(2), event: "Cancel".into() }];
+    stuck.inbox = vec![Waiting { position: 0, call: call(2), event: "Cancel".into() }].into();
     let changes = operate(stuck, Act::Skip, None, 5).unwrap().unwrap();
     assert_eq!((changes.instance.status, changes.open.unwrap().attempt.to.as_str()), (Status::Running, "cancelled"));
     assert!(operate(rests_in_created(), Act::Skip, None, 5).is_err());
@@ -389,15 +394,15 @@ fn a_timer_runs_out_only_while_the_instance_rests_in_its_state() {
     let id = TimerId(Uuid::from_u128(1));
     let timer =
         || Timer { id, instance: InstanceId(Uuid::from_u128(1)), state: Some("created".into()), event: event.clone(), due_at: at(1801) };
-    let rests = fire(&machine(), rests_in_created(), timer(), 1000, moment(1801));
+    let rests = fire(&machine(), &rests_in_created(), timer(), 1000, moment(1801)).unwrap();
     assert_eq!((rests.fired(), rests.open.unwrap().attempt.to.as_str()), (Some(id), "expired"));
 
     let busy = after(&sent(rests_in_created(), request(2, "Paid"), 5).unwrap().changes.unwrap());
-    let held = fire(&machine(), busy, timer(), 1000, moment(1801));
+    let held = fire(&machine(), &busy, timer(), 1000, moment(1801)).unwrap();
     assert_eq!((&held.timers[..], held.open), (&[TimerChange::Hold(id)][..], None));
 
     let elsewhere = Standing::of(Instance { state: Some("paid".into()), ..rests_in_created().instance });
-    let gone = fire(&machine(), elsewhere, timer(), 1000, moment(1801));
+    let gone = fire(&machine(), &elsewhere, timer(), 1000, moment(1801)).unwrap();
     assert_eq!((gone.fired(), gone.open), (Some(id), None));
 }
 
@@ -405,6 +410,6 @@ fn a_timer_runs_out_only_while_the_instance_rests_in_its_state() {
 fn a_delayed_event_that_no_longer_fits_is_recorded() {
     let event = Event { name: "Completed".into(), payload: b"{}".to_vec() };
     let timer = Timer { id: TimerId(Uuid::from_u128(5)), instance: InstanceId(Uuid::from_u128(1)), state: None, event, due_at: at(9) };
-    let changes = fire(&machine(), rests_in_created(), timer, 1000, moment(9));
+    let changes = fire(&machine(), &rests_in_created(), timer, 1000, moment(9)).unwrap();
     assert_eq!((changes.fired(), changes.notes[0].kind, changes.open), (Some(TimerId(Uuid::from_u128(5))), NoteKind::Rejected, None));
 }

@@ -31,6 +31,7 @@ impl Store {
         }
         self.receive(changes)?;
         let taken = self.take_out(changes);
+        self.strike_out(changes, variant);
         if let Some(open) = &changes.open {
             self.open(changes, open, &taken, variant)?;
         }
@@ -82,20 +83,27 @@ impl Store {
 
     fn receive(&mut self, changes: &Changes) -> Result<(), String> {
         let Some(waits) = &changes.waits else { return Ok(()) };
-        if self.inbox.values().any(|(call, _)| *call == waits.call) {
+        if self.inbox.values().any(|other| other.call == waits.call) {
             return Err(format!("fsm_inbox_call: {} waits already", waits.call));
         }
-        match self.inbox.insert((changes.instance.id, waits.position), (waits.call, waits.event.clone())) {
+        match self.inbox.insert((changes.instance.id, waits.position), waits.clone()) {
             Some(_) => Err(format!("fsm_inbox_pkey: position {} is taken", waits.position)),
             None => Ok(()),
         }
     }
 
     fn take_out(&mut self, changes: &Changes) -> BTreeMap<i64, Event> {
-        let Some(through) = changes.inbox_through else { return BTreeMap::new() };
-        let places: Vec<_> =
-            self.inbox.range((changes.instance.id, i64::MIN)..(changes.instance.id, through)).map(|(place, _)| *place).collect();
-        places.into_iter().filter_map(|place| Some((place.1, self.inbox.remove(&place)?.1))).collect()
+        let Some(taken) = &changes.inbox_taken else { return BTreeMap::new() };
+        let whose = changes.instance.id;
+        let places: Vec<_> = self.inbox.range((whose, taken.start)..(whose, taken.end)).map(|(place, _)| *place).collect();
+        places.into_iter().filter_map(|place| Some((place.1, self.inbox.remove(&place)?.event))).collect()
+    }
+
+    fn strike_out(&mut self, changes: &Changes, variant: Variant) {
+        let last = (changes.instance.id, changes.instance.inbox_tail - 1);
+        if let Some(waits) = self.inbox.get_mut(&last).filter(|_| changes.is_outlook_lost && variant != Variant::OutlookKept) {
+            waits.outlook = None;
+        }
     }
 
     /// Begins an attempt: `OPEN` with its primary key and the two partial unique indexes.

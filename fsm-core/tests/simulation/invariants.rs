@@ -13,6 +13,7 @@ pub fn check(store: &Store, machine: &Machine) -> Result<(), String> {
         instance_is_whole(store, instance)?;
         its_transitions_are_a_chain(store, machine, instance)?;
         its_inbox_is_dense(store, instance)?;
+        what_is_foreseen_is_so(store, machine, instance)?;
     }
     calls_are_whole(store)?;
     requests_and_timers_are_whole(store)
@@ -87,6 +88,28 @@ fn its_inbox_is_dense(store: &Store, instance: &Instance) -> Result<(), String> 
     let is_free = instance.status == Status::Running && !instance.is_open;
     if (is_free || instance.status.is_ended()) && !positions.is_empty() {
         return broken("I13", &instance.key, format!("is {} and free, and events wait", instance.status));
+    }
+    Ok(())
+}
+
+/// What is kept with the last waiting event is where all that waits leads.
+fn what_is_foreseen_is_so(store: &Store, machine: &Machine, instance: &Instance) -> Result<(), String> {
+    let waiting = store.inbox.range((instance.id, i64::MIN)..=(instance.id, i64::MAX));
+    let Some(outlook) = waiting.clone().next_back().and_then(|(_, waits)| waits.outlook.as_ref()) else { return Ok(()) };
+    let to = instance.newest.and_then(|id| store.attempt(id)).map(|newest| (Some(newest.to.clone()), newest.is_catch()));
+    let mut states = match to {
+        Some((to, false)) if instance.is_open => vec![to],
+        Some((to, _)) if instance.is_open || instance.status == Status::Error => vec![instance.state.clone(), to],
+        _ => vec![instance.state.clone()],
+    };
+    for (_, waits) in waiting {
+        let led = |state: Option<String>| machine.edge(state.as_deref(), &waits.event.name).map_or(state, |edge| Some(edge.to.clone()));
+        states = states.into_iter().map(led).collect();
+    }
+    states.sort();
+    states.dedup();
+    if outlook.states != states {
+        return broken("inbox", &instance.key, format!("will be in {states:?}, and {:?} is foreseen", outlook.states));
     }
     Ok(())
 }

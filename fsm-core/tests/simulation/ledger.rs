@@ -112,7 +112,7 @@ impl Ledger {
     fn each_event_is_taken_once(&self, store: &Store) -> Result<(), String> {
         let mut wishes = BTreeSet::new();
         let begun = store.calls.values().filter(|row| !row.attempt.is_catch()).filter_map(|row| row.payload.as_deref());
-        let waiting = store.inbox.values().map(|(_, event)| event.payload.as_slice());
+        let waiting = store.inbox.values().map(|waits| waits.event.payload.as_slice());
         let delayed = store.timers.values().map(|(timer, _)| timer.event.payload.as_slice());
         for wish in begun.chain(waiting).chain(delayed).filter(|wish| !wish.starts_with(b"{")) {
             if !wishes.insert(wish) {
@@ -148,7 +148,7 @@ impl Ledger {
 
     /// It, or what it waits behind, is exhausted; or it was caught, and the catch verb led the instance on.
     fn is_in_error(&self, store: &Store, call: CallId) -> bool {
-        let waits_for = store.inbox.iter().find(|(_, (waiting, _))| *waiting == call).map(|((instance, _), _)| *instance);
+        let waits_for = store.inbox.iter().find(|(_, waits)| waits.call == call).map(|((instance, _), _)| *instance);
         let whose = waits_for.or(store.last_attempt(call).map(|last| last.instance));
         let is_caught = store.calls.values().any(|row| row.attempt.is_catch() && row.attempt.previous == Some(call));
         is_caught || whose.and_then(|id| store.instances.get(&id)).is_some_and(|instance| instance.status == Status::Error)

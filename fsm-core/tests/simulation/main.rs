@@ -106,5 +106,6 @@ must_fail! {
     a_timer_without_guard_is_found: TimerWithoutGuard, "";
     an_operator_without_guard_is_found: OperatorWithoutGuard, "";
     an_operator_without_id_is_found: OperatorWithoutId, "carried out twice";
+    an_outlook_that_is_kept_is_found: OutlookKept, "foreseen";
     outgoing_events_apart_are_found: OutgoingApart, "";
 }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use fsm_core::call::{Attempt, AttemptState};
-use fsm_core::changes::{Note, NoteKind, Request, Timer, Waiting};
+use fsm_core::changes::{Note, NoteKind, Request, Timer, Waiting, Waits};
+use fsm_core::decide::inbox::Inbox;
 use fsm_core::decide::send::Fate;
 use fsm_core::ids::{CallId, InstanceId, SessionId, TimerId};
 use fsm_core::instance::Instance;
-use fsm_core::outcome::Event;
 use fsm_core::time::Timestamp;
 
 /// A row of `fsm_async_calls`.
@@ -24,7 +24,7 @@ pub struct Row {
 pub struct Store {
     pub instances: BTreeMap<InstanceId, Instance>,
     pub calls: BTreeMap<(CallId, u32), Row>,
-    pub inbox: BTreeMap<(InstanceId, i64), (CallId, Event)>,
+    pub inbox: BTreeMap<(InstanceId, i64), Waits>,
     /// With whether each is held.
     pub timers: BTreeMap<TimerId, (Timer, bool)>,
     pub requests: BTreeMap<(InstanceId, String), Request>,
@@ -54,17 +54,25 @@ impl Store {
         self.calls.range((call, 0)..=(call, u32::MAX)).map(|(_, row)| row)
     }
 
+    /// `lock::inbox_ends`, of one, and so much of its beginning.
+    pub fn inbox(&self, instance: InstanceId, most: usize) -> Inbox {
+        let mut first = self.waiting(instance);
+        first.truncate(most);
+        let last = self.inbox.range((instance, i64::MIN)..=(instance, i64::MAX)).next_back();
+        Inbox { first, outlook: last.and_then(|(_, waits)| waits.outlook.clone()) }
+    }
+
     /// `lock::inbox`, of one.
     pub fn waiting(&self, instance: InstanceId) -> Vec<Waiting> {
         let all = self.inbox.range((instance, i64::MIN)..=(instance, i64::MAX));
-        all.map(|((_, position), (call, event))| Waiting { position: *position, call: *call, event: event.name.clone() }).collect()
+        all.map(|(_, waits)| Waiting { position: waits.position, call: waits.call, event: waits.event.name.clone() }).collect()
     }
 
     /// `lock::known`, of one: whose it is, and the fate that `fate_of` of `committer/trip.rs` gives its place.
     pub fn known(&self, call: CallId) -> Option<Fate> {
         if self.calls.contains_key(&(call, 1)) {
             Some(Fate::Started)
-        } else if self.inbox.values().any(|(waiting, _)| *waiting == call) || self.is_rejected(call) {
+        } else if self.inbox.values().any(|waits| waits.call == call) || self.is_rejected(call) {
             Some(Fate::Queued)
         } else {
             self.timers.get(&TimerId(call.0)).filter(|(timer, _)| timer.state.is_none()).map(|_| Fate::Scheduled)

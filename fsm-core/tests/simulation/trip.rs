@@ -1,9 +1,9 @@
 //! The trip of a batch, mirroring `committer/{board,trip}.rs`: read under locks, decide by the real decisions, write.
 
 use fsm_core::call::Attempt;
-use fsm_core::changes::Waiting;
 use fsm_core::changes::{Changes, Note, NoteKind};
 use fsm_core::decide::fire::{fire, rejected};
+use fsm_core::decide::inbox::Unread;
 use fsm_core::decide::operate::operate;
 use fsm_core::decide::send::{Send, send};
 use fsm_core::decide::settle::settle;
@@ -21,6 +21,8 @@ use crate::world::World;
 
 /// So many events may wait for one instance.
 const INBOX: u64 = 4;
+/// So many of them are read at first.
+const FIRST: usize = 1;
 
 /// What became of one request once its transaction is committed.
 pub struct Verdict {
@@ -72,9 +74,8 @@ impl World {
         {
             standing.caught = self.store.last_attempt(caught).cloned();
         }
-        if standing.instance.inbox_len() > 0 {
-            standing.inbox = self.store.waiting(standing.instance.id);
-        }
+        standing.inbox = self.store.inbox(standing.instance.id, FIRST);
+        standing.has_timer = self.store.timers.values().any(|(timer, _)| timer.instance == standing.instance.id && timer.state.is_some());
         let dedup = match request.map(|request| &request.what) {
             Some(What::Send(_)) if self.variant == Variant::DedupWithoutLooking => None,
             Some(What::Send(send)) => send.dedup.as_ref().map(|dedup| dedup.id.clone()),
@@ -92,13 +93,13 @@ impl World {
             What::Settle(report) => self.decide_settle(trip, request, report),
             What::Fire(timer) => {
                 let moment = self.moment(trip);
-                let changes = fire(&self.machine, standing, (**timer).clone(), INBOX, moment);
+                let changes = self.read_on(standing, |world, standing| fire(&world.machine, standing, (**timer).clone(), INBOX, moment));
                 Decided { reply: Reply::Done, changes: Some(changes) }
             }
             What::Operate(_) if standing.is_new => Decided { reply: Reply::Refused, changes: None },
             What::Operate(operation) => {
                 let moment = Moment { grant: None, ..self.moment(trip) };
-                match operate(&self.machine, standing, (**operation).clone(), moment) {
+                match self.read_on(standing, |world, standing| operate(&world.machine, standing, (**operation).clone(), moment)) {
                     Ok(changes) => Decided { reply: Reply::Done, changes },
                     Err(_) => Decided { reply: Reply::Refused, changes: None },
                 }
@@ -111,7 +112,7 @@ impl World {
             return Decided { reply: Reply::Sent { call: *call, fate: *fate }, changes: None };
         }
         let moment = self.moment(trip);
-        match send(&self.machine, trip.standing(key).clone(), request, moment) {
+        match self.read_on(trip.standing(key).clone(), |world, standing| send(&world.machine, standing, request.clone(), moment)) {
             Ok(accepted) => {
                 let reply = Reply::Sent { call: accepted.call, fate: accepted.fate };
                 Decided { reply, changes: accepted.changes }
@@ -136,11 +137,20 @@ impl World {
             return Decided { reply: Reply::Settled { counted: false }, changes: late(standing, request, report, trip.now) };
         }
         let moment = self.moment(trip);
-        let mut changes = settle(&self.machine, instance.clone(), &attempt, report.outcome.clone(), &standing.inbox, moment);
+        let settling = |world: &World, standing: &Standing| settle(&world.machine, standing, &attempt, report.outcome.clone(), moment);
+        let mut changes = self.read_on(standing.clone(), settling);
         if let (true, Some(close)) = (self.variant == Variant::LateReportById, &mut changes.close) {
             close.expected = attempt.state;
         }
         Decided { reply: Reply::Settled { counted: true }, changes: Some(changes) }
+    }
+
+    /// A decision that needs more of the inbox gets all of it.
+    fn read_on<T>(&self, mut standing: Standing, decide: impl Fn(&World, &Standing) -> Result<T, Unread>) -> T {
+        decide(self, &standing).unwrap_or_else(|Unread| {
+            standing.inbox.first = self.store.waiting(standing.instance.id);
+            decide(self, &standing).expect("all of the inbox was read")
+        })
     }
 
     fn moment(&mut self, trip: &Trip) -> Moment {
@@ -229,7 +239,7 @@ impl World {
         let (event, deliver_at) = (outgoing.event.clone(), outgoing.deliver_at);
         let request = Send { id: outgoing.id, event, dedup: None, deliver_at, or_refuse: false, inbox_limit: INBOX };
         let moment = self.moment(trip);
-        match send(&self.machine, trip.standing(key).clone(), request, moment) {
+        match self.read_on(trip.standing(key).clone(), |world, standing| send(&world.machine, standing, request.clone(), moment)) {
             Ok(accepted) => {
                 let reply = Reply::Sent { call: accepted.call, fate: accepted.fate };
                 (key, Decided { reply, changes: accepted.changes })
@@ -267,11 +277,6 @@ impl Trip {
         if let Some(open) = &changes.open {
             standing.newest = Some(open.attempt.clone());
         }
-        if let Some(through) = changes.inbox_through {
-            standing.inbox.retain(|waiting| waiting.position >= through);
-        }
-        if let Some(waits) = &changes.waits {
-            standing.inbox.push(Waiting { position: waits.position, call: waits.call, event: waits.event.name.clone() });
-        }
+        standing.inbox.apply(changes);
     }
 }

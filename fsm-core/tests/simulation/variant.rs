@@ -33,6 +33,8 @@ pub enum Variant {
     OperatorWithoutGuard,
     /// An operator's act without an id of its own is decided again after a commit with an unknown end.
     OperatorWithoutId,
+    /// What was foreseen of the events that wait is believed although the instance went another way.
+    OutlookKept,
     /// What a verb sent is written in a transaction of its own, before the verb's end is.
     OutgoingApart,
 }

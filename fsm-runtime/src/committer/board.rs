@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use fsm_core::changes::{Changes, Waiting};
+use fsm_core::changes::Changes;
 use fsm_core::decide::Standing;
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::{Instance, Status};
@@ -12,7 +12,12 @@ use uuid::Uuid;
 use super::queue::{Request, What, Whose, touched};
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
-use crate::store::lock::{self, KnownCall, Target};
+use crate::store::lock::{self, KnownCall, Locked, Target};
+
+/// How many of an instance's waiting events are read at first: the first one fits nearly always.
+const FIRST: i64 = 8;
+/// How many times as many are read next if they do not suffice.
+const FURTHER: i64 = 8;
 
 /// The standings of a batch.
 pub(crate) struct Board {
@@ -30,10 +35,15 @@ impl Board {
         all.dedup();
         let targets: Vec<_> = all.iter().map(|whose| Target { machine: &whose.machine, key: &whose.key }).collect();
         let found = lock::instances(conn, &targets).await?;
-        let standings = all.into_iter().zip(found).map(|(whose, instance)| {
-            let is_new = instance.is_none();
-            let instance = instance.unwrap_or_else(|| Instance::new(InstanceId(Uuid::now_v7()), &whose.machine, &whose.key, now));
-            (whose, Standing { is_new, ..Standing::of(instance) })
+        let standings = all.into_iter().zip(found).map(|(whose, locked)| {
+            let standing = match locked {
+                Some(Locked { instance, has_timer }) => Standing { has_timer, ..Standing::of(instance) },
+                None => {
+                    let instance = Instance::new(InstanceId(Uuid::now_v7()), &whose.machine, &whose.key, now);
+                    Standing { is_new: true, ..Standing::of(instance) }
+                }
+            };
+            (whose, standing)
         });
         let standings: HashMap<_, _> = standings.collect();
         let names = standings.iter().map(|(whose, standing)| (standing.instance.id, whose.clone())).collect();
@@ -62,12 +72,20 @@ impl Board {
         if let Some(open) = &changes.open {
             standing.newest = Some(open.attempt.clone());
         }
-        if let Some(through) = changes.inbox_through {
-            standing.inbox.retain(|waiting| waiting.position >= through);
+        standing.inbox.apply(changes);
+    }
+
+    /// Reads more of an inbox whose first events did not suffice.
+    pub(crate) async fn read_on(&mut self, conn: &mut Conn<'_>, whose: &Whose) -> Result<(), StoreError> {
+        let standing = self.standings.get_mut(whose).expect("the board was read for every instance of the batch");
+        let most = (standing.inbox.first.len() as i64).max(FIRST) * FURTHER;
+        let more = lock::inbox(conn, &[&standing.instance], most).await?;
+        if more.len() <= standing.inbox.first.len() {
+            let what = format!("instance {} has fewer events waiting than it counts", standing.instance.id);
+            return Err(StoreError::Corrupt { what });
         }
-        if let Some(waits) = &changes.waits {
-            standing.inbox.push(Waiting { position: waits.position, call: waits.call, event: waits.event.name.clone() });
-        }
+        standing.inbox.first = more.into_iter().map(|(_, waiting)| waiting).collect();
+        Ok(())
     }
 
     /// The newest attempt matters where it is live or exhausted. A report brings its own, and needs no other.
@@ -117,14 +135,14 @@ impl Board {
     }
 
     async fn read_inboxes(&mut self, conn: &mut Conn<'_>) -> Result<(), StoreError> {
-        let waiting = self.standings.values().filter(|standing| standing.instance.inbox_len() > 0);
-        let ids: Vec<_> = waiting.map(|standing| standing.instance.id).collect();
-        if ids.is_empty() {
+        let waiting: Vec<_> =
+            self.standings.values().map(|standing| &standing.instance).filter(|instance| instance.inbox_len() > 0).collect();
+        if waiting.is_empty() {
             return Ok(());
         }
-        for (instance, waiting) in lock::inbox(conn, &ids).await? {
+        for (instance, inbox) in lock::inbox_ends(conn, &waiting, FIRST).await? {
             if let Some(standing) = self.by_id(instance) {
-                standing.inbox.push(waiting);
+                standing.inbox = inbox;
             }
         }
         Ok(())

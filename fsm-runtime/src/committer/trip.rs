@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fsm_core::call::{Attempt, AttemptState};
 use fsm_core::changes::{Changes, Note, NoteKind};
 use fsm_core::decide::fire::{fire, rejected};
+use fsm_core::decide::inbox::Unread;
 use fsm_core::decide::operate::operate;
 use fsm_core::decide::send::{Fate, Send, send};
 use fsm_core::decide::settle::settle;
@@ -59,68 +60,76 @@ impl<'e> Trip<'e> {
     /// Reads, decides and writes a batch of requests for different instances. One that is refused or outdated fails alone.
     pub(crate) async fn of(&self, conn: &mut Conn<'_>, batch: &[Request]) -> Result<Vec<Verdict>, StoreError> {
         let mut board = Board::read(conn, batch, self.now).await?;
-        let decided: Vec<_> = batch.iter().map(|request| self.decide(&board, request)).collect();
+        let mut decided = Vec::with_capacity(batch.len());
+        for request in batch {
+            decided.push(loop {
+                match self.decide(&board, request) {
+                    Ok(decided) => break decided,
+                    Err(Unread) => board.read_on(conn, &request.whose).await?,
+                }
+            });
+        }
         let mut verdicts = self.write(conn, &mut board, batch.iter().map(|request| &request.whose), decided).await?;
         self.send_outgoing(conn, &mut board, batch, &mut verdicts).await?;
         Ok(verdicts)
     }
 
-    fn decide(&self, board: &Board, request: &Request) -> Decided {
+    fn decide(&self, board: &Board, request: &Request) -> Result<Decided, Unread> {
         let machine = match self.engine.catalog.expect(&request.whose.machine) {
             Ok(known) => &known.machine,
-            Err(error) => return Decided { reply: Some(Err(error)), changes: None, permit: None },
+            Err(error) => return Ok(Decided { reply: Some(Err(error)), changes: None, permit: None }),
         };
         match &request.what {
             What::Send(send) => self.decide_send(board, machine, &request.whose, send.clone()),
             What::Settle(report) => self.decide_settle(board, machine, request, report),
             What::Fire(due) => {
                 let permit = self.free_slot();
-                let standing = board.standing(&request.whose).clone();
-                let changes = fire(machine, standing, due.timer.clone(), self.engine.limits.inbox, self.moment(permit.is_some()));
-                Decided { reply: Some(Ok(Reply::Fired)), changes: Some(changes), permit }
+                let standing = board.standing(&request.whose);
+                let changes = fire(machine, standing, due.timer.clone(), self.engine.limits.inbox, self.moment(permit.is_some()))?;
+                Ok(Decided { reply: Some(Ok(Reply::Fired)), changes: Some(changes), permit })
             }
             What::Operate(operation) => {
-                let standing = board.standing(&request.whose).clone();
+                let standing = board.standing(&request.whose);
                 if standing.is_new {
                     let error = Error::not_found(&request.whose.machine, &request.whose.key);
-                    return Decided { reply: Some(Err(error)), changes: None, permit: None };
+                    return Ok(Decided { reply: Some(Err(error)), changes: None, permit: None });
                 }
-                match operate(machine, standing, (**operation).clone(), self.moment(false)) {
+                Ok(match operate(machine, standing, (**operation).clone(), self.moment(false))? {
                     Ok(changes) => Decided { reply: Some(Ok(Reply::Operated)), changes, permit: None },
                     Err(refusal) => Decided { reply: Some(Err(refusal.into())), changes: None, permit: None },
-                }
+                })
             }
         }
     }
 
-    fn decide_send(&self, board: &Board, machine: &Machine, whose: &Whose, request: Send) -> Decided {
+    fn decide_send(&self, board: &Board, machine: &Machine, whose: &Whose, request: Send) -> Result<Decided, Unread> {
         if let Some(known) = board.known(request.id) {
             let reply = Reply::Sent { instance: known.instance, call: known.call, fate: fate_of(known.place) };
-            return Decided { reply: Some(Ok(reply)), changes: None, permit: None };
+            return Ok(Decided { reply: Some(Ok(reply)), changes: None, permit: None });
         }
-        let standing = board.standing(whose).clone();
+        let standing = board.standing(whose);
         let instance = standing.instance.id;
         let permit = self.free_slot();
-        match send(machine, standing, request, self.moment(permit.is_some())) {
+        Ok(match send(machine, standing, request, self.moment(permit.is_some()))? {
             Ok(accepted) => {
                 let reply = Reply::Sent { instance, call: accepted.call, fate: accepted.fate };
                 Decided { reply: Some(Ok(reply)), changes: accepted.changes, permit: permit.filter(|_| accepted.fate == Fate::Started) }
             }
             Err(refusal) => Decided { reply: Some(Err(refusal.into())), changes: None, permit: None },
-        }
+        })
     }
 
-    fn decide_settle(&self, board: &Board, machine: &Machine, request: &Request, report: &Report) -> Decided {
+    fn decide_settle(&self, board: &Board, machine: &Machine, request: &Request, report: &Report) -> Result<Decided, Unread> {
         let standing = board.standing(&request.whose);
         let Report { attempt, outcome, fresh, .. } = report;
         let instance = &standing.instance;
         if standing.is_new || !instance.is_open || instance.newest != Some((attempt.call, attempt.number)) {
             let changes = self.late(standing, request, report);
-            return Decided { reply: Some(Ok(Reply::Settled { counted: false })), changes, permit: None };
+            return Ok(Decided { reply: Some(Ok(Reply::Settled { counted: false })), changes, permit: None });
         }
         let moment = Moment { fresh: *fresh, ..self.moment(report.permit.is_some() && self.engine.may_start()) };
-        let changes = settle(machine, instance.clone(), attempt, outcome.clone(), &standing.inbox, moment);
-        Decided { reply: Some(Ok(Reply::Settled { counted: true })), changes: Some(changes), permit: None }
+        let changes = settle(machine, standing, attempt, outcome.clone(), moment)?;
+        Ok(Decided { reply: Some(Ok(Reply::Settled { counted: true })), changes: Some(changes), permit: None })
     }
 
     /// A late report changes nothing and is recorded, unless it is our own come twice, or the sweeper lost a race.
@@ -197,7 +206,12 @@ impl<'e> Trip<'e> {
                 continue;
             }
             for outgoing in &asks.sends {
-                let (whose, decided) = self.decide_outgoing(board, &request.whose, outgoing);
+                let (whose, decided) = loop {
+                    match self.decide_outgoing(board, &request.whose, outgoing) {
+                        Ok(decided) => break decided,
+                        Err(Unread) => board.read_on(conn, &Whose::new(&outgoing.machine, &outgoing.key)).await?,
+                    }
+                };
                 let one = self.write(conn, board, std::iter::once(&whose), vec![decided]).await?.remove(0);
                 verdict.moved.extend(one.moved);
                 verdict.runs.extend(one.runs);
@@ -214,7 +228,7 @@ impl<'e> Trip<'e> {
         Ok(())
     }
 
-    fn decide_outgoing(&self, board: &Board, sender: &Whose, outgoing: &Outgoing) -> (Whose, Decided) {
+    fn decide_outgoing(&self, board: &Board, sender: &Whose, outgoing: &Outgoing) -> Result<(Whose, Decided), Unread> {
         let whose = Whose::new(&outgoing.machine, &outgoing.key);
         let request = Send {
             id: outgoing.id,
@@ -225,10 +239,10 @@ impl<'e> Trip<'e> {
             inbox_limit: self.engine.limits.inbox,
         };
         let decided = match self.engine.catalog.expect(&whose.machine) {
-            Ok(known) => self.decide_send(board, &known.machine, &whose, request),
+            Ok(known) => self.decide_send(board, &known.machine, &whose, request)?,
             Err(error) => Decided { reply: Some(Err(error)), changes: None, permit: None },
         };
-        let Some(Err(error)) = &decided.reply else { return (whose, decided) };
+        let Some(Err(error)) = &decided.reply else { return Ok((whose, decided)) };
         tracing::warn!(machine = outgoing.machine, key = outgoing.key, event = outgoing.event.name, %error, "an event sent by a verb was rejected");
         let keeper = if board.standing(&whose).is_new { sender.clone() } else { whose };
         let changes = match error.kind() {
@@ -237,7 +251,7 @@ impl<'e> Trip<'e> {
             }
             _ => None,
         };
-        (keeper, Decided { reply: Some(Ok(Reply::Settled { counted: false })), changes, permit: None })
+        Ok((keeper, Decided { reply: Some(Ok(Reply::Settled { counted: false })), changes, permit: None }))
     }
 }
 
@@ -259,9 +273,9 @@ fn note_consequences(
         match open.attempt.state {
             AttemptState::Executing => {
                 let payload = payload.expect("a call that is handed off is new, and has its payload");
-                verdict
-                    .runs
-                    .push((Claimed { instance: changes.instance.clone(), attempt: Arc::new(open.attempt), payload, fault: None }, permit));
+                // Handed off is only a first attempt.
+                let (instance, attempt) = (changes.instance.clone(), Arc::new(open.attempt));
+                verdict.runs.push((Claimed { instance, attempt, payload, last_error: None, fault: None }, permit));
             }
             _ if open.attempt.held => {}
             _ => verdict.due_at = earlier(verdict.due_at, Some(open.attempt.scheduled_at)),

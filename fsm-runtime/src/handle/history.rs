@@ -104,7 +104,9 @@ fn told_of_note(note: Note) -> Entry {
 fn told_of_exhaustion(row: &Row, next: Option<&Row>) -> Option<Entry> {
     let at = row.finished_at.filter(|_| matches!(row.state, AttemptState::Error | AttemptState::Lost))?;
     let has_retries = row.budget.remaining != Some(0);
-    let is_followed = has_retries && next.is_some_and(|next| next.call == row.call && next.created_at == at);
+    // Between the first one and those that the retention has kept, others are gone.
+    let is_next = |next: &Row| next.created_at == at || next.number > row.number + 1;
+    let is_followed = has_retries && next.is_some_and(|next| next.call == row.call && is_next(next));
     (!is_followed).then(|| Entry { at, call: Some(row.call), what: What::Exhausted { verb: row.verb.clone(), attempts: row.number } })
 }
 

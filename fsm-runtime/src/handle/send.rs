@@ -115,7 +115,7 @@ impl Sending {
         }
         let (id, discretion) = (CallId(Uuid::now_v7()), &self.engine.discretion);
         let owner = Owner { machine: &self.whose.machine, key: &self.whose.key };
-        let dedup = self.dedup.map(|id| Dedup { id, digests: discretion.digests(owner, &event.name, &event.payload) });
+        let dedup = self.dedup.map(|id| Dedup { id, digests: discretion.digests(owner, &event.payload) });
         event.payload = discretion
             .seal(&owner.payload(id), event.payload)
             .map_err(|why| Error::input(format!("the event `{}` cannot be stored: {why}", event.name)))?;

@@ -116,6 +116,8 @@ pub struct Unreadable {
 pub struct Count<M: Machine> {
     /// Where they stand.
     pub state: Option<M::State>,
+    /// The name of a state that this program's machine does not have; `state` is `None` then.
+    pub unknown: Option<String>,
     /// Whether they live.
     pub status: Status,
     /// How many.
@@ -181,8 +183,8 @@ impl<M: Machine> Instance<M> {
         Ok(Instance {
             inbox_len: row.inbox_len(),
             id: row.id,
+            state: state::<M>(row.state.as_deref()).map_err(|name| unknown_state::<M>(&row.key, name))?,
             key: row.key,
-            state: state::<M>(row.state)?,
             status: row.status,
             paused: row.paused,
             record,
@@ -202,15 +204,23 @@ impl<M: Machine> Instance<M> {
     }
 }
 
-/// A state's name from the database as the machine's own type.
-pub(crate) fn state<M: Machine>(name: Option<String>) -> Result<Option<M::State>, Error> {
-    let Some(name) = name else { return Ok(None) };
-    name.parse().map(Some).map_err(|_| {
-        Error::input(format!(
-            "the database has \"{}\" instances in the state `{name}`, which this program's machine does not have",
-            M::NAME
-        ))
-    })
+/// A state's name from the database as the machine's own type; the name itself if the machine has no such state.
+fn state<M: Machine>(name: Option<&str>) -> Result<Option<M::State>, &str> {
+    name.map(|name| name.parse().map_err(|_| name)).transpose()
+}
+
+fn unknown_state<M: Machine>(key: &str, name: &str) -> Error {
+    let (machine, key) = (M::NAME, key.escape_debug());
+    Error::input(format!("`{machine}` `{key}` is in the state `{name}`, which this program's machine does not have"))
+}
+
+impl<M: Machine> Count<M> {
+    pub(crate) fn of((status, name, count): (Status, Option<String>, u64)) -> Count<M> {
+        match state::<M>(name.as_deref()) {
+            Ok(state) => Count { state, unknown: None, status, count },
+            Err(_) => Count { state: None, unknown: name, status, count },
+        }
+    }
 }
 
 impl From<Row> for Attempt {
@@ -265,6 +275,9 @@ where
 
 impl<M: Machine> fmt::Debug for Count<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} in {:?}", self.count, self.status, self.state)
+        match &self.unknown {
+            Some(name) => write!(f, "{} {} in `{name}`", self.count, self.status),
+            None => write!(f, "{} {} in {:?}", self.count, self.status, self.state),
+        }
     }
 }

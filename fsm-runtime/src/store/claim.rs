@@ -20,8 +20,10 @@ pub struct Served {
     pub machine: String,
     /// Its verbs that this process has.
     pub verbs: Vec<String>,
-    /// Its states that this process has: their timers are its own to fire.
+    /// Its states that this process has.
     pub states: Vec<String>,
+    /// Those of them that have a timer in this process's code: these timers are its own to fire.
+    pub timed: Vec<String>,
     /// The events that this process has: it delivers those whose time has come.
     pub events: Vec<String>,
 }
@@ -35,6 +37,8 @@ pub struct Claimed {
     pub attempt: Arc<Attempt>,
     /// The payload of its call.
     pub payload: Vec<u8>,
+    /// Why the attempt before it failed.
+    pub last_error: Option<String>,
     /// What of its row cannot be read: then it fails without its verb.
     pub fault: Option<String>,
 }
@@ -68,7 +72,7 @@ fn read(row: &Row) -> Result<Claimed> {
     // A payload that is gone is one that cannot be read: a failed attempt, not a failed claim.
     let payload = row.get::<Option<Vec<u8>>>(37)?.unwrap_or_default();
     let fault = row.policy(16 + 14).err().map(|why| format!("the retry policy cannot be read: {why}"));
-    Ok(Claimed { instance: row.instance(0)?, attempt: Arc::new(row.attempt(16)?), payload, fault })
+    Ok(Claimed { instance: row.instance(0)?, attempt: Arc::new(row.attempt(16)?), payload, last_error: row.get(38)?, fault })
 }
 
 /// When the next attempt or timer of these machines is due; `None` when nothing is scheduled.
@@ -76,7 +80,8 @@ pub async fn next_due(conn: &mut Conn<'_>, served: &[Served]) -> Result<Option<T
     let mut next: Option<Timestamp> = None;
     for served in served {
         let calls = conn.rows(&sql::NEXT_CALL, &[served.machine.as_str().into(), Value::Words(&served.verbs)]).await?;
-        let values = [served.machine.as_str().into(), Value::Words(&served.states), Value::Words(&served.events)];
+        let values =
+            [served.machine.as_str().into(), Value::Words(&served.timed), Value::Words(&served.events), Value::Words(&served.states)];
         let timers = conn.rows(&sql::NEXT_TIMER, &values).await?;
         for row in calls.iter().chain(&timers) {
             let due = row.time(0)?;

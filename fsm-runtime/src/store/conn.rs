@@ -315,6 +315,7 @@ async fn sqlite_rows<'a>(
     let said = text.clone();
     let query = sqlx::query_with::<Sqlite, _>(text, arguments);
     let rows = link.guarded(said.as_str(), async |conn| query.fetch_all(conn).await).await?;
+    link.rules.fault.answered(rows.len());
     Ok(rows.into_iter().map(Row::Sqlite).collect())
 }
 
@@ -335,6 +336,7 @@ async fn postgres_rows(link: &mut Link<'_, PgConnection>, text: SqlStr, argument
             Ok(rows)
         })
         .await?;
+    link.rules.fault.answered(rows.len());
     Ok(rows.into_iter().map(Row::Postgres).collect())
 }
 

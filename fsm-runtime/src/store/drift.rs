@@ -1,5 +1,7 @@
 //! The names that rows need of the code, and the rows that need them.
 
+use std::collections::BTreeMap;
+
 use fsm_core::call::Attempt;
 use fsm_core::changes::{Timer, Waiting};
 use fsm_core::ids::InstanceId;
@@ -96,6 +98,13 @@ pub async fn bearers(
     ];
     let rows = conn.rows(&sql::BEARERS, &values).await?;
     rows.iter().map(|row| Ok((row.instance_id(0)?, row.get(1)?))).collect()
+}
+
+/// The requests of these instances that came with an event of `events` came with the one that takes its place: under the same dedup id the
+/// same request is still known.
+pub async fn rename_requests(conn: &mut Conn<'_>, instances: &[InstanceId], events: &BTreeMap<String, String>) -> Result<()> {
+    let renamed = instances.iter().flat_map(|id| events.iter().map(|(was, becomes)| values![id.0, was.as_str(), becomes.as_str()]));
+    conn.batch(&sql::RENAME_REQUESTS, renamed.collect()).await.map(drop)
 }
 
 /// The timers of these instances.

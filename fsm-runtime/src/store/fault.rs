@@ -23,6 +23,8 @@ struct Place {
     left: AtomicI64,
     /// How many got through.
     passed: AtomicU64,
+    /// How many rows came back.
+    answered: AtomicU64,
     struck: Notify,
     struck_at: Mutex<Option<String>>,
 }
@@ -46,6 +48,8 @@ impl Fault {
     }
 
     pub(crate) async fn pass(&self, _: impl FnOnce() -> String) {}
+
+    pub(super) fn answered(&self, _rows: usize) {}
 }
 
 #[cfg(feature = "testing")]
@@ -58,6 +62,7 @@ impl Fault {
             place: Some(Arc::new(Place {
                 left: AtomicI64::new(OFF),
                 passed: AtomicU64::new(0),
+                answered: AtomicU64::new(0),
                 struck: Notify::new(),
                 struck_at: Mutex::default(),
             })),
@@ -74,6 +79,18 @@ impl Fault {
             std::future::pending::<()>().await;
         }
         place.passed.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A statement gave so many rows.
+    pub(super) fn answered(&self, rows: usize) {
+        if let Some(place) = &self.place {
+            place.answered.fetch_add(rows as u64, Ordering::SeqCst);
+        }
+    }
+
+    /// How many rows came back.
+    pub(crate) fn rows(&self) -> u64 {
+        self.place.as_ref().map_or(0, |place| place.answered.load(Ordering::SeqCst))
     }
 
     /// After so many statements, no other gets through.

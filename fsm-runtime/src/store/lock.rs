@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 
 use fsm_core::call::Attempt;
-use fsm_core::changes::{Request, Waiting};
+use fsm_core::changes::{Outlook, Request, Waiting};
+use fsm_core::decide::inbox::Inbox;
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::Instance;
 
 use super::conn::{Conn, values};
 use super::error::Result;
+use super::rows::Row;
 use super::sql;
 
 /// An instance by its name.
@@ -18,6 +20,15 @@ pub struct Target<'a> {
     pub machine: &'a str,
     /// The user's name for it.
     pub key: &'a str,
+}
+
+/// An instance under its lock.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Locked {
+    /// Its row.
+    pub instance: Instance,
+    /// It has a timer of its own, of its state or a wake.
+    pub has_timer: bool,
 }
 
 /// A call id that the database has already.
@@ -46,14 +57,14 @@ pub enum Place {
 
 /// The instances of these different names in the order of `targets`, `None` where there is none. With PostgreSQL they are locked until the
 /// transaction ends, always in the same order; SQLite's transaction is alone.
-pub async fn instances(conn: &mut Conn<'_>, targets: &[Target<'_>]) -> Result<Vec<Option<Instance>>> {
+pub async fn instances(conn: &mut Conn<'_>, targets: &[Target<'_>]) -> Result<Vec<Option<Locked>>> {
     let rows = conn.batch(&sql::LOCK_BY_KEY, targets.iter().map(|target| values![target.machine, target.key]).collect()).await?;
     let places: HashMap<_, _> = targets.iter().enumerate().map(|(place, target)| ((target.machine, target.key), place)).collect();
     let mut found = vec![None; targets.len()];
     for row in &rows {
         let instance = row.instance(0)?;
         if let Some(&place) = places.get(&(instance.machine.as_str(), instance.key.as_str())) {
-            found[place] = Some(instance);
+            found[place] = Some(Locked { instance, has_timer: row.get(16)? });
         }
     }
     Ok(found)
@@ -82,16 +93,48 @@ pub async fn attempts(conn: &mut Conn<'_>, ids: &[(CallId, u32)]) -> Result<Vec<
     rows.iter().map(|row| row.attempt(0)).collect()
 }
 
-/// What waits for these instances; each one's by position.
-pub async fn inbox(conn: &mut Conn<'_>, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Waiting)>> {
-    let rows = conn.batch(&sql::INBOX, ids.iter().map(|id| values![id.0]).collect()).await?;
-    rows.iter().map(|row| Ok((row.instance_id(0)?, Waiting { position: row.get(1)?, call: row.call_id(2)?, event: row.get(3)? }))).collect()
+/// What waits for these instances, at most so many of each one's, by position.
+pub async fn inbox(conn: &mut Conn<'_>, instances: &[&Instance], most: i64) -> Result<Vec<(InstanceId, Waiting)>> {
+    let until = |instance: &Instance| instance.inbox_head.saturating_add(most).min(instance.inbox_tail);
+    let batch = instances.iter().map(|instance| values![instance.id.0, instance.inbox_head, until(instance)]);
+    let rows = conn.batch(&sql::INBOX, batch.collect()).await?;
+    rows.iter().map(|row| Ok((row.instance_id(0)?, waiting(row)?))).collect()
+}
+
+/// The first events that wait for these instances, at most so many of each one's, and what is foreseen of all.
+pub async fn inbox_ends(conn: &mut Conn<'_>, instances: &[&Instance], most: i64) -> Result<HashMap<InstanceId, Inbox>> {
+    let batch = instances.iter().map(|instance| {
+        let until = instance.inbox_head.saturating_add(most).min(instance.inbox_tail);
+        values![instance.id.0, instance.inbox_head, until, instance.inbox_tail - 1]
+    });
+    let mut inboxes: HashMap<InstanceId, Inbox> = HashMap::with_capacity(instances.len());
+    for row in conn.batch(&sql::INBOX_ENDS, batch.collect()).await? {
+        let inbox = inboxes.entry(row.instance_id(0)?).or_default();
+        let waiting = waiting(&row)?;
+        // What cannot be read is looked at anew.
+        inbox.outlook = row.get::<Option<String>>(4)?.and_then(|json| serde_json::from_str::<Outlook>(&json).ok());
+        if inbox.first.last().is_none_or(|before| before.position + 1 == waiting.position) {
+            inbox.first.push(waiting);
+        }
+    }
+    Ok(inboxes)
+}
+
+fn waiting(row: &Row) -> Result<Waiting> {
+    Ok(Waiting { position: row.get(1)?, call: row.call_id(2)?, event: row.get(3)? })
 }
 
 /// Those of the dedup ids `asked` for that are known.
 pub async fn requests(conn: &mut Conn<'_>, asked: &[(InstanceId, &str)]) -> Result<Vec<(InstanceId, Request)>> {
     let rows = conn.batch(&sql::REQUESTS, asked.iter().map(|(id, dedup)| values![id.0, *dedup]).collect()).await?;
-    rows.iter().map(|row| Ok((row.instance_id(0)?, Request { dedup: row.get(1)?, digest: row.get(2)?, call: row.call_id(3)? }))).collect()
+    rows.iter()
+        .map(|row| {
+            Ok((
+                row.instance_id(0)?,
+                Request { dedup: row.get(1)?, event: row.get(2)?, digest: row.get(3)?, call: row.call_id(4)?, at: row.time(5)? },
+            ))
+        })
+        .collect()
 }
 
 /// Those of these call ids that the database has: what a send asks that is repeated after a commit whose outcome was not known.

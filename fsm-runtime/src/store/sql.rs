@@ -72,12 +72,25 @@ macro_rules! timer {
 
 // ---- lock
 
-/// The instance of each machine and key, locked in instance order. Rides the unique index on machine and key.
+/// Whether an instance has a timer of its own: of its state, or a wake. Delayed sends are not.
+macro_rules! has_timer {
+    () => {
+        ", exists (
+            select 1
+            from fsm_timers t
+            where t.instance_id = i.instance_id and (t.state is not null or length(t.payload) = 0)
+        )"
+    };
+}
+
+/// The instance of each machine and key, locked in instance order, and whether it has a timer of its own. Rides the unique index on machine
+/// and key, and the index of timers by instance.
 pub(super) const LOCK_BY_KEY: Many = Many {
     columns: "machine text, key text",
     sqlite: concat!(
         "select ",
         instance!(),
+        has_timer!(),
         "
         from w
         cross join fsm_instances i on i.machine = w.machine and i.key = w.key"
@@ -85,6 +98,7 @@ pub(super) const LOCK_BY_KEY: Many = Many {
     postgres: concat!(
         "select ",
         instance!(),
+        has_timer!(),
         "
         from w
         join fsm_instances i on i.machine = w.machine and i.key = w.key
@@ -139,21 +153,47 @@ pub(super) const LAST_ATTEMPTS: Many = many(
     ),
 );
 
-/// What waits for each instance, by position. Rides the primary key.
+/// What waits for each instance from the position `head` up to `until`, by position. Rides the primary key.
 pub(super) const INBOX: Many = many(
-    "instance_id uuid",
+    "instance_id uuid, head bigint, until bigint",
     "
-    select b.instance_id, b.position, b.call_id, b.event
+    select b.instance_id, b.position, b.call_id, b.event, b.outlook
     from w
-    join fsm_inbox b on b.instance_id = w.instance_id
+    join fsm_inbox b on b.instance_id = w.instance_id and b.position >= w.head and b.position < w.until
     order by b.instance_id, b.position",
 );
+
+macro_rules! inbox_ends {
+    ($join:literal) => {
+        concat!(
+            "
+            select b.instance_id, b.position, b.call_id, b.event, b.outlook
+            from w ",
+            $join,
+            " fsm_inbox b on b.instance_id = w.instance_id and b.position >= w.head and b.position < w.until
+            union all
+            select b.instance_id, b.position, b.call_id, b.event, b.outlook
+            from w ",
+            $join,
+            " fsm_inbox b on b.instance_id = w.instance_id and b.position = w.last and w.last >= w.until
+            order by 1, 2"
+        )
+    };
+}
+
+/// The same, and what waits at the position `last`, unless it is before `until`. Rides the primary key; SQLite joins crosswise in the order
+/// that is written.
+pub(super) const INBOX_ENDS: Many = Many {
+    columns: "instance_id uuid, head bigint, until bigint, last bigint",
+    sqlite: inbox_ends!("cross join"),
+    postgres: inbox_ends!("join"),
+};
 
 /// The requests that instances know by dedup id. Rides the primary key.
 pub(super) const REQUESTS: Many = many(
     "instance_id uuid, dedup text",
     "
-    select r.instance_id, r.dedup, r.digest, r.call_id
+    select r.instance_id, r.dedup, r.event, r.digest, r.call_id, r.created_at
     from w
     join fsm_requests r on r.instance_id = w.instance_id and r.dedup = w.dedup",
 );
@@ -277,28 +317,38 @@ pub(super) const SAVE: Many = many(
 
 /// Events that begin to wait.
 pub(super) const INBOX_PUT: Many = many(
-    "instance_id uuid, position bigint, call_id uuid, event text, payload bytea, created_at bigint",
+    "instance_id uuid, position bigint, call_id uuid, event text, payload bytea, created_at bigint, outlook text",
     "
-    insert into fsm_inbox (instance_id, position, call_id, event, payload, created_at)
+    insert into fsm_inbox (instance_id, position, call_id, event, payload, created_at, outlook)
     select *
     from w",
 );
 
-/// Nothing of each instance before the position `through` waits any longer. Rides the primary key.
+/// What was foreseen at these positions does not hold any more. Rides the primary key.
+pub(super) const OUTLOOK_LOST: Many = many(
+    "instance_id uuid, position bigint",
+    "
+    update fsm_inbox as b
+    set outlook = null
+    from w
+    where b.instance_id = w.instance_id and b.position = w.position",
+);
+
+/// What waited for each instance from the position `head` up to `until` is gone. Rides the primary key.
 pub(super) const INBOX_TAKE: Many = Many {
-    columns: "instance_id uuid, through bigint",
+    columns: "instance_id uuid, head bigint, until bigint",
     sqlite: "
         delete from fsm_inbox
         where (instance_id, position) in (
             select b.instance_id, b.position
             from w
-            cross join fsm_inbox b on b.instance_id = w.instance_id and b.position < w.through
+            cross join fsm_inbox b on b.instance_id = w.instance_id and b.position >= w.head and b.position < w.until
         )
         returning instance_id, position, payload",
     postgres: "
         delete from fsm_inbox as b
         using w
-        where b.instance_id = w.instance_id and b.position < w.through
+        where b.instance_id = w.instance_id and b.position >= w.head and b.position < w.until
         returning b.instance_id, b.position, b.payload",
 };
 
@@ -342,12 +392,12 @@ pub(super) const TIMER_DELETE: Many = many(
     where timer_id in (select w.timer_id from w)",
 );
 
-/// The timers of the instances' states are gone; their delayed sends stay. Rides the index by instance.
+/// The timers of the instances' states are gone, and their wakes; their delayed sends stay. Rides the index by instance.
 pub(super) const TIMER_CLEAR: Many = many(
     "instance_id uuid",
     "
     delete from fsm_timers
-    where instance_id in (select w.instance_id from w) and state is not null",
+    where instance_id in (select w.instance_id from w) and (state is not null or length(payload) = 0)",
 );
 
 /// The timers are not due until they are released. Rides the primary key.
@@ -388,9 +438,9 @@ pub(super) const NOTE: Many = many(
 
 /// Requests to be known again.
 pub(super) const REQUEST: Many = many(
-    "instance_id uuid, dedup text, digest bytea, call_id uuid, created_at bigint",
+    "instance_id uuid, dedup text, event text, digest bytea, call_id uuid, created_at bigint",
     "
-    insert into fsm_requests (instance_id, dedup, digest, call_id, created_at)
+    insert into fsm_requests (instance_id, dedup, event, digest, call_id, created_at)
     select *
     from w",
 );
@@ -432,15 +482,16 @@ pub(super) const CLAIM: Sql = Sql {
         instance!(),
         ", ",
         attempt!(),
-        ", f.payload
+        ", f.payload, p.error
         from c
         join fsm_instances i on i.instance_id = c.instance_id
         join fsm_async_calls f on f.call_id = c.call_id and f.attempt = 1
+        left join fsm_async_calls p on p.call_id = c.call_id and p.attempt = c.attempt - 1
         order by c.scheduled_at"
     ),
 };
 
-/// Each attempt with its instance and payload. Rides the primary keys.
+/// Each attempt with its instance, its payload, and why the one before it failed. Rides the primary keys.
 pub(super) const CLAIMED: Many = many(
     "call_id uuid, attempt bigint",
     concat!(
@@ -448,11 +499,12 @@ pub(super) const CLAIMED: Many = many(
         instance!(),
         ", ",
         attempt!(),
-        ", f.payload
+        ", f.payload, p.error
         from w
         join fsm_async_calls c on c.call_id = w.call_id and c.attempt = w.attempt
         join fsm_instances i on i.instance_id = c.instance_id
-        join fsm_async_calls f on f.call_id = c.call_id and f.attempt = 1"
+        join fsm_async_calls f on f.call_id = c.call_id and f.attempt = 1
+        left join fsm_async_calls p on p.call_id = c.call_id and p.attempt = c.attempt - 1"
     ),
 );
 
@@ -472,27 +524,35 @@ pub(super) const NEXT_CALL: Sql = Sql {
         limit 1",
 };
 
-/// When the first timer of machine `$1` is due, of its states `$2` or with events `$3`. Rides the due index of timers.
+/// When the first timer of machine `$1` is due: of a state of `$2`, a delayed event of `$3`, or a wake for such an event in a state of `$4`.
+/// Rides the due index of timers.
 pub(super) const NEXT_TIMER: Sql = Sql {
     sqlite: "
         select t.due_at
         from fsm_timers t
         where t.machine = $1 and not t.held
-            and (t.state in (select value from json_each($2)) or t.state is null and t.event in (select value from json_each($3)))
+            and (
+                t.event = 'Timeout' and t.state in (select value from json_each($2))
+                or t.event in (select value from json_each($3)) and (t.state is null or t.event <> 'Timeout' and t.state in (select value from json_each($4)))
+            )
         order by t.due_at
         limit 1",
     postgres: "
         select t.due_at
         from fsm_timers t
-        where t.machine = $1 and not t.held and (t.state = any($2::text[]) or t.state is null and t.event = any($3::text[]))
+        where t.machine = $1 and not t.held
+            and (
+                t.event = 'Timeout' and t.state = any($2::text[])
+                or t.event = any($3::text[]) and (t.state is null or t.event <> 'Timeout' and t.state = any($4::text[]))
+            )
         order by t.due_at
         limit 1",
 };
 
 // ---- timers
 
-/// The timers of machine `$1` that are due at `$2`, of its states `$4` or with events `$5`, at most `$3`, the oldest first. Rides the due
-/// index of timers.
+/// The timers of machine `$1` that are due at `$2`, at most `$3`, the oldest first: of a state of `$4`, a delayed event of `$5`, or a wake
+/// for such an event in a state of `$6`. Rides the due index of timers.
 pub(super) const TIMERS_DUE: Sql = Sql {
     sqlite: concat!(
         "select t.machine, i.key, ",
@@ -501,7 +561,10 @@ pub(super) const TIMERS_DUE: Sql = Sql {
         from fsm_timers t
         join fsm_instances i on i.instance_id = t.instance_id
         where t.machine = $1 and not t.held and t.due_at <= $2
-            and (t.state in (select value from json_each($4)) or t.state is null and t.event in (select value from json_each($5)))
+            and (
+                t.event = 'Timeout' and t.state in (select value from json_each($4))
+                or t.event in (select value from json_each($5)) and (t.state is null or t.event <> 'Timeout' and t.state in (select value from json_each($6)))
+            )
         order by t.due_at
         limit $3"
     ),
@@ -512,7 +575,10 @@ pub(super) const TIMERS_DUE: Sql = Sql {
         from fsm_timers t
         join fsm_instances i on i.instance_id = t.instance_id
         where t.machine = $1 and not t.held and t.due_at <= $2
-            and (t.state = any($4::text[]) or t.state is null and t.event = any($5::text[]))
+            and (
+                t.event = 'Timeout' and t.state = any($4::text[])
+                or t.event = any($5::text[]) and (t.state is null or t.event <> 'Timeout' and t.state = any($6::text[]))
+            )
         order by t.due_at
         limit $3"
     ),
@@ -1066,7 +1132,7 @@ pub(super) const EVENTS_DELAYED: Sql = same(
     select t.event, cast(null as text), count(*), min(t.due_at)
     from fsm_timers t
     join fsm_instances i on i.instance_id = t.instance_id
-    where t.machine = $1 and not t.held and t.state is null and i.status in ('running', 'error')
+    where t.machine = $1 and not t.held and t.state is null and length(t.payload) > 0 and i.status in ('running', 'error')
     group by t.event",
 );
 
@@ -1091,6 +1157,7 @@ pub(super) const BEARERS: Sql = Sql {
                         )
                 )
                 or exists (select 1 from fsm_inbox b where b.instance_id = i.instance_id and b.event in (select value from json_each($5)))
+                or exists (select 1 from fsm_requests r where r.instance_id = i.instance_id and r.event in (select value from json_each($5)))
                 or exists (
                     select 1
                     from fsm_timers t
@@ -1118,6 +1185,7 @@ pub(super) const BEARERS: Sql = Sql {
                         )
                 )
                 or exists (select 1 from fsm_inbox b where b.instance_id = i.instance_id and b.event = any($5::text[]))
+                or exists (select 1 from fsm_requests r where r.instance_id = i.instance_id and r.event = any($5::text[]))
                 or exists (
                     select 1
                     from fsm_timers t
@@ -1126,6 +1194,46 @@ pub(super) const BEARERS: Sql = Sql {
             )
         order by i.instance_id
         limit $7",
+};
+
+/// Instances of machine `$1` after `$2`, at most `$4`, that rest in a state of `$3` without a timer of that state. Rides the primary key, and
+/// the index of timers by instance.
+pub(super) const TIMERLESS: Sql = Sql {
+    sqlite: "
+        select i.instance_id, i.key
+        from fsm_instances i
+        where i.machine = $1 and i.instance_id > $2 and i.state in (select value from json_each($3)) and i.status in ('running', 'error')
+            and not i.is_open
+            and not exists (
+                select 1 from fsm_timers t where t.instance_id = i.instance_id and t.state = i.state and t.event = 'Timeout'
+            )
+        order by i.instance_id
+        limit $4",
+    postgres: "
+        select i.instance_id, i.key
+        from fsm_instances i
+        where i.machine = $1 and i.instance_id > $2 and i.state = any($3::text[]) and i.status in ('running', 'error') and not i.is_open
+            and not exists (
+                select 1 from fsm_timers t where t.instance_id = i.instance_id and t.state = i.state and t.event = 'Timeout'
+            )
+        order by i.instance_id
+        limit $4",
+};
+
+/// The timers of machine `$1` that are due at `$2`, at most `$4`, of the states `$3`. Rides the due index of timers.
+pub(super) const TIMERS_OVER: Sql = Sql {
+    sqlite: "
+        select t.timer_id
+        from fsm_timers t
+        where t.machine = $1 and not t.held and t.due_at <= $2 and t.event = 'Timeout' and t.state in (select value from json_each($3))
+        order by t.due_at
+        limit $4",
+    postgres: "
+        select t.timer_id
+        from fsm_timers t
+        where t.machine = $1 and not t.held and t.due_at <= $2 and t.event = 'Timeout' and t.state = any($3::text[])
+        order by t.due_at
+        limit $4",
 };
 
 /// The timers of the instances. Rides the index by instance.
@@ -1158,6 +1266,16 @@ pub(super) const RENAME_WAITING: Many = many(
     set event = w.event
     from w
     where b.instance_id = w.instance_id and b.position = w.position",
+);
+
+/// The instances' requests to be known again that came with the event `was` came with `becomes`. Rides the primary key.
+pub(super) const RENAME_REQUESTS: Many = many(
+    "instance_id uuid, was text, becomes text",
+    "
+    update fsm_requests as r
+    set event = w.becomes
+    from w
+    where r.instance_id = w.instance_id and r.event = w.was",
 );
 
 /// The timers belong to other states, if any, and deliver other events. Rides the primary key.
@@ -1255,6 +1373,91 @@ pub(super) const PRUNE_HISTORY: Many =
 /// The instances are gone. Rides the primary key.
 pub(super) const PRUNE_INSTANCES: Many =
     many("instance_id uuid", "delete from fsm_instances where instance_id in (select w.instance_id from w)");
+
+/// Every attempt of calls before `$3`, from call `$1` and attempt `$2` on and without that one, at most `$4`. Rides the primary key.
+pub(super) const OLD_ATTEMPTS: Sql = same(concat!(
+    "select ",
+    attempt!(),
+    "
+    from fsm_async_calls c
+    where (c.call_id, c.attempt) > ($1, $2) and c.call_id < $3
+    order by c.call_id, c.attempt
+    limit $4"
+));
+
+/// The attempts are gone. Rides the primary key.
+pub(super) const PRUNE_ATTEMPTS: Many = Many {
+    columns: "call_id uuid, attempt bigint",
+    sqlite: "delete from fsm_async_calls where (call_id, attempt) in (select w.call_id, w.attempt from w)",
+    postgres: "delete from fsm_async_calls as c using w where c.call_id = w.call_id and c.attempt = w.attempt",
+};
+
+/// What the calls remember is gone. Rides the primary key.
+pub(super) const PRUNE_ONCE_OF: Many = many("call_id uuid", "delete from fsm_once where call_id in (select w.call_id from w)");
+
+/// The calls are gone, with all their attempts. Rides the primary key.
+pub(super) const PRUNE_CALLS_OF: Many = many("call_id uuid", "delete from fsm_async_calls where call_id in (select w.call_id from w)");
+
+/// So many more of the instances' transitions have no attempts any more. Rides the primary key.
+pub(super) const PRUNED: Many = many(
+    "instance_id uuid, transitions bigint",
+    "
+    update fsm_instances as i
+    set pruned = i.pruned + w.transitions
+    from w
+    where i.instance_id = w.instance_id",
+);
+
+/// The last of the next `$2` notes after note `$1`. Rides the primary key.
+pub(super) const NOTES_UNTIL: Sql = same(
+    "
+    select max(n.history_id)
+    from (select h.history_id from fsm_history h where h.history_id > $1 order by h.history_id limit $2) as n",
+);
+
+/// The notes after `$1` up to `$2` are gone that were made before `$3`, of live instances of machine `$4`, about no call that is still
+/// there. Rides the primary keys.
+pub(super) const PRUNE_NOTES: Sql = same(
+    "
+    delete from fsm_history
+    where history_id in (
+        select h.history_id
+        from fsm_history h
+        join fsm_instances i on i.instance_id = h.instance_id
+        where h.history_id > $1 and h.history_id <= $2 and h.at < $3 and i.machine = $4 and i.status in ('running', 'error')
+            and not exists (select 1 from fsm_async_calls c where c.call_id = h.call_id and c.attempt = 1)
+    )
+    returning history_id",
+);
+
+/// The request that is `$3` places after instance `$1` and dedup id `$2`. Rides the primary key.
+pub(super) const REQUESTS_UNTIL: Sql = same(
+    "
+    select r.instance_id, r.dedup
+    from fsm_requests r
+    where (r.instance_id, r.dedup) > ($1, $2)
+    order by r.instance_id, r.dedup
+    limit 1
+    offset $3",
+);
+
+/// The requests after instance `$1` and dedup id `$2`, up to `$3` and `$4`, are forgotten that came before `$5`, to live instances of machine
+/// `$6`, whose call neither waits nor is still there. Rides the primary keys and the inbox's index by call.
+pub(super) const PRUNE_REQUESTS_OLD: Sql = same(
+    "
+    delete from fsm_requests
+    where (instance_id, dedup) in (
+        select r.instance_id, r.dedup
+        from fsm_requests r
+        join fsm_instances i on i.instance_id = r.instance_id
+        where (r.instance_id, r.dedup) > ($1, $2) and (r.instance_id, r.dedup) <= ($3, $4) and r.created_at < $5
+            and i.machine = $6 and i.status in ('running', 'error')
+            and not exists (select 1 from fsm_async_calls c where c.call_id = r.call_id and c.attempt = 1)
+            and not exists (select 1 from fsm_inbox b where b.call_id = r.call_id)
+            and not exists (select 1 from fsm_timers t where t.timer_id = r.call_id)
+    )
+    returning dedup",
+);
 
 /// What calls before `$2` of instances of machine `$1` remember since before `$3` is gone, at most `$4` of it, where the instance rests: its
 /// calls are closed, and none will be run again. Rides the primary keys.
@@ -1729,7 +1932,7 @@ pub(super) const INVARIANTS: [Invariant; 16] = [
     ),
     invariant(
         "I6",
-        "an instance's version is the number of its transitions, and its state the target of the last one",
+        "an instance's version is the number of its transitions, kept and pruned, and its state the target of the last one",
         same(chain!(
             "
             select i.instance_id, 'has version ' || i.version || ' and state ' || coalesce(i.state, 'none') || ' after ' || n.successes
@@ -1742,19 +1945,20 @@ pub(super) const INVARIANTS: [Invariant; 16] = [
                 group by j.instance_id
             ) n on n.instance_id = i.instance_id
             left join chain l on l.instance_id = i.instance_id and l.step = n.successes
-            where i.version <> n.successes or i.state is distinct from l.to_state and "
+            where i.version <> i.pruned + n.successes or i.version > i.pruned and i.state is distinct from l.to_state and "
             , unless_migrated!("i.instance_id")
         )),
     ),
     invariant(
         "I7",
-        "each transition begins where the one before it ended",
+        "each transition begins where the one before it ended, from the first one that is kept on",
         same(chain!(
             "
             select c.call_id, 'went from ' || coalesce(c.from_state, 'none') || ', and the instance was in ' || coalesce(b.to_state, 'none')
             from chain c
+            join fsm_instances i on i.instance_id = c.instance_id
             left join chain b on b.instance_id = c.instance_id and b.step = c.step - 1
-            where c.from_state is distinct from b.to_state and "
+            where c.from_state is distinct from b.to_state and (c.step > 1 or i.pruned = 0) and "
             , unless_migrated!("c.instance_id"), "
             union all
             select c.call_id, 'succeeded and is not among the calls of its instance'
@@ -1796,13 +2000,15 @@ pub(super) const INVARIANTS: [Invariant; 16] = [
     ),
     invariant(
         "I9",
-        "attempts are dense from 1",
+        "a call has its first attempt, and from the first one that is kept after it on all others",
         same(
             "
             select c.call_id, 'has ' || count(*) || ' attempts from ' || min(c.attempt) || ' to ' || max(c.attempt)
             from fsm_async_calls c
             group by c.call_id
-            having min(c.attempt) <> 1 or max(c.attempt) <> count(*)",
+            having min(c.attempt) <> 1
+                or max(c.attempt) <> count(*)
+                    and max(c.attempt) - min(case when c.attempt > 1 then c.attempt end) <> count(*) - 2",
         ),
     ),
     invariant(

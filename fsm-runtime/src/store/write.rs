@@ -181,8 +181,12 @@ async fn save(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<()> {
 
 /// Puts events into the inbox and takes others out, and gives the payload of the call that each member opens.
 async fn payloads<'a>(conn: &mut Conn<'_>, changes: &[&'a Changes]) -> Result<Vec<Option<Cow<'a, [u8]>>>> {
-    let waits = changes.iter().filter_map(|change| Some((*change, change.waits.as_ref()?)));
-    let puts = waits.map(|(change, waits)| {
+    let waits: Vec<_> = changes.iter().filter_map(|change| Some((*change, change.waits.as_ref()?))).collect();
+    let mut outlooks = Vec::with_capacity(waits.len());
+    for (_, waits) in &waits {
+        outlooks.push(json(waits.outlook.as_ref())?);
+    }
+    let puts = waits.iter().zip(&outlooks).map(|((change, waits), outlook)| {
         values![
             change.instance.id.0,
             waits.position,
@@ -190,11 +194,17 @@ async fn payloads<'a>(conn: &mut Conn<'_>, changes: &[&'a Changes]) -> Result<Ve
             waits.event.name.as_str(),
             waits.event.payload.as_slice(),
             change.instance.updated_at.as_micros(),
+            outlook.as_deref(),
         ]
     });
     conn.batch(&sql::INBOX_PUT, puts.collect()).await?;
+    let lost = changes.iter().filter(|change| change.is_outlook_lost).map(|change| &change.instance);
+    conn.batch(&sql::OUTLOOK_LOST, lost.map(|instance| values![instance.id.0, instance.inbox_tail - 1]).collect()).await?;
 
-    let takes = changes.iter().filter_map(|change| Some(values![change.instance.id.0, change.inbox_through?]));
+    let takes = changes.iter().filter_map(|change| {
+        let taken = change.inbox_taken.as_ref()?;
+        Some(values![change.instance.id.0, taken.start, taken.end])
+    });
     let mut taken: HashMap<(InstanceId, i64), Vec<u8>> = HashMap::new();
     for row in conn.batch(&sql::INBOX_TAKE, takes.collect()).await? {
         taken.insert((row.instance_id(0)?, row.get(1)?), row.get(2)?);
@@ -258,7 +268,11 @@ async fn rescheduled(conn: &mut Conn<'_>, changes: &[&Changes], outdated: &HashS
 
 /// The policy as it is kept.
 pub(super) fn policy_text(budget: &Budget) -> Result<Option<String>> {
-    let text = budget.policy.as_ref().map(serde_json::to_string).transpose();
+    json(budget.policy.as_ref())
+}
+
+fn json(value: Option<&impl serde::Serialize>) -> Result<Option<String>> {
+    let text = value.map(serde_json::to_string).transpose();
     text.map_err(|error| StoreError::Database(sqlx::Error::Encode(error.into())))
 }
 
@@ -352,8 +366,14 @@ async fn remember(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<()> {
 
     let requests = changes.iter().filter_map(|change| Some((&change.instance, change.request.as_ref()?)));
     let batch = requests.map(|(instance, request)| {
-        let at = instance.updated_at.as_micros();
-        values![instance.id.0, request.dedup.as_str(), request.digest.as_slice(), request.call.0, at]
+        values![
+            instance.id.0,
+            request.dedup.as_str(),
+            request.event.as_deref(),
+            request.digest.as_slice(),
+            request.call.0,
+            request.at.as_micros()
+        ]
     });
     conn.batch(&sql::REQUEST, batch.collect()).await.map(drop)
 }

@@ -16,6 +16,8 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::inside::Inside;
+use crate::mending::Mending;
+use crate::pruner::Place;
 use crate::registry::Machine;
 use crate::runtime::Builder;
 use crate::start::introduce;
@@ -129,8 +131,8 @@ impl Bed {
     async fn start(builder: Builder, ground: Ground) -> Result<Bed, Error> {
         let (store, clock) = (ground.store.clone(), ground.clock());
         let catalog = Catalog::new(&builder.machines, builder.only_named)?;
-        introduce(&store, &clock, &catalog, &builder.data, &builder.migrate).await?;
-        let work = builder.work(&catalog, Duration::ZERO);
+        let mappings = introduce(&store, &clock, &catalog, &builder.data, &builder.migrate).await?;
+        let work = builder.work(&catalog, Duration::ZERO, Mending::since(clock.now(), mappings));
         let discretion = builder.discretion.clone();
         let lease_keeper = Mutex::new(store.apart().await?);
         let engine = Engine::new(store, clock, catalog, (builder.limits, discretion), Some(work));
@@ -159,7 +161,10 @@ impl Bed {
         for turn in 0.. {
             self.quiet().await;
             self.renew(self.now()).await?;
-            let found = self.engine.sweep().await? + self.engine.find_due(turn).await? + self.engine.prune().await?;
+            let found = self.engine.sweep().await?
+                + self.engine.find_due(turn).await?
+                + self.engine.prune(&mut Place::default()).await?
+                + self.engine.mend().await?;
             self.quiet().await;
             if found == 0 {
                 break;
@@ -254,6 +259,11 @@ impl Bed {
     /// How many statements were run so far on the database, by this bed and those beside it; a commit counts for two.
     pub fn statements(&self) -> u64 {
         self.engine.store.fault().passed()
+    }
+
+    /// How many rows the database gave in answer to these statements.
+    pub fn rows(&self) -> u64 {
+        self.engine.store.fault().rows()
     }
 
     /// The invariants that do not hold: none in a healthy database. A bed that is dropped looks by itself.

@@ -17,7 +17,7 @@ use crate::store::{machines, once, sessions};
 
 fn served(verbs: &[&str]) -> Served {
     let verbs = verbs.iter().map(|verb| (*verb).to_owned()).collect();
-    Served { machine: "payment".into(), verbs, states: vec!["created".into()], events: vec!["Paid".into()] }
+    Served { machine: "payment".into(), verbs, states: vec!["created".into()], timed: vec!["created".into()], events: vec!["Paid".into()] }
 }
 
 async fn claimed(store: &Store, me: SessionId, limit: u32, now: Timestamp) -> Vec<Claimed> {

@@ -1,15 +1,16 @@
 //! What `write` writes is what the reads give back, and a member whose guard fails writes nothing.
 
 use fsm_core::call::AttemptState;
-use fsm_core::changes::{Changes, Note, NoteKind, Open, Payload, Request, Timer, TimerChange, Waits};
-use fsm_core::ids::TimerId;
+use fsm_core::changes::{Changes, Note, NoteKind, Open, Outlook, Payload, Request, Timer, TimerChange, Waits};
+use fsm_core::ids::{InstanceId, TimerId};
 use fsm_core::instance::{Instance, Status};
 use fsm_core::outcome::Event;
 use uuid::Uuid;
 
 use super::samples::{at, attempt, beginning, call, close, done, instance, on_each, opening, session, success, written};
 use crate::store::claim::Served;
-use crate::store::lock::{self, Place, Target};
+use crate::store::conn::Conn;
+use crate::store::lock::{self, Locked, Place, Target};
 use crate::store::open::Store;
 use crate::store::timers;
 use crate::store::view::{self, PageFilter};
@@ -20,16 +21,24 @@ fn event(payload: &str) -> Event {
 }
 
 fn timer(instance: &Instance, state: Option<&str>, due_at: i64) -> Timer {
-    Timer { id: TimerId(Uuid::now_v7()), instance: instance.id, state: state.map(Into::into), event: event("7"), due_at: at(due_at) }
+    let name = if state.is_some() { "Timeout" } else { "Paid" };
+    let event = Event { name: name.into(), ..event("7") };
+    Timer { id: TimerId(Uuid::now_v7()), instance: instance.id, state: state.map(Into::into), event, due_at: at(due_at) }
 }
 
 fn served() -> [Served; 1] {
     let [verbs, states, events] = [["created"], ["created"], ["Paid"]].map(|names| names.map(str::to_owned).to_vec());
-    [Served { machine: "payment".into(), verbs, states, events }]
+    [Served { machine: "payment".into(), verbs, timed: states.clone(), states, events }]
 }
 
 async fn found(store: &Store, key: &str) -> Option<Instance> {
     view::find(&mut store.reader().await.unwrap().conn(), "payment", key).await.unwrap()
+}
+
+/// How many events wait for an instance, whatever its row says.
+async fn how_many_wait(conn: &mut Conn<'_>, id: InstanceId) -> usize {
+    let all = Instance { id, inbox_tail: i64::MAX, ..instance("any") };
+    lock::inbox(conn, &[&all], i64::MAX).await.unwrap().len()
 }
 
 async fn due_keys(store: &Store, now: i64) -> Vec<Timer> {
@@ -70,7 +79,7 @@ async fn all_of_an_instance_and_its_call_comes_back() {
         let targets = ["bare", "gone", "full"].map(|key| Target { machine: "payment", key });
         let instances = lock::instances(&mut conn, &targets).await.unwrap();
         let both = [Some(bare.instance.clone()), None, Some(begun.instance.clone())];
-        assert_eq!(instances, both);
+        assert_eq!(instances, both.clone().map(|found| found.map(|instance| Locked { instance, has_timer: false })));
         let ids = lock::instances_by_id(&mut conn, &[begun.instance.id, instance("x").id, bare.instance.id]).await.unwrap();
         assert_eq!(ids, [Some(begun.instance.clone()), None, Some(bare.instance.clone())]);
         let begun_attempt = &begun.open.as_ref().unwrap().attempt;
@@ -98,7 +107,7 @@ async fn an_outdated_member_writes_nothing_and_the_others_go_on() {
         outdated.close.as_mut().unwrap().held_by = Some(session());
         let set = timer(&outdated.instance, Some("created"), 300);
         outdated.timers.push(TimerChange::Set(set.clone()));
-        outdated.waits = Some(Waits { position: 0, call: call(), event: event("1") });
+        outdated.waits = Some(Waits { position: 0, call: call(), event: event("1"), outlook: None });
         outdated.notes.push(Note {
             instance: outdated.instance.id,
             at: at(1),
@@ -107,7 +116,7 @@ async fn an_outdated_member_writes_nothing_and_the_others_go_on() {
             detail: None,
             actor: None,
         });
-        outdated.request = Some(Request { dedup: "d".into(), digest: vec![1], call: call() });
+        outdated.request = Some(Request { dedup: "d".into(), event: None, digest: vec![1], call: call(), at: at(1) });
         outdated.open = Some(Open { attempt: attempt(&outdated.instance, call(), None), payload: Some(Payload::Bytes(vec![1])) });
         assert_eq!(written(&store, &[&outdated, &success(&second)]).await, [Written::Outdated, done(None)]);
 
@@ -116,7 +125,7 @@ async fn an_outdated_member_writes_nothing_and_the_others_go_on() {
         let mut reader = store.reader().await.unwrap();
         let mut conn = reader.conn();
         assert_eq!(view::notes(&mut conn, before.id).await.unwrap(), []);
-        assert_eq!(lock::inbox(&mut conn, &[before.id]).await.unwrap(), []);
+        assert_eq!(how_many_wait(&mut conn, before.id).await, 0);
         assert_eq!(lock::requests(&mut conn, &[(before.id, "d")]).await.unwrap(), []);
         assert_eq!(view::calls(&mut conn, first.open.as_ref().unwrap().attempt.call).await.unwrap().len(), 1);
         drop(reader);
@@ -206,23 +215,37 @@ async fn payloads_come_from_the_request_the_inbox_or_an_exhausted_call() {
         let me = session();
         let begun = beginning("in", Some(me));
         written(&store, &[&begun]).await;
-        let waiting: Vec<_> = (0..3).map(|position| Waits { position, call: call(), event: event(&format!("{position}")) }).collect();
+        let waiting: Vec<_> = (0..3)
+            .map(|position| Waits {
+                position,
+                call: call(),
+                event: event(&format!("{position}")),
+                outlook: Some(Outlook { graph: u64::MAX, states: vec![None, Some(format!("after {position}"))] }),
+            })
+            .collect();
         let mut row = begun.instance.clone();
         for waits in &waiting {
             row.inbox_tail = waits.position + 1;
             written(&store, &[&Changes { waits: Some(waits.clone()), ..Changes::of(row.clone()) }]).await;
         }
         let mut reader = store.reader().await.unwrap();
-        let inbox = lock::inbox(&mut reader.conn(), &[row.id]).await.unwrap();
+        let inbox = lock::inbox(&mut reader.conn(), &[&row], 99).await.unwrap();
         let as_read: Vec<_> = inbox.iter().map(|(_, waiting)| (waiting.position, waiting.call, waiting.event.as_str())).collect();
         assert_eq!(as_read, waiting.iter().map(|waits| (waits.position, waits.call, "Paid")).collect::<Vec<_>>());
+        for (most, known) in [(1, 1), (2, 3), (3, 3), (99, 3)] {
+            let ends = lock::inbox_ends(&mut reader.conn(), &[&row], most).await.unwrap().remove(&row.id).unwrap();
+            assert_eq!((ends.first.len(), &ends.outlook), (known, &waiting[2].outlook), "of at most {most}");
+        }
         drop(reader);
+        written(&store, &[&Changes { is_outlook_lost: true, ..Changes::of(row.clone()) }]).await;
+        let ends = lock::inbox_ends(&mut store.reader().await.unwrap().conn(), &[&row], 1).await.unwrap().remove(&row.id).unwrap();
+        assert_eq!((ends.first.len(), ends.outlook), (1, None));
 
         // The first waiting event is rejected, the second is taken.
         let mut taken = success(&begun);
         taken.instance.inbox_tail = 3;
         taken.instance.inbox_head = 2;
-        taken.inbox_through = Some(2);
+        taken.inbox_taken = Some(0..2);
         let next = attempt(&taken.instance, waiting[1].call, Some(me));
         taken.instance.newest = Some((next.call, 1));
         taken.instance.is_open = true;
@@ -239,7 +262,7 @@ async fn payloads_come_from_the_request_the_inbox_or_an_exhausted_call() {
 
         let mut reader = store.reader().await.unwrap();
         let mut conn = reader.conn();
-        assert_eq!(lock::inbox(&mut conn, &[row.id]).await.unwrap().len(), 1);
+        assert_eq!(how_many_wait(&mut conn, row.id).await, 1);
         let history = view::calls(&mut conn, caught.instance.newest.unwrap().0).await.unwrap();
         let states: Vec<_> = history.iter().map(|attempt| attempt.state).collect();
         assert_eq!(states, [AttemptState::Success, AttemptState::Error, AttemptState::Scheduled]);
@@ -280,7 +303,7 @@ async fn notes_requests_and_holds_are_kept() {
             actor: Some("me".into()),
         });
         changes.notes = notes.to_vec();
-        let request = Request { dedup: "evt-77".into(), digest: vec![9; 32], call: call() };
+        let request = Request { dedup: "evt-77".into(), event: Some("Paid".into()), digest: vec![9; 32], call: call(), at: at(7) };
         changes.request = Some(request.clone());
         written(&store, &[&changes]).await;
 

@@ -62,10 +62,10 @@ async fn lived_in(store: &Store) {
     }
 
     let mut open = beginning("open", Some(me));
-    open.request = Some(Request { dedup: "d".into(), digest: vec![], call: open.instance.newest.unwrap().0 });
+    open.request = Some(Request { dedup: "d".into(), event: None, digest: vec![], call: open.instance.newest.unwrap().0, at: at(100) });
     written(store, &[&open]).await;
     let mut waits = Changes::of(Instance { inbox_tail: 1, ..open.instance.clone() });
-    waits.waits = Some(Waits { position: 0, call: call(), event: Event { name: "Paid".into(), payload: vec![] } });
+    waits.waits = Some(Waits { position: 0, call: call(), event: Event { name: "Paid".into(), payload: vec![] }, outlook: None });
     written(store, &[&waits]).await;
 
     let mut failing = beginning("failed", Some(me));

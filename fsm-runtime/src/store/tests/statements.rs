@@ -5,7 +5,7 @@ use crate::store::open::Store;
 use crate::store::sql::{self, Many, Sql};
 
 /// Each statement of the store that reads or changes rows by a key.
-const ALL: [(&str, &Sql); 41] = [
+const ALL: [(&str, &Sql); 48] = [
     ("CLAIM", &sql::CLAIM),
     ("NEXT_CALL", &sql::NEXT_CALL),
     ("NEXT_TIMER", &sql::NEXT_TIMER),
@@ -45,17 +45,26 @@ const ALL: [(&str, &Sql); 41] = [
     ("BEARERS", &sql::BEARERS),
     ("ENDED", &sql::ENDED),
     ("ONCE_CLOSED", &sql::ONCE_CLOSED),
+    ("OLD_ATTEMPTS", &sql::OLD_ATTEMPTS),
+    ("TIMERLESS", &sql::TIMERLESS),
+    ("TIMERS_OVER", &sql::TIMERS_OVER),
+    ("NOTES_UNTIL", &sql::NOTES_UNTIL),
+    ("PRUNE_NOTES", &sql::PRUNE_NOTES),
+    ("REQUESTS_UNTIL", &sql::REQUESTS_UNTIL),
+    ("PRUNE_REQUESTS_OLD", &sql::PRUNE_REQUESTS_OLD),
     ("MIGRATIONS", &sql::MIGRATIONS),
     ("MIGRATED", &sql::MIGRATED),
 ];
 
 /// The same for those about many rows.
-const MANY: [(&str, &Many); 37] = [
+const MANY: [(&str, &Many); 44] = [
     ("LOCK_BY_KEY", &sql::LOCK_BY_KEY),
     ("LOCK_BY_ID", &sql::LOCK_BY_ID),
     ("ATTEMPTS", &sql::ATTEMPTS),
     ("LAST_ATTEMPTS", &sql::LAST_ATTEMPTS),
     ("INBOX", &sql::INBOX),
+    ("INBOX_ENDS", &sql::INBOX_ENDS),
+    ("OUTLOOK_LOST", &sql::OUTLOOK_LOST),
     ("REQUESTS", &sql::REQUESTS),
     ("KNOWN", &sql::KNOWN),
     ("STALE", &sql::STALE),
@@ -84,8 +93,13 @@ const MANY: [(&str, &Many); 37] = [
     ("PRUNE_INBOX", &sql::PRUNE_INBOX),
     ("PRUNE_CALLS", &sql::PRUNE_CALLS),
     ("PRUNE_ONCE", &sql::PRUNE_ONCE),
+    ("PRUNE_ATTEMPTS", &sql::PRUNE_ATTEMPTS),
+    ("PRUNE_ONCE_OF", &sql::PRUNE_ONCE_OF),
+    ("PRUNE_CALLS_OF", &sql::PRUNE_CALLS_OF),
+    ("PRUNED", &sql::PRUNED),
     ("RENAME_TIMER", &sql::RENAME_TIMER),
     ("RENAME_WAITING", &sql::RENAME_WAITING),
+    ("RENAME_REQUESTS", &sql::RENAME_REQUESTS),
     ("RENAME_CALL", &sql::RENAME_CALL),
     ("TIMERS_OF", &sql::TIMERS_OF),
 ];

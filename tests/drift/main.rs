@@ -3,121 +3,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 #[allow(dead_code, reason = "other tests need more of it")]
-#[path = "promises/support.rs"]
+#[path = "../promises/support.rs"]
 mod support;
+
+mod new;
+mod old;
+mod side_by_side;
+mod timers;
 
 use std::time::Duration;
 
 use fsm::testing::{Bed, BedBuilder};
-use fsm::{AttemptState, Fate, Migrate, Status};
+use fsm::{Fate, Migrate, Status};
 use support::promise;
-
-/// The code as it was.
-mod old {
-    use fsm::prelude::*;
-    use serde::{Deserialize, Serialize};
-
-    #[derive(Debug, Clone, Serialize, Deserialize)]
-    pub struct Pack {
-        pub failures: u32,
-    }
-    #[derive(Debug, Clone, Serialize, Deserialize)]
-    pub struct Label {
-        pub failures: u32,
-    }
-    #[derive(Debug, Clone, Serialize, Deserialize)]
-    pub struct Ship;
-
-    pub fn failing(ctx: &Ctx<'_>, failures: u32) -> Result {
-        if ctx.attempt() <= failures { Err(Failure::new("not yet")) } else { Ok(()) }
-    }
-
-    #[verb]
-    #[retry("5s", catch = mislabelled)]
-    async fn packed(ctx: &mut Ctx<'_>, event: Pack) -> Result {
-        failing(ctx, event.failures)
-    }
-    #[verb]
-    #[retry(2, "5s")]
-    async fn labelled(ctx: &mut Ctx<'_>, event: Label) -> Result {
-        failing(ctx, event.failures)
-    }
-    #[verb]
-    async fn shipped(_event: Ship) -> Result {
-        Ok(())
-    }
-    #[verb]
-    async fn returned(timeout: Timeout) -> Result {
-        assert_eq!(timeout.state, "labelled");
-        Ok(())
-    }
-    #[verb]
-    async fn mislabelled(_caught: Caught<Pack>) -> Result {
-        Ok(())
-    }
-
-    fsm! {
-        pub machine Parcel = "parcel" {
-            start packed;
-            packed -> labelled;
-            labelled -> shipped;
-            labelled after "1h" -> returned;
-            end shipped, returned;
-        }
-    }
-}
-
-/// The code as it is: what was `labelled` is `addressed`, and so are the events.
-mod new {
-    use super::old::failing;
-    use fsm::prelude::*;
-    use serde::{Deserialize, Serialize};
-
-    #[derive(Debug, Clone, Serialize, Deserialize)]
-    pub struct Pack {
-        pub failures: u32,
-    }
-    #[derive(Debug, Clone, Serialize, Deserialize)]
-    pub struct Address {
-        pub failures: u32,
-    }
-    #[derive(Debug, Clone, Serialize, Deserialize)]
-    pub struct Ship;
-
-    #[verb]
-    #[retry("5s", catch = lost_label)]
-    async fn packed(ctx: &mut Ctx<'_>, event: Pack) -> Result {
-        failing(ctx, event.failures)
-    }
-    #[verb]
-    #[retry(2, "5s")]
-    async fn addressed(ctx: &mut Ctx<'_>, event: Address) -> Result {
-        failing(ctx, event.failures)
-    }
-    #[verb]
-    async fn shipped(_event: Ship) -> Result {
-        Ok(())
-    }
-    #[verb]
-    async fn returned(timeout: Timeout) -> Result {
-        assert_eq!(timeout.state, "addressed");
-        Ok(())
-    }
-    #[verb]
-    async fn lost_label(_caught: Caught<Pack>) -> Result {
-        Ok(())
-    }
-
-    fsm! {
-        pub machine Parcel = "parcel" {
-            start packed;
-            packed -> addressed;
-            addressed -> shipped;
-            addressed after "1h" -> returned;
-            end shipped, returned;
-        }
-    }
-}
 
 fn old_code() -> BedBuilder {
     Bed::builder().only::<old::Parcel>()
@@ -135,6 +33,7 @@ fn mapping() -> Migrate {
         .event("Label", "Address")
 }
 
+const FIVE_SECONDS: Duration = Duration::from_secs(5);
 const LABEL: old::Label = old::Label { failures: 0 };
 
 /// Parcels of the old code, in all the ways in which its names are needed: two rest in `labelled`, one is in a retry of it,
@@ -249,32 +148,38 @@ promise! {
 }
 
 promise! {
-    async fn old_and_new_processes_side_by_side_run_only_what_they_have(old in old_code()) {
-        let new = new_code().beside(old).await.unwrap();
-        let (of_old, of_new) = (old.machine::<old::Parcel>(), new.machine::<new::Parcel>());
-        for key in ["p-old", "p-new"] {
+    async fn an_ended_instance_of_a_state_that_is_gone_stops_nothing_and_is_named(old in old_code()) {
+        let of_old = old.machine::<old::Parcel>();
+        for key in ["returned", "shipped"] {
             of_old.send(key, old::Pack { failures: 0 }).await.unwrap();
+            of_old.send(key, LABEL).await.unwrap();
         }
-        old.settle().await;
-        of_old.send("p-old", old::Label { failures: 1 }).await.unwrap();
-        of_new.send("p-new", new::Address { failures: 1 }).await.unwrap();
-        old.settle().await;
-        new.settle().await;
+        of_old.send("shipped", old::Ship).await.unwrap();
+        old.advance(Duration::from_secs(3600)).await;
+        let timeless = Bed::builder().only::<old::timeless::Parcel>().beside(old).await.unwrap();
+        let parcels = timeless.machine::<old::timeless::Parcel>();
+        let why = "`parcel` `returned` is in the state `returned`, which this program's machine does not have";
+        assert_eq!(parcels.get("returned").await.unwrap_err().to_string(), why);
+        let page = parcels.list(fsm::Filter::default()).await.unwrap();
+        assert_eq!(page.items.iter().map(|parcel| parcel.key.as_str()).collect::<Vec<_>>(), ["shipped"]);
+        assert_eq!(page.unreadable.iter().map(|one| (one.key.as_str(), one.why.as_str())).collect::<Vec<_>>(), [("returned", why)]);
+        let counts: Vec<_> = parcels.counts().await.unwrap().iter().map(|count| format!("{count:?}")).collect();
+        assert_eq!(counts, ["1 completed in `returned`", "1 completed in Some(Shipped)"]);
+        assert!(parcels.history("returned").await.unwrap().len() > 3, "its history needs no types");
+    }
+}
 
-        new.outage(Duration::from_secs(5)).await;
-        new.settle().await;
-        let attempts = async |key: &str| of_new.attempts(key).await.unwrap().iter().skip(1).map(|attempt| attempt.state).collect::<Vec<_>>();
-        assert_eq!(attempts("p-old").await, [AttemptState::Error, AttemptState::Scheduled], "a new process does not burn an old one's attempts");
-        assert_eq!(attempts("p-new").await, [AttemptState::Error, AttemptState::Success]);
+promise! {
+    async fn a_dedup_id_names_the_same_request_after_its_event_was_renamed(old in old_code()) {
+        let of_old = old.machine::<old::Parcel>();
+        of_old.send("p", old::Pack { failures: 0 }).await.unwrap();
+        let first = of_old.send("p", LABEL).dedup("evt-7").await.unwrap();
         old.settle().await;
-        assert_eq!(attempts("p-old").await, [AttemptState::Error, AttemptState::Success]);
-
-        // Each fires the timers of the states that it has.
-        old.outage(Duration::from_secs(3600)).await;
-        old.settle().await;
-        assert_eq!(of_old.get("p-old").await.unwrap().unwrap().state, Some(old::ParcelState::Returned));
-        assert_eq!(of_new.get("p-new").await.unwrap().unwrap().state, Some(new::ParcelState::Addressed));
-        new.settle().await;
-        assert_eq!(of_new.get("p-new").await.unwrap().unwrap().state, Some(new::ParcelState::Returned));
+        let new = new_code().migrate(mapping()).beside(old).await.unwrap();
+        let of_new = new.machine::<new::Parcel>();
+        let again = of_new.send("p", new::Address { failures: 0 }).dedup("evt-7").await.unwrap();
+        assert_eq!((again.fate, again.call), (Fate::Duplicate, first.call));
+        assert!(of_new.send("p", new::Address { failures: 1 }).dedup("evt-7").await.unwrap_err().is_conflict());
+        assert!(of_new.send("p", new::Ship).dedup("evt-7").await.unwrap_err().is_conflict());
     }
 }

@@ -1,0 +1,144 @@
+//! What waits: how little of it a decision reads, and what is left for other code.
+
+use super::fire::fire;
+use super::inbox::{Inbox, Unread};
+use super::operate::{Act, Operation};
+use super::send::{Fate, Send, send};
+use super::settle::settle;
+use super::tests::{SESSION, begun, call, claimed, ended, failure, machine, moment, request, rests_in_created, sent, success};
+use super::{Moment, Standing};
+use crate::changes::{Changes, Outlook, TimerChange, Waiting};
+use crate::instance::Instance;
+use crate::machine::{Edge, Machine};
+use crate::outcome::{Asks, Event, Outcome};
+
+/// `noted` is taken again and again, so that many can wait.
+fn looping() -> Machine {
+    let mut machine = machine();
+    let edge = |from: &str, event: &str, to: &str| Edge { from: Some(from.into()), event: event.into(), to: to.into(), after: None };
+    machine.edges.extend([edge("paid", "Note", "noted"), edge("noted", "Note", "noted"), edge("created", "Note", "noted")]);
+    machine
+}
+
+fn waits(positions: std::ops::Range<i64>, event: &str) -> Vec<Waiting> {
+    positions.map(|position| Waiting { position, call: call(100 + position.unsigned_abs() as u128), event: event.into() }).collect()
+}
+
+/// A thousand wait, and the first so many were read.
+fn thousand(first: i64, outlook: Option<Outlook>) -> Standing {
+    let mut standing = begun();
+    standing.instance.inbox_tail = 1000;
+    standing.inbox = Inbox { first: waits(0..first, "Note"), outlook };
+    standing
+}
+
+#[test]
+fn a_send_needs_what_is_foreseen_and_else_all_that_waits() {
+    let machine = looping();
+    let foreseen = |graph| Some(Outlook { graph, states: vec![Some("noted".into())] });
+    let full = |standing: &Standing| send(&machine, standing, Send { inbox_limit: 2000, ..request(2, "Note") }, moment(5));
+    let waits = full(&thousand(8, foreseen(machine.graph()))).unwrap().unwrap().changes.unwrap().waits.unwrap();
+    assert_eq!((waits.position, waits.outlook), (1000, foreseen(machine.graph())));
+    assert_eq!(full(&thousand(8, None)), Err(Unread));
+    assert_eq!(full(&thousand(8, foreseen(7))), Err(Unread), "another graph foresaw it");
+    assert_eq!(full(&thousand(1000, None)).unwrap().unwrap().changes.unwrap().waits.unwrap().outlook, foreseen(machine.graph()));
+}
+
+#[test]
+fn what_is_foreseen_holds_where_another_way_joins_and_is_struck_out_where_it_is_not_seen_to() {
+    let next = |name: &str| Outcome::Success {
+        record: None,
+        asks: Asks { next: Some(Event { name: name.into(), payload: b"1".to_vec() }), sends: Vec::new() },
+    };
+    let machine = looping();
+    let ended = |standing: &Standing, outcome| settle(&machine, standing, &claimed(standing, 4), outcome, moment(4)).unwrap();
+    assert!(!ended(&thousand(8, None), next("Paid")).is_outlook_lost, "`paid` takes the first of them too");
+    assert!(ended(&thousand(8, None), next("Cancel")).is_outlook_lost, "`cancelled` takes none of those that were read");
+    assert!(!ended(&thousand(8, None), success()).is_outlook_lost);
+    assert!(!ended(&thousand(8, None), failure()).is_outlook_lost);
+    let of_another = Some(Outlook { graph: 7, states: vec![Some("noted".into())] });
+    assert!(ended(&thousand(8, of_another), success()).is_outlook_lost, "it is not followed by this graph");
+}
+
+#[test]
+fn an_ended_instance_needs_all_that_waits_and_one_that_goes_on_the_first() {
+    let machine = looping();
+    let cancelled = super::operate::operate(&machine, &thousand(8, None), cancel(), moment(5));
+    assert_eq!(cancelled, Err(Unread));
+    let whole = super::operate::operate(&machine, &thousand(1000, None), cancel(), moment(5)).unwrap().unwrap().unwrap();
+    assert_eq!((whole.notes.len(), whole.inbox_taken), (1001, Some(0..1000)));
+    let mut unfit = thousand(8, None);
+    unfit.inbox.first = waits(0..8, "Completed");
+    assert_eq!(settle(&machine, &unfit, &claimed(&unfit, 4), success(), moment(4)), Err(Unread), "the first eight are rejected");
+}
+
+fn cancel() -> Operation {
+    Operation { act: Act::Cancel, reason: None, actor: None, request: None }
+}
+
+#[test]
+fn an_event_that_fits_the_state_kept_by_an_open_catch_waits() {
+    let mut caught = Standing { newest: begun().newest, ..rests_in_created() };
+    caught.instance.is_open = true;
+    let newest = caught.newest.as_mut().unwrap();
+    (newest.verb, newest.to) = ("rescued".into(), "paid".into());
+    for event in ["Paid", "Cancel", "Completed"] {
+        assert_eq!(sent(caught.clone(), request(3, event), 6).unwrap().fate, Fate::Queued, "{event}");
+    }
+    assert!(sent(caught, request(3, "Created"), 6).is_err());
+}
+
+#[test]
+fn what_a_definition_cannot_judge_is_left_for_one_that_can() {
+    // An event that only newer code has is at its head.
+    let mut standing = begun();
+    standing.instance.inbox_tail = 2;
+    standing.inbox = [waits(0..1, "Refund"), waits(1..2, "Paid")].concat().into();
+    let left = ended(&standing, success(), 4);
+    assert_eq!((&left.open, left.instance.inbox_len(), left.notes.len()), (&None, 2, 0));
+    let wake = |changes: &Changes| {
+        changes.timers.iter().find_map(|change| match change {
+            TimerChange::Set(timer) if timer.is_wake() => Some(timer.clone()),
+            _ => None,
+        })
+    };
+    assert_eq!(wake(&left).unwrap().event.name, "Refund");
+
+    // Newer code takes it up, and what is behind it waits on.
+    let mut newer = machine();
+    newer.edges.push(Edge { from: Some("created".into()), event: "Refund".into(), to: "cancelled".into(), after: None });
+    let rests = Standing { inbox: standing.inbox.clone(), ..Standing::of(left.instance.clone()) };
+    let taken = fire(&newer, &rests, wake(&left).unwrap(), 1000, moment(5)).unwrap();
+    assert_eq!((taken.open.unwrap().attempt.call, taken.instance.inbox_len()), (call(100), 1));
+
+    // Behind it also waits what is sent to the free instance.
+    assert_eq!(sent(rests, request(9, "Cancel"), 6).unwrap().fate, Fate::Queued);
+
+    // A state that only newer code has takes what that code says.
+    let elsewhere = Standing::of(Instance { state: Some("refunded".into()), ..rests_in_created().instance });
+    let queued = sent(elsewhere.clone(), request(9, "Paid"), 6).unwrap();
+    assert_eq!((queued.fate, wake(&queued.changes.unwrap()).unwrap().event.name), (Fate::Queued, "Paid".to_owned()));
+    let impatient = sent(elsewhere, Send { or_refuse: true, ..request(9, "Paid") }, 6).unwrap_err().to_string();
+    assert_eq!(impatient, "`payment` `order-7` is busy: its state is one that this process's code does not have");
+}
+
+#[test]
+fn a_catch_verb_that_only_other_code_has_is_left_to_that() {
+    let mut standing = begun();
+    let budget = &mut standing.newest.as_mut().unwrap().budget;
+    budget.remaining = Some(0);
+    budget.policy.as_mut().unwrap().catch = Some("rescued".into());
+    let granted = Moment { grant: Some(SESSION), ..moment(4) };
+    let attempt = settle(&machine(), &standing, &claimed(&standing, 4), failure(), granted).unwrap().open.unwrap().attempt;
+    assert_eq!(attempt.worker, None, "it does not run here");
+    assert_eq!((attempt.verb.as_str(), attempt.event.as_str(), attempt.is_catch()), ("rescued", "Caught<Created>", true));
+}
+
+#[test]
+fn an_act_that_finds_things_so_already_is_remembered_under_its_id() {
+    let paused = Standing::of(Instance { paused: true, ..rests_in_created().instance });
+    let request = Some(("p-1".to_owned(), vec![1]));
+    let operation = Operation { act: Act::Pause, reason: None, actor: None, request };
+    let changes = super::operate::operate(&machine(), &paused, operation, moment(9)).unwrap().unwrap().unwrap();
+    assert_eq!((changes.request.unwrap().dedup, changes.notes.len(), changes.instance), ("p-1".to_owned(), 0, paused.instance));
+}

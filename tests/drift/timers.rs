@@ -1,0 +1,81 @@
+//! Timers across a deploy: one that is added, one that is longer, one that is gone.
+
+use std::time::Duration;
+
+use fsm::Status;
+use fsm::testing::Bed;
+
+use crate::support::promise;
+use crate::{FIVE_SECONDS, LABEL, old, old_code};
+
+const TEN_MINUTES: Duration = Duration::from_secs(600);
+
+promise! {
+    async fn a_timer_that_a_deploy_adds_begins_for_those_who_rest_in_its_state_already(old in old_code()) {
+        let of_old = old.machine::<old::Parcel>();
+        for key in ["rests", "labelled"] {
+            of_old.send(key, old::Pack { failures: 0 }).await.unwrap();
+        }
+        of_old.send("busy", old::Pack { failures: 0 }).await.unwrap();
+        old.settle().await;
+        of_old.send("labelled", LABEL).await.unwrap();
+        of_old.send("busy", old::Label { failures: 1 }).await.unwrap();
+        old.settle().await;
+        old.outage(TEN_MINUTES).await;
+
+        let timed = Bed::builder().only::<old::timed::Parcel>().beside(old).await.unwrap();
+        let of_timed = timed.machine::<old::timed::Parcel>();
+        let state = async |key: &str| of_timed.get(key).await.unwrap().unwrap().state.unwrap();
+        use old::timed::ParcelState::{Forgotten, Labelled, Packed, Returned};
+        timed.advance(TEN_MINUTES).await;
+        of_old.send("later", old::Pack { failures: 0 }).await.unwrap();
+        old.settle().await;
+        timed.advance(TEN_MINUTES - FIVE_SECONDS).await;
+        assert_eq!((state("rests").await, state("labelled").await, state("busy").await), (Packed, Labelled, Labelled));
+        old.outage(FIVE_SECONDS).await;
+        old.settle().await;
+        assert_eq!(state("rests").await, Packed, "old code does not fire, or drop, what it does not have");
+        timed.settle().await;
+        assert_eq!(state("rests").await, Forgotten, "half an hour after it was entered");
+        timed.advance(2 * TEN_MINUTES - FIVE_SECONDS).await;
+        assert_eq!(state("later").await, Packed);
+        timed.advance(FIVE_SECONDS).await;
+        assert_eq!(state("later").await, Forgotten, "entered by old code while the new one ran");
+
+        // A timer that was set under another declaration keeps its moment.
+        assert_eq!(state("labelled").await, Labelled);
+        timed.advance(TEN_MINUTES).await;
+        assert_eq!(state("labelled").await, Returned);
+    }
+}
+
+promise! {
+    async fn a_timer_that_a_deploy_removes_runs_out_no_more(old in old_code()) {
+        let of_old = old.machine::<old::Parcel>();
+        of_old.send("p", old::Pack { failures: 0 }).await.unwrap();
+        of_old.send("p", LABEL).await.unwrap();
+        of_old.send("q", old::Pack { failures: 0 }).await.unwrap();
+        of_old.send("q", LABEL).await.unwrap();
+        old.settle().await;
+        old.outage(FIVE_SECONDS).await;
+        let timeless = Bed::builder().only::<old::timeless::Parcel>().beside(old).await.unwrap();
+        let of_timeless = timeless.machine::<old::timeless::Parcel>();
+        of_timeless.send("q", old::Ship).await.unwrap();
+        timeless.advance(Duration::from_secs(7200)).await;
+        assert_eq!(of_timeless.get("q").await.unwrap().unwrap().status, Status::Completed);
+        old.settle().await;
+        let parcel = of_old.get("p").await.unwrap().unwrap();
+        assert_eq!((parcel.state, parcel.version), (Some(old::ParcelState::Labelled), 2), "its timer was dropped when it came due");
+        // A definition that is not the newest drops nothing.
+        old.outage(FIVE_SECONDS).await;
+        let timed = Bed::builder().only::<old::timed::Parcel>().beside(old).await.unwrap();
+        let of_timed = timed.machine::<old::timed::Parcel>();
+        timed.settle().await;
+        assert_eq!(of_timed.get("p").await.unwrap().unwrap().status, Status::Completed, "it is two hours since it was entered");
+        of_timed.send("r", old::Pack { failures: 0 }).await.unwrap();
+        timed.settle().await;
+        timeless.advance(Duration::from_secs(3600)).await;
+        timed.settle().await;
+        assert_eq!(of_timed.get("r").await.unwrap().unwrap().state, Some(old::timed::ParcelState::Forgotten));
+    }
+}
