@@ -11,7 +11,7 @@ use crate::report::Report;
 use crate::stage::Stage;
 
 pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
-    let stalls = size.kills(2, 40);
+    let stalls = size.kills(1, 40);
     let mut stage = Stage::open(ground, "block", kind, size.seed).await?;
     let five_leases_ms = u64::try_from((5 * stage.lease).as_millis())?;
     // One thread for all that is asynchronous, and that is blocked. Another process looks for what died.
