@@ -44,7 +44,7 @@ grant select on fsm_migrations, fsm_machines to fsm_worker, fsm_sender, fsm_view
 
 grant select, insert, update, delete on fsm_instances, fsm_async_calls, fsm_inbox, fsm_timers, fsm_workers to fsm_worker;
 grant select, insert, delete on fsm_requests, fsm_once, fsm_history to fsm_worker;
-grant insert on fsm_machines to fsm_worker;
+grant insert, update on fsm_machines to fsm_worker;
 
 grant select, insert, update on fsm_instances to fsm_sender;
 grant select, insert on fsm_async_calls, fsm_inbox, fsm_timers, fsm_requests to fsm_sender;
