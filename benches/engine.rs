@@ -2,8 +2,12 @@
 
 #[path = "engine/arguments.rs"]
 mod arguments;
+#[path = "engine/chart.rs"]
+mod chart;
 #[path = "engine/database.rs"]
 mod database;
+#[path = "engine/lasting.rs"]
+mod lasting;
 #[path = "engine/limit.rs"]
 mod limit;
 #[path = "engine/load.rs"]
@@ -12,8 +16,12 @@ mod load;
 mod machine;
 #[path = "engine/memory.rs"]
 mod memory;
+#[path = "engine/processes.rs"]
+mod processes;
 #[path = "engine/report.rs"]
 mod report;
+#[path = "engine/sizes.rs"]
+mod sizes;
 
 use std::error::Error;
 
@@ -30,6 +38,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     if let Some(url) = &arguments.memory_of {
         return runtime.block_on(memory::measure(url));
     }
+    if let Some((url, words)) = arguments.work_on.split_first() {
+        return runtime.block_on(processes::work(url, words));
+    }
     let mut reports = Vec::new();
     for database in &arguments.databases {
         eprintln!("# {}", database.title());
@@ -38,6 +49,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("{}", report.table());
         }
         reports.push(report);
+    }
+    if let Some(folder) = &arguments.charts {
+        chart::draw(&reports, folder)?;
     }
     if arguments.is_json {
         println!("{}", serde_json::to_string_pretty(&reports.iter().map(Report::json).collect::<Vec<_>>())?);
@@ -62,6 +76,17 @@ async fn measure(database: Database, arguments: &Arguments) -> Result<Report, Bo
     }
     if arguments.has(Part::Enqueue) {
         load::sending(&place, arguments, &mut report).await?;
+    }
+    if arguments.has(Part::Across) {
+        processes::across(&place, &mut report).await?;
+    }
+    if arguments.has(Part::Processes) {
+        processes::several(&place, arguments, &mut report).await?;
+    }
+    if arguments.names(Part::Lasting) || arguments.names(Part::Snapshot) {
+        place.remove().await?;
+        place = database.make().await?;
+        lasting::measure(&place, arguments, &mut report).await?;
     }
     place.remove().await?;
     Ok(report)

@@ -15,6 +15,7 @@ pub use fsm_runtime::client::{Client, ClientBuilder};
 pub use fsm_runtime::codec::{PayloadCodec, Place, PlaceKind};
 pub use fsm_runtime::context::Ctx;
 pub use fsm_runtime::data::Data;
+pub use fsm_runtime::doctor::{Patient, Report, doctor};
 pub use fsm_runtime::drift::Migrate;
 pub use fsm_runtime::error::Error;
 pub use fsm_runtime::failure::{Failed, Failure, Result, Retryable};
@@ -30,7 +31,7 @@ pub use fsm_runtime::redact::{Shown, ShownKind};
 pub use fsm_runtime::registry::{Accepts, EventFor, Machine};
 pub use fsm_runtime::runtime::{Builder, Runtime};
 pub use fsm_runtime::schema::{Schema, schema};
-pub use fsm_runtime::store::invariants::Violation;
+pub use fsm_runtime::store::invariants::Invariant;
 pub use fsm_runtime::store::open::Synchronous;
 #[cfg(feature = "testing")]
 pub use fsm_runtime::testing;

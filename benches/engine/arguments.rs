@@ -1,5 +1,6 @@
 //! What is measured, on which databases, and for how long.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::database::Database;
@@ -14,9 +15,15 @@ pub enum Part {
     Enqueue,
     Memory,
     Limit,
+    Across,
+    Processes,
+    /// Only where it is named: it takes long.
+    Lasting,
+    /// With an old snapshot open all the while; only where it is named.
+    Snapshot,
 }
 
-const PARTS: [(&str, Part); 7] = [
+const PARTS: [(&str, Part); 11] = [
     ("transitions", Part::Transitions),
     ("idle", Part::Idle),
     ("chain", Part::Chain),
@@ -24,6 +31,10 @@ const PARTS: [(&str, Part); 7] = [
     ("enqueue", Part::Enqueue),
     ("memory", Part::Memory),
     ("limit", Part::Limit),
+    ("across", Part::Across),
+    ("processes", Part::Processes),
+    ("lasting", Part::Lasting),
+    ("snapshot", Part::Snapshot),
 ];
 
 /// What the command line says.
@@ -36,7 +47,15 @@ pub struct Arguments {
     pub instances: usize,
     pub is_json: bool,
     pub is_verbose: bool,
+    /// How many instances wait to be retried.
+    pub waiting: usize,
+    /// How many transitions a lasting load makes.
+    pub transitions: u64,
+    /// Where pictures are drawn.
+    pub charts: Option<PathBuf>,
     pub memory_of: Option<String>,
+    /// What a child is told: the database, and what to do with it.
+    pub work_on: Vec<String>,
     /// As a person types it.
     pub command: String,
 }
@@ -48,13 +67,17 @@ impl Arguments {
         let mut arguments = Arguments {
             databases: Vec::new(),
             parts: Vec::new(),
-            callers: vec![1, 32, 256, 2000],
-            batches: vec![1, 10, 100, 250],
-            each: Duration::from_secs(3),
+            callers: vec![1, 16, 256, 2000, 4096],
+            batches: vec![1, 100, 250],
+            each: Duration::from_secs(2),
             instances: 20_000,
             is_json: false,
             is_verbose: false,
+            waiting: 50_000,
+            transitions: 1_000_000,
+            charts: None,
             memory_of: None,
+            work_on: Vec::new(),
             command: format!("cargo xtask bench {}", words.join(" ")).trim_end().to_owned(),
         };
         let mut words = words.into_iter();
@@ -71,6 +94,10 @@ impl Arguments {
                 "--batches" => arguments.batches = value()?.split(',').map(number).collect::<Result<_, _>>()?,
                 "--json" => arguments.is_json = true,
                 "--verbose" => arguments.is_verbose = true,
+                "--waiting" => arguments.waiting = number(&value()?)?,
+                "--transitions" => arguments.transitions = number(&value()?)?,
+                "--work-on" => arguments.work_on = std::iter::once(value()?).chain(words.by_ref()).collect(),
+                "--charts" => arguments.charts = Some(value()?.into()),
                 "--memory-of" => arguments.memory_of = Some(value()?),
                 other => {
                     let part = PARTS.iter().find(|(name, _)| *name == other);
@@ -84,9 +111,14 @@ impl Arguments {
         Ok(arguments)
     }
 
-    /// Whether this is to be measured; everything is when nothing is named.
+    /// Whether this is to be measured; everything but what takes long is when nothing is named.
     pub fn has(&self, part: Part) -> bool {
-        self.parts.is_empty() || self.parts.contains(&part)
+        self.parts.is_empty() || self.names(part)
+    }
+
+    /// Whether this was asked for by name.
+    pub fn names(&self, part: Part) -> bool {
+        self.parts.contains(&part)
     }
 }
 

@@ -12,13 +12,17 @@ use crate::arguments::{Arguments, Part};
 use crate::database::Place;
 use crate::machine::{Begin, Ended, Links, NotBefore, Pulse, Step, now_us, text};
 use crate::report::{Report, percentiles};
+use crate::sizes::Sizes;
 
 type Result<T = (), E = Box<dyn Error>> = std::result::Result<T, E>;
 
 /// How long callers run before they are counted.
-const WARM_UP: Duration = Duration::from_millis(700);
+pub const WARM_UP: Duration = Duration::from_millis(700);
 /// What takes longer is stuck.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Who sends on while retries come due.
+const FRESH_CALLERS: usize = 16;
+const FRESH_INSTANCES: usize = 1600;
 /// How many requests are under way while something is prepared.
 const AT_A_TIME: usize = 1000;
 
@@ -56,10 +60,23 @@ impl Load {
     }
 
     /// Transitions a second over a while.
-    async fn rate(&self, each: Duration) -> f64 {
+    pub async fn rate(&self, each: Duration) -> f64 {
         let (begun, before) = (Instant::now(), self.done.load(Ordering::Relaxed));
         tokio::time::sleep(each).await;
         (self.done.load(Ordering::Relaxed) - before) as f64 / begun.elapsed().as_secs_f64()
+    }
+
+    /// How many transitions there were.
+    pub fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// `Err` once a caller has given up.
+    pub fn check(&mut self) -> Result {
+        while let Some(ended) = self.callers.try_join_next() {
+            ended??;
+        }
+        Ok(())
     }
 
     /// Lets the callers finish; how long each of their transitions took.
@@ -83,14 +100,14 @@ pub async fn working(place: &Place, arguments: &Arguments, report: &mut Report) 
     if arguments.has(Part::Transitions) {
         begin_all(&runtime, "step", arguments.instances).await?;
         for &callers in &arguments.callers {
-            transitions(&runtime, arguments, callers, report).await?;
+            transitions(&runtime, place, arguments, callers, report).await?;
         }
     }
     if arguments.has(Part::Chain) {
         chain(&runtime, &ended, arguments, report).await?;
     }
     if arguments.has(Part::Retries) {
-        retries(&runtime, &ended, report).await?;
+        retries(&runtime, &ended, arguments, report).await?;
     }
     place.analyze().await?;
     let violations = runtime.violations().await?;
@@ -100,13 +117,16 @@ pub async fn working(place: &Place, arguments: &Arguments, report: &mut Report) 
     Ok(runtime.shutdown().await?)
 }
 
-async fn transitions(runtime: &Runtime, arguments: &Arguments, callers: usize, report: &mut Report) -> Result {
+async fn transitions(runtime: &Runtime, place: &Place, arguments: &Arguments, callers: usize, report: &mut Report) -> Result {
+    let sizes = Sizes::of(place).await?;
     let load = Load::begin(runtime, "step", arguments.instances, callers);
     tokio::time::sleep(WARM_UP).await;
     let (before, begun) = (processor_seconds()?, Instant::now());
     let rate = load.rate(arguments.each).await;
     let cpu_us = 1e6 * (processor_seconds()? - before) / (rate * begun.elapsed().as_secs_f64());
-    let (median, late) = percentiles(load.end().await?);
+    let took = load.end().await?;
+    let done = took.len();
+    let (median, late) = percentiles(took);
     let most = ["limit, batches of 100", "limit, batches of 250"].into_iter().filter_map(|what| report.value(what)).fold(0.0, f64::max);
     let share = if most > 0.0 { format!("; {:.0} % of the limit", 100.0 * rate / most) } else { String::new() };
     report.put(
@@ -115,6 +135,7 @@ async fn transitions(runtime: &Runtime, arguments: &Arguments, callers: usize, r
         "a second",
         format!("p50 {median:.2} ms, p99 {late:.2} ms; {cpu_us:.0} us of CPU each{share}"),
     );
+    report.say(&format!("each: {}", Sizes::of(place).await?.each(sizes, done as f64)));
     Ok(())
 }
 
@@ -172,33 +193,51 @@ async fn chain(runtime: &Runtime, ended: &Ended, arguments: &Arguments, report: 
     Ok(())
 }
 
-/// Many instances wait for one moment; how long until the last one is through.
-async fn retries(runtime: &Runtime, ended: &Ended, report: &mut Report) -> Result {
-    const COUNT: usize = 20_000;
-    begin_all(runtime, "retry", COUNT).await?;
+/// Many instances wait, a tenth of them for one moment: how long until the last of these is through, and how fresh sends fare meanwhile.
+async fn retries(runtime: &Runtime, ended: &Ended, arguments: &Arguments, report: &mut Report) -> Result {
+    let (count, due) = (arguments.waiting, arguments.waiting.div_ceil(10));
     let begun = Instant::now();
-    let due_us = now_us() + 6_000_000;
-    all(runtime, "retry", COUNT, move |handle, key| async move { handle.send(&key, NotBefore { due_us }).await.map(drop) }).await?;
+    let ready = all(runtime, "later", count - due, |handle, key| async move {
+        let due_us = now_us() + 3_600_000_000;
+        handle.send(&key, NotBefore { due_us }).await.map(drop)
+    });
+    ready.await?;
+    // Time enough to send them all at a tenth of the usual rate.
+    let due_us = now_us() + 3_000_000 + 500 * due as u64;
+    all(runtime, "retry", due, move |handle, key| async move { handle.send(&key, NotBefore { due_us }).await.map(drop) }).await?;
     let prepared = begun.elapsed();
+    begin_all(runtime, "fresh", FRESH_INSTANCES).await?;
+
+    let fresh = async |until: &dyn Fn() -> bool| {
+        let load = Load::begin(runtime, "fresh", FRESH_INSTANCES, FRESH_CALLERS);
+        let begun = Instant::now();
+        while !until() && begun.elapsed() < PATIENCE {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        load.end().await.map(percentiles)
+    };
+    let quiet_until = Instant::now() + Duration::from_secs(1);
+    let before = fresh(&|| Instant::now() >= quiet_until).await?;
     tokio::time::sleep(Duration::from_micros(due_us.saturating_sub(now_us()))).await;
     let begun = Instant::now();
-    while (ended.waits.load(Ordering::Relaxed) as usize) < COUNT {
-        if begun.elapsed() > PATIENCE {
-            return Err("the retries were not through in time".into());
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
+    let through = || ended.waits.load(Ordering::Relaxed) as usize >= due;
+    let meanwhile = fresh(&through).await?;
+    if !through() {
+        return Err("the retries were not through in time".into());
     }
-    all(runtime, "retry", COUNT, |handle, key| async move { handle.settled(&key).await.map(drop) }).await?;
+    all(runtime, "retry", due, |handle, key| async move { handle.settled(&key).await.map(drop) }).await?;
     let took = begun.elapsed().as_secs_f64();
-    let beside = format!("{COUNT} due at once, after {:.1} s of preparation: through in {took:.2} s", prepared.as_secs_f64());
-    report.put("retries drained", COUNT as f64 / took, "a second", beside);
+    let beside = format!("{due} of {count} waiting due at once (sent in {:.0} s): through in {took:.2} s", prepared.as_secs_f64());
+    report.put("retries drained", due as f64 / took, "a second", beside);
+    let was = format!("p99 {:.2} ms; without them p50 {:.2} ms, p99 {:.2} ms", meanwhile.1, before.0, before.1);
+    report.put(format!("fresh sends meanwhile, {FRESH_CALLERS} callers, p50"), meanwhile.0, "ms", was);
     Ok(())
 }
 
 /// A process without workers: what it sends waits for one.
 pub async fn sending(place: &Place, arguments: &Arguments, report: &mut Report) -> Result {
     let client = Client::connect(&place.url).await?;
-    for callers in [256, 2000] {
+    for &callers in &arguments.callers {
         let (done, is_over) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
         let mut senders = JoinSet::new();
         for caller in 0..callers {

@@ -1,7 +1,7 @@
 //! The machine that is measured: its verbs do nothing, or almost nothing.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use fsm::prelude::*;
@@ -15,6 +15,12 @@ pub struct Begin {
 /// One transition.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Step {
+    pub text: String,
+}
+/// One transition, of which it is told how long after the send it began.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Timed {
+    pub sent_us: u64,
     pub text: String,
 }
 /// As many transitions as are left, each asked for by the one before.
@@ -34,6 +40,8 @@ pub struct NotBefore {
 pub struct Ended {
     pub links: AtomicU64,
     pub waits: AtomicU64,
+    /// How long after its send each timed verb began.
+    pub began_us: Mutex<Vec<u64>>,
 }
 
 /// About 190 bytes, with what surrounds it.
@@ -51,6 +59,12 @@ async fn begun(_event: Begin) -> Result {
 }
 #[verb]
 async fn stepped(_event: Step) -> Result {
+    Ok(())
+}
+#[verb]
+async fn timed(ended: Data<Arc<Ended>>, event: Timed) -> Result {
+    let began_us = now_us().saturating_sub(event.sent_us);
+    ended.began_us.lock().expect("no verb panics while it holds the list").push(began_us);
     Ok(())
 }
 #[verb]
@@ -74,7 +88,7 @@ async fn waited(ended: Data<Arc<Ended>>, event: NotBefore) -> Result {
 
 fsm! {
     pub machine Pulse = "bench_pulse" {
-        start begun;
-        any(begun, stepped, linked, waited) -> stepped | linked | waited;
+        start begun | waited;
+        any(begun, stepped, timed, linked, waited) -> stepped | timed | linked | waited;
     }
 }

@@ -29,9 +29,27 @@ impl Report {
         self.rows.push(row);
     }
 
+    /// A line that belongs to the figure before it.
+    pub fn say(&mut self, text: &str) {
+        if let Some(row) = self.rows.last_mut() {
+            row.beside = format!("{}\n{:<70}{text}", row.beside, "");
+            eprintln!("{:<70}{text}", "");
+        }
+    }
+
     /// A figure that was taken before in this run.
     pub fn value(&self, what: &str) -> Option<f64> {
         self.rows.iter().find(|row| row.what == what).map(|row| row.value)
+    }
+
+    /// The database.
+    pub fn title(&self) -> &str {
+        &self.heading[0]
+    }
+
+    /// What was measured, the figure, and its unit.
+    pub fn figures(&self) -> impl Iterator<Item = (&str, f64, &'static str)> {
+        self.rows.iter().map(|row| (row.what.as_str(), row.value, row.unit))
     }
 
     pub fn table(&self) -> String {

@@ -16,6 +16,7 @@ use crate::catalog::Catalog;
 use crate::clock::Clock;
 use crate::committer::queue::Whose;
 use crate::discretion::Discretion;
+use crate::doctor::Report;
 use crate::encode;
 use crate::engine::{Engine, Life};
 use crate::error::{Error, Kind};
@@ -24,7 +25,6 @@ use crate::handle::send::Sending;
 use crate::limits::Limits;
 use crate::redact::{Redaction, Shown};
 use crate::session;
-use crate::store::invariants::Violation;
 use crate::store::machines::{self, Definition as Kept};
 use crate::store::migrate::{self, Step};
 use crate::store::open::{Settings, Store};
@@ -156,7 +156,7 @@ impl Definition {
 /// A database as an operator has it open. Cheap to clone.
 #[derive(Clone)]
 pub struct Admin {
-    engine: Arc<Engine>,
+    pub(crate) engine: Arc<Engine>,
     life: Option<Arc<Life>>,
     machines: Arc<[Definition]>,
 }
@@ -254,9 +254,9 @@ impl Admin {
         self.engine.discretion.redaction.of(shown).into_owned()
     }
 
-    /// Looks for rows that break an invariant; empty on a healthy database. Reads whole tables.
-    pub async fn violations(&self) -> Result<Vec<Violation>, Error> {
-        self.engine.violations().await
+    /// Every invariant with the rows that break it. Reads whole tables.
+    pub async fn examine(&self) -> Result<Report, Error> {
+        self.engine.examine().await
     }
 
     /// Every process that works, and those that did and have not been buried.

@@ -13,12 +13,13 @@ use crate::limits::Limits;
 use crate::redact::{Redaction, Shown};
 use crate::registry::Machine;
 use crate::start::open;
+use crate::store::invariants::Invariant;
 use crate::store::open::Settings;
 
 /// Sends and looks, but runs nothing: for processes without workers.
 #[derive(Clone)]
 pub struct Client {
-    engine: Arc<Engine>,
+    pub(crate) engine: Arc<Engine>,
     life: Arc<Life>,
 }
 
@@ -47,6 +48,7 @@ impl ClientBuilder {
         let (store, clock) = open(Settings::new(url.as_ref())).await?;
         let engine = Engine::new(store, clock, Catalog::new(&[], false)?, (Limits::default(), self.discretion), None);
         engine.start_lanes();
+        engine.start_giving_word();
         let life = Arc::new(Life(Arc::clone(&engine)));
         Ok(Client { engine, life })
     }
@@ -76,8 +78,8 @@ impl Client {
         self.engine.discretion.redaction.of(shown).into_owned()
     }
 
-    /// Looks for rows that break an invariant; empty on a healthy database.
-    pub async fn violations(&self) -> Result<Vec<crate::store::invariants::Violation>, Error> {
+    /// The invariants that do not hold, of [`doctor`](crate::doctor::doctor)'s report: none in a healthy database.
+    pub async fn violations(&self) -> Result<Vec<Invariant>, Error> {
         self.engine.violations().await
     }
 }
@@ -85,12 +87,5 @@ impl Client {
 impl From<&Client> for Inside {
     fn from(client: &Client) -> Inside {
         Inside::new(&client.engine, Some(&client.life))
-    }
-}
-
-impl Engine {
-    pub(crate) async fn violations(&self) -> Result<Vec<crate::store::invariants::Violation>, Error> {
-        let mut reader = self.store.reader().await?;
-        Ok(crate::store::invariants::violations(&mut reader.conn()).await?)
     }
 }

@@ -21,9 +21,9 @@ pub(crate) enum Clock {
 impl Clock {
     pub(crate) fn now(&self) -> Timestamp {
         match self {
-            Clock::System => SystemTime::now().into(),
+            Clock::System => system().into(),
             Clock::Database(offset_us) => {
-                let system = Timestamp::from(SystemTime::now());
+                let system = Timestamp::from(system());
                 Timestamp::from_micros(system.as_micros().saturating_add(offset_us.load(Ordering::Relaxed)))
             }
             Clock::Held(us) => Timestamp::from_micros(us.load(Ordering::SeqCst)),
@@ -45,4 +45,27 @@ impl Clock {
             _ => Some(at.since(self.now())),
         }
     }
+}
+
+/// What this machine's clock shows, or would show where a test has set it wrong.
+#[cfg(not(feature = "testing"))]
+pub(crate) fn system() -> SystemTime {
+    SystemTime::now()
+}
+
+#[cfg(feature = "testing")]
+pub(crate) fn system() -> SystemTime {
+    let ahead_us = AHEAD_US.load(Ordering::Relaxed);
+    let by = Duration::from_micros(ahead_us.unsigned_abs());
+    if ahead_us < 0 { SystemTime::now() - by } else { SystemTime::now() + by }
+}
+
+/// How far this process's clock is ahead of the machine's, in microseconds.
+#[cfg(feature = "testing")]
+static AHEAD_US: AtomicI64 = AtomicI64::new(0);
+
+/// Sets this process's clock ahead of the machine's, or behind it, as a machine's is whose clock is wrong.
+#[cfg(feature = "testing")]
+pub fn set_ahead(us: i64) {
+    AHEAD_US.store(us, Ordering::Relaxed);
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::committing::UnderWay;
 use crate::engine::Engine;
 use crate::error::{Error, Kind};
 use crate::session::Renewal;
@@ -26,6 +27,13 @@ const MOST_IN_A_COMMIT: usize = 250;
 /// The waits between tries while the database is away: doubling from the one to the other.
 const AWAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
+/// A batch that was committed, and whose consequences this process has still to draw.
+struct Committed {
+    batch: Vec<Request>,
+    verdicts: Vec<Verdict>,
+    _under_way: UnderWay,
+}
+
 impl Engine {
     /// Puts a request to the committer and waits for its answer. Once this is polled the request is carried out even if
     /// the caller goes away.
@@ -39,30 +47,50 @@ impl Engine {
     pub(crate) async fn commit_for_ever(self: Arc<Self>) {
         while let Some(batch) = self.queue.take(MOST_IN_A_COMMIT).await {
             let whose = queue::touched(&batch);
-            self.carry_out(batch).await;
-            self.queue.release(&whose);
+            match self.carry_out(batch).await {
+                // The one writer of SQLite need not wait until all is told.
+                Some(committed) if committed.batch.len() > 1 && !self.store.is_postgres() => {
+                    let engine = Arc::clone(&self);
+                    self.spawn(async move {
+                        engine.conclude_all(committed);
+                        engine.queue.release(&whose);
+                    });
+                }
+                committed => {
+                    committed.into_iter().for_each(|committed| self.conclude_all(committed));
+                    self.queue.release(&whose);
+                }
+            }
         }
     }
 
-    async fn carry_out(self: &Arc<Self>, batch: Vec<Request>) {
+    fn conclude_all(self: &Arc<Self>, committed: Committed) {
+        self.conclude(committed.batch, committed.verdicts);
+    }
+
+    /// What was committed and has to be concluded. What could not be is put back, answered with the error, or tried one by one.
+    async fn carry_out(self: &Arc<Self>, batch: Vec<Request>) -> Option<Committed> {
         let committed = {
-            let _committing = self.committing.read().await;
+            let under_way = self.committing.begin();
             match self.commit(&batch).await {
-                Ok(verdicts) => return self.conclude(batch, verdicts),
+                Ok(verdicts) => return Some(Committed { batch, verdicts, _under_way: under_way }),
                 Err(error) => Arc::new(error),
             }
         };
         match committed {
-            error if error.is_transient() => self.put_back(batch, &error).await,
+            error if error.is_transient() && !(error.is_locked() && batch.len() > 1) => self.put_back(batch, &error).await,
             error if batch.len() == 1 => batch.into_iter().for_each(|request| request.answer(Err(Arc::clone(&error).into()))),
             // One request spoils the transaction of all: each on its own, only that one fails.
             error => {
                 tracing::debug!(%error, requests = batch.len(), "a commit failed; its requests are tried one by one");
                 for request in batch {
-                    Box::pin(self.carry_out(vec![request])).await;
+                    if let Some(committed) = Box::pin(self.carry_out(vec![request])).await {
+                        self.conclude_all(committed);
+                    }
                 }
             }
         }
+        None
     }
 
     async fn commit(&self, batch: &[Request]) -> Result<Vec<Verdict>, StoreError> {
@@ -92,9 +120,10 @@ impl Engine {
                 self.queue.put(request.again());
                 continue;
             };
-            self.watchers.tell(verdict.moved, verdict.runs.iter().map(|(claimed, _)| (&claimed.instance, &claimed.attempt)));
+            self.watchers.tell(verdict.moved, verdict.runs.iter().map(|(claimed, _)| (&claimed.instance, &*claimed.attempt)));
             if let Some(due_at) = verdict.due_at {
                 self.hint.due(due_at);
+                self.give_word(due_at);
             }
             let mut request = request;
             for (claimed, permit) in verdict.runs {

@@ -58,7 +58,7 @@ impl Around {
 /// What it asks for is committed with the transition, and forgotten when the attempt fails.
 pub struct Ctx<'c> {
     around: Around,
-    attempt: Attempt,
+    attempt: Arc<Attempt>,
     key: String,
     idempotency_key: String,
     last_error: Option<String>,
@@ -69,7 +69,13 @@ pub struct Ctx<'c> {
 }
 
 impl Ctx<'_> {
-    pub(crate) fn new(around: Around, attempt: Attempt, key: String, last_error: Option<String>, cancelled: watch::Receiver<bool>) -> Self {
+    pub(crate) fn new(
+        around: Around,
+        attempt: Arc<Attempt>,
+        key: String,
+        last_error: Option<String>,
+        cancelled: watch::Receiver<bool>,
+    ) -> Self {
         let idempotency_key = attempt.call.to_string();
         Ctx { around, attempt, key, idempotency_key, last_error, cancelled, asks: Asks::default(), tx: None, life: PhantomData }
     }

@@ -6,16 +6,18 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use fsm_core::ids::{CallId, SessionId};
-use tokio::sync::{Notify, OwnedSemaphorePermit, RwLock, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 
 use crate::catalog::Catalog;
 use crate::clock::Clock;
 use crate::committer::queue::Queue;
+use crate::committing::Committing;
 use crate::data::DataMap;
 use crate::discretion::Discretion;
 use crate::hint::Hint;
 use crate::limits::Limits;
+use crate::notice::Notices;
 use crate::running::Running;
 use crate::session::Session;
 use crate::store::claim::Served;
@@ -47,11 +49,12 @@ pub(crate) struct Engine {
     pub(crate) queue: Queue,
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) hint: Hint,
+    pub(crate) notices: Notices,
     /// `None` for a client.
     pub(crate) work: Option<Work>,
     pub(crate) tasks: Mutex<Vec<AbortHandle>>,
-    /// Held for reading from the begin of a commit until what follows from it has been done.
-    pub(crate) committing: RwLock<()>,
+    /// Those under way in this process, until what follows from them has been done.
+    pub(crate) committing: Committing,
 }
 
 impl Engine {
@@ -71,9 +74,10 @@ impl Engine {
             queue: Queue::default(),
             watchers: Arc::default(),
             hint: Hint::default(),
+            notices: Notices::default(),
             work,
             tasks: Mutex::default(),
-            committing: RwLock::new(()),
+            committing: Committing::default(),
         })
     }
 

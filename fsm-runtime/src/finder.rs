@@ -92,10 +92,13 @@ impl Engine {
             let whose = Whose::new(&due.machine, &due.key);
             self.request(|reply| Request::new(whose, What::Fire(Box::new(due)), Some(reply)))
         });
-        for fired in futures_util::future::join_all(firing).await {
-            fired?;
+        let mut fired = found;
+        for failed in futures_util::future::join_all(firing).await.into_iter().filter_map(Result::err) {
+            // One that cannot fire does not keep the others, nor what is due besides: it is found again.
+            tracing::warn!(error = %failed, "a timer did not fire, and is tried again");
+            fired -= 1;
         }
-        Ok(found)
+        Ok(fired)
     }
 
     async fn claim_due(self: &Arc<Self>, turn: usize) -> Result<usize, Error> {
@@ -110,7 +113,7 @@ impl Engine {
             if slots.is_empty() {
                 break;
             }
-            let _committing = self.committing.read().await;
+            let _under_way = self.committing.begin();
             let mut tx = self.store.begin().await?;
             let limit = u32::try_from(slots.len()).unwrap_or(AT_A_TIME);
             let claimed = claim::claim(&mut tx.conn(), session, served, limit, self.clock.now()).await?;

@@ -10,7 +10,7 @@ use crate::committer::queue::Whose;
 
 /// An attempt that executes in this process.
 pub(crate) struct Running {
-    pub(crate) attempt: Attempt,
+    pub(crate) attempt: Arc<Attempt>,
     pub(crate) whose: Whose,
     pub(crate) abort: AbortHandle,
     pub(crate) cancel: Arc<watch::Sender<bool>>,

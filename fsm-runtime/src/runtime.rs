@@ -20,12 +20,13 @@ use crate::redact::{Redaction, Shown};
 use crate::registry::{Machine, MachineEntry};
 use crate::session::Session;
 use crate::start::{introduce, open};
+use crate::store::invariants::Invariant;
 use crate::store::open::{Settings, Synchronous};
 
 /// A process that works: it sends, looks, and runs verbs. When it is dropped without [`shutdown`](Runtime::shutdown) its
 /// work ends at once, as it would by the process's death, and nothing is lost but time.
 pub struct Runtime {
-    engine: Arc<Engine>,
+    pub(crate) engine: Arc<Engine>,
     drain_within: Duration,
 }
 
@@ -50,6 +51,7 @@ pub struct Builder {
     pub(crate) connections: Option<u32>,
     pub(crate) synchronous: Option<Synchronous>,
     pub(crate) statement_cache: bool,
+    pub(crate) deadline: Option<Duration>,
     pub(crate) migrate: Vec<Migrate>,
     pub(crate) retention: Option<Duration>,
 }
@@ -73,6 +75,7 @@ impl Default for Builder {
             connections: None,
             synchronous: None,
             statement_cache: true,
+            deadline: None,
             migrate: Vec::new(),
             retention: None,
         }
@@ -177,7 +180,15 @@ impl Builder {
         self
     }
 
-    /// Prepares no statements on PostgreSQL's connections: for poolers in transaction mode.
+    /// How long one operation of the database may take: a statement, a commit, the wait for a connection; 30 s unless set. Then its
+    /// connection is closed, and what was asked is asked again on another.
+    pub fn database_deadline(mut self, limit: Duration) -> Self {
+        self.deadline = Some(limit);
+        self
+    }
+
+    /// Prepares no statements on PostgreSQL's connections: for poolers in transaction mode. The URL's parameter
+    /// `statement-cache-capacity=0` says the same, also to a [`Client`](crate::client::Client).
     pub fn without_statement_cache(mut self) -> Self {
         self.statement_cache = false;
         self
@@ -220,6 +231,8 @@ impl Builder {
         engine.spawn(Arc::clone(&engine).find_for_ever());
         engine.spawn(Arc::clone(&engine).sweep_for_ever());
         engine.spawn(Arc::clone(&engine).prune_for_ever());
+        engine.spawn(Arc::clone(&engine).listen_for_ever());
+        engine.start_giving_word();
         session.keep_alive(store, clock).map_err(|error| Error::input(format!("the thread for the lease could not start: {error}")))?;
         Ok(Runtime { engine, drain_within: self.drain_within })
     }
@@ -243,7 +256,8 @@ impl Builder {
         let mut settings = Settings::new(url.unwrap_or_else(|| "sqlite://fsm.db".to_owned()));
         settings.connections = self.connections.unwrap_or(settings.connections);
         settings.synchronous = self.synchronous.unwrap_or(settings.synchronous);
-        settings.statement_cache = self.statement_cache;
+        settings.deadline = self.deadline.unwrap_or(settings.deadline);
+        settings.statement_cache = settings.statement_cache && self.statement_cache;
         settings
     }
 }
@@ -264,8 +278,8 @@ impl Runtime {
         self.engine.discretion.redaction.of(shown).into_owned()
     }
 
-    /// Looks for rows that break an invariant; empty on a healthy database.
-    pub async fn violations(&self) -> Result<Vec<crate::store::invariants::Violation>, Error> {
+    /// The invariants that do not hold, of [`doctor`](crate::doctor::doctor)'s report: none in a healthy database.
+    pub async fn violations(&self) -> Result<Vec<Invariant>, Error> {
         self.engine.violations().await
     }
 

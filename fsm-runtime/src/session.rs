@@ -3,13 +3,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use fsm_core::ids::SessionId;
 use fsm_core::time::Timestamp;
 use uuid::Uuid;
 
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::open::{Apart, Store};
@@ -195,9 +195,9 @@ pub(crate) async fn measure(store: &Store, clock: &Clock, connection: &mut Apart
 /// The same on whatever connection.
 pub(crate) async fn measure_on(store: &Store, clock: &Clock, conn: &mut Conn<'_>) -> Result<(), StoreError> {
     if matches!(clock, Clock::Database(_)) && store.is_postgres() {
-        let before = SystemTime::now();
+        let before = clock::system();
         if let Some(server) = sessions::server_clock(conn).await? {
-            clock.measured(server.now, before, SystemTime::now());
+            clock.measured(server.now, before, clock::system());
         }
     }
     Ok(())

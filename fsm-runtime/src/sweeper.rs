@@ -1,4 +1,4 @@
-//! Finds attempts whose session died and settles them as lost, each on its own.
+//! Finds attempts whose session died and settles them as lost, each as a request of its own.
 
 use std::sync::Arc;
 
@@ -20,32 +20,32 @@ impl Engine {
         let pause = work.session.lease() / 3;
         loop {
             tokio::time::sleep(pause).await;
-            if let Err(error) = self.sweep().await {
+            // There may be more of them than one look finds.
+            while self.sweep().await.unwrap_or_else(|error| {
                 tracing::warn!(%error, "sweeping failed and is tried again");
-            }
+                0
+            }) >= AT_A_TIME as usize
+            {}
         }
     }
 
-    /// Settles what died. Gives back how many attempts it found.
+    /// Settles what died. Gives back how many attempts it settled.
     pub(crate) async fn sweep(self: &Arc<Self>) -> Result<usize, Error> {
         let Some(work) = &self.work else { return Ok(0) };
         let now = self.clock.now();
-        let mut found = self.compare_with_held().await?;
+        let mut settled = self.compare_with_held().await?;
         if !work.session.may_sweep(now) {
-            return Ok(found);
+            return Ok(settled);
         }
         let orphans = {
             let mut reader = self.store.reader().await?;
             sessions::orphans(&mut reader.conn(), &work.served, now, AT_A_TIME).await?
         };
-        found += orphans.len();
-        for orphan in orphans {
-            self.settle_orphan(orphan, Outcome::Lost).await;
-        }
+        settled += self.settle_all(orphans, Outcome::Lost).await;
         let mut tx = self.store.begin().await?;
         sessions::bury(&mut tx.conn(), now).await?;
         tx.commit().await?;
-        Ok(found)
+        Ok(settled)
     }
 
     /// Compares what this session holds with what it runs. What it runs and no longer holds was closed elsewhere, by an
@@ -70,23 +70,29 @@ impl Engine {
             return Ok(0);
         }
         // A commit under way may be about to start what it wrote: once it is done, what still does not run never will.
-        drop(self.committing.write().await);
+        self.committing.those_begun().await;
         strays.retain(is_stray);
-        let found = strays.len();
-        for stray in strays {
+        for stray in &strays {
             tracing::info!(machine = stray.machine, key = stray.key, call = %stray.attempt.call, "held but not running: given back");
-            self.settle_orphan(stray, Outcome::Released).await;
         }
-        Ok(found)
+        Ok(self.settle_all(strays, Outcome::Released).await)
     }
 
-    /// One that cannot be settled does not keep the others (known bug 9).
-    async fn settle_orphan(self: &Arc<Self>, orphan: Orphan, outcome: Outcome) {
+    /// How many of them were settled. Each is a request of its own, and the committer puts them together.
+    async fn settle_all(self: &Arc<Self>, orphans: Vec<Orphan>, outcome: Outcome) -> usize {
+        let settling = orphans.into_iter().map(|orphan| self.settle_orphan(orphan, outcome.clone()));
+        futures_util::future::join_all(settling).await.into_iter().filter(|is_settled| *is_settled).count()
+    }
+
+    /// Whether it was settled. One that cannot be does not keep the others (known bug 9).
+    async fn settle_orphan(self: &Arc<Self>, orphan: Orphan, outcome: Outcome) -> bool {
         let whose = Whose::new(&orphan.machine, &orphan.key);
-        let report = Report::new(orphan.attempt, outcome);
+        let report = Report::new(Arc::new(orphan.attempt), outcome);
         let what = What::Settle(Box::new(report));
-        if let Err(error) = self.request(|reply| Request::new(whose.clone(), what, Some(reply))).await {
-            tracing::error!(machine = &*whose.machine, key = &*whose.key, %error, "a lost attempt could not be settled");
-        }
+        let settled = self.request(|reply| Request::new(whose.clone(), what, Some(reply))).await;
+        let told = settled.inspect_err(|error| {
+            tracing::error!(machine = &*whose.machine, key = &*whose.key, %error, "a lost attempt could not be settled, and is tried again");
+        });
+        told.is_ok()
     }
 }

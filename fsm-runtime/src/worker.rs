@@ -45,7 +45,7 @@ impl Engine {
     /// Starts a claimed attempt in its slot.
     pub(crate) fn run(self: &Arc<Self>, claimed: Claimed, permit: Option<OwnedSemaphorePermit>) {
         let Some(work) = &self.work else { return };
-        let attempt = claimed.attempt.clone();
+        let attempt = Arc::clone(&claimed.attempt);
         let whose = Whose::new(&attempt.machine, &claimed.instance.key);
         let cancel = Arc::new(watch::Sender::new(false));
         let span = tracing::info_span!("attempt", machine = attempt.machine, key = &*whose.key, verb = attempt.verb, call = %attempt.call, attempt = attempt.number);
@@ -58,7 +58,7 @@ impl Engine {
     }
 
     async fn execute(self: Arc<Self>, claimed: Claimed, permit: Option<OwnedSemaphorePermit>, cancel: Arc<watch::Sender<bool>>) {
-        let attempt = claimed.attempt.clone();
+        let attempt = Arc::clone(&claimed.attempt);
         let whose = Whose::new(&attempt.machine, &claimed.instance.key);
         tracing::debug!("started");
         let Ended { outcome, tx } = self.call_verb(claimed, cancel).await;
@@ -66,7 +66,7 @@ impl Engine {
             Outcome::Failure(problem) => tracing::debug!(outcome = outcome.word(), error = problem.error, "ended"),
             outcome => tracing::debug!(outcome = outcome.word(), "ended"),
         }
-        let mut report = Report { permit, ..Report::new(attempt.clone(), Outcome::Released) };
+        let mut report = Report { permit, ..Report::new(Arc::clone(&attempt), Outcome::Released) };
         report.outcome = self.sealed(&whose, report.fresh, outcome);
         let is_told = self.report(whose.clone(), report, tx).await;
         self.watchers.ended(&whose, (attempt.call, attempt.number));
@@ -84,9 +84,10 @@ impl Engine {
             // Only what this program has is claimed; a verb that is missing here runs elsewhere.
             return Ended { outcome: Outcome::Released, tx: None };
         };
-        let last_error = self.last_error(&attempt, &instance.key).await;
+        // What most attempts never come to is boxed, here and below: the future of every attempt has room for the rest only.
+        let last_error = if attempt.number > 1 { Box::pin(self.last_error(&attempt, &instance.key)).await } else { None };
         let opened = self.opened(&instance, &attempt, &payload);
-        let mut ctx = Ctx::new(self.around(known), attempt.clone(), instance.key.clone(), last_error, cancel.subscribe());
+        let mut ctx = Ctx::new(self.around(known), Arc::clone(&attempt), instance.key.clone(), last_error, cancel.subscribe());
         let ended = match &opened {
             Ok((payload, record)) => {
                 let input = Input { event: payload, record: record.as_deref() };
@@ -134,7 +135,7 @@ impl Engine {
 
     /// What the attempt before this one failed with.
     async fn last_error(&self, attempt: &Attempt, key: &str) -> Option<String> {
-        let before = attempt.number.checked_sub(1).filter(|number| *number > 0)?;
+        let before = attempt.number.checked_sub(1)?;
         let mut reader = self.store.reader().await.ok()?;
         let found = lock::attempts(&mut reader.conn(), &[(attempt.call, before)]).await.ok()?;
         let error = found.into_iter().next()?.error?;
@@ -172,14 +173,14 @@ impl Engine {
     /// Whether the database knows the end. Reports until the report is in: through the verb's own transaction if it opened one, else
     /// through the committer.
     async fn report(self: &Arc<Self>, whose: Whose, mut report: Report, tx: Option<Tx>) -> bool {
-        let attempt = report.attempt.clone();
+        let attempt = Arc::clone(&report.attempt);
         let failed = |why: String| {
             let problem = self.discretion.problem(&attempt.machine, &attempt.verb, &why, RetryAdvice::Default);
-            let report = Report::new(attempt.clone(), Outcome::Released);
+            let report = Report::new(Arc::clone(&attempt), Outcome::Released);
             Report { outcome: self.sealed(&whose, report.fresh, Outcome::Failure(problem)), ..report }
         };
         if let Some(tx) = tx.filter(|_| matches!(report.outcome, Outcome::Success { .. })) {
-            match self.settle_in(tx, whose.clone(), What::Settle(Box::new(report))).await {
+            match Box::pin(self.settle_in(tx, whose.clone(), What::Settle(Box::new(report)))).await {
                 Ok(()) => return true,
                 // Whatever was written in it is undone, so this attempt failed; a report that did get through guards itself.
                 Err(error) => report = failed(format!("the verb's transaction was not committed: {error}")),
@@ -195,7 +196,7 @@ impl Engine {
             Err(error) => {
                 // What cannot be written is a failed attempt: too large, or refused by the database.
                 let what = What::Settle(Box::new(failed(format!("its end could not be written: {error}"))));
-                let told = self.request(|reply| Request::new(whose.clone(), what, Some(reply))).await;
+                let told = Box::pin(self.request(|reply| Request::new(whose.clone(), what, Some(reply)))).await;
                 told.inspect_err(|error| tracing::error!(%error, "the end of an attempt could not be written; it will be found lost"))
                     .is_ok()
             }
@@ -204,7 +205,7 @@ impl Engine {
 
     /// A batch of one, through the same door, in the transaction that the verb wrote in.
     async fn settle_in(self: &Arc<Self>, mut tx: Tx, whose: Whose, what: What) -> Result<(), Error> {
-        let _committing = self.committing.read().await;
+        let _under_way = self.committing.begin();
         let batch = vec![Request::new(whose, what, None)];
         let verdicts = Trip::new(self).of(&mut tx.conn(), &batch).await?;
         if !matches!(verdicts[0].reply, Some(Ok(Reply::Settled { counted: true }))) {
@@ -233,7 +234,8 @@ impl Engine {
                 break;
             }
         }
-        let left: Vec<_> = work.running().values().map(|left| (left.attempt.clone(), left.whose.clone(), left.abort.clone())).collect();
+        let left: Vec<_> =
+            work.running().values().map(|left| (Arc::clone(&left.attempt), left.whose.clone(), left.abort.clone())).collect();
         for (attempt, whose, abort) in left {
             abort.abort();
             let id = (attempt.call, attempt.number);
@@ -283,7 +285,7 @@ async fn bounded(
     ended.unwrap_or_else(|panic| Err(Failure::new(format!("the verb panicked: {}", panic_text(&*panic)))))
 }
 
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a text".to_owned())
 }

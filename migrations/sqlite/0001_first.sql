@@ -137,6 +137,10 @@ create table fsm_history (
 create index fsm_history_instance
     on fsm_history (instance_id, history_id);
 
+create index fsm_history_rejected
+    on fsm_history (call_id)
+    where kind = 'rejected';
+
 -- Processes that work, and until when each is believed.
 create table fsm_workers (
     session_id blob not null primary key,

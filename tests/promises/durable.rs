@@ -61,7 +61,11 @@ pub fn stalling(stall: &Arc<Stall>) -> BedBuilder {
 }
 
 pub fn once() -> Arc<Stall> {
-    Arc::new(Stall { times: AtomicU32::new(1), ..Stall::default() })
+    stalled(1)
+}
+
+pub fn stalled(times: u32) -> Arc<Stall> {
+    Arc::new(Stall { times: AtomicU32::new(times), ..Stall::default() })
 }
 
 promise! {

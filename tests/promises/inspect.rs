@@ -6,6 +6,7 @@ use std::time::Duration;
 use fsm::prelude::*;
 use fsm::{Cursor, Fate, What};
 
+use crate::meddler::{Meddler, run};
 use crate::payment::{Cancel, Gateway, OnlinePaymentCompleted, Payment, PaymentState, checkout, failing, paid_with};
 use crate::support::{Folder, promise};
 
@@ -235,5 +236,24 @@ mod a_client_sends_looks_and_operates_while_a_runtime_works {
     async fn postgres() {
         let bed = crate::clumsy::clumsy().postgres().await;
         kept(bed.url()).await;
+    }
+}
+
+promise! {
+    async fn a_doctor_tells_every_invariant_and_the_rows_that_break_it(bed in failing(0).only::<Meddler>()) {
+        bed.machine::<Payment>().send("o-1", checkout()).await.unwrap();
+        bed.settle().await;
+        let report = fsm::doctor(bed).await.unwrap();
+        assert!(report.is_healthy() && report.invariants.len() == 16, "{report}");
+
+        run(bed, "update fsm_instances set version = 7 where machine = 'payment'").await;
+        let report = fsm::doctor(bed).await.unwrap();
+        let broken: Vec<_> = report.broken().map(|broken| broken.number).collect();
+        assert_eq!(broken, ["I6"], "{report}");
+        assert!(report.to_string().ends_with("1 of 16 invariants do not hold"));
+        let dropping = fsm::testing::Bed::builder().only::<Payment>().data(Arc::new(Gateway::failing(0))).beside(bed).await.unwrap();
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(dropping))).unwrap_err();
+        assert!(panic.downcast_ref::<String>().unwrap().starts_with("the bed's database is not as it must be:\nI1   holds"), "no test forgets it");
+        run(bed, "update fsm_instances set version = 1 where machine = 'payment'").await;
     }
 }

@@ -2,19 +2,21 @@
 
 use std::time::{Duration, Instant};
 
-use crate::step::{Failed, cargo, cargo_has, run as run_step};
-use crate::{examples, test};
+use crate::step::{Failed, cargo, run as run_step};
+use crate::{dependencies, examples, faults, simulate, test};
 
 type Step = (&'static str, fn() -> Result<(), Failed>);
 
 // The workspace as a whole, each time: then each dependency has one set of features, and is built once.
-const STEPS: [Step; 6] = [
+const STEPS: [Step; 8] = [
     ("format", || run_step(&mut cargo(&["fmt", "--all", "--check"]))),
     ("lints", || run_step(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))),
     ("docs", || run_step(cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))),
     ("tests", || test::run(&[])),
+    ("faults", faults::short),
     ("examples", examples::run),
-    ("dependencies", dependencies),
+    ("simulation", simulate::for_a_merge),
+    ("dependencies", dependencies::run),
 ];
 
 /// Runs every step and says at the end how each went. `Failed` names those that failed.
@@ -37,14 +39,5 @@ fn line(name: &str, result: &Result<(), Failed>, took: Duration) -> String {
     match result {
         Ok(()) => format!("{name:<13} {seconds:>7.1} s  ok"),
         Err(failed) => format!("{name:<13} {seconds:>7.1} s  FAILED: {failed}"),
-    }
-}
-
-fn dependencies() -> Result<(), Failed> {
-    if cargo_has("deny") {
-        run_step(&mut cargo(&["deny", "check"]))
-    } else {
-        println!("    cargo-deny is not installed: licenses and advisories are not checked");
-        Ok(())
     }
 }

@@ -5,8 +5,13 @@ mod ci;
 #[allow(dead_code, reason = "a cluster is shared and restarted by tests only")]
 #[path = "../../fsm-runtime/src/testing/cluster.rs"]
 mod cluster;
+mod dependencies;
 mod examples;
+mod faults;
+mod install;
+mod pgbouncer;
 mod postgres;
+mod simulate;
 #[path = "../../fsm-runtime/src/testing/site.rs"]
 mod site;
 mod step;
@@ -18,11 +23,17 @@ const HELP: &str = "\
 cargo xtask test [ARGS]   all tests on SQLite and PostgreSQL, then the code in the docs. It finds or installs PostgreSQL and
                           starts a throw-away server, or uses the one that FSM_TEST_POSTGRES names.
                           ARGS go to `cargo nextest run` (or `cargo test`) and leave the docs out.
-cargo xtask ci            all that must hold before a merge: format, lints, docs, tests, examples, dependencies
+cargo xtask faults [ARGS] real faults on real processes; ARGS: names of scenarios, sqlite, postgres, --short, --kills N,
+                          --transitions N, --seconds N, --seed N. An unknown name lists the scenarios.
+cargo xtask ci            all that must hold before a merge: format, lints, docs, tests, faults (short), examples, dependencies
 cargo xtask bench [ARGS]  how fast the engine is, in release mode. ARGS: postgres, sqlite, sqlite-full, sqlite-normal; limit, transitions,
-                          enqueue, idle, chain, retries, memory; --seconds N, --callers N,N, --batches N,N, --instances N, --json.
+                          enqueue, idle, chain, retries, memory, across, processes; only where named: lasting, snapshot.
+                          --seconds N, --callers N,N, --batches N,N, --instances N, --waiting N, --transitions N,
+                          --charts FOLDER, --json.
 cargo xtask scale [ARGS]  how fast the screens of the `fsm` command are on a database of 1,000,000 instances and 5,000,000 attempts, which
                           it makes: fails if one takes more than 200 ms. ARGS: postgres, sqlite, --instances N.
+cargo xtask simulate      as many schedules of the simulation as fit into its usual time; --seeds N so many, --seconds N no longer
+                          than that, --first N from that seed. A failure prints its seed and the shortest schedule that fails.
 cargo xtask help          this text";
 
 fn main() -> ExitCode {
@@ -30,8 +41,10 @@ fn main() -> ExitCode {
     let ended = match args.first().map(String::as_str) {
         Some("test") => test::run(&args[1..]),
         Some("bench") => bench::run(&args[1..]),
+        Some("faults") => faults::run(&args[1..]),
         Some("scale") => bench::scale(&args[1..]),
         Some("ci") => ci::run(),
+        Some("simulate") => simulate::run(&args[1..]),
         None | Some("help" | "--help" | "-h") => {
             println!("{HELP}");
             Ok(())

@@ -71,10 +71,6 @@ impl Ledger {
         {
             return Err(format!("attempt {} of `{}` executes and was ended as if it had not begun", close.number, held.attempt.verb));
         }
-        // Rejected while its sender asked again after an unknown commit, it comes once more, behind all others.
-        for note in changes.notes.iter().filter(|note| note.kind == NoteKind::Rejected) {
-            note.call.map(|call| self.order.remove(&call));
-        }
         if let Some(waits) = &changes.waits {
             self.comes(waits.call);
         }
@@ -95,15 +91,13 @@ impl Ledger {
 
     /// What must hold after every step.
     pub fn check(&self, store: &Store) -> Result<(), String> {
-        let is_rejected = |call: CallId| store.notes.iter().any(|note| note.kind == NoteKind::Rejected && note.call == Some(call));
         for call in &self.told {
-            if store.known(*call).is_none() && !is_rejected(*call) {
+            if store.known(*call).is_none() {
                 return Err(format!("{call} was acknowledged and is lost"));
             }
         }
         for (sent, sender) in &self.sent_by {
-            let is_there = store.known(*sent).is_some() || is_rejected(*sent);
-            if is_there && store.attempt(*sender).is_none_or(|sender| sender.state != AttemptState::Success) {
+            if store.known(*sent).is_some() && store.attempt(*sender).is_none_or(|sender| sender.state != AttemptState::Success) {
                 return Err(format!("{sent} was sent by an attempt that did not succeed"));
             }
         }
@@ -124,6 +118,9 @@ impl Ledger {
             if !wishes.insert(wish) {
                 return Err(format!("event {} is taken twice", String::from_utf8_lossy(wish)));
             }
+        }
+        if let Some((call, _)) = store.calls.keys().find(|(call, _)| store.is_rejected(*call)) {
+            return Err(format!("{call} was rejected, and began all the same"));
         }
         Ok(())
     }

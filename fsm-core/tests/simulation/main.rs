@@ -1,8 +1,9 @@
 //! The decisions under a seeded scheduler: several processes around a model of the store, with faults between any two steps. Every
 //! invariant is checked after every step, and what callers were told once all has come to rest.
 //!
-//! A failure prints its seed and the shortest schedule that fails. `FSM_SIMULATION_SEEDS=1000000` runs so many schedules instead of as
-//! many as fit into the usual time, and `FSM_SIMULATION_FIRST=77` begins with that seed.
+//! A failure prints its seed and the shortest schedule that fails. `cargo xtask simulate` sets how many schedules are run:
+//! `FSM_SIMULATION_SEEDS=1000000` so many, `FSM_SIMULATION_SECONDS=300` no longer than that, and as many as fit into the usual time without
+//! either; `FSM_SIMULATION_FIRST=77` begins with that seed.
 
 #![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 mod committer;
@@ -22,6 +23,8 @@ mod variant;
 mod worker;
 mod world;
 
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use schedule::{Failure, run};
@@ -40,16 +43,33 @@ fn setting(name: &str) -> Option<u64> {
 #[test]
 fn no_schedule_breaks_a_promise() {
     let (first, most) = (setting("FSM_SIMULATION_FIRST").unwrap_or(0), setting("FSM_SIMULATION_SEEDS"));
+    let limit = match setting("FSM_SIMULATION_SECONDS") {
+        Some(seconds) => Duration::from_secs(seconds),
+        None => most.map_or(USUAL, |_| Duration::MAX),
+    };
     let begun = Instant::now();
-    let mut ran = 0;
-    while most.map_or_else(|| begun.elapsed() < USUAL, |most| ran < most) {
-        if let Err(failure) = run(Variant::True, first + ran) {
-            panic!("{}", failure.shrunk(Variant::True).told());
+    let next = AtomicU64::new(0);
+    let failures = Mutex::new(Vec::new());
+    let run_some = || {
+        while begun.elapsed() < limit && failures.lock().unwrap().is_empty() {
+            let n = next.fetch_add(1, Ordering::Relaxed);
+            if most.is_some_and(|most| n >= most) {
+                return;
+            }
+            if let Err(failure) = run(Variant::True, first + n) {
+                failures.lock().unwrap().push(failure);
+            }
         }
-        ran += 1;
+    };
+    std::thread::scope(|threads| {
+        (0..std::thread::available_parallelism().map_or(1, usize::from)).for_each(|_| drop(threads.spawn(run_some)));
+    });
+    if let Some(failure) = failures.into_inner().unwrap().into_iter().min_by_key(|failure| failure.seed) {
+        panic!("{}", failure.shrunk(Variant::True).told());
     }
+    let ran = most.unwrap_or(u64::MAX).min(next.into_inner());
     let seconds = begun.elapsed().as_secs_f64();
-    println!("{ran} schedules from seed {first} in {seconds:.1} s, {:.0} a second", ran as f64 / seconds);
+    println!("{ran} schedules from seed {first} in {seconds:.1} s, {:.0} a second: no promise was broken", ran as f64 / seconds);
 }
 
 fn found(variant: Variant) -> Failure {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fsm_core::call::{Attempt, AttemptState};
-use fsm_core::changes::{Note, Request, Timer, Waiting};
+use fsm_core::changes::{Note, NoteKind, Request, Timer, Waiting};
 use fsm_core::decide::send::Fate;
 use fsm_core::ids::{CallId, InstanceId, SessionId, TimerId};
 use fsm_core::instance::Instance;
@@ -64,11 +64,16 @@ impl Store {
     pub fn known(&self, call: CallId) -> Option<Fate> {
         if self.calls.contains_key(&(call, 1)) {
             Some(Fate::Started)
-        } else if self.inbox.values().any(|(waiting, _)| *waiting == call) {
+        } else if self.inbox.values().any(|(waiting, _)| *waiting == call) || self.is_rejected(call) {
             Some(Fate::Queued)
         } else {
             self.timers.get(&TimerId(call.0)).filter(|(timer, _)| timer.state.is_none()).map(|_| Fate::Scheduled)
         }
+    }
+
+    /// Whether its turn came when it no longer fitted.
+    pub fn is_rejected(&self, call: CallId) -> bool {
+        self.notes.iter().any(|note| note.kind == NoteKind::Rejected && note.call == Some(call))
     }
 
     /// What `CLAIM` finds, those due first first.

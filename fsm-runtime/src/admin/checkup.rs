@@ -84,14 +84,14 @@ impl Admin {
         findings.extend(self.clock().await?);
         findings.extend(self.work().await?);
         findings.extend(self.drift().await?);
-        let violations = self.violations().await?;
-        if violations.is_empty() {
+        let report = self.examine().await?;
+        if report.is_healthy() {
             findings.push(Finding::new(Grade::Well, "invariants", "every one holds"));
         }
-        for broken in violations {
-            let (first, others) = (broken.rows.first().cloned().unwrap_or_default(), broken.rows.len().saturating_sub(1));
+        for broken in report.broken() {
+            let (first, others) = (broken.rows.first().cloned().unwrap_or_default(), broken.rows.len().saturating_sub(1) + broken.others);
             let more = if others == 0 { String::new() } else { format!(", and {others} more") };
-            findings.push(Finding::new(Grade::Broken, broken.invariant, format!("{} does not hold: {first}{more}", broken.says)));
+            findings.push(Finding::new(Grade::Broken, broken.number, format!("{} does not hold: {first}{more}", broken.says)));
         }
         Ok(findings)
     }

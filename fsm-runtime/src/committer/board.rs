@@ -76,7 +76,7 @@ impl Board {
             if let What::Settle(report) = &request.what {
                 let standing = self.standings.get_mut(&request.whose).expect("the board was read for every instance of the batch");
                 if standing.instance.newest == Some((report.attempt.call, report.attempt.number)) {
-                    standing.newest = Some(report.attempt.clone());
+                    standing.newest = Some((*report.attempt).clone());
                 }
             }
         }

@@ -45,7 +45,7 @@ pub(crate) enum What {
 
 /// How an attempt ended, from the session that held it, or from the sweeper.
 pub(crate) struct Report {
-    pub(crate) attempt: Attempt,
+    pub(crate) attempt: Arc<Attempt>,
     pub(crate) outcome: Outcome,
     /// The slot it ran in: the next call of the instance runs on in it.
     pub(crate) permit: Option<OwnedSemaphorePermit>,
@@ -54,7 +54,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(attempt: Attempt, outcome: Outcome) -> Report {
+    pub(crate) fn new(attempt: Arc<Attempt>, outcome: Outcome) -> Report {
         Report { attempt, outcome, permit: None, fresh: CallId(Uuid::now_v7()) }
     }
 }
@@ -91,7 +91,13 @@ impl Request {
     }
 
     pub(crate) fn is_patient(&self) -> bool {
-        matches!(self.what, What::Settle(_)) || self.since.elapsed() < PATIENCE
+        match &self.what {
+            // What the sweeper and the finder ask for they find again, and they have others to look after.
+            What::Settle(report) if report.outcome == Outcome::Lost => false,
+            What::Fire(_) => false,
+            What::Settle(_) => true,
+            What::Send(_) | What::Operate(_) => self.since.elapsed() < PATIENCE,
+        }
     }
 
     pub(crate) fn answer(self, answer: Result<Reply, Error>) {

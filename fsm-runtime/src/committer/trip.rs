@@ -1,5 +1,7 @@
 //! The trip of a batch: read and lock, decide, write. Whoever owns the transaction commits it afterwards.
 
+use std::sync::Arc;
+
 use fsm_core::call::{Attempt, AttemptState};
 use fsm_core::changes::{Changes, Note, NoteKind};
 use fsm_core::decide::fire::{fire, rejected};
@@ -257,7 +259,7 @@ fn note_consequences(
         match open.attempt.state {
             AttemptState::Executing => {
                 let payload = payload.expect("a call that is handed off is new, and has its payload");
-                verdict.runs.push((Claimed { instance: changes.instance.clone(), attempt: open.attempt, payload }, permit));
+                verdict.runs.push((Claimed { instance: changes.instance.clone(), attempt: Arc::new(open.attempt), payload }, permit));
             }
             _ if open.attempt.held => {}
             _ => verdict.due_at = earlier(verdict.due_at, Some(open.attempt.scheduled_at)),
@@ -272,7 +274,7 @@ fn note_consequences(
 fn fate_of(place: Place) -> Fate {
     match place {
         Place::Call => Fate::Started,
-        Place::Inbox => Fate::Queued,
+        Place::Inbox | Place::Rejected => Fate::Queued,
         Place::Timer => Fate::Scheduled,
     }
 }

@@ -174,6 +174,7 @@ impl SendingIn<'_> {
             let verdict = Trip::without_grants(&engine).of(&mut self.conn, &batch).await?.remove(0);
             if let Some(reply) = verdict.reply {
                 let sent = Sent::of(reply?)?;
+                engine.give_word_perhaps();
                 tracing::debug!(machine = &*batch[0].whose.machine, key = &*batch[0].whose.key, fate = ?sent.fate, "sent once the caller commits");
                 return Ok(sent);
             }

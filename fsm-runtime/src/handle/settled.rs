@@ -16,7 +16,7 @@ use crate::error::{Error, Kind};
 use crate::registry::Machine;
 
 /// The pauses between two looks at the database: doubling from the one to the other.
-const LOOKS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+const LOOKS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
 
 /// A wait, which begins when it is awaited.
 #[must_use = "nothing is waited for until it is awaited"]
@@ -47,7 +47,7 @@ impl<M: Machine> Settling<M> {
         let mut pause = if watch.is_running { LOOKS.1 } else { LOOKS.0 };
         loop {
             if needs_look {
-                let seen = self.look().await?;
+                let seen = Box::pin(self.look()).await?;
                 if seen.is_settled() {
                     return Ok(seen);
                 }
@@ -66,7 +66,7 @@ impl<M: Machine> Settling<M> {
                 }
             }
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                let seen = self.look().await?;
+                let seen = Box::pin(self.look()).await?;
                 return if seen.is_settled() { Ok(seen) } else { Err(self.timed_out(&seen)) };
             }
             pause = (pause * 2).min(LOOKS.1);

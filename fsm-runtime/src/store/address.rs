@@ -38,6 +38,12 @@ impl Address {
     }
 }
 
+/// Whether statements are kept prepared: unless the URL says `statement-cache-capacity=0`, as for a pooler in transaction mode.
+pub(super) fn keeps_statements(url: &str) -> bool {
+    let parameters = url.split_once('?').map_or("", |(_, parameters)| parameters);
+    !parameters.split('&').any(|parameter| parameter == "statement-cache-capacity=0")
+}
+
 /// The URL as it can be shown: what stands between the user's name and the last `@` before the path is hidden.
 fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
@@ -61,7 +67,20 @@ fn hide_parameter(url: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::without_password;
+    use super::{keeps_statements, without_password};
+
+    #[test]
+    fn a_url_can_say_that_no_statement_is_kept() {
+        let cases = [
+            ("postgres://host/db", true),
+            ("postgres://host/db?statement-cache-capacity=100", true),
+            ("postgres://host/db?statement-cache-capacity=0", false),
+            ("postgres://host/db?sslmode=prefer&statement-cache-capacity=0", false),
+        ];
+        for (url, keeps) in cases {
+            assert_eq!(keeps_statements(url), keeps, "{url}");
+        }
+    }
 
     #[test]
     fn a_password_is_never_shown() {

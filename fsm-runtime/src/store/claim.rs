@@ -1,6 +1,7 @@
 //! Taking attempts that are due: one statement, so that no two sessions get the same one.
 
 use std::fmt;
+use std::sync::Arc;
 
 use fsm_core::call::Attempt;
 use fsm_core::ids::SessionId;
@@ -31,7 +32,7 @@ pub struct Claimed {
     /// Whose it is.
     pub instance: Instance,
     /// The attempt, executing.
-    pub attempt: Attempt,
+    pub attempt: Arc<Attempt>,
     /// The payload of its call.
     pub payload: Vec<u8>,
 }
@@ -64,7 +65,7 @@ pub async fn claim(conn: &mut Conn<'_>, me: SessionId, served: &Served, limit: u
 fn read(row: &Row) -> Result<Claimed> {
     // A payload that is gone is one that cannot be read: a failed attempt, not a failed claim.
     let payload = row.get::<Option<Vec<u8>>>(37)?.unwrap_or_default();
-    Ok(Claimed { instance: row.instance(0)?, attempt: row.attempt(16)?, payload })
+    Ok(Claimed { instance: row.instance(0)?, attempt: Arc::new(row.attempt(16)?), payload })
 }
 
 /// When the next attempt or timer of these machines is due; `None` when nothing is scheduled.

@@ -84,6 +84,27 @@ impl<'c> From<&'c mut Transaction<'_, Postgres>> for Conn<'c> {
     }
 }
 
+impl<'c> Link<'c, SqliteConnection> {
+    /// The connection itself, for a user's own statements in this transaction. The driver knows of the transaction from now on, so that
+    /// a `begin` of the user's is a savepoint.
+    pub async fn lend(mut self) -> Result<&'c mut SqliteConnection> {
+        self.guarded("savepoint", async |conn| counted(conn).await).await?;
+        Ok(self.lent())
+    }
+}
+
+impl<'c> Link<'c, PgConnection> {
+    /// The same; its statements wait for locks and are planned as others are.
+    pub async fn lend(mut self) -> Result<&'c mut PgConnection> {
+        self.guarded("savepoint", async |conn| {
+            postgres_text(conn, super::sql::AS_USUAL).await?;
+            counted(conn).await
+        })
+        .await?;
+        Ok(self.lent())
+    }
+}
+
 impl<'c, C> Link<'c, C> {
     pub(super) fn new(conn: &'c mut C, rules: Rules, health: &'c mut Health) -> Self {
         Link { conn, rules, health: Some(health) }
@@ -93,17 +114,11 @@ impl<'c, C> Link<'c, C> {
         self.health.as_ref().is_none_or(|health| health.is_open)
     }
 
-    /// The connection itself, for a user's own statements in this transaction. The driver knows of the transaction from now on, so that
-    /// a `begin` of the user's is a savepoint.
-    pub async fn lend(mut self) -> Result<&'c mut C>
-    where
-        C: Connection,
-    {
-        self.guarded(async |conn| counted(conn).await).await?;
+    fn lent(self) -> &'c mut C {
         if let Some(health) = self.health {
             health.was_lent = true;
         }
-        Ok(self.conn)
+        self.conn
     }
 
     /// The connection once more, which was lent before.
@@ -111,15 +126,15 @@ impl<'c, C> Link<'c, C> {
         self.conn
     }
 
-    /// Runs one operation under the deadline. Unless it ends well, the connection counts as broken, also when this is dropped half-way.
-    async fn guarded<T>(&mut self, operation: impl AsyncFnOnce(&mut C) -> sqlx::Result<T>) -> Result<T> {
+    /// Runs one operation, the statement `text`, under the deadline. Unless it ends well, the connection counts as broken, also when this is dropped half-way.
+    async fn guarded<T>(&mut self, text: &str, operation: impl AsyncFnOnce(&mut C) -> sqlx::Result<T>) -> Result<T> {
         let mut ignored = Health::default();
         let health = self.health.as_deref_mut().unwrap_or(&mut ignored);
         if health.is_broken {
             return Err(StoreError::Aborted);
         }
         health.is_broken = true;
-        self.rules.fault.pass().await;
+        self.rules.fault.pass(|| format!("before `{}`", about(text))).await;
         let done = within(self.rules.deadline, operation(self.conn)).await?;
         health.is_broken = false;
         Ok(done)
@@ -129,6 +144,27 @@ impl<'c, C> Link<'c, C> {
 /// A savepoint that the driver counts as a transaction, and that nobody ends.
 fn counted<C: Connection>(conn: &mut C) -> BoxFuture<'_, sqlx::Result<()>> {
     Box::pin(async move { conn.begin_with("savepoint fsm_lent").await.map(std::mem::forget) })
+}
+
+/// What a statement does to which of our tables, in a few words: the last verb before the first table's name.
+fn about(text: &str) -> String {
+    let mut verb = "select";
+    for word in text.split_whitespace() {
+        match word {
+            "select" | "insert" | "update" | "delete" => verb = word,
+            table if table.starts_with("fsm_") => {
+                let table = table.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or(table);
+                let preposition = match verb {
+                    "select" | "delete" => " from",
+                    "insert" => " into",
+                    _ => "",
+                };
+                return format!("{verb}{preposition} {table}");
+            }
+            _ => {}
+        }
+    }
+    text.split_whitespace().take(4).collect::<Vec<_>>().join(" ")
 }
 
 /// Waits for a database operation, at most this long.
@@ -256,8 +292,8 @@ impl Conn<'_> {
     /// Runs a script of several statements without values, inside the transaction that is open.
     pub(super) async fn script(&mut self, text: &'static str) -> Result<()> {
         match self {
-            Conn::Sqlite(link) => link.guarded(async |conn| sqlite_text(conn, text).await).await,
-            Conn::Postgres(link) => link.guarded(async |conn| postgres_text(conn, text).await).await,
+            Conn::Sqlite(link) => link.guarded(text, async |conn| sqlite_text(conn, text).await).await,
+            Conn::Postgres(link) => link.guarded(text, async |conn| postgres_text(conn, text).await).await,
         }
     }
 }
@@ -271,16 +307,18 @@ async fn sqlite_rows<'a>(
     for value in values {
         bind_sqlite(&mut arguments, value)?;
     }
+    let said = text.clone();
     let query = sqlx::query_with::<Sqlite, _>(text, arguments);
-    let rows = link.guarded(async |conn| query.fetch_all(conn).await).await?;
+    let rows = link.guarded(said.as_str(), async |conn| query.fetch_all(conn).await).await?;
     Ok(rows.into_iter().map(Row::Sqlite).collect())
 }
 
 async fn postgres_rows(link: &mut Link<'_, PgConnection>, text: SqlStr, arguments: PgArguments) -> Result<Vec<Row>> {
     let (is_cached, is_alone) = (link.rules.is_cached, !link.rules.is_cached && !link.is_in_transaction());
+    let said = text.clone();
     let query = sqlx::query_with::<Postgres, _>(text, arguments).persistent(is_cached);
     let rows = link
-        .guarded(async |conn| {
+        .guarded(said.as_str(), async |conn| {
             // Without prepared statements a pooler may give each message to another server, unless a transaction holds them together.
             if is_alone {
                 postgres_text(conn, super::sql::BEGIN_POSTGRES).await?;

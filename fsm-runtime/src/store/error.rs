@@ -84,13 +84,21 @@ impl StoreError {
             _ => false,
         }
     }
+
+    /// Whether a lock was not free in time: the fault of one of those whom the transaction concerned, and not of the others.
+    pub fn is_locked(&self) -> bool {
+        match self {
+            StoreError::Database(error) => error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == LOCKED),
+            _ => false,
+        }
+    }
 }
 
 fn is_transient(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) | sqlx::Error::WorkerCrashed | sqlx::Error::PoolTimedOut | sqlx::Error::BeginFailed => true,
         sqlx::Error::Database(error) => match (sqlite_code(&**error), error.code()) {
-            (Some(code), _) => matches!(code, SQLITE_BUSY | SQLITE_LOCKED),
+            (Some(code), _) => matches!(code, SQLITE_BUSY | SQLITE_LOCKED | SQLITE_FULL),
             (None, Some(code)) => TRANSIENT.iter().any(|class| code.starts_with(class)),
             (None, None) => false,
         },
@@ -98,11 +106,13 @@ fn is_transient(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Connection lost, rolled back for another's sake, no connection or lock free, shutting down.
-const TRANSIENT: [&str; 5] = ["08", "40", "53300", "55P03", "57P0"];
+/// Connection lost, rolled back for another's sake, disk full, no connection or lock free, shutting down.
+const TRANSIENT: [&str; 6] = ["08", "40", "53100", "53300", "55P03", "57P0"];
+const LOCKED: &str = "55P03";
 const SQLITE_BUSY: i64 = 5;
 const SQLITE_LOCKED: i64 = 6;
 const SQLITE_READONLY: i64 = 8;
+const SQLITE_FULL: i64 = 13;
 
 /// The primary code of a SQLite error.
 fn sqlite_code(error: &dyn sqlx::error::DatabaseError) -> Option<i64> {

@@ -2,9 +2,9 @@
 //! feature `testing` there is nothing of it.
 
 #[cfg(feature = "testing")]
-use std::sync::Arc;
-#[cfg(feature = "testing")]
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+#[cfg(feature = "testing")]
+use std::sync::{Arc, Mutex, MutexGuard};
 
 #[cfg(feature = "testing")]
 use tokio::sync::Notify;
@@ -24,6 +24,14 @@ struct Place {
     /// How many got through.
     passed: AtomicU64,
     struck: Notify,
+    struck_at: Mutex<Option<String>>,
+}
+
+#[cfg(feature = "testing")]
+impl Place {
+    fn struck_at(&self) -> MutexGuard<'_, Option<String>> {
+        self.struck_at.lock().expect("no code panics while it holds a place")
+    }
 }
 
 #[cfg(feature = "testing")]
@@ -37,7 +45,7 @@ impl Fault {
         Fault::NEVER
     }
 
-    pub(super) async fn pass(&self) {}
+    pub(crate) async fn pass(&self, _: impl FnOnce() -> String) {}
 }
 
 #[cfg(feature = "testing")]
@@ -46,14 +54,22 @@ impl Fault {
 
     /// One that can be told where.
     pub(super) fn somewhere() -> Fault {
-        Fault { place: Some(Arc::new(Place { left: AtomicI64::new(OFF), passed: AtomicU64::new(0), struck: Notify::new() })) }
+        Fault {
+            place: Some(Arc::new(Place {
+                left: AtomicI64::new(OFF),
+                passed: AtomicU64::new(0),
+                struck: Notify::new(),
+                struck_at: Mutex::default(),
+            })),
+        }
     }
 
-    /// Lets a statement through, or never returns.
-    pub(super) async fn pass(&self) {
+    /// Lets a statement through, or never returns. `at` says, after "the process died", where this is.
+    pub(crate) async fn pass(&self, at: impl FnOnce() -> String) {
         let Some(place) = &self.place else { return };
         let count_down = |left| if left == OFF { None } else { Some(left - 1) };
         if place.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count_down).is_ok_and(|left| left <= 0) {
+            place.struck_at().get_or_insert_with(at);
             place.struck.notify_one();
             std::future::pending::<()>().await;
         }
@@ -63,6 +79,7 @@ impl Fault {
     /// After so many statements, no other gets through.
     pub(crate) fn strike_after(&self, statements: u32) {
         if let Some(place) = &self.place {
+            *place.struck_at() = None;
             place.left.store(i64::from(statements), Ordering::SeqCst);
         }
     }
@@ -78,6 +95,11 @@ impl Fault {
     /// How many statements got through.
     pub(crate) fn passed(&self) -> u64 {
         self.place.as_ref().map_or(0, |place| place.passed.load(Ordering::SeqCst))
+    }
+
+    /// Where the process died last, if it did.
+    pub(crate) fn struck_at(&self) -> Option<String> {
+        self.place.as_ref().and_then(|place| place.struck_at().clone())
     }
 
     /// Whether a statement did not get through.

@@ -40,6 +40,8 @@ pub enum Place {
     Inbox,
     /// It waits for its time.
     Timer,
+    /// It waited, and no longer fitted when its turn came.
+    Rejected,
 }
 
 /// The instances of these different names in the order of `targets`, `None` where there is none. With PostgreSQL they are locked until the
@@ -101,6 +103,7 @@ pub async fn known(conn: &mut Conn<'_>, calls: &[CallId]) -> Result<Vec<KnownCal
             let place = match row.get::<String>(2)?.as_str() {
                 "call" => Place::Call,
                 "inbox" => Place::Inbox,
+                "rejected" => Place::Rejected,
                 _ => Place::Timer,
             };
             Ok(KnownCall { call: row.call_id(0)?, instance: row.instance_id(1)?, place })

@@ -30,6 +30,10 @@ const MIGRATIONS: [Migration; 2] = [
     },
 ];
 
+/// Group roles for PostgreSQL, with the least that an owner, a worker, a sender and a viewer need: a script to be run by hand, after the
+/// migrations.
+pub const ROLES: &str = include_str!("../../migrations/roles.sql");
+
 /// A migration that this crate knows, or that the database has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
@@ -45,7 +49,14 @@ pub struct Step {
 
 /// Brings the schema up to date, in one transaction and under a lock, so that any number of processes may start at once.
 /// `Err(NewerSchema)` when a later version of this crate was here first; nothing is changed then.
+///
+/// Where nothing is to be done nothing is written and no lock is taken: that needs no right to create tables.
 pub async fn up(store: &Store, now: Timestamp) -> Result<()> {
+    let found = status(&mut store.reader().await?.conn()).await?;
+    refuse_others(&found)?;
+    if found.iter().all(|step| step.applied_at.is_some()) {
+        return Ok(());
+    }
     let mut tx = store.begin().await?;
     let mut conn = tx.conn();
     conn.rows(&sql::MIGRATION_LOCK, &[]).await?;

@@ -9,10 +9,11 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions, Database, Postgres, Sqlite};
 
-use super::address::Address;
+use super::address::{self, Address};
 use super::conn::{Conn, Link, Rules, postgres_text, sqlite_text, within};
 use super::error::{Result, StoreError};
 use super::fault::Fault;
+use super::notice::Listening;
 use super::pool::{Pool, Taken};
 use super::{reading, sql};
 
@@ -44,14 +45,16 @@ pub enum Synchronous {
 }
 
 impl Settings {
-    /// The defaults: 8 connections, full durability, 30 s, prepared statements, writing.
+    /// The defaults: 8 connections, full durability, 30 s, prepared statements unless the URL says `statement-cache-capacity=0`, writing.
     pub fn new(url: impl Into<String>) -> Settings {
+        let url = url.into();
+        let statement_cache = address::keeps_statements(&url);
         Settings {
-            url: url.into(),
+            url,
             connections: 8,
             synchronous: Synchronous::Full,
             deadline: Duration::from_secs(30),
-            statement_cache: true,
+            statement_cache,
             read_only: false,
         }
     }
@@ -180,7 +183,7 @@ impl Store {
     ) -> Result<Taken<D>> {
         let (conn, health) = taken.parts();
         health.is_open = true;
-        self.inner.rules.fault.pass().await;
+        self.inner.rules.fault.pass(|| "before a transaction began".to_owned()).await;
         within(self.inner.rules.deadline, how(conn)).await?;
         Ok(taken)
     }
@@ -192,6 +195,17 @@ impl Store {
             Kind::Postgres(pool) => Side::Postgres(pool.take().await?),
         };
         Ok(Reader { side, rules: self.inner.rules.clone() })
+    }
+
+    /// How other processes' commits can be heard of.
+    pub(super) fn listening(&self) -> Listening {
+        match &self.inner.kind {
+            Kind::Sqlite { _anchor: Some(_), .. } => Listening::Never,
+            Kind::Sqlite { .. } => Listening::Glances,
+            // Without a statement cache there may be a pooler between, which gives each transaction another connection.
+            Kind::Postgres(pool) if self.inner.rules.is_cached => Listening::Channel(Box::new(pool.options().clone())),
+            Kind::Postgres(_) => Listening::Never,
+        }
     }
 
     /// A connection outside every pool, that can write and whose every statement stands alone. It belongs to the tokio runtime that made it.
@@ -361,11 +375,11 @@ async fn end<D: Database>(
         return Err(StoreError::Aborted);
     }
     health.is_broken = true;
-    rules.fault.pass().await;
+    rules.fault.pass(|| "before a transaction ended".to_owned()).await;
     match within(rules.deadline, how(conn)).await {
         Ok(()) => {
             // It was done, and a process that dies here never hears of it.
-            rules.fault.pass().await;
+            rules.fault.pass(|| "after a transaction ended, and never heard of it".to_owned()).await;
             health.is_broken = false;
             health.is_open = false;
             Ok(())

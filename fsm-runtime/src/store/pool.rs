@@ -55,6 +55,11 @@ impl<D: Database> Pool<D> {
         Ok(self.taken(conn, Some(permit)))
     }
 
+    /// How its connections are made.
+    pub(super) fn options(&self) -> &<D::Connection as Connection>::Options {
+        &self.options
+    }
+
     /// A connection that does not count and is closed after use.
     pub(super) async fn apart(&self) -> Result<Taken<D>> {
         Ok(self.taken(self.connect().await?, None))

@@ -28,10 +28,17 @@ pub async fn join(conn: &mut Conn<'_>, session: SessionId, host: &str, pid: u32,
     conn.rows(&sql::SESSION_JOIN, &values).await.map(drop)
 }
 
-/// The session is believed until `lease_until`. `false` when it is not known any more: others have buried it.
+/// The session is believed until `lease_until`; never shorter than it was before. `false` when it is not known any more: others have buried it.
 pub async fn renew(conn: &mut Conn<'_>, session: SessionId, lease_until: Timestamp) -> Result<bool> {
     let rows = conn.rows(&sql::SESSION_RENEW, &values![session.0, lease_until.as_micros()]).await?;
     Ok(!rows.is_empty())
+}
+
+/// When the next attempt is due that follows a lost one. Reads every scheduled attempt.
+#[cfg(feature = "testing")]
+pub async fn next_after_loss(conn: &mut Conn<'_>) -> Result<Option<Timestamp>> {
+    let rows = conn.rows(&sql::NEXT_AFTER_LOSS, &[]).await?;
+    rows.first().map(|row| row.time(0)).transpose()
 }
 
 /// The session ends. What it still executes is an orphan from now on.

@@ -173,7 +173,11 @@ pub(super) const KNOWN: Many = many(
     union all
     select t.timer_id, t.instance_id, 'timer'
     from w
-    join fsm_timers t on t.timer_id = w.call_id and t.state is null",
+    join fsm_timers t on t.timer_id = w.call_id and t.state is null
+    union all
+    select h.call_id, h.instance_id, 'rejected'
+    from w
+    join fsm_history h on h.call_id = w.call_id and h.kind = 'rejected'",
 );
 
 // ---- write: the guards
@@ -523,11 +527,12 @@ pub(super) const SESSION_JOIN: Sql = same(
     values ($1, $2, $3, $4, $5)",
 );
 
-/// Session `$1` is believed until `$2`. Rides the primary key.
+/// Session `$1` is believed until `$2`, or longer if it was already: a renewal that nobody waits for any more may come after a later one.
+/// Rides the primary key.
 pub(super) const SESSION_RENEW: Sql = same(
     "
     update fsm_workers
-    set lease_until = $2
+    set lease_until = case when lease_until > $2 then lease_until else $2 end
     where session_id = $1
     returning session_id",
 );
@@ -540,7 +545,7 @@ pub(super) const SESSION_LEAVE: Sql = same(
 );
 
 /// Executing attempts of machines `$3` whose session has no row or whose lease has ended at `$1`, at most `$2`. Rides the index of
-/// executing attempts.
+/// executing attempts. PostgreSQL leaves out whose instance is locked: a process that hangs in a transaction is not waited for.
 pub(super) const ORPHANS: Sql = Sql {
     sqlite: concat!(
         "select i.machine, i.key, ",
@@ -560,7 +565,8 @@ pub(super) const ORPHANS: Sql = Sql {
         join fsm_instances i on i.instance_id = c.instance_id
         left join fsm_workers w on w.session_id = c.worker
         where c.state = 'executing' and (w.session_id is null or w.lease_until <= $1) and c.machine = any($3::text[])
-        limit $2"
+        limit $2
+        for update of i skip locked"
     ),
 };
 
@@ -574,14 +580,39 @@ pub(super) const SESSION_HOLDS: Sql = same(concat!(
     where c.worker = $1 and c.state = 'executing'"
 ));
 
-/// Sessions whose lease has ended at `$1` and that execute nothing are gone. Rides the index of executing attempts.
-pub(super) const SESSION_BURY: Sql = same(
+/// When the first scheduled attempt is due whose predecessor was lost. For tests: rides the index of due attempts, over all machines.
+#[cfg(feature = "testing")]
+pub(super) const NEXT_AFTER_LOSS: Sql = same(
     "
-    delete from fsm_workers
-    where lease_until <= $1
-        and not exists (select 1 from fsm_async_calls c where c.worker = fsm_workers.session_id and c.state = 'executing')
-    returning session_id",
+    select c.scheduled_at
+    from fsm_async_calls c
+    join fsm_async_calls l on l.call_id = c.call_id and l.attempt = c.attempt - 1
+    where c.state = 'scheduled' and not c.held and l.state = 'lost'
+    order by c.scheduled_at
+    limit 1",
 );
+
+/// Sessions whose lease has ended at `$1` and that execute nothing are gone. Rides the index of executing attempts. Two sweepers may come to
+/// the same sessions in different orders: in PostgreSQL neither waits for the other.
+pub(super) const SESSION_BURY: Sql = Sql {
+    sqlite: "
+        delete from fsm_workers
+        where lease_until <= $1
+            and not exists (select 1 from fsm_async_calls c where c.worker = fsm_workers.session_id and c.state = 'executing')
+        returning session_id",
+    postgres: "
+        with dead as materialized (
+            select w.session_id
+            from fsm_workers w
+            where w.lease_until <= $1
+                and not exists (select 1 from fsm_async_calls c where c.worker = w.session_id and c.state = 'executing')
+            for update of w skip locked
+        )
+        delete from fsm_workers
+        using dead
+        where fsm_workers.session_id = dead.session_id
+        returning fsm_workers.session_id",
+};
 
 // ---- view
 
@@ -1468,8 +1499,16 @@ pub(crate) fn drop_database(name: &str) -> String {
 /// Takes SQLite's one place to write at once, instead of at the first statement that writes.
 pub(super) const BEGIN_SQLITE: &str = "begin immediate";
 
-/// Begins.
-pub(super) const BEGIN_POSTGRES: &str = "begin";
+/// Begins. A lock that others hold for longer than that is not waited for: a process that hangs in the middle of a transaction keeps its
+/// locks until the server finds out, and whoever wants nothing of its instances must not wait with those who do. And every statement of
+/// ours finds its rows by a key: a plan made while the tables were empty, or by figures that are out of date, may read whole tables
+/// instead, and a prepared statement keeps such a plan.
+pub(super) const BEGIN_POSTGRES: &str = "begin; set local lock_timeout = '2s'; \
+    set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off";
+
+/// The rest of the transaction waits for locks and is planned as the database's owner likes.
+pub(super) const AS_USUAL: &str = "set local lock_timeout to default; \
+    set local enable_seqscan to default; set local enable_hashjoin to default; set local enable_mergejoin to default";
 
 /// Begins to read what was there at one moment.
 pub(super) const SNAPSHOT_SQLITE: &str = "begin";
@@ -1486,6 +1525,15 @@ pub(super) const COMMIT_LENT: &str = "select 1; commit";
 
 /// Gives up.
 pub(super) const ROLLBACK: &str = "rollback";
+
+// ---- word between processes
+
+/// Gives word on channel `$1`. PostgreSQL only, and never in a transaction with anything else: to commit it takes a lock that all who
+/// give word share.
+pub(super) const NOTIFY: Sql = same("select pg_notify($1, '')");
+
+/// A number that another connection's commit changes. SQLite only.
+pub(super) const DATA_VERSION: Sql = same("pragma data_version");
 
 // ---- open and migrate
 

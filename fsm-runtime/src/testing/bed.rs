@@ -10,6 +10,7 @@ use tokio::sync::Mutex;
 use super::fresh::Fresh;
 use crate::catalog::Catalog;
 use crate::clock::Clock;
+use crate::doctor::Report;
 use crate::drift::Migrate;
 use crate::engine::Engine;
 use crate::error::Error;
@@ -17,13 +18,15 @@ use crate::handle::Handle;
 use crate::registry::Machine;
 use crate::runtime::Builder;
 use crate::start::introduce;
-use crate::store::invariants::Violation;
+use crate::store::invariants::Invariant;
 use crate::store::migrate;
 use crate::store::open::{Apart, Settings, Store};
 use crate::store::sessions;
 
 /// What every bed's clock shows at first: 2030-01-01T00:00:00Z, in microseconds.
 const BEGINNING_US: i64 = 1_893_456_000_000_000;
+/// The database of `BedBuilder::sqlite`.
+const MEMORY: &str = "sqlite::memory:";
 /// How often a bed that waits looks whether all is quiet, should it have missed a bell.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -61,7 +64,7 @@ impl BedBuilder {
 
     /// On SQLite, in memory. Panics when a verb's `Data<T>` is missing, or the engine does not start.
     pub async fn sqlite(self) -> Bed {
-        self.open("sqlite::memory:", None).await.unwrap_or_else(|error| panic!("the bed does not start: {error}"))
+        self.open(MEMORY, None).await.unwrap_or_else(|error| panic!("the bed does not start: {error}"))
     }
 
     /// On PostgreSQL, in a fresh database that goes with the bed. The cluster is that of `FSM_TEST_POSTGRES` (a URL), else
@@ -109,9 +112,11 @@ impl Ground {
 /// The very engine of a runtime with a clock that moves only by hand. Due work of a send runs at once, all else when the
 /// bed [settles](Bed::settle) or [advances](Bed::advance).
 pub struct Bed {
-    engine: Arc<Engine>,
-    lease_keeper: Mutex<Apart>,
+    pub(crate) engine: Arc<Engine>,
+    pub(super) lease_keeper: Mutex<Apart>,
+    builder: Builder,
     ground: Ground,
+    is_examined: bool,
 }
 
 impl Bed {
@@ -125,10 +130,11 @@ impl Bed {
         let catalog = Catalog::new(&builder.machines, builder.only_named)?;
         introduce(&store, &clock, &catalog, &builder.data, &builder.migrate).await?;
         let work = builder.work(&catalog, Duration::ZERO);
+        let discretion = builder.discretion.clone();
         let lease_keeper = Mutex::new(store.apart().await?);
-        let engine = Engine::new(store, clock, catalog, (builder.limits, builder.discretion), Some(work));
+        let engine = Engine::new(store, clock, catalog, (builder.limits, discretion), Some(work));
         engine.start_lanes();
-        let bed = Bed { engine, lease_keeper, ground };
+        let bed = Bed { engine, lease_keeper, builder, ground, is_examined: true };
         bed.renew(bed.now()).await?;
         Ok(bed)
     }
@@ -148,7 +154,7 @@ impl Bed {
         self.try_settle().await.unwrap_or_else(|error| panic!("the bed does not settle: {error}"));
     }
 
-    async fn try_settle(&self) -> Result<(), Error> {
+    pub(super) async fn try_settle(&self) -> Result<(), Error> {
         for turn in 0.. {
             self.quiet().await;
             self.renew(self.now()).await?;
@@ -166,7 +172,7 @@ impl Bed {
         self.try_advance(span).await.unwrap_or_else(|error| panic!("the bed does not advance: {error}"));
     }
 
-    async fn try_advance(&self, span: Duration) -> Result<(), Error> {
+    pub(super) async fn try_advance(&self, span: Duration) -> Result<(), Error> {
         let end = self.now() + span;
         loop {
             self.try_settle().await?;
@@ -208,13 +214,19 @@ impl Bed {
     ///
     /// `false` when the scenario came to its end first. With 0, 1, 2 and so on until then, it dies at every border.
     pub async fn dies_after(&self, statements: u32, scenario: impl Future<Output = ()>) -> bool {
+        self.cut_after(statements, scenario).await;
+        self.engine.store.fault().struck_at().is_some()
+    }
+
+    /// The same of a scenario that gives something, if it lives to.
+    pub(super) async fn cut_after<T>(&self, statements: u32, scenario: impl Future<Output = T>) -> Option<T> {
         let fault = self.engine.store.fault();
         fault.strike_after(statements);
-        tokio::select! {
+        let said = tokio::select! {
             biased;
-            () = fault.struck() => {}
-            () = scenario => {}
-        }
+            () = fault.struck() => None,
+            said = scenario => Some(said),
+        };
         let died = fault.has_struck();
         if died {
             self.engine.end_tasks().await;
@@ -223,7 +235,19 @@ impl Bed {
         if died {
             self.restart().await;
         }
-        died
+        said
+    }
+
+    /// Another bed like this one, on a database of its own.
+    pub(super) async fn another(&self) -> Result<Bed, Error> {
+        let like_it = BedBuilder { builder: self.builder.clone() };
+        match &self.ground {
+            Ground { _fresh: Some(_), .. } => Ok(like_it.postgres().await),
+            Ground { url, .. } if url == MEMORY => Ok(like_it.sqlite().await),
+            Ground { url, .. } => {
+                Err(Error::input(format!("the database at `{url}` cannot be made anew: take `.sqlite()` or `.postgres()`")))
+            }
+        }
     }
 
     /// How many statements were run so far on the database, by this bed and those beside it; a commit counts for two.
@@ -231,9 +255,14 @@ impl Bed {
         self.engine.store.fault().passed()
     }
 
-    /// Looks for rows that break an invariant; empty in a healthy database.
-    pub async fn violations(&self) -> Vec<Violation> {
+    /// The invariants that do not hold: none in a healthy database. A bed that is dropped looks by itself.
+    pub async fn violations(&self) -> Vec<Invariant> {
         self.engine.violations().await.unwrap_or_else(|error| panic!("the invariants cannot be checked: {error}"))
+    }
+
+    /// Drops the bed without a look at the invariants: for tests that break rows, or the database itself.
+    pub fn leave_unexamined(mut self) {
+        self.is_examined = false;
     }
 
     /// The URL of the bed's database.
@@ -272,8 +301,24 @@ impl Bed {
     }
 }
 
+/// Every test ends with a look at the invariants: one that leaves a row which breaks one fails, whatever it asserted.
 impl Drop for Bed {
     fn drop(&mut self) {
         self.engine.kill();
+        if std::thread::panicking() || !self.is_examined {
+            return;
+        }
+        let store = self.engine.store.clone();
+        // A thread and a connection of its own: the test's runtime must not be blocked by what it waits for.
+        let examining = std::thread::spawn(move || -> Result<Report, Box<dyn std::error::Error + Send + Sync>> {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async { Ok(Report::of(&mut store.apart().await?.conn()).await?) })
+        });
+        match examining.join() {
+            Ok(Ok(report)) if report.is_healthy() => {}
+            Ok(Ok(report)) => panic!("the bed's database is not as it must be:\n{report}"),
+            Ok(Err(error)) => panic!("the bed's invariants cannot be checked: {error}"),
+            Err(_) => panic!("the bed's invariants cannot be checked"),
+        }
     }
 }

@@ -9,8 +9,9 @@ use fsm_core::ids::SessionId;
 use fsm_core::time::Timestamp;
 use tokio::sync::Barrier;
 
-use super::samples::{at, beginning, on_each, session, written};
+use super::samples::{Fresh, at, beginning, on_each, session, written};
 use crate::store::claim::{Claimed, Served, claim, next_due};
+use crate::store::conn::Conn;
 use crate::store::open::Store;
 use crate::store::{machines, once, sessions};
 
@@ -49,7 +50,7 @@ async fn a_claim_takes_what_is_due_and_no_more() {
             expected.state = AttemptState::Executing;
             expected.worker = Some(me);
             expected.started_at = Some(at(135));
-            assert_eq!((got.attempt, got.instance), (expected, begun.instance.clone()));
+            assert_eq!(((*got.attempt).clone(), got.instance), (expected, begun.instance.clone()));
             assert_eq!(got.payload, begun.instance.key.as_bytes());
         }
         let mut reader = store.reader().await.unwrap();
@@ -99,6 +100,35 @@ async fn no_attempt_is_given_to_two_of_64_claimers() {
     .await;
 }
 
+/// Known bug 6: whatever plan the server makes, a claim locks as many rows as it takes. While its transaction is open, others claim all
+/// the rest.
+#[tokio::test]
+async fn a_claim_locks_no_more_than_it_takes_under_any_plan() {
+    let fresh = Fresh::postgres().await;
+    let store = fresh.open().await;
+    let begun: Vec<_> = (0..40).map(|n| beginning(&format!("k{n}"), None)).collect();
+    written(&store, &begun.iter().collect::<Vec<_>>()).await;
+    let kinds = ["seqscan", "indexscan", "indexonlyscan", "bitmapscan", "nestloop", "hashjoin", "mergejoin", "material", "sort"];
+    // Each kind alone is forbidden, then all but each.
+    let forbidden =
+        kinds.iter().map(|kind| vec![*kind]).chain(kinds.iter().map(|kept| kinds.into_iter().filter(|kind| kind != kept).collect()));
+    for forbidden in forbidden {
+        let mut tx = store.begin().await.unwrap();
+        let Conn::Postgres(link) = tx.conn() else { panic!("the store is on PostgreSQL") };
+        let conn = link.lend().await.unwrap();
+        for kind in &forbidden {
+            let text = format!("set local enable_{kind} = off");
+            sqlx::raw_sql(sqlx::AssertSqlSafe(text)).execute(&mut *conn).await.unwrap();
+        }
+        let mine = claim(&mut tx.conn(), session(), &served(&["created"]), 3, at(1000)).await.unwrap();
+        let mut other = store.begin().await.unwrap();
+        let theirs = claim(&mut other.conn(), session(), &served(&["created"]), 100, at(1000)).await.unwrap();
+        assert_eq!((mine.len(), theirs.len()), (3, 37), "without {forbidden:?}");
+        other.rollback().await.unwrap();
+        tx.rollback().await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn attempts_of_dead_sessions_are_orphans() {
     on_each(async |store| {
@@ -122,6 +152,7 @@ async fn attempts_of_dead_sessions_are_orphans() {
         assert_eq!(sessions::orphans(&mut conn, &everything, at(500), 1).await.unwrap().len(), 1);
         assert_eq!(sessions::orphans(&mut conn, &elsewhere, at(500), 9).await.unwrap(), [], "those who have the machine settle them");
         assert!(sessions::renew(&mut conn, silent, at(950)).await.unwrap());
+        assert!(sessions::renew(&mut conn, silent, at(100)).await.unwrap(), "one that comes late does not make the lease shorter");
         assert!(!sessions::renew(&mut conn, gone, at(950)).await.unwrap());
         assert_eq!(keys(sessions::orphans(&mut conn, &everything, at(500), 9).await.unwrap()), ["g"]);
         let held = sessions::held(&mut conn, alive).await.unwrap();
@@ -136,6 +167,22 @@ async fn attempts_of_dead_sessions_are_orphans() {
         assert_eq!(keys(sessions::orphans(&mut conn, &everything, at(500), 9).await.unwrap()), ["a", "g"]);
     })
     .await;
+}
+
+/// They may come to the same sessions in different orders, and would be a deadlock if they waited.
+#[tokio::test]
+async fn two_sweepers_that_bury_the_same_sessions_do_not_wait_for_each_other() {
+    let fresh = Fresh::postgres().await;
+    let store = fresh.open().await;
+    let mut apart = store.apart().await.unwrap();
+    for _ in 0..3 {
+        sessions::join(&mut apart.conn(), session(), "here", 7, at(0), at(10)).await.unwrap();
+    }
+    let (mut first, mut second) = (store.begin().await.unwrap(), store.begin().await.unwrap());
+    assert_eq!(sessions::bury(&mut first.conn(), at(20)).await.unwrap(), 3);
+    assert_eq!(sessions::bury(&mut second.conn(), at(20)).await.unwrap(), 0);
+    first.commit().await.unwrap();
+    second.commit().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

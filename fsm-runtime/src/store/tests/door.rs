@@ -248,12 +248,17 @@ async fn payloads_come_from_the_request_the_inbox_or_an_exhausted_call() {
         let stated = timer(&row, Some("created"), 5);
         drop(reader);
         let set = [delayed.clone(), stated.clone()].map(TimerChange::Set).to_vec();
-        written(&store, &[&Changes { timers: set, ..Changes::of(caught.instance.clone()) }]).await;
-        let asked = [next.call, waiting[2].call, fsm_core::ids::CallId(delayed.id.0), fsm_core::ids::CallId(stated.id.0), call()];
+        let rejected = call();
+        let note = |kind, call| Note { instance: row.id, at: at(6), kind, call: Some(call), detail: None, actor: None };
+        let stranger = call();
+        let notes = vec![note(NoteKind::Rejected, rejected), note(NoteKind::Late, stranger)];
+        written(&store, &[&Changes { timers: set, notes, ..Changes::of(caught.instance.clone()) }]).await;
+        let ids = [delayed.id.0, stated.id.0].map(fsm_core::ids::CallId);
+        let asked = [next.call, waiting[2].call, ids[0], rejected, ids[1], stranger, call()];
         let mut reader = store.reader().await.unwrap();
         let mut known = lock::known(&mut reader.conn(), &asked).await.unwrap();
         known.sort_by_key(|known| asked.iter().position(|asked| *asked == known.call));
-        assert_eq!(known.iter().map(|known| known.place).collect::<Vec<_>>(), [Place::Call, Place::Inbox, Place::Timer]);
+        assert_eq!(known.iter().map(|known| known.place).collect::<Vec<_>>(), [Place::Call, Place::Inbox, Place::Timer, Place::Rejected]);
         assert!(known.iter().all(|known| known.instance == row.id));
     })
     .await;

@@ -115,8 +115,9 @@ async fn what_was_filled_keeps_every_promise() {
     for fresh in [Fresh::file(), Fresh::postgres().await] {
         scale::fill(&fresh.url(), 2000).await.unwrap();
         let store = fresh.open().await;
-        let violations = crate::store::invariants::violations(&mut store.reader().await.unwrap().conn()).await.unwrap();
-        assert!(violations.is_empty(), "{violations:#?}");
+        let mut examined = crate::store::invariants::examine(&mut store.reader().await.unwrap().conn()).await.unwrap();
+        examined.retain(|invariant| !invariant.holds());
+        assert!(examined.is_empty(), "{examined:#?}");
     }
 }
 

@@ -1,0 +1,104 @@
+//! The figures as pictures: bars in SVG, that a browser or a page of documentation shows as they are.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use crate::report::Report;
+
+const WIDTH: f64 = 760.0;
+const LEFT: f64 = 250.0;
+const BAR: f64 = 18.0;
+const GAP: f64 = 6.0;
+/// The space above the first bar, and above each group.
+const HEAD: f64 = 44.0;
+const TITLE: f64 = 24.0;
+const COLOURS: [&str; 3] = ["#2f6f9f", "#c98b2b", "#5b8c5a"];
+
+/// A picture: which figures it shows, and what it is called.
+struct Picture {
+    file: &'static str,
+    title: &'static str,
+    unit: &'static str,
+    /// How the names of its figures begin.
+    shows: &'static [&'static str],
+}
+
+const PICTURES: [Picture; 3] = [
+    Picture {
+        file: "throughput.svg",
+        title: "Durable transitions a second",
+        unit: "a second",
+        shows: &["limit", "transitions", "chain", "enqueue"],
+    },
+    Picture { file: "latency.svg", title: "One caller, and nothing else under way", unit: "ms", shows: &["idle", "to another process"] },
+    Picture {
+        file: "processes.svg",
+        title: "Several processes on one database",
+        unit: "a second",
+        shows: &["1 process", "2 process", "4 process", "8 process"],
+    },
+];
+
+/// Writes every picture of which there is a figure into `folder`.
+pub fn draw(reports: &[Report], folder: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    for picture in &PICTURES {
+        let groups: Vec<(&str, Vec<(&str, f64)>)> = reports.iter().map(|report| (report.title(), picture.figures(report))).collect();
+        if groups.iter().any(|(_, figures)| !figures.is_empty()) {
+            std::fs::write(folder.join(picture.file), picture.svg(&groups))?;
+        }
+    }
+    Ok(())
+}
+
+impl Picture {
+    fn figures<'r>(&self, report: &'r Report) -> Vec<(&'r str, f64)> {
+        let is_shown = |what: &str, unit: &str| unit == self.unit && self.shows.iter().any(|begin| what.starts_with(begin));
+        report.figures().filter(|(what, _, unit)| is_shown(what, unit)).map(|(what, value, _)| (what, value)).collect()
+    }
+
+    fn svg(&self, groups: &[(&str, Vec<(&str, f64)>)]) -> String {
+        let most = groups.iter().flat_map(|(_, figures)| figures).map(|(_, value)| *value).fold(f64::MIN_POSITIVE, f64::max);
+        let bars: usize = groups.iter().map(|(_, figures)| figures.len()).sum();
+        let height = HEAD + groups.len() as f64 * (TITLE + GAP) + bars as f64 * (BAR + GAP);
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\" \
+             font-family=\"system-ui, sans-serif\" font-size=\"12\">\n<rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n\
+             <text x=\"16\" y=\"26\" font-size=\"16\" font-weight=\"600\">{}</text>\n",
+            escaped(self.title)
+        );
+        let mut y = HEAD;
+        for (number, (title, figures)) in groups.iter().enumerate() {
+            let _ = writeln!(svg, "<text x=\"16\" y=\"{}\" font-weight=\"600\" fill=\"#444444\">{}</text>", y + 14.0, escaped(title));
+            y += TITLE;
+            for (what, value) in figures {
+                let width = ((WIDTH - LEFT - 90.0) * value / most).max(1.0);
+                let middle = y + BAR - 5.0;
+                let colour = if what.starts_with("limit") { "#b0b0b0" } else { COLOURS[number % COLOURS.len()] };
+                let _ = writeln!(
+                    svg,
+                    "<text x=\"{}\" y=\"{middle}\" text-anchor=\"end\">{}</text>\
+                     <rect x=\"{LEFT}\" y=\"{y}\" width=\"{width:.1}\" height=\"{BAR}\" fill=\"{colour}\"/>\
+                     <text x=\"{:.1}\" y=\"{middle}\" fill=\"#333333\">{}</text>",
+                    LEFT - 8.0,
+                    escaped(what),
+                    LEFT + width + 6.0,
+                    rounded(*value)
+                );
+                y += BAR + GAP;
+            }
+            y += GAP;
+        }
+        svg.push_str("</svg>\n");
+        svg
+    }
+}
+
+/// Three digits are more than such a figure is worth.
+fn rounded(value: f64) -> String {
+    if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}

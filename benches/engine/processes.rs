@@ -1,0 +1,151 @@
+//! More than one process on one database: several that work, and one that sends to another.
+
+use std::error::Error;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fsm::Client;
+
+use crate::arguments::Arguments;
+use crate::database::Place;
+use crate::load::{Load, WARM_UP, begin_all};
+use crate::machine::{Ended, Pulse, Timed, now_us, text};
+use crate::report::{Report, percentiles};
+
+type Result<T = (), E = Box<dyn Error>> = std::result::Result<T, E>;
+
+/// Shared out among the processes.
+const CALLERS: usize = 256;
+/// Instances of each.
+const INSTANCES: usize = 2000;
+/// How many sends are timed.
+const SAMPLES: usize = 300;
+
+/// The rate of 1, 2, 4 and 8 processes that each send, work and wait, together.
+pub async fn several(place: &Place, arguments: &Arguments, report: &mut Report) -> Result {
+    place.migrate().await?;
+    let mut alone = None;
+    for count in [1, 2, 4, 8] {
+        let mut children = Vec::new();
+        for number in 0..count {
+            let name = format!("several{count}of{number}");
+            children.push(Working::begin(place, &[&name, &(CALLERS / count).to_string(), &arguments.each.as_secs_f64().to_string()])?);
+        }
+        // All begin to count at the same time, once all are ready.
+        children.iter_mut().try_for_each(|child| child.line().map(drop))?;
+        children.iter_mut().try_for_each(Working::go)?;
+        let mut sum = 0.0;
+        for mut child in children {
+            sum += child.line()?.parse::<f64>()?;
+            child.end()?;
+        }
+        let share = 100.0 * sum / *alone.get_or_insert(sum);
+        report.put(format!("{count} processes, {CALLERS} callers in all"), sum, "a second", format!("{share:.0} % of one"));
+    }
+    Ok(())
+}
+
+/// From a process that only sends to the verb of one that works, and back to the sender who waits for the end.
+pub async fn across(place: &Place, report: &mut Report) -> Result {
+    let client = Client::connect(&place.url).await?;
+    let mut child = Working::begin(place, &["across", "0", "0"])?;
+    child.line()?;
+    let handle = client.machine::<Pulse>();
+    let mut settled = Vec::new();
+    for turn in 0..SAMPLES {
+        tokio::time::sleep(Duration::from_millis(3)).await;
+        let (key, begun) = (format!("across-{}", turn % 20), Instant::now());
+        handle.send(&key, Timed { sent_us: now_us(), text: text() }).await?;
+        handle.settled(&key).await?;
+        settled.push(begun.elapsed());
+    }
+    child.go()?;
+    let began: Vec<Duration> = child.line()?.split(' ').filter_map(|us| us.parse().ok()).map(Duration::from_micros).collect();
+    child.end()?;
+    for (what, samples) in [("to another process, sent to begun, p50", began), ("to another process, sent to seen settled, p50", settled)] {
+        let count = samples.len();
+        let (median, late) = percentiles(samples);
+        report.put(what, median, "ms", format!("p99 {late:.2} ms, {count} sends"));
+    }
+    Ok(())
+}
+
+/// The child's part: with callers it makes a load of its own, without it works for others.
+pub async fn work(url: &str, words: &[String]) -> Result {
+    let [name, callers, seconds] = words else { return Err("a child is told its name, its callers and the seconds".into()) };
+    let (callers, seconds): (usize, f64) = (callers.parse()?, seconds.parse()?);
+    let ended = Arc::<Ended>::default();
+    let builder = fsm::Runtime::builder().database(url).only::<Pulse>().concurrency(4096);
+    let runtime = builder.data(Arc::clone(&ended)).start().await?;
+    if callers == 0 {
+        begin_all(&runtime, name, 20).await?;
+        say("ready")?;
+        hear()?;
+        let began: Vec<String> = ended.began_us.lock().map_err(|_| "a verb panicked")?.iter().map(u64::to_string).collect();
+        say(&began.join(" "))?;
+    } else {
+        begin_all(&runtime, name, INSTANCES).await?;
+        say("ready")?;
+        hear()?;
+        let load = Load::begin(&runtime, name, INSTANCES, callers);
+        tokio::time::sleep(WARM_UP).await;
+        say(&load.rate(Duration::from_secs_f64(seconds)).await.to_string())?;
+        load.end().await?;
+    }
+    hear()?;
+    Ok(runtime.shutdown().await?)
+}
+
+fn say(line: &str) -> Result {
+    println!("{line}");
+    Ok(std::io::stdout().flush()?)
+}
+
+/// Waits for a line of the parent, or for its end.
+fn hear() -> Result {
+    std::io::stdin().lock().read_line(&mut String::new())?;
+    Ok(())
+}
+
+/// A child that works on the database.
+struct Working {
+    child: Child,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Working {
+    fn begin(place: &Place, words: &[&str]) -> Result<Working> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["--work-on", &place.url]).args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let lines = BufReader::new(child.stdout.take().ok_or("the child has no output")?);
+        Ok(Working { child, lines })
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        self.lines.read_line(&mut line)?;
+        if line.is_empty() { Err("a child ended before it said anything".into()) } else { Ok(line.trim().to_owned()) }
+    }
+
+    fn go(&mut self) -> Result {
+        let mut input = self.child.stdin.as_ref().ok_or("the child has no input")?;
+        Ok(input.write_all(b"go\n")?)
+    }
+
+    fn end(mut self) -> Result {
+        self.go()?;
+        drop(self.child.stdin.take());
+        if self.child.wait()?.success() { Ok(()) } else { Err("a child failed".into()) }
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        // Only where something failed does it still live.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

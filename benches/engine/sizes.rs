@@ -1,0 +1,63 @@
+//! What the database did and keeps: bytes of WAL, of tables and of indexes, and commits.
+
+use std::error::Error;
+
+use sqlx::{Connection, PgConnection, SqliteConnection};
+
+use crate::database::Place;
+
+type Result<T = (), E = Box<dyn Error>> = std::result::Result<T, E>;
+
+/// At one moment.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sizes {
+    /// Bytes of PostgreSQL's WAL that were ever written; nothing is known of SQLite's, which is used again and again.
+    pub wal: Option<f64>,
+    pub tables: f64,
+    pub indexes: f64,
+    /// Of this database, without the ones that this question makes.
+    pub commits: Option<f64>,
+    /// Rows that wait for vacuum.
+    pub dead: Option<f64>,
+}
+
+impl Sizes {
+    /// As they are now. PostgreSQL's own counters may be a second late.
+    pub async fn of(place: &Place) -> Result<Sizes> {
+        if place.database.is_postgres() {
+            let sql = "select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::float8,
+                (select coalesce(sum(pg_table_size(relid)), 0)::float8 from pg_stat_user_tables),
+                (select coalesce(sum(pg_indexes_size(relid)), 0)::float8 from pg_stat_user_tables),
+                (select xact_commit::float8 from pg_stat_database where datname = current_database()),
+                (select coalesce(sum(n_dead_tup), 0)::float8 from pg_stat_user_tables)";
+            let mut connection = PgConnection::connect(&place.url).await?;
+            let (wal, tables, indexes, commits, dead) = sqlx::query_as(sql).fetch_one(&mut connection).await?;
+            return Ok(Sizes { wal: Some(wal), tables, indexes, commits: Some(commits), dead: Some(dead) });
+        }
+        let sql = "select (select page_count from pragma_page_count()) * (select page_size from pragma_page_size())";
+        let bytes: i64 = sqlx::query_scalar(sql).fetch_one(&mut SqliteConnection::connect(&place.url).await?).await?;
+        Ok(Sizes { tables: bytes as f64, ..Sizes::default() })
+    }
+
+    /// What came since `before`, for each of `transitions`.
+    pub fn each(self, before: Sizes, transitions: f64) -> String {
+        let bytes = |what: &str, now: f64, then: f64| format!("{:.0} bytes of {what}", (now - then) / transitions);
+        let mut words = vec![bytes("tables", self.tables, before.tables)];
+        if let (Some(now), Some(then)) = (self.wal, before.wal) {
+            words.push(bytes("indexes", self.indexes, before.indexes));
+            words.push(bytes("WAL", now, then));
+        } else {
+            words[0].push_str(" and indexes");
+        }
+        if let (Some(now), Some(then)) = (self.commits, before.commits) {
+            words.push(format!("{:.3} commits", (now - then) / transitions));
+        }
+        words.join(", ")
+    }
+
+    /// What it comes to.
+    pub fn sum(self) -> String {
+        let dead = self.dead.map(|dead| format!(", {dead:.0} dead rows")).unwrap_or_default();
+        format!("tables {:.0} MB, indexes {:.0} MB{dead}", self.tables / 1e6, self.indexes / 1e6)
+    }
+}

@@ -1,0 +1,320 @@
+//! Compares what the world saw with what the database has. Each rule is a function that gives the sentences it finds broken.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use uuid::Uuid;
+
+use crate::ledger::{Line, Told};
+use crate::machine::till_key;
+use crate::rows::{Attempt, Instance, Rows};
+
+/// No more than these of one rule are told.
+const MOST: usize = 5;
+
+/// Both sides, with what the rules look up.
+struct Case<'a> {
+    ledgers: &'a [Told],
+    rows: &'a Rows,
+    /// The attempts of each call, by number.
+    calls: HashMap<&'a str, Vec<&'a Attempt>>,
+    /// The attempts of each instance.
+    runs: HashMap<Uuid, Vec<&'a Attempt>>,
+}
+
+type Rule = (&'static str, fn(&Case<'_>) -> Vec<String>);
+
+const RULES: [Rule; 14] = [
+    ("no process heard what must never be heard", nothing_surprised_anybody),
+    ("what was acknowledged is there", what_was_told_is_there),
+    ("the same dedup id was always told the same call", a_dedup_id_names_one_call),
+    ("every event was asked for, and none is taken twice", no_event_is_taken_twice),
+    ("no call succeeds twice", no_call_succeeds_twice),
+    ("events of one instance are taken in order", events_are_taken_in_order),
+    ("every execution had its attempt, and no attempt was executed twice", executions_were_granted),
+    ("a session belongs to one process", a_session_is_one_process),
+    ("what succeeded was executed", successes_were_executed),
+    ("without a policy nothing runs twice", wagers_run_once),
+    ("records and rows of the verbs' own add up", money_adds_up),
+    ("each closed account has one receipt", receipts_match),
+    ("each till counted what it was sent", tills_match),
+    ("each instance came to its end", instances_ended),
+];
+
+/// Every broken rule, with some of what breaks it.
+pub fn check(ledgers: &[Told], rows: &Rows) -> Vec<String> {
+    let mut case = Case { ledgers, rows, calls: HashMap::new(), runs: HashMap::new() };
+    for attempt in &rows.attempts {
+        case.calls.entry(&attempt.call).or_default().push(attempt);
+        case.runs.entry(attempt.instance).or_default().push(attempt);
+    }
+    let mut findings = Vec::new();
+    for (says, rule) in RULES {
+        let broken = rule(&case);
+        if !broken.is_empty() {
+            let shown = broken.iter().take(MOST).map(|one| format!("\n      {one}")).collect::<String>();
+            findings.push(format!("not so: {says} ({} times){shown}", broken.len()));
+        }
+    }
+    findings
+}
+
+impl<'a> Case<'a> {
+    fn lines(&self) -> impl Iterator<Item = &'a Line> {
+        self.ledgers.iter().flat_map(|told| &told.lines)
+    }
+
+    fn instance(&self, id: Uuid) -> Option<&'a Instance> {
+        self.rows.instances.get(&id)
+    }
+
+    /// The successful attempts of each account, in the order of their events.
+    fn taken(&self) -> BTreeMap<Uuid, Vec<(&'a Attempt, u32, u64)>> {
+        let mut taken: BTreeMap<Uuid, Vec<_>> = BTreeMap::new();
+        for attempts in self.calls.values() {
+            let work = attempts[0].work.as_ref();
+            for attempt in attempts.iter().filter(|attempt| attempt.state == "success") {
+                let (n, cents) = work.map_or((0, 0), |work| (work.n, work.cents));
+                taken.entry(attempt.instance).or_default().push((*attempt, n, cents));
+            }
+        }
+        taken.values_mut().for_each(|all| all.sort_by_key(|(_, n, _)| *n));
+        taken
+    }
+}
+
+fn nothing_surprised_anybody(case: &Case<'_>) -> Vec<String> {
+    let surprise = |line: &Line| if let Line::Surprise { says } = line { Some(says.clone()) } else { None };
+    let rejected = case.rows.rejected.iter().map(|(call, why)| format!("call {call} was rejected: {why}"));
+    case.lines().filter_map(surprise).chain(rejected).collect()
+}
+
+fn what_was_told_is_there(case: &Case<'_>) -> Vec<String> {
+    let waits = |key: &str| case.rows.instances.values().any(|one| one.key == key && one.machine == "account" && one.status == "error");
+    let mut broken = Vec::new();
+    for line in case.lines() {
+        let Line::Told { key, n, call, .. } = line else { continue };
+        match case.calls.get(call.as_str()).and_then(|attempts| case.instance(attempts[0].instance)) {
+            Some(instance) if instance.key == *key => {}
+            Some(instance) => broken.push(format!("event {n} of {key} was acknowledged, and is {}'s", instance.key)),
+            // What an instance in error has in its inbox waits there for an operator.
+            None if waits(key) => {}
+            None => broken.push(format!("event {n} of {key} was acknowledged as call {call}, and is not there")),
+        }
+    }
+    broken
+}
+
+fn a_dedup_id_names_one_call(case: &Case<'_>) -> Vec<String> {
+    let mut first: HashMap<&str, &str> = HashMap::new();
+    let mut broken = Vec::new();
+    for line in case.lines() {
+        let Line::Told { dedup: Some(dedup), call, .. } = line else { continue };
+        let before = first.entry(dedup).or_insert(call);
+        if before != call {
+            broken.push(format!("{dedup} was told {before} and {call}"));
+        }
+    }
+    broken
+}
+
+fn no_event_is_taken_twice(case: &Case<'_>) -> Vec<String> {
+    let asked: HashSet<(&str, u32)> =
+        case.lines().filter_map(|line| if let Line::Asked { key, n } = line { Some((key.as_str(), *n)) } else { None }).collect();
+    let mut seen = HashSet::new();
+    let mut broken = Vec::new();
+    for (call, attempts) in &case.calls {
+        let (Some(instance), Some(work)) = (case.instance(attempts[0].instance), &attempts[0].work) else {
+            broken.push(format!("call {call} has no instance or no event"));
+            continue;
+        };
+        // A till takes events of many accounts, and counts their money instead.
+        if instance.machine != "till" && !seen.insert((&*instance.machine, &*instance.key, work.n)) {
+            broken.push(format!("event {} of {} {} is taken twice", work.n, instance.machine, instance.key));
+        }
+        if instance.machine != "till" && !asked.contains(&(&*instance.key, work.n)) {
+            broken.push(format!("event {} of {} {} comes from nowhere", work.n, instance.machine, instance.key));
+        }
+    }
+    broken
+}
+
+fn no_call_succeeds_twice(case: &Case<'_>) -> Vec<String> {
+    let successes = |attempts: &[&Attempt]| attempts.iter().filter(|attempt| attempt.state == "success").count();
+    let twice = case.calls.iter().filter(|(_, attempts)| successes(attempts) > 1);
+    twice.map(|(call, attempts)| format!("`{}` succeeded {} times in call {call}", attempts[0].verb, successes(attempts))).collect()
+}
+
+fn events_are_taken_in_order(case: &Case<'_>) -> Vec<String> {
+    let mut broken = Vec::new();
+    for instance in case.rows.instances.values() {
+        let Some(record) = &instance.record else { continue };
+        if !record.taken.is_sorted_by(|one, next| one < next) {
+            broken.push(format!("{} took {:?}", instance.key, record.taken));
+        }
+    }
+    broken
+}
+
+fn executions_were_granted(case: &Case<'_>) -> Vec<String> {
+    let mut executed = HashSet::new();
+    let mut broken = Vec::new();
+    for line in case.lines() {
+        match line {
+            Line::Granted { key, call, attempt, verb } => {
+                let granted = case.calls.get(call.as_str()).and_then(|all| all.iter().find(|one| one.number == i64::from(*attempt)));
+                let fits = granted.is_some_and(|granted| {
+                    granted.verb == *verb && granted.worker.is_some() && case.instance(granted.instance).is_some_and(|of| of.key == *key)
+                });
+                if !fits {
+                    broken.push(format!("`{verb}` of {key} ran as attempt {attempt} of call {call}, which was never granted"));
+                }
+                if !executed.insert((call.as_str(), *attempt)) {
+                    broken.push(format!("attempt {attempt} of call {call} was executed twice"));
+                }
+            }
+            Line::Moved { call, attempt, cents } if !executed.contains(&(call.as_str(), *attempt)) => {
+                broken.push(format!("{cents} were moved under {call} by attempt {attempt}, which did not run"));
+            }
+            _ => {}
+        }
+    }
+    broken
+}
+
+fn a_session_is_one_process(case: &Case<'_>) -> Vec<String> {
+    let mut processes: HashMap<&str, &str> = HashMap::new();
+    let mut broken = Vec::new();
+    for told in case.ledgers {
+        for line in &told.lines {
+            let Line::Granted { call, attempt, .. } = line else { continue };
+            let granted = case.calls.get(call.as_str()).and_then(|all| all.iter().find(|one| one.number == i64::from(*attempt)));
+            let Some(session) = granted.and_then(|granted| granted.worker.as_deref()) else { continue };
+            let owner = processes.entry(session).or_insert(&told.process);
+            if *owner != told.process {
+                broken.push(format!("attempt {attempt} of {call} is session {session}'s, which is {owner}, and ran in {}", told.process));
+            }
+        }
+    }
+    broken
+}
+
+fn successes_were_executed(case: &Case<'_>) -> Vec<String> {
+    let granted: HashSet<(&str, i64)> = case
+        .lines()
+        .filter_map(|line| if let Line::Granted { call, attempt, .. } = line { Some((call.as_str(), i64::from(*attempt))) } else { None })
+        .collect();
+    let ended = case.rows.attempts.iter().filter(|attempt| attempt.state == "success" || attempt.state == "error");
+    let unseen = ended.filter(|attempt| !granted.contains(&(attempt.call.as_str(), attempt.number)));
+    unseen.map(|one| format!("attempt {} of `{}` ended as {} and never ran: call {}", one.number, one.verb, one.state, one.call)).collect()
+}
+
+fn wagers_run_once(case: &Case<'_>) -> Vec<String> {
+    let mut runs: HashMap<&str, u32> = HashMap::new();
+    for line in case.lines() {
+        if let Line::Granted { call, verb, .. } = line
+            && verb == "wagered"
+        {
+            *runs.entry(call).or_default() += 1;
+        }
+    }
+    runs.into_iter().filter(|(_, runs)| *runs > 1).map(|(call, runs)| format!("call {call} ran {runs} times")).collect()
+}
+
+fn money_adds_up(case: &Case<'_>) -> Vec<String> {
+    let mut broken = Vec::new();
+    let taken = case.taken();
+    for (id, instance) in &case.rows.instances {
+        let successes = taken.get(id).map_or(&[][..], Vec::as_slice);
+        if instance.version != i64::try_from(successes.len()).unwrap_or(i64::MAX) {
+            broken.push(format!(
+                "{} {} is at version {} after {} successes",
+                instance.machine,
+                instance.key,
+                instance.version,
+                successes.len()
+            ));
+        }
+        if instance.machine != "account" {
+            continue;
+        }
+        let record = instance.record.clone().unwrap_or_default();
+        let (events, cents): (Vec<u32>, u64) = (successes.iter().map(|(_, n, _)| *n).collect(), successes.iter().map(|(.., c)| *c).sum());
+        if record.taken != events || record.cents != cents {
+            broken.push(format!(
+                "{} has {} of {:?}, and its transitions say {cents} of {events:?}",
+                instance.key, record.cents, record.taken
+            ));
+        }
+    }
+    let mut booked: HashMap<&str, Vec<i64>> = HashMap::new();
+    for (call, cents) in &case.rows.books {
+        booked.entry(call).or_default().push(*cents);
+    }
+    for (attempt, _, cents) in taken.values().flatten().filter(|(attempt, ..)| attempt.verb == "booked") {
+        let rows = booked.remove(attempt.call.as_str()).unwrap_or_default();
+        if rows != [i64::try_from(*cents).unwrap_or(i64::MAX)] {
+            broken.push(format!("call {} booked {cents}, and its rows are {rows:?}", attempt.call));
+        }
+    }
+    broken.extend(booked.into_keys().map(|call| format!("call {call} did not succeed, and has a row")));
+    broken
+}
+
+fn receipts_match(case: &Case<'_>) -> Vec<String> {
+    let of = |machine: &'static str, state: &'static str| {
+        let all = case.rows.instances.values().filter(move |one| one.machine == machine);
+        all.filter(move |one| one.state.as_deref() == Some(state)).map(|one| one.key.as_str()).collect::<HashSet<_>>()
+    };
+    let (closed, issued) = (of("account", "closed"), of("receipt", "issued"));
+    closed.symmetric_difference(&issued).map(|key| format!("{key} is closed or has a receipt, not both")).collect()
+}
+
+fn tills_match(case: &Case<'_>) -> Vec<String> {
+    let (mut sent, mut counted): (BTreeMap<String, u64>, BTreeMap<String, u64>) = Default::default();
+    for attempt in case.taken().values().flatten().map(|(attempt, ..)| attempt).filter(|attempt| attempt.verb == "moved") {
+        let work = case.calls.get(attempt.call.as_str()).and_then(|all| all[0].work.as_ref());
+        if let Some((till, cents)) = work.and_then(|work| Some((work.till?, work.cents))) {
+            *sent.entry(till_key(till)).or_default() += cents;
+        }
+    }
+    for till in case.rows.instances.values().filter(|one| one.machine == "till") {
+        counted.insert(till.key.clone(), till.record.as_ref().map_or(0, |record| record.cents));
+    }
+    if sent == counted { Vec::new() } else { vec![format!("sent: {sent:?}, counted: {counted:?}")] }
+}
+
+fn instances_ended(case: &Case<'_>) -> Vec<String> {
+    let mut broken = Vec::new();
+    for (id, instance) in &case.rows.instances {
+        let Instance { key, machine, status, .. } = instance;
+        let is_closed = matches!(instance.state.as_deref(), Some("closed" | "issued"));
+        match status.as_str() {
+            "completed" if is_closed && instance.waiting == 0 => {}
+            // Its sender did not live to send all of it.
+            "running" if !is_closed && instance.waiting == 0 => {}
+            "error" => broken.extend(is_rightly_in_error(case, *id, instance).err()),
+            _ => broken.push(format!("{machine} {key} is {status} in {:?} with {} events waiting", instance.state, instance.waiting)),
+        }
+    }
+    for attempt in case.rows.attempts.iter().filter(|attempt| matches!(attempt.state.as_str(), "scheduled" | "executing")) {
+        broken.push(format!("attempt {} of `{}` is {}", attempt.number, attempt.verb, attempt.state));
+    }
+    let taken: HashSet<&str> = case.rows.succeeded();
+    for line in case.lines() {
+        let Line::Told { key, n, call, .. } = line else { continue };
+        let is_in_error =
+            || case.calls.get(call.as_str()).and_then(|all| case.instance(all[0].instance)).is_some_and(|of| of.status == "error");
+        if case.calls.contains_key(call.as_str()) && !taken.contains(call.as_str()) && !is_in_error() {
+            broken.push(format!("event {n} of {key} was acknowledged and never taken"));
+        }
+    }
+    broken
+}
+
+/// Only a wager, which has no policy, ends in error: its process died, or its end could not be told.
+fn is_rightly_in_error(case: &Case<'_>, id: Uuid, instance: &Instance) -> Result<(), String> {
+    match case.runs.get(&id).map_or(&[][..], Vec::as_slice) {
+        [one] if one.verb == "wagered" && matches!(one.state.as_str(), "lost" | "error") => Ok(()),
+        _ => Err(format!("{} {} is in error without a wager lost: {:?}", instance.machine, instance.key, instance.error)),
+    }
+}

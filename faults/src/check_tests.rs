@@ -1,0 +1,161 @@
+//! The checker is worth what it finds: a real run is whole, and each mistake that is planted in what it left is found.
+
+#![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::check::check;
+use crate::child::{Spec, start};
+use crate::ground::Folder;
+use crate::ledger::{self, Ledger, Line, Told};
+use crate::load::{Lane, Load};
+use crate::lots::Lots;
+use crate::machine::{Account, Purse};
+use crate::rows::{Attempt, Db, Instance, Rows};
+use crate::{child, sql};
+
+/// What a runtime and its sender left behind, on SQLite.
+async fn left_by_a_run() -> (Vec<Told>, Rows) {
+    let mut folder = Folder::new(&format!("check-{}", uuid::Uuid::new_v4().simple())).unwrap();
+    let url = format!("sqlite://{}/faults.db", folder.path().display());
+    fsm::Client::connect(&url).await.unwrap();
+    let mut db = Db::connect(&url).await.unwrap();
+    db.run(sql::MAKE_BOOKS).await.unwrap();
+    let load = Load { lanes: 1, books: 2, wagers: 4, tills: 2, ms: 0, ..Load::default() };
+    let spec: Spec = child::Spec {
+        name: "node".into(),
+        url,
+        folder: folder.path().to_owned(),
+        works: true,
+        load: load.clone(),
+        lease: Duration::from_secs(30),
+        concurrency: 8,
+        connections: 1,
+        deadline: Duration::from_secs(30),
+        ahead_s: 0,
+        threads: 1,
+        seed: 3,
+    };
+    let ledger = Ledger::open(folder.path(), &spec.name).unwrap();
+    let runtime = start(&spec, &ledger).await.unwrap();
+    let is_resting = Arc::default();
+    let accounts = runtime.machine::<Account>();
+    let lane = Lane { accounts, ledger, load, lots: Lots::new(spec.seed), name: "node-0".into(), is_resting: Arc::clone(&is_resting) };
+    let sending = tokio::spawn(lane.run());
+    while db.number(sql::TRANSITIONS).await.unwrap() < 150 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    is_resting.store(true, std::sync::atomic::Ordering::Relaxed);
+    sending.await.unwrap().unwrap();
+    while db.number(sql::UNREST).await.unwrap() > 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    runtime.shutdown().await.unwrap();
+    folder.is_kept = false;
+    (ledger::read_all(folder.path()).unwrap(), db.read_all().await.unwrap())
+}
+
+/// What is planted in a run that was whole, and what the checker says then.
+struct Plant {
+    mistake: &'static str,
+    plant: fn(&mut Vec<Told>, &mut Rows),
+    says: &'static str,
+}
+
+macro_rules! plants {
+    ($($mistake:literal: |$ledgers:pat_param, $rows:pat_param| $plant:expr => $says:literal;)*) => {
+        &[$(Plant { mistake: $mistake, plant: |$ledgers, $rows| { $plant; }, says: $says }),*]
+    };
+}
+
+const PLANTS: &[Plant] = plants! {
+    "an acknowledged event is not there":
+        |_, rows| { let call = first(rows, "moved").call.clone(); rows.attempts.retain(|one| one.call != call) }
+        => "what was acknowledged is there";
+    "an acknowledged event was never taken": |_, rows| first(rows, "moved").state = "cancelled".into() => "acknowledged and never taken";
+    "a dedup id is told another call": |ledgers, _| tell_another_call(ledgers) => "the same dedup id was always told the same call";
+    "an event is taken twice":
+        |_, rows| { let again = first(rows, "moved").clone(); rows.attempts.push(Attempt { call: "another".into(), ..again }) }
+        => "is taken twice";
+    "nobody asked for an event":
+        |ledgers, _| ledgers[0].lines.retain(|line| !matches!(line, Line::Asked { .. })) => "comes from nowhere";
+    "a call succeeds twice":
+        |_, rows| { let again = first(rows, "moved").clone(); rows.attempts.push(Attempt { number: again.number + 1, ..again }) }
+        => "no call succeeds twice";
+    "events are taken in another order":
+        |_, rows| some_record(rows, |record| record.taken.len() > 2).taken.swap(0, 1) => "events of one instance are taken in order";
+    "an execution has no attempt":
+        |ledgers, _| run_once_more(ledgers, "moved", 9) => "which was never granted";
+    "an attempt is executed twice": |ledgers, _| run_once_more(ledgers, "moved", 1) => "was executed twice";
+    "money moves without an attempt":
+        |ledgers, _| ledgers[0].lines.push(Line::Moved { call: "none".into(), attempt: 1, cents: 5 }) => "which did not run";
+    "another process runs in a session":
+        |ledgers, _| { let line = take_a_grant(ledgers); ledgers.push(Told { process: "other".into(), lines: vec![line] }) }
+        => "a session belongs to one process";
+    "nobody executed what succeeded": |ledgers, _| take_a_grant(ledgers) => "what succeeded was executed";
+    "a verb without a policy runs twice": |ledgers, _| run_once_more(ledgers, "wagered", 2) => "without a policy nothing runs twice";
+    "a verb's own row is missing": |_, rows| rows.books.pop() => "records and rows of the verbs' own add up";
+    "a verb's own row is there twice":
+        |_, rows| rows.books.extend(rows.books.last().cloned()) => "records and rows of the verbs' own add up";
+    "a verb that did not succeed has a row": |_, rows| rows.books.push(("none".into(), 1)) => "did not succeed, and has a row";
+    "a record has too much": |_, rows| some_record(rows, |record| record.cents > 0).cents += 1 => "add up";
+    "a receipt is missing":
+        |_, rows| rows.instances.retain(|_, one| one.machine != "receipt") => "each closed account has one receipt";
+    "a till counts wrong":
+        |_, rows| some_instance(rows, |one| one.machine == "till").record.as_mut().unwrap().cents += 1 => "each till counted what it was sent";
+    "an instance does not end":
+        |_, rows| some_instance(rows, |one| one.state.as_deref() == Some("closed")).status = "running".into()
+        => "each instance came to its end";
+    "an instance is in error for nothing":
+        |_, rows| some_instance(rows, |one| one.state.as_deref() == Some("closed")).status = "error".into()
+        => "is in error without a wager lost";
+    "an attempt executes for ever": |_, rows| first(rows, "moved").state = "executing".into() => "is executing";
+    "a sender is told what must never be":
+        |ledgers, _| ledgers[0].lines.push(Line::Surprise { says: "not taken".into() }) => "no process heard what must never be heard";
+    "an acknowledged event is rejected":
+        |_, rows| rows.rejected.insert("call".into(), "it did not fit".into()) => "was rejected";
+};
+
+fn first<'r>(rows: &'r mut Rows, verb: &str) -> &'r mut Attempt {
+    rows.attempts.iter_mut().find(|attempt| attempt.verb == verb && attempt.state == "success").unwrap()
+}
+
+fn some_instance(rows: &mut Rows, is_it: fn(&Instance) -> bool) -> &mut Instance {
+    rows.instances.values_mut().find(|one| is_it(one)).unwrap()
+}
+
+fn some_record(rows: &mut Rows, is_it: fn(&Purse) -> bool) -> &mut Purse {
+    rows.instances.values_mut().filter_map(|one| one.record.as_mut()).find(|record| is_it(record)).unwrap()
+}
+
+fn tell_another_call(ledgers: &mut [Told]) {
+    let told = ledgers[0].lines.iter().find(|line| matches!(line, Line::Told { dedup: Some(_), .. })).cloned();
+    let Some(Line::Told { key, n, dedup, fate, .. }) = told else { panic!("some were sent under an id") };
+    ledgers[0].lines.push(Line::Told { key, n, call: "another".into(), dedup, fate });
+}
+
+fn run_once_more(ledgers: &mut [Told], verb: &str, attempt: u32) {
+    let ran = ledgers[0].lines.iter().find(|line| matches!(line, Line::Granted { verb: ran, .. } if ran == verb)).cloned();
+    let Some(Line::Granted { key, call, verb, .. }) = ran else { panic!("`{verb}` ran") };
+    ledgers[0].lines.push(Line::Granted { key, call, attempt, verb });
+}
+
+fn take_a_grant(ledgers: &mut [Told]) -> Line {
+    let place = ledgers[0].lines.iter().position(|line| matches!(line, Line::Granted { .. })).unwrap();
+    ledgers[0].lines.remove(place)
+}
+
+#[tokio::test]
+async fn a_run_without_a_fault_is_whole_and_every_mistake_that_is_planted_is_found() {
+    let (ledgers, rows) = left_by_a_run().await;
+    assert_eq!(check(&ledgers, &rows), Vec::<String>::new());
+    for verb in ["opened", "wagered", "moved", "booked", "closed", "issued", "counted"] {
+        assert!(rows.attempts.iter().any(|attempt| attempt.verb == verb && attempt.state == "success"), "`{verb}` ran");
+    }
+    for Plant { mistake, plant, says } in PLANTS {
+        let (mut ledgers, mut rows) = (ledgers.clone(), rows.clone());
+        plant(&mut ledgers, &mut rows);
+        let found = check(&ledgers, &rows).join("\n");
+        assert!(found.contains(says), "{mistake}: found is {found:?}");
+    }
+}

@@ -1,0 +1,113 @@
+//! What a child process does: it works, or sends, or both, until it is killed or the harness is gone.
+
+use std::io::BufRead;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fsm::{Client, Handle, Runtime};
+use serde::{Deserialize, Serialize};
+
+use crate::Failure;
+use crate::ledger::{Ledger, Line};
+use crate::load::{Lane, Load};
+use crate::lots::Lots;
+use crate::machine::{Account, OnPostgres, Receipt, Till};
+
+/// What one child is told.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Spec {
+    /// The name of its ledger.
+    pub name: String,
+    pub url: String,
+    /// Where the ledgers are.
+    pub folder: PathBuf,
+    /// Whether it runs verbs.
+    pub works: bool,
+    pub load: Load,
+    pub lease: Duration,
+    pub concurrency: u32,
+    pub connections: u32,
+    /// The limit on one operation of the database.
+    pub deadline: Duration,
+    /// How far its clock is ahead, in seconds.
+    pub ahead_s: i64,
+    /// The threads of its tokio runtime.
+    pub threads: usize,
+    pub seed: u64,
+}
+
+/// What the harness writes to a child's input: send nothing more.
+pub const REST: &str = "rest";
+
+/// Runs until the process ends.
+pub fn run(spec: &Spec) -> Result<(), Failure> {
+    if spec.ahead_s != 0 {
+        fsm::testing::set_clock_ahead(spec.ahead_s.saturating_mul(1_000_000));
+    }
+    let is_resting = Arc::<AtomicBool>::default();
+    let resting = Arc::clone(&is_resting);
+    std::thread::Builder::new().name("orders".into()).spawn(move || obey(&resting))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(spec.threads).enable_all().build()?;
+    runtime.block_on(live(spec, is_resting))
+}
+
+/// The end of the input is the end of the harness, however it came: nothing of it is left behind.
+fn obey(is_resting: &AtomicBool) {
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        if line == REST {
+            is_resting.store(true, Ordering::Relaxed);
+        }
+    }
+    std::process::exit(0);
+}
+
+async fn live(spec: &Spec, is_resting: Arc<AtomicBool>) -> Result<(), Failure> {
+    let ledger = Ledger::open(&spec.folder, &spec.name)?;
+    let (accounts, _alive) = if spec.works {
+        let runtime = until_there(async || start(spec, &ledger).await).await?;
+        (runtime.machine::<Account>(), (Some(runtime), None))
+    } else {
+        let client = until_there(async || Client::connect(&spec.url).await).await?;
+        (client.machine::<Account>(), (None, Some(client)))
+    };
+    send_all(spec, accounts, &ledger, is_resting).await?;
+    std::future::pending().await
+}
+
+/// The runtime of a child that works.
+pub async fn start(spec: &Spec, ledger: &Ledger) -> Result<Runtime, fsm::Error> {
+    let builder = Runtime::builder().database(&spec.url).only::<Account>().only::<Receipt>().only::<Till>();
+    let builder = builder.data(ledger.clone()).data(OnPostgres(spec.url.starts_with("postgres")));
+    let builder = builder.lease(spec.lease).poll(Duration::from_millis(100)).concurrency(spec.concurrency);
+    builder.connections(spec.connections).database_deadline(spec.deadline).start().await
+}
+
+/// A database that is away comes back.
+async fn until_there<T>(open: impl AsyncFn() -> Result<T, fsm::Error>) -> Result<T, fsm::Error> {
+    loop {
+        match open().await {
+            Err(error) if error.is_database() => tokio::time::sleep(Duration::from_millis(100)).await,
+            opened => return opened,
+        }
+    }
+}
+
+async fn send_all(spec: &Spec, accounts: Handle<Account>, ledger: &Ledger, is_resting: Arc<AtomicBool>) -> Result<(), Failure> {
+    let lanes = (0..spec.load.lanes).map(|n| {
+        let lane = Lane {
+            accounts: accounts.clone(),
+            ledger: ledger.clone(),
+            load: spec.load.clone(),
+            lots: Lots::new(spec.seed.wrapping_mul(1000).wrapping_add(n as u64)),
+            name: format!("{}-{n}", spec.name),
+            is_resting: Arc::clone(&is_resting),
+        };
+        tokio::spawn(lane.run())
+    });
+    for lane in lanes.collect::<Vec<_>>() {
+        lane.await??;
+    }
+    Ok(ledger.sure(&Line::Rested).await?)
+}

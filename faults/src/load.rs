@@ -1,0 +1,198 @@
+//! Senders: each lane opens accounts, moves money through them and closes them, and writes down what it was told.
+
+use std::future::IntoFuture;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fsm::{EventFor, Handle, Sent};
+use serde::{Deserialize, Serialize};
+
+use crate::ledger::{Ledger, Line};
+use crate::lots::Lots;
+use crate::machine::{Account, Book, Close, Move, Open, Stall, Wager, Work};
+
+/// What a sender sends.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Load {
+    /// How many accounts it has open at the same time; 0 sends nothing.
+    pub lanes: usize,
+    /// How many moves an account makes between its opening and its close.
+    pub moves: u32,
+    /// How long a verb takes, at most.
+    pub ms: u64,
+    /// One account in so many begins with a wager, which has no policy; 0 is none.
+    pub wagers: u64,
+    /// One move in so many is a booking, which writes a row of its own; 0 is none.
+    pub books: u64,
+    /// One move in so many blocks its thread, for this long.
+    pub stalls: Option<(u64, u64)>,
+    /// Its futures are dropped half-way, again and again.
+    pub drops: bool,
+    /// One move in four is counted by one of so many tills too; 0 is none.
+    pub tills: u64,
+    /// One close in five is delivered later.
+    pub has_delays: bool,
+    /// It waits between two accounts.
+    pub pause_ms: u64,
+}
+
+impl Default for Load {
+    fn default() -> Load {
+        Load { lanes: 16, moves: 4, ms: 3, wagers: 10, books: 12, stalls: None, drops: false, tills: 0, has_delays: true, pause_ms: 0 }
+    }
+}
+
+/// How long an account may take to settle until its lane goes on to the next.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a sender waits after it was told that the database is away.
+const AWAY: Duration = Duration::from_millis(100);
+
+/// One of the loops of a sender.
+#[derive(Clone)]
+pub struct Lane {
+    pub accounts: Handle<Account>,
+    pub ledger: Ledger,
+    pub load: Load,
+    pub lots: Lots,
+    pub name: String,
+    pub is_resting: Arc<AtomicBool>,
+}
+
+/// A send whose end is not known, and that cannot be repeated.
+struct Unknown;
+
+impl Lane {
+    /// Account after account until it is told to rest.
+    pub async fn run(mut self) -> io::Result<()> {
+        for turn in 0.. {
+            if self.is_resting.load(Ordering::Relaxed) {
+                break;
+            }
+            let key = format!("{}-{turn}", self.name);
+            if self.one_account(&key).await?.is_ok() {
+                self.look(&key).await;
+            }
+            tokio::time::sleep(Duration::from_millis(self.load.pause_ms)).await;
+        }
+        Ok(())
+    }
+
+    async fn one_account(&mut self, key: &str) -> io::Result<Result<(), Unknown>> {
+        // Under a dedup id a send is repeated until it is acknowledged; without one its end may stay unknown.
+        let has_ids = self.load.drops || !self.lots.one_in(3);
+        let is_wager = self.load.wagers > 0 && self.lots.one_in(self.load.wagers);
+        let work = self.work(0);
+        let opened = if is_wager {
+            self.send(key, &Wager(Work { failures: 0, ..work }), 0, has_ids, None).await?
+        } else {
+            self.send(key, &Open(work), 0, has_ids, None).await?
+        };
+        if opened.is_err() {
+            return Ok(opened);
+        }
+        for n in 1..=self.load.moves {
+            let work = self.work(n);
+            let moved = match self.load.stalls {
+                Some((times, ms)) if self.lots.one_in(times) => {
+                    self.send(key, &Stall(Work { ms, failures: 0, ..work }), n, has_ids, None).await?
+                }
+                _ if self.load.books > 0 && self.lots.one_in(self.load.books) => self.send(key, &Book(work), n, has_ids, None).await?,
+                _ => self.send(key, &Move(work), n, has_ids, None).await?,
+            };
+            if moved.is_err() {
+                return Ok(moved);
+            }
+        }
+        let (n, wait) = (self.load.moves + 1, (self.load.has_delays && self.lots.one_in(5)).then_some(Duration::from_millis(20)));
+        let work = self.work(n);
+        self.send(key, &Close(work), n, has_ids, wait).await
+    }
+
+    fn work(&mut self, n: u32) -> Work {
+        let ms = if self.load.ms == 0 { 0 } else { self.lots.below(self.load.ms + 1) };
+        let till = (self.load.tills > 0 && self.lots.one_in(4)).then(|| self.lots.below(self.load.tills));
+        Work { n, cents: 1 + self.lots.below(10_000), ms, failures: u32::from(self.lots.one_in(25)), till }
+    }
+
+    async fn send<E: EventFor<Account> + Clone>(
+        &mut self,
+        key: &str,
+        event: &E,
+        n: u32,
+        has_id: bool,
+        wait: Option<Duration>,
+    ) -> io::Result<Result<(), Unknown>> {
+        self.ledger.note(&Line::Asked { key: key.to_owned(), n })?;
+        let dedup = has_id.then(|| format!("{key}-{n}"));
+        loop {
+            let Some(sent) = self.try_to_send(key, event.clone(), &dedup, wait).await else { continue };
+            match sent {
+                Ok(sent) => {
+                    self.told(key, n, &dedup, sent).await?;
+                    // What was acknowledged is known again, now and then.
+                    if dedup.is_none() || !self.lots.one_in(10) {
+                        return Ok(Ok(()));
+                    }
+                    if let Some(Ok(again)) = self.try_to_send(key, event.clone(), &dedup, wait).await {
+                        self.told(key, n, &dedup, again).await?;
+                        if again.fate != fsm::Fate::Duplicate {
+                            self.ledger
+                                .sure(&Line::Surprise { says: format!("event {n} of {key} was sent again: {:?}", again.fate) })
+                                .await?;
+                        }
+                    }
+                    return Ok(Ok(()));
+                }
+                Err(error) if error.is_database() && has_id => tokio::time::sleep(AWAY).await,
+                Err(error) if error.is_database() => return Ok(Err(Unknown)),
+                Err(error) => {
+                    self.ledger.sure(&Line::Surprise { says: format!("event {n} of {key} was not taken: {error}") }).await?;
+                    return Ok(Err(Unknown));
+                }
+            }
+        }
+    }
+
+    /// `None` when the future was dropped half-way.
+    async fn try_to_send<E: EventFor<Account>>(
+        &mut self,
+        key: &str,
+        event: E,
+        dedup: &Option<String>,
+        wait: Option<Duration>,
+    ) -> Option<Result<Sent, fsm::Error>> {
+        let mut sending = self.accounts.send(key, event);
+        if let Some(dedup) = dedup {
+            sending = sending.dedup(dedup);
+        }
+        if let Some(wait) = wait {
+            sending = sending.after(wait);
+        }
+        self.perhaps(sending.into_future()).await
+    }
+
+    async fn told(&self, key: &str, n: u32, dedup: &Option<String>, sent: Sent) -> io::Result<()> {
+        let call = sent.call.map(|call| call.to_string()).unwrap_or_default();
+        let told = Line::Told { key: key.to_owned(), n, call, dedup: dedup.clone(), fate: format!("{:?}", sent.fate) };
+        self.ledger.sure(&told).await
+    }
+
+    /// Waits for the account, and looks at it.
+    async fn look(&mut self, key: &str) {
+        let accounts = self.accounts.clone();
+        // What the database says of it while it is away, or slow, is the checker's to judge.
+        let _ = self.perhaps(accounts.settled(key).within(PATIENCE).into_future()).await;
+        let _ = self.perhaps(accounts.get(key)).await;
+    }
+
+    /// Drops the future after a moment, if this sender does so.
+    async fn perhaps<T>(&mut self, future: impl Future<Output = T>) -> Option<T> {
+        if !self.load.drops || self.lots.one_in(3) {
+            return Some(future.await);
+        }
+        let moment = Duration::from_micros(self.lots.below(4000));
+        tokio::time::timeout(moment, future).await.ok()
+    }
+}

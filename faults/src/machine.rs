@@ -1,0 +1,183 @@
+//! The machines under fault: money that moves in steps, and the receipts that they send. Every verb writes the ledger first.
+
+use std::io;
+
+use fsm::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::ledger::{Ledger, Line};
+use crate::sql;
+
+/// What the transitions of an instance left in its record.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Purse {
+    pub cents: u64,
+    pub taken: Vec<u32>,
+}
+
+/// What each event says: its number, the money, how long the verb takes, how many attempts fail, and the till that counts it too.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Work {
+    pub n: u32,
+    pub cents: u64,
+    pub ms: u64,
+    pub failures: u32,
+    pub till: Option<u64>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Open(pub Work);
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Wager(pub Work);
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Move(pub Work);
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Book(pub Work);
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Stall(pub Work);
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Close(pub Work);
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Issue(pub Work);
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Count(pub Work);
+
+/// Whether the machines run on PostgreSQL.
+pub struct OnPostgres(pub bool);
+
+async fn granted(ctx: &Ctx<'_>, ledger: &Ledger, verb: &str) -> io::Result<()> {
+    let (key, call) = (ctx.key().to_owned(), ctx.idempotency_key().to_owned());
+    ledger.sure(&Line::Granted { key, call, attempt: ctx.attempt(), verb: verb.to_owned() }).await
+}
+
+/// The work itself: it takes its time, fails as often as it is told, and has moved its money in the world outside when it succeeds.
+async fn work(ctx: &Ctx<'_>, ledger: &Ledger, work: &Work) -> io::Result<()> {
+    if work.ms > 0 {
+        tokio::time::sleep(Duration::from_millis(work.ms)).await;
+    }
+    if ctx.attempt() <= work.failures {
+        return Err(io::Error::other("it fails as it was told"));
+    }
+    ledger.note(&Line::Moved { call: ctx.idempotency_key().to_owned(), attempt: ctx.attempt(), cents: work.cents })
+}
+
+fn remember(record: &mut Purse, work: &Work) {
+    record.cents += work.cents;
+    record.taken.push(work.n);
+}
+
+#[verb]
+#[retry("20ms")]
+async fn opened(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, event: Open) -> Result {
+    granted(ctx, &ledger, "opened").await?;
+    work(ctx, &ledger, &event.0).await?;
+    remember(record, &event.0);
+    Ok(())
+}
+
+/// Without a policy: it must not run twice.
+#[verb]
+async fn wagered(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, event: Wager) -> Result {
+    granted(ctx, &ledger, "wagered").await?;
+    work(ctx, &ledger, &event.0).await?;
+    remember(record, &event.0);
+    Ok(())
+}
+
+#[verb]
+#[retry("20ms")]
+async fn moved(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, event: Move) -> Result {
+    granted(ctx, &ledger, "moved").await?;
+    work(ctx, &ledger, &event.0).await?;
+    remember(record, &event.0);
+    if let Some(till) = event.0.till {
+        ctx.send::<Till>(till_key(till), Count(Work { failures: 0, ms: 0, ..event.0 }))?;
+    }
+    Ok(())
+}
+
+/// Writes a row of its own in the transaction of its transition.
+#[verb]
+#[retry("20ms")]
+async fn booked(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, database: Data<OnPostgres>, event: Book) -> Result {
+    granted(ctx, &ledger, "booked").await?;
+    work(ctx, &ledger, &event.0).await?;
+    remember(record, &event.0);
+    let (call, cents) = (ctx.idempotency_key().to_owned(), i64::try_from(event.0.cents).unwrap_or(i64::MAX));
+    if database.0 {
+        sqlx::query(sql::BOOK).bind(call).bind(cents).execute(ctx.postgres().await?).await?;
+    } else {
+        sqlx::query(sql::BOOK).bind(call).bind(cents).execute(ctx.sqlite().await?).await?;
+    }
+    Ok(())
+}
+
+/// Blocks its thread, as a verb does that calls what is not asynchronous.
+#[verb]
+#[retry("20ms")]
+async fn stalled(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, event: Stall) -> Result {
+    granted(ctx, &ledger, "stalled").await?;
+    std::thread::sleep(Duration::from_millis(event.0.ms));
+    remember(record, &event.0);
+    Ok(())
+}
+
+/// The end, which sends a receipt to an instance of another machine.
+#[verb]
+#[retry("20ms")]
+async fn closed(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, event: Close) -> Result {
+    granted(ctx, &ledger, "closed").await?;
+    work(ctx, &ledger, &event.0).await?;
+    remember(record, &event.0);
+    let key = ctx.key().to_owned();
+    ctx.send::<Receipt>(&key, Issue(Work { failures: 0, ..event.0 }))?;
+    Ok(())
+}
+
+fsm! {
+    /// An account through which money moves.
+    pub machine Account = "account" {
+        keeps Purse;
+        start opened | wagered;
+        any(opened, wagered, moved, booked, stalled) -> moved | booked | stalled | closed;
+        end closed;
+    }
+}
+
+#[verb]
+#[retry("20ms")]
+async fn issued(ctx: &mut Ctx<'_>, ledger: Data<Ledger>, event: Issue) -> Result {
+    granted(ctx, &ledger, "issued").await?;
+    work(ctx, &ledger, &event.0).await?;
+    Ok(())
+}
+
+fsm! {
+    /// The receipt of a closed account.
+    pub machine Receipt = "receipt" {
+        start issued;
+        end issued;
+    }
+}
+
+/// The key of a till.
+pub fn till_key(till: u64) -> String {
+    format!("till-{till}")
+}
+
+#[verb]
+#[retry("20ms")]
+async fn counted(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, event: Count) -> Result {
+    granted(ctx, &ledger, "counted").await?;
+    record.cents += event.0.cents;
+    Ok(())
+}
+
+fsm! {
+    /// One of a few to which many accounts send, from every process.
+    pub machine Till = "till" {
+        keeps Purse;
+        start counted;
+        counted -> counted;
+    }
+}

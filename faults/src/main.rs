@@ -1,0 +1,79 @@
+//! `cargo xtask faults`: real faults on real processes, each a scenario with a name, and a reckoning with the ledger after each.
+
+mod arguments;
+mod check;
+#[cfg(test)]
+mod check_tests;
+mod child;
+mod ground;
+mod ledger;
+mod load;
+mod lots;
+mod machine;
+mod patrol;
+mod process;
+mod proxy;
+mod report;
+mod rows;
+mod scenario;
+mod sql;
+mod stage;
+
+use std::process::ExitCode;
+
+use arguments::Arguments;
+use ground::Ground;
+use scenario::ALL;
+
+/// Whatever keeps the harness itself from going on.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let ended = match words.first().map(String::as_str) {
+        Some("child") => part(&words, child::run),
+        Some("proxy") => part(&words, proxy::run),
+        _ => Arguments::parse(&words).and_then(|arguments| run(&arguments)),
+    };
+    match ended {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(failure) => {
+            eprintln!("faults: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// This process is a child of the harness.
+fn part<S: serde::de::DeserializeOwned>(words: &[String], play: impl FnOnce(&S) -> Result<(), Failure>) -> Result<bool, Failure> {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("FSM_FAULTS_LOG").unwrap_or_else(|_| "warn".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    let spec = words.get(1).ok_or("a child is told what it is")?;
+    play(&serde_json::from_str(spec)?).map(|()| true)
+}
+
+/// Runs the scenarios one after the other; whether nothing was found.
+fn run(arguments: &Arguments) -> Result<bool, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let mut ground = Ground::default();
+    let mut is_whole = true;
+    println!("seed {}", arguments.size.seed);
+    for scenario in ALL.iter().filter(|scenario| arguments.wants(scenario.name)) {
+        for kind in scenario.on.iter().filter(|kind| arguments.database.is_none_or(|wanted| wanted == **kind)) {
+            println!("==> {} on {}: {}", scenario.name, kind.word(), scenario.says);
+            match runtime.block_on((scenario.run)(&mut ground, *kind, arguments.size)) {
+                Ok(mut report) => {
+                    is_whole &= report.is_whole();
+                    println!("    {report}");
+                }
+                Err(failure) => {
+                    println!("    could not be carried out: {failure}; what there is is kept among the temporary files");
+                    is_whole = false;
+                }
+            }
+        }
+    }
+    println!("{}", if is_whole { "nothing was lost, and nothing happened twice" } else { "FAILED" });
+    Ok(is_whole)
+}

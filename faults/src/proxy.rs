@@ -1,0 +1,128 @@
+//! A TCP proxy before PostgreSQL that knows where in the protocol it is, and cuts the connection there.
+
+mod cut;
+mod wire;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+
+use crate::Failure;
+use crate::lots::Lots;
+pub use cut::Cuts;
+use cut::{Place, Verdict, Watch};
+use wire::{Frame, Half, Startup};
+
+/// What a proxy is told.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Spec {
+    pub name: String,
+    /// The server's socket.
+    pub server: PathBuf,
+    /// Where it writes down its cuts.
+    pub folder: PathBuf,
+    pub cuts: Cuts,
+    /// The time zone that every session is given, whatever its client asks for.
+    pub time_zone: Option<String>,
+    pub seed: u64,
+}
+
+/// The file in which each line is a cut.
+pub fn cuts_of(spec: &Spec) -> PathBuf {
+    spec.folder.join(format!("{}.cuts", spec.name))
+}
+
+/// Prints its port, and forwards until the harness is gone.
+pub fn run(spec: &Spec) -> Result<(), Failure> {
+    std::thread::Builder::new().name("orders".into()).spawn(|| {
+        // The end of the input is the end of the harness.
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        std::process::exit(0);
+    })?;
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(listen(spec))
+}
+
+async fn listen(spec: &Spec) -> Result<(), Failure> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    println!("{}", listener.local_addr()?.port());
+    let done = File::options().create(true).append(true).open(cuts_of(spec))?;
+    let shared = Arc::new(Shared { spec: spec.clone(), lots: Mutex::new(Lots::new(spec.seed)), done });
+    loop {
+        let (client, _) = listener.accept().await?;
+        let shared = Arc::clone(&shared);
+        // One connection that breaks is what this is for.
+        tokio::spawn(async move { shared.forward(client).await });
+    }
+}
+
+struct Shared {
+    spec: Spec,
+    lots: Mutex<Lots>,
+    done: File,
+}
+
+impl Shared {
+    async fn forward(&self, mut client: TcpStream) -> io::Result<()> {
+        let Some(startup) = self.greet(&mut client).await? else { return Ok(()) };
+        let mut server = UnixStream::connect(&self.spec.server).await?;
+        server.write_all(&startup).await?;
+        client.set_nodelay(true)?;
+        let (from_client, mut to_client) = client.into_split();
+        let (from_server, mut to_server) = server.into_split();
+        let (mut from_client, mut from_server) = (Half::new(from_client), Half::new(from_server));
+        let mut watch = Watch::default();
+        loop {
+            let (verdicts, is_to_server) = tokio::select! {
+                frames = from_client.frames() => (self.judge(frames?, |frame, lots| watch.asked(frame, &self.spec.cuts, lots)), true),
+                frames = from_server.frames() => (self.judge(frames?, |frame, _| watch.answered(frame)), false),
+            };
+            for (frame, verdict) in verdicts {
+                let bytes = match verdict {
+                    Verdict::Forward | Verdict::CutBehind(_) => frame.bytes(),
+                    Verdict::CutInside(_) => &frame.bytes()[..frame.bytes().len() / 2],
+                    Verdict::CutBefore(_) => &[],
+                };
+                if is_to_server {
+                    to_server.write_all(bytes).await?;
+                } else {
+                    to_client.write_all(bytes).await?;
+                }
+                if let Verdict::CutBefore(place) | Verdict::CutInside(place) | Verdict::CutBehind(place) = verdict {
+                    return self.write_down(place);
+                }
+            }
+        }
+    }
+
+    fn judge(&self, frames: Vec<Frame>, mut judge: impl FnMut(&Frame, &mut Lots) -> Verdict) -> Vec<(Frame, Verdict)> {
+        let mut lots = self.lots.lock().unwrap_or_else(PoisonError::into_inner);
+        let judged = frames.into_iter().map(|frame| {
+            let verdict = judge(&frame, &mut lots);
+            (frame, verdict)
+        });
+        judged.collect()
+    }
+
+    /// Refuses encryption, and gives the startup message. `None` for what wants no session.
+    async fn greet(&self, client: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
+        loop {
+            let length = client.read_u32().await?;
+            let mut body = vec![0; usize::try_from(length).unwrap_or(0).saturating_sub(4)];
+            client.read_exact(&mut body).await?;
+            match Startup::of(length, &body) {
+                Startup::WantsEncryption => client.write_all(b"N").await?,
+                Startup::Session(startup) => return Ok(Some(startup.in_time_zone(self.spec.time_zone.as_deref()))),
+                Startup::Other => return Ok(None),
+            }
+        }
+    }
+
+    fn write_down(&self, place: Place) -> io::Result<()> {
+        (&self.done).write_all(format!("{place:?}\n").as_bytes())
+    }
+}

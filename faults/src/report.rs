@@ -1,0 +1,46 @@
+//! How a run went: its figures, and what it broke.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::ground::Folder;
+
+/// How a run went.
+pub struct Report {
+    pub took: Duration,
+    pub transitions: usize,
+    pub told: usize,
+    pub executed: usize,
+    pub lost: usize,
+    pub looks: usize,
+    pub notes: Vec<String>,
+    /// What broke.
+    pub findings: Vec<String>,
+    pub folder: Folder,
+}
+
+impl Report {
+    /// A finding unless it is so.
+    pub fn require(&mut self, is_so: bool, what: impl fmt::Display) {
+        if !is_so {
+            self.findings.push(format!("not so: {what}"));
+        }
+    }
+
+    /// Whether nothing was found. If something was, its folder is kept.
+    pub fn is_whole(&mut self) -> bool {
+        self.folder.is_kept = !self.findings.is_empty();
+        self.findings.is_empty()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Report { took, transitions, told, executed, lost, looks, .. } = self;
+        write!(f, "{:.1} s: {transitions} transitions, {told} acknowledged, {executed} executions, {lost} lost", took.as_secs_f32())?;
+        write!(f, ", invariants looked at {looks} times")?;
+        self.notes.iter().try_for_each(|note| write!(f, ", {note}"))?;
+        self.findings.iter().try_for_each(|finding| write!(f, "\n    {finding}"))?;
+        if self.folder.is_kept { write!(f, "\n    ledgers and logs are kept in {}", self.folder.path().display()) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,179 @@
+//! What the database has, read past the engine: the checker trusts none of its code.
+
+use std::collections::{HashMap, HashSet};
+
+use sqlx::postgres::PgConnection;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{ColumnIndex, ConnectOptions, Connection, Database, Decode, Row, Type};
+use uuid::Uuid;
+
+use crate::machine::{Purse, Work};
+use crate::{Failure, sql};
+
+/// An instance of either machine.
+#[derive(Debug, Clone, Default)]
+pub struct Instance {
+    pub machine: String,
+    pub key: String,
+    pub status: String,
+    pub state: Option<String>,
+    pub version: i64,
+    pub record: Option<Purse>,
+    pub error: Option<String>,
+    pub waiting: i64,
+}
+
+/// One attempt.
+#[derive(Debug, Clone)]
+pub struct Attempt {
+    pub call: String,
+    pub number: i64,
+    pub instance: Uuid,
+    pub verb: String,
+    pub state: String,
+    pub worker: Option<String>,
+    /// What the event says; only the first attempt of a call has it.
+    pub work: Option<Work>,
+}
+
+/// All of a database.
+#[derive(Debug, Clone, Default)]
+pub struct Rows {
+    pub instances: HashMap<Uuid, Instance>,
+    pub attempts: Vec<Attempt>,
+    /// The calls of rejected events, with why.
+    pub rejected: HashMap<String, String>,
+    /// The rows that verbs wrote: call and money.
+    pub books: Vec<(String, i64)>,
+}
+
+impl Rows {
+    /// The calls that succeeded.
+    pub fn succeeded(&self) -> HashSet<&str> {
+        self.attempts.iter().filter(|attempt| attempt.state == "success").map(|attempt| attempt.call.as_str()).collect()
+    }
+
+    /// How many attempts ended so.
+    pub fn ended(&self, state: &str) -> usize {
+        self.attempts.iter().filter(|attempt| attempt.state == state).count()
+    }
+}
+
+/// A connection of the harness's own.
+pub enum Db {
+    Sqlite(SqliteConnection),
+    Postgres(PgConnection),
+}
+
+/// Runs the same on either connection.
+macro_rules! on {
+    ($db:expr, $conn:ident => $does:expr) => {
+        match $db {
+            Db::Sqlite($conn) => $does,
+            Db::Postgres($conn) => $does,
+        }
+    };
+}
+
+impl Db {
+    /// Connects past the engine.
+    pub async fn connect(url: &str) -> Result<Db, Failure> {
+        if url.starts_with("sqlite:") {
+            let options: SqliteConnectOptions = url.parse()?;
+            Ok(Db::Sqlite(options.busy_timeout(std::time::Duration::from_secs(30)).connect().await?))
+        } else {
+            Ok(Db::Postgres(PgConnection::connect(url).await?))
+        }
+    }
+
+    /// Runs a statement for what it does.
+    pub async fn run(&mut self, statement: &'static str) -> Result<(), Failure> {
+        on!(self, conn => { sqlx::raw_sql(statement).execute(conn).await?; });
+        Ok(())
+    }
+
+    /// The one number that a statement gives.
+    pub async fn number(&mut self, statement: &'static str) -> Result<i64, Failure> {
+        Ok(on!(self, conn => sqlx::query_scalar(statement).fetch_one(conn).await?))
+    }
+
+    /// The texts that a statement gives.
+    pub async fn texts(&mut self, statement: &'static str) -> Result<Vec<String>, Failure> {
+        Ok(on!(self, conn => sqlx::query_scalar(statement).fetch_all(conn).await?))
+    }
+
+    /// All of it.
+    pub async fn read_all(&mut self) -> Result<Rows, Failure> {
+        on!(self, conn => {
+            let instances = sqlx::query(sql::INSTANCES).fetch_all(&mut *conn).await?;
+            let attempts = sqlx::query(sql::ATTEMPTS).fetch_all(&mut *conn).await?;
+            let rejected = sqlx::query(sql::REJECTED).fetch_all(&mut *conn).await?;
+            let books = sqlx::query_as(sql::BOOKS).fetch_all(&mut *conn).await?;
+            Ok(Rows {
+                instances: instances.iter().map(instance).collect::<Result<_, _>>()?,
+                attempts: attempts.iter().map(attempt).collect::<Result<_, _>>()?,
+                rejected: rejected.iter().map(rejection).collect::<Result<_, _>>()?,
+                books,
+            })
+        })
+    }
+}
+
+fn instance<R>(row: &R) -> Result<(Uuid, Instance), Failure>
+where
+    R: Row,
+    usize: ColumnIndex<R>,
+    for<'r> Uuid: Decode<'r, R::Database> + Type<R::Database>,
+    for<'r> String: Decode<'r, R::Database> + Type<R::Database>,
+    for<'r> i64: Decode<'r, R::Database> + Type<R::Database>,
+    for<'r> Vec<u8>: Decode<'r, R::Database> + Type<R::Database>,
+{
+    let record: Option<Vec<u8>> = row.try_get(6)?;
+    let machine: String = row.try_get(1)?;
+    // A receipt keeps nothing.
+    let record = record.filter(|_| machine != "receipt").map(|bytes| serde_json::from_slice(&bytes)).transpose()?;
+    let found = Instance {
+        machine,
+        key: row.try_get(2)?,
+        status: row.try_get(3)?,
+        state: row.try_get(4)?,
+        version: row.try_get(5)?,
+        record,
+        error: row.try_get(7)?,
+        waiting: row.try_get(8)?,
+    };
+    Ok((row.try_get(0)?, found))
+}
+
+fn attempt<R>(row: &R) -> Result<Attempt, Failure>
+where
+    R: Row,
+    usize: ColumnIndex<R>,
+    for<'r> Uuid: Decode<'r, R::Database> + Type<R::Database>,
+    for<'r> String: Decode<'r, R::Database> + Type<R::Database>,
+    for<'r> i64: Decode<'r, R::Database> + Type<R::Database>,
+    for<'r> Vec<u8>: Decode<'r, R::Database> + Type<R::Database>,
+{
+    let payload: Option<Vec<u8>> = row.try_get(6)?;
+    Ok(Attempt {
+        call: row.try_get::<Uuid, _>(0)?.to_string(),
+        number: row.try_get(1)?,
+        instance: row.try_get(2)?,
+        verb: row.try_get(3)?,
+        state: row.try_get(4)?,
+        worker: row.try_get::<Option<Uuid>, _>(5)?.map(|worker| worker.to_string()),
+        work: payload.map(|bytes| serde_json::from_slice(&bytes)).transpose()?,
+    })
+}
+
+fn rejection<R>(row: &R) -> Result<(String, String), Failure>
+where
+    R: Row,
+    R::Database: Database,
+    usize: ColumnIndex<R>,
+    for<'r> Uuid: Decode<'r, R::Database> + Type<R::Database>,
+    for<'r> String: Decode<'r, R::Database> + Type<R::Database>,
+{
+    let call: Option<Uuid> = row.try_get(1)?;
+    Ok((call.map(|call| call.to_string()).unwrap_or_default(), row.try_get::<Option<String>, _>(2)?.unwrap_or_default()))
+}

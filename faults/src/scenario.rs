@@ -1,0 +1,89 @@
+//! The scenarios by name, and how large each is run.
+
+mod block;
+mod clocks;
+mod crowd;
+mod cut;
+mod disk;
+mod kill;
+mod outage;
+mod pooler;
+mod snapshot;
+mod stop;
+mod writers;
+
+use std::pin::Pin;
+
+use crate::Failure;
+use crate::ground::{Ground, Kind};
+use crate::report::Report;
+
+/// A scenario under way.
+type Running<'g> = Pin<Box<dyn Future<Output = Result<Report, Failure>> + 'g>>;
+
+/// How large a scenario is run.
+#[derive(Debug, Clone, Copy)]
+pub struct Size {
+    pub is_short: bool,
+    pub kills: Option<u64>,
+    pub transitions: Option<u64>,
+    pub seconds: Option<u64>,
+    pub seed: u64,
+}
+
+impl Size {
+    /// How often something is broken.
+    pub fn kills(&self, short: u64, full: u64) -> u64 {
+        self.kills.unwrap_or(if self.is_short { short } else { full })
+    }
+
+    /// How many transitions are committed at least.
+    pub fn transitions(&self, short: u64, full: u64) -> u64 {
+        self.transitions.unwrap_or(if self.is_short { short } else { full })
+    }
+
+    /// How long the fault lasts, where nothing else says when it ends.
+    pub fn seconds(&self, short: u64, full: u64) -> u64 {
+        self.seconds.unwrap_or(if self.is_short { short } else { full })
+    }
+}
+
+/// One kind of fault.
+pub struct Scenario {
+    pub name: &'static str,
+    /// What happens, and what must hold beside all that always must.
+    pub says: &'static str,
+    pub on: &'static [Kind],
+    pub run: for<'g> fn(&'g mut Ground, Kind, Size) -> Running<'g>,
+}
+
+const BOTH: &[Kind] = &[Kind::Sqlite, Kind::Postgres];
+const POSTGRES: &[Kind] = &[Kind::Postgres];
+const SQLITE: &[Kind] = &[Kind::Sqlite];
+
+macro_rules! scenarios {
+    ($($name:literal $on:ident $run:path, $says:literal;)*) => {
+        /// Every scenario, in the order in which they run.
+        pub const ALL: &[Scenario] = &[$(
+            Scenario { name: $name, says: $says, on: $on, run: |ground, kind, size| Box::pin($run(ground, kind, size)) },
+        )*];
+    };
+}
+
+scenarios! {
+    "kill" BOTH kill::run, "processes under load are killed by SIGKILL again and again";
+    "stop" BOTH stop::run, "a process stands still for three leases and goes on: its late reports change nothing";
+    "crash" POSTGRES outage::crash, "the server is killed under load (immediate) and started again";
+    "outage" POSTGRES outage::outage, "the server is away for three leases: no live worker's attempt is lost";
+    "cut" POSTGRES cut::cut, "connections are cut before and after the commit, behind a request and inside an answer";
+    "hang" POSTGRES cut::hang, "connections hang: deadlines end them, and others go on meanwhile";
+    "disk" BOTH disk::run, "the disk is full, and is freed: nothing in between is half there";
+    "drop" BOTH crowd::dropped, "one connection, and futures that are dropped half-way";
+    "crowd" SQLITE crowd::crowd, "one file, four processes, eight threads each: no database is locked";
+    "clocks" BOTH clocks::clocks, "workers whose clocks are an hour apart";
+    "zones" BOTH clocks::zones, "processes and sessions in four time zones";
+    "pooler" POSTGRES pooler::run, "all goes through PgBouncer in transaction mode";
+    "writers" BOTH writers::run, "many write to few instances, in every order: no deadlock";
+    "block" BOTH block::run, "a verb blocks every thread for five leases: nothing is lost";
+    "snapshot" BOTH snapshot::run, "an old snapshot is held under load: work goes on as fast";
+}

@@ -1,0 +1,35 @@
+//! A verb that blocks every thread of its process for five leases: the lease is renewed all the same.
+
+use std::time::Duration;
+
+use super::Size;
+use crate::Failure;
+use crate::child::Spec;
+use crate::ground::{Ground, Kind};
+use crate::load::Load;
+use crate::report::Report;
+use crate::stage::Stage;
+
+pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
+    let stalls = size.kills(3, 40);
+    let mut stage = Stage::open(ground, "block", kind, size.seed).await?;
+    stage.lease = Duration::from_millis(500);
+    let five_leases_ms = u64::try_from((5 * stage.lease).as_millis())?;
+    // One thread for all that is asynchronous, and that is blocked. Another process looks for what died.
+    let blocked = stage.spec("blocked");
+    let load = Load { lanes: 2, moves: 2, stalls: Some((2, five_leases_ms)), wagers: 0, ..Load::default() };
+    stage.start(&Spec { threads: 1, load, ..blocked })?;
+    let sweeper = stage.worker();
+    stage.start(&Spec { concurrency: 1, ..sweeper })?;
+    let limit = std::time::Instant::now() + Duration::from_secs(60 + stalls * 20);
+    while stage.stalled().await? < i64::try_from(stalls)? {
+        if std::time::Instant::now() > limit {
+            return Err("there were not as many stalls in time".into());
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    stage.note(format!("{stalls} times five leases without a free thread"));
+    let (mut report, rows) = stage.finish().await?;
+    report.require(rows.ended("lost") == 0, "nothing is lost");
+    Ok(report)
+}

@@ -1,0 +1,60 @@
+//! Clocks that are wrong, and clocks that are right in four time zones.
+
+use std::time::Duration;
+
+use sqlx::{Connection, PgConnection};
+
+use super::Size;
+use super::cut::{proxy_spec, start_proxy};
+use crate::Failure;
+use crate::child::Spec;
+use crate::ground::{Ground, Kind};
+use crate::load::Load;
+use crate::proxy::Cuts;
+use crate::report::Report;
+use crate::stage::Stage;
+
+const AN_HOUR_S: i64 = 3600;
+
+/// With PostgreSQL all go by the server's clock, and nothing is lost. With SQLite those who are ahead believe nobody else to live:
+/// attempts are lost, and nothing happens twice all the same.
+pub async fn clocks(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
+    let mut stage = Stage::open(ground, "clocks", kind, size.seed).await?;
+    for ahead_s in [0, AN_HOUR_S, -AN_HOUR_S] {
+        let spec = stage.spec("node");
+        // A delayed close is delivered by the clock of whoever sent it: one that is an hour ahead is not waited for.
+        stage.start(&Spec { ahead_s, load: Load { has_delays: kind == Kind::Postgres, ..spec.load }, ..spec })?;
+    }
+    tokio::time::sleep(Duration::from_secs(size.seconds(5, 60))).await;
+    let (mut report, rows) = stage.finish().await?;
+    if kind == Kind::Postgres {
+        report.require(rows.ended("lost") == 0, "nothing is lost");
+        report.require(rows.instances.values().all(|one| one.status != "error"), "no instance is in error");
+    }
+    Ok(report)
+}
+
+/// Four processes in four time zones, whose sessions are in those too.
+pub async fn zones(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
+    let mut stage = Stage::open(ground, "zones", kind, size.seed).await?;
+    stage.lease = Duration::from_secs(10);
+    let mut proxies = Vec::new();
+    for zone in ["Pacific/Kiritimati", "America/St_Johns", "Asia/Kathmandu", "UTC"] {
+        let mut spec = stage.spec("node");
+        if kind == Kind::Postgres {
+            let told = proxy_spec(&mut stage, Cuts::default(), Some(zone))?;
+            let (proxy, url) = start_proxy(&stage, &told)?;
+            proxies.push(proxy);
+            let mut session = PgConnection::connect(&url).await?;
+            let shown: String = sqlx::query_scalar("show timezone").fetch_one(&mut session).await?;
+            stage.require(shown == zone, format!("a session is in {zone}, not in {shown}"));
+            spec = Spec { url, ..spec };
+        }
+        stage.start_with(&spec, &[("TZ", zone)])?;
+    }
+    tokio::time::sleep(Duration::from_secs(size.seconds(4, 30))).await;
+    let (mut report, rows) = stage.finish().await?;
+    report.require(rows.ended("lost") == 0, "nothing is lost");
+    report.require(rows.instances.values().all(|one| one.status != "error"), "no instance is in error");
+    Ok(report)
+}

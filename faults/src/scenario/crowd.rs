@@ -1,0 +1,42 @@
+//! Many at one database: four processes of eight threads at one file, and one connection for all with futures that are dropped.
+
+use std::time::Duration;
+
+use super::Size;
+use crate::Failure;
+use crate::child::Spec;
+use crate::ground::{Ground, Kind};
+use crate::load::Load;
+use crate::report::Report;
+use crate::stage::Stage;
+
+/// Four processes with eight threads each. Nobody is ever told that the database is locked.
+pub async fn crowd(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
+    let mut stage = Stage::open(ground, "crowd", kind, size.seed).await?;
+    stage.lease = Duration::from_secs(10);
+    for _ in 0..4 {
+        let spec = stage.spec("node");
+        stage.start(&Spec { threads: 8, load: Load { lanes: 32, ..spec.load }, ..spec })?;
+    }
+    tokio::time::sleep(Duration::from_secs(size.seconds(6, 120))).await;
+    let locked = stage.said("locked")? + stage.said("busy")?;
+    stage.require(locked == 0, format!("no process was told that the database is locked, but {locked} times"));
+    let (mut report, rows) = stage.finish().await?;
+    report.require(rows.ended("lost") == 0, "nobody's lease ran out");
+    Ok(report)
+}
+
+/// A pool of one connection; `send`, `settled` and `get` are dropped after at most four milliseconds, wherever they are.
+pub async fn dropped(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
+    let mut stage = Stage::open(ground, "drop", kind, size.seed).await?;
+    for _ in 0..2 {
+        let spec = stage.spec("node");
+        stage.start(&Spec { connections: 1, load: Load { drops: true, ..spec.load }, ..spec })?;
+    }
+    stage.until_transitions(50).await?;
+    tokio::time::sleep(Duration::from_secs(size.seconds(4, 120))).await;
+    let (mut report, rows) = stage.finish().await?;
+    report.require(rows.ended("lost") == 0, "nothing is lost");
+    report.require(report.transitions > 100, "work goes on");
+    Ok(report)
+}

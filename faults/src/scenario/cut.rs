@@ -1,0 +1,87 @@
+//! Connections through a proxy of our own: cut where it hurts, or silent.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Size;
+use crate::Failure;
+use crate::child::Spec;
+use crate::ground::{Ground, Kind};
+use crate::load::Load;
+use crate::process::Process;
+use crate::proxy::{self, Cuts};
+use crate::report::Report;
+use crate::stage::Stage;
+
+/// Cut before the commit arrives, after it was done, behind a request, and inside an answer.
+pub async fn cut(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
+    let mut stage = Stage::open(ground, "cut", kind, size.seed).await?;
+    let spec = proxy_spec(&mut stage, Cuts { before_commit: 60, after_commit: 40, after_request: 600, in_answer: 600 }, None)?;
+    let (_proxy, url) = start_proxy(&stage, &spec)?;
+    stage.url = url;
+    for _ in 0..2 {
+        let node = stage.spec("node");
+        stage.start(&node)?;
+    }
+    let sender = stage.sender();
+    stage.start(&sender)?;
+    stage.until_transitions(10).await?;
+    tokio::time::sleep(Duration::from_secs(size.seconds(6, 180))).await;
+    let mut cuts: BTreeMap<String, u32> = BTreeMap::new();
+    for place in std::fs::read_to_string(proxy::cuts_of(&spec))?.lines() {
+        *cuts.entry(place.to_owned()).or_default() += 1;
+    }
+    stage.note(format!("cuts: {cuts:?}"));
+    for place in ["BeforeCommit", "AfterCommit", "AfterRequest", "InAnswer"] {
+        let often = cuts.get(place).copied().unwrap_or(0);
+        stage.require(often >= 3, format!("connections were cut {place} several times, not {often}"));
+    }
+    Ok(stage.finish().await?.0)
+}
+
+/// The proxy is stopped for longer than any deadline or lease: connections are open, and nothing comes.
+pub async fn hang(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
+    let hangs = size.kills(2, 20);
+    let mut stage = Stage::open(ground, "hang", kind, size.seed).await?;
+    let direct = stage.url.clone();
+    let spec = proxy_spec(&mut stage, Cuts::default(), None)?;
+    let (proxy, url) = start_proxy(&stage, &spec)?;
+    let deadline = Duration::from_secs(1);
+    for url in [&url, &url, &direct] {
+        let node = stage.spec("node");
+        stage.start(&Spec { url: url.clone(), deadline, load: Load { ms: 30, ..node.load }, ..node })?;
+    }
+    for _ in 0..hangs {
+        let before = stage.transitions().await?;
+        stage.until_transitions(before + 100).await?;
+        proxy.stop()?;
+        tokio::time::sleep(3 * stage.lease).await;
+        let others = stage.transitions().await?;
+        stage.until_transitions(others + 20).await?;
+        proxy.go_on()?;
+    }
+    stage.note(format!("{hangs} hangs, in which the others went on"));
+    let (mut report, rows) = stage.finish().await?;
+    report.require(rows.ended("lost") > 0, "what hung was taken over");
+    Ok(report)
+}
+
+/// What a proxy before the scenario's database is told.
+pub fn proxy_spec(stage: &mut Stage<'_>, cuts: Cuts, time_zone: Option<&str>) -> Result<proxy::Spec, Failure> {
+    Ok(proxy::Spec {
+        name: format!("proxy-{}", time_zone.unwrap_or("cuts").replace('/', "-")),
+        server: stage.ground.socket()?,
+        folder: stage.folder.path().to_owned(),
+        cuts,
+        time_zone: time_zone.map(str::to_owned),
+        seed: stage.seed,
+    })
+}
+
+/// A proxy, and the URL of the scenario's database through it.
+pub fn start_proxy(stage: &Stage<'_>, spec: &proxy::Spec) -> Result<(Process, String), Failure> {
+    let mut proxy = Process::start("proxy", &spec.name, spec, stage.folder.path(), &[])?;
+    let port: u16 = proxy.first_line()?.parse()?;
+    let url = stage.url_at(&format!("127.0.0.1:{port}"))?;
+    Ok((proxy, url))
+}

@@ -1,0 +1,122 @@
+//! A disk that is full, and freed, twice: a small filesystem in memory, with the whole SQLite database or PostgreSQL's tables on it.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::Size;
+use crate::Failure;
+use crate::child::Spec;
+use crate::ground::{Folder, Ground, Kind};
+use crate::load::Load;
+use crate::report::Report;
+use crate::stage::Stage;
+
+/// No transition within this long: the disk is full.
+const STILL: Duration = Duration::from_millis(1500);
+const LIMIT: Duration = Duration::from_secs(60);
+/// In the end there is room for all.
+const ENOUGH_MIB: u32 = 512;
+
+pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
+    let folder = Folder::new(&format!("disk-{}", kind.word()))?;
+    // A database of PostgreSQL begins with 7 MiB, and one of SQLite with its write-ahead log.
+    let (first_mib, step_mib) = if kind == Kind::Postgres { (10, 2) } else { (6, 3) };
+    let owner = if kind == Kind::Postgres { Some(std::fs::metadata(ground.socket()?)?.uid()) } else { None };
+    let disk = Small::mount(folder.path().join("small"), first_mib, owner)?;
+    let url = match kind {
+        Kind::Sqlite => format!("sqlite://{}/faults.db", disk.path.display()),
+        Kind::Postgres => {
+            ground.run(&format!("create tablespace small location '{}'", disk.path.display())).await?;
+            ground.database("tablespace small").await?
+        }
+    };
+    let name = url.rsplit('/').next().unwrap_or_default().to_owned();
+    let fills = u32::try_from(size.kills(1, 10))?;
+    let filled = fill(ground, kind, size, (folder, url), &disk, (first_mib, step_mib, fills)).await;
+    if kind == Kind::Postgres {
+        ground.run(&format!("drop database {name} with (force)")).await?;
+        ground.run("drop tablespace small").await?;
+    }
+    filled
+}
+
+async fn fill(
+    ground: &mut Ground,
+    kind: Kind,
+    size: Size,
+    (folder, url): (Folder, String),
+    disk: &Small,
+    (first_mib, step_mib, fills): (u32, u32, u32),
+) -> Result<Report, Failure> {
+    let mut stage = Stage::at(ground, kind, size.seed, folder, url).await?;
+    stage.lease = Duration::from_secs(30);
+    for _ in 0..2 {
+        let spec = stage.spec("node");
+        stage.start(&Spec { load: Load { lanes: 32, ..spec.load }, ..spec })?;
+    }
+    for n in 1..=fills {
+        let at = until_full(&stage).await?;
+        stage.note(format!("full at {at} transitions"));
+        disk.resize(if n == fills { ENOUGH_MIB } else { first_mib + n * step_mib })?;
+        stage.until_transitions(at + 50).await?;
+    }
+    let said = stage.said("full")? + stage.said("No space left")?;
+    stage.require(said > 0, "the processes were told that the disk is full");
+    let (mut report, rows) = stage.finish().await?;
+    report.require(rows.ended("lost") == 0, "what had ended was told once there was room, and nothing is lost");
+    report.require(rows.instances.values().all(|one| one.status != "error"), "no instance is in error for want of room");
+    Ok(report)
+}
+
+/// Waits until nothing more is committed; how many transitions were.
+async fn until_full(stage: &Stage<'_>) -> Result<i64, Failure> {
+    let limit = Instant::now() + LIMIT;
+    let (mut done, mut since) = (stage.transitions().await?, Instant::now());
+    while since.elapsed() < STILL || done == 0 {
+        if Instant::now() > limit {
+            return Err(format!("the disk is not full within {LIMIT:?}: {done} transitions").into());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let now = stage.transitions().await?;
+        if now > done {
+            (done, since) = (now, Instant::now());
+        }
+    }
+    Ok(done)
+}
+
+/// A filesystem of a few MiB.
+struct Small {
+    path: PathBuf,
+}
+
+impl Small {
+    /// Only root may mount; whoever else runs this is told.
+    fn mount(path: PathBuf, mib: u32, owner: Option<u32>) -> Result<Small, Failure> {
+        std::fs::create_dir(&path)?;
+        let owner = owner.map(|owner| format!(",uid={owner}")).unwrap_or_default();
+        let options = format!("size={mib}m,mode=0700{owner}");
+        command("mount", &["-t", "tmpfs", "-o", &options, "tmpfs"], &path)
+            .map_err(|error| format!("a small filesystem needs root and the right to mount: {error}"))?;
+        Ok(Small { path })
+    }
+
+    fn resize(&self, mib: u32) -> Result<(), Failure> {
+        command("mount", &["-o", &format!("remount,size={mib}m")], &self.path)
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        if let Err(error) = command("umount", &["--lazy"], &self.path) {
+            eprintln!("{error}");
+        }
+    }
+}
+
+fn command(program: &str, words: &[&str], path: &Path) -> Result<(), Failure> {
+    let done = Command::new(program).args(words).arg(path).output()?;
+    if done.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&done.stderr).trim().to_owned().into()) }
+}

@@ -1,0 +1,59 @@
+//! The server goes away: in the middle of everything, or for longer than any lease.
+
+use std::time::Duration;
+
+use super::Size;
+use crate::Failure;
+use crate::child::Spec;
+use crate::ground::{Ground, Kind};
+use crate::load::Load;
+use crate::report::Report;
+use crate::stage::Stage;
+
+/// Killed with `immediate`, as a crash is, and started again: what was acknowledged is there.
+pub async fn crash(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
+    let crashes = size.kills(3, 40);
+    let mut stage = Stage::open(ground, "crash", kind, size.seed).await?;
+    begin(&mut stage, Load::default()).await?;
+    for _ in 0..crashes {
+        tokio::time::sleep(Duration::from_millis(900)).await;
+        tokio::task::block_in_place(|| stage.ground.cluster()?.stop().map_err(Failure::from))?;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        tokio::task::block_in_place(|| stage.ground.cluster()?.start().map_err(Failure::from))?;
+        let before = stage.transitions().await?;
+        stage.until_transitions(before + 50).await?;
+    }
+    stage.note(format!("{crashes} crashes of the server"));
+    Ok(stage.finish().await?.0)
+}
+
+/// Away for three leases, while verbs run that outlive it: their workers live, and nobody takes over from them.
+pub async fn outage(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
+    let outages = size.kills(1, 10);
+    let mut stage = Stage::open(ground, "outage", kind, size.seed).await?;
+    stage.lease = Duration::from_millis(1200);
+    begin(&mut stage, Load { ms: 5000, wagers: 2, moves: 0, ..Load::default() }).await?;
+    for _ in 0..outages {
+        tokio::task::block_in_place(|| stage.ground.cluster()?.stop().map_err(Failure::from))?;
+        tokio::time::sleep(3 * stage.lease).await;
+        tokio::task::block_in_place(|| stage.ground.cluster()?.start().map_err(Failure::from))?;
+        let before = stage.transitions().await?;
+        stage.until_transitions(before + 20).await?;
+        tokio::time::sleep(2 * stage.lease).await;
+    }
+    stage.note(format!("{outages} outages of three leases"));
+    let (mut report, rows) = stage.finish().await?;
+    report.require(rows.ended("lost") == 0, "no attempt of a live worker is lost");
+    report.require(rows.instances.values().all(|one| one.status != "error"), "no instance is in error");
+    Ok(report)
+}
+
+async fn begin(stage: &mut Stage<'_>, load: Load) -> Result<(), Failure> {
+    for _ in 0..3 {
+        let spec = stage.spec("node");
+        stage.start(&Spec { load: load.clone(), ..spec })?;
+    }
+    let sender = stage.sender();
+    stage.start(&Spec { load, ..sender })?;
+    stage.until_transitions(30).await
+}

@@ -1,0 +1,45 @@
+//! A reader that holds an old snapshot, so that nothing which dies can be cleaned up behind it.
+
+use std::time::Duration;
+
+use super::Size;
+use crate::Failure;
+use crate::child::Spec;
+use crate::ground::{Ground, Kind};
+use crate::load::Load;
+use crate::report::Report;
+use crate::sql;
+use crate::stage::Stage;
+
+/// The rate may vary so much on a busy machine; a queue that bloats loses far more.
+const AS_FAST: i64 = 3;
+
+pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
+    let each = Duration::from_secs(size.seconds(2, 120));
+    let mut stage = Stage::open(ground, "snapshot", kind, size.seed).await?;
+    stage.lease = Duration::from_secs(5);
+    for _ in 0..2 {
+        let spec = stage.spec("node");
+        stage.start(&Spec { load: Load { lanes: 24, ..spec.load }, ..spec })?;
+    }
+    stage.until_transitions(100).await?;
+    let before = rate(&stage, each).await?;
+    let mut reader = stage.db().await?;
+    reader.run(if kind == Kind::Postgres { sql::SNAPSHOT_POSTGRES } else { sql::SNAPSHOT_SQLITE }).await?;
+    let seen = reader.number(sql::TRANSITIONS).await?;
+    tokio::time::sleep(each).await;
+    let meanwhile = rate(&stage, each).await?;
+    stage.require(reader.number(sql::TRANSITIONS).await? == seen, "the reader still sees what it saw first");
+    drop(reader);
+    let seconds = i64::try_from(each.as_secs())?;
+    stage.note(format!("{} transitions a second before, {} under the snapshot", before / seconds, meanwhile / seconds));
+    stage.require(meanwhile * AS_FAST >= before, "work goes on as fast under an old snapshot");
+    Ok(stage.finish().await?.0)
+}
+
+/// Transitions in a while.
+async fn rate(stage: &Stage<'_>, each: Duration) -> Result<i64, Failure> {
+    let before = stage.transitions().await?;
+    tokio::time::sleep(each).await;
+    Ok(stage.transitions().await? - before)
+}

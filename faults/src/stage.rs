@@ -1,0 +1,236 @@
+//! One run of a scenario: its database, its processes, those who look at the invariants meanwhile, and the reckoning at the end.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use fsm::Client;
+
+use crate::check::check;
+use crate::child::Spec;
+use crate::ground::{Folder, Ground, Kind};
+use crate::ledger::{self, Line};
+use crate::load::Load;
+use crate::patrol::Patrol;
+use crate::process::Process;
+use crate::report::Report;
+use crate::rows::{Db, Rows};
+use crate::{Failure, sql};
+
+/// The database comes to rest within this once nobody sends and nothing is broken any more.
+const REST: Duration = Duration::from_secs(120);
+const LOOK: Duration = Duration::from_millis(100);
+
+/// One run of a scenario.
+pub struct Stage<'g> {
+    pub ground: &'g mut Ground,
+    pub kind: Kind,
+    pub folder: Folder,
+    /// What children are told.
+    pub url: String,
+    /// The same database, past every proxy.
+    direct: String,
+    pub children: Vec<Process>,
+    pub lease: Duration,
+    pub seed: u64,
+    patrol: Patrol,
+    begun: Instant,
+    started: usize,
+    notes: Vec<String>,
+    findings: Vec<String>,
+}
+
+impl<'g> Stage<'g> {
+    /// A fresh database with its tables.
+    pub async fn open(ground: &'g mut Ground, name: &str, kind: Kind, seed: u64) -> Result<Stage<'g>, Failure> {
+        let folder = Folder::new(&format!("{name}-{}", kind.word()))?;
+        let url = match kind {
+            Kind::Sqlite => format!("sqlite://{}/faults.db", folder.path().display()),
+            Kind::Postgres => ground.database("").await?,
+        };
+        Stage::at(ground, kind, seed, folder, url).await
+    }
+
+    /// The same, of a database that was made elsewhere.
+    pub async fn at(ground: &'g mut Ground, kind: Kind, seed: u64, folder: Folder, direct: String) -> Result<Stage<'g>, Failure> {
+        let client =
+            Client::connect(if kind == Kind::Postgres { format!("{direct}?application_name=patrol") } else { direct.clone() }).await?;
+        Db::connect(&direct).await?.run(sql::MAKE_BOOKS).await?;
+        Ok(Stage {
+            ground,
+            kind,
+            folder,
+            url: direct.clone(),
+            direct,
+            children: Vec::new(),
+            lease: Duration::from_secs(1),
+            seed,
+            patrol: Patrol::begin(client),
+            begun: Instant::now(),
+            started: 0,
+            notes: Vec::new(),
+            findings: Vec::new(),
+        })
+    }
+
+    /// A child that works and sends, as most do.
+    pub fn spec(&mut self, name: &str) -> Spec {
+        self.started += 1;
+        Spec {
+            name: format!("{name}{}", self.started),
+            url: self.url.clone(),
+            folder: self.folder.path().to_owned(),
+            works: true,
+            load: Load::default(),
+            lease: self.lease,
+            concurrency: 64,
+            connections: 8,
+            deadline: Duration::from_secs(30),
+            ahead_s: 0,
+            threads: 2,
+            seed: self.seed.wrapping_add(self.started as u64),
+        }
+    }
+
+    /// One that only sends.
+    pub fn sender(&mut self) -> Spec {
+        Spec { works: false, ..self.spec("sender") }
+    }
+
+    /// One that only works.
+    pub fn worker(&mut self) -> Spec {
+        let spec = self.spec("worker");
+        Spec { load: Load { lanes: 0, ..spec.load.clone() }, ..spec }
+    }
+
+    /// Starts it; the place at which it stands among the children.
+    pub fn start(&mut self, spec: &Spec) -> Result<usize, Failure> {
+        self.start_with(spec, &[])
+    }
+
+    /// The same with these environment variables.
+    pub fn start_with(&mut self, spec: &Spec, variables: &[(&str, &str)]) -> Result<usize, Failure> {
+        self.children.push(Process::start("child", &spec.name, spec, self.folder.path(), variables)?);
+        Ok(self.children.len() - 1)
+    }
+
+    /// Another child at the place of one that was killed.
+    pub fn replace(&mut self, place: usize, spec: &Spec) -> Result<(), Failure> {
+        self.children[place] = Process::start("child", &spec.name, spec, self.folder.path(), &[])?;
+        Ok(())
+    }
+
+    /// A connection past the engine and every proxy.
+    pub async fn db(&self) -> Result<Db, Failure> {
+        Db::connect(&self.direct).await
+    }
+
+    /// How many transitions are committed by now.
+    pub async fn transitions(&self) -> Result<i64, Failure> {
+        self.db().await?.number(sql::TRANSITIONS).await
+    }
+
+    /// Waits until so many are committed.
+    pub async fn until_transitions(&self, wanted: i64) -> Result<(), Failure> {
+        let limit = Instant::now() + REST;
+        while self.transitions().await? < wanted {
+            if Instant::now() > limit {
+                return Err(format!("{} transitions within {REST:?}, not {wanted}", self.transitions().await?).into());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// How many calls of the verb that blocks have ended.
+    pub async fn stalled(&self) -> Result<i64, Failure> {
+        self.db().await?.number(sql::STALLED).await
+    }
+
+    /// The URL of the database at another host and port.
+    pub fn url_at(&self, place: &str) -> Result<String, Failure> {
+        let (_, name) = self.direct.rsplit_once('/').ok_or("a URL has a path")?;
+        Ok(format!("postgres://postgres@{place}/{name}"))
+    }
+
+    /// How many lines of the children's output have this word.
+    pub fn said(&self, word: &str) -> Result<usize, Failure> {
+        let mut said = 0;
+        for child in &self.children {
+            let output = std::fs::read_to_string(self.folder.path().join(format!("{}.out", child.name)))?;
+            said += output.lines().filter(|line| line.contains(word)).count();
+        }
+        Ok(said)
+    }
+
+    /// A figure for the report.
+    pub fn note(&mut self, note: impl fmt::Display) {
+        self.notes.push(note.to_string());
+    }
+
+    /// A finding unless it is so.
+    pub fn require(&mut self, is_so: bool, what: impl fmt::Display) {
+        if !is_so {
+            self.findings.push(format!("not so: {what}"));
+        }
+    }
+
+    /// Nobody sends any more, all comes to rest, and both sides are compared.
+    pub async fn finish(mut self) -> Result<(Report, Rows), Failure> {
+        if let Err(error) = self.rest().await {
+            self.findings.push(error.to_string());
+        }
+        let Ok(mut db) = self.db().await else { return Err("the database is away at the end".into()) };
+        if self.kind == Kind::Postgres {
+            let deadlocks = db.number(sql::DEADLOCKS).await?;
+            let says = if deadlocks == 0 { String::new() } else { self.ground.deadlocks()? };
+            self.require(deadlocks == 0, format!("the server saw no deadlock, but {deadlocks}: {says}"));
+        }
+        for child in &mut self.children {
+            let is_alive = child.is_alive();
+            if !is_alive {
+                self.findings.push(format!("{} died by itself; what it said is in {}", child.name, self.folder.path().display()));
+            }
+        }
+        self.children.clear();
+        let (looks, broken) = self.patrol.end().await?;
+        self.findings.extend(broken);
+        let rows = db.read_all().await?;
+        let ledgers = ledger::read_all(self.folder.path())?;
+        self.findings.extend(check(&ledgers, &rows));
+        let count = |is_it: fn(&Line) -> bool| ledgers.iter().flat_map(|told| &told.lines).filter(|line| is_it(line)).count();
+        let report = Report {
+            took: self.begun.elapsed(),
+            transitions: rows.ended("success"),
+            told: count(|line| matches!(line, Line::Told { .. })),
+            executed: count(|line| matches!(line, Line::Granted { .. })),
+            lost: rows.ended("lost"),
+            looks,
+            notes: self.notes,
+            findings: self.findings,
+            folder: self.folder,
+        };
+        Ok((report, rows))
+    }
+
+    async fn rest(&mut self) -> Result<(), Failure> {
+        self.children.iter_mut().for_each(Process::rest);
+        let limit = Instant::now() + REST;
+        loop {
+            let mut at_work = 0;
+            for child in &mut self.children {
+                at_work += usize::from(child.is_alive() && !ledger::has_rested(self.folder.path(), &child.name));
+            }
+            let unrest = if at_work == 0 { self.db().await?.number(sql::UNREST).await? } else { -1 };
+            if at_work == 0 && unrest == 0 {
+                return Ok(());
+            }
+            if Instant::now() > limit {
+                let some = self.db().await?.texts(sql::RESTLESS).await?;
+                return Err(
+                    format!("not at rest within {REST:?}: {at_work} processes still send, {unrest} rows are to come: {some:#?}").into()
+                );
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}

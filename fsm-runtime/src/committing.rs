@@ -1,0 +1,90 @@
+//! The commits that are under way, for whoever must not judge by what one of them is about to do.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::sync::Notify;
+
+/// Which commits are under way. Whoever looks waits for those who commit, and never the other way round: a verb that commits has a
+/// transaction open, for whose connection others may wait.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Committing(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    numbers: Mutex<Numbers>,
+    ended: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Numbers {
+    last: u64,
+    under_way: BTreeSet<u64>,
+}
+
+/// A commit, from before it begins until what follows from it has been done.
+#[derive(Debug)]
+pub(crate) struct UnderWay {
+    inner: Arc<Inner>,
+    number: u64,
+}
+
+impl Committing {
+    /// A commit begins. It never waits.
+    pub(crate) fn begin(&self) -> UnderWay {
+        let mut numbers = self.0.numbers();
+        numbers.last += 1;
+        let number = numbers.last;
+        numbers.under_way.insert(number);
+        UnderWay { inner: Arc::clone(&self.0), number }
+    }
+
+    /// Waits until every commit that has begun by now has ended; others may begin meanwhile.
+    pub(crate) async fn those_begun(&self) {
+        let last = self.0.numbers().last;
+        loop {
+            let ended = self.0.ended.notified();
+            tokio::pin!(ended);
+            ended.as_mut().enable();
+            if self.0.numbers().under_way.first().is_none_or(|first| *first > last) {
+                return;
+            }
+            ended.await;
+        }
+    }
+}
+
+impl Inner {
+    fn numbers(&self) -> MutexGuard<'_, Numbers> {
+        self.numbers.lock().expect("no code panics while it holds the numbers")
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.inner.numbers().under_way.remove(&self.number);
+        self.inner.ended.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::Committing;
+
+    #[tokio::test]
+    async fn who_looks_waits_for_what_has_begun_and_for_nothing_else() {
+        let committing = Committing::default();
+        committing.those_begun().await;
+        let (first, second) = (committing.begin(), committing.begin());
+        let mut looking = Box::pin(committing.those_begun());
+        assert!((&mut looking).now_or_never().is_none());
+        let later = committing.begin();
+        drop(second);
+        assert!((&mut looking).now_or_never().is_none(), "the first is still under way");
+        drop(first);
+        assert!((&mut looking).now_or_never().is_some(), "what began later is not waited for");
+        drop(later);
+    }
+}

@@ -1,0 +1,128 @@
+//! `doctor`: whether a database keeps every invariant, for an operator and at the end of every test.
+
+use std::fmt;
+
+use crate::admin::Admin;
+use crate::client::Client;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::runtime::Runtime;
+use crate::store::conn::Conn;
+use crate::store::error::StoreError;
+use crate::store::invariants::{self, Invariant};
+
+/// Examines the database of a client or a runtime: every invariant, with the rows that break it. Changes nothing.
+///
+/// Reads whole tables: not for a busy moment. `is_database` when they cannot be read within the deadline of a statement, which is 30 s.
+///
+/// ```no_run
+/// # async fn examine(client: fsm_runtime::client::Client) -> Result<(), fsm_runtime::error::Error> {
+/// let report = fsm_runtime::doctor::doctor(&client).await?;
+/// println!("{report}");
+/// assert!(report.is_healthy());
+/// # Ok(()) }
+/// ```
+pub async fn doctor(patient: &impl Patient) -> Result<Report, Error> {
+    patient.engine().examine().await
+}
+
+/// Whose database can be examined.
+pub trait Patient: Opened {}
+impl<T: Opened> Patient for T {}
+
+/// What has a database open.
+pub trait Opened {
+    #[doc(hidden)]
+    #[allow(private_interfaces, reason = "only types of this crate have one")]
+    fn engine(&self) -> &Engine;
+}
+
+macro_rules! opened {
+    ($($who:ty),+) => { $(
+        impl Opened for $who {
+            #[allow(private_interfaces, reason = "only types of this crate have one")]
+            fn engine(&self) -> &Engine {
+                &self.engine
+            }
+        }
+    )+ };
+}
+opened!(Admin, Client, Runtime);
+#[cfg(feature = "testing")]
+opened!(crate::testing::Bed);
+
+/// Every invariant, with the rows that break it. `Display` is for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// Each of them, those that hold too, in order of their numbers.
+    pub invariants: Vec<Invariant>,
+}
+
+/// The most rows of an invariant that are printed.
+const PRINTED: usize = 10;
+
+impl Report {
+    pub(crate) async fn of(conn: &mut Conn<'_>) -> Result<Report, StoreError> {
+        Ok(Report { invariants: invariants::examine(conn).await? })
+    }
+
+    /// Whether every invariant holds.
+    pub fn is_healthy(&self) -> bool {
+        self.broken().next().is_none()
+    }
+
+    /// The invariants that do not hold.
+    pub fn broken(&self) -> impl Iterator<Item = &Invariant> {
+        self.invariants.iter().filter(|invariant| !invariant.holds())
+    }
+}
+
+impl Engine {
+    pub(crate) async fn examine(&self) -> Result<Report, Error> {
+        let mut reader = self.store.reader().await?;
+        Ok(Report::of(&mut reader.conn()).await?)
+    }
+
+    pub(crate) async fn violations(&self) -> Result<Vec<Invariant>, Error> {
+        Ok(self.examine().await?.invariants.into_iter().filter(|invariant| !invariant.holds()).collect())
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Invariant { number, says, rows, others } in &self.invariants {
+            let word = if rows.is_empty() { "holds" } else { "BROKEN" };
+            writeln!(f, "{number:<4} {word:<7} {says}")?;
+            rows.iter().take(PRINTED).try_for_each(|row| writeln!(f, "             {row}"))?;
+            match rows.len().saturating_sub(PRINTED) + others {
+                0 => {}
+                more => writeln!(f, "             and {more} more")?,
+            }
+        }
+        match self.broken().count() {
+            0 => write!(f, "all {} invariants hold", self.invariants.len()),
+            broken => write!(f, "{broken} of {} invariants do not hold", self.invariants.len()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(rows: usize, others: usize) -> Report {
+        let rows = (0..rows).map(|n| format!("row {n} is odd")).collect();
+        let holds = Invariant { number: "I1", says: "all is well", rows: vec![], others: 0 };
+        Report { invariants: vec![holds, Invariant { number: "I2", says: "no row is odd", rows, others }] }
+    }
+
+    #[test]
+    fn a_report_reads_like_a_list() {
+        assert_eq!(report(0, 0).to_string(), "I1   holds   all is well\nI2   holds   no row is odd\nall 2 invariants hold");
+        let broken = report(12, 5);
+        assert!(!broken.is_healthy());
+        let text = broken.to_string();
+        assert!(text.starts_with("I1   holds   all is well\nI2   BROKEN  no row is odd\n             row 0 is odd\n"), "{text}");
+        assert!(text.ends_with("             row 9 is odd\n             and 7 more\n1 of 2 invariants do not hold"), "{text}");
+    }
+}

@@ -1,0 +1,88 @@
+//! Word between processes that the database has something new. It is a hint: who misses it looks now and then.
+
+use std::time::Duration;
+
+use sqlx::postgres::{PgListener, PgPoolOptions};
+
+use super::conn::Value;
+use super::error::Result;
+use super::open::{Apart, Store};
+use super::sql;
+
+/// The channel of PostgreSQL on which word is given.
+pub(super) const CHANNEL: &str = "fsm_due";
+/// How often a file is asked whether somebody wrote to it. An answer comes from shared memory, without reading the file.
+const GLANCES: Duration = Duration::from_millis(20);
+
+/// An ear for the word of other processes, on a connection of its own.
+pub struct Ear {
+    kind: Kind,
+}
+
+enum Kind {
+    /// Boxed, being much larger than the other.
+    Postgres(Box<PgListener>),
+    Sqlite {
+        conn: Apart,
+        version: i64,
+    },
+}
+
+impl Store {
+    /// Listens. `None` where nobody else can write, or where a connection is not one's own for long (PgBouncer).
+    pub async fn listen(&self) -> Result<Option<Ear>> {
+        let kind = match self.listening() {
+            Listening::Never => return Ok(None),
+            Listening::Glances => {
+                let mut conn = self.apart().await?;
+                let version = version(&mut conn).await?;
+                Kind::Sqlite { conn, version }
+            }
+            Listening::Channel(options) => {
+                let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(self.deadline()).connect_lazy_with(*options);
+                let mut listener = PgListener::connect_with(&pool).await?;
+                listener.listen(CHANNEL).await?;
+                Kind::Postgres(Box::new(listener))
+            }
+        };
+        Ok(Some(Ear { kind }))
+    }
+
+    /// Gives word to every process that listens. SQLite needs none: a commit itself can be seen.
+    pub async fn give_word(&self) -> Result<()> {
+        if self.is_postgres() {
+            self.reader().await?.conn().rows(&sql::NOTIFY, &[Value::from(CHANNEL)]).await?;
+        }
+        Ok(())
+    }
+}
+
+/// How a store can be listened to.
+pub(super) enum Listening {
+    Never,
+    /// By looking, cheaply and often.
+    Glances,
+    Channel(Box<sqlx::postgres::PgConnectOptions>),
+}
+
+impl Ear {
+    /// Waits until somebody gives word, this process included. A connection that was lost counts as word, for some may have been missed.
+    pub async fn heard(&mut self) -> Result<()> {
+        match &mut self.kind {
+            Kind::Postgres(listener) => Ok(listener.try_recv().await.map(drop)?),
+            Kind::Sqlite { conn, version: seen } => loop {
+                tokio::time::sleep(GLANCES).await;
+                let now = version(conn).await?;
+                if std::mem::replace(seen, now) != now {
+                    return Ok(());
+                }
+            },
+        }
+    }
+}
+
+/// A number that changes with each commit of another connection.
+async fn version(conn: &mut Apart) -> Result<i64> {
+    let rows = conn.conn().rows(&sql::DATA_VERSION, &[]).await?;
+    rows.first().map_or(Ok(0), |row| row.get(0))
+}

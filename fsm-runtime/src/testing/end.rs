@@ -1,0 +1,155 @@
+//! How a scenario ended: what can be compared between a run in which the process died and one in which it did not.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use fsm_core::instance::Status;
+
+use crate::discretion::Owner;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::handle::seen::{Seen, with_calls};
+use crate::store::conn::Conn;
+use crate::store::overview;
+use crate::store::view::{self, PageFilter};
+
+/// How many instances are read at a time.
+const PAGE: u32 = 1000;
+
+/// How a scenario ended. Times, ids and the number of attempts are left out: these differ when a process dies.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct End {
+    pub(super) instances: BTreeMap<(String, String), Stand>,
+    pub(super) effects: BTreeMap<String, u32>,
+    /// Invariants that do not hold.
+    pub(super) broken: Vec<String>,
+    /// What the scenario gave.
+    pub(super) answer: String,
+}
+
+/// Where an instance stands in the end.
+#[derive(Debug, PartialEq)]
+pub(super) struct Stand {
+    status: Status,
+    state: Option<String>,
+    paused: bool,
+    transitions: i64,
+    record: Option<String>,
+    call: Option<String>,
+    inbox: Vec<String>,
+    timers: Vec<String>,
+    /// For people: it is not compared.
+    error: Told,
+}
+
+/// A text that is equal to every other.
+#[derive(Debug)]
+struct Told(Option<String>);
+
+impl PartialEq for Told {
+    fn eq(&self, _: &Told) -> bool {
+        true
+    }
+}
+
+impl End {
+    /// Reads every instance of the engine's machines.
+    pub(super) async fn read(engine: &Engine) -> Result<BTreeMap<(String, String), Stand>, Error> {
+        let mut reader = engine.store.reader().await?;
+        let conn = &mut reader.conn();
+        let mut instances = BTreeMap::new();
+        for machine in engine.catalog.names.iter() {
+            let mut after = None;
+            loop {
+                let found = view::page(conn, machine, &PageFilter { after, limit: PAGE, ..PageFilter::default() }).await?;
+                after = found.next;
+                for seen in with_calls(conn, found.rows, &engine.discretion).await? {
+                    let name = (machine.clone(), seen.row.key.clone());
+                    instances.insert(name, Stand::of(conn, seen, engine).await?);
+                }
+                if after.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(instances)
+    }
+
+    /// What is not the same, each as a sentence; `self` is the end after a death.
+    pub(super) fn differs_from(&self, plain: &End) -> Vec<String> {
+        let mut differences = self.broken.clone();
+        let names = self.instances.keys().chain(plain.instances.keys().filter(|name| !self.instances.contains_key(*name)));
+        for name in names {
+            let (here, there) = (self.instances.get(name), plain.instances.get(name));
+            if here != there {
+                let told = |stand: Option<&Stand>| stand.map_or("not there".to_owned(), Stand::to_string);
+                let (machine, key) = name;
+                let key = key.escape_debug();
+                differences.push(format!("`{machine}` `{key}` is {}; without a death it is {}", told(here), told(there)));
+            }
+        }
+        let effects = self.effects.keys().chain(plain.effects.keys().filter(|what| !self.effects.contains_key(*what)));
+        for what in effects {
+            let times = |end: &End| match end.effects.get(what) {
+                None => "never".to_owned(),
+                Some(1) => "once".to_owned(),
+                Some(times) => format!("{times} times"),
+            };
+            if times(self) != times(plain) {
+                differences.push(format!("the effect `{what}` happened {}; without a death {}", times(self), times(plain)));
+            }
+        }
+        if self.answer != plain.answer {
+            differences.push(format!("the scenario gave {}; without a death {}", self.answer, plain.answer));
+        }
+        differences
+    }
+}
+
+impl Stand {
+    async fn of(conn: &mut Conn<'_>, Seen { row, call }: Seen, engine: &Engine) -> Result<Stand, Error> {
+        let inbox = overview::inbox(conn, row.id).await?;
+        let mut timers: Vec<String> = overview::timers(conn, row.id)
+            .await?
+            .into_iter()
+            .map(|timer| format!("`{}`{}", timer.event, timer.state.map(|state| format!(" of `{state}`")).unwrap_or_default()))
+            .collect();
+        timers.sort_unstable();
+        let record = row.record.as_ref().map(|record| match engine.discretion.open(&Owner::of(&row).record(), record) {
+            Ok(plain) => String::from_utf8_lossy(&plain).into_owned(),
+            Err(why) => format!("(cannot be read: {why})"),
+        });
+        Ok(Stand {
+            status: row.status,
+            state: row.state,
+            paused: row.paused,
+            transitions: row.version,
+            record,
+            call: call.map(|call| call.verb),
+            inbox: inbox.into_iter().map(|waiting| waiting.event).collect(),
+            timers,
+            error: Told(row.error),
+        })
+    }
+}
+
+impl fmt::Display for Stand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state.as_deref().map_or("at its beginning".to_owned(), |state| format!("in `{state}`"));
+        write!(f, "{} {state} after {} transitions", self.status, self.transitions)?;
+        if let Some(error) = self.error.0.as_ref().filter(|_| self.status == Status::Error) {
+            write!(f, " ({error})")?;
+        }
+        if self.paused {
+            f.write_str(", paused")?;
+        }
+        self.record.iter().try_for_each(|record| write!(f, ", with the record {record}"))?;
+        self.call.iter().try_for_each(|verb| write!(f, ", while `{verb}` is open"))?;
+        for (what, list) in [("waits for it", &self.inbox), ("is to come", &self.timers)] {
+            if !list.is_empty() {
+                write!(f, ", and {} {what}", list.join(", "))?;
+            }
+        }
+        Ok(())
+    }
+}

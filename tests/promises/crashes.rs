@@ -1,0 +1,167 @@
+//! The fault kit for users: a scenario that survives a death at every border is told so, and one that does not is told where and why.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use fsm::prelude::*;
+use fsm::testing::{Bed, BedBuilder, Effects};
+use futures_util::FutureExt;
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Purchase {
+    cents: u64,
+}
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Order {
+    cents: u64,
+}
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Ship;
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Mail;
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Forget;
+
+/// Charges under the call's own key, also a second time.
+#[verb]
+#[retry(3, "5s")]
+async fn charged(ctx: &mut Ctx<'_>, record: &mut Purchase, world: Data<Effects>, event: Order) -> Result {
+    world.keyed(ctx.idempotency_key(), format!("charge {}", event.cents)).await;
+    record.cents = event.cents;
+    Ok(())
+}
+
+#[verb]
+#[retry(3, "5s")]
+async fn shipped(ctx: &mut Ctx<'_>, world: Data<Effects>, _event: Ship) -> Result {
+    let label: String = ctx.once("label", async { Ok::<_, Failure>("label 7".to_owned()) }).await?;
+    world.keyed(ctx.idempotency_key(), format!("ship with {label}")).await;
+    Ok(())
+}
+
+/// Writes a mail, and has no key by which a second one would be known.
+#[verb]
+#[retry(3, "5s")]
+async fn mailed(world: Data<Effects>, _event: Mail) -> Result {
+    world.unkeyed("mail to ada").await;
+    Ok(())
+}
+
+/// Has no policy: when its process dies, a person decides.
+#[verb]
+async fn forgotten(_event: Forget) -> Result {
+    Ok(())
+}
+
+fsm! {
+    machine Sale = "sale" {
+        keeps Purchase;
+        start charged;
+        charged -> shipped | mailed | forgotten;
+        charged after "10s" -> lapsed;
+        end shipped, mailed, forgotten, lapsed;
+    }
+}
+
+#[verb]
+#[retry(3, "5s")]
+async fn lapsed(_timeout: Timeout) -> Result {
+    Ok(())
+}
+
+fn sales() -> BedBuilder {
+    Bed::builder().only::<Sale>().data(Effects::default())
+}
+
+/// An order and what follows it. Said again, it changes nothing.
+async fn sell<E: fsm::EventFor<Sale>>(bed: &Bed, then: E) -> Option<SaleState> {
+    let sales = bed.machine::<Sale>();
+    sales.send("s-1", Order { cents: 12_00 }).dedup("order").await.unwrap();
+    sales.send("s-1", then).dedup("then").await.unwrap();
+    bed.settle().await;
+    sales.get("s-1").await.unwrap().unwrap().state
+}
+
+macro_rules! on_both {
+    ($($(#[doc = $doc:literal])* async fn $name:ident($bed:ident) $body:block)*) => { $(
+        $(#[doc = $doc])*
+        mod $name {
+            use super::*;
+
+            async fn kept($bed: &Bed) $body
+
+            #[tokio::test]
+            async fn sqlite() {
+                kept(&sales().sqlite().await).await;
+            }
+
+            #[tokio::test]
+            async fn postgres() {
+                kept(&sales().postgres().await).await;
+            }
+        }
+    )* };
+}
+
+/// What the kit says of a scenario that does not survive.
+async fn complaint<T>(crashing: impl Future<Output = T>) -> String {
+    let panic: Box<dyn Any + Send> = AssertUnwindSafe(crashing).catch_unwind().await.err().expect("it is found");
+    let text = panic.downcast_ref::<String>().expect("with a text").clone();
+    println!("{text}");
+    text
+}
+
+on_both! {
+    async fn a_scenario_that_survives_a_death_at_every_border_is_told_how_many_there_were(bed) {
+        let crashes = bed.crash_at_every_border(|bed| async move { sell(&bed, Ship).await }).await;
+        println!("{crashes}");
+        assert!(crashes.borders > 40, "two sends, two transitions and two effects take more than {} borders", crashes.borders);
+    }
+
+    async fn an_effect_without_a_key_is_found_to_happen_twice(bed) {
+        let text = complaint(bed.crash_at_every_border(|bed| async move { sell(&bed, Mail).await })).await;
+        assert!(text.starts_with("the process died after the effect `mail to ada` (border "), "{text}");
+        assert!(text.ends_with("the end is not the same:\n  the effect `mail to ada` happened 2 times; without a death once"), "{text}");
+    }
+
+    async fn a_verb_without_a_policy_is_found_to_need_a_person(bed) {
+        let text = complaint(bed.crash_at_every_border(|bed| async move { sell(&bed, Forget).await })).await;
+        assert!(text.contains("`sale` `s-1` is error in `charged` after 1 transitions (attempt 1 was lost: its worker's lease ran out)"), "{text}");
+        assert!(text.contains("; without a death it is completed in `forgotten` after 2 transitions"), "{text}");
+    }
+
+    async fn a_send_without_a_dedup_id_is_found_when_it_is_said_again(bed) {
+        let scenario = |bed: Arc<Bed>| async move {
+            bed.machine::<Sale>().send("s-1", Order { cents: 1 }).await.unwrap();
+            bed.settle().await;
+        };
+        let text = complaint(bed.crash_at_every_border(scenario)).await;
+        assert!(text.contains("never heard of it (border"), "{text}");
+        assert!(text.contains("said again, the scenario panicked"), "{text}");
+        assert!(text.contains("do its sends have dedup ids?"), "{text}");
+    }
+
+    async fn an_answer_that_differs_is_found(bed) {
+        let said = std::cell::Cell::new(0);
+        let scenario = |bed: Arc<Bed>| {
+            said.set(said.get() + 1);
+            let times = said.get();
+            async move {
+                sell(&bed, Ship).await;
+                times
+            }
+        };
+        let text = complaint(bed.crash_at_every_border(scenario)).await;
+        assert!(text.contains("the scenario gave 3; without a death 1"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_cannot_be_made_anew_is_named() {
+    let folder = crate::support::Folder::new("crashes");
+    let bed = sales().on(&folder.url("sales.db")).await;
+    let text = complaint(bed.crash_at_every_border(|_| async {})).await;
+    assert!(text.contains("sales.db` cannot be made anew: take `.sqlite()` or `.postgres()`"), "{text}");
+}

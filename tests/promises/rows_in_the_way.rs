@@ -1,0 +1,140 @@
+//! One row that cannot be written, or that somebody holds, keeps no other waiting.
+
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use fsm::prelude::*;
+use fsm::testing::Bed;
+use futures_util::future::join_all;
+use sqlx::{Connection, PgConnection};
+
+use crate::durable::{Load, Ship, Stall, stalled, stalling};
+use crate::meddler::{Meddler, is_postgres, run};
+use crate::payment::{Payment, checkout, failing};
+use crate::support::{healthy, promise};
+
+/// Longer than any lease of a bed.
+const A_MINUTE: Duration = Duration::from_secs(60);
+const ORPHANS: u32 = 5;
+
+/// So many ships execute when their process dies.
+async fn orphans(bed: &Bed, stall: &Stall) {
+    let ships = bed.machine::<Ship>();
+    for n in 0..ORPHANS {
+        ships.send(format!("s-{n}"), Load).await.unwrap();
+        stall.entered.notified().await;
+    }
+    bed.restart().await;
+}
+
+/// The keys of those who have not loaded yet.
+async fn left(bed: &Bed) -> Vec<String> {
+    let ships = bed.machine::<Ship>().list(Filter::default()).await.unwrap().items;
+    ships.into_iter().filter(|ship| ship.version == 0).map(|ship| ship.key).collect()
+}
+
+/// Known bug 9: the row in the middle raises an error whenever it is to be written.
+async fn break_a_row(bed: &Bed) {
+    if is_postgres(bed) {
+        let raises =
+            "if (select key from fsm_instances where instance_id = new.instance_id) = 's-2' then raise 'this row is broken'; end if";
+        run(bed, format!("create function broken() returns trigger language plpgsql as $$ begin {raises}; return new; end $$")).await;
+        run(bed, "create trigger broken before update on fsm_async_calls for each row execute function broken()").await;
+    } else {
+        let is_it = "(select key from fsm_instances where instance_id = new.instance_id) = 's-2'";
+        let raises = "select raise(abort, 'this row is broken')";
+        run(bed, format!("create trigger broken before update on fsm_async_calls when {is_it} begin {raises}; end")).await;
+    }
+}
+
+async fn mend(bed: &Bed) {
+    run(bed, if is_postgres(bed) { "drop trigger broken on fsm_async_calls" } else { "drop trigger broken" }).await;
+}
+
+mod an_error_in_the_row_in_the_middle_keeps_no_other_from_being_recovered {
+    use super::*;
+
+    async fn kept(bed: &Bed, stall: &Stall) {
+        orphans(bed, stall).await;
+        break_a_row(bed).await;
+        bed.advance(A_MINUTE).await;
+        assert_eq!(left(bed).await, ["s-2"], "the others are recovered");
+        mend(bed).await;
+        bed.advance(A_MINUTE).await;
+        assert!(left(bed).await.is_empty(), "and so is that one, once it can be written");
+        healthy(bed).await;
+    }
+
+    #[tokio::test]
+    async fn sqlite() {
+        let stall = stalled(ORPHANS);
+        kept(&stalling(&stall).only::<Meddler>().sqlite().await, &stall).await;
+    }
+
+    #[tokio::test]
+    async fn postgres() {
+        let stall = stalled(ORPHANS);
+        kept(&stalling(&stall).only::<Meddler>().postgres().await, &stall).await;
+    }
+}
+
+/// A process that hangs in a transaction: it holds the lock of one instance, and says nothing more.
+async fn hung(bed: &Bed, key: &str) -> PgConnection {
+    let mut other = PgConnection::connect(bed.url()).await.unwrap();
+    sqlx::raw_sql("begin").execute(&mut other).await.unwrap();
+    let lock = "select 1 from fsm_instances where key = $1 for update";
+    assert_eq!(sqlx::query(lock).bind(key).fetch_all(&mut other).await.unwrap().len(), 1);
+    other
+}
+
+#[tokio::test]
+async fn an_instance_whose_lock_is_held_keeps_no_other_of_its_batch_waiting() {
+    let bed = failing(0).postgres().await;
+    let payments = bed.machine::<Payment>();
+    payments.send("held", checkout()).await.unwrap();
+    bed.settle().await;
+    let hung = hung(&bed, "held").await;
+    // They are asked for in one breath, so that they are in one batch.
+    let held = tokio::spawn(payments.cancel("held", "it is held").into_future());
+    let others = (0..20).map(|n| payments.send(format!("free-{n}"), checkout()).into_future());
+    for sent in join_all(others).await {
+        sent.unwrap();
+    }
+    assert!(!held.is_finished(), "nobody has what is held");
+    hung.close().await.unwrap();
+    held.await.unwrap().unwrap();
+    assert_eq!(payments.get("held").await.unwrap().unwrap().status, Status::Cancelled);
+    healthy(&bed).await;
+}
+
+#[tokio::test]
+async fn an_orphan_whose_instance_is_locked_keeps_no_other_from_being_recovered() {
+    let stall = stalled(ORPHANS);
+    let bed = stalling(&stall).postgres().await;
+    orphans(&bed, &stall).await;
+    let hung = hung(&bed, "s-0").await;
+    bed.advance(A_MINUTE).await;
+    assert_eq!(left(&bed).await, ["s-0"], "the others are recovered");
+    hung.close().await.unwrap();
+    bed.advance(A_MINUTE).await;
+    assert!(left(&bed).await.is_empty());
+    healthy(&bed).await;
+}
+
+promise! {
+    /// Known bug 30: the migrations of the application are its own.
+    async fn an_applications_own_migrations_stay_as_they_are(bed in Bed::builder().only::<Meddler>()) {
+        run(bed, "create table _sqlx_migrations (version bigint primary key, description text not null)").await;
+        run(bed, "insert into _sqlx_migrations values (1, 'the application''s own'), (20240101000000, 'and another')").await;
+        let beside = Runtime::builder().database(bed.url()).only::<Meddler>();
+        if is_postgres(bed) {
+            // Another process starts, which migrates what there is to migrate.
+            beside.start().await.unwrap().shutdown().await.unwrap();
+        }
+        bed.restart().await;
+        let kept = "select count(*) from _sqlx_migrations where description in ('the application''s own', 'and another')";
+        assert_eq!(run(bed, kept).await, Some(2));
+        assert_eq!(run(bed, "select count(*) from _sqlx_migrations").await, Some(2), "nothing of ours is among them");
+        assert!(run(bed, "select count(*) from fsm_migrations").await > Some(0), "ours have a table of their own");
+    }
+}

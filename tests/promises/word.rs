@@ -1,0 +1,73 @@
+//! What one process commits another begins at once, without waiting for its next look. Word is a hint: without it all comes later, and nothing is lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fsm::prelude::*;
+use sqlx::{Connection, PgConnection, SqliteConnection};
+
+use crate::payment::{Gateway, Payment, PaymentState, checkout, failing, paid_with};
+use crate::support::Folder;
+
+/// So rarely does the worker look by itself that no test would live to see it.
+const HARDLY_EVER: Duration = Duration::from_secs(3600);
+const SOON: Duration = Duration::from_secs(30);
+
+async fn worker(url: &str, poll: Duration) -> Runtime {
+    let builder = Runtime::builder().database(url).only::<Payment>().data(Arc::new(Gateway::failing(0)));
+    builder.poll(poll).start().await.unwrap()
+}
+
+/// What is sent by a process without workers, and in a caller's own transaction.
+macro_rules! kept {
+    ($url:expr, $connection:ty, $begin:expr) => {{
+        let runtime = worker($url, HARDLY_EVER).await;
+        let payments = Client::connect($url).await.unwrap().machine::<Payment>();
+        payments.send("o-1", checkout()).await.unwrap();
+        let begun = payments.settled("o-1").within(SOON).await.unwrap();
+        assert_eq!(begun.state, Some(PaymentState::Created));
+
+        let mut mine = <$connection>::connect($url).await.unwrap();
+        let mut tx = mine.begin_with($begin).await.unwrap();
+        payments.send_in(&mut tx, "o-1", paid_with("r")).await.unwrap();
+        tx.commit().await.unwrap();
+        let paid = payments.settled("o-1").within(SOON).await.unwrap();
+        assert_eq!(paid.state, Some(PaymentState::Paid));
+        runtime.shutdown().await.unwrap();
+    }};
+}
+
+mod what_one_process_sends_another_begins_at_once {
+    use super::*;
+
+    #[tokio::test]
+    async fn sqlite() {
+        let folder = Folder::new("word");
+        kept!(&folder.url("word.db"), SqliteConnection, "begin immediate");
+    }
+
+    #[tokio::test]
+    async fn postgres() {
+        let database = failing(0).postgres().await;
+        kept!(database.url(), PgConnection, "begin");
+    }
+}
+
+#[tokio::test]
+async fn a_worker_whose_ear_is_cut_off_is_slower_and_loses_nothing() {
+    let database = failing(0).postgres().await;
+    let runtime = worker(database.url(), Duration::from_millis(50)).await;
+    let payments = Client::connect(database.url()).await.unwrap().machine::<Payment>();
+    let mut knife = PgConnection::connect(database.url()).await.unwrap();
+    let mut ears = 0;
+    for turn in 0..20 {
+        let cut = "select pg_terminate_backend(pid) from pg_stat_activity where query ilike 'listen%' and datname = current_database()";
+        ears += sqlx::query(cut).fetch_all(&mut knife).await.unwrap().len();
+        payments.send(format!("o-{turn}"), checkout()).await.unwrap();
+        let begun = payments.settled(format!("o-{turn}")).within(SOON).await.unwrap();
+        assert_eq!(begun.state, Some(PaymentState::Created));
+    }
+    assert!(ears > 0, "an ear was cut off");
+    assert!(runtime.violations().await.unwrap().is_empty());
+    runtime.shutdown().await.unwrap();
+}

@@ -1,0 +1,111 @@
+//! What this project is built on: `cargo deny check` by `deny.toml`, as far as this machine has what that needs. Licences and sources are
+//! also looked at by a test of our own, which needs nothing.
+
+use crate::step::{Failed, cargo, cargo_has, run as run_step};
+
+/// Licences, bans and sources; and advisories, where their database can be had. What cannot be checked is said. `Failed` when one is broken.
+pub fn run() -> Result<(), Failed> {
+    if !cargo_has("deny") {
+        println!("    NOT CHECKED: advisories and bans, for cargo-deny is not installed (`cargo install cargo-deny --locked`)");
+        return Ok(());
+    }
+    let told = run_step(&mut cargo(&["deny", "--workspace", "check", "licenses", "bans", "sources"]));
+    if run_step(&mut cargo(&["deny", "fetch", "db"])).is_ok() {
+        told.and(run_step(&mut cargo(&["deny", "--workspace", "check", "advisories"])))
+    } else {
+        println!("    NOT CHECKED: advisories, for their database cannot be fetched from here");
+        told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Stdio;
+
+    use serde_json::Value;
+
+    use crate::step::{cargo, root};
+
+    /// The licences that `deny.toml` allows: said once, for both.
+    fn allowed() -> Vec<String> {
+        let text = std::fs::read_to_string(root().join("deny.toml")).expect("deny.toml is there");
+        let list = text.split("allow = [").nth(1).and_then(|rest| rest.split(']').next()).expect("it has a list of licences");
+        list.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+    }
+
+    /// Whether an SPDX expression leaves a choice that is allowed. `AND` binds tighter than `OR`.
+    fn permits(expression: &str, allowed: &[String]) -> bool {
+        let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
+        let words: Vec<&str> = spaced.split_whitespace().collect();
+        let (is_permitted, rest) = any(&words, allowed);
+        is_permitted && rest.is_empty()
+    }
+
+    fn any<'w>(words: &'w [&'w str], allowed: &[String]) -> (bool, &'w [&'w str]) {
+        let (mut is_permitted, mut rest) = all(words, allowed);
+        while let Some((&"OR", others)) = rest.split_first() {
+            let (other, after) = all(others, allowed);
+            (is_permitted, rest) = (is_permitted | other, after);
+        }
+        (is_permitted, rest)
+    }
+
+    fn all<'w>(words: &'w [&'w str], allowed: &[String]) -> (bool, &'w [&'w str]) {
+        let (mut is_permitted, mut rest) = one(words, allowed);
+        while let Some((&"AND", others)) = rest.split_first() {
+            let (other, after) = one(others, allowed);
+            (is_permitted, rest) = (is_permitted & other, after);
+        }
+        (is_permitted, rest)
+    }
+
+    fn one<'w>(words: &'w [&'w str], allowed: &[String]) -> (bool, &'w [&'w str]) {
+        match words.split_first() {
+            Some((&"(", inner)) => {
+                let (is_permitted, rest) = any(inner, allowed);
+                (is_permitted && rest.first() == Some(&")"), rest.get(1..).unwrap_or_default())
+            }
+            // `Apache-2.0 WITH LLVM-exception` is a licence of its own, with more rights.
+            Some((licence, rest)) => {
+                let rest = if rest.first() == Some(&"WITH") { rest.get(2..).unwrap_or_default() } else { rest };
+                (allowed.iter().any(|allowed| allowed == licence), rest)
+            }
+            None => (false, words),
+        }
+    }
+
+    #[test]
+    fn a_licence_is_permitted_if_one_choice_is() {
+        let allowed = ["MIT", "Apache-2.0", "Unicode-3.0"].map(str::to_owned);
+        for fine in
+            ["MIT", "GPL-3.0 OR MIT", "MIT/Apache-2.0", "(MIT OR GPL-3.0) AND Unicode-3.0", "Apache-2.0 WITH LLVM-exception OR GPL-3.0"]
+        {
+            assert!(permits(fine, &allowed), "{fine}");
+        }
+        for bad in ["", "GPL-3.0", "MIT AND GPL-3.0", "(MIT", "GPL-3.0 OR (MIT AND AGPL-3.0)", "MIT)"] {
+            assert!(!permits(bad, &allowed), "{bad}");
+        }
+    }
+
+    #[test]
+    fn every_dependency_has_an_allowed_licence_and_comes_from_the_registry() {
+        let answer = cargo(&["metadata", "--format-version", "1", "--locked", "--all-features"])
+            .stderr(Stdio::inherit())
+            .output()
+            .expect("cargo runs");
+        assert!(answer.status.success(), "cargo metadata failed");
+        let metadata: Value = serde_json::from_slice(&answer.stdout).expect("it answers with JSON");
+        let packages = metadata["packages"].as_array().expect("with a list of packages");
+        assert!(packages.len() > 150, "{} packages are not all of them", packages.len());
+        let allowed = allowed();
+        for package in packages {
+            let (name, licence) = (&package["name"], package["license"].as_str().unwrap_or_default());
+            assert!(permits(licence, &allowed), "{name} has the licence `{licence}`, and deny.toml allows {allowed:?}");
+            let source = package["source"].as_str();
+            let is_ours =
+                source.is_none() && package["manifest_path"].as_str().is_some_and(|path| path.starts_with(&*root().to_string_lossy()));
+            let is_from_registry = source == Some("registry+https://github.com/rust-lang/crates.io-index");
+            assert!(is_ours || is_from_registry, "{name} comes from {source:?}");
+        }
+    }
+}

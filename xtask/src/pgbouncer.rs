@@ -1,0 +1,25 @@
+//! PgBouncer for the fault tests: the installed one, else one that the system's package manager installs.
+
+use std::path::Path;
+
+use crate::install::{self, is_on_the_path};
+use crate::step::Failed;
+
+/// What brings it, by package manager.
+const MANAGERS: [(&str, &[&[&str]]); 4] = [
+    ("apt-get", &[&["apt-get", "update"], &["apt-get", "install", "--yes", "--no-install-recommends", "pgbouncer"]]),
+    ("dnf", &[&["dnf", "install", "--assumeyes", "pgbouncer"]]),
+    ("apk", &[&["apk", "add", "pgbouncer"]]),
+    ("brew", &[&["brew", "install", "pgbouncer"]]),
+];
+
+/// It is there afterwards.
+pub fn ensure() -> Result<(), Failed> {
+    let is_there =
+        is_on_the_path("pgbouncer") || ["/usr/sbin", "/usr/local/sbin"].iter().any(|at| Path::new(at).join("pgbouncer").is_file());
+    if is_there {
+        return Ok(());
+    }
+    println!("PgBouncer is not installed; the fault tests send a load through it");
+    install::install(&MANAGERS, "PgBouncer is not installed")
+}
