@@ -182,7 +182,8 @@ impl Ctx<'_> {
         let place = self.owner().once(self.attempt.call, name);
         let kept = self.around.discretion.open(&place, kept);
         let kept = kept.map_err(|why| Failure::new(format!("what `{name}` gave in an earlier attempt cannot be read: {why}")))?;
-        serde_json::from_slice(&kept).map_err(|error| Failure::new(format!("what `{name}` gave in an earlier attempt does not decode: {error}")))
+        serde_json::from_slice(&kept)
+            .map_err(|error| Failure::new(format!("what `{name}` gave in an earlier attempt does not decode: {error}")))
     }
 
     /// Ends when somebody wants this attempt to end: an operator cancelled the instance, its time is over, or it was closed

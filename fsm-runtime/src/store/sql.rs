@@ -1519,7 +1519,7 @@ pub(super) const TABLES: [Table; 8] = [
         page: same(
             "
             select x.instance_id, x.machine, x.key, x.status, x.state, x.paused, x.version, x.record, x.call_id, x.attempt, \
-                x.is_open, x.error, x.inbox_head, x.inbox_tail, x.created_at, x.updated_at, x.instance_id
+                x.is_open, x.error, x.inbox_head, x.inbox_tail, x.created_at, x.updated_at, x.pruned, x.instance_id
             from fsm_instances x
             where x.instance_id > $3 and (cast($1 as text) is null or x.machine = $1)
             order by x.instance_id
@@ -1528,10 +1528,10 @@ pub(super) const TABLES: [Table; 8] = [
         insert: many(
             "instance_id uuid, machine text, key text, status text, state text, paused boolean, version bigint, record \
              bytea, call_id uuid, attempt bigint, is_open boolean, error text, inbox_head bigint, inbox_tail bigint, \
-             created_at bigint, updated_at bigint",
+             created_at bigint, updated_at bigint, pruned bigint",
             "
             insert into fsm_instances (instance_id, machine, key, status, state, paused, version, record, call_id, attempt, is_open, error, \
-                inbox_head, inbox_tail, created_at, updated_at)
+                inbox_head, inbox_tail, created_at, updated_at, pruned)
             select *
             from w",
         ),
@@ -1567,16 +1567,16 @@ pub(super) const TABLES: [Table; 8] = [
         key: &["uuid", "bigint"],
         page: same(
             "
-            select x.instance_id, x.position, x.call_id, x.event, x.payload, x.created_at, x.instance_id, x.position
+            select x.instance_id, x.position, x.call_id, x.event, x.payload, x.outlook, x.created_at, x.instance_id, x.position
             from fsm_inbox x
             where (x.instance_id, x.position) > ($3, $4) and (cast($1 as text) is null or exists (select 1 from fsm_instances i where i.instance_id = x.instance_id and i.machine = $1))
             order by x.instance_id, x.position
             limit $2",
         ),
         insert: many(
-            "instance_id uuid, position bigint, call_id uuid, event text, payload bytea, created_at bigint",
+            "instance_id uuid, position bigint, call_id uuid, event text, payload bytea, outlook text, created_at bigint",
             "
-            insert into fsm_inbox (instance_id, position, call_id, event, payload, created_at)
+            insert into fsm_inbox (instance_id, position, call_id, event, payload, outlook, created_at)
             select *
             from w",
         ),
@@ -1606,16 +1606,16 @@ pub(super) const TABLES: [Table; 8] = [
         key: &["uuid", "text"],
         page: same(
             "
-            select x.instance_id, x.dedup, x.digest, x.call_id, x.created_at, x.instance_id, x.dedup
+            select x.instance_id, x.dedup, x.event, x.digest, x.call_id, x.created_at, x.instance_id, x.dedup
             from fsm_requests x
             where (x.instance_id, x.dedup) > ($3, $4) and (cast($1 as text) is null or exists (select 1 from fsm_instances i where i.instance_id = x.instance_id and i.machine = $1))
             order by x.instance_id, x.dedup
             limit $2",
         ),
         insert: many(
-            "instance_id uuid, dedup text, digest bytea, call_id uuid, created_at bigint",
+            "instance_id uuid, dedup text, event text, digest bytea, call_id uuid, created_at bigint",
             "
-            insert into fsm_requests (instance_id, dedup, digest, call_id, created_at)
+            insert into fsm_requests (instance_id, dedup, event, digest, call_id, created_at)
             select *
             from w",
         ),

@@ -111,8 +111,9 @@ pub async fn write(conn: &mut Conn<'_>, table: usize, rows: &[Vec<Field>]) -> Re
         4 => insert::<4>(conn, table, rows).await,
         5 => insert::<5>(conn, table, rows).await,
         6 => insert::<6>(conn, table, rows).await,
+        7 => insert::<7>(conn, table, rows).await,
         8 => insert::<8>(conn, table, rows).await,
-        16 => insert::<16>(conn, table, rows).await,
+        17 => insert::<17>(conn, table, rows).await,
         23 => insert::<23>(conn, table, rows).await,
         other => Err(StoreError::Corrupt { what: format!("no table has {other} columns") }),
     }
