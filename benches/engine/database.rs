@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use fsm::{Builder, Client, Runtime, Synchronous};
 use sqlx::{Connection, PgConnection, SqliteConnection};
@@ -11,6 +12,8 @@ use crate::machine::Pulse;
 type Result<T = (), E = Box<dyn Error>> = std::result::Result<T, E>;
 
 /// Where the server is; xtask starts one.
+/// The invariants read whole tables.
+const PATIENCE: Duration = Duration::from_secs(600);
 const VARIABLE: &str = "FSM_TEST_POSTGRES";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +64,7 @@ impl Place {
     /// A runtime on it, with a slot for every caller.
     pub fn builder(&self) -> Builder {
         let synchronous = if self.database == Database::SqliteNormal { Synchronous::Normal } else { Synchronous::Full };
-        Runtime::builder().database(&self.url).only::<Pulse>().synchronous(synchronous).concurrency(4096)
+        Runtime::builder().database(&self.url).only::<Pulse>().synchronous(synchronous).concurrency(4096).database_deadline(PATIENCE)
     }
 
     /// Tells PostgreSQL's planner what the tables have become: the invariants join them as a whole.

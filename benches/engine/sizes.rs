@@ -1,4 +1,4 @@
-//! What the database did and keeps: bytes of WAL, of tables and of indexes, and commits.
+//! What the database wrote and keeps: bytes of WAL, of tables and of indexes.
 
 use std::error::Error;
 
@@ -15,24 +15,21 @@ pub struct Sizes {
     pub wal: Option<f64>,
     pub tables: f64,
     pub indexes: f64,
-    /// Of this database, without the ones that this question makes.
-    pub commits: Option<f64>,
     /// Rows that wait for vacuum.
     pub dead: Option<f64>,
 }
 
 impl Sizes {
-    /// As they are now. PostgreSQL's own counters may be a second late.
+    /// As they are now. PostgreSQL's count of dead rows may be late.
     pub async fn of(place: &Place) -> Result<Sizes> {
         if place.database.is_postgres() {
             let sql = "select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::float8,
                 (select coalesce(sum(pg_table_size(relid)), 0)::float8 from pg_stat_user_tables),
                 (select coalesce(sum(pg_indexes_size(relid)), 0)::float8 from pg_stat_user_tables),
-                (select xact_commit::float8 from pg_stat_database where datname = current_database()),
                 (select coalesce(sum(n_dead_tup), 0)::float8 from pg_stat_user_tables)";
             let mut connection = PgConnection::connect(&place.url).await?;
-            let (wal, tables, indexes, commits, dead) = sqlx::query_as(sql).fetch_one(&mut connection).await?;
-            return Ok(Sizes { wal: Some(wal), tables, indexes, commits: Some(commits), dead: Some(dead) });
+            let (wal, tables, indexes, dead) = sqlx::query_as(sql).fetch_one(&mut connection).await?;
+            return Ok(Sizes { wal: Some(wal), tables, indexes, dead: Some(dead) });
         }
         let sql = "select (select page_count from pragma_page_count()) * (select page_size from pragma_page_size())";
         let bytes: i64 = sqlx::query_scalar(sql).fetch_one(&mut SqliteConnection::connect(&place.url).await?).await?;
@@ -48,9 +45,6 @@ impl Sizes {
             words.push(bytes("WAL", now, then));
         } else {
             words[0].push_str(" and indexes");
-        }
-        if let (Some(now), Some(then)) = (self.commits, before.commits) {
-            words.push(format!("{:.3} commits", (now - then) / transitions));
         }
         words.join(", ")
     }
