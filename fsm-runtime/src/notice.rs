@@ -77,13 +77,18 @@ impl Engine {
             match self.store.listen().await {
                 Ok(None) => return,
                 Ok(Some(mut ear)) => {
-                    while let Ok(()) = ear.heard().await {
+                    let cut_off = loop {
+                        if let Err(error) = ear.heard().await {
+                            break error;
+                        }
                         // It may be nothing for this process, or its own.
-                        if let Ok(Some(next)) = self.next_due().await {
-                            self.hint.due(next);
+                        match self.next_due().await {
+                            Ok(next) => next.into_iter().for_each(|next| self.hint.due(next)),
+                            Err(error) => tracing::debug!(%error, "what is due after a word is not known; it is found by polling"),
                         }
                         tokio::time::sleep(BREATH).await;
-                    }
+                    };
+                    tracing::debug!(error = %cut_off, "the ear for other processes is cut off, and opened anew");
                 }
                 Err(error) => tracing::debug!(%error, "other processes are not heard; what they make due is found by polling"),
             }
