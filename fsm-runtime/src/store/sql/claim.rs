@@ -1,0 +1,80 @@
+//! Attempts that are due, and whose they become.
+
+use super::{Many, Sql, many};
+
+/// Gives session `$2` the due attempts of machine `$1` for verbs `$3` at time `$4`, at most `$5`, the oldest first. Rides the due index.
+/// PostgreSQL answers with everything; SQLite with the keys for `CLAIMED`.
+pub const CLAIM: Sql = Sql {
+    sqlite: "
+        update fsm_async_calls
+        set state = 'executing', worker = $2, started_at = $4
+        where (call_id, attempt) in (
+            select c.call_id, c.attempt
+            from fsm_async_calls c
+            where c.machine = $1 and c.state = 'scheduled' and not c.held and c.scheduled_at <= $4
+                and c.verb in (select value from json_each($3))
+            order by c.scheduled_at
+            limit $5
+        )
+        returning call_id, attempt",
+    postgres: concat!(
+        "with due as materialized (
+            select d.call_id, d.attempt
+            from fsm_async_calls d
+            where d.machine = $1 and d.state = 'scheduled' and not d.held and d.scheduled_at <= $4 and d.verb = any($3::text[])
+            order by d.scheduled_at
+            limit $5
+            for update skip locked
+        ),
+        c as (
+            update fsm_async_calls u
+            set state = 'executing', worker = $2, started_at = $4
+            from due
+            where u.call_id = due.call_id and u.attempt = due.attempt
+            returning u.*
+        )
+        select ",
+        instance!(),
+        ", ",
+        attempt!(),
+        ", f.payload, p.error
+        from c
+        join fsm_instances i on i.instance_id = c.instance_id
+        join fsm_async_calls f on f.call_id = c.call_id and f.attempt = 1
+        left join fsm_async_calls p on p.call_id = c.call_id and p.attempt = c.attempt - 1
+        order by c.scheduled_at"
+    ),
+};
+
+/// Each attempt with its instance, its payload, and why the one before it failed. Rides the primary keys.
+pub const CLAIMED: Many = many(
+    "call_id uuid, attempt bigint",
+    concat!(
+        "select ",
+        instance!(),
+        ", ",
+        attempt!(),
+        ", f.payload, p.error
+        from w
+        join fsm_async_calls c on c.call_id = w.call_id and c.attempt = w.attempt
+        join fsm_instances i on i.instance_id = c.instance_id
+        join fsm_async_calls f on f.call_id = c.call_id and f.attempt = 1
+        left join fsm_async_calls p on p.call_id = c.call_id and p.attempt = c.attempt - 1"
+    ),
+);
+
+/// When the first scheduled attempt of machine `$1` for verbs `$2` is due. Rides the due index.
+pub const NEXT_CALL: Sql = Sql {
+    sqlite: "
+        select c.scheduled_at
+        from fsm_async_calls c
+        where c.machine = $1 and c.state = 'scheduled' and not c.held and c.verb in (select value from json_each($2))
+        order by c.scheduled_at
+        limit 1",
+    postgres: "
+        select c.scheduled_at
+        from fsm_async_calls c
+        where c.machine = $1 and c.state = 'scheduled' and not c.held and c.verb = any($2::text[])
+        order by c.scheduled_at
+        limit 1",
+};

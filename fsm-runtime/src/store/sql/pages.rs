@@ -1,0 +1,140 @@
+//! Lists of instances, page by page, and the pages' edges.
+
+use super::{Sql, same};
+
+/// The instances that have a status, or are paused, in the order of their creation: each kind has an index of its own.
+pub struct Among {
+    /// Those of machine `$1` after `$2` and up to `$8`, at most `$3`: only in state `$4`, paused `$5`, with the text `$6` in the error, and
+    /// not changed since `$7`, where these are given.
+    pub oldest_first: Sql,
+    /// The same before `$2` and down to `$8`.
+    pub newest_first: Sql,
+    /// Of those of machine `$1` after `$2`, the one at place `$3`, from 0, and the next.
+    pub edge_up: Sql,
+    /// The same before `$2`.
+    pub edge_down: Sql,
+    /// The states of the newest of machine `$1`, at most `$2` of them, and how many are in each.
+    pub states: Sql,
+}
+
+macro_rules! page {
+    ($status:literal, $has:literal, $beyond:literal, $until:literal, $order:literal) => {
+        concat!(
+            "select ",
+            instance!(),
+            "
+            from fsm_instances i
+            where i.machine = $1 and ",
+            $status,
+            " and i.instance_id ",
+            $beyond,
+            " $2 and i.instance_id ",
+            $until,
+            " $8
+                and (cast($4 as text) is null or i.state = $4)
+                and (cast($5 as integer) is null or (case when i.paused then 1 else 0 end) = $5)
+                and (cast($6 as text) is null or ",
+            $has,
+            ")
+                and (cast($7 as bigint) is null or i.updated_at <= $7)
+            order by i.instance_id ",
+            $order,
+            "
+            limit $3"
+        )
+    };
+}
+
+macro_rules! every {
+    ($has:literal, $beyond:literal, $until:literal, $order:literal) => {
+        concat!(
+            "select * from (",
+            page!("i.status = 'running'", $has, $beyond, $until, $order),
+            ") as r union all select * from (",
+            page!("i.status = 'error'", $has, $beyond, $until, $order),
+            ") as e union all select * from (",
+            page!("i.status in ('completed', 'cancelled')", $has, $beyond, $until, $order),
+            ") as x order by 1 ",
+            $order,
+            " limit $3"
+        )
+    };
+}
+
+macro_rules! edge {
+    ($status:literal, $beyond:literal, $order:literal) => {
+        same(concat!(
+            "select i.instance_id
+            from fsm_instances i
+            where i.machine = $1 and ",
+            $status,
+            " and i.instance_id ",
+            $beyond,
+            " $2
+            order by i.instance_id ",
+            $order,
+            "
+            limit 2 offset $3"
+        ))
+    };
+}
+
+macro_rules! among {
+    ($status:literal) => {
+        Among {
+            oldest_first: Sql {
+                sqlite: page!($status, "instr(lower(i.error), lower($6)) > 0", ">", "<=", "asc"),
+                postgres: page!($status, "strpos(lower(i.error), lower($6)) > 0", ">", "<=", "asc"),
+            },
+            newest_first: Sql {
+                sqlite: page!($status, "instr(lower(i.error), lower($6)) > 0", "<", ">=", "desc"),
+                postgres: page!($status, "strpos(lower(i.error), lower($6)) > 0", "<", ">=", "desc"),
+            },
+            edge_up: edge!($status, ">", "asc"),
+            edge_down: edge!($status, "<", "desc"),
+            states: same(concat!(
+                "select counted.state, count(*)
+                from (
+                    select i.state
+                    from fsm_instances i
+                    where i.machine = $1 and ",
+                $status,
+                "
+                    order by i.instance_id desc
+                    limit $2
+                ) as counted
+                group by counted.state"
+            )),
+        }
+    };
+}
+
+/// Instances of every status, as `Among::oldest_first`: the first of each, in one look. Rides the three indexes by status.
+pub const EVERY_OLDEST_FIRST: Sql = Sql {
+    sqlite: every!("instr(lower(i.error), lower($6)) > 0", ">", "<=", "asc"),
+    postgres: every!("strpos(lower(i.error), lower($6)) > 0", ">", "<=", "asc"),
+};
+
+/// Instances of every status, as `Among::newest_first`: the first of each, in one look. Rides the three indexes by status.
+pub const EVERY_NEWEST_FIRST: Sql = Sql {
+    sqlite: every!("instr(lower(i.error), lower($6)) > 0", "<", ">=", "desc"),
+    postgres: every!("strpos(lower(i.error), lower($6)) > 0", "<", ">=", "desc"),
+};
+
+/// Rides the index of running instances.
+pub const RUNNING: Among = among!("i.status = 'running'");
+
+/// Rides the index of instances in error.
+pub const IN_ERROR: Among = among!("i.status = 'error'");
+
+/// Rides the index of ended instances.
+pub const ENDED_SO_FAR: Among = among!("i.status in ('completed', 'cancelled')");
+
+/// Rides the index of ended instances.
+pub const COMPLETED: Among = among!("i.status in ('completed', 'cancelled') and i.status = 'completed'");
+
+/// Rides the index of cancelled instances.
+pub const CANCELLED: Among = among!("i.status = 'cancelled'");
+
+/// Rides the index of paused instances.
+pub const PAUSED: Among = among!("i.paused");

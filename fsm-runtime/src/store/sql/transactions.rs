@@ -1,0 +1,34 @@
+//! How transactions begin and end.
+
+/// Takes SQLite's one place to write at once, instead of at the first statement that writes.
+pub const BEGIN_SQLITE: &str = "begin immediate";
+
+/// Begins. A lock that others hold for longer than that is not waited for: a process that hangs in the middle of a transaction keeps its
+/// locks until the server finds out, and whoever wants nothing of its instances must not wait with those who do. And every statement of
+/// ours finds its rows by a key: a plan made while the tables were empty, or by figures that are out of date, may read whole tables
+/// instead, and a prepared statement keeps such a plan.
+pub const BEGIN_POSTGRES: &str = "begin; set local lock_timeout = '2s'; \
+    set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off";
+
+/// The rest of the transaction waits for locks as the database's owner likes.
+pub const PATIENT: &str = "set local lock_timeout to default";
+
+/// The rest of the transaction waits for locks and is planned as the database's owner likes.
+pub const AS_USUAL: &str = "set local lock_timeout to default; \
+    set local enable_seqscan to default; set local enable_hashjoin to default; set local enable_mergejoin to default";
+
+/// Begins to read what was there at one moment.
+pub const SNAPSHOT_SQLITE: &str = "begin";
+
+/// Begins to read what was there at one moment.
+pub const SNAPSHOT_POSTGRES: &str = "begin isolation level repeatable read, read only";
+
+/// Commits.
+pub const COMMIT: &str = "commit";
+
+/// Commits what somebody else's statements ran in: the commit of a failed transaction answers with success in PostgreSQL, so a statement
+/// that fails in one is sent ahead.
+pub const COMMIT_LENT: &str = "select 1; commit";
+
+/// Gives up.
+pub const ROLLBACK: &str = "rollback";

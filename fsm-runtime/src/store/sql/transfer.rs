@@ -1,0 +1,185 @@
+//! Whole tables on their way out of a database and into another.
+
+use super::{Many, Sql, many, same};
+
+/// A table on its way out of a database and into another.
+pub struct Table {
+    /// Without `fsm_`.
+    pub name: &'static str,
+    /// The types of its key, in whose order it is read.
+    pub key: &'static [&'static str],
+    /// The rows of machine `$1`, or of all, after the key `$3`…, at most `$2`, each with its key behind it. Rides the primary key.
+    pub page: Sql,
+    /// Rows that another database had.
+    pub insert: Many,
+}
+
+/// Those that others lean on first. `fsm_workers` and `fsm_migrations` are about the one database alone.
+pub const TABLES: [Table; 8] = [
+    Table {
+        name: "machines",
+        key: &["text", "text"],
+        page: same(
+            "
+            select x.machine, x.hash, x.definition, x.first_seen_at, x.last_seen_at, x.machine, x.hash
+            from fsm_machines x
+            where (x.machine, x.hash) > ($3, $4) and (cast($1 as text) is null or x.machine = $1)
+            order by x.machine, x.hash
+            limit $2",
+        ),
+        insert: many(
+            "machine text, hash text, definition text, first_seen_at bigint, last_seen_at bigint",
+            "
+            insert into fsm_machines (machine, hash, definition, first_seen_at, last_seen_at)
+            select *
+            from w
+            where true
+            on conflict (machine, hash) do nothing",
+        ),
+    },
+    Table {
+        name: "instances",
+        key: &["uuid"],
+        page: same(
+            "
+            select x.instance_id, x.machine, x.key, x.status, x.state, x.paused, x.version, x.record, x.call_id, x.attempt, \
+                x.is_open, x.error, x.inbox_head, x.inbox_tail, x.created_at, x.updated_at, x.pruned, x.instance_id
+            from fsm_instances x
+            where x.instance_id > $3 and (cast($1 as text) is null or x.machine = $1)
+            order by x.instance_id
+            limit $2",
+        ),
+        insert: many(
+            "instance_id uuid, machine text, key text, status text, state text, paused boolean, version bigint, record \
+             bytea, call_id uuid, attempt bigint, is_open boolean, error text, inbox_head bigint, inbox_tail bigint, \
+             created_at bigint, updated_at bigint, pruned bigint",
+            "
+            insert into fsm_instances (instance_id, machine, key, status, state, paused, version, record, call_id, attempt, is_open, error, \
+                inbox_head, inbox_tail, created_at, updated_at, pruned)
+            select *
+            from w",
+        ),
+    },
+    Table {
+        name: "async_calls",
+        key: &["uuid", "bigint"],
+        page: same(
+            "
+            select x.call_id, x.attempt, x.instance_id, x.machine, x.verb, x.event, x.payload, x.from_state, x.to_state, x.state, \
+                x.held, x.created_at, x.scheduled_at, x.remaining_attempts, x.backoff, x.max_backoff, x.retry, x.first_at, \
+                x.worker, x.started_at, x.finished_at, x.error, x.previous, x.call_id, x.attempt
+            from fsm_async_calls x
+            where (x.call_id, x.attempt) > ($3, $4) and (cast($1 as text) is null or x.machine = $1)
+            order by x.call_id, x.attempt
+            limit $2",
+        ),
+        insert: many(
+            "call_id uuid, attempt bigint, instance_id uuid, machine text, verb text, event text, payload bytea, from_state \
+             text, to_state text, state text, held boolean, created_at bigint, scheduled_at bigint, remaining_attempts \
+             bigint, backoff bigint, max_backoff bigint, retry text, first_at bigint, worker uuid, started_at bigint, \
+             finished_at bigint, error text, previous uuid",
+            "
+            insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, held, created_at, \
+                scheduled_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at, finished_at, \
+                error, previous)
+            select *
+            from w",
+        ),
+    },
+    Table {
+        name: "inbox",
+        key: &["uuid", "bigint"],
+        page: same(
+            "
+            select x.instance_id, x.position, x.call_id, x.event, x.payload, x.outlook, x.created_at, x.instance_id, x.position
+            from fsm_inbox x
+            where (x.instance_id, x.position) > ($3, $4) and (cast($1 as text) is null or exists (select 1 from fsm_instances i where i.instance_id = x.instance_id and i.machine = $1))
+            order by x.instance_id, x.position
+            limit $2",
+        ),
+        insert: many(
+            "instance_id uuid, position bigint, call_id uuid, event text, payload bytea, outlook text, created_at bigint",
+            "
+            insert into fsm_inbox (instance_id, position, call_id, event, payload, outlook, created_at)
+            select *
+            from w",
+        ),
+    },
+    Table {
+        name: "timers",
+        key: &["uuid"],
+        page: same(
+            "
+            select x.timer_id, x.instance_id, x.machine, x.state, x.event, x.payload, x.due_at, x.held, x.timer_id
+            from fsm_timers x
+            where x.timer_id > $3 and (cast($1 as text) is null or x.machine = $1)
+            order by x.timer_id
+            limit $2",
+        ),
+        insert: many(
+            "timer_id uuid, instance_id uuid, machine text, state text, event text, payload bytea, due_at bigint, held \
+             boolean",
+            "
+            insert into fsm_timers (timer_id, instance_id, machine, state, event, payload, due_at, held)
+            select *
+            from w",
+        ),
+    },
+    Table {
+        name: "requests",
+        key: &["uuid", "text"],
+        page: same(
+            "
+            select x.instance_id, x.dedup, x.event, x.digest, x.call_id, x.created_at, x.instance_id, x.dedup
+            from fsm_requests x
+            where (x.instance_id, x.dedup) > ($3, $4) and (cast($1 as text) is null or exists (select 1 from fsm_instances i where i.instance_id = x.instance_id and i.machine = $1))
+            order by x.instance_id, x.dedup
+            limit $2",
+        ),
+        insert: many(
+            "instance_id uuid, dedup text, event text, digest bytea, call_id uuid, created_at bigint",
+            "
+            insert into fsm_requests (instance_id, dedup, event, digest, call_id, created_at)
+            select *
+            from w",
+        ),
+    },
+    Table {
+        name: "once",
+        key: &["uuid", "text"],
+        page: same(
+            "
+            select x.call_id, x.name, x.value, x.created_at, x.call_id, x.name
+            from fsm_once x
+            where (x.call_id, x.name) > ($3, $4) and (cast($1 as text) is null or exists (select 1 from fsm_async_calls c where c.call_id = x.call_id and c.attempt = 1 and c.machine = $1))
+            order by x.call_id, x.name
+            limit $2",
+        ),
+        insert: many(
+            "call_id uuid, name text, value bytea, created_at bigint",
+            "
+            insert into fsm_once (call_id, name, value, created_at)
+            select *
+            from w",
+        ),
+    },
+    Table {
+        name: "history",
+        key: &["bigint"],
+        page: same(
+            "
+            select x.instance_id, x.at, x.kind, x.call_id, x.detail, x.actor, x.history_id
+            from fsm_history x
+            where x.history_id > $3 and (cast($1 as text) is null or exists (select 1 from fsm_instances i where i.instance_id = x.instance_id and i.machine = $1))
+            order by x.history_id
+            limit $2",
+        ),
+        insert: many(
+            "instance_id uuid, at bigint, kind text, call_id uuid, detail text, actor text",
+            "
+            insert into fsm_history (instance_id, at, kind, call_id, detail, actor)
+            select *
+            from w",
+        ),
+    },
+];

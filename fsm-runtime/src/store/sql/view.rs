@@ -1,0 +1,92 @@
+//! One instance with its calls, notes, inbox and timers, and how many there are.
+
+use super::{Sql, same};
+
+/// The instance of machine `$1` with key `$2`. Rides the unique index on machine and key.
+pub const FIND: Sql = same(concat!(
+    "select ",
+    instance!(),
+    "
+    from fsm_instances i
+    where i.machine = $1 and i.key = $2"
+));
+
+/// Every attempt of call `$1` and of the calls before it. Rides the primary key, from each call to the one before; SQLite joins crosswise
+/// in the order that is written.
+pub const CALLS: Sql = Sql {
+    sqlite: concat!(
+        "with recursive walk (call_id) as (
+            select $1
+            union
+            select p.previous
+            from walk
+            cross join fsm_async_calls p on p.call_id = walk.call_id
+            where p.previous is not null
+        )
+        select ",
+        attempt!(),
+        "
+        from walk
+        cross join fsm_async_calls c on c.call_id = walk.call_id"
+    ),
+    postgres: concat!(
+        "with recursive walk (call_id) as (
+            select $1::uuid
+            union
+            select p.previous
+            from walk
+            join fsm_async_calls p on p.call_id = walk.call_id
+            where p.previous is not null
+        )
+        select ",
+        attempt!(),
+        "
+        from walk
+        join fsm_async_calls c on c.call_id = walk.call_id"
+    ),
+};
+
+/// The notes of instance `$1`, oldest first. Rides the index by instance.
+pub const NOTES: Sql = same(
+    "
+    select h.instance_id, h.at, h.kind, h.call_id, h.detail, h.actor
+    from fsm_history h
+    where h.instance_id = $1
+    order by h.history_id",
+);
+
+/// How many instances of machine `$1` there are by status and state. Rides the unique index on machine and key.
+pub const COUNTS: Sql = same(
+    "
+    select i.status, i.state, count(*)
+    from fsm_instances i
+    where i.machine = $1
+    group by i.status, i.state
+    order by i.status, i.state",
+);
+
+/// The payload of call `$1`. Rides the primary key.
+pub const PAYLOAD: Sql = same(
+    "
+    select c.payload
+    from fsm_async_calls c
+    where c.call_id = $1 and c.attempt = 1",
+);
+
+/// The events that wait for instance `$1`, in order, without payloads. Rides the primary key.
+pub const WAITING: Sql = same(
+    "
+    select b.position, b.call_id, b.event, b.created_at
+    from fsm_inbox b
+    where b.instance_id = $1
+    order by b.position",
+);
+
+/// The timers of instance `$1`, the first due first, without payloads. Rides the index by instance.
+pub const TIMERS_SET: Sql = same(
+    "
+    select t.timer_id, t.state, t.event, t.due_at, t.held
+    from fsm_timers t
+    where t.instance_id = $1
+    order by t.due_at, t.timer_id",
+);
