@@ -27,7 +27,8 @@ use crate::failure::Failure;
 use crate::limits::Limits;
 use crate::store::conn::Conn;
 use crate::store::once;
-use crate::store::open::{Store, Tx};
+use crate::store::open::Store;
+use crate::store::tx::Tx;
 
 /// What an attempt reaches of the process it runs in.
 pub(crate) struct Around {

@@ -18,7 +18,8 @@ use crate::mending::Mappings;
 use crate::store::drift::{self, Kind, Names, Need};
 use crate::store::error::StoreError;
 use crate::store::lock::{self, Target};
-use crate::store::open::{Store, Tx};
+use crate::store::open::Store;
+use crate::store::tx::Tx;
 use crate::store::write::write;
 
 /// How many instances are renamed in one transaction.

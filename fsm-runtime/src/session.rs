@@ -12,8 +12,9 @@ use uuid::Uuid;
 use crate::clock::{self, Clock};
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
-use crate::store::open::{Apart, Store};
+use crate::store::open::Store;
 use crate::store::sessions;
+use crate::store::tx::Apart;
 
 /// This process's session.
 #[derive(Clone)]

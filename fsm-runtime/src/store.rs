@@ -23,6 +23,7 @@ pub mod sessions;
 pub(crate) mod sql;
 pub mod timers;
 pub mod transfer;
+pub mod tx;
 pub mod view;
 pub mod write;
 

@@ -26,7 +26,7 @@ use crate::failure::{Failed, Failure};
 use crate::registry::{Input, VerbEntry};
 use crate::running::Running;
 use crate::store::claim::Claimed;
-use crate::store::open::Tx;
+use crate::store::tx::Tx;
 
 /// How long a verb may clean up once its time is over.
 const LAST_MOMENT: Duration = Duration::from_secs(1);

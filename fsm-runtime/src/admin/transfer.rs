@@ -9,8 +9,8 @@ use uuid::Uuid;
 use super::{Admin, Opened, Opening};
 use crate::error::{Error, Kind as ErrorKind};
 use crate::store::migrate;
-use crate::store::open::Tx;
 use crate::store::transfer::{self, Field, Kind, Place, TABLES};
+use crate::store::tx::Tx;
 
 /// The shape of the lines. Another number is another shape.
 const SHAPE: i64 = 1;

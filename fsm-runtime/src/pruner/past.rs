@@ -18,7 +18,7 @@ use crate::store::claim::Served;
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::prune::{self, AttemptPlace, RequestPlace};
-use crate::store::{lock, open::Tx};
+use crate::store::{lock, tx::Tx};
 
 /// How many rows one transaction looks at.
 const AT_A_TIME: u32 = 500;

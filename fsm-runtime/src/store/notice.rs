@@ -6,8 +6,9 @@ use sqlx::postgres::{PgListener, PgPoolOptions};
 
 use super::conn::Value;
 use super::error::Result;
-use super::open::{Apart, Listening, Store};
+use super::open::{Listening, Store};
 use super::sql;
+use super::tx::Apart;
 
 /// The channel of PostgreSQL on which word is given.
 pub(super) const CHANNEL: &str = "fsm_due";

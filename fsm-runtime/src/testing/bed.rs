@@ -23,8 +23,9 @@ use crate::runtime::Builder;
 use crate::start::introduce;
 use crate::store::invariants::Invariant;
 use crate::store::migrate;
-use crate::store::open::{Apart, Settings, Store};
+use crate::store::open::{Settings, Store};
 use crate::store::sessions;
+use crate::store::tx::Apart;
 
 /// What every bed's clock shows at first: 2030-01-01T00:00:00Z, in microseconds.
 const BEGINNING_US: i64 = 1_893_456_000_000_000;

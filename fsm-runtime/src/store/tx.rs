@@ -1,0 +1,117 @@
+//! A connection that somebody holds: in a transaction, to read, or apart from all others.
+
+use sqlx::{Database, Postgres, Sqlite};
+
+use super::conn::{Conn, Link, Rules, postgres_text, sqlite_text, within};
+use super::error::{Result, StoreError};
+use super::pool::Taken;
+use super::sql;
+
+pub(super) enum Side {
+    Sqlite(Taken<Sqlite>),
+    Postgres(Taken<Postgres>),
+}
+
+impl Side {
+    fn conn(&mut self, rules: Rules) -> Conn<'_> {
+        match self {
+            Side::Sqlite(taken) => {
+                let (conn, health) = taken.parts();
+                Conn::Sqlite(Link::new(conn, rules, health))
+            }
+            Side::Postgres(taken) => {
+                let (conn, health) = taken.parts();
+                Conn::Postgres(Link::new(conn, rules, health))
+            }
+        }
+    }
+}
+
+/// A transaction that writes. Dropped without a commit, or after a statement of it failed, its connection is closed.
+pub struct Tx {
+    pub(super) side: Side,
+    pub(super) rules: Rules,
+}
+
+impl Tx {
+    /// The connection it runs on.
+    pub fn conn(&mut self) -> Conn<'_> {
+        self.side.conn(self.rules.clone())
+    }
+
+    /// Commits. `Err(Aborted)` when a statement of it failed before, whoever ran that: nothing is written then. After any other error the
+    /// outcome is not known.
+    pub async fn commit(mut self) -> Result<()> {
+        match &mut self.side {
+            Side::Sqlite(taken) => end(taken, &self.rules, async |conn| sqlite_text(conn, sql::COMMIT).await).await,
+            Side::Postgres(taken) => {
+                // The commit of a failed transaction answers with success, so a statement that fails in it goes ahead. Our own failures are known.
+                let text = if taken.health.was_lent { sql::COMMIT_LENT } else { sql::COMMIT };
+                end(taken, &self.rules, async |conn| postgres_text(conn, text).await).await
+            }
+        }
+    }
+
+    /// Gives it up without closing the connection. Nothing is written.
+    pub async fn rollback(mut self) -> Result<()> {
+        match &mut self.side {
+            Side::Sqlite(taken) => end(taken, &self.rules, async |conn| sqlite_text(conn, sql::ROLLBACK).await).await,
+            Side::Postgres(taken) => end(taken, &self.rules, async |conn| postgres_text(conn, sql::ROLLBACK).await).await,
+        }
+    }
+}
+
+/// Ends the transaction by `how`; only when that went well can the connection be used again.
+async fn end<D: Database>(
+    taken: &mut Taken<D>,
+    rules: &Rules,
+    how: impl AsyncFnOnce(&mut D::Connection) -> sqlx::Result<()>,
+) -> Result<()> {
+    let (conn, health) = taken.parts();
+    if health.is_broken {
+        return Err(StoreError::Aborted);
+    }
+    health.is_broken = true;
+    rules.fault.pass(|| "before a transaction ended".to_owned()).await;
+    match within(rules.deadline, how(conn)).await {
+        Ok(()) => {
+            // It was done, and a process that dies here never hears of it.
+            rules.fault.pass(|| "after a transaction ended, and never heard of it".to_owned()).await;
+            health.is_broken = false;
+            health.is_open = false;
+            Ok(())
+        }
+        Err(StoreError::Database(error)) if is_aborted(&error) => Err(StoreError::Aborted),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_aborted(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == "25P02")
+}
+
+/// A connection to read from.
+pub struct Reader {
+    pub(super) side: Side,
+    pub(super) rules: Rules,
+}
+
+impl Reader {
+    /// The connection.
+    pub fn conn(&mut self) -> Conn<'_> {
+        self.side.conn(self.rules.clone())
+    }
+}
+
+/// A connection that shares nothing with any other.
+pub struct Apart {
+    pub(super) side: Side,
+    pub(super) rules: Rules,
+}
+
+impl Apart {
+    /// The connection.
+    pub fn conn(&mut self) -> Conn<'_> {
+        self.side.conn(self.rules.clone())
+    }
+}
