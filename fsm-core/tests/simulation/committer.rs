@@ -6,11 +6,12 @@ use fsm_core::outcome::{Asks, Event, Outcome, Outgoing, Problem};
 use fsm_core::retry::RetryAdvice;
 use std::time::Duration;
 
-use crate::machine::{KEYS, NAME};
-use crate::process::{Origin, Reply, Report, Request, Running, What};
+use crate::machine::NAME;
+use crate::model::queue::{KEYS, Origin, Reply, Report, Request, Trip, What, key_index};
+use crate::model::trip::{INBOX, Verdict};
+use crate::model::variant::Variant;
+use crate::process::Running;
 use crate::step::{Act, Dedup, End, Ending};
-use crate::trip::Verdict;
-use crate::variant::Variant;
 use crate::world::World;
 
 impl World {
@@ -27,14 +28,15 @@ impl World {
                 });
                 let deliver_at = after_s.map(|s| self.clock(p) + Duration::from_secs(s));
                 let event = Event { name: (*event).to_owned(), payload: wish };
-                let send = Send { id, event, dedup, deliver_at, or_refuse: *or_refuse, inbox_limit: 4 };
+                let send = Send { id, event, dedup, deliver_at, or_refuse: *or_refuse, inbox_limit: INBOX };
                 self.processes[p].put(*key, What::Send(send));
             }
             Act::Operate { key, act, request_id } => {
                 // Names this request, so that it is seen if it is carried out twice.
-                let actor = self.fresh().to_string();
-                let id =
-                    request_id.map(|id| id.to_string()).or_else(|| (self.variant != Variant::OperatorWithoutId).then(|| actor.clone()));
+                let actor = self.model.fresh().to_string();
+                let id = request_id
+                    .map(|id| id.to_string())
+                    .or_else(|| (self.model.variant != Variant::OperatorWithoutId).then(|| actor.clone()));
                 let request = id.map(|id| (format!("\u{1}{id}"), format!("{act:?}").into_bytes()));
                 let operation = Operation { act: act.clone(), reason: None, actor: Some(actor), request };
                 self.processes[p].put(*key, What::Operate(Box::new(operation)));
@@ -54,21 +56,21 @@ impl World {
             Ending::Success { next, sends } => {
                 // `ctx.next` checks against the graph: a catch verb leads on from where the instance rests.
                 let rests = if attempt.is_catch() { attempt.from.as_deref() } else { Some(attempt.to.as_str()) };
-                let next = next.filter(|next| self.machine.edge(rests, next).is_some_and(|edge| edge.after.is_none()));
-                let next = next.map(|name| Event { name: name.to_owned(), payload: self.fresh().to_string().into_bytes() });
+                let next = next.filter(|next| self.model.machine.edge(rests, next).is_some_and(|edge| edge.after.is_none()));
+                let next = next.map(|name| Event { name: name.to_owned(), payload: self.model.fresh().to_string().into_bytes() });
                 let mut asks = Asks { next, sends: Vec::new() };
                 for (to, event, after_s) in sends {
                     let id = self.call_id();
-                    self.ledger.sent_by.push((id, (attempt.call, attempt.number)));
+                    self.model.ledger.sent_by.push((id, (attempt.call, attempt.number)));
                     let event = Event { name: (*event).to_owned(), payload: id.to_string().into_bytes() };
                     let deliver_at = after_s.map(|s| self.clock(p) + Duration::from_secs(s));
                     asks.sends.push(Outgoing { id, machine: NAME.into(), key: KEYS[*to].into(), event, deliver_at });
                 }
-                if self.variant == Variant::OutgoingApart {
+                if self.model.variant == Variant::OutgoingApart {
                     for send in std::mem::take(&mut asks.sends) {
                         let Outgoing { id, event, deliver_at, .. } = send;
-                        let send_it = Send { id, event, dedup: None, deliver_at, or_refuse: false, inbox_limit: 4 };
-                        self.processes[p].put(crate::process::key_index(&send.key), What::Send(send_it));
+                        let send_it = Send { id, event, dedup: None, deliver_at, or_refuse: false, inbox_limit: INBOX };
+                        self.processes[p].put(key_index(&send.key), What::Send(send_it));
                     }
                 }
                 Outcome::Success { record: None, asks }
@@ -108,7 +110,7 @@ impl World {
         let now = self.clock(p);
         let process = &self.processes[p];
         let grant = process.session(now).filter(|_| grants && !process.is_draining);
-        let trip = self.set_out(batch, now, grant);
+        let trip = self.model.set_out(batch, now, grant);
         self.processes[p].trips.push(trip);
     }
 
@@ -128,6 +130,12 @@ impl World {
             },
         }
         Ok(())
+    }
+
+    fn commit(&mut self, trip: &mut Trip, p: usize) -> Result<Option<Vec<Verdict>>, String> {
+        let mut verdicts = self.model.commit(trip)?;
+        self.processes[p].halves.extend(verdicts.iter_mut().flatten().filter_map(|verdict| verdict.half.take()));
+        Ok(verdicts)
     }
 
     /// A commit that nobody waits for reaches the database after all, or does not.
@@ -174,7 +182,7 @@ impl World {
                         self.processes[p].running.retain(|running| (running.attempt.call, running.attempt.number) != (call, number));
                     }
                 }
-                (_, Reply::Sent { call, .. }) => self.ledger.told.push(call),
+                (_, Reply::Sent { call, .. }) => self.model.ledger.told.push(call),
                 _ => {}
             }
         }
@@ -183,8 +191,8 @@ impl World {
 
     /// `Engine::run`.
     pub fn run(&mut self, p: usize, attempt: fsm_core::call::Attempt, grant: u64) -> Result<(), String> {
-        self.ledger.begins(&self.store, &attempt, grant)?;
-        let key = crate::process::key_index(self.store.key_of(attempt.instance));
+        self.model.ledger.begins(&self.model.store, &attempt, grant)?;
+        let key = key_index(self.model.store.key_of(attempt.instance));
         self.processes[p].running.push(Running { attempt, key, grant, has_ended: false });
         Ok(())
     }
@@ -194,8 +202,8 @@ impl World {
         if let Some(half) = self.processes[p].halves.pop()
             && let Some(open) = &half.open
         {
-            self.store.open(&half, open, &std::collections::BTreeMap::new(), self.variant)?;
-            self.is_dirty = true;
+            self.model.store.open(&half, open, &std::collections::BTreeMap::new(), self.model.variant)?;
+            self.model.is_dirty = true;
         }
         Ok(())
     }

@@ -5,7 +5,8 @@ use fsm_core::retry::{Retry, RetryAdvice};
 use std::time::Duration;
 
 use crate::lots::Lots;
-use crate::machine::{EVENTS, KEYS};
+use crate::machine::EVENTS;
+use crate::model::queue::KEYS;
 use crate::step::{Act, Dedup, End, Ending, Step};
 use crate::world::{PROCESSES, World};
 
@@ -51,7 +52,7 @@ impl Mood {
             return if self.lots.one_in(4) { Act::Wake } else { self.world_moves(world) };
         }
         // The first moments after an outage are when who sweeps may err.
-        if world.is_up && self.outages && self.lots.below(3) > 0 && !world.store.orphans(now).is_empty() {
+        if world.is_up && self.outages && self.lots.below(3) > 0 && !world.model.store.orphans(now).is_empty() {
             return if process.has_renewed || self.lots.one_in(3) { Act::LookForOrphans } else { Act::Renew };
         }
         if self.lots.one_in(5) {
@@ -72,12 +73,12 @@ impl Mood {
         if process.running.iter().any(|running| !running.has_ended) && self.lots.one_in(3) {
             return Act::EndVerb { which: self.lots.below(3), outcome: self.ending(), own_tx: self.lots.one_in(6) };
         }
-        let is_due = !world.store.due(now, 1).is_empty() || !process.found.is_empty();
+        let is_due = !world.model.store.due(now, 1).is_empty() || !process.found.is_empty();
         if is_due && self.lots.one_in(2) {
             return Act::Claim { limit: 1 + self.lots.below(2), end: self.end() };
         }
         match self.lots.below(20) {
-            0..=1 if !world.store.due_timers(now).is_empty() => Act::LookForTimers,
+            0..=1 if !world.model.store.due_timers(now).is_empty() => Act::LookForTimers,
             2..=4 if !process.strays.is_empty() => Act::GiveBackStrays,
             5 => Act::LookForStrays,
             6..=7 => Act::LookForOrphans,

@@ -5,7 +5,7 @@ use fsm_core::changes::NoteKind;
 use fsm_core::instance::{Instance, Status};
 use fsm_core::machine::Machine;
 
-use crate::store::Store;
+use crate::model::store::Store;
 
 /// The first invariant that does not hold.
 pub fn check(store: &Store, machine: &Machine) -> Result<(), String> {

@@ -6,8 +6,6 @@ use fsm_core::machine::{Edge, Machine, TIMEOUT, Verb};
 use fsm_core::retry::Retry;
 
 pub const NAME: &str = "order";
-/// The instances that there may be.
-pub const KEYS: [&str; 3] = ["a", "b", "c"];
 /// Every event that can be sent.
 pub const EVENTS: [&str; 6] = ["Create", "Note", "Pay", "Ship", "Complete", "Cancel"];
 

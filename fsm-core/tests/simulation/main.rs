@@ -7,19 +7,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 mod committer;
-mod door;
 mod draw;
 mod invariants;
-mod ledger;
 mod lots;
 mod machine;
+#[path = "../model/model.rs"]
+mod model;
 mod process;
 mod rest;
 mod schedule;
 mod step;
-mod store;
-mod trip;
-mod variant;
 mod worker;
 mod world;
 
@@ -27,8 +24,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use model::variant::Variant;
 use schedule::{Failure, run};
-use variant::Variant;
 
 /// How long the engine as it is runs when no number of seeds is given.
 const USUAL: Duration = Duration::from_secs(20);

@@ -3,15 +3,11 @@
 use std::time::Duration;
 
 use fsm_core::call::Attempt;
-use fsm_core::changes::{Changes, Timer};
-use fsm_core::decide::Standing;
-use fsm_core::decide::operate::Operation;
-use fsm_core::decide::send::{Fate, Send};
+use fsm_core::changes::Changes;
 use fsm_core::ids::{CallId, SessionId};
-use fsm_core::outcome::Outcome;
 use fsm_core::time::Timestamp;
 
-use crate::machine::KEYS;
+use crate::model::queue::{Request, Trip, What};
 
 /// How long a session is believed after its last sign.
 pub const LEASE: Duration = Duration::from_secs(8);
@@ -57,75 +53,6 @@ pub struct Running {
     pub has_ended: bool,
 }
 
-/// `Request` of `committer/queue.rs`.
-#[derive(Debug, Clone)]
-pub struct Request {
-    pub key: usize,
-    pub what: What,
-    pub tries: u32,
-}
-
-#[derive(Debug, Clone)]
-pub enum What {
-    Send(Send),
-    Settle(Box<Report>),
-    Fire(Box<Timer>),
-    Operate(Box<Operation>),
-}
-
-#[derive(Debug, Clone)]
-pub struct Report {
-    pub attempt: Attempt,
-    pub outcome: Outcome,
-    pub origin: Origin,
-    pub own_tx: bool,
-}
-
-/// Who reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
-    /// The execution under this grant.
-    Verb(u64),
-    Sweeper,
-    Stray,
-    Drain,
-}
-
-/// `Reply` of `committer/queue.rs`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reply {
-    Sent { call: CallId, fate: Fate },
-    Settled { counted: bool },
-    Refused,
-    Done,
-}
-
-/// A commit under way: what it holds in the database, and what it will write.
-pub struct Trip {
-    pub now: Timestamp,
-    /// Who may get what it opens.
-    pub grant: Option<SessionId>,
-    pub batch: Vec<Request>,
-    pub decided: Vec<Decided>,
-    pub board: Board,
-    /// The instances it may write, which no other commit of the process takes up meanwhile. One bit each.
-    pub touches: u8,
-    /// Those that existed: their rows are locked.
-    pub locks: u8,
-}
-
-pub struct Decided {
-    pub reply: Reply,
-    pub changes: Option<Changes>,
-}
-
-/// `Board` of `committer/board.rs`.
-pub struct Board {
-    pub standings: [Option<Standing>; KEYS.len()],
-    /// What became of repeated sends.
-    pub known: Vec<(CallId, Fate)>,
-}
-
 impl Process {
     pub fn dead() -> Process {
         Process {
@@ -163,25 +90,4 @@ impl Process {
     pub fn put(&mut self, key: usize, what: What) {
         self.queue.push(Request { key, what, tries: 0 });
     }
-}
-
-impl Request {
-    /// Every instance that carrying it out may write, one bit each.
-    pub fn touches(&self) -> u8 {
-        let mut touches = 1 << self.key;
-        if let What::Settle(report) = &self.what
-            && let Outcome::Success { asks, .. } = &report.outcome
-        {
-            asks.sends.iter().for_each(|send| touches |= 1 << key_index(&send.key));
-        }
-        touches
-    }
-
-    pub fn is_alone(&self) -> bool {
-        matches!(&self.what, What::Settle(report) if report.own_tx)
-    }
-}
-
-pub fn key_index(key: &str) -> usize {
-    KEYS.iter().position(|known| *known == key).expect("only known keys are used")
 }

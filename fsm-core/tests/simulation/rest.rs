@@ -6,7 +6,8 @@ use fsm_core::call::AttemptState;
 use fsm_core::decide::operate::Act as Operating;
 use fsm_core::time::Timestamp;
 
-use crate::process::{LEASE, key_index};
+use crate::model::queue::key_index;
+use crate::process::LEASE;
 use crate::step::{Act, End, Ending, Step};
 use crate::world::{PROCESSES, World};
 
@@ -36,12 +37,12 @@ pub fn bring_to_rest(world: &mut World) -> Result<(), String> {
             world.step(&Step { process, act: Act::Crash { adrift: false } })?;
             world.step(&Step { process, act: Act::Start })?;
         }
-        if let Some(paused) = world.store.instances.values().find(|instance| instance.paused && !instance.status.is_ended()) {
+        if let Some(paused) = world.model.store.instances.values().find(|instance| instance.paused && !instance.status.is_ended()) {
             let key = key_index(&paused.key);
             world.step(&Step { process: 0, act: Act::Operate { key, act: Operating::Resume, request_id: None } })?;
             continue;
         }
-        let Some(wait) = next_moment(world) else { return world.ledger.check_at_rest(&world.store) };
+        let Some(wait) = next_moment(world) else { return world.model.ledger.check_at_rest(&world.model.store) };
         let us = i64::try_from(wait.as_micros()).unwrap_or(i64::MAX);
         all(world, &Act::Advance { us: us / PROCESSES as i64 + 1 })?;
     }
@@ -60,9 +61,9 @@ fn work(world: &mut World, p: usize) -> Result<bool, String> {
         Act::EndVerb { which: 0, outcome: Ending::Success { next: None, sends: Vec::new() }, own_tx: false }
     } else if !process.halves.is_empty() {
         Act::SecondHalf
-    } else if !process.is_draining && (!world.store.due(now, 1).is_empty() || !process.found.is_empty()) {
+    } else if !process.is_draining && (!world.model.store.due(now, 1).is_empty() || !process.found.is_empty()) {
         Act::Claim { limit: 9, end: End::Commits }
-    } else if !process.is_draining && !world.store.due_timers(now).is_empty() {
+    } else if !process.is_draining && !world.model.store.due_timers(now).is_empty() {
         Act::LookForTimers
     } else {
         for act in [Act::LookForStrays, Act::GiveBackStrays, Act::LookForOrphans, Act::Bury] {
@@ -76,11 +77,12 @@ fn work(world: &mut World, p: usize) -> Result<bool, String> {
 
 /// How long until something comes due, or a dead session may be swept.
 fn next_moment(world: &World) -> Option<Duration> {
-    let scheduled = world.store.live().filter(|live| live.state == AttemptState::Scheduled && !live.held).map(|live| live.scheduled_at);
-    let timers = world.store.timers.values().filter(|(_, held)| !held).map(|(timer, _)| timer.due_at);
+    let scheduled =
+        world.model.store.live().filter(|live| live.state == AttemptState::Scheduled && !live.held).map(|live| live.scheduled_at);
+    let timers = world.model.store.timers.values().filter(|(_, held)| !held).map(|(timer, _)| timer.due_at);
     let alive = |session| world.processes.iter().any(|process| process.life.id == session);
-    let dead = world.store.live().filter_map(|live| live.worker).filter(|worker| !alive(*worker));
-    let lapses = dead.map(|worker| world.store.sessions.get(&worker).copied().unwrap_or(world.now).max(world.now) + LEASE);
+    let dead = world.model.store.live().filter_map(|live| live.worker).filter(|worker| !alive(*worker));
+    let lapses = dead.map(|worker| world.model.store.sessions.get(&worker).copied().unwrap_or(world.now).max(world.now) + LEASE);
     let next: Option<Timestamp> = scheduled.chain(timers).chain(lapses).min();
     next.map(|next| next.since(world.now))
 }

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use crate::draw::Mood;
+use crate::model::variant::Variant;
 use crate::rest::bring_to_rest;
 use crate::step::Step;
-use crate::variant::Variant;
 use crate::world::World;
 
 /// How many steps a schedule has before the world comes to rest.

@@ -5,7 +5,7 @@ use std::fmt;
 use fsm_core::decide::operate::Act as Operating;
 use fsm_core::retry::RetryAdvice;
 
-use crate::machine::KEYS;
+use crate::model::queue::KEYS;
 
 /// One thing that happens, in a process or to it.
 #[derive(Debug, Clone)]

@@ -6,9 +6,10 @@ use fsm_core::outcome::{Outcome, Problem};
 use fsm_core::retry::RetryAdvice;
 use fsm_core::time::Timestamp;
 
-use crate::process::{LEASE, Life, Origin, Report, Running, What, key_index};
+use crate::model::queue::{Origin, Report, What, key_index};
+use crate::model::variant::Variant;
+use crate::process::{LEASE, Life, Running};
 use crate::step::End;
-use crate::variant::Variant;
 use crate::world::World;
 
 impl World {
@@ -16,8 +17,8 @@ impl World {
     pub fn claim(&mut self, p: usize, limit: usize, end: End) -> Result<(), String> {
         let now = self.clock(p);
         let Some(session) = self.processes[p].session(now).filter(|_| !self.processes[p].is_draining) else { return Ok(()) };
-        let due = self.store.due(now, limit);
-        let due = match self.variant {
+        let due = self.model.store.due(now, limit);
+        let due = match self.model.variant {
             Variant::ReadThenClaim => std::mem::replace(&mut self.processes[p].found, due),
             _ => due,
         };
@@ -25,8 +26,8 @@ impl World {
             return Ok(());
         }
         for id in due {
-            let row = self.store.take(id, session, now);
-            self.is_dirty = true;
+            let row = self.model.store.take(id, session, now);
+            self.model.is_dirty = true;
             if end == End::Commits {
                 self.run(p, row.attempt, row.grant)?;
             }
@@ -39,16 +40,16 @@ impl World {
         if self.processes[p].is_draining {
             return;
         }
-        for timer in self.store.due_timers(self.clock(p)) {
-            let key = key_index(self.store.key_of(timer.instance));
+        for timer in self.model.store.due_timers(self.clock(p)) {
+            let key = key_index(self.model.store.key_of(timer.instance));
             self.processes[p].put(key, What::Fire(Box::new(timer)));
         }
     }
 
     /// The first half of `Engine::give_back_strays`.
     pub fn look_for_strays(&mut self, p: usize) {
-        if self.variant != Variant::StraysStay {
-            let held = self.store.held(self.processes[p].life.id);
+        if self.model.variant != Variant::StraysStay {
+            let held = self.model.store.held(self.processes[p].life.id);
             let process = &mut self.processes[p];
             process.strays = held
                 .into_iter()
@@ -74,9 +75,9 @@ impl World {
         if !self.may_sweep(p) {
             return Ok(());
         }
-        for orphan in self.store.orphans(self.clock(p)) {
+        for orphan in self.model.store.orphans(self.clock(p)) {
             let holder = self.processes.iter().find(|holder| holder.is_alive && Some(holder.life.id) == orphan.worker);
-            if holder.is_some_and(|holder| !holder.is_disturbed) && !self.ledger.is_skewed {
+            if holder.is_some_and(|holder| !holder.is_disturbed) && !self.model.ledger.is_skewed {
                 return Err(format!("attempt {} of `{}` is swept, and its worker is alive and well", orphan.number, orphan.verb));
             }
             self.settle_found(p, orphan, Outcome::Lost, Origin::Sweeper);
@@ -85,7 +86,7 @@ impl World {
     }
 
     fn settle_found(&mut self, p: usize, attempt: Attempt, outcome: Outcome, origin: Origin) {
-        let key = key_index(self.store.key_of(attempt.instance));
+        let key = key_index(self.model.store.key_of(attempt.instance));
         let report = Report { attempt, outcome, origin, own_tx: false };
         self.processes[p].put(key, What::Settle(Box::new(report)));
     }
@@ -93,14 +94,14 @@ impl World {
     /// `Session::may_sweep`.
     pub fn may_sweep(&self, p: usize) -> bool {
         let (now, life) = (self.clock(p), self.processes[p].life);
-        match self.variant {
+        match self.model.variant {
             Variant::SweepWithoutGrace => life.until > now,
             _ => self.is_in_time(life, now) && now.since(life.since) >= LEASE,
         }
     }
 
     fn is_in_time(&self, life: Life, now: Timestamp) -> bool {
-        life.until > now && (self.variant == Variant::SweepOnALeaseThatSurvived || life.until.since(now) >= LEASE / 2)
+        life.until > now && (self.model.variant == Variant::SweepOnALeaseThatSurvived || life.until.since(now) >= LEASE / 2)
     }
 
     /// `Session::renew`.
@@ -109,14 +110,14 @@ impl World {
         let until = now + LEASE;
         self.processes[p].is_disturbed = false;
         self.processes[p].has_renewed = true;
-        if life.is_known && self.store.sessions.contains_key(&life.id) {
-            self.store.sessions.insert(life.id, until);
+        if life.is_known && self.model.store.sessions.contains_key(&life.id) {
+            self.model.store.sessions.insert(life.id, until);
             let since = if self.is_in_time(life, now) { life.since } else { now };
             self.processes[p].life = Life { until, since, ..life };
             return;
         }
-        let id = if life.is_known { SessionId(self.fresh()) } else { life.id };
-        self.store.sessions.insert(id, until);
+        let id = if life.is_known { SessionId(self.model.fresh()) } else { life.id };
+        self.model.store.sessions.insert(id, until);
         self.processes[p].life = Life { id, is_known: true, until, since: now };
     }
 

@@ -3,62 +3,43 @@
 use std::time::Duration;
 
 use fsm_core::ids::{CallId, SessionId};
-use fsm_core::machine::Machine;
 use fsm_core::time::Timestamp;
-use uuid::Uuid;
 
 use crate::invariants;
-use crate::ledger::Ledger;
 use crate::machine::machine;
-use crate::process::{LEASE, Process, Trip};
+use crate::model::Model;
+use crate::model::queue::Trip;
+use crate::model::variant::Variant;
+use crate::process::{LEASE, Process};
 use crate::step::{Act, Step};
-use crate::store::Store;
-use crate::variant::Variant;
 
 /// How many processes there are.
 pub const PROCESSES: usize = 3;
 
 pub struct World {
-    pub machine: Machine,
-    pub variant: Variant,
+    pub model: Model,
     pub now: Timestamp,
     pub is_up: bool,
-    pub store: Store,
     pub processes: Vec<Process>,
     /// Commits that nobody waits for any more, and that may yet reach the database.
     pub adrift: Vec<(usize, Trip)>,
-    pub ledger: Ledger,
-    /// The database changed since it was last checked.
-    pub is_dirty: bool,
-    ids: u128,
 }
 
 impl World {
     pub fn new(variant: Variant) -> World {
         let mut world = World {
-            machine: machine(),
-            variant,
+            model: Model::new(machine(), variant),
             now: Timestamp::from_micros(1_000_000_000),
             is_up: true,
-            store: Store::default(),
             processes: Vec::new(),
             adrift: Vec::new(),
-            ledger: Ledger::default(),
-            is_dirty: false,
-            ids: 0,
         };
         for process in 0..PROCESSES {
-            let session = SessionId(world.fresh());
+            let session = SessionId(world.model.fresh());
             world.processes.push(Process::born(session, 0));
             world.renew(process);
         }
         world
-    }
-
-    /// An id that was never used. They are in order, like the ids that clients make.
-    pub fn fresh(&mut self) -> Uuid {
-        self.ids += 1;
-        Uuid::from_u128(self.ids)
     }
 
     /// What the process's clock shows.
@@ -75,9 +56,9 @@ impl World {
     /// Applies a step; one that does not apply does nothing. An error is a promise that it broke.
     pub fn step(&mut self, step: &Step) -> Result<(), String> {
         self.apply(step)?;
-        if std::mem::take(&mut self.is_dirty) {
-            invariants::check(&self.store, &self.machine)?;
-            self.ledger.check(&self.store)?;
+        if std::mem::take(&mut self.model.is_dirty) {
+            invariants::check(&self.model.store, &self.model.machine)?;
+            self.model.ledger.check(&self.model.store)?;
         }
         Ok(())
     }
@@ -96,12 +77,12 @@ impl World {
             Act::LookForStrays if is_working => self.look_for_strays(p),
             Act::GiveBackStrays if is_able => self.give_back_strays(p),
             Act::LookForOrphans if is_working => return self.look_for_orphans(p),
-            Act::Bury if is_working && self.may_sweep(p) => self.store.bury(self.clock(p)),
+            Act::Bury if is_working && self.may_sweep(p) => self.model.store.bury(self.clock(p)),
             Act::Renew if is_working && !self.processes[p].is_cut => self.renew(p),
             Act::Advance { us } => self.advance(Duration::from_micros(us.unsigned_abs())),
             Act::Skew { us } => {
                 self.processes[p].skew_us = *us;
-                self.ledger.is_skewed |= *us != 0;
+                self.model.ledger.is_skewed |= *us != 0;
             }
             Act::Stall | Act::Wake => {
                 self.processes[p].is_stalled = matches!(step.act, Act::Stall);
@@ -114,7 +95,7 @@ impl World {
             Act::Drain if is_able && !self.processes[p].is_draining => self.drain(p),
             Act::Crash { adrift } => self.crash(p, *adrift),
             Act::Start if !self.processes[p].is_alive => {
-                let session = SessionId(self.fresh());
+                let session = SessionId(self.model.fresh());
                 self.processes[p] = Process::born(session, self.processes[p].skew_us);
             }
             Act::DatabaseDown => self.go_down(),
@@ -168,8 +149,8 @@ impl World {
     }
 
     pub fn call_id(&mut self) -> CallId {
-        let call = CallId(self.fresh());
-        self.ledger.clients.insert(call);
+        let call = CallId(self.model.fresh());
+        self.model.ledger.clients.insert(call);
         call
     }
 }

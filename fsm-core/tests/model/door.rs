@@ -6,8 +6,8 @@ use fsm_core::call::AttemptState;
 use fsm_core::changes::{Changes, Close, Open, Payload, TimerChange};
 use fsm_core::outcome::Event;
 
-use crate::store::{Row, Store};
-use crate::variant::Variant;
+use super::store::{Row, Store};
+use super::variant::Variant;
 
 /// What became of one member of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use fsm_core::changes::{Changes, NoteKind};
 use fsm_core::ids::CallId;
 use fsm_core::instance::Status;
 
-use crate::process::{Origin, Request, What};
-use crate::store::{Row, Store};
+use super::queue::{Origin, Request, What};
+use super::store::{Row, Store};
 
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {

@@ -13,14 +13,13 @@ use fsm_core::instance::{Instance, Status};
 use fsm_core::outcome::{Outcome, Outgoing};
 use fsm_core::time::Timestamp;
 
-use crate::door::Written;
-use crate::machine::{KEYS, NAME};
-use crate::process::{Board, Decided, Origin, Reply, Report, Request, Trip, What, key_index};
-use crate::variant::Variant;
-use crate::world::World;
+use super::Model;
+use super::door::Written;
+use super::queue::{Board, Decided, KEYS, Origin, Reply, Report, Request, Trip, What, key_index};
+use super::variant::Variant;
 
 /// So many events may wait for one instance.
-const INBOX: u64 = 4;
+pub const INBOX: u64 = 4;
 /// So many of them are read at first.
 const FIRST: usize = 1;
 
@@ -30,9 +29,11 @@ pub struct Verdict {
     pub reply: Option<Reply>,
     /// Attempts that run here now, with their grants.
     pub runs: Vec<(Attempt, u64)>,
+    /// What a broken engine has forgotten to write, and writes later.
+    pub half: Option<Changes>,
 }
 
-impl World {
+impl Model {
     /// `Board::read` and `Trip::decide`.
     pub fn set_out(&mut self, batch: Vec<Request>, now: Timestamp, grant: Option<fsm_core::ids::SessionId>) -> Trip {
         let touches = batch.iter().fold(0, |touches, request| touches | request.touches());
@@ -55,7 +56,7 @@ impl World {
 
     fn read(&mut self, key: usize, request: Option<&Request>, now: Timestamp) -> Standing {
         let Some(instance) = self.store.instance(KEYS[key]).cloned() else {
-            let instance = Instance::new(InstanceId(self.fresh()), NAME, KEYS[key], now);
+            let instance = Instance::new(InstanceId(self.fresh()), &self.machine.name, KEYS[key], now);
             return Standing { is_new: true, ..Standing::of(instance) };
         };
         let mut standing = Standing::of(instance);
@@ -93,13 +94,13 @@ impl World {
             What::Settle(report) => self.decide_settle(trip, request, report),
             What::Fire(timer) => {
                 let moment = self.moment(trip);
-                let changes = self.read_on(standing, |world, standing| fire(&world.machine, standing, (**timer).clone(), INBOX, moment));
+                let changes = self.read_on(standing, |model, standing| fire(&model.machine, standing, (**timer).clone(), INBOX, moment));
                 Decided { reply: Reply::Done, changes: Some(changes) }
             }
             What::Operate(_) if standing.is_new => Decided { reply: Reply::Refused, changes: None },
             What::Operate(operation) => {
                 let moment = Moment { grant: None, ..self.moment(trip) };
-                match self.read_on(standing, |world, standing| operate(&world.machine, standing, (**operation).clone(), moment)) {
+                match self.read_on(standing, |model, standing| operate(&model.machine, standing, (**operation).clone(), moment)) {
                     Ok(changes) => Decided { reply: Reply::Done, changes },
                     Err(_) => Decided { reply: Reply::Refused, changes: None },
                 }
@@ -112,7 +113,7 @@ impl World {
             return Decided { reply: Reply::Sent { call: *call, fate: *fate }, changes: None };
         }
         let moment = self.moment(trip);
-        match self.read_on(trip.standing(key).clone(), |world, standing| send(&world.machine, standing, request.clone(), moment)) {
+        match self.read_on(trip.standing(key).clone(), |model, standing| send(&model.machine, standing, request.clone(), moment)) {
             Ok(accepted) => {
                 let reply = Reply::Sent { call: accepted.call, fate: accepted.fate };
                 Decided { reply, changes: accepted.changes }
@@ -137,7 +138,7 @@ impl World {
             return Decided { reply: Reply::Settled { counted: false }, changes: late(standing, request, report, trip.now) };
         }
         let moment = self.moment(trip);
-        let settling = |world: &World, standing: &Standing| settle(&world.machine, standing, &attempt, report.outcome.clone(), moment);
+        let settling = |model: &Model, standing: &Standing| settle(&model.machine, standing, &attempt, report.outcome.clone(), moment);
         let mut changes = self.read_on(standing.clone(), settling);
         if let (true, Some(close)) = (self.variant == Variant::LateReportById, &mut changes.close) {
             close.expected = attempt.state;
@@ -146,7 +147,7 @@ impl World {
     }
 
     /// A decision that needs more of the inbox gets all of it.
-    fn read_on<T>(&self, mut standing: Standing, decide: impl Fn(&World, &Standing) -> Result<T, Unread>) -> T {
+    fn read_on<T>(&self, mut standing: Standing, decide: impl Fn(&Model, &Standing) -> Result<T, Unread>) -> T {
         decide(self, &standing).unwrap_or_else(|Unread| {
             standing.inbox.first = self.store.waiting(standing.instance.id);
             decide(self, &standing).expect("all of the inbox was read")
@@ -158,7 +159,7 @@ impl World {
     }
 
     /// `Trip::write` and `Trip::send_outgoing`: the transaction commits. `None` when all of it was rolled back, to be decided again.
-    pub fn commit(&mut self, trip: &mut Trip, process: usize) -> Result<Option<Vec<Verdict>>, String> {
+    pub fn commit(&mut self, trip: &mut Trip) -> Result<Option<Vec<Verdict>>, String> {
         let has_outgoing = trip.batch.iter().any(|request| request.touches() != 1 << request.key);
         let before = has_outgoing.then(|| (self.store.clone(), self.ledger.clone()));
         let mut verdicts = Vec::new();
@@ -166,8 +167,10 @@ impl World {
             let request = trip.batch[n].clone();
             let verdict = match decided.reply {
                 // Not even the note of a late report outlives the transaction of a verb that was too late.
-                Reply::Settled { counted: false } if request.is_alone() => Verdict { reply: Some(decided.reply), runs: Vec::new() },
-                _ => self.write_one(trip, request.key, Some(&request), decided, process)?,
+                Reply::Settled { counted: false } if request.is_alone() => {
+                    Verdict { reply: Some(decided.reply), runs: Vec::new(), half: None }
+                }
+                _ => self.write_one(trip, request.key, Some(&request), decided)?,
             };
             verdicts.push(verdict);
         }
@@ -180,7 +183,7 @@ impl World {
             let (sender, sends) = (trip.batch[n].key, asks.sends.clone());
             for outgoing in &sends {
                 let (keeper, decided) = self.decide_outgoing(trip, sender, outgoing);
-                let one = self.write_one(trip, keeper, None, decided, process)?;
+                let one = self.write_one(trip, keeper, None, decided)?;
                 verdict.runs.extend(one.runs);
                 if one.reply.is_none() {
                     (self.store, self.ledger) = before.expect("there is something outgoing");
@@ -193,15 +196,8 @@ impl World {
         Ok(Some(verdicts))
     }
 
-    fn write_one(
-        &mut self,
-        trip: &mut Trip,
-        key: usize,
-        request: Option<&Request>,
-        decided: Decided,
-        process: usize,
-    ) -> Result<Verdict, String> {
-        let mut verdict = Verdict { reply: Some(decided.reply), runs: Vec::new() };
+    fn write_one(&mut self, trip: &mut Trip, key: usize, request: Option<&Request>, decided: Decided) -> Result<Verdict, String> {
+        let mut verdict = Verdict { reply: Some(decided.reply), runs: Vec::new(), half: None };
         let Some(mut changes) = decided.changes else { return Ok(verdict) };
         let half = self.second_half(&mut changes);
         let held = changes.close.as_ref().and_then(|close| self.store.calls.get(&(close.call, close.number))).cloned();
@@ -214,7 +210,7 @@ impl World {
                 };
             }
             Written::Done => {
-                self.processes[process].halves.extend(half);
+                verdict.half = half;
                 self.ledger.account(&self.store, &changes, held.as_ref(), request)?;
                 trip.apply(key, &changes);
                 if let Some(open) = changes.open.filter(|open| open.attempt.worker.is_some()) {
@@ -239,7 +235,7 @@ impl World {
         let (event, deliver_at) = (outgoing.event.clone(), outgoing.deliver_at);
         let request = Send { id: outgoing.id, event, dedup: None, deliver_at, or_refuse: false, inbox_limit: INBOX };
         let moment = self.moment(trip);
-        match self.read_on(trip.standing(key).clone(), |world, standing| send(&world.machine, standing, request.clone(), moment)) {
+        match self.read_on(trip.standing(key).clone(), |model, standing| send(&model.machine, standing, request.clone(), moment)) {
             Ok(accepted) => {
                 let reply = Reply::Sent { call: accepted.call, fate: accepted.fate };
                 (key, Decided { reply, changes: accepted.changes })
