@@ -1,0 +1,178 @@
+//! The walk on the model: one process without faults, which does what is due in the order in which a bed does.
+
+use std::collections::VecDeque;
+
+use fsm::prelude::*;
+use fsm::{Entry, Fate, SessionId, What as Told};
+use fsm_core::call::Attempt;
+use fsm_core::decide::operate::Operation;
+use fsm_core::decide::send::{Dedup, Send};
+use fsm_core::ids::CallId;
+use fsm_core::machine::{Machine, TIMEOUT};
+use fsm_core::outcome::{Asks, Event, Outcome, Problem};
+use fsm_runtime::admin::look::Story;
+use fsm_runtime::handle::seen::Seen;
+use fsm_runtime::store::overview::{InboxEvent, SetTimer};
+
+use crate::model::Model;
+use crate::model::queue::{KEYS, Origin, Reply, Report, Request, What, key_index};
+use crate::model::variant::Variant;
+use crate::sight;
+use crate::walk::{Act, ERROR, INBOX, Script, Steps};
+
+/// More than are ever due at a time.
+const AT_A_TIME: usize = 1000;
+
+pub struct Imagined {
+    model: Model,
+    now: Timestamp,
+    session: SessionId,
+    queue: VecDeque<Request>,
+}
+
+impl Imagined {
+    pub fn new(machine: Machine, variant: Variant, now: Timestamp) -> Imagined {
+        let mut model = Model::new(machine, variant);
+        let session = SessionId(model.fresh());
+        Imagined { model, now, session, queue: VecDeque::new() }
+    }
+
+    /// What the act answers: what became of what was sent, or that it was refused. An error is a constraint that the model ran into.
+    pub fn act(&mut self, act: &Act) -> Result<Result<Option<Fate>, ()>, String> {
+        let (key, what) = match act {
+            Act::Advance(span) => return self.advance(*span).map(|()| Ok(None)),
+            Act::Send { key, event, script, dedup, after, or_refuse } => {
+                let payload = encoded(script);
+                let digests = vec![[event.as_bytes(), payload.as_slice()].concat()];
+                let dedup = dedup.map(|n| Dedup { id: format!("d{n}"), digests });
+                let deliver_at = after.map(|after| self.now + after);
+                let event = Event { name: (*event).to_owned(), payload };
+                let id = CallId(self.model.fresh());
+                (key, What::Send(Send { id, event, dedup, deliver_at, or_refuse: *or_refuse, inbox_limit: INBOX }))
+            }
+            Act::Operate { key, act } => {
+                let (reason, actor) = (Some("because".to_owned()), Some("ada".to_owned()));
+                let request = Some((self.model.fresh().to_string(), Vec::new()));
+                (key, What::Operate(Box::new(Operation { act: act.clone(), reason, actor, request })))
+            }
+        };
+        let reply = self.carry_out(Request { key: *key, what, tries: 0 })?;
+        self.settle()?;
+        Ok(match reply {
+            Reply::Sent { fate, .. } => Ok(Some(fate)),
+            Reply::Refused => Err(()),
+            Reply::Done | Reply::Settled { .. } => Ok(None),
+        })
+    }
+
+    /// What there is of this instance.
+    pub fn seen(&self, key: usize) -> Vec<String> {
+        let store = &self.model.store;
+        let Some(row) = store.instance(KEYS[key]) else { return Vec::new() };
+        let mut attempts: Vec<Attempt> = store.calls.values().map(|row| row.attempt.clone()).collect();
+        attempts.retain(|attempt| attempt.instance == row.id);
+        let inbox = store.waiting(row.id).into_iter().map(|waits| InboxEvent {
+            position: waits.position,
+            call: waits.call,
+            event: waits.event,
+            since: row.updated_at,
+        });
+        let timers = store.timers.values().filter(|(timer, _)| timer.instance == row.id).map(|(timer, held)| SetTimer {
+            id: timer.id,
+            state: timer.state.clone(),
+            event: timer.event.name.clone(),
+            due_at: timer.due_at,
+            held: *held,
+        });
+        let notes = store.notes.iter().filter(|note| note.instance == row.id).map(|note| Entry {
+            at: note.at,
+            call: note.call,
+            what: Told::Note { kind: note.kind, detail: note.detail.clone(), actor: note.actor.clone() },
+        });
+        let seen = Seen { row: row.clone(), call: None };
+        sight::lines(&Story { seen, inbox: inbox.collect(), timers: timers.collect(), attempts, entries: notes.collect() })
+    }
+
+    fn advance(&mut self, span: Duration) -> Result<(), String> {
+        let end = self.now + span;
+        while self.now < end {
+            let store = &self.model.store;
+            let attempts = store.live().filter(|live| !live.held).map(|live| live.scheduled_at);
+            let timers = store.timers.values().filter(|(_, held)| !held).map(|(timer, _)| timer.due_at);
+            let next = attempts.chain(timers).filter(|next| *next > self.now).min();
+            self.now = next.map_or(end, |next| next.min(end));
+            self.settle()?;
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self) -> Result<(), String> {
+        loop {
+            while let Some(request) = self.queue.pop_front() {
+                self.carry_out(request)?;
+            }
+            for timer in self.model.store.due_timers(self.now) {
+                let key = key_index(self.model.store.key_of(timer.instance));
+                self.queue.push_back(Request { key, what: What::Fire(Box::new(timer)), tries: 0 });
+            }
+            if !self.queue.is_empty() {
+                continue;
+            }
+            let due = self.model.store.due(self.now, AT_A_TIME);
+            if due.is_empty() {
+                return Ok(());
+            }
+            for id in due {
+                let row = self.model.store.take(id, self.session, self.now);
+                self.run(row.attempt, row.grant)?;
+            }
+        }
+    }
+
+    fn carry_out(&mut self, request: Request) -> Result<Reply, String> {
+        let mut trip = self.model.set_out(vec![request], self.now, Some(self.session));
+        let verdict = self.model.commit(&mut trip)?.and_then(|mut verdicts| verdicts.pop()).ok_or("nobody else commits")?;
+        for (attempt, grant) in verdict.runs {
+            self.run(attempt, grant)?;
+        }
+        verdict.reply.ok_or_else(|| "nobody else was faster".to_owned())
+    }
+
+    /// What the verb of this attempt does.
+    fn run(&mut self, attempt: Attempt, grant: u64) -> Result<(), String> {
+        let store = &self.model.store;
+        let key = key_index(store.key_of(attempt.instance));
+        let script = |call| {
+            let payload = store.calls.get(&(call, 1)).and_then(|row| row.payload.as_deref()).ok_or("a call has no payload")?;
+            serde_json::from_slice::<Script>(payload).map_err(|error| error.to_string())
+        };
+        let kept = store.instance(KEYS[key]).and_then(|row| row.record.as_deref());
+        let mut steps: Steps = kept.map_or(Ok(Steps::default()), serde_json::from_slice).map_err(|error| error.to_string())?;
+        let played = match attempt.previous.filter(|_| attempt.is_catch()) {
+            Some(caught) => Ok((None, script(caught)?.rescue())),
+            None if attempt.event == TIMEOUT => {
+                steps.attempts.push(0);
+                Ok((Some(encoded(&steps)), None))
+            }
+            None => {
+                steps.attempts.push(attempt.number);
+                let is_end = self.model.machine.is_end(&attempt.to);
+                script(attempt.call)?.play(attempt.number).map(|next| (Some(encoded(&steps)), next.filter(|_| !is_end)))
+            }
+        };
+        let outcome = match played {
+            Ok((record, next)) => {
+                let next = next.map(|next| Event { name: "Go".into(), payload: encoded(&next) });
+                Outcome::Success { record, asks: Asks { next, sends: Vec::new() } }
+            }
+            Err(advice) => Outcome::Failure(Problem::new(&ERROR.to_string(), advice)),
+        };
+        let report = Report { attempt, outcome, origin: Origin::Verb(grant), own_tx: false };
+        self.queue.push_back(Request { key, what: What::Settle(Box::new(report)), tries: 0 });
+        Ok(())
+    }
+}
+
+fn encoded(value: &impl serde::Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("numbers and names are JSON")
+}

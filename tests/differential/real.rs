@@ -1,0 +1,94 @@
+//! The walk on a database, through the doors that users have.
+
+use fsm::Fate;
+use fsm::prelude::*;
+use fsm::testing::{Bed, BedBuilder};
+use fsm_core::decide::operate::Act as Operating;
+use fsm_core::machine::Machine;
+use fsm_runtime::admin::{Admin, Opening};
+
+use crate::model::queue::KEYS;
+use crate::sight;
+use crate::walk::{Act, Begin, Go, Halt, INBOX, Stop, Walk};
+
+pub struct Real {
+    pub bed: Bed,
+    admin: Admin,
+}
+
+impl Real {
+    pub async fn sqlite() -> Real {
+        Real::on(beds().sqlite().await).await
+    }
+
+    pub async fn postgres() -> Real {
+        Real::on(beds().postgres().await).await
+    }
+
+    async fn on(bed: Bed) -> Real {
+        let admin = Admin::open(Opening::inside(&bed)).await.expect("the bed is open");
+        Real { bed, admin }
+    }
+
+    /// The machine as it is kept here.
+    pub fn machine(&self) -> Machine {
+        self.admin.machine("walk").expect("the bed was started with it").machine.clone()
+    }
+
+    /// What the act answers: what became of what was sent, or why it was refused.
+    pub async fn act(&self, act: &Act) -> Result<Option<Fate>, String> {
+        let walks = self.bed.machine::<Walk>();
+        let answer = match act {
+            Act::Advance(span) => {
+                self.bed.advance(*span).await;
+                Ok(None)
+            }
+            Act::Operate { key, act } => {
+                let key = KEYS[*key];
+                let operating = match act {
+                    Operating::Retry => walks.retry(key),
+                    Operating::Skip => walks.skip(key),
+                    Operating::Pause => walks.pause(key),
+                    Operating::Resume => walks.resume(key),
+                    Operating::SetRetry(policy) => walks.set_retry(key, (**policy).clone()),
+                    Operating::Cancel => walks.cancel(key, ""),
+                };
+                operating.reason("because").actor("ada").await.map(|()| None)
+            }
+            Act::Send { key, event, script, dedup, after, or_refuse } => {
+                let key = KEYS[*key];
+                let mut sending = match *event {
+                    "Begin" => walks.send(key, Begin(*script)),
+                    "Go" => walks.send(key, Go(*script)),
+                    "Halt" => walks.send(key, Halt(*script)),
+                    _ => walks.send(key, Stop(*script)),
+                };
+                if let Some(n) = dedup {
+                    sending = sending.dedup(format!("d{n}"));
+                }
+                if let Some(after) = after {
+                    sending = sending.after(*after);
+                }
+                if *or_refuse {
+                    sending = sending.or_refuse();
+                }
+                sending.await.map(|sent| Some(sent.fate))
+            }
+        };
+        self.bed.settle().await;
+        answer.map_err(|error| error.to_string())
+    }
+
+    /// What there is of this instance.
+    pub async fn seen(&self, key: usize) -> Vec<String> {
+        match self.admin.story("walk", KEYS[key]).await {
+            Ok(story) => sight::lines(&story),
+            Err(error) if error.is_not_found() => Vec::new(),
+            Err(error) => panic!("an instance cannot be read: {error}"),
+        }
+    }
+}
+
+fn beds() -> BedBuilder {
+    Bed::builder().only::<Walk>().with(|builder| builder.inbox_limit(INBOX))
+}

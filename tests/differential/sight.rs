@@ -1,0 +1,43 @@
+//! All that is known of an instance, as lines that are the same wherever it lives: ids become the order in which they were made.
+
+use std::collections::BTreeSet;
+
+use fsm::{CallId, What};
+use fsm_runtime::admin::look::Story;
+
+/// The lines of one instance. Its name is not among them, for each walk has names of its own.
+pub fn lines(story: &Story) -> Vec<String> {
+    let calls: BTreeSet<CallId> = story.attempts.iter().map(|attempt| attempt.call).collect();
+    let nth = |call: CallId| calls.iter().position(|known| *known == call);
+    let row = &story.seen.row;
+    let (state, newest) = (row.state.as_deref(), row.newest.map(|(call, number)| (nth(call), number)));
+    let record = row.record.as_deref().map(String::from_utf8_lossy);
+    let mut lines = vec![
+        format!("{} in {state:?}, version {}, paused {}, open {}, newest {newest:?}", row.status, row.version, row.paused, row.is_open),
+        format!("since {}, changed {}, error {:?}, record {record:?}", row.created_at, row.updated_at, row.error),
+        format!("inbox from {} to {}", row.inbox_head, row.inbox_tail),
+    ];
+    let mut attempts: Vec<_> = story.attempts.iter().collect();
+    attempts.sort_by_key(|attempt| (attempt.call, attempt.number));
+    for one in attempts {
+        let (call, previous) = (nth(one.call), one.previous.map(nth));
+        let (from, is_held, is_claimed) = (&one.from, one.held, one.worker.is_some());
+        lines.push(format!("call {call:?} attempt {} of {} on {}: {from:?} -> {}", one.number, one.verb, one.event, one.to));
+        lines.push(format!("    {}, held {is_held}, claimed {is_claimed}, after {previous:?}, error {:?}", one.state, one.error));
+        let times = (one.created_at, one.scheduled_at, one.started_at, one.finished_at);
+        lines.push(format!("    {times:?}, {:?}", one.budget));
+    }
+    lines.extend(story.inbox.iter().map(|waits| format!("{} waits at {}", waits.event, waits.position)));
+    let timers = story.timers.iter();
+    let mut timers: Vec<_> =
+        timers.map(|timer| format!("{} {} of {:?}, held {}", timer.due_at, timer.event, timer.state, timer.held)).collect();
+    // Ids say nothing here: a timer's is as its call's, or is not.
+    timers.sort();
+    lines.extend(timers);
+    let notes = story.entries.iter().filter(|entry| matches!(entry.what, What::Note { .. }));
+    let mut notes: Vec<_> = notes.map(|note| format!("{note}, of call {:?}", note.call.map(nth))).collect();
+    // What happened at the same time is told in an order that is for people.
+    notes.sort();
+    lines.extend(notes);
+    lines
+}
