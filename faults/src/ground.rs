@@ -56,9 +56,14 @@ impl Ground {
         Ok(connection.close().await?)
     }
 
+    /// All that the server has said.
+    pub fn log(&mut self) -> Result<String, Failure> {
+        Ok(std::fs::read_to_string(self.socket()?.with_file_name("log"))?)
+    }
+
     /// What the server's log says of deadlocks.
     pub fn deadlocks(&mut self) -> Result<String, Failure> {
-        let log = std::fs::read_to_string(self.socket()?.with_file_name("log"))?;
+        let log = self.log()?;
         let begin = log.find("deadlock detected").map_or(log.len(), |at| at.saturating_sub(200));
         Ok(log[begin..].lines().take(40).collect::<Vec<_>>().join("\n      "))
     }

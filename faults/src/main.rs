@@ -16,6 +16,7 @@ mod proxy;
 mod report;
 mod rows;
 mod scenario;
+mod small;
 mod sql;
 mod stage;
 

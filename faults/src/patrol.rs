@@ -3,10 +3,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use fsm::Client;
+use fsm::{Client, Error, Invariant};
 use tokio::task::JoinHandle;
 
 use crate::Failure;
+
+/// More than the pool of a client has.
+const CONNECTIONS: u32 = 16;
 
 /// Looks at the invariants again and again while the others break what they can.
 pub struct Patrol {
@@ -39,11 +42,21 @@ impl Patrol {
     /// How often it looked, and what it found; with one look more.
     pub async fn end(&mut self) -> Result<(usize, Vec<String>), Failure> {
         self.task.abort();
-        let last = self.client.violations().await?;
+        let last = self.look().await?;
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let (looks, mut broken) = std::mem::take(&mut *seen);
         broken.truncate(20);
         broken.extend(last.iter().map(|one| format!("{} is broken at the end: {}: {:?}", one.number, one.says, one.rows)));
         Ok((looks + 1, broken))
+    }
+
+    /// Connections that a server cut when it went are found out one by one.
+    async fn look(&self) -> Result<Vec<Invariant>, Error> {
+        for _ in 0..CONNECTIONS {
+            if let Ok(found) = self.client.violations().await {
+                return Ok(found);
+            }
+        }
+        self.client.violations().await
     }
 }

@@ -10,6 +10,7 @@ mod outage;
 mod pooler;
 mod snapshot;
 mod stop;
+mod wal;
 mod writers;
 
 use std::pin::Pin;
@@ -78,6 +79,7 @@ scenarios! {
     "cut" POSTGRES cut::cut, "connections are cut before and after the commit, behind a request and inside an answer";
     "hang" POSTGRES cut::hang, "connections hang: deadlines end them, and others go on meanwhile";
     "disk" BOTH disk::run, "the disk is full, and is freed: nothing in between is half there";
+    "wal" POSTGRES wal::run, "the disk of a whole cluster is full, so that the server stops, and is started once there is room";
     "drop" BOTH crowd::dropped, "one connection, and futures that are dropped half-way";
     "crowd" SQLITE crowd::crowd, "one file, four processes, eight threads each: no database is locked";
     "clocks" BOTH clocks::clocks, "workers whose clocks are an hour apart";

@@ -1,8 +1,6 @@
 //! A disk that is full, and freed, twice: a small filesystem in memory, with the whole SQLite database or PostgreSQL's tables on it.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::Size;
@@ -11,6 +9,7 @@ use crate::child::Spec;
 use crate::ground::{Folder, Ground, Kind};
 use crate::load::Load;
 use crate::report::Report;
+use crate::small::{Small, me};
 use crate::stage::Stage;
 
 /// No transition within this long: the disk is full.
@@ -26,9 +25,9 @@ pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, 
     let owner = if kind == Kind::Postgres { std::fs::metadata(ground.socket()?)?.uid() } else { me()? };
     let disk = Small::mount(folder.path().join("small"), first_mib, owner)?;
     let url = match kind {
-        Kind::Sqlite => format!("sqlite://{}/faults.db", disk.path.display()),
+        Kind::Sqlite => format!("sqlite://{}/faults.db", disk.path().display()),
         Kind::Postgres => {
-            ground.run(&format!("create tablespace small location '{}'", disk.path.display())).await?;
+            ground.run(&format!("create tablespace small location '{}'", disk.path().display())).await?;
             ground.database("tablespace small").await?
         }
     };
@@ -85,45 +84,4 @@ async fn until_full(stage: &Stage<'_>) -> Result<i64, Failure> {
         }
     }
     Ok(done)
-}
-
-/// A filesystem of a few MiB.
-struct Small {
-    path: PathBuf,
-}
-
-impl Small {
-    /// Only root may mount; whoever else runs this needs `sudo`, and is told.
-    fn mount(path: PathBuf, mib: u32, owner: u32) -> Result<Small, Failure> {
-        std::fs::create_dir(&path)?;
-        let options = format!("size={mib}m,mode=0700,uid={owner}");
-        command("mount", &["-t", "tmpfs", "-o", &options, "tmpfs"], &path)
-            .map_err(|error| format!("a small filesystem needs root, or `sudo` without a password, and the right to mount: {error}"))?;
-        Ok(Small { path })
-    }
-
-    fn resize(&self, mib: u32) -> Result<(), Failure> {
-        command("mount", &["-o", &format!("remount,size={mib}m")], &self.path)
-    }
-}
-
-impl Drop for Small {
-    fn drop(&mut self) {
-        if let Err(error) = command("umount", &["--lazy"], &self.path) {
-            eprintln!("{error}");
-        }
-    }
-}
-
-/// The user that this process runs as.
-fn me() -> Result<u32, Failure> {
-    Ok(std::fs::metadata("/proc/self")?.uid())
-}
-
-/// Runs a command as root.
-fn command(program: &str, words: &[&str], path: &Path) -> Result<(), Failure> {
-    let prefix: &[&str] = if me()? == 0 { &[] } else { &["sudo", "-n"] };
-    let all = [prefix, &[program], words].concat();
-    let done = Command::new(all[0]).args(&all[1..]).arg(path).output()?;
-    if done.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&done.stderr).trim().to_owned().into()) }
 }

@@ -98,6 +98,11 @@ impl Cluster {
         self.wait_until_ready()
     }
 
+    /// Whether the server is gone, of its own accord or not.
+    pub fn has_stopped(&self) -> bool {
+        fs::read_to_string(self.folder.join("state")).is_ok_and(|state| state.trim() == format!("stopped {}", self.starts))
+    }
+
     /// A new folder with a guardian that makes a cluster in it and starts the server. The caller holds the site's lock.
     fn create(site: &Site, linger: &str, settings: &[&str]) -> Result<Cluster, ClusterError> {
         let folder = site.new_folder()?;
@@ -132,10 +137,6 @@ impl Cluster {
     fn order(&mut self, order: &str) -> Result<(), ClusterError> {
         let mut users = self.users.as_ref().expect("it is only taken when this value ends");
         users.write_all(format!("{order}\n").as_bytes()).tried("write to", &self.folder.join("users"))
-    }
-
-    fn has_stopped(&self) -> bool {
-        fs::read_to_string(self.folder.join("state")).is_ok_and(|state| state.trim() == format!("stopped {}", self.starts))
     }
 
     fn wait_until_ready(&self) -> Result<(), ClusterError> {
