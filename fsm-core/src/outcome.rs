@@ -98,6 +98,14 @@ impl Outcome {
             Outcome::Released => "released",
         }
     }
+
+    /// What the verb asked to be sent to other instances.
+    pub fn sends(&self) -> &[Outgoing] {
+        match self {
+            Outcome::Success { asks, .. } => &asks.sends,
+            _ => &[],
+        }
+    }
 }
 
 /// Bytes that are not for every log: how many they are.

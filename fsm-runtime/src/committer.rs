@@ -1,13 +1,14 @@
 //! Groups requests into commits: whatever waits while one commit is under way makes the next one.
 
 pub(crate) mod board;
+mod pace;
 pub(crate) mod queue;
 mod told;
 pub(crate) mod trip;
 mod verdict;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
@@ -17,13 +18,18 @@ use crate::error::{Error, Kind};
 use crate::session::Renewal;
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
+use crate::store::lock::Memory;
 use crate::store::sessions;
+use crate::watchers::Moved;
+pub(crate) use pace::Pace;
 use queue::{Reply, Request};
 use trip::Trip;
 use verdict::Verdict;
 
 /// The most requests in one commit; beyond this the answer of the first waits too long for the last.
 const MOST_IN_A_COMMIT: usize = 250;
+/// The most that one statement writes: in a larger batch one member that has changed is likelier, and the trips matter less.
+const MOST_AT_ONCE: usize = 64;
 /// The waits between tries while the database is away: doubling from the one to the other.
 const AWAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
@@ -44,10 +50,13 @@ impl Engine {
     }
 
     /// One lane of the committer. A few of them share the queue, never an instance.
-    pub(crate) async fn commit_for_ever(self: Arc<Self>) {
-        while let Some(batch) = self.queue.take(MOST_IN_A_COMMIT).await {
+    pub(crate) async fn commit_for_ever(self: Arc<Self>, pace: Arc<Pace>) {
+        while let Some(batch) = self.queue.take(MOST_IN_A_COMMIT, || pace.enough()).await {
             let whose = queue::touched(&batch);
-            match self.carry_out(batch).await {
+            let began = Instant::now();
+            let committed = self.carry_out(batch).await;
+            pace.took(began.elapsed());
+            match committed {
                 // The one writer of SQLite need not wait until all is told.
                 Some(committed) if committed.batch.len() > 1 && !self.store.is_postgres() => {
                     let engine = Arc::clone(&self);
@@ -94,6 +103,9 @@ impl Engine {
     }
 
     async fn commit(&self, batch: &[Request]) -> Result<Vec<Verdict>, StoreError> {
+        if let Some(verdicts) = self.commit_at_once(batch).await? {
+            return Ok(verdicts);
+        }
         let mut tx = self.store.begin().await?;
         let verdicts = self.store.naming(Trip::new(self).of(&mut tx.conn(), batch).await)?;
         let renewal = self.renew_beside(&mut tx.conn()).await?;
@@ -102,6 +114,17 @@ impl Engine {
             work.session.renewed(renewal);
         }
         Ok(verdicts)
+    }
+
+    /// A small batch needs no transaction around it: each trip to the server that this saves is a good part of its time.
+    async fn commit_at_once(&self, batch: &[Request]) -> Result<Option<Vec<Verdict>>, StoreError> {
+        if batch.len() > MOST_AT_ONCE || !batch.iter().all(Request::is_short) {
+            return Ok(None);
+        }
+        match self.store.for_commits().await? {
+            Some(mut conn) => self.store.naming(Trip::new(self).at_once(&mut conn.conn(), batch).await),
+            None => Ok(None),
+        }
     }
 
     /// SQLite has one writer, and who waits for it is not served in turn: under load the lease's own thread may come too
@@ -120,6 +143,7 @@ impl Engine {
                 self.queue.put(request.again());
                 continue;
             };
+            self.forget_seen(&verdict.moved);
             self.watchers.tell(verdict.moved, verdict.runs.iter().map(|(claimed, _)| (&claimed.instance, &*claimed.attempt)));
             if let Some(due_at) = verdict.due_at {
                 self.hint.due(due_at);
@@ -131,6 +155,17 @@ impl Engine {
                 self.run(claimed, permit);
             }
             request.answer(reply);
+        }
+    }
+
+    /// What was seen of an instance when its attempt began here is not true any more.
+    fn forget_seen(&self, moved: &[Moved]) {
+        let Some(work) = &self.work else { return };
+        let mut running = work.running();
+        for Moved { instance, .. } in moved {
+            if let Some(running) = instance.newest.filter(|_| instance.is_open).and_then(|newest| running.get_mut(&newest)) {
+                running.memory = Memory::of(instance);
+            }
         }
     }
 

@@ -11,6 +11,7 @@ use tokio::task::AbortHandle;
 
 use crate::catalog::Catalog;
 use crate::clock::Clock;
+use crate::committer::Pace;
 use crate::committer::queue::Queue;
 use crate::committing::Committing;
 use crate::data::DataMap;
@@ -86,8 +87,9 @@ impl Engine {
     /// Starts the lanes of the committer: one where the database has one writer, else a few.
     pub(crate) fn start_lanes(self: &Arc<Self>) {
         let lanes = if self.store.is_postgres() { 3 } else { 1 };
+        let pace = Arc::new(Pace::of(lanes));
         for _ in 0..lanes {
-            self.spawn(Arc::clone(self).commit_for_ever());
+            self.spawn(Arc::clone(self).commit_for_ever(Arc::clone(&pace)));
         }
     }
 

@@ -22,6 +22,7 @@ pub(crate) mod sealed;
 pub mod sessions;
 pub(crate) mod sql;
 pub mod timers;
+mod together;
 pub mod transfer;
 pub mod tx;
 pub mod view;

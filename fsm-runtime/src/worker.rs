@@ -26,6 +26,7 @@ use crate::failure::{Failed, Failure};
 use crate::registry::{Input, VerbEntry};
 use crate::running::Running;
 use crate::store::claim::Claimed;
+use crate::store::lock::Memory;
 use crate::store::tx::Tx;
 
 /// How long a verb may clean up once its time is over.
@@ -42,7 +43,7 @@ struct Ended {
 
 impl Engine {
     /// Starts a claimed attempt in its slot.
-    pub(crate) fn run(self: &Arc<Self>, claimed: Claimed, permit: Option<OwnedSemaphorePermit>) {
+    pub(crate) fn run(self: &Arc<Self>, mut claimed: Claimed, permit: Option<OwnedSemaphorePermit>) {
         let Some(work) = &self.work else { return };
         let attempt = Arc::clone(&claimed.attempt);
         let whose = Whose::new(&attempt.machine, &claimed.instance.key);
@@ -51,9 +52,10 @@ impl Engine {
         span.in_scope(|| tracing::debug!("claimed"));
         // Held while it is entered, so that an attempt is never gone before it is there.
         let mut running = work.running();
+        let memory = std::mem::replace(&mut claimed.memory, Memory::Nothing);
         let task = tokio::spawn(Arc::clone(self).execute(claimed, permit, Arc::clone(&cancel)).instrument(span));
         let id = (attempt.call, attempt.number);
-        running.insert(id, Running { attempt, whose, abort: task.abort_handle(), cancel });
+        running.insert(id, Running { attempt, whose, abort: task.abort_handle(), cancel, memory });
     }
 
     async fn execute(self: Arc<Self>, claimed: Claimed, permit: Option<OwnedSemaphorePermit>, cancel: Arc<watch::Sender<bool>>) {
@@ -66,6 +68,7 @@ impl Engine {
             outcome => tracing::debug!(outcome = outcome.word(), "ended"),
         }
         let mut report = Report { permit, ..Report::new(Arc::clone(&attempt), Outcome::Released) };
+        report.memory = self.memory(&attempt);
         report.outcome = self.sealed(&whose, report.fresh, outcome);
         let is_told = self.report(whose.clone(), report, tx).await;
         self.watchers.ended(&whose, (attempt.call, attempt.number));
@@ -76,8 +79,16 @@ impl Engine {
         }
     }
 
+    /// What is known of the instance of an attempt that ends.
+    fn memory(&self, attempt: &Attempt) -> Memory {
+        let Some(work) = &self.work else { return Memory::Nothing };
+        let mut running = work.running();
+        let memory = running.get_mut(&(attempt.call, attempt.number)).map(|running| &mut running.memory);
+        memory.map_or(Memory::Nothing, |memory| std::mem::replace(memory, Memory::Nothing))
+    }
+
     async fn call_verb(self: &Arc<Self>, claimed: Claimed, cancel: Arc<watch::Sender<bool>>) -> Ended {
-        let Claimed { instance, attempt, payload, last_error, fault } = claimed;
+        let Claimed { instance, attempt, payload, last_error, fault, memory: _ } = claimed;
         let known = self.catalog.get(&attempt.machine);
         let Some((known, verb)) = known.and_then(|known| Some((known, known.verb(&attempt.verb)?))) else {
             // Only what this program has is claimed; a verb that is missing here runs elsewhere.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use fsm_core::changes::Changes;
+use fsm_core::changes::{Changes, TimerChange};
 use fsm_core::decide::Standing;
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::{Instance, Status};
@@ -12,7 +12,8 @@ use uuid::Uuid;
 use super::queue::{Request, What, Whose, touched};
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
-use crate::store::lock::{self, KnownCall, Locked, Target};
+use crate::store::lock::{self, KnownCall, Locked, Seen, Target};
+use crate::store::write::Stamp;
 
 /// How many of an instance's waiting events are read at first: the first one fits nearly always.
 const FIRST: i64 = 8;
@@ -25,6 +26,8 @@ pub(crate) struct Board {
     /// Whose each of them is.
     names: HashMap<InstanceId, Whose>,
     known: HashMap<CallId, KnownCall>,
+    /// Which commit left each of them as it is, where none is locked.
+    stamps: HashMap<InstanceId, Stamp>,
 }
 
 impl Board {
@@ -33,26 +36,53 @@ impl Board {
         let mut all = touched(batch);
         all.sort();
         all.dedup();
-        let targets: Vec<_> = all.iter().map(|whose| Target { machine: &whose.machine, key: &whose.key }).collect();
-        let found = lock::instances(conn, &targets).await?;
+        let found = lock::instances(conn, &targets(&all)).await?;
         let standings = all.into_iter().zip(found).map(|(whose, locked)| {
-            let standing = match locked {
-                Some(Locked { instance, has_timer }) => Standing { has_timer, ..Standing::of(instance) },
-                None => {
-                    let instance = Instance::new(InstanceId(Uuid::now_v7()), &whose.machine, &whose.key, now);
-                    Standing { is_new: true, ..Standing::of(instance) }
-                }
-            };
-            (whose, standing)
+            let standing = locked.map(|Locked { instance, has_timer }| Standing { has_timer, ..Standing::of(instance) });
+            (whose.clone(), standing.unwrap_or_else(|| new(&whose, now)))
         });
-        let standings: HashMap<_, _> = standings.collect();
-        let names = standings.iter().map(|(whose, standing)| (standing.instance.id, whose.clone())).collect();
-        let mut board = Board { standings, names, known: HashMap::new() };
-        board.read_attempts(conn, batch).await?;
-        board.read_inboxes(conn).await?;
-        board.read_requests(conn, batch).await?;
-        board.read_known(conn, batch).await?;
+        let mut board = Board::of(standings.collect(), HashMap::new());
+        board.read_rest(conn, batch).await?;
         Ok(board)
+    }
+
+    /// The same without a lock, and without a look at those that were seen here last. Nobody has changed them meanwhile if their stamps are
+    /// the same when it is written.
+    pub(crate) async fn see(conn: &mut Conn<'_>, batch: &[Request], now: Timestamp) -> Result<Board, StoreError> {
+        let (mut all, mut unseen) = (Vec::with_capacity(batch.len()), Vec::new());
+        for request in batch {
+            match request.seen() {
+                Some(seen) => all.push((request.whose.clone(), Some(seen.clone()))),
+                None => unseen.push(request.whose.clone()),
+            }
+        }
+        let found = if unseen.is_empty() { Vec::new() } else { lock::see(conn, &targets(&unseen)).await? };
+        all.extend(unseen.into_iter().zip(found));
+        let stamps = all.iter().filter_map(|(_, seen)| seen.as_ref().map(|seen| (seen.instance.id, seen.stamp))).collect();
+        let standings = all.into_iter().map(|(whose, seen)| {
+            let standing = seen.map(|Seen { instance, has_timer, .. }| Standing { has_timer, ..Standing::of(instance) });
+            (whose.clone(), standing.unwrap_or_else(|| new(&whose, now)))
+        });
+        let mut board = Board::of(standings.collect(), stamps);
+        board.read_rest(conn, batch).await?;
+        Ok(board)
+    }
+
+    fn of(standings: HashMap<Whose, Standing>, stamps: HashMap<InstanceId, Stamp>) -> Board {
+        let names = standings.iter().map(|(whose, standing)| (standing.instance.id, whose.clone())).collect();
+        Board { standings, names, known: HashMap::new(), stamps }
+    }
+
+    async fn read_rest(&mut self, conn: &mut Conn<'_>, batch: &[Request]) -> Result<(), StoreError> {
+        self.read_attempts(conn, batch).await?;
+        self.read_inboxes(conn).await?;
+        self.read_requests(conn, batch).await?;
+        self.read_known(conn, batch).await
+    }
+
+    /// Which commit left the instance as it was seen; `None` for one that is new.
+    pub(crate) fn stamp(&self, instance: InstanceId) -> Option<Stamp> {
+        self.stamps.get(&instance).copied()
     }
 
     pub(crate) fn standing(&self, whose: &Whose) -> &Standing {
@@ -73,6 +103,13 @@ impl Board {
             standing.newest = Some(open.attempt.clone());
         }
         standing.inbox.apply(changes);
+        for timer in &changes.timers {
+            match timer {
+                TimerChange::Clear => standing.has_timer = false,
+                TimerChange::Set(timer) if timer.state.is_some() || timer.is_wake() => standing.has_timer = true,
+                _ => {}
+            }
+        }
     }
 
     /// Reads more of an inbox whose first events did not suffice.
@@ -187,4 +224,13 @@ impl Board {
     fn by_id(&mut self, id: InstanceId) -> Option<&mut Standing> {
         self.standings.get_mut(self.names.get(&id)?)
     }
+}
+
+fn targets(all: &[Whose]) -> Vec<Target<'_>> {
+    all.iter().map(|whose| Target { machine: &whose.machine, key: &whose.key }).collect()
+}
+
+fn new(whose: &Whose, now: Timestamp) -> Standing {
+    let instance = Instance::new(InstanceId(Uuid::now_v7()), &whose.machine, &whose.key, now);
+    Standing { is_new: true, ..Standing::of(instance) }
 }

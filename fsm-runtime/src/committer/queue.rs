@@ -13,6 +13,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 use uuid::Uuid;
 
 use crate::error::Error;
+use crate::store::lock::{Memory, Seen};
 use crate::store::timers::DueTimer;
 
 /// How long a caller waits for a database that is away before it is told.
@@ -49,13 +50,15 @@ pub(crate) struct Report {
     pub(crate) outcome: Outcome,
     /// The slot it ran in: the next call of the instance runs on in it.
     pub(crate) permit: Option<OwnedSemaphorePermit>,
+    /// What is known of its instance.
+    pub(crate) memory: Memory,
     /// The call that follows from it by itself: what it carries is sealed for that call.
     pub(crate) fresh: CallId,
 }
 
 impl Report {
     pub(crate) fn new(attempt: Arc<Attempt>, outcome: Outcome) -> Report {
-        Report { attempt, outcome, permit: None, fresh: CallId(Uuid::now_v7()) }
+        Report { attempt, outcome, permit: None, memory: Memory::Nothing, fresh: CallId(Uuid::now_v7()) }
     }
 }
 
@@ -100,6 +103,24 @@ impl Request {
         }
     }
 
+    /// Whether it may well be carried out by one statement, without a lock while it is decided.
+    pub(crate) fn is_short(&self) -> bool {
+        let is_first = self.tries == 0;
+        match &self.what {
+            What::Send(_) => is_first,
+            What::Settle(report) => is_first && report.outcome.sends().is_empty() && report.memory != Memory::SomethingWaits,
+            What::Fire(_) | What::Operate(_) => false,
+        }
+    }
+
+    /// How its instance was seen here last, if that may still be so.
+    pub(crate) fn seen(&self) -> Option<&Seen> {
+        match &self.what {
+            What::Settle(report) => report.memory.seen(),
+            _ => None,
+        }
+    }
+
     pub(crate) fn answer(self, answer: Result<Reply, Error>) {
         if let Some(reply) = self.reply {
             // Nobody may be there to hear it: the caller went away, and the request was carried out all the same.
@@ -119,10 +140,8 @@ impl Request {
     /// Every instance that carrying it out may write.
     fn touches(&self) -> Vec<Whose> {
         let mut touches = vec![self.whose.clone()];
-        if let What::Settle(report) = &self.what
-            && let Outcome::Success { asks, .. } = &report.outcome
-        {
-            touches.extend(asks.sends.iter().map(|send| Whose::new(&send.machine, &send.key)));
+        if let What::Settle(report) = &self.what {
+            touches.extend(report.outcome.sends().iter().map(|send| Whose::new(&send.machine, &send.key)));
         }
         touches
     }
@@ -161,12 +180,13 @@ impl Queue {
     }
 
     /// Waits for requests and takes up to `most` of them, no two for the same instance and none for one that is under
-    /// way. `None` once the queue is closed and empty.
-    pub(crate) async fn take(&self, most: usize) -> Option<Vec<Request>> {
+    /// way. While others are under way, not before there are `enough`. `None` once the queue is closed and empty.
+    pub(crate) async fn take(&self, most: usize, enough: impl Fn() -> usize) -> Option<Vec<Request>> {
         loop {
             {
                 let mut state = self.state();
-                let batch = state.pick(most);
+                let is_worth_it = state.under_way.is_empty() || state.waiting.len() >= enough();
+                let batch = if is_worth_it { state.pick(most) } else { Vec::new() };
                 if !batch.is_empty() {
                     let more = !state.waiting.is_empty();
                     drop(state);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fsm_core::call::{Attempt, AttemptState};
-use fsm_core::changes::{Changes, Note, NoteKind};
+use fsm_core::changes::{Changes, Note, NoteKind, Payload};
 use fsm_core::decide::fire::{fire, rejected};
 use fsm_core::decide::inbox::Unread;
 use fsm_core::decide::operate::operate;
@@ -25,8 +25,8 @@ use crate::error::Error;
 use crate::store::claim::Claimed;
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
-use crate::store::lock::Place;
-use crate::store::write::{Written, write};
+use crate::store::lock::{Memory, Place, Seen};
+use crate::store::write::{Written, fits, write, write_at_once};
 use crate::watchers::Moved;
 
 /// A decision before it is written.
@@ -72,6 +72,37 @@ impl<'e> Trip<'e> {
         let mut verdicts = self.write(conn, &mut board, batch.iter().map(|request| &request.whose), decided).await?;
         self.send_outgoing(conn, &mut board, batch, &mut verdicts).await?;
         Ok(verdicts)
+    }
+
+    /// The same without a lock, written and committed by one statement. `None` when that cannot be, or somebody else was faster: nothing
+    /// is written then.
+    pub(crate) async fn at_once(&self, conn: &mut Conn<'_>, batch: &[Request]) -> Result<Option<Vec<Verdict>>, StoreError> {
+        let mut board = Board::see(conn, batch, self.now).await?;
+        let Ok(decided) = batch.iter().map(|request| self.decide(&board, request)).collect::<Result<Vec<_>, Unread>>() else {
+            return Ok(None);
+        };
+        let changes: Vec<_> = decided.iter().filter_map(|decided| decided.changes.as_ref()).collect();
+        if !changes.iter().all(|changes| fits(changes)) {
+            return Ok(None);
+        }
+        let written: Vec<_> = changes.iter().map(|changes| Written::Done { payload: payload_of(changes) }).collect();
+        let stamp = if changes.is_empty() {
+            None
+        } else {
+            let stamped: Vec<_> = changes.iter().map(|changes| (*changes, board.stamp(changes.instance.id))).collect();
+            let Some(stamp) = write_at_once(conn, &stamped).await? else { return Ok(None) };
+            Some(stamp)
+        };
+        let mut verdicts = self.verdicts(&mut board, batch.iter().map(|request| &request.whose), decided, written);
+        for (verdict, request) in verdicts.iter_mut().zip(batch) {
+            let has_timer = board.standing(&request.whose).has_timer;
+            for (claimed, _) in &mut verdict.runs {
+                if let (Some(stamp), Memory::Nothing) = (stamp, &claimed.memory) {
+                    claimed.memory = Memory::Seen(Box::new(Seen { instance: claimed.instance.clone(), has_timer, stamp }));
+                }
+            }
+        }
+        Ok(Some(verdicts))
     }
 
     fn decide(&self, board: &Board, request: &Request) -> Result<Decided, Unread> {
@@ -170,7 +201,19 @@ impl<'e> Trip<'e> {
         decided: Vec<Decided>,
     ) -> Result<Vec<Verdict>, StoreError> {
         let changes: Vec<&Changes> = decided.iter().filter_map(|decided| decided.changes.as_ref()).collect();
-        let mut written = if changes.is_empty() { Vec::new() } else { write(conn, &changes).await? }.into_iter();
+        let written = if changes.is_empty() { Vec::new() } else { write(conn, &changes).await? };
+        Ok(self.verdicts(board, whose, decided, written))
+    }
+
+    /// What follows from each decision once it is committed, given what became of those that changed something.
+    fn verdicts<'w>(
+        &self,
+        board: &mut Board,
+        whose: impl Iterator<Item = &'w Whose>,
+        decided: Vec<Decided>,
+        written: Vec<Written>,
+    ) -> Vec<Verdict> {
+        let mut written = written.into_iter();
         let mut verdicts = Vec::with_capacity(decided.len());
         for (whose, decided) in whose.zip(decided) {
             let mut verdict = Verdict::of(decided.reply);
@@ -187,7 +230,7 @@ impl<'e> Trip<'e> {
             }
             verdicts.push(verdict);
         }
-        Ok(verdicts)
+        verdicts
     }
 
     /// What verbs sent to other instances is decided like any send, in the same transaction, once their own transition is
@@ -201,11 +244,10 @@ impl<'e> Trip<'e> {
     ) -> Result<(), StoreError> {
         for (request, verdict) in batch.iter().zip(verdicts) {
             let What::Settle(report) = &request.what else { continue };
-            let Outcome::Success { asks, .. } = &report.outcome else { continue };
             if !matches!(verdict.reply, Some(Ok(Reply::Settled { counted: true }))) {
                 continue;
             }
-            for outgoing in &asks.sends {
+            for outgoing in report.outcome.sends() {
                 let (whose, decided) = loop {
                     match self.decide_outgoing(board, &request.whose, outgoing) {
                         Ok(decided) => break decided,
@@ -255,6 +297,14 @@ impl<'e> Trip<'e> {
     }
 }
 
+/// The payload of the call that begins, where it came with the request.
+fn payload_of(changes: &Changes) -> Option<Vec<u8>> {
+    match changes.open.as_ref()?.payload.as_ref()? {
+        Payload::Bytes(bytes) => Some(bytes.clone()),
+        Payload::Inbox(_) | Payload::Caught { .. } => None,
+    }
+}
+
 /// What the commit of `changes` will mean to the rest of the process.
 fn note_consequences(
     verdict: &mut Verdict,
@@ -275,7 +325,8 @@ fn note_consequences(
                 let payload = payload.expect("a call that is handed off is new, and has its payload");
                 // Handed off is only a first attempt.
                 let (instance, attempt) = (changes.instance.clone(), Arc::new(open.attempt));
-                verdict.runs.push((Claimed { instance, attempt, payload, last_error: None, fault: None }, permit));
+                let memory = Memory::of(&instance);
+                verdict.runs.push((Claimed { instance, attempt, payload, last_error: None, memory, fault: None }, permit));
             }
             _ if open.attempt.held => {}
             _ => verdict.due_at = earlier(verdict.due_at, Some(open.attempt.scheduled_at)),

@@ -10,6 +10,7 @@ use fsm_core::time::Timestamp;
 
 use super::conn::{Conn, Value, values};
 use super::error::Result;
+use super::lock::Memory;
 use super::rows::Row;
 use super::sql;
 
@@ -39,6 +40,8 @@ pub struct Claimed {
     pub payload: Vec<u8>,
     /// Why the attempt before it failed.
     pub last_error: Option<String>,
+    /// What is known of its instance without another look.
+    pub memory: Memory,
     /// What of its row cannot be read: then it fails without its verb.
     pub fault: Option<String>,
 }
@@ -72,7 +75,14 @@ fn read(row: &Row) -> Result<Claimed> {
     // A payload that is gone is one that cannot be read: a failed attempt, not a failed claim.
     let payload = row.get::<Option<Vec<u8>>>(37)?.unwrap_or_default();
     let fault = row.policy(16 + 14).err().map(|why| format!("the retry policy cannot be read: {why}"));
-    Ok(Claimed { instance: row.instance(0)?, attempt: Arc::new(row.attempt(16)?), payload, last_error: row.get(38)?, fault })
+    Ok(Claimed {
+        instance: row.instance(0)?,
+        attempt: Arc::new(row.attempt(16)?),
+        payload,
+        last_error: row.get(38)?,
+        memory: Memory::Nothing,
+        fault,
+    })
 }
 
 /// When the next attempt or timer of these machines is due; `None` when nothing is scheduled.

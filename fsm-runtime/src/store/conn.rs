@@ -222,6 +222,17 @@ pub(super) struct Batch<'a, const WIDTH: usize> {
     rows: Vec<[Value<'a>; WIDTH]>,
 }
 
+impl<const WIDTH: usize> Batch<'_, WIDTH> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Binds an array for each column.
+    pub(super) fn bind(&self, arguments: &mut PgArguments) -> Result<()> {
+        (0..WIDTH).try_for_each(|column| bind_column(arguments, self.rows.iter().map(|row| row[column])))
+    }
+}
+
 impl<'a, const WIDTH: usize> FromIterator<[Value<'a>; WIDTH]> for Batch<'a, WIDTH> {
     fn from_iter<I: IntoIterator<Item = [Value<'a>; WIDTH]>>(rows: I) -> Self {
         Batch { rows: rows.into_iter().collect() }
@@ -262,9 +273,22 @@ impl Conn<'_> {
         }
     }
 
+    /// Runs a statement that PostgreSQL commits by itself.
+    pub(super) async fn commit_at_once(&mut self, text: SqlStr, arguments: PgArguments) -> Result<Vec<Row>> {
+        match self {
+            Conn::Sqlite(_) => Err("a statement of PostgreSQL's".into()).map_err(|error| StoreError::Database(sqlx::Error::Encode(error))),
+            Conn::Postgres(link) => {
+                let rows = postgres_rows(link, text, arguments).await?;
+                // It was done, and a process that dies here never hears of it.
+                link.rules.fault.pass(|| "after a transaction ended, and never heard of it".to_owned()).await;
+                Ok(rows)
+            }
+        }
+    }
+
     /// Runs a statement about the rows of the batch, and gives the rows it answers with. Nothing is run for an empty batch.
     pub(super) async fn batch<const WIDTH: usize>(&mut self, sql: &Many, batch: Batch<'_, WIDTH>) -> Result<Vec<Row>> {
-        if batch.rows.is_empty() {
+        if batch.is_empty() {
             return Ok(Vec::new());
         }
         match self {
@@ -281,9 +305,7 @@ impl Conn<'_> {
             }
             Conn::Postgres(link) => {
                 let mut arguments = PgArguments::default();
-                for column in 0..WIDTH {
-                    bind_column(&mut arguments, batch.rows.iter().map(|row| row[column]))?;
-                }
+                batch.bind(&mut arguments)?;
                 postgres_rows(link, kept(sql, 0, || sql.for_postgres()), arguments).await
             }
         }

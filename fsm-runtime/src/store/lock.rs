@@ -12,6 +12,7 @@ use super::conn::{Conn, values};
 use super::error::Result;
 use super::rows::Row;
 use super::sql;
+use super::write::Stamp;
 
 /// An instance by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,6 +30,43 @@ pub struct Locked {
     pub instance: Instance,
     /// It has a timer of its own, of its state or a wake.
     pub has_timer: bool,
+}
+
+/// An instance as one commit left it, read without a lock.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Seen {
+    /// Its row.
+    pub instance: Instance,
+    /// It has a timer of its own, of its state or a wake.
+    pub has_timer: bool,
+    /// Which commit that was.
+    pub stamp: Stamp,
+}
+
+/// What a process knows of an instance whose attempt it executes, without a look at the database.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Memory {
+    /// Nothing that would still be true.
+    Nothing,
+    /// How a commit left it, and as far as this process knows none has come since.
+    Seen(Box<Seen>),
+    /// That an event waits for it, so that the end of the attempt needs more than its row.
+    SomethingWaits,
+}
+
+impl Memory {
+    /// What is known once a commit left `instance` like that.
+    pub fn of(instance: &Instance) -> Memory {
+        if instance.inbox_len() > 0 { Memory::SomethingWaits } else { Memory::Nothing }
+    }
+
+    /// How it was seen, if it was.
+    pub fn seen(&self) -> Option<&Seen> {
+        match self {
+            Memory::Seen(seen) => Some(seen),
+            Memory::Nothing | Memory::SomethingWaits => None,
+        }
+    }
 }
 
 /// A call id that the database has already.
@@ -59,12 +97,23 @@ pub enum Place {
 /// transaction ends, always in the same order; SQLite's transaction is alone.
 pub async fn instances(conn: &mut Conn<'_>, targets: &[Target<'_>]) -> Result<Vec<Option<Locked>>> {
     let rows = conn.batch(&sql::LOCK_BY_KEY, targets.iter().map(|target| values![target.machine, target.key]).collect()).await?;
+    in_order(&rows, targets, |row, instance| Ok(Locked { instance, has_timer: row.get(16)? }))
+}
+
+/// The same without a lock, from PostgreSQL.
+pub async fn see(conn: &mut Conn<'_>, targets: &[Target<'_>]) -> Result<Vec<Option<Seen>>> {
+    let rows = conn.batch(&sql::SEE_BY_KEY, targets.iter().map(|target| values![target.machine, target.key]).collect()).await?;
+    in_order(&rows, targets, |row, instance| Ok(Seen { instance, has_timer: row.get(16)?, stamp: Stamp::of(row.get(17)?) }))
+}
+
+/// What the rows hold in the order of `targets`.
+fn in_order<T: Clone>(rows: &[Row], targets: &[Target<'_>], read: impl Fn(&Row, Instance) -> Result<T>) -> Result<Vec<Option<T>>> {
     let places: HashMap<_, _> = targets.iter().enumerate().map(|(place, target)| ((target.machine, target.key), place)).collect();
     let mut found = vec![None; targets.len()];
-    for row in &rows {
+    for row in rows {
         let instance = row.instance(0)?;
         if let Some(&place) = places.get(&(instance.machine.as_str(), instance.key.as_str())) {
-            found[place] = Some(Locked { instance, has_timer: row.get(16)? });
+            found[place] = Some(read(row, instance)?);
         }
     }
     Ok(found)

@@ -80,7 +80,11 @@ enum Kind {
         /// Keeps a database in memory alive while no other connection is open.
         _anchor: Option<tokio::sync::Mutex<Taken<Sqlite>>>,
     },
-    Postgres(Pool<Postgres>),
+    Postgres {
+        pool: Pool<Postgres>,
+        /// The server is known to give each connection a session of its own, which nobody else will have.
+        is_direct: bool,
+    },
 }
 
 /// How a store can be listened to.
@@ -126,7 +130,7 @@ impl Store {
 
     /// Whether the database is PostgreSQL.
     pub fn is_postgres(&self) -> bool {
-        matches!(self.inner.kind, Kind::Postgres(_))
+        matches!(self.inner.kind, Kind::Postgres { .. })
     }
 
     /// Another's connection, whose statements are run like those of this store.
@@ -155,7 +159,7 @@ impl Store {
             Kind::Sqlite { writer, .. } => {
                 self.begun(writer.take().await?, async |conn| sqlite_text(conn, sql::BEGIN_SQLITE).await).await.map(Side::Sqlite)
             }
-            Kind::Postgres(pool) => {
+            Kind::Postgres { pool, .. } => {
                 self.begun(pool.take().await?, async |conn| postgres_text(conn, sql::BEGIN_POSTGRES).await).await.map(Side::Postgres)
             }
         };
@@ -168,8 +172,9 @@ impl Store {
             Kind::Sqlite { readers, .. } => {
                 self.begun(readers.take().await?, async |conn| sqlite_text(conn, sql::SNAPSHOT_SQLITE).await).await.map(Side::Sqlite)
             }
-            Kind::Postgres(pool) => {
-                self.begun(pool.take().await?, async |conn| postgres_text(conn, sql::SNAPSHOT_POSTGRES).await).await.map(Side::Postgres)
+            Kind::Postgres { pool, .. } => {
+                let taken = self.set(pool.take_rather(false).await?, false).await?;
+                self.begun(taken, async |conn| postgres_text(conn, sql::SNAPSHOT_POSTGRES).await).await.map(Side::Postgres)
             }
         };
         Ok(Tx { side: side?, rules: self.inner.rules.clone() })
@@ -200,9 +205,33 @@ impl Store {
     pub async fn reader(&self) -> Result<Reader> {
         let side = match &self.inner.kind {
             Kind::Sqlite { readers, .. } => Side::Sqlite(readers.take().await?),
-            Kind::Postgres(pool) => Side::Postgres(pool.take().await?),
+            Kind::Postgres { pool, .. } => Side::Postgres(self.set(pool.take_rather(false).await?, false).await?),
         };
         Ok(Reader { side, rules: self.inner.rules.clone() })
+    }
+
+    /// A connection on which statements that commit by themselves are planned as those of a transaction are. `None` where nothing can be
+    /// set for a statement that stands alone: in SQLite, and behind a pooler, where a setting would meet others.
+    pub async fn for_commits(&self) -> Result<Option<Reader>> {
+        match &self.inner.kind {
+            Kind::Postgres { pool, is_direct: true } if !self.inner.read_only => {
+                let side = Side::Postgres(self.set(pool.take_rather(true).await?, true).await?);
+                Ok(Some(Reader { side, rules: self.inner.rules.clone() }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Sets the session for commits, or as it was.
+    async fn set(&self, mut taken: Taken<Postgres>, is_pinned: bool) -> Result<Taken<Postgres>> {
+        if taken.is_pinned != is_pinned {
+            let (conn, health) = taken.parts();
+            health.is_broken = true;
+            within(self.inner.rules.deadline, postgres_text(conn, if is_pinned { sql::PIN } else { sql::UNPIN })).await?;
+            health.is_broken = false;
+            taken.is_pinned = is_pinned;
+        }
+        Ok(taken)
     }
 
     /// How other processes' commits can be heard of.
@@ -211,8 +240,8 @@ impl Store {
             Kind::Sqlite { _anchor: Some(_), .. } => Listening::Never,
             Kind::Sqlite { .. } => Listening::Glances,
             // Without a statement cache there may be a pooler between, which gives each transaction another connection.
-            Kind::Postgres(pool) if self.inner.rules.is_cached => Listening::Channel(Box::new(pool.options().clone())),
-            Kind::Postgres(_) => Listening::Never,
+            Kind::Postgres { pool, .. } if self.inner.rules.is_cached => Listening::Channel(Box::new(pool.options().clone())),
+            Kind::Postgres { .. } => Listening::Never,
         }
     }
 
@@ -220,7 +249,7 @@ impl Store {
     pub async fn apart(&self) -> Result<Apart> {
         let side = match &self.inner.kind {
             Kind::Sqlite { writer, .. } => Side::Sqlite(writer.apart().await?),
-            Kind::Postgres(pool) => Side::Postgres(pool.apart().await?),
+            Kind::Postgres { pool, .. } => Side::Postgres(pool.apart().await?),
         };
         Ok(Apart { side, rules: self.inner.rules.clone() })
     }
@@ -232,7 +261,7 @@ impl Store {
                 readers.close().await;
                 writer.close().await;
             }
-            Kind::Postgres(pool) => pool.close().await,
+            Kind::Postgres { pool, .. } => pool.close().await,
         }
     }
 }
@@ -313,7 +342,25 @@ async fn open_server(settings: &Settings, options: PgConnectOptions) -> Result<(
     if options.get_application_name().is_none() {
         options = options.application_name("durable-fsm");
     }
-    let pool = Pool::new(&place, options, settings.connections.max(1) as usize, settings.deadline);
+    let pool_of = |options| Pool::<Postgres>::new(&place, options, settings.connections.max(1) as usize, settings.deadline);
+    if settings.statement_cache {
+        // A pooler refuses a setting that it does not know when a connection begins, or keeps it from the server.
+        let pool = pool_of(options.clone().options([(sql::MARK, "on")]));
+        match is_marked(&pool).await {
+            Ok(true) => return Ok((place, Kind::Postgres { pool, is_direct: true })),
+            Ok(false) | Err(StoreError::Unreachable { source: sqlx::Error::Database(_), .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let pool = pool_of(options);
     drop(pool.take().await?);
-    Ok((place, Kind::Postgres(pool)))
+    Ok((place, Kind::Postgres { pool, is_direct: false }))
+}
+
+/// Whether what a connection asked for when it began is there where its statements run.
+async fn is_marked(pool: &Pool<Postgres>) -> Result<bool> {
+    let mut taken = pool.take().await?;
+    let (conn, health) = taken.parts();
+    let rows = Conn::Postgres(Link::new(conn, Rules::DEFAULT, health)).rows(&sql::IS_MARKED, &[]).await?;
+    rows.first().map_or(Ok(false), |row| row.get(0))
 }

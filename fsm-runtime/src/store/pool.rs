@@ -20,12 +20,21 @@ pub(super) struct Pool<D: Database> {
     idle: Arc<Idle<D>>,
 }
 
-type Idle<D> = Mutex<Vec<(<D as Database>::Connection, Instant)>>;
+type Idle<D> = Mutex<Vec<Resting<<D as Database>::Connection>>>;
+
+/// A connection that nobody uses.
+struct Resting<C> {
+    conn: C,
+    since: Instant,
+    is_pinned: bool,
+}
 
 /// A connection in use.
 pub(super) struct Taken<D: Database> {
     conn: Option<D::Connection>,
     pub(super) health: Health,
+    /// Its session is set for commits that are one statement.
+    pub(super) is_pinned: bool,
     home: Option<(Arc<Idle<D>>, OwnedSemaphorePermit)>,
 }
 
@@ -40,19 +49,28 @@ impl<D: Database> Pool<D> {
         }
     }
 
-    /// Waits, first come first served, for one of the connections.
+    /// Waits, first come first served, for one of the connections, whichever it is.
     pub(super) async fn take(&self) -> Result<Taken<D>> {
+        self.take_one(|_| true).await
+    }
+
+    /// The same, and for one that is pinned, or not, unless all that there may be are of the other kind.
+    pub(super) async fn take_rather(&self, is_pinned: bool) -> Result<Taken<D>> {
+        self.take_one(|resting| resting.is_pinned == is_pinned).await
+    }
+
+    async fn take_one(&self, is_wanted: impl Fn(&Resting<D::Connection>) -> bool) -> Result<Taken<D>> {
         let permit = match tokio::time::timeout(self.deadline, self.permits.clone().acquire_owned()).await {
             Ok(permit) => permit.map_err(|_| StoreError::Closed)?,
             Err(_) => return Err(StoreError::Deadline(self.deadline)),
         };
-        while let Some((mut conn, since)) = self.pop() {
+        while let Some(Resting { mut conn, since, is_pinned }) = self.pop(&is_wanted) {
             if since.elapsed() < ASK_AFTER || matches!(tokio::time::timeout(self.deadline, conn.ping()).await, Ok(Ok(()))) {
-                return Ok(self.taken(conn, Some(permit)));
+                return Ok(self.taken(conn, is_pinned, Some(permit)));
             }
         }
         let conn = self.connect().await?;
-        Ok(self.taken(conn, Some(permit)))
+        Ok(self.taken(conn, false, Some(permit)))
     }
 
     /// How its connections are made.
@@ -62,23 +80,29 @@ impl<D: Database> Pool<D> {
 
     /// A connection that does not count and is closed after use.
     pub(super) async fn apart(&self) -> Result<Taken<D>> {
-        Ok(self.taken(self.connect().await?, None))
+        Ok(self.taken(self.connect().await?, false, None))
     }
 
     /// No more connections; those in use end with their users.
     pub(super) async fn close(&self) {
         self.permits.close();
-        while let Some((conn, _)) = self.pop() {
-            let _ = tokio::time::timeout(self.deadline, conn.close()).await;
+        while let Some(resting) = self.pop(&|_: &_| true) {
+            let _ = tokio::time::timeout(self.deadline, resting.conn.close()).await;
         }
     }
 
-    fn taken(&self, conn: D::Connection, permit: Option<OwnedSemaphorePermit>) -> Taken<D> {
-        Taken { conn: Some(conn), health: Health::default(), home: permit.map(|permit| (self.idle.clone(), permit)) }
+    fn taken(&self, conn: D::Connection, is_pinned: bool, permit: Option<OwnedSemaphorePermit>) -> Taken<D> {
+        Taken { conn: Some(conn), health: Health::default(), is_pinned, home: permit.map(|permit| (self.idle.clone(), permit)) }
     }
 
-    fn pop(&self) -> Option<(D::Connection, Instant)> {
-        self.idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).pop()
+    /// One that is wanted; another only where no more can be made. Who asks has a permit already.
+    fn pop(&self, is_wanted: &impl Fn(&Resting<D::Connection>) -> bool) -> Option<Resting<D::Connection>> {
+        let mut idle = self.idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        match idle.iter().rposition(is_wanted) {
+            Some(place) => Some(idle.remove(place)),
+            None if idle.len() > self.permits.available_permits() => idle.pop(),
+            None => None,
+        }
     }
 
     async fn connect(&self) -> Result<D::Connection> {
@@ -110,7 +134,11 @@ impl<D: Database> Drop for Taken<D> {
             if permit.semaphore().is_closed() {
                 return;
             }
-            idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((conn, Instant::now()));
+            idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(Resting {
+                conn,
+                since: Instant::now(),
+                is_pinned: self.is_pinned,
+            });
         }
     }
 }

@@ -27,8 +27,14 @@ const fn many(columns: &'static str, text: &'static str) -> Many {
 impl Many {
     /// The text for PostgreSQL, with an array for each column.
     pub(super) fn for_postgres(&self) -> String {
-        let arrays: Vec<_> = self.types().enumerate().map(|(n, kind)| format!("${}::{kind}[]", n + 1)).collect();
-        format!("with w ({}) as (select * from unnest({}))\n{}", self.names(), arrays.join(", "), self.postgres)
+        self.among_others(1, "true")
+    }
+
+    /// The same beside other statements in one: its arrays are numbered from `first` on, and without the `condition` it is about no row.
+    pub(super) fn among_others(&self, first: usize, condition: &str) -> String {
+        let arrays: Vec<_> = self.types().zip(first..).map(|(kind, n)| format!("${n}::{kind}[]")).collect();
+        let unless = if condition == "true" { String::new() } else { format!(" where {condition}") };
+        format!("with w ({}) as (select * from unnest({}){unless})\n{}", self.names(), arrays.join(", "), self.postgres)
     }
 
     /// The text for SQLite about so many rows. Its values have no numbers: SQLite looks names up one by one.
@@ -70,6 +76,18 @@ macro_rules! timer {
     };
 }
 
+/// Whether an instance has a timer of its own: of its state, or a wake. Delayed sends are not.
+macro_rules! has_timer {
+    () => {
+        ", exists (
+            select 1
+            from fsm_timers t
+            where t.instance_id = i.instance_id and (t.state is not null or length(t.payload) = 0)
+        )"
+    };
+}
+
+mod at_once;
 mod claim;
 mod drift;
 mod invariants;
@@ -89,6 +107,7 @@ mod transfer;
 mod view;
 mod write;
 
+pub(super) use at_once::*;
 pub(super) use claim::*;
 pub(super) use drift::*;
 pub(super) use invariants::*;

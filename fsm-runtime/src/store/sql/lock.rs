@@ -2,17 +2,6 @@
 
 use super::{Many, many};
 
-/// Whether an instance has a timer of its own: of its state, or a wake. Delayed sends are not.
-macro_rules! has_timer {
-    () => {
-        ", exists (
-            select 1
-            from fsm_timers t
-            where t.instance_id = i.instance_id and (t.state is not null or length(t.payload) = 0)
-        )"
-    };
-}
-
 /// The instance of each machine and key, locked in instance order, and whether it has a timer of its own. Rides the unique index on machine
 /// and key, and the index of timers by instance.
 pub const LOCK_BY_KEY: Many = Many {

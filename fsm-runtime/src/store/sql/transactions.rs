@@ -1,5 +1,7 @@
 //! How transactions begin and end.
 
+use super::{Sql, same};
+
 /// Takes SQLite's one place to write at once, instead of at the first statement that writes.
 pub const BEGIN_SQLITE: &str = "begin immediate";
 
@@ -10,11 +12,25 @@ pub const BEGIN_SQLITE: &str = "begin immediate";
 pub const BEGIN_POSTGRES: &str = "begin; set local lock_timeout = '2s'; \
     set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off";
 
+/// The same for a session, whose statements commit by themselves. They are long, and planning one anew takes longer than carrying it out.
+pub const PIN: &str = "set plan_cache_mode = force_generic_plan; set lock_timeout = '2s'; \
+    set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off";
+
+/// The session waits for locks and plans as the database's owner likes.
+pub const UNPIN: &str = "reset plan_cache_mode; reset lock_timeout; \
+    reset enable_seqscan; reset enable_hashjoin; reset enable_mergejoin";
+
+/// What a connection of ours sets when it begins, and PostgreSQL keeps for its session.
+pub const MARK: &str = "fsm.direct";
+
+/// Whether the session is one that our connection began.
+pub const IS_MARKED: Sql = same("select coalesce(current_setting('fsm.direct', true) = 'on', false)");
+
 /// The rest of the transaction waits for locks as the database's owner likes.
 pub const PATIENT: &str = "set local lock_timeout to default";
 
 /// The rest of the transaction waits for locks and is planned as the database's owner likes.
-pub const AS_USUAL: &str = "set local lock_timeout to default; \
+pub const AS_USUAL: &str = "set local plan_cache_mode to default; set local lock_timeout to default; \
     set local enable_seqscan to default; set local enable_hashjoin to default; set local enable_mergejoin to default";
 
 /// Begins to read what was there at one moment.

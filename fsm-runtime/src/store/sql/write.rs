@@ -53,7 +53,7 @@ pub const TIMER_EXISTS: Many = many(
 );
 
 /// The columns of a new instance.
-const INSTANCE: &str = "instance_id uuid, machine text, key text, status text, state text, paused boolean, version bigint, record bytea, \
+pub(super) const INSTANCE: &str = "instance_id uuid, machine text, key text, status text, state text, paused boolean, version bigint, record bytea, \
     call_id uuid, attempt bigint, is_open boolean, error text, inbox_head bigint, inbox_tail bigint, created_at bigint, updated_at bigint";
 
 /// Those new instances whose key is taken. Rides the unique index on machine and key.

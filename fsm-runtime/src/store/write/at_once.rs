@@ -1,0 +1,116 @@
+//! The door in one statement: for changes that were decided without a lock, and count only if nothing moved meanwhile.
+
+use std::borrow::Cow;
+
+use fsm_core::changes::{Changes, Payload, TimerChange};
+
+use super::follow::{open, remember, save, timers, waits};
+use super::guards::{close_row, error_of, instance_row};
+use crate::store::conn::{Conn, values};
+use crate::store::error::{Result, StoreError};
+use crate::store::sealed::fit_text;
+use crate::store::sql;
+use crate::store::together::{Sink, Together};
+
+/// Which commit wrote an instance's row last: PostgreSQL keeps its number with each row (`xmin`). A row with the same stamp is the same row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp(i64);
+
+impl Stamp {
+    pub(in crate::store) fn of(xmin: i64) -> Stamp {
+        Stamp(xmin)
+    }
+}
+
+/// Whether one statement can write these: nothing that is already in the database has to be read for them.
+pub fn fits(changes: &Changes) -> bool {
+    let Changes {
+        instance: _,
+        is_new: _,
+        close: _,
+        open,
+        hold,
+        budget,
+        waits: _,
+        inbox_taken,
+        is_outlook_lost,
+        timers,
+        notes: _,
+        request: _,
+    } = changes;
+    let has_payload = open.as_ref().and_then(|open| open.payload.as_ref()).is_none_or(|payload| matches!(payload, Payload::Bytes(_)));
+    let are_own = timers.iter().all(|change| matches!(change, TimerChange::Set(_) | TimerChange::Clear));
+    has_payload && are_own && hold.is_none() && budget.is_none() && inbox_taken.is_none() && !is_outlook_lost
+}
+
+/// Writes and commits all of the changes, or nothing at all: `None` when one of the instances is not as its stamp says, or new and there
+/// already, or one of the attempts not as expected. The instances are distinct, have a stamp unless they are new, and all changes
+/// [`fits`]. After an error the outcome is not known. Only for PostgreSQL, outside a transaction, on a connection for commits.
+pub async fn write_at_once(conn: &mut Conn<'_>, changes: &[(&Changes, Option<Stamp>)]) -> Result<Option<Stamp>> {
+    let mut all = Together::new();
+    guard(&mut all, changes)?;
+    let changes: Vec<&Changes> = changes.iter().map(|(changes, _)| *changes).collect();
+    create(&mut all, &changes)?;
+    let closes: Vec<_> = changes.iter().filter_map(|change| change.close.as_ref()).collect();
+    let errors: Vec<_> = closes.iter().map(|close| error_of(close)).collect();
+    all.part("closed", &sql::CLOSE, closes.iter().zip(&errors).map(|(close, error)| close_row(close, error.as_deref())).collect())?;
+    let payloads: Vec<_> = changes.iter().map(|change| payload(change)).collect();
+    let sink = &mut Sink::Together(&mut all);
+    save(sink, &changes).await?;
+    waits(sink, &changes).await?;
+    timers(sink, &changes).await?;
+    remember(sink, &changes).await?;
+    if !closes.is_empty() {
+        // An instance has one live attempt: the new one comes once the old one has ended, and parts have no order of their own.
+        let how_many = all.number(closes.len())?;
+        all.only_if(format!("(select count(*) from closed) = {how_many}"));
+    }
+    open(&mut Sink::Together(&mut all), &changes, &payloads).await?;
+    match all.commit(conn, sql::WROTE_AT_ONCE).await {
+        Ok(rows) => {
+            let row = rows.first().ok_or_else(|| StoreError::Corrupt { what: "a statement with one answer gave none".to_owned() })?;
+            Ok(if row.get(0)? { Some(Stamp(row.get(1)?)) } else { None })
+        }
+        Err(StoreError::Database(error)) if error.as_database_error().is_some_and(|error| error.is_unique_violation()) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The instances and attempts are locked as they have to be, or nothing else is about any row.
+fn guard(all: &mut Together, changes: &[(&Changes, Option<Stamp>)]) -> Result<()> {
+    let seen: Vec<_> = changes.iter().filter_map(|(change, stamp)| Some(values![change.instance.id.0, stamp.as_ref()?.0])).collect();
+    let held = changes.iter().filter_map(|(change, _)| {
+        let close = change.close.as_ref()?;
+        Some(values![close.call.0, i64::from(close.number), close.expected.as_str(), close.held_by.map(|session| session.0)])
+    });
+    let held: Vec<_> = held.collect();
+    let mut good = vec!["true".to_owned()];
+    for (name, how_many) in [("seen", seen.len()), ("held", held.len())] {
+        if how_many > 0 {
+            let how_many = all.number(how_many)?;
+            good.push(format!("(select count(*) from {name}) = {how_many}"));
+        }
+    }
+    all.part("seen", &sql::AS_SEEN, seen.into())?;
+    all.part("held", &sql::AS_HELD, held.into())?;
+    all.words("verdict (good)", &format!("select {}", good.join(" and ")));
+    all.only_if("(select good from verdict)".to_owned());
+    Ok(())
+}
+
+/// New instances in the order of their keys, so that two batches never wait for each other crosswise.
+fn create(all: &mut Together, changes: &[&Changes]) -> Result<()> {
+    let mut new: Vec<_> = changes.iter().filter(|change| change.is_new).map(|change| &change.instance).collect();
+    new.sort_by_key(|instance| (&instance.machine, &instance.key));
+    let errors: Vec<_> = new.iter().map(|instance| instance.error.as_deref().map(fit_text)).collect();
+    let rows = new.iter().zip(&errors).map(|(instance, error)| instance_row(instance, error.as_deref()));
+    all.part("created", &sql::CREATE_ALL, rows.collect())
+}
+
+/// What the call that begins carries.
+fn payload(changes: &Changes) -> Option<Cow<'_, [u8]>> {
+    match changes.open.as_ref()?.payload.as_ref()? {
+        Payload::Bytes(bytes) => Some(Cow::Borrowed(bytes)),
+        Payload::Inbox(_) | Payload::Caught { .. } => None,
+    }
+}

@@ -1,0 +1,149 @@
+//! What must hold for a member of a batch to be written.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use fsm_core::changes::{Changes, Close};
+use fsm_core::ids::CallId;
+use fsm_core::instance::Instance;
+use fsm_core::time::micros;
+use uuid::Uuid;
+
+use super::policy_text;
+use crate::store::conn::{Conn, Value, values};
+use crate::store::error::Result;
+use crate::store::rows::Row;
+use crate::store::sealed::fit_text;
+use crate::store::sql;
+
+/// The places of those members whose guard fails. Of the guards only the last one of a member writes, so that a member that fails wrote nothing.
+pub(super) async fn guards(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<HashSet<usize>> {
+    let mut outdated = HashSet::new();
+
+    let fired: Vec<(usize, Uuid)> = changes.iter().enumerate().filter_map(|(place, change)| Some((place, change.fired()?.0))).collect();
+    let mut there = HashSet::new();
+    for row in conn.batch(&sql::TIMER_EXISTS, fired.iter().map(|(_, timer)| values![*timer]).collect()).await? {
+        there.insert(row.get::<Uuid>(0)?);
+    }
+    outdated.extend(fired.iter().filter(|(_, timer)| !there.contains(timer)).map(|(place, _)| *place));
+
+    let closes: Vec<_> = changes
+        .iter()
+        .enumerate()
+        .filter(|(place, _)| !outdated.contains(place))
+        .filter_map(|(place, change)| Some((place, change.close.as_ref()?)))
+        .collect();
+    let errors: Vec<_> = closes.iter().map(|(_, close)| error_of(close)).collect();
+    let rows = closes.iter().zip(&errors).map(|((_, close), error)| close_row(close, error.as_deref()));
+    outdated.extend(close(conn, &closes, rows.collect()).await?);
+
+    let rescheduled = rescheduled(conn, changes, &outdated).await?;
+    outdated.extend(rescheduled);
+
+    let mut new: Vec<_> = changes.iter().enumerate().filter(|(place, change)| change.is_new && !outdated.contains(place)).collect();
+    new.sort_by_key(|(_, change)| (&change.instance.machine, &change.instance.key));
+    let mut last = None;
+    new.retain(|(place, change)| {
+        let name = Some((&change.instance.machine, &change.instance.key));
+        let is_first = last != name;
+        last = name;
+        is_first || !outdated.insert(*place)
+    });
+    let errors: Vec<_> = new.iter().map(|(_, change)| change.instance.error.as_deref().map(fit_text)).collect();
+    let rows = new.iter().zip(&errors).map(|((_, change), error)| instance_row(&change.instance, error.as_deref()));
+    outdated.extend(create(conn, &new, rows.collect()).await?);
+    Ok(outdated)
+}
+
+/// Why an attempt failed, as far as it is kept.
+pub(super) fn error_of(close: &Close) -> Option<Cow<'_, str>> {
+    close.error.as_deref().map(fit_text)
+}
+
+/// A row for `sql::CLOSE`.
+pub(super) fn close_row<'a>(close: &'a Close, error: Option<&'a str>) -> [Value<'a>; 7] {
+    values![
+        close.call.0,
+        i64::from(close.number),
+        close.expected.as_str(),
+        close.held_by.map(|session| session.0),
+        close.becomes.as_str(),
+        close.finished_at.as_micros(),
+        error,
+    ]
+}
+
+/// A row for `sql::CREATE`.
+pub(super) fn instance_row<'a>(instance: &'a Instance, error: Option<&'a str>) -> [Value<'a>; 16] {
+    values![
+        instance.id.0,
+        instance.machine.as_str(),
+        instance.key.as_str(),
+        instance.status.as_str(),
+        instance.state.as_deref(),
+        instance.paused,
+        instance.version,
+        instance.record.as_deref(),
+        instance.newest.map(|(call, _)| call.0),
+        instance.newest.map(|(_, attempt)| i64::from(attempt)),
+        instance.is_open,
+        error,
+        instance.inbox_head,
+        instance.inbox_tail,
+        instance.created_at.as_micros(),
+        instance.updated_at.as_micros(),
+    ]
+}
+
+/// Ends attempts, and gives the places of those that were not as expected.
+async fn close(conn: &mut Conn<'_>, closes: &[(usize, &Close)], rows: Vec<[Value<'_>; 7]>) -> Result<Vec<usize>> {
+    let key = |row: &Row| Ok((row.call_id(0)?, row.count(1)?));
+    let is_among = |keys: &HashSet<(CallId, u32)>, close: &Close| keys.contains(&(close.call, close.number));
+    if conn.is_postgres() {
+        let closed = conn.batch(&sql::CLOSE, rows.into()).await?.iter().map(key).collect::<Result<HashSet<_>>>()?;
+        return Ok(closes.iter().filter(|(_, close)| !is_among(&closed, close)).map(|(place, _)| *place).collect());
+    }
+    let stale = conn.batch(&sql::STALE, rows.clone().into()).await?.iter().map(key).collect::<Result<HashSet<_>>>()?;
+    let kept = rows.into_iter().zip(closes).filter(|(_, (_, close))| !is_among(&stale, close)).map(|(row, _)| row);
+    conn.batch(&sql::CLOSE, kept.collect()).await?;
+    Ok(closes.iter().filter(|(_, close)| is_among(&stale, close)).map(|(place, _)| *place).collect())
+}
+
+/// Creates instances, and gives the places of those whose key another has.
+async fn create(conn: &mut Conn<'_>, new: &[(usize, &&Changes)], rows: Vec<[Value<'_>; 16]>) -> Result<Vec<usize>> {
+    let id = |row: &Row| row.instance_id(0);
+    if conn.is_postgres() {
+        let created = conn.batch(&sql::CREATE, rows.into()).await?.iter().map(id).collect::<Result<HashSet<_>>>()?;
+        return Ok(new.iter().filter(|(_, change)| !created.contains(&change.instance.id)).map(|(place, _)| *place).collect());
+    }
+    let taken = conn.batch(&sql::TAKEN, rows.clone().into()).await?.iter().map(id).collect::<Result<HashSet<_>>>()?;
+    let free = rows.into_iter().zip(new).filter(|(_, (_, change))| !taken.contains(&change.instance.id)).map(|(row, _)| row);
+    conn.batch(&sql::CREATE, free.collect()).await?;
+    Ok(new.iter().filter(|(_, change)| taken.contains(&change.instance.id)).map(|(place, _)| *place).collect())
+}
+
+/// Gives scheduled attempts another retry state, and the places of those that are scheduled no more.
+async fn rescheduled(conn: &mut Conn<'_>, changes: &[&Changes], outdated: &HashSet<usize>) -> Result<Vec<usize>> {
+    let valid = changes.iter().enumerate().filter(|(place, _)| !outdated.contains(place));
+    let asked: Vec<_> = valid.filter_map(|(place, change)| Some((place, change.budget.as_ref()?))).collect();
+    let mut policies = Vec::with_capacity(asked.len());
+    for (_, (_, _, budget)) in &asked {
+        policies.push(policy_text(budget)?);
+    }
+    let batch = asked.iter().zip(&policies).map(|((_, (call, number, budget)), policy)| {
+        values![
+            call.0,
+            i64::from(*number),
+            budget.remaining.map(i64::from),
+            micros(budget.backoff),
+            budget.policy.as_ref().map(|policy| micros(policy.max)),
+            policy.as_deref(),
+            budget.first_at.as_micros(),
+        ]
+    });
+    let mut done = HashSet::new();
+    for row in conn.batch(&sql::BUDGET, batch.collect()).await? {
+        done.insert((row.call_id(0)?, row.count(1)?));
+    }
+    Ok(asked.into_iter().filter(|(_, (call, number, _))| !done.contains(&(*call, *number))).map(|(place, _)| place).collect())
+}
