@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 
+mod at_once;
 mod claims;
 mod door;
 mod health;

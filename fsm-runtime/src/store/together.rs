@@ -65,7 +65,7 @@ impl Together {
     /// One more, about no rows.
     pub(super) fn words(&mut self, name: &str, text: &str) {
         let separator = if self.parts == 0 { "with" } else { "," };
-        write!(self.text, "{separator} {name} as ({text})\n").expect("a text has room");
+        writeln!(self.text, "{separator} {name} as ({text})").expect("a text has room");
         self.parts += 1;
     }
 

@@ -104,6 +104,10 @@ const MANY: [(&str, &Many); 44] = [
     ("TIMERS_OF", &sql::TIMERS_OF),
 ];
 
+/// Those that only PostgreSQL has.
+const OF_POSTGRES: [(&str, &Many); 4] =
+    [("SEE_BY_KEY", &sql::SEE_BY_KEY), ("AS_SEEN", &sql::AS_SEEN), ("AS_HELD", &sql::AS_HELD), ("CREATE_ALL", &sql::CREATE_ALL)];
+
 /// The kinds of instances that are listed, each with its statements.
 const AMONG: [(&str, &sql::Among); 6] = [
     ("RUNNING", &sql::RUNNING),
@@ -163,8 +167,10 @@ async fn every_statement_rides_an_index() {
     )
     .await
     .unwrap();
-    for (place, (name, _, postgres)) in all.iter().enumerate() {
-        let nulls = vec!["null"; parameters(postgres)].join(", ");
+    let of_postgres = OF_POSTGRES.iter().map(|(name, sql)| (name, sql.for_postgres()));
+    let all = all.iter().map(|(name, _, postgres)| (*name, postgres.clone())).chain(of_postgres);
+    for (place, (name, postgres)) in all.enumerate() {
+        let nulls = vec!["null"; parameters(&postgres)].join(", ");
         let arguments = if nulls.is_empty() { String::new() } else { format!("({nulls})") };
         conn.script(format!("prepare p_{place} as {postgres}").leak()).await.unwrap();
         let explain = Sql { sqlite: "", postgres: format!("explain execute p_{place}{arguments}").leak() };

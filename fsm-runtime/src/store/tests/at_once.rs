@@ -1,0 +1,198 @@
+//! The door in one statement: it writes what `write` writes, for all of a batch or for none, and never waits.
+
+use fsm_core::changes::{Changes, Note, NoteKind, Open, Payload, Request, Timer, TimerChange, Waits};
+use fsm_core::ids::TimerId;
+use fsm_core::instance::Instance;
+use fsm_core::outcome::Event;
+use uuid::Uuid;
+
+use super::samples::{Fresh, at, attempt, beginning, call, session, success, written};
+use crate::store::conn::Conn;
+use crate::store::lock::{self, Seen, Target};
+use crate::store::open::{Settings, Store};
+use crate::store::sql::Sql;
+use crate::store::write::{Stamp, fits, write_at_once};
+
+/// What must be in every table after the writing.
+const TABLES: [&str; 6] = ["instances", "async_calls", "inbox", "timers", "requests", "history"];
+
+async fn at_once(store: &Store, changes: &[(&Changes, Option<Stamp>)]) -> Option<Stamp> {
+    assert!(changes.iter().all(|(changes, _)| fits(changes)));
+    let mut reader = store.for_commits().await.unwrap().expect("the server is spoken to directly");
+    write_at_once(&mut reader.conn(), changes).await.unwrap()
+}
+
+async fn seen(store: &Store, key: &str) -> Option<Seen> {
+    let mut reader = store.for_commits().await.unwrap().expect("the server is spoken to directly");
+    lock::see(&mut reader.conn(), &[Target { machine: "payment", key }]).await.unwrap().remove(0)
+}
+
+async fn stamp(store: &Store, key: &str) -> Option<Stamp> {
+    seen(store, key).await.map(|seen| seen.stamp)
+}
+
+/// All that is in the tables.
+async fn rows(conn: &mut Conn<'_>) -> Vec<String> {
+    let mut all = Vec::new();
+    for table in TABLES {
+        let text = format!("select '{table} ' || (to_jsonb(t) - 'history_id')::text from fsm_{table} t order by 1");
+        let rows = conn.rows(&Sql { sqlite: "", postgres: text.leak() }, &[]).await.unwrap();
+        all.extend(rows.iter().map(|row| row.get::<String>(0).unwrap()));
+    }
+    all
+}
+
+async fn rows_of(store: &Store) -> Vec<String> {
+    rows(&mut store.reader().await.unwrap().conn()).await
+}
+
+fn timer(instance: &Instance, state: Option<&str>) -> Timer {
+    let event = Event { name: "Timeout".into(), payload: b"7".to_vec() };
+    Timer { id: TimerId(Uuid::now_v7()), instance: instance.id, state: state.map(Into::into), event, due_at: at(300) }
+}
+
+fn note(instance: &Instance) -> Note {
+    let (id, detail, actor) = (instance.id, Some("it \"was\" 'late'".into()), None);
+    Note { instance: id, at: at(1), kind: NoteKind::Late, call: Some(call()), detail, actor }
+}
+
+/// The end of a first transition that leads on, with all that one statement can write beside.
+fn going_on(begun: &Changes) -> Changes {
+    let mut changes = success(begun);
+    let next = attempt(&changes.instance, call(), begun.open.as_ref().unwrap().attempt.worker);
+    changes.instance = Instance { newest: Some((next.call, 1)), is_open: true, inbox_tail: 1, ..changes.instance };
+    changes.open = Some(Open { attempt: next, payload: Some(Payload::Bytes(vec![0, 255])) });
+    changes.timers = vec![TimerChange::Clear, TimerChange::Set(timer(&changes.instance, Some("created")))];
+    changes.notes = vec![note(&changes.instance)];
+    changes.request = Some(Request { dedup: "d".into(), event: Some("Paid".into()), digest: vec![1], call: call(), at: at(1) });
+    let event = Event { name: "Paid".into(), payload: b"8".to_vec() };
+    changes.waits = Some(Waits { position: 0, call: call(), event, outlook: None });
+    changes
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_statement_writes_what_a_transaction_writes() {
+    let me = session();
+    let mut begun = beginning("one", Some(me));
+    begun.timers = vec![TimerChange::Set(timer(&begun.instance, None)), TimerChange::Set(timer(&begun.instance, Some("before")))];
+    let other = beginning("another \\ 'key'", None);
+    let next = going_on(&begun);
+    let mut ends = Vec::new();
+    for is_at_once in [false, true] {
+        let fresh = Fresh::postgres().await;
+        let store = fresh.open().await;
+        if is_at_once {
+            let first = at_once(&store, &[(&begun, None), (&other, None)]).await;
+            assert!(first.is_some() && first == stamp(&store, "one").await, "the stamp of the commit is the stamp of the row");
+            let second = at_once(&store, &[(&next, first)]).await;
+            assert!(second.is_some() && second != first && second == stamp(&store, "one").await);
+            assert_eq!(seen(&store, "one").await.map(|seen| (seen.instance, seen.has_timer)), Some((next.instance.clone(), true)));
+        } else {
+            written(&store, &[&begun, &other]).await;
+            written(&store, &[&next]).await;
+        }
+        ends.push(rows_of(&store).await);
+        store.close().await;
+    }
+    assert_eq!(ends[0].len(), 2 + 3 + 1 + 2 + 1 + 1, "{:#?}", ends[0]);
+    assert_eq!(ends[0], ends[1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_one_member_is_outdated_nothing_is_written() {
+    let fresh = Fresh::postgres().await;
+    let store = fresh.open().await;
+    let me = session();
+    let (one, two, three) = (beginning("one", Some(me)), beginning("two", Some(me)), beginning("three", Some(me)));
+    let first = at_once(&store, &[(&one, None), (&two, None)]).await;
+    let before = rows_of(&store).await;
+
+    // Somebody else's session holds the attempt.
+    let mut foreign = success(&two);
+    foreign.close.as_mut().unwrap().held_by = Some(session());
+    assert_eq!(at_once(&store, &[(&success(&one), first), (&foreign, first), (&three, None)]).await, None);
+    // The attempt was never begun.
+    let mut unknown = success(&two);
+    unknown.close.as_mut().unwrap().number = 2;
+    assert_eq!(at_once(&store, &[(&success(&one), first), (&unknown, first)]).await, None);
+    // The key is taken.
+    let mut taken = beginning("two", Some(me));
+    taken.notes.push(note(&taken.instance));
+    assert_eq!(at_once(&store, &[(&three, None), (&taken, None), (&success(&one), first)]).await, None);
+    // The instance was written since.
+    assert_eq!(rows_of(&store).await, before);
+    written(&store, &[&Changes::of(two.instance.clone())]).await;
+    assert_eq!(rows_of(&store).await, before, "the same is written, by another commit");
+    assert_eq!(at_once(&store, &[(&success(&one), first), (&success(&two), first)]).await, None);
+    assert_eq!(rows_of(&store).await, before);
+
+    let latest = stamp(&store, "two").await;
+    assert!(at_once(&store, &[(&success(&one), first), (&success(&two), latest), (&three, None)]).await.is_some());
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_else_has_locked_is_not_waited_for() {
+    let fresh = Fresh::postgres().await;
+    let store = fresh.open().await;
+    let begun = beginning("one", Some(session()));
+    let first = at_once(&store, &[(&begun, None)]).await;
+    let mut held = store.begin().await.unwrap();
+    lock::instances(&mut held.conn(), &[Target { machine: "payment", key: "one" }]).await.unwrap();
+    assert_eq!(at_once(&store, &[(&success(&begun), first)]).await, None);
+    held.rollback().await.unwrap();
+    assert!(at_once(&store, &[(&success(&begun), first)]).await.is_some());
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_that_write_one_instance_at_once_one_does() {
+    let fresh = Fresh::postgres().await;
+    let store = fresh.open().await;
+    let begun = beginning("one", Some(session()));
+    let first = at_once(&store, &[(&begun, None)]).await;
+    let ends: Vec<_> = (0..8)
+        .map(|_| {
+            let (store, ended) = (store.clone(), success(&begun));
+            tokio::spawn(async move { at_once(&store, &[(&ended, first)]).await.is_some() })
+        })
+        .collect();
+    let mut successes = 0;
+    for end in ends {
+        successes += usize::from(end.await.unwrap());
+    }
+    assert_eq!(successes, 1);
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_is_set_only_where_it_is_nobody_elses() {
+    let fresh = Fresh::postgres().await;
+    let store = fresh.open().await;
+    let setting = |name: &str| Sql { sqlite: "", postgres: format!("select current_setting('{name}')").leak() };
+    let ask = async |conn: &mut Conn<'_>, name: &str| conn.rows(&setting(name), &[]).await.unwrap()[0].get::<String>(0).unwrap();
+    // One connection is set for commits, and as it was for whoever reads.
+    let mut settings = Settings::new(fresh.url());
+    settings.connections = 1;
+    let single = Store::open(settings).await.unwrap();
+    for store in [&store, &single] {
+        for _ in 0..2 {
+            let mut commits = store.for_commits().await.unwrap().unwrap();
+            assert_eq!(ask(&mut commits.conn(), "enable_seqscan").await, "off");
+            assert_eq!(ask(&mut commits.conn(), "lock_timeout").await, "2s");
+            drop(commits);
+            let mut reader = store.reader().await.unwrap();
+            assert_eq!(ask(&mut reader.conn(), "enable_seqscan").await, "on");
+            assert_eq!(ask(&mut reader.conn(), "lock_timeout").await, "0");
+        }
+    }
+    // Behind a pooler, as its users say by the URL, sessions are left alone.
+    let url = fresh.url();
+    let separator = if url.contains('?') { '&' } else { '?' };
+    let pooled = Store::open(Settings::new(format!("{url}{separator}statement-cache-capacity=0"))).await.unwrap();
+    assert!(pooled.for_commits().await.unwrap().is_none());
+    for store in [store, single, pooled] {
+        store.close().await;
+    }
+    assert!(Fresh::Memory.open().await.for_commits().await.unwrap().is_none());
+}
