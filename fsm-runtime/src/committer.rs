@@ -109,7 +109,7 @@ impl Engine {
         let mut tx = self.store.begin().await?;
         let verdicts = self.store.naming(Trip::new(self).of(&mut tx.conn(), batch).await)?;
         let renewal = self.renew_beside(&mut tx.conn()).await?;
-        tx.commit().await?;
+        self.store.naming(tx.commit().await)?;
         if let (Some(work), Some(renewal)) = (&self.work, renewal) {
             work.session.renewed(renewal);
         }

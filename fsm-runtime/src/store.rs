@@ -21,6 +21,7 @@ mod rows;
 pub(crate) mod sealed;
 pub mod sessions;
 pub(crate) mod sql;
+mod sqlite;
 pub mod timers;
 mod together;
 pub mod transfer;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use sqlx::postgres::{PgArguments, PgConnection};
-use sqlx::sqlite::{SqliteArguments, SqliteConnection};
+use sqlx::sqlite::SqliteConnection;
 use sqlx::{AssertSqlSafe, Connection, Postgres, SqlSafeStr, SqlStr, Sqlite, Transaction};
 use uuid::Uuid;
 
@@ -14,6 +14,7 @@ use super::error::{Result, StoreError};
 use super::fault::Fault;
 use super::rows::Row;
 use super::sql::{Many, Sql};
+use super::sqlite::{Unsaid, sqlite_text};
 
 /// A connection, most often inside a transaction.
 pub enum Conn<'c> {
@@ -26,8 +27,8 @@ pub enum Conn<'c> {
 /// A borrowed connection, with what is kept about it.
 pub struct Link<'c, C> {
     conn: &'c mut C,
-    rules: Rules,
-    health: Option<&'c mut Health>,
+    pub(super) rules: Rules,
+    pub(super) health: Option<&'c mut Health>,
 }
 
 /// How statements are run.
@@ -50,6 +51,8 @@ pub(super) struct Health {
     pub is_open: bool,
     /// Somebody else's statements ran on it, and its driver counts a transaction more than there is.
     pub was_lent: bool,
+    /// What SQLite is told together with what comes next: each trip to its thread takes longer than a statement.
+    pub unsaid: Unsaid,
 }
 
 impl Rules {
@@ -88,6 +91,7 @@ impl<'c> Link<'c, SqliteConnection> {
     /// The connection itself, for a user's own statements in this transaction. The driver knows of the transaction from now on, so that
     /// a `begin` of the user's is a savepoint.
     pub async fn lend(mut self) -> Result<&'c mut SqliteConnection> {
+        self.say().await?;
         self.guarded("savepoint", async |conn| counted(conn).await).await?;
         Ok(self.lent())
     }
@@ -127,7 +131,7 @@ impl<'c, C> Link<'c, C> {
     }
 
     /// Runs one operation, the statement `text`, under the deadline. Unless it ends well, the connection counts as broken, also when this is dropped half-way.
-    async fn guarded<T>(&mut self, text: &str, operation: impl AsyncFnOnce(&mut C) -> sqlx::Result<T>) -> Result<T> {
+    pub(super) async fn guarded<T>(&mut self, text: &str, operation: impl AsyncFnOnce(&mut C) -> sqlx::Result<T>) -> Result<T> {
         let mut ignored = Health::default();
         let health = self.health.as_deref_mut().unwrap_or(&mut ignored);
         if health.is_broken {
@@ -262,7 +266,10 @@ impl Conn<'_> {
     /// Runs one statement and gives its rows.
     pub(super) async fn rows(&mut self, sql: &Sql, values: &[Value<'_>]) -> Result<Vec<Row>> {
         match self {
-            Conn::Sqlite(link) => sqlite_rows(link, sql.sqlite.into_sql_str(), values.iter()).await,
+            Conn::Sqlite(link) => {
+                link.say().await?;
+                link.rows(sql.sqlite.into_sql_str(), values).await
+            }
             Conn::Postgres(link) => {
                 let mut arguments = PgArguments::default();
                 for value in values {
@@ -292,22 +299,24 @@ impl Conn<'_> {
             return Ok(Vec::new());
         }
         match self {
-            Conn::Sqlite(link) => {
-                let mut found = Vec::new();
-                let mut left = batch.rows.as_slice();
-                while let Some(&most) = AT_ONCE.iter().find(|most| **most <= left.len()) {
-                    let (now, later) = left.split_at(most);
-                    let text = kept(sql, most, || sql.for_sqlite(most));
-                    found.append(&mut sqlite_rows(link, text, now.iter().flatten()).await?);
-                    left = later;
-                }
-                Ok(found)
-            }
+            Conn::Sqlite(link) => link.batch(sql, &batch.rows).await,
             Conn::Postgres(link) => {
                 let mut arguments = PgArguments::default();
                 batch.bind(&mut arguments)?;
                 postgres_rows(link, kept(sql, 0, || sql.for_postgres()), arguments).await
             }
+        }
+    }
+
+    /// Runs a statement that answers nothing. In a transaction of SQLite's, one about a single row is said together with what comes next,
+    /// which may be the commit.
+    pub(super) async fn put<const WIDTH: usize>(&mut self, sql: &Many, batch: Batch<'_, WIDTH>) -> Result<()> {
+        match (&mut *self, batch.rows.as_slice()) {
+            (Conn::Sqlite(link), [row]) if link.is_in_our_transaction() => {
+                link.later(sql, row);
+                Ok(())
+            }
+            _ => self.batch(sql, batch).await.map(drop),
         }
     }
 
@@ -319,26 +328,13 @@ impl Conn<'_> {
     /// Runs a script of several statements without values, inside the transaction that is open.
     pub(super) async fn script(&mut self, text: &'static str) -> Result<()> {
         match self {
-            Conn::Sqlite(link) => link.guarded(text, async |conn| sqlite_text(conn, text).await).await,
+            Conn::Sqlite(link) => {
+                link.say().await?;
+                link.guarded(text, async |conn| sqlite_text(conn, text).await).await
+            }
             Conn::Postgres(link) => link.guarded(text, async |conn| postgres_text(conn, text).await).await,
         }
     }
-}
-
-async fn sqlite_rows<'a>(
-    link: &mut Link<'_, SqliteConnection>,
-    text: SqlStr,
-    values: impl Iterator<Item = &'a Value<'a>>,
-) -> Result<Vec<Row>> {
-    let mut arguments = SqliteArguments::default();
-    for value in values {
-        bind_sqlite(&mut arguments, value)?;
-    }
-    let said = text.clone();
-    let query = sqlx::query_with::<Sqlite, _>(text, arguments);
-    let rows = link.guarded(said.as_str(), async |conn| query.fetch_all(conn).await).await?;
-    link.rules.fault.answered(rows.len());
-    Ok(rows.into_iter().map(Row::Sqlite).collect())
 }
 
 async fn postgres_rows(link: &mut Link<'_, PgConnection>, text: SqlStr, arguments: PgArguments) -> Result<Vec<Row>> {
@@ -362,39 +358,18 @@ async fn postgres_rows(link: &mut Link<'_, PgConnection>, text: SqlStr, argument
     Ok(rows.into_iter().map(Row::Postgres).collect())
 }
 
-/// Runs a text without values in SQLite.
-pub(super) async fn sqlite_text(conn: &mut SqliteConnection, text: &'static str) -> sqlx::Result<()> {
-    sqlx::raw_sql(text).execute(conn).await.map(drop)
-}
-
 /// Runs a text without values in PostgreSQL, in one trip.
 pub(super) async fn postgres_text(conn: &mut PgConnection, text: &'static str) -> sqlx::Result<()> {
     sqlx::raw_sql(text).execute(conn).await.map(drop)
 }
 
-/// How many rows one text of SQLite's is about. A batch is cut into these, so that few texts are prepared.
-const AT_ONCE: [usize; 4] = [64, 16, 4, 1];
-
 /// The text of a statement for so many rows, put together once.
-fn kept(sql: &Many, rows: usize, text: impl FnOnce() -> String) -> SqlStr {
+pub(super) fn kept(sql: &Many, rows: usize, text: impl FnOnce() -> String) -> SqlStr {
     type Texts = HashMap<(usize, usize, usize), Arc<str>>;
     static TEXTS: LazyLock<Mutex<Texts>> = LazyLock::new(Mutex::default);
     let mut texts = TEXTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let place = (sql.sqlite.as_ptr() as usize, sql.columns.as_ptr() as usize, rows);
     AssertSqlSafe(texts.entry(place).or_insert_with(|| text().into()).clone()).into_sql_str()
-}
-
-fn bind_sqlite(arguments: &mut SqliteArguments, value: &Value<'_>) -> Result<()> {
-    use sqlx::Arguments;
-    match *value {
-        Value::Id(id) => arguments.add(id),
-        Value::Number(number) => arguments.add(number),
-        Value::Text(text) => arguments.add(text.map(str::to_owned)),
-        Value::Bytes(bytes) => arguments.add(bytes.map(<[u8]>::to_vec)),
-        Value::Flag(flag) => arguments.add(flag),
-        Value::Words(words) => arguments.add(serde_json::json!(words).to_string()),
-    }
-    .map_err(|error| StoreError::Database(sqlx::Error::Encode(error)))
 }
 
 fn bind_postgres(arguments: &mut PgArguments, value: &Value<'_>) -> Result<()> {

@@ -10,10 +10,11 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions, Database, Postgres, Sqlite};
 
 use super::address::{self, Address};
-use super::conn::{Conn, Link, Rules, postgres_text, sqlite_text, within};
+use super::conn::{Conn, Link, Rules, postgres_text, within};
 use super::error::{Result, StoreError};
 use super::fault::Fault;
 use super::pool::{Pool, Taken};
+use super::sqlite::{Unsaid, sqlite_text, sqlite_texts};
 use super::tx::{Apart, Reader, Side, Tx};
 use super::{reading, sql};
 
@@ -78,7 +79,7 @@ enum Kind {
         writer: Pool<Sqlite>,
         readers: Pool<Sqlite>,
         /// Keeps a database in memory alive while no other connection is open.
-        _anchor: Option<tokio::sync::Mutex<Taken<Sqlite>>>,
+        _anchor: Option<Box<tokio::sync::Mutex<Taken<Sqlite>>>>,
     },
     Postgres {
         pool: Pool<Postgres>,
@@ -156,9 +157,10 @@ impl Store {
             return Err(StoreError::ReadOnly { place: self.inner.place.clone() });
         }
         let begun = match &self.inner.kind {
-            Kind::Sqlite { writer, .. } => {
-                self.begun(writer.take().await?, async |conn| sqlite_text(conn, sql::BEGIN_SQLITE).await).await.map(Side::Sqlite)
-            }
+            Kind::Sqlite { writer, .. } => self
+                .begun(writer.take().await?, async |conn| sqlite_texts(conn, Unsaid::default(), sql::BEGIN_SQLITE).await)
+                .await
+                .map(Side::Sqlite),
             Kind::Postgres { pool, .. } => {
                 self.begun(pool.take().await?, async |conn| postgres_text(conn, sql::BEGIN_POSTGRES).await).await.map(Side::Postgres)
             }
@@ -281,7 +283,7 @@ async fn open_memory(settings: &Settings) -> Result<(String, Kind)> {
     let readers = Pool::new("the database in memory", to_read.pragma("query_only", "on"), READERS, settings.deadline);
     let anchor = writer.apart().await?;
     check_sqlite(&writer).await?;
-    Ok(("the database in memory".into(), Kind::Sqlite { writer, readers, _anchor: Some(tokio::sync::Mutex::new(anchor)) }))
+    Ok(("the database in memory".into(), Kind::Sqlite { writer, readers, _anchor: Some(Box::new(tokio::sync::Mutex::new(anchor))) }))
 }
 
 async fn open_file(settings: &Settings, options: SqliteConnectOptions) -> Result<(String, Kind)> {

@@ -37,10 +37,15 @@ impl Many {
         format!("with w ({}) as (select * from unnest({}){unless})\n{}", self.names(), arrays.join(", "), self.postgres)
     }
 
-    /// The text for SQLite about so many rows. Its values have no numbers: SQLite looks names up one by one.
+    /// The text for SQLite about so many rows, or fewer: those whose values are left out are none. Its values have no numbers: SQLite looks
+    /// names up one by one.
     pub(super) fn for_sqlite(&self, rows: usize) -> String {
         let row = format!("({})", vec!["?"; self.types().count()].join(", "));
-        format!("with w ({}) as (values {})\n{}", self.names(), vec![row.as_str(); rows].join(", "), self.sqlite)
+        let (names, values) = (self.names(), vec![row.as_str(); rows].join(", "));
+        match rows {
+            1 => format!("with w ({names}) as (values {values})\n{}", self.sqlite),
+            _ => format!("with w ({names}) as (select * from (values {values}) where column1 is not null)\n{}", self.sqlite),
+        }
     }
 
     fn names(&self) -> String {

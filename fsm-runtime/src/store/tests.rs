@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 
 mod at_once;
+mod batches;
 mod claims;
 mod door;
 mod health;

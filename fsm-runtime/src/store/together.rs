@@ -12,7 +12,7 @@ use super::sql::Many;
 
 /// Where statements about many rows are said to.
 pub(super) enum Sink<'s, 'c> {
-    /// Each is run when it is said.
+    /// Each is run in its turn.
     Now(&'s mut Conn<'c>),
     /// All are run together, those about no row left out.
     Together(&'s mut Together),
@@ -22,7 +22,7 @@ impl Sink<'_, '_> {
     /// Says a statement whose answer nobody needs.
     pub(super) async fn put<const WIDTH: usize>(&mut self, sql: &Many, batch: Batch<'_, WIDTH>) -> Result<()> {
         match self {
-            Sink::Now(conn) => conn.batch(sql, batch).await.map(drop),
+            Sink::Now(conn) => conn.put(sql, batch).await,
             Sink::Together(together) => together.put(sql, batch),
         }
     }

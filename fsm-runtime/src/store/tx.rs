@@ -2,10 +2,11 @@
 
 use sqlx::{Database, Postgres, Sqlite};
 
-use super::conn::{Conn, Link, Rules, postgres_text, sqlite_text, within};
+use super::conn::{Conn, Link, Rules, postgres_text, within};
 use super::error::{Result, StoreError};
 use super::pool::Taken;
 use super::sql;
+use super::sqlite::{Unsaid, sqlite_text, sqlite_texts};
 
 pub(super) enum Side {
     Sqlite(Taken<Sqlite>),
@@ -43,7 +44,10 @@ impl Tx {
     /// outcome is not known.
     pub async fn commit(mut self) -> Result<()> {
         match &mut self.side {
-            Side::Sqlite(taken) => end(taken, &self.rules, async |conn| sqlite_text(conn, sql::COMMIT).await).await,
+            Side::Sqlite(taken) => {
+                let unsaid = std::mem::take(&mut taken.health.unsaid);
+                end(taken, &self.rules, async |conn| sqlite_texts(conn, unsaid, sql::COMMIT).await).await
+            }
             Side::Postgres(taken) => {
                 // The commit of a failed transaction answers with success, so a statement that fails in it goes ahead. Our own failures are known.
                 let text = if taken.health.was_lent { sql::COMMIT_LENT } else { sql::COMMIT };
@@ -55,7 +59,10 @@ impl Tx {
     /// Gives it up without closing the connection. Nothing is written.
     pub async fn rollback(mut self) -> Result<()> {
         match &mut self.side {
-            Side::Sqlite(taken) => end(taken, &self.rules, async |conn| sqlite_text(conn, sql::ROLLBACK).await).await,
+            Side::Sqlite(taken) => {
+                taken.health.unsaid = Unsaid::default();
+                end(taken, &self.rules, async |conn| sqlite_text(conn, sql::ROLLBACK).await).await
+            }
             Side::Postgres(taken) => end(taken, &self.rules, async |conn| postgres_text(conn, sql::ROLLBACK).await).await,
         }
     }

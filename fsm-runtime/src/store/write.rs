@@ -67,7 +67,7 @@ pub async fn write(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<Vec<Writ
 async fn payloads<'a>(conn: &mut Conn<'_>, changes: &[&'a Changes]) -> Result<Vec<Option<Cow<'a, [u8]>>>> {
     waits(&mut Sink::Now(conn), changes).await?;
     let lost = changes.iter().filter(|change| change.is_outlook_lost).map(|change| &change.instance);
-    conn.batch(&sql::OUTLOOK_LOST, lost.map(|instance| values![instance.id.0, instance.inbox_tail - 1]).collect()).await?;
+    conn.put(&sql::OUTLOOK_LOST, lost.map(|instance| values![instance.id.0, instance.inbox_tail - 1]).collect()).await?;
 
     let takes = changes.iter().filter_map(|change| {
         let taken = change.inbox_taken.as_ref()?;

@@ -2,21 +2,8 @@
 
 use super::{Many, many};
 
-/// The attempts that are not, or no longer, in the expected state and held by that session. Rides the primary key.
-pub const STALE: Many = many(
-    CLOSE.columns,
-    "
-    select w.call_id, w.attempt
-    from w
-    where not exists (
-        select 1
-        from fsm_async_calls c
-        where c.call_id = w.call_id and c.attempt = w.attempt and c.state = w.expected and c.worker is not distinct from w.held_by
-    )",
-);
-
 /// Ends each attempt that is in the expected state and held by that session. Rides the primary key. PostgreSQL answers with those; SQLite,
-/// where an answer for each row is dear, is asked for the `STALE` ones before.
+/// where an answer for each row is dear, with how many, and is asked which only where they are not all.
 pub const CLOSE: Many = Many {
     columns: "call_id uuid, attempt bigint, expected text, held_by uuid, becomes text, finished_at bigint, error text",
     sqlite: "
@@ -31,6 +18,20 @@ pub const CLOSE: Many = Many {
         where c.call_id = w.call_id and c.attempt = w.attempt and c.state = w.expected and c.worker is not distinct from w.held_by
         returning c.call_id, c.attempt",
 };
+
+/// Those of the attempts that look as `CLOSE` leaves them. Rides the primary key.
+pub const CLOSED: Many = many(
+    CLOSE.columns,
+    "
+    select w.call_id, w.attempt
+    from w
+    where exists (
+        select 1
+        from fsm_async_calls c
+        where c.call_id = w.call_id and c.attempt = w.attempt and c.state = w.becomes and c.finished_at = w.finished_at
+            and c.worker is not distinct from w.held_by
+    )",
+);
 
 /// Gives each attempt that is still scheduled another retry state. Rides the primary key.
 pub const BUDGET: Many = many(
@@ -56,15 +57,6 @@ pub const TIMER_EXISTS: Many = many(
 pub(super) const INSTANCE: &str = "instance_id uuid, machine text, key text, status text, state text, paused boolean, version bigint, record bytea, \
     call_id uuid, attempt bigint, is_open boolean, error text, inbox_head bigint, inbox_tail bigint, created_at bigint, updated_at bigint";
 
-/// Those new instances whose key is taken. Rides the unique index on machine and key.
-pub const TAKEN: Many = many(
-    INSTANCE,
-    "
-    select w.instance_id
-    from w
-    where exists (select 1 from fsm_instances i where i.machine = w.machine and i.key = w.key)",
-);
-
 macro_rules! create {
     () => {
         "
@@ -77,8 +69,17 @@ macro_rules! create {
     };
 }
 
-/// Creates each instance unless another has its key. PostgreSQL answers with those; SQLite is asked for the `TAKEN` ones before.
+/// Creates each instance unless another has its key. PostgreSQL answers with those, SQLite with how many.
 pub const CREATE: Many = Many { columns: INSTANCE, sqlite: create!(), postgres: concat!(create!(), " returning instance_id") };
+
+/// Those of the new instances that were created. Rides the primary key.
+pub const CREATED: Many = many(
+    INSTANCE,
+    "
+    select w.instance_id
+    from w
+    where exists (select 1 from fsm_instances i where i.instance_id = w.instance_id)",
+);
 
 /// Writes each instance but for what never changes. Rides the primary key.
 pub const SAVE: Many = many(

@@ -4,14 +4,13 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use fsm_core::changes::{Changes, Close};
-use fsm_core::ids::CallId;
 use fsm_core::instance::Instance;
 use fsm_core::time::micros;
 use uuid::Uuid;
 
 use super::policy_text;
 use crate::store::conn::{Conn, Value, values};
-use crate::store::error::Result;
+use crate::store::error::{Result, StoreError};
 use crate::store::rows::Row;
 use crate::store::sealed::fit_text;
 use crate::store::sql;
@@ -98,28 +97,32 @@ pub(super) fn instance_row<'a>(instance: &'a Instance, error: Option<&'a str>) -
 /// Ends attempts, and gives the places of those that were not as expected.
 async fn close(conn: &mut Conn<'_>, closes: &[(usize, &Close)], rows: Vec<[Value<'_>; 7]>) -> Result<Vec<usize>> {
     let key = |row: &Row| Ok((row.call_id(0)?, row.count(1)?));
-    let is_among = |keys: &HashSet<(CallId, u32)>, close: &Close| keys.contains(&(close.call, close.number));
-    if conn.is_postgres() {
-        let closed = conn.batch(&sql::CLOSE, rows.into()).await?.iter().map(key).collect::<Result<HashSet<_>>>()?;
-        return Ok(closes.iter().filter(|(_, close)| !is_among(&closed, close)).map(|(place, _)| *place).collect());
-    }
-    let stale = conn.batch(&sql::STALE, rows.clone().into()).await?.iter().map(key).collect::<Result<HashSet<_>>>()?;
-    let kept = rows.into_iter().zip(closes).filter(|(_, (_, close))| !is_among(&stale, close)).map(|(row, _)| row);
-    conn.batch(&sql::CLOSE, kept.collect()).await?;
-    Ok(closes.iter().filter(|(_, close)| is_among(&stale, close)).map(|(place, _)| *place).collect())
+    let closed = match conn {
+        Conn::Postgres(_) => conn.batch(&sql::CLOSE, rows.into()).await?.iter().map(key).collect::<Result<HashSet<_>>>()?,
+        Conn::Sqlite(link) => match link.written(&sql::CLOSE, &rows).await? {
+            all if all == closes.len() => return Ok(Vec::new()),
+            0 => HashSet::new(),
+            some => {
+                let closed = conn.batch(&sql::CLOSED, rows.into()).await?.iter().map(key).collect::<Result<HashSet<_>>>()?;
+                // Another session's report may look the same.
+                if closed.len() == some { closed } else { return Err(StoreError::Overtaken) }
+            }
+        },
+    };
+    Ok(closes.iter().filter(|(_, close)| !closed.contains(&(close.call, close.number))).map(|(place, _)| *place).collect())
 }
 
 /// Creates instances, and gives the places of those whose key another has.
 async fn create(conn: &mut Conn<'_>, new: &[(usize, &&Changes)], rows: Vec<[Value<'_>; 16]>) -> Result<Vec<usize>> {
-    let id = |row: &Row| row.instance_id(0);
-    if conn.is_postgres() {
-        let created = conn.batch(&sql::CREATE, rows.into()).await?.iter().map(id).collect::<Result<HashSet<_>>>()?;
-        return Ok(new.iter().filter(|(_, change)| !created.contains(&change.instance.id)).map(|(place, _)| *place).collect());
-    }
-    let taken = conn.batch(&sql::TAKEN, rows.clone().into()).await?.iter().map(id).collect::<Result<HashSet<_>>>()?;
-    let free = rows.into_iter().zip(new).filter(|(_, (_, change))| !taken.contains(&change.instance.id)).map(|(row, _)| row);
-    conn.batch(&sql::CREATE, free.collect()).await?;
-    Ok(new.iter().filter(|(_, change)| taken.contains(&change.instance.id)).map(|(place, _)| *place).collect())
+    let created = match conn {
+        Conn::Postgres(_) => conn.batch(&sql::CREATE, rows.into()).await?,
+        Conn::Sqlite(link) => match link.written(&sql::CREATE, &rows).await? {
+            all if all == new.len() => return Ok(Vec::new()),
+            _ => conn.batch(&sql::CREATED, rows.into()).await?,
+        },
+    };
+    let created = created.iter().map(|row| row.instance_id(0)).collect::<Result<HashSet<_>>>()?;
+    Ok(new.iter().filter(|(_, change)| !created.contains(&change.instance.id)).map(|(place, _)| *place).collect())
 }
 
 /// Gives scheduled attempts another retry state, and the places of those that are scheduled no more.

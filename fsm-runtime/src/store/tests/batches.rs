@@ -1,0 +1,95 @@
+//! A batch of any size is written whole but for its outdated members, however few statements say it.
+
+use fsm_core::instance::Instance;
+
+use super::samples::{beginning, done, on_each, session, success, written};
+use crate::store::error::StoreError;
+use crate::store::open::Store;
+use crate::store::view;
+use crate::store::write::{Written, write};
+
+async fn found(store: &Store, key: &str) -> Option<Instance> {
+    view::find(&mut store.reader().await.unwrap().conn(), "payment", key).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_batch_of_any_size_all_is_written_but_the_member_that_is_outdated() {
+    on_each(async |store| {
+        for size in [1, 2, 3, 64, 65, 127, 128, 129, 250] {
+            let me = session();
+            let key = |n: usize| format!("{size}-{n}");
+            let begun: Vec<_> = (0..size).map(|n| beginning(&key(n), Some(me))).collect();
+            let middle = size / 2;
+            written(&store, &[&beginning(&key(middle), Some(me))]).await;
+            let all = written(&store, &begun.iter().collect::<Vec<_>>()).await;
+            let expected = (0..size).map(|n| if n == middle { Written::Outdated } else { done(Some(&key(n))) });
+            assert_eq!(all, expected.collect::<Vec<_>>(), "of {size} new instances one has a key that is taken");
+
+            let mut ended: Vec<_> = begun.iter().filter(|begun| begun.instance.key != key(middle)).map(success).collect();
+            let stale = ended.len() / 2;
+            if let Some(stale) = ended.get_mut(stale) {
+                stale.close.as_mut().unwrap().held_by = Some(session());
+            }
+            let all = written(&store, &ended.iter().collect::<Vec<_>>()).await;
+            let expected = (0..ended.len()).map(|n| if n == stale { Written::Outdated } else { done(None) });
+            assert_eq!(all, expected.collect::<Vec<_>>(), "of {size} attempts another session holds one");
+            for (n, ended) in ended.iter().enumerate() {
+                let version = if n == stale { ended.instance.version - 1 } else { ended.instance.version };
+                assert_eq!(found(&store, &ended.instance.key).await.unwrap().version, version);
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_was_written_already_is_not_taken_for_one_of_ours() {
+    on_each(async |store| {
+        let me = session();
+        let (first, second) = (beginning("one", Some(me)), beginning("two", Some(me)));
+        written(&store, &[&first, &second]).await;
+        assert_eq!(written(&store, &[&success(&first)]).await, [done(None)]);
+        assert_eq!(written(&store, &[&success(&first)]).await, [Written::Outdated]);
+
+        let mut tx = store.begin().await.unwrap();
+        let both = write(&mut tx.conn(), &[&success(&first), &success(&second)]).await;
+        // SQLite counts, and cannot tell which of two that look the same is ours: all is decided again.
+        if store.is_postgres() {
+            assert_eq!(both.unwrap(), [Written::Outdated, done(None)]);
+        } else {
+            assert!(matches!(both, Err(StoreError::Overtaken)));
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_sqlite_is_told_with_the_commit_is_there_or_nothing_is() {
+    on_each(async |store| {
+        let begun = beginning("one", None);
+        let mut twin = beginning("two", None);
+        // The call has its first attempt already.
+        twin.open.as_mut().unwrap().attempt.call = begun.open.as_ref().unwrap().attempt.call;
+        written(&store, &[&begun]).await;
+        let mut tx = store.begin().await.unwrap();
+        let done = match write(&mut tx.conn(), &[&twin]).await {
+            Ok(_) => tx.commit().await,
+            Err(error) => Err(error),
+        };
+        assert!(matches!(done, Err(StoreError::Database(_))), "{done:?}");
+        assert_eq!(found(&store, "two").await, None);
+        assert_eq!(written(&store, &[&beginning("two", None)]).await.len(), 1, "the next transaction is not disturbed");
+
+        let mut tx = store.begin().await.unwrap();
+        write(&mut tx.conn(), &[&beginning("three", None)]).await.unwrap();
+        tx.rollback().await.unwrap();
+        assert_eq!(found(&store, "three").await, None);
+        let mut tx = store.begin().await.unwrap();
+        write(&mut tx.conn(), &[&beginning("four", None)]).await.unwrap();
+        assert!(view::find(&mut tx.conn(), "payment", "four").await.unwrap().is_some());
+        assert_eq!(view::find(&mut tx.conn(), "payment", "three").await.unwrap(), None);
+        tx.commit().await.unwrap();
+        assert!(found(&store, "four").await.is_some());
+    })
+    .await;
+}
