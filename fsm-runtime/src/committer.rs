@@ -26,10 +26,10 @@ use queue::{Reply, Request};
 use trip::Trip;
 use verdict::Verdict;
 
-/// The most requests in one commit; beyond this the answer of the first waits too long for the last.
-const MOST_IN_A_COMMIT: usize = 250;
-/// The most that one statement writes: in a larger batch one member that has changed is likelier, and the trips matter less.
-const MOST_AT_ONCE: usize = 64;
+/// The most requests in one commit; beyond this the answer of the first waits too long for the last. In SQLite only one commit is under
+/// way, and each waits for the disk.
+const MOST: usize = 100;
+const MOST_IN_SQLITE: usize = 250;
 /// The waits between tries while the database is away: doubling from the one to the other.
 const AWAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
@@ -51,7 +51,8 @@ impl Engine {
 
     /// One lane of the committer. A few of them share the queue, never an instance.
     pub(crate) async fn commit_for_ever(self: Arc<Self>, pace: Arc<Pace>) {
-        while let Some(batch) = self.queue.take(MOST_IN_A_COMMIT, || pace.enough()).await {
+        let most = if self.store.is_postgres() { MOST } else { MOST_IN_SQLITE };
+        while let Some(batch) = self.queue.take(most, || pace.enough()).await {
             let whose = queue::touched(&batch);
             let began = Instant::now();
             let committed = self.carry_out(batch).await;
@@ -116,9 +117,9 @@ impl Engine {
         Ok(verdicts)
     }
 
-    /// A small batch needs no transaction around it: each trip to the server that this saves is a good part of its time.
+    /// A batch of plain requests needs no transaction around it: each trip to the server that this saves is a good part of its time.
     async fn commit_at_once(&self, batch: &[Request]) -> Result<Option<Vec<Verdict>>, StoreError> {
-        if batch.len() > MOST_AT_ONCE || !batch.iter().all(Request::is_short) {
+        if !batch.iter().all(Request::is_short) {
             return Ok(None);
         }
         match self.store.for_commits().await? {

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::store::{claim, timers};
 
 /// The most timers and attempts that are taken at a time.
-const AT_A_TIME: u32 = 250;
+const AT_A_TIME: u32 = 128;
 /// Nothing that is due waits for longer than this between two looks.
 const BREATH: Duration = Duration::from_millis(1);
 
@@ -26,6 +26,10 @@ impl Engine {
             drop(slot);
             if !self.may_start() {
                 return;
+            }
+            // What is due waits in the database rather than here, where fresh requests would wait behind it.
+            while self.queue.is_long() {
+                tokio::time::sleep(BREATH).await;
             }
             self.hint.take();
             let found = match self.find_due(turn).await {
@@ -114,10 +118,8 @@ impl Engine {
                 break;
             }
             let _under_way = self.committing.begin();
-            let mut tx = self.store.begin().await?;
             let limit = u32::try_from(slots.len()).unwrap_or(AT_A_TIME);
-            let claimed = claim::claim(&mut tx.conn(), session, served, limit, self.clock.now()).await?;
-            tx.commit().await?;
+            let claimed = self.store.claim(session, served, limit, self.clock.now()).await?;
             found += claimed.len();
             for claimed in claimed {
                 self.run(claimed, slots.pop());

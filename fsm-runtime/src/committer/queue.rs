@@ -16,6 +16,8 @@ use crate::error::Error;
 use crate::store::lock::{Memory, Seen};
 use crate::store::timers::DueTimer;
 
+/// Who waits behind so many has more than one commit to wait for.
+const LONG: usize = 64;
 /// How long a caller waits for a database that is away before it is told.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -231,6 +233,11 @@ impl Queue {
             }
             emptied.await;
         }
+    }
+
+    /// Whether so many wait that more work would only make each of them wait longer.
+    pub(crate) fn is_long(&self) -> bool {
+        self.state().waiting.len() > LONG
     }
 
     /// Takes no more requests; those that wait are still carried out.

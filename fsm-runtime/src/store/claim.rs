@@ -10,9 +10,11 @@ use fsm_core::time::Timestamp;
 
 use super::conn::{Conn, Value, values};
 use super::error::Result;
-use super::lock::Memory;
+use super::lock::{Memory, Seen};
+use super::open::Store;
 use super::rows::Row;
 use super::sql;
+use super::write::Stamp;
 
 /// What a process can run of one machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,18 +73,31 @@ pub async fn claim(conn: &mut Conn<'_>, me: SessionId, served: &Served, limit: u
     Ok(claimed)
 }
 
+impl Store {
+    /// The same, committed.
+    pub async fn claim(&self, me: SessionId, served: &Served, limit: u32, now: Timestamp) -> Result<Vec<Claimed>> {
+        if let Some(mut alone) = self.for_commits().await? {
+            return claim(&mut alone.conn(), me, served, limit, now).await;
+        }
+        let mut tx = self.begin().await?;
+        let claimed = claim(&mut tx.conn(), me, served, limit, now).await?;
+        tx.commit().await?;
+        Ok(claimed)
+    }
+}
+
 fn read(row: &Row) -> Result<Claimed> {
     // A payload that is gone is one that cannot be read: a failed attempt, not a failed claim.
     let payload = row.get::<Option<Vec<u8>>>(37)?.unwrap_or_default();
     let fault = row.policy(16 + 14).err().map(|why| format!("the retry policy cannot be read: {why}"));
-    Ok(Claimed {
-        instance: row.instance(0)?,
-        attempt: Arc::new(row.attempt(16)?),
-        payload,
-        last_error: row.get(38)?,
-        memory: Memory::Nothing,
-        fault,
-    })
+    let instance = row.instance(0)?;
+    let memory = match (Memory::of(&instance), row) {
+        (Memory::Nothing, Row::Postgres(_)) => {
+            Memory::Seen(Box::new(Seen { instance: instance.clone(), has_timer: row.get(39)?, stamp: Stamp::of(row.get(40)?) }))
+        }
+        (memory, _) => memory,
+    };
+    Ok(Claimed { instance, attempt: Arc::new(row.attempt(16)?), payload, last_error: row.get(38)?, memory, fault })
 }
 
 /// When the next attempt or timer of these machines is due; `None` when nothing is scheduled.

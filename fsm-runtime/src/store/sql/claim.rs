@@ -37,7 +37,9 @@ pub const CLAIM: Sql = Sql {
         instance!(),
         ", ",
         attempt!(),
-        ", f.payload, p.error
+        ", f.payload, p.error",
+        has_timer!(),
+        ", i.xmin::text::bigint
         from c
         join fsm_instances i on i.instance_id = c.instance_id
         join fsm_async_calls f on f.call_id = c.call_id and f.attempt = 1
