@@ -16,35 +16,45 @@ use crate::report::{Report, percentiles};
 
 type Result<T = (), E = Box<dyn Error>> = std::result::Result<T, E>;
 
-/// Shared out among the processes.
+/// Shared out among the processes, or each one's.
 const CALLERS: usize = 256;
 /// Instances of each.
 const INSTANCES: usize = 2000;
 /// How many sends are timed.
 const SAMPLES: usize = 300;
 
-/// The rate of 1, 2, 4 and 8 processes that each send, work and wait, together.
+/// The rate of 1, 2, 4 and 8 processes that each send, work and wait, together: as many callers in all, and as many each.
 pub async fn several(place: &Place, arguments: &Arguments, report: &mut Report) -> Result {
     place.migrate().await?;
-    let mut alone = None;
-    for count in [1, 2, 4, 8] {
-        let mut children = Vec::new();
-        for number in 0..count {
-            let name = format!("several{count}of{number}");
-            children.push(Working::begin(place, &[&name, &(CALLERS / count).to_string(), &arguments.each.as_secs_f64().to_string()])?);
+    let alone = together(place, arguments, "alone", 1, CALLERS).await?;
+    report.put(format!("1 process, {CALLERS} callers"), alone, "a second", String::new());
+    for (whose, is_shared) in [("in all", true), ("each", false)] {
+        for count in [2, 4, 8] {
+            let callers = if is_shared { CALLERS / count } else { CALLERS };
+            let sum = together(place, arguments, whose, count, callers).await?;
+            let share = 100.0 * sum / alone;
+            report.put(format!("{count} processes, {CALLERS} callers {whose}"), sum, "a second", format!("{share:.0} % of one"));
         }
-        // All begin to count at the same time, once all are ready.
-        children.iter_mut().try_for_each(|child| child.line().map(drop))?;
-        children.iter_mut().try_for_each(Working::go)?;
-        let mut sum = 0.0;
-        for mut child in children {
-            sum += child.line()?.parse::<f64>()?;
-            child.end()?;
-        }
-        let share = 100.0 * sum / *alone.get_or_insert(sum);
-        report.put(format!("{count} processes, {CALLERS} callers in all"), sum, "a second", format!("{share:.0} % of one"));
     }
     Ok(())
+}
+
+/// The rate of so many processes with so many callers each.
+async fn together(place: &Place, arguments: &Arguments, name: &str, count: usize, callers: usize) -> Result<f64> {
+    let (callers, seconds) = (callers.to_string(), arguments.each.as_secs_f64().to_string());
+    let mut children = Vec::new();
+    for number in 0..count {
+        children.push(Working::begin(place, &[&format!("{name}-{count}-{number}"), &callers, &seconds])?);
+    }
+    // All begin to count at the same time, once all are ready.
+    children.iter_mut().try_for_each(|child| child.line().map(drop))?;
+    children.iter_mut().try_for_each(Working::go)?;
+    let mut sum = 0.0;
+    for mut child in children {
+        sum += child.line()?.parse::<f64>()?;
+        child.end()?;
+    }
+    Ok(sum)
 }
 
 /// From a process that only sends to the verb of one that works, and back to the sender who waits for the end.
