@@ -38,6 +38,9 @@ pub struct Spec {
     pub seed: u64,
 }
 
+/// More events than ever wait for one instance: what a full inbox refuses is lost by design, and nothing is to be lost here.
+const INBOX: u64 = 1_000_000;
+
 /// What the harness writes to a child's input: send nothing more.
 pub const REST: &str = "rest";
 
@@ -80,7 +83,7 @@ async fn live(spec: &Spec, is_resting: Arc<AtomicBool>) -> Result<(), Failure> {
 pub async fn start(spec: &Spec, ledger: &Ledger) -> Result<Runtime, fsm::Error> {
     let builder = Runtime::builder().database(&spec.url).only::<Account>().only::<Receipt>().only::<Till>();
     let builder = builder.data(ledger.clone()).data(OnPostgres(spec.url.starts_with("postgres")));
-    let builder = builder.lease(spec.lease).poll(Duration::from_millis(100)).concurrency(spec.concurrency);
+    let builder = builder.lease(spec.lease).poll(Duration::from_millis(100)).concurrency(spec.concurrency).inbox_limit(INBOX);
     builder.connections(spec.connections).database_deadline(spec.deadline).start().await
 }
 

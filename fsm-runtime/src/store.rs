@@ -25,6 +25,7 @@ mod sqlite;
 pub mod timers;
 mod together;
 pub mod transfer;
+mod turn;
 pub mod tx;
 pub mod view;
 pub mod write;

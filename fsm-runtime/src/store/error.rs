@@ -120,6 +120,11 @@ fn sqlite_code(error: &dyn sqlx::error::DatabaseError) -> Option<i64> {
     error.code()?.parse::<i64>().ok().map(|code| code & 0xff)
 }
 
+/// Whether another process's transaction keeps SQLite from writing.
+pub(super) fn is_busy(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(sqlite_code) == Some(SQLITE_BUSY)
+}
+
 /// Whether the database said that it cannot be written to.
 pub(super) fn is_read_only(error: &sqlx::Error) -> bool {
     let Some(error) = error.as_database_error() else { return false };

@@ -14,7 +14,8 @@ use super::conn::{Conn, Link, Rules, postgres_text, within};
 use super::error::{Result, StoreError};
 use super::fault::Fault;
 use super::pool::{Pool, Taken};
-use super::sqlite::{Unsaid, sqlite_text, sqlite_texts};
+use super::sqlite::sqlite_text;
+use super::turn;
 use super::tx::{Apart, Reader, Side, Tx};
 use super::{reading, sql};
 
@@ -107,8 +108,6 @@ pub struct ServerClock {
 
 /// How many connections to SQLite read at the same time.
 const READERS: usize = 4;
-/// How long SQLite waits for another process's transaction.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Earlier ones can corrupt a database when its WAL is reset.
 const OLDEST_SQLITE: [u32; 3] = [3, 51, 3];
 
@@ -157,10 +156,7 @@ impl Store {
             return Err(StoreError::ReadOnly { place: self.inner.place.clone() });
         }
         let begun = match &self.inner.kind {
-            Kind::Sqlite { writer, .. } => self
-                .begun(writer.take().await?, async |conn| sqlite_texts(conn, Unsaid::default(), sql::BEGIN_SQLITE).await)
-                .await
-                .map(Side::Sqlite),
+            Kind::Sqlite { writer, .. } => self.begun(writer.take().await?, async |conn| turn::begin(conn).await).await.map(Side::Sqlite),
             Kind::Postgres { pool, .. } => {
                 self.begun(pool.take().await?, async |conn| postgres_text(conn, sql::BEGIN_POSTGRES).await).await.map(Side::Postgres)
             }
@@ -298,7 +294,9 @@ async fn open_file(settings: &Settings, options: SqliteConnectOptions) -> Result
             Synchronous::Full => SqliteSynchronous::Full,
             Synchronous::Normal => SqliteSynchronous::Normal,
         };
-        options.create_if_missing(true).journal_mode(SqliteJournalMode::Wal).synchronous(synchronous)
+        let options = options.create_if_missing(true).journal_mode(SqliteJournalMode::Wal).synchronous(synchronous);
+        // The last word, once the journal is set up: from here on who wants to write looks by himself.
+        options.pragma("busy_timeout", "1")
     };
     let mut writer = Pool::new(&place, to_write, 1, settings.deadline);
     let mut readers = Pool::new(&place, to_read.clone(), READERS, settings.deadline);
@@ -312,7 +310,12 @@ async fn open_file(settings: &Settings, options: SqliteConnectOptions) -> Result
 }
 
 fn sqlite_options(options: SqliteConnectOptions) -> SqliteConnectOptions {
-    options.busy_timeout(BUSY_TIMEOUT).foreign_keys(true).statement_cache_capacity(256).row_buffer_size(1024).disable_statement_logging()
+    options
+        .busy_timeout(turn::BUSY_TIMEOUT)
+        .foreign_keys(true)
+        .statement_cache_capacity(256)
+        .row_buffer_size(1024)
+        .disable_statement_logging()
 }
 
 /// Makes the first connection, and asks which SQLite this is.

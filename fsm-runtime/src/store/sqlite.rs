@@ -9,6 +9,7 @@ use super::conn::{Link, Value, kept};
 use super::error::Result;
 use super::rows::Row;
 use super::sql::Many;
+use super::turn::Turn;
 
 /// How many rows one text is about at most: given more, SQLite would rather read a whole table than look up each. A text has room for a power
 /// of two of them, so that few texts are prepared.
@@ -60,9 +61,20 @@ impl Link<'_, SqliteConnection> {
         let unsaid = self.health.as_deref_mut().map(|health| std::mem::take(&mut health.unsaid)).unwrap_or_default();
         let (text, mut arguments) = if unsaid.is_empty() { (text, SqliteArguments::default()) } else { unsaid.and(text.as_str()) };
         bind(&mut arguments, values);
-        let said = text.clone();
-        let query = sqlx::query_with::<Sqlite, _>(text, arguments);
-        let rows = self.guarded(said.as_str(), async |conn| query.fetch_all(conn).await).await?;
+        let (said, is_alone) = (text.clone(), self.health.as_ref().is_some_and(|health| !health.is_open));
+        let run = async |conn: &mut SqliteConnection| {
+            if !is_alone {
+                return sqlx::query_with::<Sqlite, _>(text, arguments).fetch_all(conn).await;
+            }
+            let turn = Turn::wanted();
+            loop {
+                let done = sqlx::query_with::<Sqlite, _>(text.clone(), arguments.clone()).fetch_all(&mut *conn).await;
+                if !turn.is_to_come(done.as_ref().err()).await {
+                    return done;
+                }
+            }
+        };
+        let rows = self.guarded(said.as_str(), run).await?;
         self.rules.fault.answered(rows.len());
         Ok(rows.into_iter().map(Row::Sqlite).collect())
     }

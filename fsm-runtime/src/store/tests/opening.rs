@@ -1,8 +1,11 @@
 //! Opening, migrating, transactions that fail, and what errors say.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sqlx::Connection;
+use tokio::sync::Barrier;
 
 use super::samples::{Fresh, at, beginning, done, on_each, written};
 use crate::store::conn::{Conn, values};
@@ -287,3 +290,37 @@ async fn four_processes_write_one_file() {
     let counts = view::counts(&mut store.reader().await.unwrap().conn(), "payment").await.unwrap();
     assert_eq!(counts[0].2, 4 * 8 * 20);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_commits_without_a_pause_leaves_others_their_turn() {
+    let fresh = Fresh::file();
+    let (greedy, modest) = (fresh.open().await, fresh.open().await);
+    let is_done = Arc::new(AtomicBool::new(false));
+    let (flag, begun) = (Arc::clone(&is_done), Arc::new(Barrier::new(2)));
+    let begins = Arc::clone(&begun);
+    let committing = tokio::spawn(async move {
+        let mut commits = 0;
+        while commits < MOST && !flag.load(Ordering::Relaxed) {
+            let mut tx = greedy.begin().await.unwrap();
+            for _ in 0..200 {
+                view::counts(&mut tx.conn(), "payment").await.unwrap();
+            }
+            tx.commit().await.unwrap();
+            commits += 1;
+            if commits == 1 {
+                begins.wait().await;
+            }
+        }
+        commits
+    });
+    begun.wait().await;
+    for n in 0..30 {
+        written(&modest, &[&beginning(&format!("modest-{n}"), None)]).await;
+    }
+    is_done.store(true, Ordering::Relaxed);
+    let commits = committing.await.unwrap();
+    assert!(commits < MOST, "the other had not had thirty turns after {commits} commits");
+}
+
+/// More commits than thirty turns take, by far.
+const MOST: usize = 10_000;
