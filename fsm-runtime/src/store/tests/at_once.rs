@@ -10,7 +10,7 @@ use super::samples::{Fresh, at, attempt, beginning, call, session, success, writ
 use crate::store::conn::Conn;
 use crate::store::lock::{self, Seen, Target};
 use crate::store::open::{Settings, Store};
-use crate::store::sql::Sql;
+use crate::store::sql::{AS_SEEN, Sql};
 use crate::store::write::{Stamp, fits, write_at_once};
 
 /// What must be in every table after the writing.
@@ -162,6 +162,45 @@ async fn of_many_that_write_one_instance_at_once_one_does() {
         successes += usize::from(end.await.unwrap());
     }
     assert_eq!(successes, 1);
+    store.close().await;
+}
+
+/// The guard looks at the row that it locks, not at the one that was there when its statement began.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_is_written_while_the_guard_runs_counts_as_changed() {
+    let fresh = Fresh::postgres().await;
+    let store = fresh.open().await;
+    let begun = beginning("one", Some(session()));
+    written(&store, &[&begun]).await;
+    let asked = async |text: &'static str| {
+        let mut reader = store.reader().await.unwrap();
+        reader.conn().rows(&Sql { sqlite: "", postgres: text }, &[]).await.unwrap()
+    };
+    let stamp: i64 = asked("select xmin::text::bigint from fsm_instances").await[0].get(0).unwrap();
+
+    // Its rows come once a lock is free that others hold, and what it sees was fixed before.
+    let gate = "(select count(*) from (select pg_advisory_xact_lock_shared(7)) gate) = 1";
+    let text = AS_SEEN.among_others(1, gate);
+    let text = text.replace("$1", &format!("array['{}']", begun.instance.id.0)).replace("$2", &format!("array[{stamp}]"));
+    let text: &'static str = text.leak();
+    let mut holder = store.begin().await.unwrap();
+    holder.conn().rows(&Sql { sqlite: "", postgres: "select pg_advisory_xact_lock(7)::text" }, &[]).await.unwrap();
+    let guard = tokio::spawn({
+        let store = store.clone();
+        async move {
+            let mut conn = store.for_commits().await.unwrap().unwrap();
+            conn.conn().rows(&Sql { sqlite: "", postgres: text }, &[]).await.unwrap().len()
+        }
+    });
+    while asked("select 1 from pg_locks where locktype = 'advisory' and not granted").await.is_empty() {}
+    written(&store, &[&Changes::of(begun.instance.clone())]).await;
+    holder.rollback().await.unwrap();
+    assert_eq!(guard.await.unwrap(), 0);
+
+    let latest: i64 = asked("select xmin::text::bigint from fsm_instances").await[0].get(0).unwrap();
+    assert_ne!(latest, stamp);
+    let text: &'static str = text.replace(&format!("array[{stamp}]"), &format!("array[{latest}]")).leak();
+    assert_eq!(asked(text).await.len(), 1, "the same guard finds a row that is as it was seen");
     store.close().await;
 }
 
