@@ -132,8 +132,8 @@ impl Imagined {
     fn carry_out(&mut self, request: Request) -> Result<Reply, String> {
         let mut trip = self.model.set_out(vec![request], self.now, Some(self.session));
         let verdict = self.model.commit(&mut trip)?.and_then(|mut verdicts| verdicts.pop()).ok_or("nobody else commits")?;
-        for (attempt, grant) in verdict.runs {
-            self.run(attempt, grant)?;
+        for run in verdict.runs {
+            self.run(run.attempt, run.grant)?;
         }
         verdict.reply.ok_or_else(|| "nobody else was faster".to_owned())
     }
@@ -167,7 +167,7 @@ impl Imagined {
             }
             Err(advice) => Outcome::Failure(Problem::new(&ERROR.to_string(), advice)),
         };
-        let report = Report { attempt, outcome, origin: Origin::Verb(grant), own_tx: false };
+        let report = Report { attempt, outcome, origin: Origin::Verb(grant), own_tx: false, memory: None };
         self.queue.push_back(Request { key, what: What::Settle(Box::new(report)), tries: 0 });
         Ok(())
     }

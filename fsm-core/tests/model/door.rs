@@ -26,8 +26,9 @@ impl Store {
         if let Some((call, number, budget)) = &changes.budget {
             self.calls.get_mut(&(*call, *number)).expect("its guard held").attempt.budget = budget.clone();
         }
-        if changes.is_new || self.instances.contains_key(&changes.instance.id) {
+        if (changes.is_new && self.instance(&changes.instance.key).is_none()) || self.instances.contains_key(&changes.instance.id) {
             self.instances.insert(changes.instance.id, changes.instance.clone());
+            self.stamps.insert(changes.instance.id, self.commits);
         }
         self.receive(changes)?;
         let taken = self.take_out(changes);
@@ -48,7 +49,7 @@ impl Store {
         Ok(Written::Done)
     }
 
-    fn guards_hold(&self, changes: &Changes, variant: Variant) -> bool {
+    pub fn guards_hold(&self, changes: &Changes, variant: Variant) -> bool {
         if changes.fired().is_some_and(|timer| !self.timers.contains_key(&timer)) && variant != Variant::TimerWithoutGuard {
             return false;
         }
@@ -68,7 +69,7 @@ impl Store {
         {
             return false;
         }
-        !changes.is_new || self.instance(&changes.instance.key).is_none()
+        !changes.is_new || variant == Variant::KeyWithoutGuard || self.instance(&changes.instance.key).is_none()
     }
 
     fn close(&mut self, close: Option<&Close>) {

@@ -20,6 +20,8 @@ pub struct Ledger {
     pub sent_by: Vec<(CallId, (CallId, u32))>,
     /// Clocks differ, so that leases are not what they seem.
     pub is_skewed: bool,
+    /// Calls that are gone with their instances.
+    pub pruned: BTreeSet<CallId>,
     /// In which order events came to their instances.
     order: BTreeMap<CallId, usize>,
     turns: usize,
@@ -31,6 +33,9 @@ impl Ledger {
     /// A verb begins under a grant.
     pub fn begins(&mut self, store: &Store, attempt: &Attempt, grant: u64) -> Result<(), String> {
         self.begun.insert(grant);
+        if !store.instances.contains_key(&attempt.instance) {
+            return Err(format!("attempt {} of `{}` begins, and is of no instance", attempt.number, attempt.verb));
+        }
         let executed = self.executed.entry(attempt.call).or_default();
         if executed.contains(&attempt.number) {
             return Err(format!("attempt {} of `{}` is executed twice", attempt.number, attempt.verb));
@@ -92,12 +97,15 @@ impl Ledger {
     /// What must hold after every step.
     pub fn check(&self, store: &Store) -> Result<(), String> {
         for call in &self.told {
-            if store.known(*call).is_none() {
+            if store.known(*call).is_none() && !self.pruned.contains(call) {
                 return Err(format!("{call} was acknowledged and is lost"));
             }
         }
         for (sent, sender) in &self.sent_by {
-            if store.known(*sent).is_some() && store.attempt(*sender).is_none_or(|sender| sender.state != AttemptState::Success) {
+            if store.known(*sent).is_some()
+                && !self.pruned.contains(&sender.0)
+                && store.attempt(*sender).is_none_or(|sender| sender.state != AttemptState::Success)
+            {
                 return Err(format!("{sent} was sent by an attempt that did not succeed"));
             }
         }
@@ -133,7 +141,7 @@ impl Ledger {
         if let Some((timer, _)) = store.timers.values().find(|(timer, _)| timer.state.is_none()) {
             return Err(format!("the delayed `{}` is never delivered", timer.event.name));
         }
-        for call in &self.told {
+        for call in self.told.iter().filter(|call| !self.pruned.contains(call)) {
             let successes = store.attempts_of(*call).filter(|row| row.attempt.state == AttemptState::Success).count();
             let given_up = |kind| matches!(kind, NoteKind::Rejected | NoteKind::Skipped | NoteKind::Cancelled);
             let is_noted = store.notes.iter().any(|note| note.call == Some(*call) && given_up(note.kind));

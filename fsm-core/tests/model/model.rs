@@ -1,6 +1,8 @@
 //! The store as values, and the trip of a batch through the real decisions and the door to it. The simulation puts processes around it;
 //! the differential test lets it walk beside the databases.
 
+pub mod at_once;
+pub mod board;
 pub mod door;
 pub mod ledger;
 pub mod queue;

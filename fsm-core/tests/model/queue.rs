@@ -6,6 +6,7 @@ use fsm_core::decide::Standing;
 use fsm_core::decide::operate::Operation;
 use fsm_core::decide::send::{Fate, Send};
 use fsm_core::ids::{CallId, SessionId};
+use fsm_core::instance::Instance;
 use fsm_core::outcome::Outcome;
 use fsm_core::time::Timestamp;
 
@@ -34,6 +35,17 @@ pub struct Report {
     pub outcome: Outcome,
     pub origin: Origin,
     pub own_tx: bool,
+    /// What is remembered of its instance.
+    pub memory: Option<Seen>,
+}
+
+/// `Seen` of `store/lock.rs`.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    pub instance: Instance,
+    pub has_timer: bool,
+    /// The number of the commit that left it so.
+    pub stamp: u64,
 }
 
 /// Who reports.
@@ -67,6 +79,17 @@ pub struct Trip {
     pub touches: u8,
     /// Those that existed: their rows are locked.
     pub locks: u8,
+    /// Those whose senders would have been refused when it set out.
+    pub refused: u8,
+    pub way: Way,
+}
+
+/// How a batch is read and written.
+pub enum Way {
+    /// Under locks.
+    Locked,
+    /// Read without a lock, and written by one statement if the instances still bear these stamps.
+    AtOnce([Option<u64>; KEYS.len()]),
 }
 
 pub struct Decided {
@@ -91,6 +114,20 @@ impl Request {
             asks.sends.iter().for_each(|send| touches |= 1 << key_index(&send.key));
         }
         touches
+    }
+
+    /// `Request::is_short`.
+    pub fn is_short(&self) -> bool {
+        let is_one = self.tries == 0 && self.touches() == 1 << self.key && !self.is_alone();
+        is_one && matches!(self.what, What::Send(_) | What::Settle(_))
+    }
+
+    /// `Request::seen`.
+    pub fn memory(&self) -> Option<&Seen> {
+        match &self.what {
+            What::Settle(report) => report.memory.as_ref(),
+            _ => None,
+        }
     }
 
     pub fn is_alone(&self) -> bool {

@@ -10,6 +10,8 @@ use fsm_core::ids::{CallId, InstanceId, SessionId, TimerId};
 use fsm_core::instance::Instance;
 use fsm_core::time::Timestamp;
 
+use super::queue::Seen;
+
 /// A row of `fsm_async_calls`.
 #[derive(Debug, Clone)]
 pub struct Row {
@@ -23,6 +25,10 @@ pub struct Row {
 #[derive(Debug, Clone, Default)]
 pub struct Store {
     pub instances: BTreeMap<InstanceId, Instance>,
+    /// Which commit wrote each of them last.
+    pub stamps: BTreeMap<InstanceId, u64>,
+    /// How many there were.
+    pub commits: u64,
     pub calls: BTreeMap<(CallId, u32), Row>,
     pub inbox: BTreeMap<(InstanceId, i64), Waits>,
     /// With whether each is held.
@@ -40,6 +46,14 @@ impl Store {
         self.instances.values().find(|instance| instance.key == key)
     }
 
+    /// `lock::see`, of one.
+    pub fn see(&self, key: &str) -> Option<Seen> {
+        let instance = self.instance(key)?.clone();
+        let has_timer = self.timers.values().any(|(timer, _)| timer.instance == instance.id && timer.state.is_some());
+        let stamp = *self.stamps.get(&instance.id)?;
+        Some(Seen { instance, has_timer, stamp })
+    }
+
     /// `lock::attempts`, of one.
     pub fn attempt(&self, id: (CallId, u32)) -> Option<&Attempt> {
         self.calls.get(&id).map(|row| &row.attempt)
@@ -55,11 +69,18 @@ impl Store {
     }
 
     /// `lock::inbox_ends`, of one, and so much of its beginning.
-    pub fn inbox(&self, instance: InstanceId, most: usize) -> Inbox {
-        let mut first = self.waiting(instance);
-        first.truncate(most);
-        let last = self.inbox.range((instance, i64::MIN)..=(instance, i64::MAX)).next_back();
-        Inbox { first, outlook: last.and_then(|(_, waits)| waits.outlook.clone()) }
+    pub fn inbox(&self, instance: &Instance, most: i64) -> Inbox {
+        let (id, head, tail) = (instance.id, instance.inbox_head, instance.inbox_tail);
+        let mut inbox = Inbox::default();
+        for waits in self.inbox.range((id, head)..(id, tail)).map(|(_, waits)| waits) {
+            if waits.position < head + most || waits.position == tail - 1 {
+                inbox.outlook.clone_from(&waits.outlook);
+                if inbox.first.last().is_none_or(|before| before.position + 1 == waits.position) {
+                    inbox.first.push(Waiting { position: waits.position, call: waits.call, event: waits.event.name.clone() });
+                }
+            }
+        }
+        inbox
     }
 
     /// `lock::inbox`, of one.
@@ -82,6 +103,19 @@ impl Store {
     /// Whether its turn came when it no longer fitted.
     pub fn is_rejected(&self, call: CallId) -> bool {
         self.notes.iter().any(|note| note.kind == NoteKind::Rejected && note.call == Some(call))
+    }
+
+    /// `prune::delete`, of one. Gives the calls that are gone.
+    pub fn prune(&mut self, id: InstanceId) -> Vec<CallId> {
+        let calls = self.calls.values().filter(|row| row.attempt.instance == id).map(|row| row.attempt.call);
+        let noted = self.notes.iter().filter(|note| note.instance == id).filter_map(|note| note.call);
+        let gone = calls.chain(noted).collect();
+        self.calls.retain(|_, row| row.attempt.instance != id);
+        self.notes.retain(|note| note.instance != id);
+        self.requests.retain(|(instance, _), _| *instance != id);
+        self.instances.remove(&id);
+        self.stamps.remove(&id);
+        gone
     }
 
     /// What `CLAIM` finds, those due first first.

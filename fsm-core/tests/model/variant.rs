@@ -37,4 +37,20 @@ pub enum Variant {
     OutlookKept,
     /// What a verb sent is written in a transaction of its own, before the verb's end is.
     OutgoingApart,
+    /// The one statement writes whatever was read, without looking whether it is so still.
+    StampNotCompared,
+    /// It looks, and locks nothing: somebody else may be about to write what he decided under his locks.
+    StampWithoutLock,
+    /// It looks whether the instance has made a transition, and not whether it was written.
+    VersionForAStamp,
+    /// The stamp is read after that which it is to stand for.
+    StampReadLater,
+    /// What a process remembers of an instance outlives its own next commit to it, and passes for what is there now.
+    MemoryKept,
+    /// Where one guard fails the others of the batch are written, and all are answered.
+    HalfOfABatch,
+    /// What was found of an inbox is taken for all of it, though the row of the instance counts more.
+    TornInbox,
+    /// A new instance whose key is taken meanwhile is left out, and not what belongs to it.
+    KeyWithoutGuard,
 }

@@ -2,13 +2,14 @@
 
 use fsm_core::decide::operate::Operation;
 use fsm_core::decide::send::{self, Send};
+use fsm_core::ids::SessionId;
 use fsm_core::outcome::{Asks, Event, Outcome, Outgoing, Problem};
 use fsm_core::retry::RetryAdvice;
 use std::time::Duration;
 
 use crate::machine::NAME;
-use crate::model::queue::{KEYS, Origin, Reply, Report, Request, Trip, What, key_index};
-use crate::model::trip::{INBOX, Verdict};
+use crate::model::queue::{KEYS, Origin, Reply, Report, Request, Trip, Way, What, key_index};
+use crate::model::trip::{INBOX, Run, Verdict};
 use crate::model::variant::Variant;
 use crate::process::Running;
 use crate::step::{Act, Dedup, End, Ending};
@@ -50,6 +51,7 @@ impl World {
         let running: Vec<usize> = (0..self.processes[p].running.len()).filter(|n| !self.processes[p].running[*n].has_ended).collect();
         let Some(n) = running.get(which.checked_rem(running.len()).unwrap_or(0)).copied() else { return };
         self.processes[p].running[n].has_ended = true;
+        let memory = self.processes[p].running[n].memory.take();
         let Running { attempt, key, grant, .. } = self.processes[p].running[n].clone();
         let outcome = match ending {
             Ending::Failure(advice) => Outcome::Failure(Problem { error: "it failed".into(), advice: *advice }),
@@ -76,12 +78,13 @@ impl World {
                 Outcome::Success { record: None, asks }
             }
         };
-        let report = Report { attempt, own_tx: own_tx && matches!(outcome, Outcome::Success { .. }), outcome, origin: Origin::Verb(grant) };
+        let own_tx = own_tx && matches!(outcome, Outcome::Success { .. });
+        let report = Report { attempt, own_tx, outcome, origin: Origin::Verb(grant), memory };
         self.processes[p].put(key, What::Settle(Box::new(report)));
     }
 
-    /// A lane takes requests for different instances: none that is under way here, or locked by another process.
-    pub fn begin(&mut self, p: usize, most: usize, grants: bool) {
+    /// A lane takes requests for different instances: none that is under way here, or locked by another process if it waits for locks.
+    pub fn begin(&mut self, p: usize, most: usize, grants: bool, at_once: bool) {
         let process = &mut self.processes[p];
         let mut taken = process.trips.iter().fold(0, |taken, trip| taken | trip.touches);
         let mut passed_over = 0;
@@ -98,33 +101,54 @@ impl World {
             }
         }
         process.queue = left;
-        let touches = batch.iter().fold(0, |touches, request| touches | request.touches());
-        let adrift = self.adrift.iter().map(|(_, trip)| trip.locks);
-        let locked =
-            self.processes.iter().flat_map(|process| &process.trips).map(|trip| trip.locks).chain(adrift).fold(0, |all, one| all | one);
-        if batch.is_empty() || touches & locked != 0 {
-            let process = &mut self.processes[p];
-            process.queue.splice(0..0, batch);
+        if batch.is_empty() {
             return;
         }
         let now = self.clock(p);
         let process = &self.processes[p];
         let grant = process.session(now).filter(|_| grants && !process.is_draining);
-        let trip = self.model.set_out(batch, now, grant);
+        if at_once && batch.iter().all(Request::is_short) {
+            let trip = self.model.look(batch, now, grant);
+            self.processes[p].trips.push(trip);
+        } else {
+            self.set_out(p, batch, grant);
+        }
+    }
+
+    /// The way under locks.
+    fn set_out(&mut self, p: usize, batch: Vec<Request>, grant: Option<SessionId>) {
+        let touches = batch.iter().fold(0, |touches, request| touches | request.touches());
+        if touches & self.locked() != 0 {
+            self.processes[p].queue.splice(0..0, batch);
+            return;
+        }
+        let trip = self.model.set_out(batch, self.clock(p), grant);
         self.processes[p].trips.push(trip);
     }
 
-    /// `Engine::carry_out`: what was decided is written, and the commit ends.
+    /// The instances that transactions have locked.
+    pub fn locked(&self) -> u8 {
+        let adrift = self.adrift.iter().map(|(_, trip)| trip.locks);
+        self.processes.iter().flat_map(|process| &process.trips).map(|trip| trip.locks).chain(adrift).fold(0, |all, one| all | one)
+    }
+
+    /// `Engine::carry_out`: what was seen without a lock is decided, or what was decided is written, and the commit ends.
     pub fn finish(&mut self, p: usize, which: usize, end: End) -> Result<(), String> {
         let Some(n) = which.checked_rem(self.processes[p].trips.len()) else { return Ok(()) };
         let mut trip = self.processes[p].trips.remove(n);
         match end {
+            End::Commits if trip.is_undecided() => match self.model.decide_at_once(&mut trip)? {
+                true => self.processes[p].trips.insert(n, trip),
+                false => self.set_out(p, trip.batch, trip.grant),
+            },
+            End::AnswerLost if trip.is_undecided() => self.put_back(p, trip.batch),
             End::Fails => self.put_back(p, trip.batch),
             End::AnswerLost => {
                 self.put_back(p, trip.batch.clone());
                 self.adrift.push((p, trip));
             }
             End::Commits => match self.commit(&mut trip, p)? {
+                None if matches!(trip.way, Way::AtOnce(_)) => self.set_out(p, trip.batch, trip.grant),
                 None => self.put_back(p, trip.batch),
                 Some(verdicts) => self.conclude(p, trip.batch, verdicts)?,
             },
@@ -133,7 +157,10 @@ impl World {
     }
 
     fn commit(&mut self, trip: &mut Trip, p: usize) -> Result<Option<Vec<Verdict>>, String> {
-        let mut verdicts = self.model.commit(trip)?;
+        let mut verdicts = match trip.way {
+            Way::Locked => self.model.commit(trip)?,
+            Way::AtOnce(_) => self.model.commit_at_once(trip, self.locked())?,
+        };
         self.processes[p].halves.extend(verdicts.iter_mut().flatten().filter_map(|verdict| verdict.half.take()));
         Ok(verdicts)
     }
@@ -160,7 +187,7 @@ impl World {
 
     fn report_failure(&mut self, p: usize, request: &Request, report: &Report) {
         let problem = Problem { error: "the verb's transaction was not committed".into(), advice: RetryAdvice::Default };
-        let report = Report { outcome: Outcome::Failure(problem), own_tx: false, ..report.clone() };
+        let report = Report { outcome: Outcome::Failure(problem), own_tx: false, memory: None, ..report.clone() };
         self.processes[p].put(request.key, What::Settle(Box::new(report)));
     }
 
@@ -171,8 +198,12 @@ impl World {
                 self.processes[p].queue.push(Request { tries: request.tries + 1, ..request });
                 continue;
             };
-            for (attempt, grant) in verdict.runs {
-                self.run(p, attempt, grant)?;
+            let has_moved = |running: &&mut Running| verdict.moved.contains(&(running.attempt.call, running.attempt.number));
+            if self.model.variant != Variant::MemoryKept {
+                self.processes[p].running.iter_mut().filter(has_moved).for_each(|running| running.memory = None);
+            }
+            for run in verdict.runs {
+                self.run(p, run)?;
             }
             match (&request.what, reply) {
                 (What::Settle(report), Reply::Settled { counted: false }) if report.own_tx => self.report_failure(p, &request, report),
@@ -190,10 +221,10 @@ impl World {
     }
 
     /// `Engine::run`.
-    pub fn run(&mut self, p: usize, attempt: fsm_core::call::Attempt, grant: u64) -> Result<(), String> {
+    pub fn run(&mut self, p: usize, Run { attempt, grant, memory }: Run) -> Result<(), String> {
         self.model.ledger.begins(&self.model.store, &attempt, grant)?;
         let key = key_index(self.model.store.key_of(attempt.instance));
-        self.processes[p].running.push(Running { attempt, key, grant, has_ended: false });
+        self.processes[p].running.push(Running { attempt, key, grant, memory, has_ended: false });
         Ok(())
     }
 

@@ -19,6 +19,8 @@ pub struct Mood {
     deaths: bool,
     unknown_commits: bool,
     operators: bool,
+    at_once: bool,
+    prunes: bool,
     keys: usize,
 }
 
@@ -32,6 +34,8 @@ impl Mood {
             deaths: lots.one_in(2),
             unknown_commits: lots.one_in(2),
             operators: lots.one_in(2),
+            at_once: !lots.one_in(4),
+            prunes: lots.one_in(2),
             keys: 1 + lots.below(KEYS.len()),
             lots,
         }
@@ -68,7 +72,8 @@ impl Mood {
             return Act::Finish { which: self.lots.below(2), end: self.end() };
         }
         if !process.queue.is_empty() && self.lots.below(4) > 0 {
-            return Act::Begin { most: 1 + self.lots.below(3), grants: self.lots.one_in(2) };
+            let (most, grants) = (1 + self.lots.below(3), self.lots.one_in(2));
+            return Act::Begin { most, grants, at_once: self.at_once && !self.lots.one_in(4) };
         }
         if process.running.iter().any(|running| !running.has_ended) && self.lots.one_in(3) {
             return Act::EndVerb { which: self.lots.below(3), outcome: self.ending(), own_tx: self.lots.one_in(6) };
@@ -84,6 +89,7 @@ impl Mood {
             6..=7 => Act::LookForOrphans,
             8 => Act::Bury,
             9 => Act::Renew,
+            10 if self.prunes => Act::Prune { key: self.lots.below(self.keys) },
             _ if !process.halves.is_empty() => Act::SecondHalf,
             _ => self.send(),
         }

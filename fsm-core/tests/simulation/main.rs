@@ -105,4 +105,12 @@ must_fail! {
     an_operator_without_id_is_found: OperatorWithoutId, "carried out twice";
     an_outlook_that_is_kept_is_found: OutlookKept, "foreseen";
     outgoing_events_apart_are_found: OutgoingApart, "";
+    a_stamp_that_is_not_compared_is_found: StampNotCompared, "";
+    a_stamp_that_is_compared_without_a_lock_is_found: StampWithoutLock, "";
+    a_version_in_place_of_a_stamp_is_found: VersionForAStamp, "";
+    a_stamp_that_is_read_later_is_found: StampReadLater, "";
+    a_memory_that_is_kept_is_found: MemoryKept, "";
+    half_of_a_batch_is_found: HalfOfABatch, "lost";
+    a_torn_inbox_is_found: TornInbox, "no moment is why";
+    a_key_without_guard_is_found: KeyWithoutGuard, "of no instance";
 }

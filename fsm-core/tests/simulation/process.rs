@@ -7,7 +7,7 @@ use fsm_core::changes::Changes;
 use fsm_core::ids::{CallId, SessionId};
 use fsm_core::time::Timestamp;
 
-use crate::model::queue::{Request, Trip, What};
+use crate::model::queue::{Request, Seen, Trip, What};
 
 /// How long a session is believed after its last sign.
 pub const LEASE: Duration = Duration::from_secs(8);
@@ -49,6 +49,8 @@ pub struct Running {
     pub attempt: Attempt,
     pub key: usize,
     pub grant: u64,
+    /// What is known of its instance.
+    pub memory: Option<Seen>,
     /// It ended, and its report is not answered yet.
     pub has_ended: bool,
 }

@@ -30,12 +30,13 @@ pub enum Act {
         act: Operating,
         request_id: Option<u8>,
     },
-    /// A lane of the committer takes some requests, locks, reads and decides.
+    /// A lane of the committer takes some requests, locks, reads and decides; or only looks at their instances.
     Begin {
         most: usize,
         grants: bool,
+        at_once: bool,
     },
-    /// The same lane writes and commits.
+    /// The same lane decides what it only looked at, or writes and commits.
     Finish {
         which: usize,
         end: End,
@@ -62,6 +63,10 @@ pub enum Act {
     GiveBackStrays,
     LookForOrphans,
     Bury,
+    /// An instance that ended goes, or what is past of one that lives.
+    Prune {
+        key: usize,
+    },
     Renew,
     Advance {
         us: i64,
@@ -125,8 +130,9 @@ impl fmt::Display for Step {
                 write!(f, "an operator asks for {act:?} of `{}`", KEYS[*key])?;
                 request_id.iter().try_for_each(|id| write!(f, ", request id {id}"))
             }
-            Act::Begin { most, grants } => {
-                write!(f, "takes up to {most} requests and decides{}", if *grants { " with free slots" } else { "" })
+            Act::Begin { most, grants, at_once } => {
+                let how = if *at_once { "looks without a lock" } else { "decides" };
+                write!(f, "takes up to {most} requests and {how}{}", if *grants { " with free slots" } else { "" })
             }
             Act::Finish { which, end } => write!(f, "commit {which}: {end:?}"),
             Act::Land { which, commits } => write!(f, "(adrift {which}) {}", if *commits { "commits late" } else { "is rolled back late" }),
@@ -138,6 +144,7 @@ impl fmt::Display for Step {
             Act::Skew { us: skew } => write!(f, "its clock is now {} ahead", us(skew)),
             Act::DatabaseDown => f.write_str("(all) the database goes down"),
             Act::DatabaseUp => f.write_str("(all) the database is up again"),
+            Act::Prune { key } => write!(f, "prunes `{}`", KEYS[*key]),
             other => write!(f, "{other:?}"),
         }
     }

@@ -6,7 +6,8 @@ use fsm_core::outcome::{Outcome, Problem};
 use fsm_core::retry::RetryAdvice;
 use fsm_core::time::Timestamp;
 
-use crate::model::queue::{Origin, Report, What, key_index};
+use crate::model::queue::{KEYS, Origin, Report, What, key_index};
+use crate::model::trip::Run;
 use crate::model::variant::Variant;
 use crate::process::{LEASE, Life, Running};
 use crate::step::End;
@@ -29,7 +30,9 @@ impl World {
             let row = self.model.store.take(id, session, now);
             self.model.is_dirty = true;
             if end == End::Commits {
-                self.run(p, row.attempt, row.grant)?;
+                let seen = self.model.store.see(self.model.store.key_of(row.attempt.instance));
+                let memory = seen.filter(|seen| seen.instance.inbox_len() == 0);
+                self.run(p, Run { attempt: row.attempt, grant: row.grant, memory })?;
             }
         }
         Ok(())
@@ -85,9 +88,31 @@ impl World {
         Ok(())
     }
 
+    /// `pruner.rs`: what has ended is gone, and of what lives so many more transitions are counted. Nothing goes that is still asked about:
+    /// the retention is longer than that.
+    pub fn prune(&mut self, key: usize) {
+        let Some(instance) = self.model.store.instance(KEYS[key]).filter(|_| self.locked() & (1 << key) == 0) else { return };
+        let (id, is_ended) = (instance.id, instance.status.is_ended());
+        self.model.is_dirty = true;
+        if !is_ended {
+            self.model.store.commits += 1;
+            self.model.store.stamps.insert(id, self.model.store.commits);
+            return;
+        }
+        let mut under_way =
+            self.processes.iter().flat_map(|process| process.trips.iter().flat_map(|trip| &trip.batch).chain(&process.queue));
+        let is_asked = under_way.any(|request| request.tries > 0 && request.touches() & (1 << key) != 0);
+        let is_adrift = self.adrift.iter().any(|(_, trip)| trip.touches & (1 << key) != 0);
+        if !is_asked && !is_adrift && !self.model.store.timers.values().any(|(timer, _)| timer.instance == id) {
+            let gone = self.model.store.prune(id);
+            self.model.ledger.pruned.extend(gone);
+        }
+    }
+
     fn settle_found(&mut self, p: usize, attempt: Attempt, outcome: Outcome, origin: Origin) {
-        let key = key_index(self.model.store.key_of(attempt.instance));
-        let report = Report { attempt, outcome, origin, own_tx: false };
+        let Some(instance) = self.model.store.instances.get(&attempt.instance) else { return };
+        let key = key_index(&instance.key);
+        let report = Report { attempt, outcome, origin, own_tx: false, memory: None };
         self.processes[p].put(key, What::Settle(Box::new(report)));
     }
 
@@ -133,7 +158,7 @@ impl World {
         for running in left {
             let failed = Problem { error: "its process was shut down".into(), advice: RetryAdvice::Never };
             let outcome = if running.attempt.budget.policy.is_some() { Outcome::Released } else { Outcome::Failure(failed) };
-            let report = Report { attempt: running.attempt, outcome, origin: Origin::Drain, own_tx: false };
+            let report = Report { attempt: running.attempt, outcome, origin: Origin::Drain, own_tx: false, memory: None };
             self.processes[p].put(running.key, What::Settle(Box::new(report)));
         }
     }

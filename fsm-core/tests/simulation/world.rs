@@ -68,7 +68,7 @@ impl World {
         let (is_working, is_able) = (self.is_working(p), self.processes[p].is_alive && !self.processes[p].is_stalled);
         match &step.act {
             Act::Send { .. } | Act::Operate { .. } | Act::EndVerb { .. } if is_able => self.ask(p, &step.act),
-            Act::Begin { most, grants } if is_working => self.begin(p, *most, *grants),
+            Act::Begin { most, grants, at_once } if is_working => self.begin(p, *most, *grants, *at_once),
             Act::Finish { which, end } if is_working => return self.finish(p, *which, *end),
             Act::Land { which, commits } => return self.land(*which, *commits),
             Act::SecondHalf if is_working => return self.write_second_half(p),
@@ -78,6 +78,7 @@ impl World {
             Act::GiveBackStrays if is_able => self.give_back_strays(p),
             Act::LookForOrphans if is_working => return self.look_for_orphans(p),
             Act::Bury if is_working && self.may_sweep(p) => self.model.store.bury(self.clock(p)),
+            Act::Prune { key } if is_working => self.prune(*key),
             Act::Renew if is_working && !self.processes[p].is_cut => self.renew(p),
             Act::Advance { us } => self.advance(Duration::from_micros(us.unsigned_abs())),
             Act::Skew { us } => {
@@ -112,7 +113,7 @@ impl World {
         let dead = Process { skew_us: self.processes[p].skew_us, ..Process::dead() };
         let died = std::mem::replace(&mut self.processes[p], dead);
         if adrift && self.is_up {
-            self.adrift.extend(died.trips.into_iter().map(|trip| (p, trip)));
+            self.adrift.extend(died.trips.into_iter().filter(|trip| !trip.is_undecided()).map(|trip| (p, trip)));
         }
     }
 

@@ -1,4 +1,4 @@
-//! The door in one statement: it writes what `write` writes, for all of a batch or for none, and never waits.
+//! The door in one statement: it writes what `write` writes, for all of a batch or for none, and waits for no row that exists.
 
 use fsm_core::changes::{Changes, Note, NoteKind, Open, Payload, Request, Timer, TimerChange, Waits};
 use fsm_core::ids::TimerId;
