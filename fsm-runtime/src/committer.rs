@@ -8,7 +8,7 @@ pub(crate) mod trip;
 mod verdict;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -52,23 +52,22 @@ impl Engine {
     /// One lane of the committer. A few of them share the queue, never an instance.
     pub(crate) async fn commit_for_ever(self: Arc<Self>, pace: Arc<Pace>) {
         let most = if self.store.is_postgres() { MOST } else { MOST_IN_SQLITE };
-        while let Some(batch) = self.queue.take(most, || pace.enough()).await {
+        while let Some((taken, batch)) = self.queue.take(most, || pace.enough()).await {
             let whose = queue::touched(&batch);
-            let began = Instant::now();
             let committed = self.carry_out(batch).await;
-            pace.took(began.elapsed());
+            pace.took(taken.elapsed());
             match committed {
                 // The one writer of SQLite need not wait until all is told.
                 Some(committed) if committed.batch.len() > 1 && !self.store.is_postgres() => {
                     let engine = Arc::clone(&self);
                     self.spawn(async move {
                         engine.conclude_all(committed);
-                        engine.queue.release(&whose);
+                        engine.queue.release(taken, &whose);
                     });
                 }
                 committed => {
                     committed.into_iter().for_each(|committed| self.conclude_all(committed));
-                    self.queue.release(&whose);
+                    self.queue.release(taken, &whose);
                 }
             }
         }

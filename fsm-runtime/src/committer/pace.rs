@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::queue::TOO_LONG;
+
 /// Commits are crowded when one takes so many times as long as the quickest did: what they wait for then is each other.
 const CROWDED: u64 = 3;
 /// How many requests have to wait for another lane to join in where commits are crowded.
@@ -26,7 +28,8 @@ impl Pace {
 
     /// A commit took so long.
     pub(crate) fn took(&self, time: Duration) {
-        let time_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1);
+        // One that hung says nothing of the others.
+        let time_us = u64::try_from(time.min(TOO_LONG).as_micros()).unwrap_or(u64::MAX).max(1);
         self.quickest_us.fetch_min(time_us, Ordering::Relaxed);
         let usual_us = self.usual_us.load(Ordering::Relaxed);
         // Of several lanes one may overwrite what another has just learned; the next commit teaches it again.

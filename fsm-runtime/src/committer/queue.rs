@@ -16,6 +16,8 @@ use crate::error::Error;
 use crate::store::lock::{Memory, Seen};
 use crate::store::timers::DueTimer;
 
+/// A commit that takes longer than this may never end, and nobody waits for company because of it.
+pub(super) const TOO_LONG: Duration = Duration::from_millis(20);
 /// Who waits behind so many has more than one commit to wait for.
 const LONG: usize = 64;
 /// How long a caller waits for a database that is away before it is told.
@@ -166,6 +168,8 @@ pub(crate) struct Queue {
 struct State {
     waiting: VecDeque<Request>,
     under_way: HashSet<Whose>,
+    /// When each batch that is under way was taken.
+    taken: Vec<Instant>,
     is_closed: bool,
 }
 
@@ -182,33 +186,43 @@ impl Queue {
     }
 
     /// Waits for requests and takes up to `most` of them, no two for the same instance and none for one that is under
-    /// way. While others are under way, not before there are `enough`. `None` once the queue is closed and empty.
-    pub(crate) async fn take(&self, most: usize, enough: impl Fn() -> usize) -> Option<Vec<Request>> {
+    /// way. While others are under way, not before there are `enough`; one that takes too long is not waited for, for it may hang.
+    /// With them comes when they were taken. `None` once the queue is closed and empty.
+    pub(crate) async fn take(&self, most: usize, enough: impl Fn() -> usize) -> Option<(Instant, Vec<Request>)> {
         loop {
-            {
+            let is_worth_it = {
                 let mut state = self.state();
-                let is_worth_it = state.under_way.is_empty() || state.waiting.len() >= enough();
+                let is_worth_it = state.waiting.len() >= enough() || state.taken.iter().all(|taken| taken.elapsed() >= TOO_LONG);
                 let batch = if is_worth_it { state.pick(most) } else { Vec::new() };
                 if !batch.is_empty() {
-                    let more = !state.waiting.is_empty();
+                    let (more, now) = (!state.waiting.is_empty(), Instant::now());
+                    state.taken.push(now);
                     drop(state);
                     if more {
                         self.wake.notify_one();
                     }
-                    return Some(batch);
+                    return Some((now, batch));
                 }
                 if state.is_closed && state.waiting.is_empty() {
                     self.wake.notify_one();
                     return None;
                 }
+                is_worth_it || state.waiting.is_empty()
+            };
+            if is_worth_it {
+                self.wake.notified().await;
+            } else {
+                let _ = tokio::time::timeout(TOO_LONG, self.wake.notified()).await;
             }
-            self.wake.notified().await;
         }
     }
 
-    /// These instances are free again.
-    pub(crate) fn release(&self, whose: &[Whose]) {
+    /// These instances, of the batch taken then, are free again.
+    pub(crate) fn release(&self, taken: Instant, whose: &[Whose]) {
         let mut state = self.state();
+        if let Some(place) = state.taken.iter().position(|one| *one == taken) {
+            state.taken.swap_remove(place);
+        }
         for whose in whose {
             state.under_way.remove(whose);
         }
@@ -291,5 +305,41 @@ impl State {
             self.waiting.push_front(request);
         }
         batch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(key: &str) -> Request {
+        let event = fsm_core::outcome::Event { name: "Paid".into(), payload: Vec::new() };
+        let id = CallId(Uuid::now_v7());
+        let send = Send { id, event, dedup: None, deliver_at: None, or_refuse: false, inbox_limit: 1 };
+        Request::new(Whose::new("payment", key), What::Send(send), None)
+    }
+
+    #[tokio::test]
+    async fn a_commit_that_hangs_keeps_no_other_waiting_for_company() {
+        let queue = Queue::default();
+        queue.put(request("one"));
+        let (taken, hanging) = queue.take(10, || 32).await.expect("the queue is open");
+        assert_eq!(hanging.len(), 1);
+        queue.put(request("two"));
+        let (_, batch) = queue.take(10, || 32).await.expect("the queue is open");
+        assert_eq!(batch.len(), 1);
+        assert!(taken.elapsed() >= TOO_LONG, "it waits for company at first");
+    }
+
+    #[tokio::test]
+    async fn what_waits_behind_a_commit_goes_together_when_that_ends() {
+        let queue = Queue::default();
+        queue.put(request("one"));
+        let (taken, batch) = queue.take(10, || 32).await.expect("the queue is open");
+        ["two", "three"].into_iter().for_each(|key| queue.put(request(key)));
+        let (next, ()) = tokio::join!(queue.take(10, || 32), async { queue.release(taken, &touched(&batch)) });
+        assert_eq!(next.map(|(_, batch)| batch.len()), Some(2));
+        ["four", "five"].into_iter().for_each(|key| queue.put(request(key)));
+        assert_eq!(queue.take(10, || 2).await.map(|(_, batch)| batch.len()), Some(2), "two are enough");
     }
 }
