@@ -1,7 +1,7 @@
 //! Groups requests into commits: whatever waits while one commit is under way makes the next one.
 
 pub(crate) mod board;
-mod pace;
+pub(crate) mod pace;
 pub(crate) mod queue;
 mod told;
 pub(crate) mod trip;
@@ -21,7 +21,7 @@ use crate::store::error::StoreError;
 use crate::store::lock::Memory;
 use crate::store::sessions;
 use crate::watchers::Moved;
-pub(crate) use pace::Pace;
+use pace::Pace;
 use queue::{Reply, Request};
 use trip::Trip;
 use verdict::Verdict;

@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 
 use crate::catalog::Catalog;
 use crate::clock::Clock;
-use crate::committer::Pace;
+use crate::committer::pace::Pace;
 use crate::committer::queue::Queue;
 use crate::committing::Committing;
 use crate::data::DataMap;

@@ -27,6 +27,7 @@ mod together;
 pub mod transfer;
 mod turn;
 pub mod tx;
+mod unsaid;
 pub mod view;
 pub mod write;
 

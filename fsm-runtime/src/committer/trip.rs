@@ -1,9 +1,10 @@
 //! The trip of a batch: read and lock, decide, write. Whoever owns the transaction commits it afterwards.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use fsm_core::call::{Attempt, AttemptState};
-use fsm_core::changes::{Changes, Note, NoteKind, Payload};
+use fsm_core::changes::{Changes, Note, NoteKind};
 use fsm_core::decide::fire::{fire, rejected};
 use fsm_core::decide::inbox::Unread;
 use fsm_core::decide::operate::operate;
@@ -26,7 +27,7 @@ use crate::store::claim::Claimed;
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::lock::{Memory, Place, Seen};
-use crate::store::write::{Written, fits, write, write_at_once};
+use crate::store::write::{Written, fits, payload, write, write_at_once};
 use crate::watchers::Moved;
 
 /// A decision before it is written.
@@ -85,7 +86,7 @@ impl<'e> Trip<'e> {
         if !changes.iter().all(|changes| fits(changes)) {
             return Ok(None);
         }
-        let written: Vec<_> = changes.iter().map(|changes| Written::Done { payload: payload_of(changes) }).collect();
+        let written: Vec<_> = changes.iter().map(|changes| Written::Done { payload: payload(changes).map(Cow::into_owned) }).collect();
         let stamp = if changes.is_empty() {
             None
         } else {
@@ -294,14 +295,6 @@ impl<'e> Trip<'e> {
             _ => None,
         };
         Ok((keeper, Decided { reply: Some(Ok(Reply::Settled { counted: false })), changes, permit: None }))
-    }
-}
-
-/// The payload of the call that begins, where it came with the request.
-fn payload_of(changes: &Changes) -> Option<Vec<u8>> {
-    match changes.open.as_ref()?.payload.as_ref()? {
-        Payload::Bytes(bytes) => Some(bytes.clone()),
-        Payload::Inbox(_) | Payload::Caught { .. } => None,
     }
 }
 

@@ -14,7 +14,7 @@ use super::error::{Result, StoreError};
 use super::fault::Fault;
 use super::rows::Row;
 use super::sql::{Many, Sql};
-use super::sqlite::{Unsaid, sqlite_text};
+use super::unsaid::{Unsaid, sqlite_text};
 
 /// A connection, most often inside a transaction.
 pub enum Conn<'c> {

@@ -14,9 +14,9 @@ use super::conn::{Conn, Link, Rules, postgres_text, within};
 use super::error::{Result, StoreError};
 use super::fault::Fault;
 use super::pool::{Pool, Taken};
-use super::sqlite::sqlite_text;
 use super::turn;
 use super::tx::{Apart, Reader, Side, Tx};
+use super::unsaid::sqlite_text;
 use super::{reading, sql};
 
 /// Which database, and how it is used.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sqlx::sqlite::{SqliteArguments, SqliteConnection};
-use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr, Sqlite};
+use sqlx::{SqlSafeStr, SqlStr, Sqlite};
 
 use super::conn::{Link, Value, kept};
 use super::error::Result;
@@ -14,25 +14,6 @@ use super::turn::Turn;
 /// How many rows one text is about at most: given more, SQLite would rather read a whole table than look up each. A text has room for a power
 /// of two of them, so that few texts are prepared.
 pub(super) const MOST_AT_ONCE: usize = 128;
-
-/// Statements that answer nothing, and their values.
-#[derive(Debug, Default)]
-pub(super) struct Unsaid {
-    text: String,
-    arguments: SqliteArguments,
-}
-
-impl Unsaid {
-    pub(super) fn is_empty(&self) -> bool {
-        self.text.is_empty()
-    }
-
-    /// These statements and `text`, which numbers none of its values.
-    pub(super) fn and(mut self, text: &str) -> (SqlStr, SqliteArguments) {
-        self.text.push_str(text);
-        (AssertSqlSafe(self.text).into_sql_str(), self.arguments)
-    }
-}
 
 impl Link<'_, SqliteConnection> {
     /// Whether a transaction is open that will be ended by us.
@@ -107,17 +88,6 @@ impl Link<'_, SqliteConnection> {
         }
         Ok(written)
     }
-}
-
-/// Runs a text without values in SQLite.
-pub(super) async fn sqlite_text(conn: &mut SqliteConnection, text: &'static str) -> sqlx::Result<()> {
-    sqlx::raw_sql(text).execute(conn).await.map(drop)
-}
-
-/// Runs what is unsaid and a text without values in SQLite, and keeps both prepared.
-pub(super) async fn sqlite_texts(conn: &mut SqliteConnection, unsaid: Unsaid, text: &'static str) -> sqlx::Result<()> {
-    let (text, arguments) = unsaid.and(text);
-    sqlx::query_with::<Sqlite, _>(text, arguments).execute(conn).await.map(drop)
 }
 
 /// The text of a statement with room for so many rows.

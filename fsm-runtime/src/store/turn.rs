@@ -6,7 +6,7 @@ use sqlx::sqlite::SqliteConnection;
 
 use super::error::is_busy;
 use super::sql;
-use super::sqlite::{Unsaid, sqlite_texts};
+use super::unsaid::{Unsaid, sqlite_texts};
 
 /// How long another process's transaction is waited for.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);

@@ -6,7 +6,7 @@ use super::conn::{Conn, Link, Rules, postgres_text, within};
 use super::error::{Result, StoreError};
 use super::pool::Taken;
 use super::sql;
-use super::sqlite::{Unsaid, sqlite_text, sqlite_texts};
+use super::unsaid::{Unsaid, sqlite_text, sqlite_texts};
 
 pub(super) enum Side {
     Sqlite(Taken<Sqlite>),

@@ -16,7 +16,7 @@ use super::conn::{Conn, values};
 use super::error::{Result, StoreError};
 use super::together::Sink;
 use super::{sealed, sql};
-pub(crate) use at_once::{Stamp, fits, write_at_once};
+pub(crate) use at_once::{Stamp, fits, payload, write_at_once};
 use follow::{open, remember, save, timers, waits};
 use guards::guards;
 

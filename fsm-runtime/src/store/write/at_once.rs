@@ -107,8 +107,8 @@ fn create(all: &mut Together, changes: &[&Changes]) -> Result<()> {
     all.part("created", &sql::CREATE_ALL, rows.collect())
 }
 
-/// What the call that begins carries.
-fn payload(changes: &Changes) -> Option<Cow<'_, [u8]>> {
+/// What the call that begins carries, where that came with the request.
+pub fn payload(changes: &Changes) -> Option<Cow<'_, [u8]>> {
     match changes.open.as_ref()?.payload.as_ref()? {
         Payload::Bytes(bytes) => Some(Cow::Borrowed(bytes)),
         Payload::Inbox(_) | Payload::Caught { .. } => None,
