@@ -1,4 +1,4 @@
-//! The door: all that the database ever learns about an instance goes through `write`.
+//! The door: all that the database ever learns about an instance goes through `write`, or through `write_at_once` in a single statement.
 
 mod at_once;
 mod follow;
