@@ -98,7 +98,8 @@ const PLANTS: &[Plant] = plants! {
     "a verb's own row is there twice":
         |_, rows| rows.books.extend(rows.books.last().cloned()) => "records and rows of the verbs' own add up";
     "a verb that did not succeed has a row": |_, rows| rows.books.push(("none".into(), 1)) => "did not succeed, and has a row";
-    "a record has too much": |_, rows| some_record(rows, |record| record.cents > 0).cents += 1 => "add up";
+    "a record has too much":
+        |_, rows| some_instance(rows, |one| one.machine == "account").record.get_or_insert_default().cents += 1 => "add up";
     "a receipt is missing":
         |_, rows| rows.instances.retain(|_, one| one.machine != "receipt") => "each closed account has one receipt";
     "a till counts wrong":
