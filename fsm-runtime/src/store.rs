@@ -14,6 +14,7 @@ pub mod notice;
 pub mod once;
 pub mod open;
 pub mod overview;
+mod plans;
 mod pool;
 pub mod prune;
 mod reading;

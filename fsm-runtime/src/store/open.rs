@@ -158,7 +158,8 @@ impl Store {
         let begun = match &self.inner.kind {
             Kind::Sqlite { writer, .. } => self.begun(writer.take().await?, async |conn| turn::begin(conn).await).await.map(Side::Sqlite),
             Kind::Postgres { pool, .. } => {
-                self.begun(pool.take().await?, async |conn| postgres_text(conn, sql::BEGIN_POSTGRES).await).await.map(Side::Postgres)
+                let taken = self.replanned(pool.take().await?).await?;
+                self.begun(taken, async |conn| postgres_text(conn, sql::BEGIN_POSTGRES).await).await.map(Side::Postgres)
             }
         };
         self.naming(begun.map(|side| Tx { side, rules: self.inner.rules.clone() }))
@@ -222,14 +223,28 @@ impl Store {
 
     /// Sets the session for commits, or as it was.
     async fn set(&self, mut taken: Taken<Postgres>, is_pinned: bool) -> Result<Taken<Postgres>> {
-        if taken.is_pinned != is_pinned {
-            let (conn, health) = taken.parts();
-            health.is_broken = true;
-            within(self.inner.rules.deadline, postgres_text(conn, if is_pinned { sql::PIN } else { sql::UNPIN })).await?;
-            health.is_broken = false;
-            taken.is_pinned = is_pinned;
+        if taken.session.is_pinned != is_pinned {
+            self.say(&mut taken, if is_pinned { sql::PIN } else { sql::UNPIN }).await?;
+            taken.session.is_pinned = is_pinned;
+        }
+        self.replanned(taken).await
+    }
+
+    /// Without plans that the tables may have outgrown.
+    async fn replanned(&self, mut taken: Taken<Postgres>) -> Result<Taken<Postgres>> {
+        if self.inner.rules.is_cached && taken.session.plans.are_old() {
+            self.say(&mut taken, sql::FORGET_PLANS).await?;
         }
         Ok(taken)
+    }
+
+    /// Says something to the session. Abandoned half-way, nobody uses it any more.
+    async fn say(&self, taken: &mut Taken<Postgres>, text: &'static str) -> Result<()> {
+        let (conn, health) = taken.parts();
+        health.is_broken = true;
+        within(self.inner.rules.deadline, postgres_text(conn, text)).await?;
+        health.is_broken = false;
+        Ok(())
     }
 
     /// How other processes' commits can be heard of.

@@ -8,6 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::conn::{Health, within};
 use super::error::{Result, StoreError};
+use super::plans::Plans;
 
 /// A server that went away takes its idle connections with it: one that waited this long is asked first.
 const ASK_AFTER: Duration = Duration::from_secs(2);
@@ -26,16 +27,31 @@ type Idle<D> = Mutex<Vec<Resting<<D as Database>::Connection>>>;
 struct Resting<C> {
     conn: C,
     since: Instant,
-    is_pinned: bool,
+    session: Session,
+}
+
+/// What a connection keeps from one user to the next.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Session {
+    /// It is set for commits that are one statement.
+    pub(super) is_pinned: bool,
+    /// How old the plans of its statements are.
+    pub(super) plans: Plans,
 }
 
 /// A connection in use.
 pub(super) struct Taken<D: Database> {
     conn: Option<D::Connection>,
     pub(super) health: Health,
-    /// Its session is set for commits that are one statement.
-    pub(super) is_pinned: bool,
+    pub(super) session: Session,
     home: Option<(Arc<Idle<D>>, OwnedSemaphorePermit)>,
+}
+
+impl Session {
+    /// As a connection begins.
+    fn new() -> Session {
+        Session { is_pinned: false, plans: Plans::new() }
+    }
 }
 
 impl<D: Database> Pool<D> {
@@ -56,7 +72,7 @@ impl<D: Database> Pool<D> {
 
     /// The same, and for one that is pinned, or not, unless all that there may be are of the other kind.
     pub(super) async fn take_rather(&self, is_pinned: bool) -> Result<Taken<D>> {
-        self.take_one(|resting| resting.is_pinned == is_pinned).await
+        self.take_one(|resting| resting.session.is_pinned == is_pinned).await
     }
 
     async fn take_one(&self, is_wanted: impl Fn(&Resting<D::Connection>) -> bool) -> Result<Taken<D>> {
@@ -64,13 +80,13 @@ impl<D: Database> Pool<D> {
             Ok(permit) => permit.map_err(|_| StoreError::Closed)?,
             Err(_) => return Err(StoreError::Deadline(self.deadline)),
         };
-        while let Some(Resting { mut conn, since, is_pinned }) = self.pop(&is_wanted) {
+        while let Some(Resting { mut conn, since, session }) = self.pop(&is_wanted) {
             if since.elapsed() < ASK_AFTER || matches!(tokio::time::timeout(self.deadline, conn.ping()).await, Ok(Ok(()))) {
-                return Ok(self.taken(conn, is_pinned, Some(permit)));
+                return Ok(self.taken(conn, session, Some(permit)));
             }
         }
         let conn = self.connect().await?;
-        Ok(self.taken(conn, false, Some(permit)))
+        Ok(self.taken(conn, Session::new(), Some(permit)))
     }
 
     /// How its connections are made.
@@ -80,7 +96,7 @@ impl<D: Database> Pool<D> {
 
     /// A connection that does not count and is closed after use.
     pub(super) async fn apart(&self) -> Result<Taken<D>> {
-        Ok(self.taken(self.connect().await?, false, None))
+        Ok(self.taken(self.connect().await?, Session::new(), None))
     }
 
     /// No more connections; those in use end with their users.
@@ -91,8 +107,8 @@ impl<D: Database> Pool<D> {
         }
     }
 
-    fn taken(&self, conn: D::Connection, is_pinned: bool, permit: Option<OwnedSemaphorePermit>) -> Taken<D> {
-        Taken { conn: Some(conn), health: Health::default(), is_pinned, home: permit.map(|permit| (self.idle.clone(), permit)) }
+    fn taken(&self, conn: D::Connection, session: Session, permit: Option<OwnedSemaphorePermit>) -> Taken<D> {
+        Taken { conn: Some(conn), health: Health::default(), session, home: permit.map(|permit| (self.idle.clone(), permit)) }
     }
 
     /// One that is wanted; another only where no more can be made. Who asks has a permit already.
@@ -137,7 +153,7 @@ impl<D: Database> Drop for Taken<D> {
             idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(Resting {
                 conn,
                 since: Instant::now(),
-                is_pinned: self.is_pinned,
+                session: self.session,
             });
         }
     }

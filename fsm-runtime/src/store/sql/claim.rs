@@ -2,6 +2,16 @@
 
 use super::{Many, Sql, many};
 
+/// The payload of an attempt's call, and why the attempt before it failed. As joins, on tables that nothing is known of, they were planned
+/// as a walk over all first attempts.
+macro_rules! call_and_attempt_before {
+    () => {
+        ",
+        (select f.payload from fsm_async_calls f where f.call_id = c.call_id and f.attempt = 1),
+        (select p.error from fsm_async_calls p where p.call_id = c.call_id and p.attempt = c.attempt - 1)"
+    };
+}
+
 /// Gives session `$2` the due attempts of machine `$1` for verbs `$3` at time `$4`, at most `$5`, the oldest first. Rides the due index.
 /// PostgreSQL answers with everything; SQLite with the keys for `CLAIMED`.
 pub const CLAIM: Sql = Sql {
@@ -37,13 +47,11 @@ pub const CLAIM: Sql = Sql {
         instance!(),
         ", ",
         attempt!(),
-        ", f.payload, p.error",
+        call_and_attempt_before!(),
         has_timer!(),
         ", i.xmin::text::bigint
         from c
         join fsm_instances i on i.instance_id = c.instance_id
-        join fsm_async_calls f on f.call_id = c.call_id and f.attempt = 1
-        left join fsm_async_calls p on p.call_id = c.call_id and p.attempt = c.attempt - 1
         order by c.scheduled_at"
     ),
 };
@@ -56,12 +64,11 @@ pub const CLAIMED: Many = many(
         instance!(),
         ", ",
         attempt!(),
-        ", f.payload, p.error
+        call_and_attempt_before!(),
+        "
         from w
         join fsm_async_calls c on c.call_id = w.call_id and c.attempt = w.attempt
-        join fsm_instances i on i.instance_id = c.instance_id
-        join fsm_async_calls f on f.call_id = c.call_id and f.attempt = 1
-        left join fsm_async_calls p on p.call_id = c.call_id and p.attempt = c.attempt - 1"
+        join fsm_instances i on i.instance_id = c.instance_id"
     ),
 );
 

@@ -122,9 +122,12 @@ pub const REQUESTS: Many = many(
 pub const KNOWN: Many = many(
     "call_id uuid",
     "
-    select c.call_id, c.instance_id, 'call'
-    from w
-    join fsm_async_calls c on c.call_id = w.call_id and c.attempt = 1
+    select k.call_id, k.instance_id, 'call'
+    from (
+        select w.call_id, (select c.instance_id from fsm_async_calls c where c.call_id = w.call_id and c.attempt = 1) as instance_id
+        from w
+    ) k
+    where k.instance_id is not null
     union all
     select b.call_id, b.instance_id, 'inbox'
     from w

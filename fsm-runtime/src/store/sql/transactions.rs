@@ -20,6 +20,9 @@ pub const PIN: &str = "set plan_cache_mode = force_generic_plan; set lock_timeou
 pub const UNPIN: &str = "reset plan_cache_mode; reset lock_timeout; \
     reset enable_seqscan; reset enable_hashjoin; reset enable_mergejoin";
 
+/// Prepared statements are planned anew.
+pub const FORGET_PLANS: &str = "discard plans";
+
 /// What a connection of ours sets when it begins, and PostgreSQL keeps for its session.
 pub const MARK: &str = "fsm.direct";
 

@@ -135,9 +135,8 @@ pub const INBOX_TAKE: Many = Many {
 pub const PAYLOADS: Many = many(
     "call_id uuid",
     "
-    select c.call_id, c.payload
-    from w
-    join fsm_async_calls c on c.call_id = w.call_id and c.attempt = 1",
+    select w.call_id, (select c.payload from fsm_async_calls c where c.call_id = w.call_id and c.attempt = 1)
+    from w",
 );
 
 /// New attempts.

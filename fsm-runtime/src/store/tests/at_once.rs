@@ -235,3 +235,34 @@ async fn a_session_is_set_only_where_it_is_nobody_elses() {
     }
     assert!(Fresh::Memory.open().await.for_commits().await.unwrap().is_none());
 }
+
+/// How the connection for commits will look instances up.
+async fn plan(store: &Store) -> String {
+    let mut reader = store.for_commits().await.unwrap().unwrap();
+    let mut conn = reader.conn();
+    let prepared = Sql {
+        sqlite: "",
+        postgres: "select name from pg_prepared_statements where statement like '%join fsm_instances i on i.machine = w.machine%'",
+    };
+    let name: String = conn.rows(&prepared, &[]).await.unwrap()[0].get(0).unwrap();
+    let explain = Sql { sqlite: "", postgres: format!("explain execute {name} (null, null)").leak() };
+    conn.rows(&explain, &[]).await.unwrap().iter().map(|line| line.get::<String>(0).unwrap() + "\n").collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_that_was_made_while_the_tables_were_empty_is_not_kept() {
+    let fresh = Fresh::postgres().await;
+    let store = fresh.open().await;
+    store.reader().await.unwrap().conn().script("analyze").await.unwrap();
+    assert_eq!(seen(&store, "1").await, None);
+    let many = "insert into fsm_instances (instance_id, machine, key, status, paused, version, is_open, inbox_head, inbox_tail, created_at, updated_at)
+        select gen_random_uuid(), 'payment', n::text, 'running', false, 0, false, 0, 0, 0, 0 from generate_series(1, 2000) n";
+    store.reader().await.unwrap().conn().script(many).await.unwrap();
+    let goes_by_key = "Index Cond: ((machine = unnest";
+    assert!(!plan(&store).await.contains(goes_by_key), "PostgreSQL keeps the plan, else this shows nothing");
+    for _ in 0..40 {
+        assert!(seen(&store, "1").await.is_some());
+    }
+    let now = plan(&store).await;
+    assert!(now.contains(goes_by_key), "{now}");
+}
