@@ -94,6 +94,11 @@ pub struct Attempt {
 }
 
 impl Attempt {
+    /// Whether it waited for its time before it began. One that was handed off began in the moment in which it was written.
+    pub fn was_due(&self) -> bool {
+        self.started_at.is_some_and(|started_at| started_at > self.created_at)
+    }
+
     /// Whether this runs a catch verb: such a call moves nothing, and its success is no transition.
     pub fn is_catch(&self) -> bool {
         self.verb != self.to

@@ -6,6 +6,7 @@ pub(crate) mod queue;
 mod told;
 pub(crate) mod trip;
 mod verdict;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -10,8 +10,6 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::store::{claim, timers};
 
-/// The most timers and attempts that are taken at a time.
-const AT_A_TIME: u32 = 128;
 /// Nothing that is due waits for longer than this between two looks.
 const BREATH: Duration = Duration::from_millis(1);
 
@@ -27,8 +25,7 @@ impl Engine {
             if !self.may_start() {
                 return;
             }
-            // What is due waits in the database rather than here, where fresh requests would wait behind it.
-            while self.queue.is_long() {
+            while self.queue.wanted() == 0 {
                 tokio::time::sleep(BREATH).await;
             }
             self.hint.take();
@@ -82,14 +79,15 @@ impl Engine {
         if !self.may_start() {
             return Ok(0);
         }
-        Ok(self.fire_due().await? + self.claim_due(turn).await?)
+        let most = self.queue.wanted().max(1);
+        Ok(self.fire_due(most).await? + self.claim_due(turn, most).await?)
     }
 
-    async fn fire_due(self: &Arc<Self>) -> Result<usize, Error> {
+    async fn fire_due(self: &Arc<Self>, most: usize) -> Result<usize, Error> {
         let Some(work) = &self.work else { return Ok(0) };
         let due = {
             let mut reader = self.store.reader().await?;
-            timers::due(&mut reader.conn(), &work.served, self.clock.now(), AT_A_TIME).await?
+            timers::due(&mut reader.conn(), &work.served, self.clock.now(), u32::try_from(most).unwrap_or(u32::MAX)).await?
         };
         let found = due.len();
         let firing = due.into_iter().map(|due| {
@@ -105,20 +103,20 @@ impl Engine {
         Ok(fired)
     }
 
-    async fn claim_due(self: &Arc<Self>, turn: usize) -> Result<usize, Error> {
+    async fn claim_due(self: &Arc<Self>, turn: usize, most: usize) -> Result<usize, Error> {
         let (Some(work), Some(session)) = (&self.work, self.session()) else { return Ok(0) };
         let machines = work.served.len();
         let mut found = 0;
         for n in 0..machines {
             let served = &work.served[(turn + n) % machines];
             // Each machine gets an even part of the free slots first; what one leaves the next look gives to all.
-            let share = (work.slots.available_permits() / (machines - n)).clamp(1, AT_A_TIME as usize);
+            let share = (work.slots.available_permits() / (machines - n)).clamp(1, most);
             let mut slots: Vec<_> = (0..share).map_while(|_| self.free_slot()).collect();
             if slots.is_empty() {
                 break;
             }
             let _under_way = self.committing.begin();
-            let limit = u32::try_from(slots.len()).unwrap_or(AT_A_TIME);
+            let limit = u32::try_from(slots.len()).unwrap_or(u32::MAX);
             let claimed = self.store.claim(session, served, limit, self.clock.now()).await?;
             found += claimed.len();
             for claimed in claimed {

@@ -1,6 +1,6 @@
 //! The requests that wait for a commit. Two that concern the same instance are never under way at once.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,13 @@ use fsm_core::outcome::Outcome;
 use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 use uuid::Uuid;
 
+use super::waiting::Waiting;
 use crate::error::Error;
 use crate::store::lock::{Memory, Seen};
 use crate::store::timers::DueTimer;
 
 /// A commit that takes longer than this may never end, and nobody waits for company because of it.
 pub(super) const TOO_LONG: Duration = Duration::from_millis(20);
-/// Who waits behind so many has more than one commit to wait for.
-const LONG: usize = 64;
 /// How long a caller waits for a database that is away before it is told.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -107,6 +106,15 @@ impl Request {
         }
     }
 
+    /// Whether it is about what waited in the database for its time.
+    pub(super) fn was_due(&self) -> bool {
+        match &self.what {
+            What::Send(_) | What::Operate(_) => false,
+            What::Settle(report) => report.attempt.was_due(),
+            What::Fire(_) => true,
+        }
+    }
+
     /// Whether it may well be carried out by one statement, without a lock while it is decided.
     pub(crate) fn is_short(&self) -> bool {
         let is_first = self.tries == 0;
@@ -142,7 +150,7 @@ impl Request {
     }
 
     /// Every instance that carrying it out may write.
-    fn touches(&self) -> Vec<Whose> {
+    pub(super) fn touches(&self) -> Vec<Whose> {
         let mut touches = vec![self.whose.clone()];
         if let What::Settle(report) = &self.what {
             touches.extend(report.outcome.sends().iter().map(|send| Whose::new(&send.machine, &send.key)));
@@ -156,7 +164,7 @@ pub(crate) fn touched(batch: &[Request]) -> Vec<Whose> {
     batch.iter().flat_map(Request::touches).collect()
 }
 
-/// The waiting requests, first come first served.
+/// The waiting requests.
 #[derive(Default)]
 pub(crate) struct Queue {
     state: Mutex<State>,
@@ -166,7 +174,7 @@ pub(crate) struct Queue {
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<Request>,
+    waiting: Waiting,
     under_way: HashSet<Whose>,
     /// When each batch that is under way was taken.
     taken: Vec<Instant>,
@@ -180,7 +188,7 @@ impl Queue {
             drop(state);
             return request.answer(Err(crate::error::Kind::Stopping.into()));
         }
-        state.waiting.push_back(request);
+        state.waiting.put(request);
         drop(state);
         self.wake.notify_one();
     }
@@ -193,7 +201,8 @@ impl Queue {
             let is_worth_it = {
                 let mut state = self.state();
                 let is_worth_it = state.waiting.len() >= enough() || state.taken.iter().all(|taken| taken.elapsed() >= TOO_LONG);
-                let batch = if is_worth_it { state.pick(most) } else { Vec::new() };
+                let State { waiting, under_way, .. } = &mut *state;
+                let batch = if is_worth_it { waiting.pick(most, under_way) } else { Vec::new() };
                 if !batch.is_empty() {
                     let (more, now) = (!state.waiting.is_empty(), Instant::now());
                     state.taken.push(now);
@@ -249,9 +258,9 @@ impl Queue {
         }
     }
 
-    /// Whether so many wait that more work would only make each of them wait longer.
-    pub(crate) fn is_long(&self) -> bool {
-        self.state().waiting.len() > LONG
+    /// How many due attempts are worth claiming now.
+    pub(crate) fn wanted(&self) -> usize {
+        self.state().waiting.wanted()
     }
 
     /// Takes no more requests; those that wait are still carried out.
@@ -280,31 +289,6 @@ impl Queue {
 impl State {
     fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.under_way.is_empty()
-    }
-
-    fn pick(&mut self, most: usize) -> Vec<Request> {
-        let mut batch = Vec::new();
-        let mut left = VecDeque::new();
-        // An instance that one waiting request had to be left for is left for those behind it too: order is kept.
-        let mut passed_over = HashSet::new();
-        while let Some(request) = self.waiting.pop_front() {
-            if batch.len() == most {
-                self.waiting.push_front(request);
-                break;
-            }
-            let touches = request.touches();
-            if touches.iter().any(|whose| self.under_way.contains(whose) || passed_over.contains(whose)) {
-                passed_over.extend(touches);
-                left.push_back(request);
-            } else {
-                self.under_way.extend(touches);
-                batch.push(request);
-            }
-        }
-        while let Some(request) = left.pop_back() {
-            self.waiting.push_front(request);
-        }
-        batch
     }
 }
 
