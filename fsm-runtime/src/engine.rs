@@ -84,9 +84,9 @@ impl Engine {
         })
     }
 
-    /// Starts the lanes of the committer: one where the database has one writer, else a few.
+    /// Starts the lanes of the committer: a few, and where the database has one writer, one to write and one to decide meanwhile.
     pub(crate) fn start_lanes(self: &Arc<Self>) {
-        let lanes = if self.store.is_postgres() { 3 } else { 1 };
+        let lanes = if self.store.is_postgres() { 3 } else { 2 };
         let pace = Arc::new(Pace::of(lanes));
         for _ in 0..lanes {
             self.spawn(Arc::clone(self).commit_for_ever(Arc::clone(&pace)));

@@ -4,6 +4,7 @@ mod address;
 pub mod claim;
 pub mod conn;
 pub mod drift;
+pub mod epoch;
 pub mod error;
 pub(crate) mod fault;
 pub mod invariants;

@@ -18,6 +18,12 @@ use crate::support::{healthy, promise};
 const A_MINUTE: Duration = Duration::from_secs(60);
 const ORPHANS: u32 = 5;
 
+/// It ends, and when this returns its lock is free.
+async fn end(mut hung: PgConnection) {
+    sqlx::raw_sql("rollback").execute(&mut hung).await.unwrap();
+    hung.close().await.unwrap();
+}
+
 /// So many ships execute when their process dies.
 async fn orphans(bed: &Bed, stall: &Stall) {
     let ships = bed.machine::<Ship>();
@@ -102,7 +108,7 @@ async fn an_instance_whose_lock_is_held_keeps_no_other_of_its_batch_waiting() {
         sent.unwrap();
     }
     assert!(!held.is_finished(), "nobody has what is held");
-    hung.close().await.unwrap();
+    end(hung).await;
     held.await.unwrap().unwrap();
     assert_eq!(payments.get("held").await.unwrap().unwrap().status, Status::Cancelled);
     healthy(&bed).await;
@@ -116,7 +122,7 @@ async fn an_orphan_whose_instance_is_locked_keeps_no_other_from_being_recovered(
     let hung = hung(&bed, "s-0").await;
     bed.advance(A_MINUTE).await;
     assert_eq!(left(&bed).await, ["s-0"], "the others are recovered");
-    hung.close().await.unwrap();
+    end(hung).await;
     bed.advance(A_MINUTE).await;
     assert!(left(&bed).await.is_empty());
     healthy(&bed).await;

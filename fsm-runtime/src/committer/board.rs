@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::queue::{Request, What, Whose, touched};
 use crate::store::conn::Conn;
+use crate::store::epoch::Epoch;
 use crate::store::error::StoreError;
 use crate::store::lock::{self, KnownCall, Locked, Seen, Target};
 use crate::store::write::Stamp;
@@ -47,16 +48,16 @@ impl Board {
     }
 
     /// The same without a lock, and without a look at those that were seen here last. Nobody has changed them meanwhile if their stamps are
-    /// the same when it is written.
-    pub(crate) async fn see(conn: &mut Conn<'_>, batch: &[Request], now: Timestamp) -> Result<Board, StoreError> {
+    /// the same when it is written; with SQLite, if that epoch still lasts.
+    pub(crate) async fn see(conn: &mut Conn<'_>, batch: &[Request], now: Timestamp, epoch: Option<Epoch>) -> Result<Board, StoreError> {
         let (mut all, mut unseen) = (Vec::with_capacity(batch.len()), Vec::new());
         for request in batch {
-            match request.seen() {
+            match request.seen(epoch) {
                 Some(seen) => all.push((request.whose.clone(), Some(seen.clone()))),
                 None => unseen.push(request.whose.clone()),
             }
         }
-        let found = if unseen.is_empty() { Vec::new() } else { lock::see(conn, &targets(&unseen)).await? };
+        let found = if unseen.is_empty() { Vec::new() } else { lock::see(conn, &targets(&unseen), epoch).await? };
         all.extend(unseen.into_iter().zip(found));
         let stamps = all.iter().filter_map(|(_, seen)| seen.as_ref().map(|seen| (seen.instance.id, seen.stamp))).collect();
         let standings = all.into_iter().map(|(whose, seen)| {

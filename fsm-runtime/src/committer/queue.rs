@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use super::waiting::Waiting;
 use crate::error::Error;
+use crate::store::epoch::Epoch;
 use crate::store::lock::{Memory, Seen};
 use crate::store::timers::DueTimer;
 
@@ -125,10 +126,10 @@ impl Request {
         }
     }
 
-    /// How its instance was seen here last, if that may still be so.
-    pub(crate) fn seen(&self) -> Option<&Seen> {
+    /// How its instance was seen here last, if that may still be so; with SQLite, in that epoch.
+    pub(crate) fn seen(&self, epoch: Option<Epoch>) -> Option<&Seen> {
         match &self.what {
-            What::Settle(report) => report.memory.seen(),
+            What::Settle(report) => report.memory.seen(epoch),
             _ => None,
         }
     }

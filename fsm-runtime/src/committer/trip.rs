@@ -25,9 +25,10 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::store::claim::Claimed;
 use crate::store::conn::Conn;
+use crate::store::epoch::Epoch;
 use crate::store::error::StoreError;
 use crate::store::lock::{Memory, Place, Seen};
-use crate::store::write::{Written, fits, payload, write, write_at_once};
+use crate::store::write::{Stamp, Written, fits, payload, write, write_at_once};
 use crate::watchers::Moved;
 
 /// A decision before it is written.
@@ -35,6 +36,13 @@ struct Decided {
     reply: Option<Result<Reply, Error>>,
     changes: Option<Changes>,
     permit: Option<OwnedSemaphorePermit>,
+}
+
+/// What was decided before the writer's turn came, and counts if the epoch in which it was seen still lasts then.
+pub(crate) struct Ahead {
+    pub(crate) epoch: Epoch,
+    board: Board,
+    decided: Vec<Decided>,
 }
 
 /// One trip through the door.
@@ -78,7 +86,7 @@ impl<'e> Trip<'e> {
     /// The same without a lock, written and committed by one statement. `None` when that cannot be, or somebody else was faster: nothing
     /// is written then.
     pub(crate) async fn at_once(&self, conn: &mut Conn<'_>, batch: &[Request]) -> Result<Option<Vec<Verdict>>, StoreError> {
-        let mut board = Board::see(conn, batch, self.now).await?;
+        let mut board = Board::see(conn, batch, self.now, None).await?;
         let Ok(decided) = batch.iter().map(|request| self.decide(&board, request)).collect::<Result<Vec<_>, Unread>>() else {
             return Ok(None);
         };
@@ -95,15 +103,25 @@ impl<'e> Trip<'e> {
             Some(stamp)
         };
         let mut verdicts = self.verdicts(&mut board, batch.iter().map(|request| &request.whose), decided, written);
-        for (verdict, request) in verdicts.iter_mut().zip(batch) {
-            let has_timer = board.standing(&request.whose).has_timer;
-            for (claimed, _) in &mut verdict.runs {
-                if let (Some(stamp), Memory::Nothing) = (stamp, &claimed.memory) {
-                    claimed.memory = Memory::Seen(Box::new(Seen { instance: claimed.instance.clone(), has_timer, stamp }));
-                }
-            }
+        if let Some(stamp) = stamp {
+            remember(&mut verdicts, &board, batch, stamp);
         }
         Ok(Some(verdicts))
+    }
+
+    /// What a batch comes to, seen in that epoch of a SQLite file before the writer's turn has come. `None` when more has to be read.
+    pub(crate) async fn ahead(&self, conn: &mut Conn<'_>, batch: &[Request], epoch: Epoch) -> Result<Option<Ahead>, StoreError> {
+        let board = Board::see(conn, batch, self.now, Some(epoch)).await?;
+        let decided = batch.iter().map(|request| self.decide(&board, request)).collect::<Result<_, Unread>>();
+        Ok(decided.ok().map(|decided| Ahead { epoch, board, decided }))
+    }
+
+    /// Writes what was decided ahead. The transaction is of the same epoch.
+    pub(crate) async fn of_ahead(&self, conn: &mut Conn<'_>, batch: &[Request], ahead: Ahead) -> Result<Vec<Verdict>, StoreError> {
+        let Ahead { epoch, mut board, decided } = ahead;
+        let mut verdicts = self.write(conn, &mut board, batch.iter().map(|request| &request.whose), decided).await?;
+        remember(&mut verdicts, &board, batch, Stamp::Epoch(epoch));
+        Ok(verdicts)
     }
 
     fn decide(&self, board: &Board, request: &Request) -> Result<Decided, Unread> {
@@ -295,6 +313,18 @@ impl<'e> Trip<'e> {
             _ => None,
         };
         Ok((keeper, Decided { reply: Some(Ok(Reply::Settled { counted: false })), changes, permit: None }))
+    }
+}
+
+/// What runs here from now on remembers its instance as this commit left it.
+fn remember(verdicts: &mut [Verdict], board: &Board, batch: &[Request], stamp: Stamp) {
+    for (verdict, request) in verdicts.iter_mut().zip(batch) {
+        let has_timer = board.standing(&request.whose).has_timer;
+        for (claimed, _) in &mut verdict.runs {
+            if claimed.memory == Memory::Nothing {
+                claimed.memory = Memory::Seen(Box::new(Seen { instance: claimed.instance.clone(), has_timer, stamp }));
+            }
+        }
     }
 }
 

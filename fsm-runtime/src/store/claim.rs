@@ -79,7 +79,8 @@ impl Store {
         if let Some(mut alone) = self.for_commits().await? {
             return claim(&mut alone.conn(), me, served, limit, now).await;
         }
-        let mut tx = self.begin().await?;
+        // A claim writes no instance, and the end of an attempt looks for itself whether it is still held.
+        let mut tx = self.begin_unseen().await?;
         let claimed = claim(&mut tx.conn(), me, served, limit, now).await?;
         tx.commit().await?;
         Ok(claimed)
@@ -93,7 +94,7 @@ fn read(row: &Row) -> Result<Claimed> {
     let instance = row.instance(0)?;
     let memory = match (Memory::of(&instance), row) {
         (Memory::Nothing, Row::Postgres(_)) => {
-            Memory::Seen(Box::new(Seen { instance: instance.clone(), has_timer: row.get(39)?, stamp: Stamp::of(row.get(40)?) }))
+            Memory::Seen(Box::new(Seen { instance: instance.clone(), has_timer: row.get(39)?, stamp: Stamp::Row(row.get(40)?) }))
         }
         (memory, _) => memory,
     };

@@ -9,6 +9,7 @@ use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::Instance;
 
 use super::conn::{Conn, values};
+use super::epoch::Epoch;
 use super::error::Result;
 use super::rows::Row;
 use super::sql;
@@ -39,7 +40,7 @@ pub struct Seen {
     pub instance: Instance,
     /// It has a timer of its own, of its state or a wake.
     pub has_timer: bool,
-    /// Which commit that was.
+    /// What shows that it is still so.
     pub stamp: Stamp,
 }
 
@@ -60,11 +61,11 @@ impl Memory {
         if instance.inbox_len() > 0 { Memory::SomethingWaits } else { Memory::Nothing }
     }
 
-    /// How it was seen, if it was.
-    pub fn seen(&self) -> Option<&Seen> {
+    /// How it was seen, if it was, and with SQLite in that epoch.
+    pub fn seen(&self, epoch: Option<Epoch>) -> Option<&Seen> {
         match self {
-            Memory::Seen(seen) => Some(seen),
-            Memory::Nothing | Memory::SomethingWaits => None,
+            Memory::Seen(seen) if epoch.is_none_or(|epoch| seen.stamp == Stamp::Epoch(epoch)) => Some(seen),
+            Memory::Seen(_) | Memory::Nothing | Memory::SomethingWaits => None,
         }
     }
 }
@@ -100,10 +101,14 @@ pub async fn instances(conn: &mut Conn<'_>, targets: &[Target<'_>]) -> Result<Ve
     in_order(&rows, targets, |row, instance| Ok(Locked { instance, has_timer: row.get(16)? }))
 }
 
-/// The same without a lock, from PostgreSQL.
-pub async fn see(conn: &mut Conn<'_>, targets: &[Target<'_>]) -> Result<Vec<Option<Seen>>> {
-    let rows = conn.batch(&sql::SEE_BY_KEY, targets.iter().map(|target| values![target.machine, target.key]).collect()).await?;
-    in_order(&rows, targets, |row, instance| Ok(Seen { instance, has_timer: row.get(16)?, stamp: Stamp::of(row.get(17)?) }))
+/// The same without a lock: from SQLite in that epoch, else from PostgreSQL.
+pub async fn see(conn: &mut Conn<'_>, targets: &[Target<'_>], epoch: Option<Epoch>) -> Result<Vec<Option<Seen>>> {
+    let sql = if epoch.is_some() { &sql::LOCK_BY_KEY } else { &sql::SEE_BY_KEY };
+    let rows = conn.batch(sql, targets.iter().map(|target| values![target.machine, target.key]).collect()).await?;
+    in_order(&rows, targets, |row, instance| {
+        let stamp = epoch.map_or_else(|| row.get(17).map(Stamp::Row), |epoch| Ok(Stamp::Epoch(epoch)))?;
+        Ok(Seen { instance, has_timer: row.get(16)?, stamp })
+    })
 }
 
 /// What the rows hold in the order of `targets`.

@@ -1,5 +1,6 @@
 //! Connections that wait to be used again. One whose last user failed never comes back here.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,8 @@ struct Resting<C> {
 /// What a connection keeps from one user to the next.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Session {
+    /// Which connection it is.
+    pub(super) id: u64,
     /// It is set for commits that are one statement.
     pub(super) is_pinned: bool,
     /// How old the plans of its statements are.
@@ -50,7 +53,8 @@ pub(super) struct Taken<D: Database> {
 impl Session {
     /// As a connection begins.
     fn new() -> Session {
-        Session { is_pinned: false, plans: Plans::new() }
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Session { id: NEXT.fetch_add(1, Ordering::Relaxed), is_pinned: false, plans: Plans::new() }
     }
 }
 

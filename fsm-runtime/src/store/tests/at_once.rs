@@ -24,7 +24,7 @@ async fn at_once(store: &Store, changes: &[(&Changes, Option<Stamp>)]) -> Option
 
 async fn seen(store: &Store, key: &str) -> Option<Seen> {
     let mut reader = store.for_commits().await.unwrap().expect("the server is spoken to directly");
-    lock::see(&mut reader.conn(), &[Target { machine: "payment", key }]).await.unwrap().remove(0)
+    lock::see(&mut reader.conn(), &[Target { machine: "payment", key }], None).await.unwrap().remove(0)
 }
 
 async fn stamp(store: &Store, key: &str) -> Option<Stamp> {

@@ -7,18 +7,28 @@ use fsm_core::changes::{Changes, Payload, TimerChange};
 use super::follow::{open, remember, save, timers, waits};
 use super::guards::{close_row, error_of, instance_row};
 use crate::store::conn::{Conn, values};
+use crate::store::epoch::Epoch;
 use crate::store::error::{Result, StoreError};
 use crate::store::sealed::fit_text;
 use crate::store::sql;
 use crate::store::together::{Sink, Together};
 
-/// Which commit wrote an instance's row last: PostgreSQL keeps its number with each row (`xmin`). A row with the same stamp is the same row.
+/// What shows, when a decision is written, that its instance is still as it was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stamp(i64);
+pub enum Stamp {
+    /// In PostgreSQL, the commit that wrote its row last, whose number is kept with each row (`xmin`).
+    Row(i64),
+    /// In SQLite, the epoch in which it was seen.
+    Epoch(Epoch),
+}
 
 impl Stamp {
-    pub(in crate::store) fn of(xmin: i64) -> Stamp {
-        Stamp(xmin)
+    /// The number of the commit.
+    fn row(self) -> Result<i64> {
+        match self {
+            Stamp::Row(xmin) => Ok(xmin),
+            Stamp::Epoch(_) => Err(StoreError::Corrupt { what: "an epoch of SQLite stands for a row of PostgreSQL".to_owned() }),
+        }
     }
 }
 
@@ -69,7 +79,7 @@ pub async fn write_at_once(conn: &mut Conn<'_>, changes: &[(&Changes, Option<Sta
     match all.commit(conn, sql::WROTE_AT_ONCE).await {
         Ok(rows) => {
             let row = rows.first().ok_or_else(|| StoreError::Corrupt { what: "a statement with one answer gave none".to_owned() })?;
-            Ok(if row.get(0)? { Some(Stamp(row.get(1)?)) } else { None })
+            Ok(if row.get(0)? { Some(Stamp::Row(row.get(1)?)) } else { None })
         }
         Err(StoreError::Database(error)) if error.as_database_error().is_some_and(|error| error.is_unique_violation()) => Ok(None),
         Err(error) => Err(error),
@@ -78,7 +88,12 @@ pub async fn write_at_once(conn: &mut Conn<'_>, changes: &[(&Changes, Option<Sta
 
 /// The instances and attempts are locked as they have to be, or nothing else is about any row.
 fn guard(all: &mut Together, changes: &[(&Changes, Option<Stamp>)]) -> Result<()> {
-    let seen: Vec<_> = changes.iter().filter_map(|(change, stamp)| Some(values![change.instance.id.0, stamp.as_ref()?.0])).collect();
+    let mut seen = Vec::with_capacity(changes.len());
+    for (change, stamp) in changes {
+        if let Some(stamp) = stamp {
+            seen.push(values![change.instance.id.0, stamp.row()?]);
+        }
+    }
     let held = changes.iter().filter_map(|(change, _)| {
         let close = change.close.as_ref()?;
         Some(values![close.call.0, i64::from(close.number), close.expected.as_str(), close.held_by.map(|session| session.0)])
