@@ -53,8 +53,9 @@ impl Engine {
     /// One lane of the committer. A few of them share the queue, never an instance.
     pub(crate) async fn commit_for_ever(self: Arc<Self>, pace: Arc<Pace>) {
         let most = if self.store.is_postgres() { MOST } else { MOST_IN_SQLITE };
-        while let Some((taken, batch)) = self.queue.take(most, || pace.enough()).await {
+        while let Some((taken, mut batch)) = self.queue.take(most, || pace.enough()).await {
             let whose = queue::touched(&batch);
+            self.remind(&mut batch);
             let committed = self.carry_out(batch).await;
             pace.took(taken.elapsed());
             match committed {
@@ -70,6 +71,18 @@ impl Engine {
                     committed.into_iter().for_each(|committed| self.conclude_all(committed));
                     self.queue.release(taken, &whose);
                 }
+            }
+        }
+    }
+
+    /// What is remembered of the instances of attempts that ended here. Not before these are under way: until then other commits of this
+    /// process, whose consequences are drawn, may write them.
+    fn remind(&self, batch: &mut [Request]) {
+        let Some(work) = &self.work else { return };
+        let mut running = work.running();
+        for report in batch.iter_mut().filter_map(Request::report) {
+            if let Some(running) = running.get_mut(&(report.attempt.call, report.attempt.number)) {
+                report.memory = std::mem::replace(&mut running.memory, Memory::Nothing);
             }
         }
     }
@@ -109,7 +122,7 @@ impl Engine {
         }
         let trip = Trip::new(self);
         let ahead = self.look_ahead(&trip, batch).await?;
-        let (mut tx, epoch) = self.store.begin_in_epoch().await?;
+        let (mut tx, epoch) = self.store.begin_in_epoch(&self.epochs).await?;
         let verdicts = match ahead.filter(|ahead| Some(ahead.epoch) == epoch) {
             Some(ahead) => trip.of_ahead(&mut tx.conn(), batch, ahead).await,
             None => Trip::new(self).of(&mut tx.conn(), batch).await,
@@ -136,7 +149,7 @@ impl Engine {
 
     /// SQLite has one writer. What a batch of plain requests comes to is found out while another batch has its turn.
     async fn look_ahead(&self, trip: &Trip<'_>, batch: &[Request]) -> Result<Option<Ahead>, StoreError> {
-        match self.store.epoch() {
+        match self.epochs.last() {
             Some(epoch) if batch.iter().all(Request::is_short) => {
                 let mut reader = self.store.reader().await?;
                 trip.ahead(&mut reader.conn(), batch, epoch).await

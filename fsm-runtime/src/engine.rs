@@ -22,6 +22,7 @@ use crate::mending::Mending;
 use crate::running::Running;
 use crate::session::Session;
 use crate::store::claim::Served;
+use crate::store::epoch::Epochs;
 use crate::store::open::Store;
 use crate::watchers::Watchers;
 
@@ -58,6 +59,8 @@ pub(crate) struct Engine {
     pub(crate) tasks: Mutex<Vec<AbortHandle>>,
     /// Those under way in this process, until what follows from them has been done.
     pub(crate) committing: Committing,
+    /// Since when nobody else wrote to the SQLite file.
+    pub(crate) epochs: Epochs,
 }
 
 impl Engine {
@@ -81,6 +84,7 @@ impl Engine {
             work,
             tasks: Mutex::default(),
             committing: Committing::default(),
+            epochs: Epochs::default(),
         })
     }
 

@@ -68,7 +68,6 @@ impl Engine {
             outcome => tracing::debug!(outcome = outcome.word(), "ended"),
         }
         let mut report = Report { permit, ..Report::new(Arc::clone(&attempt), Outcome::Released) };
-        report.memory = self.memory(&attempt);
         report.outcome = self.sealed(&whose, report.fresh, outcome);
         let is_told = self.report(whose.clone(), report, tx).await;
         self.watchers.ended(&whose, (attempt.call, attempt.number));
@@ -77,14 +76,6 @@ impl Engine {
             work.running().remove(&(attempt.call, attempt.number));
             work.ended.notify_waiters();
         }
-    }
-
-    /// What is known of the instance of an attempt that ends.
-    fn memory(&self, attempt: &Attempt) -> Memory {
-        let Some(work) = &self.work else { return Memory::Nothing };
-        let mut running = work.running();
-        let memory = running.get_mut(&(attempt.call, attempt.number)).map(|running| &mut running.memory);
-        memory.map_or(Memory::Nothing, |memory| std::mem::replace(memory, Memory::Nothing))
     }
 
     async fn call_verb(self: &Arc<Self>, claimed: Claimed, cancel: Arc<watch::Sender<bool>>) -> Ended {

@@ -2,7 +2,7 @@
 
 use fsm::testing::Bed;
 
-/// A test that runs once on SQLite and once on PostgreSQL, and leaves a database that breaks no invariant.
+/// A test that runs on SQLite in memory, on a SQLite file and on PostgreSQL, and leaves a database that breaks no invariant.
 macro_rules! promise {
     ($(#[doc = $doc:literal])* async fn $name:ident($bed:ident in $builder:expr) $body:block) => {
         $(#[doc = $doc])*
@@ -15,6 +15,14 @@ macro_rules! promise {
             #[tokio::test]
             async fn sqlite() {
                 let bed = $builder.sqlite().await;
+                kept(&bed).await;
+                crate::support::healthy(&bed).await;
+            }
+
+            #[tokio::test]
+            async fn file() {
+                let folder = crate::support::Folder::new(concat!("promise-", stringify!($name)));
+                let bed = $builder.on(&folder.url("fsm.db")).await;
                 kept(&bed).await;
                 crate::support::healthy(&bed).await;
             }

@@ -1,5 +1,5 @@
-//! The trip of a small batch without a lock, mirroring `Board::see`, `Trip::at_once` and `store/write/at_once.rs`: a look, a decision and one
-//! guarded statement, between any two of which others commit.
+//! The trip of a small batch without a lock, mirroring `Board::see`, `Trip::{at_once,ahead}` and `store/{write/at_once,epoch}.rs`: a look, a
+//! decision and one guarded writing, between any two of which others commit.
 
 use fsm_core::changes::{Changes, Payload, TimerChange};
 use fsm_core::decide::inbox::Unread;
@@ -7,60 +7,50 @@ use fsm_core::ids::SessionId;
 use fsm_core::time::Timestamp;
 
 use super::Model;
-use super::queue::{Board, KEYS, Reply, Request, Seen, Trip, Way, What};
+use super::queue::{Board, Decided, KEYS, Reply, Request, Seen, Trip, Way};
 use super::trip::Verdict;
 use super::variant::Variant;
 
 impl Model {
-    /// The rows of the instances, as they are or as they are remembered, and nothing beside them yet.
-    pub fn look(&mut self, batch: Vec<Request>, now: Timestamp, grant: Option<SessionId>) -> Trip {
+    /// The rows of the instances, as they are or as they are remembered, and nothing beside them yet. In an `epoch`, that is what guards them.
+    pub fn look(&mut self, batch: Vec<Request>, now: Timestamp, grant: Option<SessionId>, epoch: Option<u64>) -> Trip {
         let touches = batch.iter().fold(0, |touches, request| touches | request.touches());
         let mut board = Board { standings: Default::default(), known: Vec::new() };
         let mut stamps = [None; KEYS.len()];
         for request in &batch {
             let now_there = self.store.see(KEYS[request.key]);
             let fresh_stamp = now_there.as_ref().map(|seen| seen.stamp);
-            let seen = request.memory().cloned().or(now_there);
+            let is_of_now = |seen: &&Seen| {
+                seen.epoch == epoch || (epoch.is_some() && seen.epoch.is_some() && self.variant == Variant::MemoryOfAnotherEpoch)
+            };
+            let seen = request.memory().filter(is_of_now).cloned().or(now_there);
             stamps[request.key] = seen.as_ref().map(|seen| seen.stamp);
             if self.variant == Variant::MemoryKept {
                 stamps[request.key] = fresh_stamp;
             }
             board.standings[request.key] = Some(self.standing(request.key, seen, now));
         }
-        let refused = batch.iter().filter(|request| self.refuses(request, now)).fold(0, |refused, request| refused | 1 << request.key);
-        Trip { now, grant, batch, decided: Vec::new(), board, touches, locks: 0, refused, way: Way::AtOnce(stamps) }
+        let way = epoch.map_or(Way::AtOnce(stamps), Way::Ahead);
+        Trip { now, grant, batch, decided: Vec::new(), board, touches, locks: 0, way }
     }
 
-    /// Whether the sender would be refused who came alone.
-    fn refuses(&mut self, request: &Request, now: Timestamp) -> bool {
-        matches!(request.what, What::Send(_)) && self.set_out(vec![request.clone()], now, None).decided[0].reply == Reply::Refused
-    }
-
-    /// What is beside the rows is read, each by a statement of its own, and all is decided. `false` when that needs locks. An error is a
-    /// sender who was refused and would not have been, neither at the look nor now: nothing that is written guards his answer.
+    /// What is beside the rows is read, each by a statement of its own, and all is decided. `false` when that needs locks, as a refusal
+    /// does that nothing would guard.
     pub fn decide_at_once(&mut self, trip: &mut Trip) -> Result<bool, String> {
         for request in &trip.batch {
             if let Some(standing) = trip.board.standings[request.key].as_mut().filter(|standing| !standing.is_new) {
                 self.read_rest(standing, Some(request));
-                if self.variant == Variant::TornInbox && standing.inbox.outlook.is_none() {
-                    standing.instance.inbox_head = standing.instance.inbox_tail - standing.inbox.first.len() as i64;
-                }
             }
         }
         let Ok(decided) = trip.batch.iter().map(|request| self.decide(trip, request)).collect::<Result<Vec<_>, Unread>>() else {
             return Ok(false);
         };
-        for (request, decided) in trip.batch.iter().zip(&decided) {
-            let is_refused = decided.reply == Reply::Refused && trip.refused & (1 << request.key) == 0;
-            if is_refused && !self.refuses(request, trip.now) {
-                return Err(format!("a sender to `{}` is refused, and no moment is why", KEYS[request.key]));
-            }
-        }
         if let (Variant::StampReadLater, Way::AtOnce(stamps)) = (self.variant, &mut trip.way) {
             *stamps = KEYS.map(|key| self.store.see(key).map(|seen| seen.stamp));
         }
         trip.decided = decided;
-        Ok(trip.decided.iter().filter_map(|decided| decided.changes.as_ref()).all(fits))
+        let is_accepted = |decided: &Decided| decided.reply != Reply::Refused && decided.changes.as_ref().is_none_or(fits);
+        Ok(matches!(trip.way, Way::Ahead(_)) || trip.decided.iter().all(is_accepted))
     }
 
     /// `write_at_once`. `None`, and nothing is written, when one guard fails. These instances are `locked` by others.
@@ -88,15 +78,40 @@ impl Model {
                 true => self.write_one(trip, request.key, Some(&request), decided)?,
                 false => Verdict::of(decided.reply),
             };
-            let standing = trip.standing(request.key);
-            for run in verdict.runs.iter_mut().filter(|_| standing.instance.inbox_len() == 0) {
-                let (instance, has_timer) = (standing.instance.clone(), standing.has_timer);
-                run.memory = Some(Seen { instance, has_timer, stamp: self.store.commits });
-            }
+            self.remember(trip, &request, &mut verdict);
             verdicts.push(verdict);
         }
         self.is_dirty = true;
         Ok(Some(verdicts))
+    }
+
+    /// What runs from now on remembers its instance as this commit left it.
+    fn remember(&self, trip: &Trip, request: &Request, verdict: &mut Verdict) {
+        let epoch = if let Way::Ahead(epoch) = trip.way { Some(epoch) } else { None };
+        let standing = trip.standing(request.key);
+        for run in verdict.runs.iter_mut().filter(|_| standing.instance.inbox_len() == 0) {
+            let (instance, has_timer) = (standing.instance.clone(), standing.has_timer);
+            run.memory = Some(Seen { instance, has_timer, stamp: self.store.commits, epoch });
+        }
+    }
+
+    /// `Trip::of_ahead`, in the writer's turn. `None`, and nothing is written, when the epoch is `now` another one.
+    pub fn commit_ahead(&mut self, trip: &mut Trip, now: u64) -> Result<Option<Vec<Verdict>>, String> {
+        if trip.way != Way::Ahead(now) && self.variant != Variant::EpochNotCompared {
+            return Ok(None);
+        }
+        // Nothing guards a refusal but the epoch.
+        for n in 0..trip.batch.len() {
+            let anew = |model: &mut Model| model.set_out(vec![trip.batch[n].clone()], trip.now, None).decided[0].reply;
+            if trip.decided[n].reply == Reply::Refused && anew(self) != Reply::Refused {
+                return Err(format!("a sender to `{}` is refused, and nothing is why", KEYS[trip.batch[n].key]));
+            }
+        }
+        let mut verdicts = self.commit(trip)?;
+        for (verdict, request) in verdicts.iter_mut().flatten().zip(&trip.batch) {
+            self.remember(trip, request, verdict);
+        }
+        Ok(verdicts)
     }
 
     /// The guards of one member.
@@ -117,13 +132,13 @@ impl Model {
 impl Trip {
     /// Nothing is decided yet.
     pub fn is_undecided(&self) -> bool {
-        matches!(self.way, Way::AtOnce(_)) && self.decided.is_empty()
+        self.way != Way::Locked && self.decided.is_empty()
     }
 
     /// The mistake, if it is one that this way makes.
     pub fn variant(&self, variant: Variant) -> Variant {
         match (&self.way, variant) {
-            (Way::Locked, Variant::KeyWithoutGuard) => Variant::True,
+            (Way::Locked | Way::Ahead(_), Variant::KeyWithoutGuard) => Variant::True,
             (_, variant) => variant,
         }
     }

@@ -46,6 +46,8 @@ pub struct Seen {
     pub has_timer: bool,
     /// The number of the commit that left it so.
     pub stamp: u64,
+    /// The epoch in which it was seen, where that is what shows that it is so still.
+    pub epoch: Option<u64>,
 }
 
 /// Who reports.
@@ -79,17 +81,18 @@ pub struct Trip {
     pub touches: u8,
     /// Those that existed: their rows are locked.
     pub locks: u8,
-    /// Those whose senders would have been refused when it set out.
-    pub refused: u8,
     pub way: Way,
 }
 
 /// How a batch is read and written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// Under locks.
     Locked,
     /// Read without a lock, and written by one statement if the instances still bear these stamps.
     AtOnce([Option<u64>; KEYS.len()]),
+    /// Read without a lock in that epoch, and written in the writer's turn if it still lasts.
+    Ahead(u64),
 }
 
 pub struct Decided {
@@ -128,6 +131,10 @@ impl Request {
             What::Settle(report) => report.memory.as_ref(),
             _ => None,
         }
+    }
+
+    pub fn report(&mut self) -> Option<&mut Report> {
+        if let What::Settle(report) = &mut self.what { Some(report) } else { None }
     }
 
     pub fn is_alone(&self) -> bool {

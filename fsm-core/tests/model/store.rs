@@ -51,7 +51,7 @@ impl Store {
         let instance = self.instance(key)?.clone();
         let has_timer = self.timers.values().any(|(timer, _)| timer.instance == instance.id && timer.state.is_some());
         let stamp = *self.stamps.get(&instance.id)?;
-        Some(Seen { instance, has_timer, stamp })
+        Some(Seen { instance, has_timer, stamp, epoch: None })
     }
 
     /// `lock::attempts`, of one.
@@ -115,6 +115,7 @@ impl Store {
         self.requests.retain(|(instance, _), _| *instance != id);
         self.instances.remove(&id);
         self.stamps.remove(&id);
+        self.commits += 1;
         gone
     }
 

@@ -68,7 +68,7 @@ impl Model {
                 board.known.extend(self.store.known(send.id).map(|fate| (send.id, fate)));
             }
         }
-        let mut trip = Trip { now, grant, batch, decided: Vec::new(), board, touches, locks, refused: 0, way: Way::Locked };
+        let mut trip = Trip { now, grant, batch, decided: Vec::new(), board, touches, locks, way: Way::Locked };
         let decide = |n: usize| self.decide(&trip, &trip.batch[n]).expect(ALL);
         trip.decided = (0..trip.batch.len()).map(decide).collect();
         trip
@@ -144,7 +144,7 @@ impl Model {
         decide: impl Fn(&Model, &Standing) -> Result<T, Unread>,
     ) -> Result<T, Unread> {
         decide(self, &standing).or_else(|Unread| match trip.way {
-            Way::AtOnce(_) => Err(Unread),
+            Way::AtOnce(_) | Way::Ahead(_) => Err(Unread),
             Way::Locked => {
                 standing.inbox.first = self.store.waiting(standing.instance.id);
                 decide(self, &standing)

@@ -47,10 +47,16 @@ pub enum Variant {
     StampReadLater,
     /// What a process remembers of an instance outlives its own next commit to it, and passes for what is there now.
     MemoryKept,
+    /// What was decided ahead is written, whoever wrote meanwhile.
+    EpochNotCompared,
+    /// The epoch is read after that which it is to stand for.
+    EpochReadLater,
+    /// What was remembered in another epoch passes for what is there now.
+    MemoryOfAnotherEpoch,
     /// Where one guard fails the others of the batch are written, and all are answered.
     HalfOfABatch,
-    /// What was found of an inbox is taken for all of it, though the row of the instance counts more.
-    TornInbox,
+    /// What is remembered is taken to the committer when the attempt ends, and other commits of the process come first.
+    MemoryTakenEarly,
     /// A new instance whose key is taken meanwhile is left out, and not what belongs to it.
     KeyWithoutGuard,
 }

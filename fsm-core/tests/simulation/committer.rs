@@ -12,7 +12,7 @@ use crate::model::queue::{KEYS, Origin, Reply, Report, Request, Trip, Way, What,
 use crate::model::trip::{INBOX, Run, Verdict};
 use crate::model::variant::Variant;
 use crate::process::Running;
-use crate::step::{Act, Dedup, End, Ending};
+use crate::step::{Act, Dedup, End, Ending, How};
 use crate::world::World;
 
 impl World {
@@ -51,7 +51,8 @@ impl World {
         let running: Vec<usize> = (0..self.processes[p].running.len()).filter(|n| !self.processes[p].running[*n].has_ended).collect();
         let Some(n) = running.get(which.checked_rem(running.len()).unwrap_or(0)).copied() else { return };
         self.processes[p].running[n].has_ended = true;
-        let memory = self.processes[p].running[n].memory.take();
+        let is_early = self.model.variant == Variant::MemoryTakenEarly;
+        let memory = self.processes[p].running[n].memory.take_if(|_| is_early);
         let Running { attempt, key, grant, .. } = self.processes[p].running[n].clone();
         let outcome = match ending {
             Ending::Failure(advice) => Outcome::Failure(Problem { error: "it failed".into(), advice: *advice }),
@@ -84,7 +85,7 @@ impl World {
     }
 
     /// A lane takes requests for different instances: none that is under way here, or locked by another process if it waits for locks.
-    pub fn begin(&mut self, p: usize, most: usize, grants: bool, at_once: bool) {
+    pub fn begin(&mut self, p: usize, most: usize, grants: bool, how: How) {
         let process = &mut self.processes[p];
         let mut taken = process.trips.iter().fold(0, |taken, trip| taken | trip.touches);
         let mut passed_over = 0;
@@ -104,15 +105,29 @@ impl World {
         if batch.is_empty() {
             return;
         }
+        // `Engine::remind`.
+        for report in batch.iter_mut().filter_map(Request::report) {
+            let id = (report.attempt.call, report.attempt.number);
+            let running = process.running.iter_mut().find(|running| (running.attempt.call, running.attempt.number) == id);
+            report.memory = running.and_then(|running| running.memory.take()).or(report.memory.take());
+        }
         let now = self.clock(p);
         let process = &self.processes[p];
         let grant = process.session(now).filter(|_| grants && !process.is_draining);
-        if at_once && batch.iter().all(Request::is_short) {
-            let trip = self.model.look(batch, now, grant);
+        let epoch = process.epoch.filter(|_| how == How::Ahead);
+        if (how == How::AtOnce || epoch.is_some()) && batch.iter().all(Request::is_short) {
+            let trip = self.model.look(batch, now, grant, epoch);
             self.processes[p].trips.push(trip);
         } else {
             self.set_out(p, batch, grant);
         }
+    }
+
+    /// `Epochs::now`.
+    fn epoch(&mut self, p: usize) -> u64 {
+        let epoch = self.model.store.commits - self.processes[p].commits;
+        self.processes[p].epoch = Some(epoch);
+        epoch
     }
 
     /// The way under locks.
@@ -122,6 +137,7 @@ impl World {
             self.processes[p].queue.splice(0..0, batch);
             return;
         }
+        self.epoch(p);
         let trip = self.model.set_out(batch, self.clock(p), grant);
         self.processes[p].trips.push(trip);
     }
@@ -136,21 +152,41 @@ impl World {
     pub fn finish(&mut self, p: usize, which: usize, end: End) -> Result<(), String> {
         let Some(n) = which.checked_rem(self.processes[p].trips.len()) else { return Ok(()) };
         let mut trip = self.processes[p].trips.remove(n);
+        let is_ahead = matches!(trip.way, Way::Ahead(_));
+        if is_ahead && !trip.is_undecided() && self.locked() != 0 {
+            // Somebody else has the writer's turn.
+            self.processes[p].trips.push(trip);
+            return Ok(());
+        }
         match end {
             End::Commits if trip.is_undecided() => match self.model.decide_at_once(&mut trip)? {
-                true => self.processes[p].trips.insert(n, trip),
+                true => {
+                    if is_ahead && self.model.variant == Variant::EpochReadLater {
+                        trip.way = Way::Ahead(self.epoch(p));
+                    }
+                    self.processes[p].trips.insert(n, trip);
+                }
                 false => self.set_out(p, trip.batch, trip.grant),
             },
             End::AnswerLost if trip.is_undecided() => self.put_back(p, trip.batch),
             End::Fails => self.put_back(p, trip.batch),
+            // The writer's turn ends with the commit, heard of or not.
+            End::AnswerLost if is_ahead => {
+                self.put_back(p, trip.batch.clone());
+                self.commit(&mut trip, p)?;
+            }
             End::AnswerLost => {
                 self.put_back(p, trip.batch.clone());
                 self.adrift.push((p, trip));
             }
             End::Commits => match self.commit(&mut trip, p)? {
-                None if matches!(trip.way, Way::AtOnce(_)) => self.set_out(p, trip.batch, trip.grant),
+                None if trip.way != Way::Locked => self.set_out(p, trip.batch, trip.grant),
                 None => self.put_back(p, trip.batch),
-                Some(verdicts) => self.conclude(p, trip.batch, verdicts)?,
+                Some(verdicts) => {
+                    // A verb's own transaction is not the committer's.
+                    self.processes[p].commits += u64::from(!trip.batch.iter().any(Request::is_alone));
+                    self.conclude(p, trip.batch, verdicts)?;
+                }
             },
         }
         Ok(())
@@ -160,6 +196,10 @@ impl World {
         let mut verdicts = match trip.way {
             Way::Locked => self.model.commit(trip)?,
             Way::AtOnce(_) => self.model.commit_at_once(trip, self.locked())?,
+            Way::Ahead(_) => {
+                let epoch = self.epoch(p);
+                self.model.commit_ahead(trip, epoch)?
+            }
         };
         self.processes[p].halves.extend(verdicts.iter_mut().flatten().filter_map(|verdict| verdict.half.take()));
         Ok(verdicts)

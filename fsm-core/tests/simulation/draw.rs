@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::lots::Lots;
 use crate::machine::EVENTS;
 use crate::model::queue::KEYS;
-use crate::step::{Act, Dedup, End, Ending, Step};
+use crate::step::{Act, Dedup, End, Ending, How, Step};
 use crate::world::{PROCESSES, World};
 
 /// What a schedule may contain.
@@ -19,7 +19,7 @@ pub struct Mood {
     deaths: bool,
     unknown_commits: bool,
     operators: bool,
-    at_once: bool,
+    how: How,
     prunes: bool,
     keys: usize,
 }
@@ -34,7 +34,7 @@ impl Mood {
             deaths: lots.one_in(2),
             unknown_commits: lots.one_in(2),
             operators: lots.one_in(2),
-            at_once: !lots.one_in(4),
+            how: [How::Locked, How::AtOnce, How::Ahead][lots.below(3)],
             prunes: lots.one_in(2),
             keys: 1 + lots.below(KEYS.len()),
             lots,
@@ -43,7 +43,8 @@ impl Mood {
 
     /// The next step.
     pub fn draw(&mut self, world: &World) -> Step {
-        let process = self.lots.below(PROCESSES);
+        // An epoch lasts while one process does most of the work.
+        let process = if self.how == How::Ahead && !self.lots.one_in(5) { 0 } else { self.lots.below(PROCESSES) };
         Step { process, act: self.act(world, process) }
     }
 
@@ -73,7 +74,8 @@ impl Mood {
         }
         if !process.queue.is_empty() && self.lots.below(4) > 0 {
             let (most, grants) = (1 + self.lots.below(3), self.lots.one_in(2));
-            return Act::Begin { most, grants, at_once: self.at_once && !self.lots.one_in(4) };
+            let is_other = self.lots.one_in(if self.how == How::Ahead { 10 } else { 4 });
+            return Act::Begin { most, grants, how: if is_other { How::Locked } else { self.how } };
         }
         if process.running.iter().any(|running| !running.has_ended) && self.lots.one_in(3) {
             return Act::EndVerb { which: self.lots.below(3), outcome: self.ending(), own_tx: self.lots.one_in(6) };

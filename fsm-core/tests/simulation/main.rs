@@ -110,7 +110,10 @@ must_fail! {
     a_version_in_place_of_a_stamp_is_found: VersionForAStamp, "";
     a_stamp_that_is_read_later_is_found: StampReadLater, "";
     a_memory_that_is_kept_is_found: MemoryKept, "";
+    an_epoch_that_is_not_compared_is_found: EpochNotCompared, "";
+    an_epoch_that_is_read_later_is_found: EpochReadLater, "";
+    a_memory_of_another_epoch_is_found: MemoryOfAnotherEpoch, "";
     half_of_a_batch_is_found: HalfOfABatch, "lost";
-    a_torn_inbox_is_found: TornInbox, "no moment is why";
+    a_memory_that_is_taken_early_is_found: MemoryTakenEarly, "";
     a_key_without_guard_is_found: KeyWithoutGuard, "of no instance";
 }

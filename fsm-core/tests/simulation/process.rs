@@ -33,6 +33,10 @@ pub struct Process {
     pub found: Vec<(CallId, u32)>,
     /// Attempts that a broken engine inserts later.
     pub halves: Vec<Changes>,
+    /// The commits of its committer, as far as it heard of them: all others begin an epoch.
+    pub commits: u64,
+    /// The epoch when its committer last had the writer's turn.
+    pub epoch: Option<u64>,
 }
 
 /// `Life` of `session.rs`.
@@ -72,6 +76,8 @@ impl Process {
             strays: Vec::new(),
             found: Vec::new(),
             halves: Vec::new(),
+            commits: 0,
+            epoch: None,
         }
     }
 

@@ -8,7 +8,7 @@ use fsm_core::time::Timestamp;
 
 use crate::model::queue::key_index;
 use crate::process::LEASE;
-use crate::step::{Act, End, Ending, Step};
+use crate::step::{Act, End, Ending, How, Step};
 use crate::world::{PROCESSES, World};
 
 /// More rounds than any schedule needs.
@@ -56,7 +56,7 @@ fn work(world: &mut World, p: usize) -> Result<bool, String> {
     let act = if !process.trips.is_empty() {
         Act::Finish { which: 0, end: End::Commits }
     } else if !process.queue.is_empty() {
-        Act::Begin { most: 2, grants: true, at_once: true }
+        Act::Begin { most: 2, grants: true, how: How::AtOnce }
     } else if process.running.iter().any(|running| !running.has_ended) {
         Act::EndVerb { which: 0, outcome: Ending::Success { next: None, sends: Vec::new() }, own_tx: false }
     } else if !process.halves.is_empty() {

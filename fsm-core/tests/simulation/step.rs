@@ -14,6 +14,14 @@ pub struct Step {
     pub act: Act,
 }
 
+/// How a lane goes about a batch, if that is short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    Locked,
+    AtOnce,
+    Ahead,
+}
+
 #[derive(Debug, Clone)]
 pub enum Act {
     /// A caller sends.
@@ -34,7 +42,7 @@ pub enum Act {
     Begin {
         most: usize,
         grants: bool,
-        at_once: bool,
+        how: How,
     },
     /// The same lane decides what it only looked at, or writes and commits.
     Finish {
@@ -130,8 +138,12 @@ impl fmt::Display for Step {
                 write!(f, "an operator asks for {act:?} of `{}`", KEYS[*key])?;
                 request_id.iter().try_for_each(|id| write!(f, ", request id {id}"))
             }
-            Act::Begin { most, grants, at_once } => {
-                let how = if *at_once { "looks without a lock" } else { "decides" };
+            Act::Begin { most, grants, how } => {
+                let how = match how {
+                    How::Locked => "decides",
+                    How::AtOnce => "looks without a lock",
+                    How::Ahead => "looks before its turn",
+                };
                 write!(f, "takes up to {most} requests and {how}{}", if *grants { " with free slots" } else { "" })
             }
             Act::Finish { which, end } => write!(f, "commit {which}: {end:?}"),

@@ -8,7 +8,7 @@ use fsm_core::time::Timestamp;
 use crate::invariants;
 use crate::machine::machine;
 use crate::model::Model;
-use crate::model::queue::Trip;
+use crate::model::queue::{Trip, Way};
 use crate::model::variant::Variant;
 use crate::process::{LEASE, Process};
 use crate::step::{Act, Step};
@@ -68,7 +68,7 @@ impl World {
         let (is_working, is_able) = (self.is_working(p), self.processes[p].is_alive && !self.processes[p].is_stalled);
         match &step.act {
             Act::Send { .. } | Act::Operate { .. } | Act::EndVerb { .. } if is_able => self.ask(p, &step.act),
-            Act::Begin { most, grants, at_once } if is_working => self.begin(p, *most, *grants, *at_once),
+            Act::Begin { most, grants, how } if is_working => self.begin(p, *most, *grants, *how),
             Act::Finish { which, end } if is_working => return self.finish(p, *which, *end),
             Act::Land { which, commits } => return self.land(*which, *commits),
             Act::SecondHalf if is_working => return self.write_second_half(p),
@@ -113,7 +113,9 @@ impl World {
         let dead = Process { skew_us: self.processes[p].skew_us, ..Process::dead() };
         let died = std::mem::replace(&mut self.processes[p], dead);
         if adrift && self.is_up {
-            self.adrift.extend(died.trips.into_iter().filter(|trip| !trip.is_undecided()).map(|trip| (p, trip)));
+            // What was decided ahead has not had the writer's turn.
+            let was_said = |trip: &Trip| !trip.is_undecided() && !matches!(trip.way, Way::Ahead(_));
+            self.adrift.extend(died.trips.into_iter().filter(was_said).map(|trip| (p, trip)));
         }
     }
 

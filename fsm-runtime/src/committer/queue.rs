@@ -143,11 +143,16 @@ impl Request {
         }
     }
 
-    pub(crate) fn take_permit(&mut self) -> Option<OwnedSemaphorePermit> {
+    /// The end of an attempt, if that is what it is about.
+    pub(crate) fn report(&mut self) -> Option<&mut Report> {
         match &mut self.what {
-            What::Settle(report) => report.permit.take(),
+            What::Settle(report) => Some(report),
             _ => None,
         }
+    }
+
+    pub(crate) fn take_permit(&mut self) -> Option<OwnedSemaphorePermit> {
+        self.report()?.permit.take()
     }
 
     /// Every instance that carrying it out may write.

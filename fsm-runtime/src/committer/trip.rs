@@ -90,6 +90,10 @@ impl<'e> Trip<'e> {
         let Ok(decided) = batch.iter().map(|request| self.decide(&board, request)).collect::<Result<Vec<_>, Unread>>() else {
             return Ok(None);
         };
+        // Nothing that is written guards a refusal, and what stands beside a row may be gone that was there when that was read.
+        if decided.iter().any(|decided| matches!(decided.reply, Some(Err(_)))) {
+            return Ok(None);
+        }
         let changes: Vec<_> = decided.iter().filter_map(|decided| decided.changes.as_ref()).collect();
         if !changes.iter().all(|changes| fits(changes)) {
             return Ok(None);

@@ -7,53 +7,67 @@ use super::conn::Conn;
 use super::error::Result;
 use super::sql;
 
-/// A time in which nobody but the committer of this process writes to a file. Two looks at the file in the same epoch differ by what the
-/// committer wrote, and in nothing else that a decision is made on.
+/// A time in which nobody but one committer writes to a file. Two looks at the file in the same epoch differ by what that committer wrote,
+/// and in nothing else that a decision is made on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Epoch {
     /// The writer's connection: another one counts from elsewhere.
     connection: u64,
     /// The number that another connection's commit changes.
     data_version: i64,
-    /// How many transactions of this process that are not the committer's ended on the writer's connection.
+    /// How many turns on the writer's connection were not the committer's.
     others: u64,
 }
 
-/// The epochs of one file, as this process learns of them.
+/// The epochs of one committer, as it learns of them.
 #[derive(Debug, Default)]
-pub(super) struct Epochs {
-    others: Arc<AtomicU64>,
+pub struct Epochs {
+    /// How many of the ended turns were its own.
+    own: Arc<AtomicU64>,
     last: Mutex<Option<Epoch>>,
 }
 
-/// A transaction of this process that is not the committer's. Its end, however it ends, begins another epoch; it is dropped before the
-/// next writer's turn comes.
+/// How many turns on a writer's connection have ended.
+#[derive(Debug, Default)]
+pub(super) struct Turns(Arc<AtomicU64>);
+
+/// A turn. Counted when it ends, however it ends, and before the next one comes.
 #[derive(Debug)]
-pub(super) struct Other(Arc<AtomicU64>);
+pub(super) struct Turn {
+    all: Arc<AtomicU64>,
+    own: Option<Arc<AtomicU64>>,
+}
 
 impl Epochs {
-    /// The epoch that was the last when the committer last had its turn.
-    pub(super) fn last(&self) -> Option<Epoch> {
+    /// The epoch when the committer last had its turn. What is seen from now on is of no earlier one.
+    pub fn last(&self) -> Option<Epoch> {
         *self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The epoch of the transaction that is open on the writer's connection.
-    pub(super) async fn now(&self, connection: u64, conn: &mut Conn<'_>) -> Result<Option<Epoch>> {
+    /// The epoch of the turn that the committer has now.
+    pub(super) async fn now(&self, turns: &Turns, connection: u64, conn: &mut Conn<'_>) -> Result<Option<Epoch>> {
         let rows = conn.rows(&sql::DATA_VERSION, &[]).await?;
         let data_version = rows.first().map(|row| row.get(0)).transpose()?;
-        let others = self.others.load(Ordering::Acquire);
+        // Both stand still during a turn.
+        let others = turns.0.load(Ordering::Acquire) - self.own.load(Ordering::Acquire);
         let now = data_version.map(|data_version| Epoch { connection, data_version, others });
         *self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = now;
         Ok(now)
     }
+}
 
-    pub(super) fn other(&self) -> Other {
-        Other(Arc::clone(&self.others))
+impl Turns {
+    /// One begins, of that committer or of somebody else.
+    pub(super) fn begin(&self, committer: Option<&Epochs>) -> Turn {
+        Turn { all: Arc::clone(&self.0), own: committer.map(|epochs| Arc::clone(&epochs.own)) }
     }
 }
 
-impl Drop for Other {
+impl Drop for Turn {
     fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::Release);
+        self.all.fetch_add(1, Ordering::Release);
+        if let Some(own) = &self.own {
+            own.fetch_add(1, Ordering::Release);
+        }
     }
 }

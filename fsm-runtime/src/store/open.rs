@@ -11,7 +11,7 @@ use sqlx::{ConnectOptions, Database, Postgres, Sqlite};
 
 use super::address::{self, Address};
 use super::conn::{Conn, Link, Rules, postgres_text, within};
-use super::epoch::{Epoch, Epochs};
+use super::epoch::{Epoch, Epochs, Turns};
 use super::error::{Result, StoreError};
 use super::fault::Fault;
 use super::pool::{Pool, Taken};
@@ -81,7 +81,7 @@ enum Kind {
         writer: Pool<Sqlite>,
         readers: Pool<Sqlite>,
         /// `None` for a database in memory, where nobody can look while somebody writes.
-        epochs: Option<Epochs>,
+        turns: Option<Turns>,
         /// Keeps a database in memory alive while no other connection is open.
         _anchor: Option<Box<tokio::sync::Mutex<Taken<Sqlite>>>>,
     },
@@ -156,35 +156,30 @@ impl Store {
     /// process writes meanwhile.
     pub async fn begin(&self) -> Result<Tx> {
         let tx = self.begin_unseen().await?;
-        let _other = match &self.inner.kind {
-            Kind::Sqlite { epochs: Some(epochs), .. } => Some(epochs.other()),
-            _ => None,
-        };
-        Ok(Tx { _other, ..tx })
+        Ok(Tx { _turn: self.turns().map(|turns| turns.begin(None)), ..tx })
     }
 
-    /// The same for the committer, and the epoch of a SQLite file: while that lasts, what was seen before is still so.
-    pub async fn begin_in_epoch(&self) -> Result<(Tx, Option<Epoch>)> {
+    /// The same for a committer, and the epoch of a SQLite file: while that lasts, what the committer saw before is still so.
+    pub async fn begin_in_epoch(&self, epochs: &Epochs) -> Result<(Tx, Option<Epoch>)> {
         let mut tx = self.begin_unseen().await?;
-        let epoch = match (&self.inner.kind, &tx.side) {
-            (Kind::Sqlite { epochs: Some(epochs), .. }, Side::Sqlite(taken)) => {
-                let connection = taken.session.id;
-                epochs.now(connection, &mut tx.conn()).await?
-            }
-            _ => None,
+        let Some(turns) = self.turns() else { return Ok((tx, None)) };
+        tx._turn = Some(turns.begin(Some(epochs)));
+        let connection = match &tx.side {
+            Side::Sqlite(taken) => taken.session.id,
+            Side::Postgres(_) => return Ok((tx, None)),
         };
+        let epoch = epochs.now(turns, connection, &mut tx.conn()).await?;
         Ok((tx, epoch))
     }
 
-    /// The epoch of a SQLite file that may still last. What is seen from now on is of no earlier one.
-    pub fn epoch(&self) -> Option<Epoch> {
+    fn turns(&self) -> Option<&Turns> {
         match &self.inner.kind {
-            Kind::Sqlite { epochs: Some(epochs), .. } => epochs.last(),
-            _ => None,
+            Kind::Sqlite { turns, .. } => turns.as_ref(),
+            Kind::Postgres { .. } => None,
         }
     }
 
-    /// Begins a transaction that is the committer's, or changes nothing that the committer decides on: it ends no epoch.
+    /// Begins a transaction that ends no epoch: it changes nothing that a committer decides on.
     pub(super) async fn begin_unseen(&self) -> Result<Tx> {
         if self.inner.read_only {
             return Err(StoreError::ReadOnly { place: self.inner.place.clone() });
@@ -196,7 +191,7 @@ impl Store {
                 self.begun(taken, async |conn| postgres_text(conn, sql::BEGIN_POSTGRES).await).await.map(Side::Postgres)
             }
         };
-        self.naming(begun.map(|side| Tx { _other: None, side, rules: self.inner.rules.clone() }))
+        self.naming(begun.map(|side| Tx { _turn: None, side, rules: self.inner.rules.clone() }))
     }
 
     /// Begins a transaction that reads what was there at one moment, however long it takes. With SQLite nothing can be written in it.
@@ -210,7 +205,7 @@ impl Store {
                 self.begun(taken, async |conn| postgres_text(conn, sql::SNAPSHOT_POSTGRES).await).await.map(Side::Postgres)
             }
         };
-        Ok(Tx { _other: None, side: side?, rules: self.inner.rules.clone() })
+        Ok(Tx { _turn: None, side: side?, rules: self.inner.rules.clone() })
     }
 
     /// Says which database is open for reading only: a statement that finds out does not know.
@@ -330,7 +325,7 @@ async fn open_memory(settings: &Settings) -> Result<(String, Kind)> {
     check_sqlite(&writer).await?;
     Ok((
         "the database in memory".into(),
-        Kind::Sqlite { writer, readers, epochs: None, _anchor: Some(Box::new(tokio::sync::Mutex::new(anchor))) },
+        Kind::Sqlite { writer, readers, turns: None, _anchor: Some(Box::new(tokio::sync::Mutex::new(anchor))) },
     ))
 }
 
@@ -358,7 +353,7 @@ async fn open_file(settings: &Settings, options: SqliteConnectOptions) -> Result
         readers = Pool::new(&place, to_read.immutable(true), READERS, settings.deadline);
     }
     check_sqlite(&writer).await?;
-    Ok((place, Kind::Sqlite { writer, readers, epochs: Some(Epochs::default()), _anchor: None }))
+    Ok((place, Kind::Sqlite { writer, readers, turns: Some(Turns::default()), _anchor: None }))
 }
 
 fn sqlite_options(options: SqliteConnectOptions) -> SqliteConnectOptions {

@@ -6,6 +6,7 @@ mod at_once;
 mod batches;
 mod claims;
 mod door;
+mod epochs;
 mod health;
 mod opening;
 mod plans;

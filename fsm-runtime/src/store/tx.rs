@@ -3,7 +3,7 @@
 use sqlx::{Database, Postgres, Sqlite};
 
 use super::conn::{Conn, Link, Rules, postgres_text, within};
-use super::epoch::Other;
+use super::epoch::Turn;
 use super::error::{Result, StoreError};
 use super::pool::Taken;
 use super::sql;
@@ -31,8 +31,8 @@ impl Side {
 
 /// A transaction that writes. Dropped without a commit, or after a statement of it failed, its connection is closed.
 pub struct Tx {
-    /// Dropped first.
-    pub(super) _other: Option<Other>,
+    /// Dropped first: it ends before the connection is free.
+    pub(super) _turn: Option<Turn>,
     pub(super) side: Side,
     pub(super) rules: Rules,
 }
