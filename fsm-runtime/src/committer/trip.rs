@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fsm_core::call::{Attempt, AttemptState};
 use fsm_core::changes::{Changes, Note, NoteKind};
@@ -30,6 +31,9 @@ use crate::store::error::StoreError;
 use crate::store::lock::{Memory, Place, Seen};
 use crate::store::write::{Stamp, Written, fits, payload, write, write_at_once};
 use crate::watchers::Moved;
+
+/// Far less than any lease.
+const A_MOMENT: Duration = Duration::from_secs(1);
 
 /// A decision before it is written.
 struct Decided {
@@ -60,6 +64,11 @@ impl<'e> Trip<'e> {
     /// A trip in a transaction that somebody else commits, or not: nothing runs here that may never have been.
     pub(crate) fn without_grants(engine: &'e Engine) -> Trip<'e> {
         Trip { grants: false, ..Trip::new(engine) }
+    }
+
+    /// Whether it set out so lately that its session is as certain as it was then.
+    pub(crate) fn is_recent(&self) -> bool {
+        self.engine.clock.now().since(self.now) < A_MOMENT
     }
 
     fn free_slot(&self) -> Option<OwnedSemaphorePermit> {
