@@ -207,10 +207,10 @@ impl Queue {
             let is_worth_it = {
                 let mut state = self.state();
                 let is_worth_it = state.waiting.len() >= enough() || state.taken.iter().all(|taken| taken.elapsed() >= TOO_LONG);
-                let State { waiting, under_way, .. } = &mut *state;
-                let batch = if is_worth_it { waiting.pick(most, under_way) } else { Vec::new() };
+                let (now, State { waiting, under_way, .. }) = (Instant::now(), &mut *state);
+                let batch = if is_worth_it { waiting.pick(most, under_way, now) } else { Vec::new() };
                 if !batch.is_empty() {
-                    let (more, now) = (!state.waiting.is_empty(), Instant::now());
+                    let more = !state.waiting.is_empty();
                     state.taken.push(now);
                     drop(state);
                     if more {
@@ -266,7 +266,7 @@ impl Queue {
 
     /// How many due attempts are worth claiming now.
     pub(crate) fn wanted(&self) -> usize {
-        self.state().waiting.wanted()
+        self.state().waiting.wanted(Instant::now())
     }
 
     /// Takes no more requests; those that wait are still carried out.

@@ -39,22 +39,22 @@ impl Waiting {
     }
 
     /// Takes up to `most` for a batch, no two for the same instance and none for one that is `under_way`; now they are.
-    pub(super) fn pick(&mut self, most: usize, under_way: &mut HashSet<Whose>) -> Vec<Request> {
+    pub(super) fn pick(&mut self, most: usize, under_way: &mut HashSet<Whose>, now: Instant) -> Vec<Request> {
         let kept = self.due.len().min(LEAST).min(most / 2);
         let mut batch = Batch { requests: Vec::new(), under_way, passed_over: HashSet::new() };
         batch.fill(&mut self.fresh, most - kept);
         let fresh = batch.requests.len();
         if fresh > 0 {
-            self.last_fresh = Some((Instant::now(), fresh));
+            self.last_fresh = Some((now, fresh));
         }
-        let until = most.min(fresh.saturating_add(self.room()));
+        let until = most.min(fresh.saturating_add(self.room(now)));
         batch.fill(&mut self.due, until);
         batch.requests
     }
 
     /// How much more is worth claiming now. What is due waits in the database rather than here, where it would make commits long.
-    pub(super) fn wanted(&self) -> usize {
-        match self.room() {
+    pub(super) fn wanted(&self, now: Instant) -> usize {
+        match self.room(now) {
             usize::MAX if self.len() <= LONG => AT_A_TIME,
             usize::MAX => 0,
             room if self.due.len() < room => (2 * room).min(AT_A_TIME),
@@ -63,9 +63,9 @@ impl Waiting {
     }
 
     /// How much of what was due a commit can take along: as much as was fresh in it, so that who asked waits little longer for it.
-    fn room(&self) -> usize {
+    fn room(&self, now: Instant) -> usize {
         match self.last_fresh {
-            Some((when, fresh)) if when.elapsed() < RECENT => fresh.max(LEAST),
+            Some((when, fresh)) if now.saturating_duration_since(when) < RECENT => fresh.max(LEAST),
             _ => usize::MAX,
         }
     }
@@ -149,39 +149,39 @@ mod tests {
     }
 
     /// How much that is fresh and how much that was due goes next.
-    fn next(waiting: &mut Waiting, most: usize) -> (usize, usize) {
-        let batch = waiting.pick(most, &mut HashSet::new());
+    fn next(waiting: &mut Waiting, most: usize, now: Instant) -> (usize, usize) {
+        let batch = waiting.pick(most, &mut HashSet::new(), now);
         let due = batch.iter().filter(|request| request.was_due()).count();
         (batch.len() - due, due)
     }
 
     #[test]
     fn what_was_due_goes_in_the_numbers_of_what_is_fresh() {
-        let mut waiting = waiting(40, 200);
-        assert_eq!(next(&mut waiting, 100), (40, 40));
+        let (mut waiting, now) = (waiting(40, 200), Instant::now());
+        assert_eq!(next(&mut waiting, 100, now), (40, 40));
         waiting.put(end("another", 0));
-        assert_eq!(next(&mut waiting, 100), (1, LEAST));
-        assert_eq!(next(&mut waiting, 100), (0, LEAST), "more that is fresh is expected");
-        waiting.last_fresh = waiting.last_fresh.and_then(|(when, fresh)| Some((when.checked_sub(RECENT)?, fresh)));
-        assert_eq!(next(&mut waiting, 100), (0, 100));
+        assert_eq!(next(&mut waiting, 100, now), (1, LEAST));
+        assert_eq!(next(&mut waiting, 100, now), (0, LEAST), "more that is fresh is expected");
+        assert_eq!(next(&mut waiting, 100, now + RECENT), (0, 100));
     }
 
     #[test]
     fn what_was_due_never_stands_still() {
-        let mut waiting = waiting(300, 20);
-        assert_eq!(next(&mut waiting, 100), (84, 16));
-        assert_eq!(next(&mut waiting, 100), (96, 4));
+        let (mut waiting, now) = (waiting(300, 20), Instant::now());
+        assert_eq!(next(&mut waiting, 100, now), (84, 16));
+        assert_eq!(next(&mut waiting, 100, now), (96, 4));
     }
 
     #[test]
     fn no_more_is_claimed_than_goes_soon() {
-        assert_eq!(waiting(0, 0).wanted(), AT_A_TIME);
-        assert_eq!(waiting(0, LONG + 1).wanted(), 0);
+        let now = Instant::now();
+        assert_eq!(waiting(0, 0).wanted(now), AT_A_TIME);
+        assert_eq!(waiting(0, LONG + 1).wanted(now), 0);
         let mut busy = waiting(20, 45);
-        assert_eq!(next(&mut busy, 100), (20, 20));
-        assert_eq!(busy.wanted(), 0, "25 wait, and 20 go with the next commit");
-        assert_eq!(next(&mut busy, 100), (0, 20));
-        assert_eq!(busy.wanted(), 40);
+        assert_eq!(next(&mut busy, 100, now), (20, 20));
+        assert_eq!(busy.wanted(now), 0, "25 wait, and 20 go with the next commit");
+        assert_eq!(next(&mut busy, 100, now), (0, 20));
+        assert_eq!(busy.wanted(now), 40);
     }
 
     #[test]
@@ -189,8 +189,8 @@ mod tests {
         let mut waiting = Waiting::default();
         ["one", "one", "two"].into_iter().for_each(|key| waiting.put(end(key, 0)));
         let mut under_way = HashSet::from([Whose::new("payment", "two")]);
-        assert_eq!(waiting.pick(100, &mut under_way).len(), 1);
-        assert_eq!(waiting.pick(100, &mut under_way).len(), 0);
+        assert_eq!(waiting.pick(100, &mut under_way, Instant::now()).len(), 1);
+        assert_eq!(waiting.pick(100, &mut under_way, Instant::now()).len(), 0);
         assert_eq!(waiting.len(), 2);
     }
 }
