@@ -149,7 +149,7 @@ impl Engine {
 
     /// SQLite has one writer. What a batch of plain requests comes to is found out while another batch has its turn.
     async fn look_ahead(&self, trip: &Trip<'_>, batch: &[Request]) -> Result<Option<Ahead>, StoreError> {
-        match self.epochs.last() {
+        match self.epochs.lasting() {
             Some(epoch) if batch.iter().all(Request::is_short) => {
                 let mut reader = self.store.reader().await?;
                 trip.ahead(&mut reader.conn(), batch, epoch).await

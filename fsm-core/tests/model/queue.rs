@@ -121,8 +121,12 @@ impl Request {
 
     /// `Request::is_short`.
     pub fn is_short(&self) -> bool {
-        let is_one = self.tries == 0 && self.touches() == 1 << self.key && !self.is_alone();
-        is_one && matches!(self.what, What::Send(_) | What::Settle(_))
+        self.tries == 0
+            && match &self.what {
+                What::Send(_) => true,
+                What::Settle(report) => !report.own_tx && report.outcome.sends().is_empty(),
+                What::Fire(_) | What::Operate(_) => false,
+            }
     }
 
     /// `Request::seen`.

@@ -24,7 +24,15 @@ pub struct Epoch {
 pub struct Epochs {
     /// How many of the ended turns were its own.
     own: Arc<AtomicU64>,
-    last: Mutex<Option<Epoch>>,
+    last: Mutex<Last>,
+}
+
+/// What the committer knows from its last turns.
+#[derive(Debug, Default)]
+struct Last {
+    epoch: Option<Epoch>,
+    /// The turn before was in the same one.
+    has_lasted: bool,
 }
 
 /// How many turns on a writer's connection have ended.
@@ -39,9 +47,11 @@ pub(super) struct Turn {
 }
 
 impl Epochs {
-    /// The epoch when the committer last had its turn. What is seen from now on is of no earlier one.
-    pub fn last(&self) -> Option<Epoch> {
-        *self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    /// The epoch of the committer's last turns. What is seen from now on is of no earlier one. `None` where others wrote in between: they
+    /// will again.
+    pub fn lasting(&self) -> Option<Epoch> {
+        let last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        last.epoch.filter(|_| last.has_lasted)
     }
 
     /// The epoch of the turn that the committer has now.
@@ -51,7 +61,8 @@ impl Epochs {
         // Both stand still during a turn.
         let others = turns.0.load(Ordering::Acquire) - self.own.load(Ordering::Acquire);
         let now = data_version.map(|data_version| Epoch { connection, data_version, others });
-        *self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = now;
+        let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        *last = Last { epoch: now, has_lasted: last.epoch == now };
         Ok(now)
     }
 }
