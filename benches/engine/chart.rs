@@ -5,8 +5,8 @@ use std::path::Path;
 
 use crate::report::Report;
 
-const WIDTH: f64 = 760.0;
-const LEFT: f64 = 250.0;
+const WIDTH: f64 = 810.0;
+const LEFT: f64 = 300.0;
 const BAR: f64 = 18.0;
 const GAP: f64 = 6.0;
 /// The space above the first bar, and above each group.
