@@ -69,7 +69,7 @@ impl Engine {
     /// When the next attempt or timer comes due.
     pub(crate) async fn next_due(&self) -> Result<Option<Timestamp>, Error> {
         let Some(work) = &self.work else { return Ok(None) };
-        let mut reader = self.store.reader().await?;
+        let mut reader = self.store.looker().await?;
         Ok(claim::next_due(&mut reader.conn(), &work.served).await?)
     }
 
@@ -86,7 +86,7 @@ impl Engine {
     async fn fire_due(self: &Arc<Self>, most: usize) -> Result<usize, Error> {
         let Some(work) = &self.work else { return Ok(0) };
         let due = {
-            let mut reader = self.store.reader().await?;
+            let mut reader = self.store.looker().await?;
             timers::due(&mut reader.conn(), &work.served, self.clock.now(), u32::try_from(most).unwrap_or(u32::MAX)).await?
         };
         let found = due.len();

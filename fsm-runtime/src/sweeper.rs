@@ -38,7 +38,7 @@ impl Engine {
             return Ok(settled);
         }
         let orphans = {
-            let mut reader = self.store.reader().await?;
+            let mut reader = self.store.looker().await?;
             sessions::orphans(&mut reader.conn(), &work.served, now, AT_A_TIME).await?
         };
         settled += self.settle_all(orphans, Outcome::Lost).await;
@@ -55,7 +55,7 @@ impl Engine {
         let Some(work) = &self.work else { return Ok(0) };
         let ran_before: Vec<_> = work.running().keys().copied().collect();
         let held = {
-            let mut reader = self.store.reader().await?;
+            let mut reader = self.store.looker().await?;
             sessions::held(&mut reader.conn(), work.session.id()).await?
         };
         let is_held = |id: &(CallId, u32)| held.iter().any(|held| (held.attempt.call, held.attempt.number) == *id);

@@ -238,6 +238,14 @@ impl Store {
         Ok(Reader { side, rules: self.inner.rules.clone() })
     }
 
+    /// The same to look at rows by their keys: where that can be set, they are planned as those of a transaction are.
+    pub async fn looker(&self) -> Result<Reader> {
+        match self.for_commits().await? {
+            Some(reader) => Ok(reader),
+            None => self.reader().await,
+        }
+    }
+
     /// A connection on which statements that commit by themselves are planned as those of a transaction are. `None` where nothing can be
     /// set for a statement that stands alone: in SQLite, and behind a pooler, where a setting would meet others.
     pub async fn for_commits(&self) -> Result<Option<Reader>> {
