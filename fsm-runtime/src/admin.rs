@@ -14,7 +14,7 @@ use fsm_core::time::Timestamp;
 
 use crate::catalog::Catalog;
 use crate::clock::Clock;
-use crate::committer::queue::Whose;
+use crate::committer::request::Whose;
 use crate::discretion::Discretion;
 use crate::doctor::Report;
 use crate::encode;

@@ -3,6 +3,7 @@
 pub(crate) mod board;
 pub(crate) mod pace;
 pub(crate) mod queue;
+pub(crate) mod request;
 mod told;
 pub(crate) mod trip;
 mod verdict;
@@ -23,7 +24,7 @@ use crate::store::lock::Memory;
 use crate::store::sessions;
 use crate::watchers::Moved;
 use pace::Pace;
-use queue::{Reply, Request};
+use request::{Reply, Request};
 use trip::{Ahead, Trip};
 use verdict::Verdict;
 
@@ -54,7 +55,7 @@ impl Engine {
     pub(crate) async fn commit_for_ever(self: Arc<Self>, pace: Arc<Pace>) {
         let most = if self.store.is_postgres() { MOST } else { MOST_IN_SQLITE };
         while let Some((taken, mut batch)) = self.queue.take(most, || pace.enough()).await {
-            let whose = queue::touched(&batch);
+            let whose = request::touched(&batch);
             self.remind(&mut batch);
             let committed = self.carry_out(batch).await;
             pace.took(taken.elapsed());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fsm_core::time::Timestamp;
 
-use crate::committer::queue::{Request, What, Whose};
+use crate::committer::request::{Request, What, Whose};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::store::{claim, timers};

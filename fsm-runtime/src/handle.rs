@@ -17,7 +17,7 @@ use fsm_core::decide::operate::Act;
 use fsm_core::instance::Instance as InstanceRow;
 use fsm_core::retry::Retry;
 
-use crate::committer::queue::Whose;
+use crate::committer::request::Whose;
 use crate::encode;
 use crate::engine::{Engine, Life};
 use crate::error::Error;

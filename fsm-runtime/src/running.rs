@@ -6,7 +6,7 @@ use fsm_core::call::Attempt;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use crate::committer::queue::Whose;
+use crate::committer::request::Whose;
 use crate::store::lock::Memory;
 
 /// An attempt that executes in this process.

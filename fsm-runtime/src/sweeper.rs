@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fsm_core::ids::CallId;
 use fsm_core::outcome::Outcome;
 
-use crate::committer::queue::{Report, Request, What, Whose};
+use crate::committer::request::{Report, Request, What, Whose};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::store::sessions::{self, Orphan};

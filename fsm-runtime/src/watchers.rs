@@ -8,7 +8,7 @@ use fsm_core::ids::CallId;
 use fsm_core::instance::Instance;
 use tokio::sync::mpsc;
 
-use crate::committer::queue::Whose;
+use crate::committer::request::Whose;
 
 /// How much one who does not listen is told at most. What is left out is found by looking.
 const MOST_UNHEARD: usize = 256;

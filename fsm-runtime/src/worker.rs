@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tracing::Instrument;
 
 use crate::catalog::Known;
-use crate::committer::queue::{Reply, Report, Request, What, Whose};
+use crate::committer::request::{Reply, Report, Request, What, Whose};
 use crate::committer::trip::Trip;
 use crate::context::{Around, Ctx};
 use crate::discretion::Owner;

@@ -1,4 +1,4 @@
-//! What is asked of a committer, and a batch of it on its trip, mirroring `committer/{queue,board}.rs`.
+//! What is asked of a committer, and a batch of it on its trip, mirroring `committer/{request,board}.rs`.
 
 use fsm_core::call::Attempt;
 use fsm_core::changes::{Changes, Timer};
@@ -13,7 +13,7 @@ use fsm_core::time::Timestamp;
 /// The instances that there may be.
 pub const KEYS: [&str; 3] = ["a", "b", "c"];
 
-/// `Request` of `committer/queue.rs`.
+/// `Request` of `committer/request.rs`.
 #[derive(Debug, Clone)]
 pub struct Request {
     pub key: usize,
@@ -60,7 +60,7 @@ pub enum Origin {
     Drain,
 }
 
-/// `Reply` of `committer/queue.rs`.
+/// `Reply` of `committer/request.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply {
     Sent { call: CallId, fate: Fate },

@@ -9,7 +9,7 @@ use fsm_core::instance::{Instance, Status};
 use fsm_core::time::Timestamp;
 use uuid::Uuid;
 
-use super::queue::{Request, What, Whose, touched};
+use super::request::{Request, What, Whose, touched};
 use crate::store::conn::Conn;
 use crate::store::epoch::Epoch;
 use crate::store::error::StoreError;

@@ -4,7 +4,7 @@ use fsm_core::decide::send::Fate;
 use fsm_core::outcome::Outcome;
 use tracing::{debug, info, warn};
 
-use super::queue::{Reply, Report, Request, What, Whose};
+use super::request::{Reply, Report, Request, What, Whose};
 use super::verdict::{After, Verdict};
 use crate::discretion::{Discretion, Owner};
 

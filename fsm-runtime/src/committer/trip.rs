@@ -20,7 +20,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
 
 use super::board::Board;
-use super::queue::{Reply, Report, Request, What, Whose};
+use super::request::{Reply, Report, Request, What, Whose};
 use super::verdict::{After, Verdict};
 use crate::engine::Engine;
 use crate::error::Error;

@@ -6,7 +6,7 @@ use fsm_core::ids::CallId;
 use fsm_core::time::Timestamp;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::queue::Reply;
+use super::request::Reply;
 use crate::error::Error;
 use crate::store::claim::Claimed;
 use crate::watchers::Moved;

@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::queue::{Request, Whose};
+use super::request::{Request, Whose};
 
 /// What was due has at least so many places in a batch, however much is fresh.
 const LEAST: usize = 16;
@@ -112,7 +112,7 @@ mod tests {
     use fsm_core::time::Timestamp;
     use uuid::Uuid;
 
-    use super::super::queue::{Report, What};
+    use super::super::request::{Report, What};
     use super::*;
 
     /// The end of an attempt that began so many microseconds after it was written.

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::Handle;
 use super::view::{Filter, Instance, Unreadable};
-use crate::committer::queue::{Request, What, Whose};
+use crate::committer::request::{Request, What, Whose};
 use crate::encode;
 use crate::engine::{Engine, Life};
 use crate::error::Error;

@@ -11,7 +11,7 @@ use fsm_core::outcome::Event;
 use fsm_core::time::Timestamp;
 use uuid::Uuid;
 
-use crate::committer::queue::{Reply, Request, What, Whose};
+use crate::committer::request::{Reply, Request, What, Whose};
 use crate::committer::trip::Trip;
 use crate::discretion::Owner;
 use crate::encode;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::Handle;
 use super::seen::Seen;
 use super::view::Instance;
-use crate::committer::queue::Whose;
+use crate::committer::request::Whose;
 use crate::encode;
 use crate::error::{Error, Kind};
 use crate::registry::Machine;

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::seen::{Seen, with_calls};
 use super::view::Instance;
-use crate::committer::queue::Whose;
+use crate::committer::request::Whose;
 use crate::encode;
 use crate::engine::{Engine, Life};
 use crate::error::{Error, Kind};
