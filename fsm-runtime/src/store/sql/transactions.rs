@@ -8,14 +8,13 @@ pub const BEGIN_SQLITE: &str = "begin immediate";
 /// Begins. A lock that others hold for longer than that is not waited for: a process that hangs in the middle of a transaction keeps its
 /// locks until the server finds out, and whoever wants nothing of its instances must not wait with those who do. And every statement of
 /// ours finds its rows by a key: a plan made while the tables were empty, or by figures that are out of date, may read whole tables
-/// instead, and a prepared statement keeps such a plan. A bitmap of an index holds what ended long ago, and does not strike it out as a plain
-/// walk does. Nor is any of them so long that it is worth compiling, which PostgreSQL judges by
+/// instead, and a prepared statement keeps such a plan. Nor is any of them so long that it is worth compiling, which PostgreSQL judges by
 /// how much it would do without its limit.
 pub const BEGIN_POSTGRES: &str = "begin; set local lock_timeout = '2s'; \
-    set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off; \
-    set local enable_bitmapscan = off; set local jit = off";
+    set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off; set local jit = off";
 
 /// The same for a session, whose statements commit by themselves. They are long, and planning one anew takes longer than carrying it out.
+/// And a bitmap of an index holds what ended long ago, and does not strike it out as a plain walk does.
 pub const PIN: &str = "set plan_cache_mode = force_generic_plan; set lock_timeout = '2s'; \
     set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; \
     set enable_bitmapscan = off; set jit = off";
