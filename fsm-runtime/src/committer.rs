@@ -124,7 +124,7 @@ impl Engine {
         let trip = Trip::new(self);
         let ahead = self.look_ahead(&trip, batch).await?;
         let (mut tx, epoch) = self.store.begin_in_epoch(&self.epochs).await?;
-        let verdicts = match ahead.filter(|ahead| Some(ahead.epoch) == epoch && trip.is_recent()) {
+        let verdicts = match ahead.filter(|ahead| Some(ahead.epoch) == epoch && trip.may_still_grant()) {
             Some(ahead) => trip.of_ahead(&mut tx.conn(), batch, ahead).await,
             None => Trip::new(self).of(&mut tx.conn(), batch).await,
         };

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fsm_core::call::{Attempt, AttemptState};
 use fsm_core::changes::{Changes, Note, NoteKind};
@@ -12,7 +11,7 @@ use fsm_core::decide::operate::operate;
 use fsm_core::decide::send::{Fate, Send, send};
 use fsm_core::decide::settle::settle;
 use fsm_core::decide::{Moment, Standing};
-use fsm_core::ids::CallId;
+use fsm_core::ids::{CallId, SessionId};
 use fsm_core::machine::Machine;
 use fsm_core::outcome::{Outcome, Outgoing};
 use fsm_core::time::Timestamp;
@@ -32,9 +31,6 @@ use crate::store::lock::{Memory, Place, Seen};
 use crate::store::write::{Stamp, Written, fits, payload, write, write_at_once};
 use crate::watchers::Moved;
 
-/// Far less than any lease.
-const A_MOMENT: Duration = Duration::from_secs(1);
-
 /// A decision before it is written.
 struct Decided {
     reply: Option<Result<Reply, Error>>,
@@ -53,12 +49,14 @@ pub(crate) struct Ahead {
 pub(crate) struct Trip<'e> {
     engine: &'e Engine,
     now: Timestamp,
+    /// Under which calls may execute here at once, if that is certain.
+    session: Option<SessionId>,
     grants: bool,
 }
 
 impl<'e> Trip<'e> {
     pub(crate) fn new(engine: &'e Engine) -> Trip<'e> {
-        Trip { engine, now: engine.clock.now(), grants: true }
+        Trip { engine, now: engine.clock.now(), session: engine.session(), grants: true }
     }
 
     /// A trip in a transaction that somebody else commits, or not: nothing runs here that may never have been.
@@ -66,9 +64,9 @@ impl<'e> Trip<'e> {
         Trip { grants: false, ..Trip::new(engine) }
     }
 
-    /// Whether it set out so lately that its session is as certain as it was then.
-    pub(crate) fn is_recent(&self) -> bool {
-        self.engine.clock.now().since(self.now) < A_MOMENT
+    /// Whether its session is as certain now as it was when it set out: the turn may have been long in coming.
+    pub(crate) fn may_still_grant(&self) -> bool {
+        self.session == self.engine.session()
     }
 
     fn free_slot(&self) -> Option<OwnedSemaphorePermit> {
@@ -221,7 +219,7 @@ impl<'e> Trip<'e> {
     }
 
     fn moment(&self, is_granted: bool) -> Moment {
-        let grant = self.engine.session().filter(|_| is_granted);
+        let grant = self.session.filter(|_| is_granted);
         Moment { now: self.now, grant, fresh: CallId(Uuid::now_v7()) }
     }
 
