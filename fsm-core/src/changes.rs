@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::{Attempt, AttemptState};
 use crate::ids::{CallId, InstanceId, SessionId, TimerId};
-use crate::instance::Instance;
+use crate::instance::{Instance, Status};
 use crate::outcome::{Event, Veiled};
 use crate::retry::Budget;
 use crate::time::Timestamp;
@@ -17,6 +17,8 @@ use crate::time::Timestamp;
 pub struct Changes {
     /// The instance's row as it will be.
     pub instance: Instance,
+    /// The status in the row as it is, and whether that says that the instance is paused.
+    pub was: (Status, bool),
     /// The row does not exist yet.
     pub is_new: bool,
     /// The attempt that ends. Writing it is guarded: if it is no longer as expected, nothing at all is written.
@@ -258,9 +260,10 @@ pub struct Request {
 }
 
 impl Changes {
-    /// Nothing yet, about this instance.
+    /// Nothing yet, about this instance; its status is the one that its row has.
     pub fn of(instance: Instance) -> Changes {
         Changes {
+            was: (instance.status, instance.paused),
             instance,
             is_new: false,
             close: None,
@@ -274,6 +277,11 @@ impl Changes {
             notes: Vec::new(),
             request: None,
         }
+    }
+
+    /// Whether whoever lists instances by what has become of them finds this one elsewhere now.
+    pub fn leaves_its_place(&self) -> bool {
+        self.is_new || self.was != (self.instance.status, self.instance.paused)
     }
 
     /// The timer whose firing guards these changes.

@@ -122,7 +122,13 @@ impl Engine {
             return Ok(verdicts);
         }
         let trip = Trip::new(self);
-        let ahead = self.look_ahead(&trip, batch).await?;
+        let ahead = match self.look_ahead(&trip, batch).await? {
+            Some(ahead) if ahead.fits() && !self.wants_renewal() => match self.store.naming(trip.commit_ahead(batch, ahead).await)? {
+                Some(verdicts) => return Ok(verdicts),
+                None => None,
+            },
+            ahead => ahead,
+        };
         let (mut tx, epoch) = self.store.begin_in_epoch(&self.epochs).await?;
         let verdicts = match ahead.filter(|ahead| Some(ahead.epoch) == epoch && trip.may_still_grant()) {
             Some(ahead) => trip.of_ahead(&mut tx.conn(), batch, ahead).await,
@@ -157,6 +163,10 @@ impl Engine {
             }
             _ => Ok(None),
         }
+    }
+
+    fn wants_renewal(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| work.session.wants_renewal(self.clock.now()).is_some())
     }
 
     /// SQLite has one writer, and who waits for it is not served in turn: under load the lease's own thread may come too

@@ -126,8 +126,8 @@ impl Ctx<'_> {
             return Err(Error::input("this runtime is on SQLite: `ctx.sqlite()` has its connection"));
         }
         match self.transaction().await? {
-            Conn::Postgres(link) => Ok(link.into_lent()),
-            Conn::Sqlite(_) => unreachable!("a store on PostgreSQL has connections to PostgreSQL"),
+            Conn::Postgres(link) => Ok(link.into_inner()),
+            Conn::Sqlite(_) | Conn::Lent(_) => unreachable!("a store on PostgreSQL has connections to PostgreSQL"),
         }
     }
 
@@ -141,8 +141,8 @@ impl Ctx<'_> {
             return Err(Error::input("this runtime is on PostgreSQL: `ctx.postgres()` has its connection"));
         }
         match self.transaction().await? {
-            Conn::Sqlite(link) => Ok(link.into_lent()),
-            Conn::Postgres(_) => unreachable!("a store on SQLite has connections to SQLite"),
+            Conn::Lent(link) => Ok(link.into_inner()),
+            Conn::Sqlite(_) | Conn::Postgres(_) => unreachable!("a store on SQLite has connections to SQLite"),
         }
     }
 
@@ -221,14 +221,7 @@ impl Ctx<'_> {
 
 /// A transaction whose connection a verb can have.
 fn opened(store: Store) -> BoxFuture<'static, Result<Tx, Error>> {
-    Box::pin(async move {
-        let mut tx = store.begin().await?;
-        match tx.conn() {
-            Conn::Sqlite(link) => link.lend().await.map(drop)?,
-            Conn::Postgres(link) => link.lend().await.map(drop)?,
-        }
-        Ok(tx)
-    })
+    Box::pin(async move { Ok(store.begin_lent().await?) })
 }
 
 /// What the call remembers under this name.

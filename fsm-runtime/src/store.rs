@@ -8,6 +8,7 @@ pub mod epoch;
 pub mod error;
 pub(crate) mod fault;
 pub mod invariants;
+mod lent;
 pub mod lock;
 pub mod machines;
 pub mod migrate;
@@ -29,7 +30,6 @@ mod together;
 pub mod transfer;
 mod turn;
 pub mod tx;
-mod unsaid;
 pub mod view;
 pub mod write;
 

@@ -28,7 +28,7 @@ use crate::store::conn::Conn;
 use crate::store::epoch::Epoch;
 use crate::store::error::StoreError;
 use crate::store::lock::{Memory, Place, Seen};
-use crate::store::write::{Stamp, Written, fits, payload, write, write_at_once};
+use crate::store::write::{Stamp, Written, fits, payload, write, write_at_once, write_whole};
 use crate::watchers::Moved;
 
 /// A decision before it is written.
@@ -66,7 +66,13 @@ impl<'e> Trip<'e> {
 
     /// Whether its session is as certain now as it was when it set out: the turn may have been long in coming.
     pub(crate) fn may_still_grant(&self) -> bool {
-        self.session == self.engine.session()
+        self.still_may_grant()()
+    }
+
+    /// The same, to be asked later and elsewhere.
+    fn still_may_grant(&self) -> impl FnOnce() -> bool + std::marker::Send + use<> {
+        let (session, clock, then) = (self.engine.work.as_ref().map(|work| work.session.clone()), self.engine.clock.clone(), self.session);
+        move || session.and_then(|session| session.certain(clock.now())) == then
     }
 
     fn free_slot(&self) -> Option<OwnedSemaphorePermit> {
@@ -105,7 +111,7 @@ impl<'e> Trip<'e> {
         if !changes.iter().all(|changes| fits(changes)) {
             return Ok(None);
         }
-        let written: Vec<_> = changes.iter().map(|changes| Written::Done { payload: payload(changes).map(Cow::into_owned) }).collect();
+        let written = written_at_once(&changes);
         let stamp = if changes.is_empty() {
             None
         } else {
@@ -125,6 +131,21 @@ impl<'e> Trip<'e> {
         let board = Board::see(conn, batch, self.now, Some(epoch)).await?;
         let decided = batch.iter().map(|request| self.decide(&board, request)).collect::<Result<_, Unread>>();
         Ok(decided.ok().map(|decided| Ahead { epoch, board, decided }))
+    }
+
+    /// Writes and commits what was decided ahead, if it needs nothing more from the database. `None` when something is no longer as it was
+    /// seen, or the session as certain: nothing is written then.
+    pub(crate) async fn commit_ahead(&self, batch: &[Request], ahead: Ahead) -> Result<Option<Vec<Verdict>>, StoreError> {
+        let Ahead { epoch, mut board, decided } = ahead;
+        let changes: Vec<_> = decided.iter().filter_map(|decided| decided.changes.as_ref()).collect();
+        let engine = self.engine;
+        if !write_whole(&engine.store, &engine.epochs, epoch, &changes, self.still_may_grant()).await? {
+            return Ok(None);
+        }
+        let written = written_at_once(&changes);
+        let mut verdicts = self.verdicts(&mut board, batch.iter().map(|request| &request.whose), decided, written);
+        remember(&mut verdicts, &board, batch, Stamp::Epoch(epoch));
+        Ok(Some(verdicts))
     }
 
     /// Writes what was decided ahead. The transaction is of the same epoch.
@@ -325,6 +346,18 @@ impl<'e> Trip<'e> {
         };
         Ok((keeper, Decided { reply: Some(Ok(Reply::Settled { counted: false })), changes, permit: None }))
     }
+}
+
+impl Ahead {
+    /// Whether all of it can be written without another look.
+    pub(crate) fn fits(&self) -> bool {
+        self.decided.iter().filter_map(|decided| decided.changes.as_ref()).all(fits)
+    }
+}
+
+/// What became of changes that [`fits`] and are all written.
+fn written_at_once(changes: &[&Changes]) -> Vec<Written> {
+    changes.iter().map(|changes| Written::Done { payload: payload(changes).map(Cow::into_owned) }).collect()
 }
 
 /// What runs here from now on remembers its instance as this commit left it.

@@ -163,7 +163,9 @@ impl SendingIn<'_> {
     async fn carry_out(mut self) -> Result<Sent, Error> {
         let engine = Arc::clone(&self.sending.engine);
         match (&self.conn, engine.store.is_postgres()) {
-            (Conn::Sqlite(_), true) => return Err(Error::input("this handle is on PostgreSQL, and the transaction on SQLite")),
+            (Conn::Sqlite(_) | Conn::Lent(_), true) => {
+                return Err(Error::input("this handle is on PostgreSQL, and the transaction on SQLite"));
+            }
             (Conn::Postgres(_), false) => return Err(Error::input("this handle is on SQLite, and the transaction on PostgreSQL")),
             _ => {}
         }

@@ -1,5 +1,6 @@
 //! What a database's URL says, and how it is shown.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use sqlx::postgres::PgConnectOptions;
@@ -9,8 +10,31 @@ use super::error::{Result, StoreError};
 
 pub(super) enum Address {
     Memory,
-    File(Box<SqliteConnectOptions>),
+    File(SqliteFile),
     Server(Box<PgConnectOptions>),
+}
+
+/// A file, and what its URL says of it.
+pub(super) struct SqliteFile {
+    pub path: PathBuf,
+    /// Which file system SQLite uses.
+    pub vfs: Option<String>,
+    pub is_read_only: bool,
+    pub is_immutable: bool,
+    /// All of it, as the driver of users' own statements understands it.
+    pub options: Box<SqliteConnectOptions>,
+}
+
+impl SqliteFile {
+    fn new(url: &str, options: SqliteConnectOptions) -> SqliteFile {
+        SqliteFile {
+            path: options.get_filename().to_owned(),
+            vfs: parameters(url).find_map(|parameter| parameter.strip_prefix("vfs=")).map(str::to_owned),
+            is_read_only: parameters(url).any(|parameter| parameter == "mode=ro"),
+            is_immutable: parameters(url).any(|parameter| matches!(parameter, "immutable=1" | "immutable=true")),
+            options: Box::new(options),
+        }
+    }
 }
 
 impl Address {
@@ -22,7 +46,7 @@ impl Address {
         } else if is_sqlite {
             match SqliteConnectOptions::from_str(url) {
                 Ok(options) if options.get_filename().as_os_str().is_empty() => Err(wrong("names no file".into())),
-                Ok(options) => Ok(Address::File(Box::new(options))),
+                Ok(options) => Ok(Address::File(SqliteFile::new(url, options))),
                 Err(error) => Err(wrong(format!("is no SQLite URL ({error})"))),
             }
         } else if url.starts_with("postgres:") || url.starts_with("postgresql:") {
@@ -31,7 +55,7 @@ impl Address {
                 Err(_) => Err(wrong("is no PostgreSQL URL".into())),
             }
         } else if !url.contains("://") && url.ends_with(".db") {
-            Ok(Address::File(Box::new(SqliteConnectOptions::new().filename(url))))
+            Ok(Address::File(SqliteFile::new("", SqliteConnectOptions::new().filename(url))))
         } else {
             Err(wrong("is of no known kind".into()))
         }
@@ -40,8 +64,12 @@ impl Address {
 
 /// Whether statements are kept prepared: unless the URL says `statement-cache-capacity=0`, as for a pooler in transaction mode.
 pub(super) fn keeps_statements(url: &str) -> bool {
-    let parameters = url.split_once('?').map_or("", |(_, parameters)| parameters);
-    !parameters.split('&').any(|parameter| parameter == "statement-cache-capacity=0")
+    !parameters(url).any(|parameter| parameter == "statement-cache-capacity=0")
+}
+
+/// What a URL says after its question mark.
+fn parameters(url: &str) -> impl Iterator<Item = &str> {
+    url.split_once('?').map_or("", |(_, parameters)| parameters).split('&')
 }
 
 /// The URL as it can be shown: what stands between the user's name and the last `@` before the path is hidden.

@@ -1,6 +1,7 @@
 //! One connection of either database, and how a statement is run on it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
@@ -12,14 +13,17 @@ use uuid::Uuid;
 
 use super::error::{Result, StoreError};
 use super::fault::Fault;
+use super::lent;
 use super::rows::Row;
 use super::sql::{Many, Sql};
-use super::unsaid::{Unsaid, sqlite_text};
+use super::sqlite::{Said, SqliteThread};
 
 /// A connection, most often inside a transaction.
 pub enum Conn<'c> {
-    /// To SQLite.
-    Sqlite(Link<'c, SqliteConnection>),
+    /// To SQLite, of ours alone.
+    Sqlite(Link<'c, SqliteThread>),
+    /// To SQLite, and in its transaction somebody else's statements run too.
+    Lent(Link<'c, SqliteConnection>),
     /// To PostgreSQL.
     Postgres(Link<'c, PgConnection>),
 }
@@ -51,8 +55,8 @@ pub(super) struct Health {
     pub is_open: bool,
     /// Somebody else's statements ran on it, and its driver counts a transaction more than there is.
     pub was_lent: bool,
-    /// What SQLite is told together with what comes next: each trip to its thread takes longer than a statement.
-    pub unsaid: Unsaid,
+    /// What SQLite is told together with what comes next.
+    pub unsaid: Vec<Said>,
 }
 
 impl Rules {
@@ -62,7 +66,7 @@ impl Rules {
 impl<'c> From<&'c mut SqliteConnection> for Conn<'c> {
     /// A transaction that the caller began and will end.
     fn from(conn: &'c mut SqliteConnection) -> Self {
-        Conn::Sqlite(Link { conn, rules: Rules::DEFAULT, health: None })
+        Conn::Lent(Link { conn, rules: Rules::DEFAULT, health: None })
     }
 }
 
@@ -90,22 +94,27 @@ impl<'c> From<&'c mut Transaction<'_, Postgres>> for Conn<'c> {
 impl<'c> Link<'c, SqliteConnection> {
     /// The connection itself, for a user's own statements in this transaction. The driver knows of the transaction from now on, so that
     /// a `begin` of the user's is a savepoint.
-    pub async fn lend(mut self) -> Result<&'c mut SqliteConnection> {
-        self.say().await?;
+    pub(super) async fn lend(&mut self) -> Result<()> {
         self.guarded("savepoint", async |conn| counted(conn).await).await?;
-        Ok(self.lent())
+        self.note_lent();
+        Ok(())
     }
 }
 
 impl<'c> Link<'c, PgConnection> {
     /// The same; its statements wait for locks and are planned as others are.
-    pub async fn lend(mut self) -> Result<&'c mut PgConnection> {
+    pub(super) async fn lend(&mut self) -> Result<()> {
         self.guarded("savepoint", async |conn| {
             postgres_text(conn, super::sql::AS_USUAL).await?;
             counted(conn).await
         })
         .await?;
-        Ok(self.lent())
+        self.note_lent();
+        Ok(())
+    }
+
+    fn is_in_transaction(&self) -> bool {
+        self.health.as_ref().is_none_or(|health| health.is_open)
     }
 }
 
@@ -114,19 +123,14 @@ impl<'c, C> Link<'c, C> {
         Link { conn, rules, health: Some(health) }
     }
 
-    fn is_in_transaction(&self) -> bool {
-        self.health.as_ref().is_none_or(|health| health.is_open)
-    }
-
-    fn lent(self) -> &'c mut C {
-        if let Some(health) = self.health {
+    fn note_lent(&mut self) {
+        if let Some(health) = self.health.as_deref_mut() {
             health.was_lent = true;
         }
-        self.conn
     }
 
-    /// The connection once more, which was lent before.
-    pub fn into_lent(self) -> &'c mut C {
+    /// The connection itself, for statements that are not ours.
+    pub fn into_inner(self) -> &'c mut C {
         self.conn
     }
 
@@ -226,9 +230,13 @@ pub(super) struct Batch<'a, const WIDTH: usize> {
     rows: Vec<[Value<'a>; WIDTH]>,
 }
 
-impl<const WIDTH: usize> Batch<'_, WIDTH> {
+impl<'a, const WIDTH: usize> Batch<'a, WIDTH> {
     pub(super) fn is_empty(&self) -> bool {
         self.rows.is_empty()
+    }
+
+    pub(super) fn rows(&self) -> &[[Value<'a>; WIDTH]] {
+        &self.rows
     }
 
     /// Binds an array for each column.
@@ -254,6 +262,7 @@ impl Conn<'_> {
     pub(super) fn set_rules(&mut self, rules: Rules) {
         match self {
             Conn::Sqlite(link) => link.rules = rules,
+            Conn::Lent(link) => link.rules = rules,
             Conn::Postgres(link) => link.rules = rules,
         }
     }
@@ -266,10 +275,8 @@ impl Conn<'_> {
     /// Runs one statement and gives its rows.
     pub(super) async fn rows(&mut self, sql: &Sql, values: &[Value<'_>]) -> Result<Vec<Row>> {
         match self {
-            Conn::Sqlite(link) => {
-                link.say().await?;
-                link.rows(sql.sqlite.into_sql_str(), values).await
-            }
+            Conn::Sqlite(link) => link.rows(sql.sqlite.into_sql_str(), values).await,
+            Conn::Lent(link) => link.rows(sql.sqlite.into_sql_str(), values).await,
             Conn::Postgres(link) => {
                 let mut arguments = PgArguments::default();
                 for value in values {
@@ -283,7 +290,7 @@ impl Conn<'_> {
     /// Runs a statement that PostgreSQL commits by itself, and gives its rows. SQLite has no such statements, and answers with none.
     pub(super) async fn commit_at_once(&mut self, text: SqlStr, arguments: PgArguments) -> Result<Vec<Row>> {
         match self {
-            Conn::Sqlite(_) => Ok(Vec::new()),
+            Conn::Sqlite(_) | Conn::Lent(_) => Ok(Vec::new()),
             Conn::Postgres(link) => {
                 let rows = postgres_rows(link, text, arguments).await?;
                 // It was done, and a process that dies here never hears of it.
@@ -300,20 +307,41 @@ impl Conn<'_> {
         }
         match self {
             Conn::Sqlite(link) => link.batch(sql, &batch.rows).await,
+            Conn::Lent(link) => link.batch(sql, &batch.rows).await,
             Conn::Postgres(link) => {
                 let mut arguments = PgArguments::default();
                 batch.bind(&mut arguments)?;
-                postgres_rows(link, kept(sql, 0, || sql.for_postgres()), arguments).await
+                postgres_rows(link, kept(sql, true, || sql.for_postgres()), arguments).await
             }
         }
     }
 
-    /// Runs a statement that answers nothing. In a transaction of SQLite's, one about a single row is said together with what comes next,
-    /// which may be the commit.
+    /// Runs a statement that writes at most one row for each of these, and gives the places of those for which it wrote none. PostgreSQL
+    /// answers with those that are written, by their first columns, as many as `key` takes.
+    pub(super) async fn missed<const WIDTH: usize, K: Eq + Hash>(
+        &mut self,
+        sql: &Many,
+        batch: Batch<'_, WIDTH>,
+        keys: &[K],
+        key: impl Fn(&Row) -> Result<K>,
+    ) -> Result<Vec<usize>> {
+        match self {
+            _ if batch.is_empty() => Ok(Vec::new()),
+            Conn::Sqlite(link) => link.missed(sql, &batch.rows).await,
+            Conn::Lent(link) => link.missed(sql, &batch.rows).await,
+            Conn::Postgres(_) => {
+                let written = self.batch(sql, batch).await?.iter().map(key).collect::<Result<HashSet<K>>>()?;
+                Ok(keys.iter().enumerate().filter(|(_, key)| !written.contains(key)).map(|(place, _)| place).collect())
+            }
+        }
+    }
+
+    /// Runs a statement that answers nothing. In a transaction of SQLite's it is said together with what comes next, which may be the commit.
     pub(super) async fn put<const WIDTH: usize>(&mut self, sql: &Many, batch: Batch<'_, WIDTH>) -> Result<()> {
-        match (&mut *self, batch.rows.as_slice()) {
-            (Conn::Sqlite(link), [row]) if link.is_in_our_transaction() => {
-                link.later(sql, row);
+        match self {
+            _ if batch.is_empty() => Ok(()),
+            Conn::Sqlite(link) if link.is_in_transaction() => {
+                link.later(sql, &batch.rows);
                 Ok(())
             }
             _ => self.batch(sql, batch).await.map(drop),
@@ -328,10 +356,8 @@ impl Conn<'_> {
     /// Runs a script of several statements without values, inside the transaction that is open.
     pub(super) async fn script(&mut self, text: &'static str) -> Result<()> {
         match self {
-            Conn::Sqlite(link) => {
-                link.say().await?;
-                link.guarded(text, async |conn| sqlite_text(conn, text).await).await
-            }
+            Conn::Sqlite(link) => link.script(text).await,
+            Conn::Lent(link) => link.guarded(text, async |conn| lent::words(conn, text).await).await,
             Conn::Postgres(link) => link.guarded(text, async |conn| postgres_text(conn, text).await).await,
         }
     }
@@ -363,12 +389,12 @@ pub(super) async fn postgres_text(conn: &mut PgConnection, text: &'static str) -
     sqlx::raw_sql(text).execute(conn).await.map(drop)
 }
 
-/// The text of a statement for so many rows, put together once.
-pub(super) fn kept(sql: &Many, rows: usize, text: impl FnOnce() -> String) -> SqlStr {
-    type Texts = HashMap<(usize, usize, usize), Arc<str>>;
+/// The text of a statement for one of the databases, put together once.
+pub(super) fn kept(sql: &Many, is_postgres: bool, text: impl FnOnce() -> String) -> SqlStr {
+    type Texts = HashMap<(usize, usize, bool), Arc<str>>;
     static TEXTS: LazyLock<Mutex<Texts>> = LazyLock::new(Mutex::default);
     let mut texts = TEXTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let place = (sql.sqlite.as_ptr() as usize, sql.columns.as_ptr() as usize, rows);
+    let place = (sql.sqlite.as_ptr() as usize, sql.columns.as_ptr() as usize, is_postgres);
     AssertSqlSafe(texts.entry(place).or_insert_with(|| text().into()).clone()).into_sql_str()
 }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::sqlite::Refused;
+
 /// What the store's functions return.
 pub type Result<T> = std::result::Result<T, StoreError>;
 
@@ -116,7 +118,10 @@ const SQLITE_FULL: i64 = 13;
 
 /// The primary code of a SQLite error.
 fn sqlite_code(error: &dyn sqlx::error::DatabaseError) -> Option<i64> {
-    error.try_downcast_ref::<sqlx::sqlite::SqliteError>()?;
+    let is_sqlite = error.try_downcast_ref::<Refused>().is_some() || error.try_downcast_ref::<sqlx::sqlite::SqliteError>().is_some();
+    if !is_sqlite {
+        return None;
+    }
     error.code()?.parse::<i64>().ok().map(|code| code & 0xff)
 }
 

@@ -5,20 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fsm_core::time::Timestamp;
-use sqlx::postgres::PgConnectOptions;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
-use sqlx::{ConnectOptions, Database, Postgres, Sqlite};
+use sqlx::ConnectOptions;
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous};
 
-use super::address::{self, Address};
+use super::address::{self, Address, SqliteFile};
 use super::conn::{Conn, Link, Rules, postgres_text, within};
 use super::epoch::{Epoch, Epochs, Turns};
 use super::error::{Result, StoreError};
 use super::fault::Fault;
-use super::pool::{Pool, Taken};
-use super::turn;
+use super::pool::{Connects, Pool, Taken};
+use super::sqlite::{SqliteOptions, SqliteThread};
+use super::turn::BUSY_TIMEOUT;
 use super::tx::{Apart, Reader, Side, Tx};
-use super::unsaid::sqlite_text;
-use super::{reading, sql};
+use super::{lent, reading, sql, sqlite};
 
 /// Which database, and how it is used.
 #[derive(Clone)]
@@ -78,15 +78,17 @@ struct Inner {
 
 enum Kind {
     Sqlite {
-        writer: Pool<Sqlite>,
-        readers: Pool<Sqlite>,
+        writer: Pool<SqliteThread>,
+        readers: Pool<SqliteThread>,
+        /// Each is lent to somebody else's statements, in the writer's place, and closed afterwards.
+        lent: Pool<SqliteConnection>,
         /// `None` for a database in memory, where nobody can look while somebody writes.
         turns: Option<Turns>,
         /// Keeps a database in memory alive while no other connection is open.
-        _anchor: Option<Box<tokio::sync::Mutex<Taken<Sqlite>>>>,
+        _anchor: Option<Box<tokio::sync::Mutex<Taken<SqliteThread>>>>,
     },
     Postgres {
-        pool: Pool<Postgres>,
+        pool: Pool<PgConnection>,
         /// The server is known to give each connection a session of its own, which nobody else will have.
         is_direct: bool,
     },
@@ -120,7 +122,7 @@ impl Store {
         let rules = Rules { deadline: settings.deadline, is_cached: settings.statement_cache, fault: Fault::somewhere() };
         let (place, kind) = match Address::parse(&settings.url)? {
             Address::Memory => open_memory(&settings).await?,
-            Address::File(options) => open_file(&settings, *options).await?,
+            Address::File(file) => open_file(&settings, file).await?,
             Address::Server(options) => open_server(&settings, *options).await?,
         };
         Ok(Store { inner: Arc::new(Inner { place, rules, read_only: settings.read_only, kind }) })
@@ -142,7 +144,6 @@ impl Store {
     }
 
     /// Where a test cuts the connections.
-    #[cfg(feature = "testing")]
     pub(crate) fn fault(&self) -> &Fault {
         &self.inner.rules.fault
     }
@@ -166,15 +167,39 @@ impl Store {
         tx._turn = Some(turns.begin(Some(epochs)));
         let connection = match &tx.side {
             Side::Sqlite(taken) => taken.session.id,
-            Side::Postgres(_) => return Ok((tx, None)),
+            Side::Lent { .. } | Side::Postgres(_) => return Ok((tx, None)),
         };
         let epoch = epochs.now(turns, connection, &mut tx.conn()).await?;
         Ok((tx, epoch))
     }
 
+    /// Begins a transaction in which a user's own statements run too, on a connection of the driver that they are written for.
+    pub async fn begin_lent(&self) -> Result<Tx> {
+        let mut tx = match &self.inner.kind {
+            Kind::Sqlite { .. } if self.inner.read_only => return Err(StoreError::ReadOnly { place: self.inner.place.clone() }),
+            Kind::Sqlite { writer, lent, .. } => {
+                let place = writer.place().await?;
+                let taken = self.begun(lent.apart().await?, async |conn| lent::begin(conn).await).await;
+                Tx { _turn: None, side: Side::Lent { taken: self.naming(taken)?, _place: place }, rules: self.inner.rules.clone() }
+            }
+            Kind::Postgres { .. } => self.begin().await?,
+        };
+        match &mut tx.conn() {
+            Conn::Sqlite(_) => {}
+            Conn::Lent(link) => link.lend().await?,
+            Conn::Postgres(link) => link.lend().await?,
+        }
+        Ok(tx)
+    }
+
     fn turns(&self) -> Option<&Turns> {
+        self.writer().map(|(_, turns)| turns)
+    }
+
+    /// The one connection that writes to a SQLite file, and whose turn it is there.
+    pub(super) fn writer(&self) -> Option<(&Pool<SqliteThread>, &Turns)> {
         match &self.inner.kind {
-            Kind::Sqlite { turns, .. } => turns.as_ref(),
+            Kind::Sqlite { writer, turns, .. } => Some((writer, turns.as_ref()?)),
             Kind::Postgres { .. } => None,
         }
     }
@@ -185,7 +210,9 @@ impl Store {
             return Err(StoreError::ReadOnly { place: self.inner.place.clone() });
         }
         let begun = match &self.inner.kind {
-            Kind::Sqlite { writer, .. } => self.begun(writer.take().await?, async |conn| turn::begin(conn).await).await.map(Side::Sqlite),
+            Kind::Sqlite { writer, .. } => {
+                self.begun(writer.take().await?, async |conn| sqlite::begin(conn, sql::BEGIN_SQLITE).await).await.map(Side::Sqlite)
+            }
             Kind::Postgres { pool, .. } => {
                 let taken = self.replanned(pool.take().await?).await?;
                 self.begun(taken, async |conn| postgres_text(conn, sql::BEGIN_POSTGRES).await).await.map(Side::Postgres)
@@ -198,7 +225,7 @@ impl Store {
     pub async fn snapshot(&self) -> Result<Tx> {
         let side = match &self.inner.kind {
             Kind::Sqlite { readers, .. } => {
-                self.begun(readers.take().await?, async |conn| sqlite_text(conn, sql::SNAPSHOT_SQLITE).await).await.map(Side::Sqlite)
+                self.begun(readers.take().await?, async |conn| sqlite::begin(conn, sql::SNAPSHOT_SQLITE).await).await.map(Side::Sqlite)
             }
             Kind::Postgres { pool, .. } => {
                 let taken = self.set(pool.take_rather(false).await?, false).await?;
@@ -217,11 +244,7 @@ impl Store {
     }
 
     /// Begins by `how`. Abandoned half-way, the connection counts as one with an open transaction.
-    async fn begun<D: Database>(
-        &self,
-        mut taken: Taken<D>,
-        how: impl AsyncFnOnce(&mut D::Connection) -> sqlx::Result<()>,
-    ) -> Result<Taken<D>> {
+    async fn begun<C: Connects>(&self, mut taken: Taken<C>, how: impl AsyncFnOnce(&mut C) -> sqlx::Result<()>) -> Result<Taken<C>> {
         let (conn, health) = taken.parts();
         health.is_open = true;
         self.inner.rules.fault.pass(|| "before a transaction began".to_owned()).await;
@@ -259,7 +282,7 @@ impl Store {
     }
 
     /// Sets the session for commits, or as it was.
-    async fn set(&self, mut taken: Taken<Postgres>, is_pinned: bool) -> Result<Taken<Postgres>> {
+    async fn set(&self, mut taken: Taken<PgConnection>, is_pinned: bool) -> Result<Taken<PgConnection>> {
         if taken.session.is_pinned != is_pinned {
             self.say(&mut taken, if is_pinned { sql::PIN } else { sql::UNPIN }).await?;
             taken.session.is_pinned = is_pinned;
@@ -268,7 +291,7 @@ impl Store {
     }
 
     /// Without plans that the tables may have outgrown.
-    async fn replanned(&self, mut taken: Taken<Postgres>) -> Result<Taken<Postgres>> {
+    async fn replanned(&self, mut taken: Taken<PgConnection>) -> Result<Taken<PgConnection>> {
         if self.inner.rules.is_cached && taken.session.plans.are_old() {
             self.say(&mut taken, sql::FORGET_PLANS).await?;
         }
@@ -276,7 +299,7 @@ impl Store {
     }
 
     /// Says something to the session. Abandoned half-way, nobody uses it any more.
-    async fn say(&self, taken: &mut Taken<Postgres>, text: &'static str) -> Result<()> {
+    async fn say(&self, taken: &mut Taken<PgConnection>, text: &'static str) -> Result<()> {
         let (conn, health) = taken.parts();
         health.is_broken = true;
         within(self.inner.rules.deadline, postgres_text(conn, text)).await?;
@@ -322,59 +345,73 @@ impl fmt::Debug for Store {
     }
 }
 
+/// What each connection to SQLite is told first.
+const FIRST_OF_ALL: &str = "pragma foreign_keys = on; pragma busy_timeout = 10000;";
+
 async fn open_memory(settings: &Settings) -> Result<(String, Kind)> {
     // This file system in memory locks like a disk's without WAL: a transaction that writes keeps readers waiting until it ends.
+    let (place, vfs) = ("the database in memory", "memdb");
     let name = format!("/fsm-{}", uuid::Uuid::new_v4());
-    let to_read = sqlite_options(SqliteConnectOptions::new().filename(name).vfs("memdb").create_if_missing(true));
-    let to_write = to_read.clone().journal_mode(SqliteJournalMode::Memory);
-    let writer = Pool::<Sqlite>::new("the database in memory", to_write, 1, settings.deadline);
-    let readers = Pool::new("the database in memory", to_read.pragma("query_only", "on"), READERS, settings.deadline);
+    let to_write = SqliteOptions {
+        file: name.clone().into(),
+        vfs: Some(vfs.to_owned()),
+        is_read_only: false,
+        is_immutable: false,
+        pragmas: format!("{FIRST_OF_ALL} pragma journal_mode = memory;"),
+    };
+    let to_read = SqliteOptions { pragmas: format!("{FIRST_OF_ALL} pragma query_only = on;"), ..to_write.clone() };
+    let to_lend = lent_options(SqliteConnectOptions::new().filename(name).vfs(vfs)).journal_mode(SqliteJournalMode::Memory);
+    let writer = Pool::<SqliteThread>::new(place, to_write, 1, settings.deadline);
+    let readers = Pool::new(place, to_read, READERS, settings.deadline);
+    let lent = Pool::new(place, to_lend, 1, settings.deadline);
     let anchor = writer.apart().await?;
     check_sqlite(&writer).await?;
-    Ok((
-        "the database in memory".into(),
-        Kind::Sqlite { writer, readers, turns: None, _anchor: Some(Box::new(tokio::sync::Mutex::new(anchor))) },
-    ))
+    Ok((place.into(), Kind::Sqlite { writer, readers, lent, turns: None, _anchor: Some(Box::new(tokio::sync::Mutex::new(anchor))) }))
 }
 
-async fn open_file(settings: &Settings, options: SqliteConnectOptions) -> Result<(String, Kind)> {
-    let place = format!("the SQLite database `{}`", options.get_filename().display());
-    let has_wal = reading::has_wal(options.get_filename());
-    let options = sqlite_options(options);
-    let to_read = options.clone().read_only(true).create_if_missing(false);
-    let to_write = if settings.read_only {
-        to_read.clone()
-    } else {
-        let synchronous = match settings.synchronous {
-            Synchronous::Full => SqliteSynchronous::Full,
-            Synchronous::Normal => SqliteSynchronous::Normal,
-        };
-        let options = options.create_if_missing(true).journal_mode(SqliteJournalMode::Wal).synchronous(synchronous);
-        // The last word, once the journal is set up: from here on who wants to write looks by himself.
-        options.pragma("busy_timeout", "1")
+async fn open_file(settings: &Settings, file: SqliteFile) -> Result<(String, Kind)> {
+    let place = format!("the SQLite database `{}`", file.path.display());
+    let has_wal = reading::has_wal(&file.path);
+    let to_read = SqliteOptions {
+        file: file.path.clone(),
+        vfs: file.vfs.clone(),
+        is_read_only: true,
+        is_immutable: file.is_immutable,
+        pragmas: FIRST_OF_ALL.to_owned(),
     };
+    let (synchronous, synchronous_lent) = match settings.synchronous {
+        Synchronous::Full => ("full", SqliteSynchronous::Full),
+        Synchronous::Normal => ("normal", SqliteSynchronous::Normal),
+    };
+    let to_write = match settings.read_only {
+        true => to_read.clone(),
+        // The last word, once the journal is set up: from there on who wants to write looks by himself.
+        false => SqliteOptions {
+            is_read_only: file.is_read_only,
+            pragmas: format!("{FIRST_OF_ALL} pragma journal_mode = wal; pragma synchronous = {synchronous}; pragma busy_timeout = 1;"),
+            ..to_read.clone()
+        },
+    };
+    let to_lend = lent_options(*file.options).synchronous(synchronous_lent).pragma("busy_timeout", "1");
     let mut writer = Pool::new(&place, to_write, 1, settings.deadline);
     let mut readers = Pool::new(&place, to_read.clone(), READERS, settings.deadline);
+    let lent = Pool::new(&place, to_lend, 1, settings.deadline);
     // Where even the index of the WAL cannot be made, and nobody has made one, nobody writes: the file alone is the database.
     if settings.read_only && !has_wal && !reading::can_share(&writer).await {
-        writer = Pool::new(&place, to_read.clone().immutable(true), 1, settings.deadline);
-        readers = Pool::new(&place, to_read.immutable(true), READERS, settings.deadline);
+        let alone = SqliteOptions { is_immutable: true, ..to_read };
+        writer = Pool::new(&place, alone.clone(), 1, settings.deadline);
+        readers = Pool::new(&place, alone, READERS, settings.deadline);
     }
     check_sqlite(&writer).await?;
-    Ok((place, Kind::Sqlite { writer, readers, turns: Some(Turns::default()), _anchor: None }))
+    Ok((place, Kind::Sqlite { writer, readers, lent, turns: Some(Turns::default()), _anchor: None }))
 }
 
-fn sqlite_options(options: SqliteConnectOptions) -> SqliteConnectOptions {
-    options
-        .busy_timeout(turn::BUSY_TIMEOUT)
-        .foreign_keys(true)
-        .statement_cache_capacity(256)
-        .row_buffer_size(1024)
-        .disable_statement_logging()
+fn lent_options(options: SqliteConnectOptions) -> SqliteConnectOptions {
+    options.create_if_missing(false).busy_timeout(BUSY_TIMEOUT).foreign_keys(true).disable_statement_logging()
 }
 
 /// Makes the first connection, and asks which SQLite this is.
-async fn check_sqlite(writer: &Pool<Sqlite>) -> Result<()> {
+async fn check_sqlite(writer: &Pool<SqliteThread>) -> Result<()> {
     let mut taken = writer.take().await?;
     let (conn, health) = taken.parts();
     let rows = Conn::Sqlite(Link::new(conn, Rules::DEFAULT, health)).rows(&sql::SQLITE_VERSION, &[]).await?;
@@ -402,7 +439,7 @@ async fn open_server(settings: &Settings, options: PgConnectOptions) -> Result<(
     if options.get_application_name().is_none() {
         options = options.application_name("durable-fsm");
     }
-    let pool_of = |options| Pool::<Postgres>::new(&place, options, settings.connections.max(1) as usize, settings.deadline);
+    let pool_of = |options| Pool::<PgConnection>::new(&place, options, settings.connections.max(1) as usize, settings.deadline);
     if settings.statement_cache {
         // A pooler refuses a setting that it does not know when a connection begins, or keeps it from the server.
         let pool = pool_of(options.clone().options([(sql::MARK, "on")]));
@@ -418,7 +455,7 @@ async fn open_server(settings: &Settings, options: PgConnectOptions) -> Result<(
 }
 
 /// Whether what a connection asked for when it began is there where its statements run.
-async fn is_marked(pool: &Pool<Postgres>) -> Result<bool> {
+async fn is_marked(pool: &Pool<PgConnection>) -> Result<bool> {
     let mut taken = pool.take().await?;
     let (conn, health) = taken.parts();
     let rows = Conn::Postgres(Link::new(conn, Rules::DEFAULT, health)).rows(&sql::IS_MARKED, &[]).await?;

@@ -4,25 +4,77 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use sqlx::{ConnectOptions, Connection, Database};
+use sqlx::{ConnectOptions, Connection};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::conn::{Health, within};
 use super::error::{Result, StoreError};
 use super::plans::Plans;
+use super::sqlite::{SqliteOptions, SqliteThread};
 
 /// A server that went away takes its idle connections with it: one that waited this long is asked first.
 const ASK_AFTER: Duration = Duration::from_secs(2);
 
-pub(super) struct Pool<D: Database> {
-    place: String,
-    options: Box<<D::Connection as Connection>::Options>,
-    deadline: Duration,
-    permits: Arc<Semaphore>,
-    idle: Arc<Idle<D>>,
+/// What a pool is of.
+pub(super) trait Connects: Sized + Send {
+    /// How one is made.
+    type Options: Send + Sync;
+    fn connect(options: &Self::Options) -> impl Future<Output = sqlx::Result<Self>> + Send;
+    /// Whether it can be used, as far as is known without asking.
+    fn is_there(&self) -> bool {
+        true
+    }
+    /// Asks whether it is still there.
+    fn ping(&mut self) -> impl Future<Output = sqlx::Result<()>> + Send;
+    fn close(self) -> impl Future<Output = ()> + Send;
 }
 
-type Idle<D> = Mutex<Vec<Resting<<D as Database>::Connection>>>;
+impl<C: Connection> Connects for C {
+    type Options = C::Options;
+
+    async fn connect(options: &C::Options) -> sqlx::Result<C> {
+        options.connect().await
+    }
+
+    async fn ping(&mut self) -> sqlx::Result<()> {
+        Connection::ping(self).await
+    }
+
+    async fn close(self) {
+        // Who closes it does not want it any more, whatever it says.
+        let _ = Connection::close(self).await;
+    }
+}
+
+impl Connects for SqliteThread {
+    type Options = SqliteOptions;
+
+    async fn connect(options: &SqliteOptions) -> sqlx::Result<SqliteThread> {
+        SqliteThread::connect(options).await
+    }
+
+    fn is_there(&self) -> bool {
+        SqliteThread::is_there(self)
+    }
+
+    async fn ping(&mut self) -> sqlx::Result<()> {
+        self.run(|_| Ok(())).await
+    }
+
+    async fn close(self) {
+        SqliteThread::close(self).await;
+    }
+}
+
+pub(super) struct Pool<C: Connects> {
+    place: String,
+    options: Box<C::Options>,
+    deadline: Duration,
+    permits: Arc<Semaphore>,
+    idle: Arc<Idle<C>>,
+}
+
+type Idle<C> = Mutex<Vec<Resting<C>>>;
 
 /// A connection that nobody uses.
 struct Resting<C> {
@@ -43,11 +95,11 @@ pub(super) struct Session {
 }
 
 /// A connection in use.
-pub(super) struct Taken<D: Database> {
-    conn: Option<D::Connection>,
+pub(super) struct Taken<C: Connects> {
+    conn: Option<C>,
     pub(super) health: Health,
     pub(super) session: Session,
-    home: Option<(Arc<Idle<D>>, OwnedSemaphorePermit)>,
+    home: Option<(Arc<Idle<C>>, OwnedSemaphorePermit)>,
 }
 
 impl Session {
@@ -58,8 +110,8 @@ impl Session {
     }
 }
 
-impl<D: Database> Pool<D> {
-    pub(super) fn new(place: &str, options: <D::Connection as Connection>::Options, most: usize, deadline: Duration) -> Self {
+impl<C: Connects> Pool<C> {
+    pub(super) fn new(place: &str, options: C::Options, most: usize, deadline: Duration) -> Self {
         Pool {
             place: place.to_owned(),
             options: Box::new(options),
@@ -70,21 +122,21 @@ impl<D: Database> Pool<D> {
     }
 
     /// Waits, first come first served, for one of the connections, whichever it is.
-    pub(super) async fn take(&self) -> Result<Taken<D>> {
+    pub(super) async fn take(&self) -> Result<Taken<C>> {
         self.take_one(|_| true).await
     }
 
     /// The same, and for one that is pinned, or not, unless all that there may be are of the other kind.
-    pub(super) async fn take_rather(&self, is_pinned: bool) -> Result<Taken<D>> {
+    pub(super) async fn take_rather(&self, is_pinned: bool) -> Result<Taken<C>> {
         self.take_one(|resting| resting.session.is_pinned == is_pinned).await
     }
 
-    async fn take_one(&self, is_wanted: impl Fn(&Resting<D::Connection>) -> bool) -> Result<Taken<D>> {
-        let permit = match tokio::time::timeout(self.deadline, self.permits.clone().acquire_owned()).await {
-            Ok(permit) => permit.map_err(|_| StoreError::Closed)?,
-            Err(_) => return Err(StoreError::Deadline(self.deadline)),
-        };
+    async fn take_one(&self, is_wanted: impl Fn(&Resting<C>) -> bool) -> Result<Taken<C>> {
+        let permit = self.place().await?;
         while let Some(Resting { mut conn, since, session }) = self.pop(&is_wanted) {
+            if !conn.is_there() {
+                continue;
+            }
             if since.elapsed() < ASK_AFTER || matches!(tokio::time::timeout(self.deadline, conn.ping()).await, Ok(Ok(()))) {
                 return Ok(self.taken(conn, session, Some(permit)));
             }
@@ -93,13 +145,21 @@ impl<D: Database> Pool<D> {
         Ok(self.taken(conn, Session::new(), Some(permit)))
     }
 
+    /// Waits for the place of a connection, and keeps it for another one.
+    pub(super) async fn place(&self) -> Result<OwnedSemaphorePermit> {
+        match tokio::time::timeout(self.deadline, self.permits.clone().acquire_owned()).await {
+            Ok(permit) => permit.map_err(|_| StoreError::Closed),
+            Err(_) => Err(StoreError::Deadline(self.deadline)),
+        }
+    }
+
     /// How its connections are made.
-    pub(super) fn options(&self) -> &<D::Connection as Connection>::Options {
+    pub(super) fn options(&self) -> &C::Options {
         &self.options
     }
 
     /// A connection that does not count and is closed after use.
-    pub(super) async fn apart(&self) -> Result<Taken<D>> {
+    pub(super) async fn apart(&self) -> Result<Taken<C>> {
         Ok(self.taken(self.connect().await?, Session::new(), None))
     }
 
@@ -111,12 +171,12 @@ impl<D: Database> Pool<D> {
         }
     }
 
-    fn taken(&self, conn: D::Connection, session: Session, permit: Option<OwnedSemaphorePermit>) -> Taken<D> {
+    fn taken(&self, conn: C, session: Session, permit: Option<OwnedSemaphorePermit>) -> Taken<C> {
         Taken { conn: Some(conn), health: Health::default(), session, home: permit.map(|permit| (self.idle.clone(), permit)) }
     }
 
     /// One that is wanted; another only where no more can be made. Who asks has a permit already.
-    fn pop(&self, is_wanted: &impl Fn(&Resting<D::Connection>) -> bool) -> Option<Resting<D::Connection>> {
+    fn pop(&self, is_wanted: &impl Fn(&Resting<C>) -> bool) -> Option<Resting<C>> {
         let mut idle = self.idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         match idle.iter().rposition(is_wanted) {
             Some(place) => Some(idle.remove(place)),
@@ -125,8 +185,8 @@ impl<D: Database> Pool<D> {
         }
     }
 
-    async fn connect(&self) -> Result<D::Connection> {
-        within(self.deadline, self.options.connect()).await.map_err(|error| match error {
+    async fn connect(&self) -> Result<C> {
+        within(self.deadline, C::connect(&self.options)).await.map_err(|error| match error {
             StoreError::Database(source) => StoreError::Unreachable { place: self.place.clone(), source },
             StoreError::Deadline(limit) => StoreError::Unreachable {
                 place: self.place.clone(),
@@ -140,14 +200,14 @@ impl<D: Database> Pool<D> {
     }
 }
 
-impl<D: Database> Taken<D> {
+impl<C: Connects> Taken<C> {
     /// The connection and what is known of it.
-    pub(super) fn parts(&mut self) -> (&mut D::Connection, &mut Health) {
+    pub(super) fn parts(&mut self) -> (&mut C, &mut Health) {
         (self.conn.as_mut().expect("it is taken out only by drop"), &mut self.health)
     }
 }
 
-impl<D: Database> Drop for Taken<D> {
+impl<C: Connects> Drop for Taken<C> {
     fn drop(&mut self) {
         let is_reusable = !self.health.is_broken && !self.health.is_open && !self.health.was_lent;
         if let (Some(conn), Some((idle, permit)), true) = (self.conn.take(), &self.home, is_reusable) {

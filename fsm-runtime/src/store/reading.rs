@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
-use sqlx::Sqlite;
-
 use super::conn::{Conn, Link, Rules};
 use super::pool::Pool;
 use super::sql;
+use super::sqlite::SqliteThread;
 
 /// Whether somebody has the file open in WAL mode, or left in the middle.
 pub(super) fn has_wal(file: &Path) -> bool {
@@ -16,7 +15,7 @@ pub(super) fn has_wal(file: &Path) -> bool {
 }
 
 /// Whether SQLite can read the file as one that others write to. If not, the reason shows when it is read in the other way.
-pub(super) async fn can_share(readers: &Pool<Sqlite>) -> bool {
+pub(super) async fn can_share(readers: &Pool<SqliteThread>) -> bool {
     let Ok(mut taken) = readers.take().await else { return false };
     let (conn, health) = taken.parts();
     Conn::Sqlite(Link::new(conn, Rules::DEFAULT, health)).rows(&sql::MIGRATION_TABLE_EXISTS, &[]).await.is_ok()

@@ -9,29 +9,37 @@ use fsm_core::instance::Instance;
 use fsm_core::outcome::Event;
 use fsm_core::retry::{Budget, Retry};
 use fsm_core::time::Timestamp;
+use rusqlite::types::FromSql;
 use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Decode, Postgres, Row as _, Sqlite, Type};
+use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
 use super::error::{Result, StoreError};
+use super::sqlite::Answer;
 
 /// A row of either database.
 pub(super) enum Row {
-    Sqlite(SqliteRow),
+    /// One of those that were answered.
+    Sqlite(Arc<Answer>, usize),
+    Lent(SqliteRow),
     Postgres(PgRow),
 }
 
-/// What a column can be read as, in both databases.
-pub(super) trait Cell: for<'r> Decode<'r, Sqlite> + Type<Sqlite> + for<'r> Decode<'r, Postgres> + Type<Postgres> {}
-impl<T: for<'r> Decode<'r, Sqlite> + Type<Sqlite> + for<'r> Decode<'r, Postgres> + Type<Postgres>> Cell for T {}
+/// What a column can be read as, whoever answered.
+pub(super) trait Cell: FromSql + for<'r> Decode<'r, Sqlite> + Type<Sqlite> + for<'r> Decode<'r, Postgres> + Type<Postgres> {}
+impl<T: FromSql + for<'r> Decode<'r, Sqlite> + Type<Sqlite> + for<'r> Decode<'r, Postgres> + Type<Postgres>> Cell for T {}
 
 impl Row {
     /// The column at this place, from 0.
     pub(super) fn get<T: Cell>(&self, column: usize) -> Result<T> {
         Ok(match self {
-            Row::Sqlite(row) => row.try_get(column)?,
+            Row::Sqlite(answer, row) => {
+                answer.get(*row, column).map_err(|error| sqlx::Error::ColumnDecode { index: column.to_string(), source: error.into() })?
+            }
+            Row::Lent(row) => row.try_get(column)?,
             Row::Postgres(row) => row.try_get(column)?,
         })
     }

@@ -37,15 +37,28 @@ impl Many {
         format!("with w ({}) as (select * from unnest({}){unless})\n{}", self.names(), arrays.join(", "), self.postgres)
     }
 
-    /// The text for SQLite about so many rows, or fewer: those whose values are left out are none. Its values have no numbers: SQLite looks
-    /// names up one by one.
-    pub(super) fn for_sqlite(&self, rows: usize) -> String {
-        let row = format!("({})", vec!["?"; self.types().count()].join(", "));
-        let (names, values) = (self.names(), vec![row.as_str(); rows].join(", "));
-        match rows {
-            1 => format!("with w ({names}) as (values {values})\n{}", self.sqlite),
-            _ => format!("with w ({names}) as (select * from (values {values}) where column1 is not null)\n{}", self.sqlite),
+    /// The text for SQLite about one row, whose values come in the order of the columns. An update has them in their places: from a table
+    /// of one row SQLite would update by a list that it makes first.
+    pub(super) fn for_sqlite(&self) -> String {
+        match self.sqlite.split_once("from w\n").filter(|_| self.sqlite.trim_start().starts_with("update")) {
+            Some((before, after)) => self.in_place(&(before.to_owned() + after)),
+            None => {
+                let places = vec!["?"; self.types().count()].join(", ");
+                format!("with w ({}) as (values ({places}))\n{}", self.names(), self.sqlite)
+            }
         }
+    }
+
+    /// The text with the number of each column's value in its place.
+    fn in_place(&self, text: &str) -> String {
+        let mut parts = text.split("w.");
+        let mut put = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let name = part.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
+            let number = self.names().split(", ").position(|column| column == name).expect("a statement names columns of `w`") + 1;
+            put.push_str(&format!("?{number}{}", &part[name.len()..]));
+        }
+        put
     }
 
     fn names(&self) -> String {

@@ -1,113 +1,128 @@
-//! How SQLite is told: in few trips to the thread that its connection has, and by few texts.
+//! How SQLite is told, on a connection of ours: in few trips to the thread that each connection has. A trip takes longer than most statements.
+
+mod failure;
+mod said;
+mod thread;
+mod whole;
 
 use std::sync::Arc;
 
-use sqlx::sqlite::{SqliteArguments, SqliteConnection};
-use sqlx::{SqlSafeStr, SqlStr, Sqlite};
+use rusqlite::{Connection, ErrorCode};
+use sqlx::SqlStr;
 
 use super::conn::{Link, Value, kept};
 use super::error::Result;
 use super::rows::Row;
 use super::sql::Many;
 use super::turn::Turn;
+pub(super) use failure::Refused;
+pub(super) use said::{Answer, Said};
+pub(super) use thread::SqliteOptions;
+pub use thread::SqliteThread;
+pub(super) use whole::Whole;
 
-/// How many rows one text is about at most: given more, SQLite would rather read a whole table than look up each. A text has room for a power
-/// of two of them, so that few texts are prepared.
-pub(super) const MOST_AT_ONCE: usize = 128;
-
-impl Link<'_, SqliteConnection> {
+impl Link<'_, SqliteThread> {
     /// Whether a transaction is open that will be ended by us.
-    pub(super) fn is_in_our_transaction(&self) -> bool {
+    pub(super) fn is_in_transaction(&self) -> bool {
         self.health.as_ref().is_some_and(|health| health.is_open)
     }
 
-    /// The statement about this row is said together with what comes next.
-    pub(super) fn later(&mut self, sql: &Many, row: &[Value<'_>]) {
+    /// The statement is carried out for these rows before whatever comes next, which may be the commit.
+    pub(super) fn later<const WIDTH: usize>(&mut self, sql: &Many, rows: &[[Value<'_>; WIDTH]]) {
         let health = self.health.as_deref_mut().expect("only a transaction of ours has a later");
-        bind(&mut health.unsaid.arguments, row);
-        health.unsaid.text.push_str(roomy(sql, 1).as_str());
-        health.unsaid.text.push_str(";\n");
+        health.unsaid.push(of_each(sql, rows));
     }
 
-    /// Says what is unsaid.
-    pub(super) async fn say(&mut self) -> Result<()> {
-        match self.health.as_ref().is_none_or(|health| health.unsaid.is_empty()) {
-            true => Ok(()),
-            false => self.rows("".into_sql_str(), &[]).await.map(drop),
-        }
-    }
-
-    /// Runs `text` after what is unsaid, and gives its rows. Only where nothing is unsaid may it number its values.
+    /// Runs a statement that finds its values by their numbers, and gives its rows.
     pub(super) async fn rows(&mut self, text: SqlStr, values: &[Value<'_>]) -> Result<Vec<Row>> {
-        let unsaid = self.health.as_deref_mut().map(|health| std::mem::take(&mut health.unsaid)).unwrap_or_default();
-        let (text, mut arguments) = if unsaid.is_empty() { (text, SqliteArguments::default()) } else { unsaid.and(text.as_str()) };
-        bind(&mut arguments, values);
-        let (said, is_alone) = (text.clone(), self.health.as_ref().is_some_and(|health| !health.is_open));
-        let run = async |conn: &mut SqliteConnection| {
-            if !is_alone {
-                return sqlx::query_with::<Sqlite, _>(text, arguments).fetch_all(conn).await;
-            }
-            let turn = Turn::wanted();
-            loop {
-                let done = sqlx::query_with::<Sqlite, _>(text.clone(), arguments.clone()).fetch_all(&mut *conn).await;
-                if !turn.is_to_come(done.as_ref().err()).await {
-                    return done;
-                }
-            }
-        };
-        let rows = self.guarded(said.as_str(), run).await?;
-        self.rules.fault.answered(rows.len());
-        Ok(rows.into_iter().map(Row::Sqlite).collect())
+        let said = text.clone();
+        let found = self.trip(said.as_str(), Said::once(text, values), Said::ask).await?;
+        Ok(self.read(found))
     }
 
-    /// Runs a statement about these rows, and gives the rows it answers with.
+    /// Runs a statement for each of these rows, and gives the rows it answers with.
     pub(super) async fn batch<const WIDTH: usize>(&mut self, sql: &Many, rows: &[[Value<'_>; WIDTH]]) -> Result<Vec<Row>> {
-        // Together with something else only what is said often is said: few texts are prepared.
-        if rows.len() > 1 {
-            self.say().await?;
-        }
-        let mut found = Vec::new();
-        for rows in rows.chunks(MOST_AT_ONCE) {
-            found.append(&mut self.rows(roomy(sql, rows.len()), rows.as_flattened()).await?);
-        }
-        Ok(found)
+        let found = self.trip(sql.sqlite, of_each(sql, rows), Said::ask).await?;
+        Ok(self.read(found))
     }
 
-    /// The same, and gives how many rows it wrote.
-    pub(super) async fn written<const WIDTH: usize>(&mut self, sql: &Many, rows: &[[Value<'_>; WIDTH]]) -> Result<usize> {
-        self.say().await?;
-        let mut written = 0;
-        for rows in rows.chunks(MOST_AT_ONCE) {
-            let mut arguments = SqliteArguments::default();
-            bind(&mut arguments, rows.as_flattened());
-            let text = roomy(sql, rows.len());
-            let said = text.clone();
-            let query = sqlx::query_with::<Sqlite, _>(text, arguments);
-            let done = self.guarded(said.as_str(), async |conn| query.execute(conn).await).await?;
-            written += usize::try_from(done.rows_affected()).unwrap_or(usize::MAX);
-        }
-        Ok(written)
+    /// The same, and gives the places of the rows for which it wrote nothing.
+    pub(super) async fn missed<const WIDTH: usize>(&mut self, sql: &Many, rows: &[[Value<'_>; WIDTH]]) -> Result<Vec<usize>> {
+        self.trip(sql.sqlite, of_each(sql, rows), Said::carry_out).await
     }
-}
 
-/// The text of a statement with room for so many rows.
-pub(super) fn roomy(sql: &Many, rows: usize) -> SqlStr {
-    let room = rows.next_power_of_two();
-    kept(sql, room, || sql.for_sqlite(room))
-}
-
-fn bind(arguments: &mut SqliteArguments, values: &[Value<'_>]) {
-    use sqlx::Arguments;
-    arguments.reserve(values.len(), 0);
-    for value in values {
-        let bound = match *value {
-            Value::Id(id) => arguments.add(id),
-            Value::Number(number) => arguments.add(number),
-            Value::Text(text) => arguments.add(text.map(Arc::<str>::from)),
-            Value::Bytes(bytes) => arguments.add(bytes.map(<[u8]>::to_vec)),
-            Value::Flag(flag) => arguments.add(flag),
-            Value::Words(words) => arguments.add(serde_json::json!(words).to_string()),
+    /// Runs a text of several statements without values.
+    pub(super) async fn script(&mut self, text: &'static str) -> Result<()> {
+        let unsaid = self.unsaid();
+        let run = move |connection: &mut Connection| {
+            say(&unsaid, connection)?;
+            connection.execute_batch(text)
         };
-        bound.expect("SQLite keeps numbers, texts and bytes as they are");
+        self.guarded(text, async |conn| conn.run(run).await).await
     }
+
+    /// Carries out what is unsaid and then this, in one trip. A statement that stands alone may have to wait for its turn.
+    async fn trip<T: Send + 'static>(
+        &mut self,
+        text: &str,
+        said: Said,
+        how: impl Fn(&Said, &Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (unsaid, is_alone) = (self.unsaid(), self.health.as_ref().is_some_and(|health| !health.is_open));
+        let run = move |connection: &mut Connection| {
+            say(&unsaid, connection)?;
+            if is_alone { in_turn(|| how(&said, connection)) } else { how(&said, connection) }
+        };
+        self.guarded(text, async |conn| conn.run(run).await).await
+    }
+
+    fn unsaid(&mut self) -> Vec<Said> {
+        self.health.as_deref_mut().map(|health| std::mem::take(&mut health.unsaid)).unwrap_or_default()
+    }
+
+    fn read(&self, answer: Answer) -> Vec<Row> {
+        self.rules.fault.answered(answer.rows());
+        let answer = Arc::new(answer);
+        (0..answer.rows()).map(|row| Row::Sqlite(Arc::clone(&answer), row)).collect()
+    }
+}
+
+/// Begins a transaction that writes, when it is its turn.
+pub(super) async fn begin(conn: &mut SqliteThread, text: &'static str) -> sqlx::Result<()> {
+    conn.run(move |connection| in_turn(|| words(connection, text))).await
+}
+
+/// Ends a transaction, after what is unsaid.
+pub(super) async fn end(conn: &mut SqliteThread, unsaid: Vec<Said>, text: &'static str) -> sqlx::Result<()> {
+    conn.run(move |connection| {
+        say(&unsaid, connection)?;
+        words(connection, text)
+    })
+    .await
+}
+
+/// Runs a statement without values, and keeps it prepared.
+fn words(connection: &Connection, text: &str) -> rusqlite::Result<()> {
+    connection.prepare_cached(text)?.raw_execute().map(drop)
+}
+
+fn say(unsaid: &[Said], connection: &Connection) -> rusqlite::Result<()> {
+    unsaid.iter().try_for_each(|said| said.carry_out(connection).map(drop))
+}
+
+/// Tries again while another process writes.
+fn in_turn<T>(mut attempt: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+    let turn = Turn::wanted();
+    loop {
+        let done = attempt();
+        let is_busy = done.as_ref().err().and_then(rusqlite::Error::sqlite_error_code) == Some(ErrorCode::DatabaseBusy);
+        match turn.next_look(is_busy) {
+            Some(wait) => std::thread::sleep(wait),
+            None => return done,
+        }
+    }
+}
+
+fn of_each<const WIDTH: usize>(sql: &Many, rows: &[[Value<'_>; WIDTH]]) -> Said {
+    Said::of_each(kept(sql, false, || sql.for_sqlite()), WIDTH, rows.as_flattened())
 }

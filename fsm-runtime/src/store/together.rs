@@ -9,6 +9,7 @@ use super::conn::{Batch, Conn};
 use super::error::{Result, StoreError};
 use super::rows::Row;
 use super::sql::Many;
+use super::sqlite::Whole;
 
 /// Where statements about many rows are said to.
 pub(super) enum Sink<'s, 'c> {
@@ -16,14 +17,29 @@ pub(super) enum Sink<'s, 'c> {
     Now(&'s mut Conn<'c>),
     /// All are run together, those about no row left out.
     Together(&'s mut Together),
+    /// All are carried out by SQLite's thread, one after the other.
+    Whole(&'s mut Whole),
 }
 
 impl Sink<'_, '_> {
+    /// Whether this is PostgreSQL.
+    pub(super) fn is_postgres(&self) -> bool {
+        match self {
+            Sink::Now(conn) => conn.is_postgres(),
+            Sink::Together(_) => true,
+            Sink::Whole(_) => false,
+        }
+    }
+
     /// Says a statement whose answer nobody needs.
     pub(super) async fn put<const WIDTH: usize>(&mut self, sql: &Many, batch: Batch<'_, WIDTH>) -> Result<()> {
         match self {
             Sink::Now(conn) => conn.put(sql, batch).await,
             Sink::Together(together) => together.put(sql, batch),
+            Sink::Whole(whole) => {
+                whole.put(sql, &batch);
+                Ok(())
+            }
         }
     }
 }

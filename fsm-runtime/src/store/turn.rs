@@ -2,12 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use sqlx::sqlite::SqliteConnection;
-
-use super::error::is_busy;
-use super::sql;
-use super::unsaid::{Unsaid, sqlite_texts};
-
 /// How long another process's transaction is waited for.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long it takes until the next look.
@@ -23,23 +17,8 @@ impl Turn {
         Turn(Instant::now())
     }
 
-    /// Whether `error` says no more than that another process writes; then it is time to look again.
-    pub(super) async fn is_to_come(&self, error: Option<&sqlx::Error>) -> bool {
-        let is_to_come = error.is_some_and(is_busy) && self.0.elapsed() < BUSY_TIMEOUT;
-        if is_to_come {
-            tokio::time::sleep(LOOK).await;
-        }
-        is_to_come
-    }
-}
-
-/// Begins a transaction that writes, when it is its turn.
-pub(super) async fn begin(conn: &mut SqliteConnection) -> sqlx::Result<()> {
-    let turn = Turn::wanted();
-    loop {
-        let begun = sqlite_texts(conn, Unsaid::default(), sql::BEGIN_SQLITE).await;
-        if !turn.is_to_come(begun.as_ref().err()).await {
-            return begun;
-        }
+    /// If no more is wrong than that another process writes: how long to wait before the next look, unless it was waited long enough.
+    pub(super) fn next_look(&self, is_busy: bool) -> Option<Duration> {
+        (is_busy && self.0.elapsed() < BUSY_TIMEOUT).then_some(LOOK)
     }
 }

@@ -1,17 +1,24 @@
 //! A connection that somebody holds: in a transaction, to read, or apart from all others.
 
-use sqlx::{Database, Postgres, Sqlite};
+use sqlx::postgres::PgConnection;
+use sqlx::sqlite::SqliteConnection;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::conn::{Conn, Link, Rules, postgres_text, within};
 use super::epoch::Turn;
 use super::error::{Result, StoreError};
-use super::pool::Taken;
-use super::sql;
-use super::unsaid::{Unsaid, sqlite_text, sqlite_texts};
+use super::pool::{Connects, Taken};
+use super::sqlite::SqliteThread;
+use super::{lent, sql, sqlite};
 
 pub(super) enum Side {
-    Sqlite(Taken<Sqlite>),
-    Postgres(Taken<Postgres>),
+    Sqlite(Taken<SqliteThread>),
+    Lent {
+        taken: Taken<SqliteConnection>,
+        /// Of the one connection that writes.
+        _place: OwnedSemaphorePermit,
+    },
+    Postgres(Taken<PgConnection>),
 }
 
 impl Side {
@@ -20,6 +27,10 @@ impl Side {
             Side::Sqlite(taken) => {
                 let (conn, health) = taken.parts();
                 Conn::Sqlite(Link::new(conn, rules, health))
+            }
+            Side::Lent { taken, .. } => {
+                let (conn, health) = taken.parts();
+                Conn::Lent(Link::new(conn, rules, health))
             }
             Side::Postgres(taken) => {
                 let (conn, health) = taken.parts();
@@ -49,8 +60,9 @@ impl Tx {
         match &mut self.side {
             Side::Sqlite(taken) => {
                 let unsaid = std::mem::take(&mut taken.health.unsaid);
-                end(taken, &self.rules, async |conn| sqlite_texts(conn, unsaid, sql::COMMIT).await).await
+                end(taken, &self.rules, async |conn| sqlite::end(conn, unsaid, sql::COMMIT).await).await
             }
+            Side::Lent { taken, .. } => end(taken, &self.rules, async |conn| lent::words(conn, sql::COMMIT).await).await,
             Side::Postgres(taken) => {
                 // The commit of a failed transaction answers with success, so a statement that fails in it goes ahead. Our own failures are known.
                 let text = if taken.health.was_lent { sql::COMMIT_LENT } else { sql::COMMIT };
@@ -63,20 +75,17 @@ impl Tx {
     pub async fn rollback(mut self) -> Result<()> {
         match &mut self.side {
             Side::Sqlite(taken) => {
-                taken.health.unsaid = Unsaid::default();
-                end(taken, &self.rules, async |conn| sqlite_text(conn, sql::ROLLBACK).await).await
+                taken.health.unsaid.clear();
+                end(taken, &self.rules, async |conn| sqlite::end(conn, Vec::new(), sql::ROLLBACK).await).await
             }
+            Side::Lent { taken, .. } => end(taken, &self.rules, async |conn| lent::words(conn, sql::ROLLBACK).await).await,
             Side::Postgres(taken) => end(taken, &self.rules, async |conn| postgres_text(conn, sql::ROLLBACK).await).await,
         }
     }
 }
 
 /// Ends the transaction by `how`; only when that went well can the connection be used again.
-async fn end<D: Database>(
-    taken: &mut Taken<D>,
-    rules: &Rules,
-    how: impl AsyncFnOnce(&mut D::Connection) -> sqlx::Result<()>,
-) -> Result<()> {
+async fn end<C: Connects>(taken: &mut Taken<C>, rules: &Rules, how: impl AsyncFnOnce(&mut C) -> sqlx::Result<()>) -> Result<()> {
     let (conn, health) = taken.parts();
     if health.is_broken {
         return Err(StoreError::Aborted);

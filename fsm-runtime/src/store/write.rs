@@ -1,4 +1,4 @@
-//! The door: all that the database ever learns about an instance goes through `write`, or through `write_at_once` in a single statement.
+//! The door: all that the database ever learns about an instance goes through `write`, or in one trip through `write_at_once` or `write_whole`.
 
 mod at_once;
 mod follow;
@@ -16,7 +16,7 @@ use super::conn::{Conn, values};
 use super::error::{Result, StoreError};
 use super::together::Sink;
 use super::{sealed, sql};
-pub(crate) use at_once::{Stamp, fits, payload, write_at_once};
+pub(crate) use at_once::{Stamp, fits, payload, write_at_once, write_whole};
 use follow::{open, remember, save, timers, waits};
 use guards::guards;
 

@@ -2,8 +2,7 @@
 
 use super::{Many, many};
 
-/// Ends each attempt that is in the expected state and held by that session. Rides the primary key. PostgreSQL answers with those; SQLite,
-/// where an answer for each row is dear, with how many, and is asked which only where they are not all.
+/// Ends each attempt that is in the expected state and held by that session. Rides the primary key. PostgreSQL answers with those.
 pub const CLOSE: Many = Many {
     columns: "call_id uuid, attempt bigint, expected text, held_by uuid, becomes text, finished_at bigint, error text",
     sqlite: "
@@ -18,20 +17,6 @@ pub const CLOSE: Many = Many {
         where c.call_id = w.call_id and c.attempt = w.attempt and c.state = w.expected and c.worker is not distinct from w.held_by
         returning c.call_id, c.attempt",
 };
-
-/// Those of the attempts that look as `CLOSE` leaves them. Rides the primary key.
-pub const CLOSED: Many = many(
-    CLOSE.columns,
-    "
-    select w.call_id, w.attempt
-    from w
-    where exists (
-        select 1
-        from fsm_async_calls c
-        where c.call_id = w.call_id and c.attempt = w.attempt and c.state = w.becomes and c.finished_at = w.finished_at
-            and c.worker is not distinct from w.held_by
-    )",
-);
 
 /// Gives each attempt that is still scheduled another retry state. Rides the primary key.
 pub const BUDGET: Many = many(
@@ -69,27 +54,31 @@ macro_rules! create {
     };
 }
 
-/// Creates each instance unless another has its key. PostgreSQL answers with those, SQLite with how many.
+/// Creates each instance unless another has its key. PostgreSQL answers with those.
 pub const CREATE: Many = Many { columns: INSTANCE, sqlite: create!(), postgres: concat!(create!(), " returning instance_id") };
-
-/// Those of the new instances that were created. Rides the primary key.
-pub const CREATED: Many = many(
-    INSTANCE,
-    "
-    select w.instance_id
-    from w
-    where exists (select 1 from fsm_instances i where i.instance_id = w.instance_id)",
-);
 
 /// Writes each instance but for what never changes. Rides the primary key.
 pub const SAVE: Many = many(
-    "instance_id uuid, status text, state text, paused boolean, version bigint, record bytea, call_id uuid, attempt bigint, is_open boolean, \
-     error text, inbox_head bigint, inbox_tail bigint, updated_at bigint",
+    "instance_id uuid, state text, version bigint, record bytea, call_id uuid, attempt bigint, is_open boolean, error text, \
+     inbox_head bigint, inbox_tail bigint, updated_at bigint, status text, paused boolean",
     "
     update fsm_instances as i
-    set status = w.status, state = w.state, paused = w.paused, version = w.version, record = w.record, call_id = w.call_id,
-        attempt = w.attempt, is_open = w.is_open, error = w.error, inbox_head = w.inbox_head, inbox_tail = w.inbox_tail,
-        updated_at = w.updated_at
+    set state = w.state, version = w.version, record = w.record, call_id = w.call_id, attempt = w.attempt, is_open = w.is_open,
+        error = w.error, inbox_head = w.inbox_head, inbox_tail = w.inbox_tail, updated_at = w.updated_at, status = w.status,
+        paused = w.paused
+    from w
+    where i.instance_id = w.instance_id",
+);
+
+/// The same for instances whose status stays, and whether they are paused. SQLite writes anew each index that has a column which is named
+/// or depends on one, whether its value changes or not; PostgreSQL compares them. Rides the primary key.
+pub const SAVE_IN_PLACE: Many = many(
+    "instance_id uuid, state text, version bigint, record bytea, call_id uuid, attempt bigint, is_open boolean, error text, \
+     inbox_head bigint, inbox_tail bigint, updated_at bigint",
+    "
+    update fsm_instances as i
+    set state = w.state, version = w.version, record = w.record, call_id = w.call_id, attempt = w.attempt, is_open = w.is_open,
+        error = w.error, inbox_head = w.inbox_head, inbox_tail = w.inbox_tail, updated_at = w.updated_at
     from w
     where i.instance_id = w.instance_id",
 );

@@ -53,12 +53,7 @@ async fn an_end_that_was_written_already_is_not_taken_for_one_of_ours() {
 
         let mut tx = store.begin().await.unwrap();
         let both = write(&mut tx.conn(), &[&success(&first), &success(&second)]).await;
-        // SQLite counts, and cannot tell which of two that look the same is ours: all is decided again.
-        if store.is_postgres() {
-            assert_eq!(both.unwrap(), [Written::Outdated, done(None)]);
-        } else {
-            assert!(matches!(both, Err(StoreError::Overtaken)));
-        }
+        assert_eq!(both.unwrap(), [Written::Outdated, done(None)]);
     })
     .await;
 }

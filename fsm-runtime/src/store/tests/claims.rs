@@ -113,9 +113,9 @@ async fn a_claim_locks_no_more_than_it_takes_under_any_plan() {
     let forbidden =
         kinds.iter().map(|kind| vec![*kind]).chain(kinds.iter().map(|kept| kinds.into_iter().filter(|kind| kind != kept).collect()));
     for forbidden in forbidden {
-        let mut tx = store.begin().await.unwrap();
+        let mut tx = store.begin_lent().await.unwrap();
         let Conn::Postgres(link) = tx.conn() else { panic!("the store is on PostgreSQL") };
-        let conn = link.lend().await.unwrap();
+        let conn = link.into_inner();
         for kind in &forbidden {
             let text = format!("set local enable_{kind} = off");
             sqlx::raw_sql(sqlx::AssertSqlSafe(text)).execute(&mut *conn).await.unwrap();

@@ -70,7 +70,8 @@ async fn lived_in(store: &Store) {
 
     let mut failing = beginning("failed", Some(me));
     failing.open.as_mut().unwrap().attempt.budget = Budget::fresh(None, at(100));
-    let mut failed = Changes::of(Instance { status: Status::Error, error: Some("no".into()), is_open: false, ..failing.instance.clone() });
+    let mut failed = Changes::of(failing.instance.clone());
+    failed.instance = Instance { status: Status::Error, error: Some("no".into()), is_open: false, ..failed.instance };
     failed.close = Some(close(&failing.open.as_ref().unwrap().attempt, AttemptState::Error));
     failed.notes.push(Note { instance: failed.instance.id, at: at(1), kind: NoteKind::Late, call: None, detail: None, actor: None });
     written(store, &[&failing]).await;

@@ -151,13 +151,13 @@ async fn rows_in_sqlite(store: &Store, asked: &Asked) -> u64 {
         let calls = Arc::clone(&calls);
         let count = move || {
             calls.fetch_add(1, Ordering::Relaxed);
-            true
+            false
         };
-        link.into_lent().lock_handle().await.unwrap().set_progress_handler(STEPS_A_CALL, count);
+        link.into_inner().run(|connection| connection.progress_handler(STEPS_A_CALL, Some(count))).await.unwrap();
     }
     reader.conn().rows(&query, &[]).await.unwrap();
     if let Conn::Sqlite(link) = reader.conn() {
-        link.into_lent().lock_handle().await.unwrap().remove_progress_handler();
+        link.into_inner().run(|connection| connection.progress_handler(0, None::<fn() -> bool>)).await.unwrap();
     }
     calls.load(Ordering::Relaxed) * STEPS_A_CALL as u64 / STEPS_A_ROW
 }

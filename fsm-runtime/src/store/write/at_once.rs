@@ -6,11 +6,13 @@ use fsm_core::changes::{Changes, Payload, TimerChange};
 
 use super::follow::{open, remember, save, timers, waits};
 use super::guards::{close_row, error_of, instance_row};
-use crate::store::conn::{Conn, values};
-use crate::store::epoch::Epoch;
+use crate::store::conn::{Batch, Conn, values};
+use crate::store::epoch::{Epoch, Epochs};
 use crate::store::error::{Result, StoreError};
+use crate::store::open::Store;
 use crate::store::sealed::fit_text;
 use crate::store::sql;
+use crate::store::sqlite::Whole;
 use crate::store::together::{Sink, Together};
 
 /// What shows, when a decision is written, that its instance is still as it was seen.
@@ -36,6 +38,7 @@ impl Stamp {
 pub fn fits(changes: &Changes) -> bool {
     let Changes {
         instance: _,
+        was: _,
         is_new: _,
         close: _,
         open,
@@ -60,19 +63,18 @@ pub async fn write_at_once(conn: &mut Conn<'_>, changes: &[(&Changes, Option<Sta
     let mut all = Together::new();
     guard(&mut all, changes)?;
     let changes: Vec<&Changes> = changes.iter().map(|(changes, _)| *changes).collect();
-    create(&mut all, &changes)?;
-    let closes: Vec<_> = changes.iter().filter_map(|change| change.close.as_ref()).collect();
-    let errors: Vec<_> = closes.iter().map(|close| error_of(close)).collect();
-    all.part("closed", &sql::CLOSE, closes.iter().zip(&errors).map(|(close, error)| close_row(close, error.as_deref())).collect())?;
+    created(&changes, |rows| all.part("created", &sql::CREATE_ALL, rows))?;
+    let closes = changes.iter().filter(|change| change.close.is_some()).count();
+    closed(&changes, |rows| all.part("closed", &sql::CLOSE, rows))?;
     let payloads: Vec<_> = changes.iter().map(|change| payload(change)).collect();
     let sink = &mut Sink::Together(&mut all);
     save(sink, &changes).await?;
     waits(sink, &changes).await?;
     timers(sink, &changes).await?;
     remember(sink, &changes).await?;
-    if !closes.is_empty() {
+    if closes > 0 {
         // An instance has one live attempt: the new one comes once the old one has ended, and parts have no order of their own.
-        let how_many = all.number(closes.len())?;
+        let how_many = all.number(closes)?;
         all.only_if(format!("(select count(*) from closed) = {how_many}"));
     }
     open(&mut Sink::Together(&mut all), &changes, &payloads).await?;
@@ -113,13 +115,41 @@ fn guard(all: &mut Together, changes: &[(&Changes, Option<Stamp>)]) -> Result<()
     Ok(())
 }
 
+/// The same in SQLite: written if nobody but that committer wrote since the epoch began, and `still` holds when its turn has come.
+/// Whether it is; if not, nothing is written.
+pub async fn write_whole(
+    store: &Store,
+    epochs: &Epochs,
+    epoch: Epoch,
+    changes: &[&Changes],
+    still: impl FnOnce() -> bool + Send + 'static,
+) -> Result<bool> {
+    let mut all = Whole::default();
+    closed(changes, |rows| all.guard(&sql::CLOSE, &rows));
+    created(changes, |rows| all.guard(&sql::CREATE, &rows));
+    let payloads: Vec<_> = changes.iter().map(|change| payload(change)).collect();
+    let sink = &mut Sink::Whole(&mut all);
+    save(sink, changes).await?;
+    waits(sink, changes).await?;
+    open(sink, changes, &payloads).await?;
+    timers(sink, changes).await?;
+    remember(sink, changes).await?;
+    store.carry_out(epochs, epoch, all, still).await
+}
+
+/// The ends of attempts.
+fn closed<T>(changes: &[&Changes], put: impl FnOnce(Batch<'_, 7>) -> T) -> T {
+    let closes: Vec<_> = changes.iter().filter_map(|change| change.close.as_ref()).collect();
+    let errors: Vec<_> = closes.iter().map(|close| error_of(close)).collect();
+    put(closes.iter().zip(&errors).map(|(close, error)| close_row(close, error.as_deref())).collect())
+}
+
 /// New instances in the order of their keys, so that two batches never wait for each other crosswise.
-fn create(all: &mut Together, changes: &[&Changes]) -> Result<()> {
+fn created<T>(changes: &[&Changes], put: impl FnOnce(Batch<'_, 16>) -> T) -> T {
     let mut new: Vec<_> = changes.iter().filter(|change| change.is_new).map(|change| &change.instance).collect();
     new.sort_by_key(|instance| (&instance.machine, &instance.key));
     let errors: Vec<_> = new.iter().map(|instance| instance.error.as_deref().map(fit_text)).collect();
-    let rows = new.iter().zip(&errors).map(|(instance, error)| instance_row(instance, error.as_deref()));
-    all.part("created", &sql::CREATE_ALL, rows.collect())
+    put(new.iter().zip(&errors).map(|(instance, error)| instance_row(instance, error.as_deref())).collect())
 }
 
 /// What the call that begins carries, where that came with the request.

@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 
 use fsm_core::changes::{Changes, TimerChange};
+use fsm_core::instance::Instance;
 use fsm_core::outcome::fit;
 use fsm_core::time::{Timestamp, micros};
 
 use super::{json, policy_text};
-use crate::store::conn::values;
+use crate::store::conn::{Value, values};
 use crate::store::error::Result;
 use crate::store::sealed::fit_text;
 use crate::store::sql;
@@ -36,26 +37,34 @@ pub(super) async fn waits(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> Resu
 
 /// The rows of instances that exist.
 pub(super) async fn save(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> Result<()> {
-    let old: Vec<_> = changes.iter().filter(|change| !change.is_new).map(|change| &change.instance).collect();
-    let errors: Vec<_> = old.iter().map(|instance| instance.error.as_deref().map(fit_text)).collect();
-    let batch = old.iter().zip(&errors).map(|(instance, error)| {
-        values![
-            instance.id.0,
-            instance.status.as_str(),
-            instance.state.as_deref(),
-            instance.paused,
-            instance.version,
-            instance.record.as_deref(),
-            instance.newest.map(|(call, _)| call.0),
-            instance.newest.map(|(_, attempt)| i64::from(attempt)),
-            instance.is_open,
-            error.as_deref(),
-            instance.inbox_head,
-            instance.inbox_tail,
-            instance.updated_at.as_micros(),
-        ]
+    let old: Vec<_> = changes.iter().filter(|change| !change.is_new).collect();
+    let errors: Vec<_> = old.iter().map(|change| change.instance.error.as_deref().map(fit_text)).collect();
+    let (moved, stayed): (Vec<_>, Vec<_>) =
+        old.iter().zip(&errors).partition(|(change, _)| sink.is_postgres() || change.leaves_its_place());
+    let whole = moved.iter().map(|(change, error)| {
+        let [id, state, version, record, call, attempt, is_open, error, head, tail, at] = in_place(&change.instance, error.as_deref());
+        let [status, paused] = values![change.instance.status.as_str(), change.instance.paused];
+        [id, state, version, record, call, attempt, is_open, error, head, tail, at, status, paused]
     });
-    sink.put(&sql::SAVE, batch.collect()).await
+    sink.put(&sql::SAVE, whole.collect()).await?;
+    sink.put(&sql::SAVE_IN_PLACE, stayed.iter().map(|(change, error)| in_place(&change.instance, error.as_deref())).collect()).await
+}
+
+/// A row for `sql::SAVE_IN_PLACE`.
+fn in_place<'a>(instance: &'a Instance, error: Option<&'a str>) -> [Value<'a>; 11] {
+    values![
+        instance.id.0,
+        instance.state.as_deref(),
+        instance.version,
+        instance.record.as_deref(),
+        instance.newest.map(|(call, _)| call.0),
+        instance.newest.map(|(_, attempt)| i64::from(attempt)),
+        instance.is_open,
+        error,
+        instance.inbox_head,
+        instance.inbox_tail,
+        instance.updated_at.as_micros(),
+    ]
 }
 
 /// The attempts that begin, and whether live ones are held.

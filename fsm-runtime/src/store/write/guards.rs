@@ -10,8 +10,7 @@ use uuid::Uuid;
 
 use super::policy_text;
 use crate::store::conn::{Conn, Value, values};
-use crate::store::error::{Result, StoreError};
-use crate::store::rows::Row;
+use crate::store::error::Result;
 use crate::store::sealed::fit_text;
 use crate::store::sql;
 
@@ -96,33 +95,16 @@ pub(super) fn instance_row<'a>(instance: &'a Instance, error: Option<&'a str>) -
 
 /// Ends attempts, and gives the places of those that were not as expected.
 async fn close(conn: &mut Conn<'_>, closes: &[(usize, &Close)], rows: Vec<[Value<'_>; 7]>) -> Result<Vec<usize>> {
-    let key = |row: &Row| Ok((row.call_id(0)?, row.count(1)?));
-    let closed = match conn {
-        Conn::Postgres(_) => conn.batch(&sql::CLOSE, rows.into()).await?.iter().map(key).collect::<Result<HashSet<_>>>()?,
-        Conn::Sqlite(link) => match link.written(&sql::CLOSE, &rows).await? {
-            all if all == closes.len() => return Ok(Vec::new()),
-            0 => HashSet::new(),
-            some => {
-                let closed = conn.batch(&sql::CLOSED, rows.into()).await?.iter().map(key).collect::<Result<HashSet<_>>>()?;
-                // Another session's report may look the same.
-                if closed.len() == some { closed } else { return Err(StoreError::Overtaken) }
-            }
-        },
-    };
-    Ok(closes.iter().filter(|(_, close)| !closed.contains(&(close.call, close.number))).map(|(place, _)| *place).collect())
+    let keys: Vec<_> = closes.iter().map(|(_, close)| (close.call, close.number)).collect();
+    let missed = conn.missed(&sql::CLOSE, rows.into(), &keys, |row| Ok((row.call_id(0)?, row.count(1)?))).await?;
+    Ok(missed.into_iter().map(|missed| closes[missed].0).collect())
 }
 
 /// Creates instances, and gives the places of those whose key another has.
 async fn create(conn: &mut Conn<'_>, new: &[(usize, &&Changes)], rows: Vec<[Value<'_>; 16]>) -> Result<Vec<usize>> {
-    let created = match conn {
-        Conn::Postgres(_) => conn.batch(&sql::CREATE, rows.into()).await?,
-        Conn::Sqlite(link) => match link.written(&sql::CREATE, &rows).await? {
-            all if all == new.len() => return Ok(Vec::new()),
-            _ => conn.batch(&sql::CREATED, rows.into()).await?,
-        },
-    };
-    let created = created.iter().map(|row| row.instance_id(0)).collect::<Result<HashSet<_>>>()?;
-    Ok(new.iter().filter(|(_, change)| !created.contains(&change.instance.id)).map(|(place, _)| *place).collect())
+    let keys: Vec<_> = new.iter().map(|(_, change)| change.instance.id).collect();
+    let missed = conn.missed(&sql::CREATE, rows.into(), &keys, |row| row.instance_id(0)).await?;
+    Ok(missed.into_iter().map(|missed| new[missed].0).collect())
 }
 
 /// Gives scheduled attempts another retry state, and the places of those that are scheduled no more.

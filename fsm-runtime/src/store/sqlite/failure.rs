@@ -1,0 +1,67 @@
+//! What SQLite answers when it does not do as it is told, as an error of the driver for both databases.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::fmt;
+
+use rusqlite::ffi;
+use sqlx::error::{DatabaseError, ErrorKind};
+
+/// SQLite's own words, and its code.
+#[derive(Debug)]
+pub(in crate::store) struct Refused {
+    code: i32,
+    message: String,
+}
+
+/// What came of SQLite, or of the way to it.
+pub(super) fn refused(error: rusqlite::Error) -> sqlx::Error {
+    match error {
+        rusqlite::Error::SqliteFailure(error, message) => {
+            let message = message.unwrap_or_else(|| error.to_string());
+            sqlx::Error::Database(Box::new(Refused { code: error.extended_code, message }))
+        }
+        other => sqlx::Error::Protocol(other.to_string()),
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "(code: {}) {}", self.code, self.message)
+    }
+}
+
+impl Error for Refused {}
+
+impl DatabaseError for Refused {
+    fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The extended code.
+    fn code(&self) -> Option<Cow<'_, str>> {
+        Some(self.code.to_string().into())
+    }
+
+    fn as_error(&self) -> &(dyn Error + Send + Sync + 'static) {
+        self
+    }
+
+    fn as_error_mut(&mut self) -> &mut (dyn Error + Send + Sync + 'static) {
+        self
+    }
+
+    fn into_error(self: Box<Self>) -> Box<dyn Error + Send + Sync + 'static> {
+        self
+    }
+
+    fn kind(&self) -> ErrorKind {
+        match self.code {
+            ffi::SQLITE_CONSTRAINT_UNIQUE | ffi::SQLITE_CONSTRAINT_PRIMARYKEY => ErrorKind::UniqueViolation,
+            ffi::SQLITE_CONSTRAINT_FOREIGNKEY => ErrorKind::ForeignKeyViolation,
+            ffi::SQLITE_CONSTRAINT_NOTNULL => ErrorKind::NotNullViolation,
+            ffi::SQLITE_CONSTRAINT_CHECK => ErrorKind::CheckViolation,
+            _ => ErrorKind::Other,
+        }
+    }
+}

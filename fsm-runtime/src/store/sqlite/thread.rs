@@ -1,0 +1,159 @@
+//! A connection to SQLite, on a thread of its own: SQLite waits for the disk, and nothing else may wait with it.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak, mpsc};
+
+use rusqlite::{Connection, OpenFlags};
+use tokio::sync::oneshot;
+
+use super::failure::refused;
+
+/// How many statements are kept prepared.
+const KEPT: usize = 256;
+
+/// What the thread carries out, one after the other, and whether it goes on afterwards.
+type Order = Box<dyn FnOnce(&mut Connection) -> ControlFlow<()> + Send>;
+
+/// A connection. Dropped, it is closed once what was ordered is done; an open transaction is given up then.
+pub struct SqliteThread {
+    orders: mpsc::Sender<Order>,
+    /// The thread has the other half while it goes on.
+    life: Weak<()>,
+    /// Ends when the connection is closed.
+    closed: oneshot::Receiver<()>,
+}
+
+/// How a connection is made.
+#[derive(Debug, Clone)]
+pub(in crate::store) struct SqliteOptions {
+    pub file: PathBuf,
+    /// Which file system SQLite uses; its usual one without.
+    pub vfs: Option<String>,
+    pub is_read_only: bool,
+    /// Nobody writes the file, so that it can be read where not even locks can be written.
+    pub is_immutable: bool,
+    /// What it is told first.
+    pub pragmas: String,
+}
+
+impl SqliteOptions {
+    fn connect(&self) -> rusqlite::Result<Connection> {
+        let access = match self.is_read_only {
+            true => OpenFlags::SQLITE_OPEN_READ_ONLY,
+            false => OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE,
+        };
+        // One thread has it.
+        let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = match (&self.vfs, self.is_immutable) {
+            (Some(vfs), _) => Connection::open_with_flags_and_vfs(&self.file, flags, vfs.as_str()),
+            (None, false) => Connection::open_with_flags(&self.file, flags),
+            (None, true) => Connection::open_with_flags(self.as_immutable(), flags | OpenFlags::SQLITE_OPEN_URI),
+        }?;
+        connection.set_prepared_statement_cache_capacity(KEPT);
+        connection.execute_batch(&self.pragmas)?;
+        Ok(connection)
+    }
+
+    /// The file as a URI, which alone can say so.
+    fn as_immutable(&self) -> String {
+        let mut uri = "file:".to_owned();
+        for byte in self.file.as_os_str().as_encoded_bytes() {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => uri.push(char::from(*byte)),
+                byte => uri.push_str(&format!("%{byte:02x}")),
+            }
+        }
+        uri + "?immutable=1"
+    }
+}
+
+impl SqliteThread {
+    /// Opens the file on a new thread.
+    pub(in crate::store) async fn connect(options: &SqliteOptions) -> sqlx::Result<SqliteThread> {
+        let (orders, ordered) = mpsc::channel::<Order>();
+        let (opened, is_open) = oneshot::channel();
+        let (ends, closed) = oneshot::channel();
+        let (options, alive) = (options.clone(), Arc::new(()));
+        let life = Arc::downgrade(&alive);
+        let carry_out = move || {
+            let (_ends, _alive): (oneshot::Sender<()>, _) = (ends, alive);
+            match options.connect() {
+                Ok(mut connection) => {
+                    if opened.send(Ok(())).is_ok() {
+                        let _ = ordered.into_iter().try_for_each(|order| order(&mut connection));
+                    }
+                }
+                Err(error) => drop(opened.send(Err(error))),
+            }
+        };
+        std::thread::Builder::new().name("fsm-sqlite".to_owned()).spawn(carry_out).map_err(sqlx::Error::Io)?;
+        is_open.await.map_err(|_| sqlx::Error::WorkerCrashed)?.map_err(refused)?;
+        Ok(SqliteThread { orders, life, closed })
+    }
+
+    /// Carries this out on the thread. Once this is polled it is carried out even if the caller goes away.
+    pub(in crate::store) async fn run<T: Send + 'static>(
+        &mut self,
+        order: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> sqlx::Result<T> {
+        self.order(order, |_| ControlFlow::Continue(())).await
+    }
+
+    /// Begins to carry this out, which ends whatever it begins. What is ordered next is carried out next; if this fails, the
+    /// connection ends and nothing is.
+    pub(in crate::store) fn apart<T: Send + 'static, F>(&mut self, order: F) -> impl Future<Output = sqlx::Result<T>> + Send + use<T, F>
+    where
+        F: FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        self.order(order, |done| if done.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    }
+
+    fn order<T: Send + 'static, F>(
+        &mut self,
+        order: F,
+        and_then: fn(&rusqlite::Result<T>) -> ControlFlow<()>,
+    ) -> impl Future<Output = sqlx::Result<T>> + Send + use<T, F>
+    where
+        F: FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        let (answer, answered) = oneshot::channel();
+        let order = Box::new(move |connection: &mut Connection| {
+            let done = order(connection);
+            let next = and_then(&done);
+            // Who asked may have gone away.
+            let _ = answer.send(done);
+            next
+        });
+        let ordered = self.orders.send(order).map_err(|_| sqlx::Error::WorkerCrashed);
+        async move {
+            ordered?;
+            answered.await.map_err(|_| sqlx::Error::WorkerCrashed)?.map_err(refused)
+        }
+    }
+
+    /// Whether its thread goes on.
+    pub(in crate::store) fn is_there(&self) -> bool {
+        self.life.strong_count() > 0
+    }
+
+    /// Closes it, and waits until it is closed.
+    pub(in crate::store) async fn close(self) {
+        let SqliteThread { orders, closed, .. } = self;
+        drop(orders);
+        // The thread says nothing; it ends.
+        let _ = closed.await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_immutable_may_have_any_name() {
+        let options =
+            SqliteOptions { file: "/a b/c?d#e.db".into(), vfs: None, is_read_only: true, is_immutable: true, pragmas: String::new() };
+        assert_eq!(options.as_immutable(), "file:/a%20b/c%3fd%23e.db?immutable=1");
+    }
+}
