@@ -11,9 +11,9 @@ use crate::machine::Pulse;
 
 type Result<T = (), E = Box<dyn Error>> = std::result::Result<T, E>;
 
-/// Where the server is; xtask starts one.
 /// The invariants read whole tables.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// Where the server is; xtask starts one.
 const VARIABLE: &str = "FSM_TEST_POSTGRES";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +65,11 @@ impl Place {
     pub fn builder(&self) -> Builder {
         let synchronous = if self.database == Database::SqliteNormal { Synchronous::Normal } else { Synchronous::Full };
         Runtime::builder().database(&self.url).only::<Pulse>().synchronous(synchronous).concurrency(4096).database_deadline(PATIENCE)
+    }
+
+    /// Where SQLite keeps it.
+    pub fn file(&self) -> &str {
+        self.url.trim_start_matches("sqlite://")
     }
 
     /// Tells PostgreSQL's planner what the tables have become: the invariants join them as a whole.

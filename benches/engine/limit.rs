@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, SqliteConnection};
+use rusqlite::ToSql;
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use uuid::Uuid;
 
 use crate::arguments::Arguments;
@@ -21,8 +21,6 @@ type Result<T = (), E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E
 
 /// How many batches are under way at a time on PostgreSQL; more did not help on two cores.
 const CONNECTIONS: usize = 4;
-/// How often one text says a statement for SQLite.
-const TIMES: usize = 50;
 const RETRY: &str = r#"{"retries":25,"interval":{"secs":5,"nanos":0},"backoff":2.0,"max":{"secs":3600,"nanos":0}}"#;
 
 const CREATE: &str = "
@@ -152,27 +150,27 @@ async fn run_postgres(connection: &mut PgConnection, statement: &'static str, ro
 }
 
 async fn on_sqlite(place: &Place, turn: usize, instances: usize, batch: usize, each: Duration) -> Result<f64> {
-    let synchronous = if place.database == Database::SqliteFull { SqliteSynchronous::Full } else { SqliteSynchronous::Normal };
-    let options: SqliteConnectOptions = place.url.parse()?;
-    let mut connection = options.journal_mode(SqliteJournalMode::Wal).synchronous(synchronous).foreign_keys(true).connect().await?;
+    let synchronous = if place.database == Database::SqliteFull { "full" } else { "normal" };
+    let connection = rusqlite::Connection::open(place.file())?;
+    connection.execute_batch(&format!("pragma foreign_keys = on; pragma journal_mode = wal; pragma synchronous = {synchronous};"))?;
     let ids: Vec<Uuid> = (0..instances).map(|_| Uuid::now_v7()).collect();
-    sqlx::raw_sql("begin immediate").execute(&mut connection).await?;
+    connection.execute_batch("begin immediate")?;
     for (n, id) in ids.iter().enumerate() {
-        sqlx::query(CREATE).bind(id).bind(format!("limit-{turn}-{n}")).bind(0_i64).execute(&mut connection).await?;
+        connection.prepare_cached(CREATE)?.execute((id, format!("limit-{turn}-{n}"), 0_i64))?;
     }
-    sqlx::raw_sql("commit").execute(&mut connection).await?;
+    connection.execute_batch("commit")?;
     let (done, is_over) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
     let (counted, over) = (Arc::clone(&done), Arc::clone(&is_over));
-    let working = tokio::spawn(async move {
+    let working = tokio::task::spawn_blocking(move || {
         let (worker, mut from) = (Uuid::new_v4(), 0);
         while !over.load(Ordering::Relaxed) {
             let rows = Rows::next(&ids, &mut from, batch);
             for half in SQLITE {
-                sqlx::raw_sql("begin immediate").execute(&mut connection).await?;
+                connection.prepare_cached("begin immediate")?.execute(())?;
                 for statement in half {
-                    run_sqlite(&mut connection, statement, &rows, worker).await?;
+                    run_sqlite(&connection, statement, &rows, worker)?;
                 }
-                sqlx::raw_sql("commit").execute(&mut connection).await?;
+                connection.prepare_cached("commit")?.execute(())?;
             }
             counted.fetch_add(rows.calls.len() as u64, Ordering::Relaxed);
         }
@@ -184,20 +182,17 @@ async fn on_sqlite(place: &Place, turn: usize, instances: usize, batch: usize, e
     Ok(rate)
 }
 
-/// The statement for each row, many in one trip to SQLite's thread.
-async fn run_sqlite(connection: &mut SqliteConnection, statement: &'static str, rows: &Rows, worker: Uuid) -> Result {
-    let all: Vec<usize> = (0..rows.calls.len()).collect();
-    for some in all.chunks(TIMES) {
-        let texts = (0..some.len()).map(|time| {
-            let numbered =
-                |text: String, n: usize| text.replace(&format!("?{n}"), &format!("${}", if n > 4 { n - 4 } else { time * 4 + n + 2 }));
-            (1..=6).fold(statement.to_owned(), numbered) + ";\n"
-        });
-        let mut query = sqlx::query(AssertSqlSafe(texts.collect::<String>())).bind(RETRY).bind(worker);
-        for &row in some {
-            query = query.bind(rows.instances[row]).bind(rows.calls[row]).bind(&rows.payloads[row]).bind(rows.at[row]);
+/// The statement for each row.
+fn run_sqlite(connection: &rusqlite::Connection, statement: &str, rows: &Rows, worker: Uuid) -> Result {
+    let mut statement = connection.prepare_cached(statement)?;
+    for row in 0..rows.calls.len() {
+        let values: [(usize, &dyn ToSql); 6] =
+            [(1, &rows.instances[row]), (2, &rows.calls[row]), (3, &rows.payloads[row]), (4, &rows.at[row]), (5, &RETRY), (6, &worker)];
+        // Not every statement uses every value.
+        for (place, value) in values.into_iter().take(statement.parameter_count()) {
+            statement.raw_bind_parameter(place, value)?;
         }
-        query.execute(&mut *connection).await?;
+        statement.raw_execute()?;
     }
     Ok(())
 }

@@ -14,6 +14,7 @@ pub mod machines;
 pub mod migrate;
 pub mod notice;
 pub mod once;
+mod one_trip;
 pub mod open;
 pub mod overview;
 mod plans;

@@ -58,9 +58,7 @@ impl fmt::Debug for Claimed {
 
 /// Gives the session `me` at most `limit` of the attempts that are due at `now`, those due first first. In SQLite `conn` is in a transaction.
 pub async fn claim(conn: &mut Conn<'_>, me: SessionId, served: &Served, limit: u32, now: Timestamp) -> Result<Vec<Claimed>> {
-    let values =
-        [Value::from(served.machine.as_str()), me.0.into(), Value::Words(&served.verbs), now.as_micros().into(), i64::from(limit).into()];
-    let mut rows = conn.rows(&sql::CLAIM, &values).await?;
+    let mut rows = conn.rows(&sql::CLAIM, &values_of(&me, served, limit, now)).await?;
     if !conn.is_postgres() {
         let mut keys = Vec::with_capacity(rows.len());
         for row in &rows {
@@ -68,9 +66,7 @@ pub async fn claim(conn: &mut Conn<'_>, me: SessionId, served: &Served, limit: u
         }
         rows = conn.batch(&sql::CLAIMED, keys.iter().map(|(call, number)| values![call.0, i64::from(*number)]).collect()).await?;
     }
-    let mut claimed = rows.iter().map(read).collect::<Result<Vec<_>>>()?;
-    claimed.sort_by_key(|claimed| claimed.attempt.scheduled_at);
-    Ok(claimed)
+    all(&rows)
 }
 
 impl Store {
@@ -80,11 +76,24 @@ impl Store {
             return claim(&mut alone.conn(), me, served, limit, now).await;
         }
         // A claim writes no instance, and the end of an attempt looks for itself whether it is still held.
-        let mut tx = self.begin_unseen().await?;
+        if let Some(rows) = self.write_and_ask(&sql::CLAIM, &values_of(&me, served, limit, now), &sql::CLAIMED).await? {
+            return all(&rows);
+        }
+        let mut tx = self.begin().await?;
         let claimed = claim(&mut tx.conn(), me, served, limit, now).await?;
         tx.commit().await?;
         Ok(claimed)
     }
+}
+
+fn values_of<'a>(me: &SessionId, served: &'a Served, limit: u32, now: Timestamp) -> [Value<'a>; 5] {
+    [served.machine.as_str().into(), me.0.into(), Value::Words(&served.verbs), now.as_micros().into(), i64::from(limit).into()]
+}
+
+fn all(rows: &[Row]) -> Result<Vec<Claimed>> {
+    let mut claimed = rows.iter().map(read).collect::<Result<Vec<_>>>()?;
+    claimed.sort_by_key(|claimed| claimed.attempt.scheduled_at);
+    Ok(claimed)
 }
 
 fn read(row: &Row) -> Result<Claimed> {

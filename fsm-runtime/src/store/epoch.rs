@@ -3,22 +3,20 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::conn::{Conn, within};
+use super::conn::Conn;
 use super::error::Result;
-use super::open::Store;
 use super::sql;
-use super::sqlite::Whole;
 
 /// A time in which nobody but one committer writes to a file. Two looks at the file in the same epoch differ by what that committer wrote,
 /// and in nothing else that a decision is made on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Epoch {
     /// The writer's connection: another one counts from elsewhere.
-    connection: u64,
+    pub(super) connection: u64,
     /// The number that another connection's commit changes.
-    data_version: i64,
+    pub(super) data_version: i64,
     /// How many turns on the writer's connection were not the committer's.
-    others: u64,
+    pub(super) others: u64,
 }
 
 /// The epochs of one committer, as it learns of them.
@@ -57,7 +55,7 @@ impl Epochs {
     }
 
     /// How many of the ended turns were not its own, asked in a turn.
-    fn others(&self, turns: &Turns) -> u64 {
+    pub(super) fn others(&self, turns: &Turns) -> u64 {
         // Both stand still during a turn.
         turns.0.load(Ordering::Acquire) - self.own.load(Ordering::Acquire)
     }
@@ -71,35 +69,6 @@ impl Epochs {
         let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         *last = Last { epoch: now, has_lasted: last.epoch == now };
         Ok(now)
-    }
-}
-
-impl Store {
-    /// Carries out a transaction of that committer's, if the epoch lasts when its turn has come and `still` holds then. Whether it is
-    /// committed; if not, nothing is written. After an error the outcome is not known.
-    ///
-    /// The next transaction need not wait for the answer: it is carried out after this one.
-    pub(super) async fn carry_out(
-        &self,
-        epochs: &Epochs,
-        epoch: Epoch,
-        whole: Whole,
-        still: impl FnOnce() -> bool + Send + 'static,
-    ) -> Result<bool> {
-        let Some((writer, turns)) = self.writer() else { return Ok(false) };
-        let mut taken = writer.take().await?;
-        let turn = turns.begin(Some(epochs));
-        if taken.session.id != epoch.connection || epochs.others(turns) != epoch.others {
-            return Ok(false);
-        }
-        self.fault().pass(|| "before a transaction was carried out".to_owned()).await;
-        let done = taken.parts().0.apart(move |connection| whole.carry_out(connection, epoch.data_version, still));
-        drop(turn);
-        drop(taken);
-        let is_committed = within(self.deadline(), done).await?;
-        // It was done, and a process that dies here never hears of it.
-        self.fault().pass(|| "after a transaction ended, and never heard of it".to_owned()).await;
-        Ok(is_committed)
     }
 }
 

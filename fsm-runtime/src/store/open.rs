@@ -193,13 +193,13 @@ impl Store {
     }
 
     fn turns(&self) -> Option<&Turns> {
-        self.writer().map(|(_, turns)| turns)
+        self.writer().and_then(|(_, turns)| turns)
     }
 
-    /// The one connection that writes to a SQLite file, and whose turn it is there.
-    pub(super) fn writer(&self) -> Option<(&Pool<SqliteThread>, &Turns)> {
+    /// The one connection that writes to SQLite, and in a file, whose turn it is.
+    pub(super) fn writer(&self) -> Option<(&Pool<SqliteThread>, Option<&Turns>)> {
         match &self.inner.kind {
-            Kind::Sqlite { writer, turns, .. } => Some((writer, turns.as_ref()?)),
+            Kind::Sqlite { writer, turns, .. } => Some((writer, turns.as_ref())),
             Kind::Postgres { .. } => None,
         }
     }

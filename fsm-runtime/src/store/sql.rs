@@ -37,15 +37,20 @@ impl Many {
         format!("with w ({}) as (select * from unnest({}){unless})\n{}", self.names(), arrays.join(", "), self.postgres)
     }
 
-    /// The text for SQLite about one row, whose values come in the order of the columns. An update has them in their places: from a table
-    /// of one row SQLite would update by a list that it makes first.
+    /// The text for SQLite about one row, whose values come in the order of the columns. Where that is easily said, it has the values in
+    /// their places: a table of one row costs more than what is done with it.
     pub(super) fn for_sqlite(&self) -> String {
-        match self.sqlite.split_once("from w\n").filter(|_| self.sqlite.trim_start().starts_with("update")) {
-            Some((before, after)) => self.in_place(&(before.to_owned() + after)),
-            None => {
-                let places = vec!["?"; self.types().count()].join(", ");
-                format!("with w ({}) as (values ({places}))\n{}", self.names(), self.sqlite)
+        let text = self.sqlite.trim();
+        let places = vec!["?"; self.types().count()].join(", ");
+        let all_of_w = text.split_once("select *").and_then(|(before, after)| Some((before, after.trim_start().strip_prefix("from w")?)));
+        match (text.split_once("from w\n"), all_of_w) {
+            (_, Some((insert, after))) if insert.starts_with("insert") => {
+                let after = after.trim_start();
+                format!("{insert}values ({places}) {}", after.strip_prefix("where true").unwrap_or(after))
             }
+            (Some((before, after)), _) if text.starts_with("update") => self.in_place(&(before.to_owned() + after)),
+            (None, _) if !text.contains("from w") => self.in_place(text),
+            _ => format!("with w ({}) as (values ({places}))\n{text}", self.names()),
         }
     }
 

@@ -19,7 +19,7 @@ pub(super) use failure::Refused;
 pub(super) use said::{Answer, Said};
 pub(super) use thread::SqliteOptions;
 pub use thread::SqliteThread;
-pub(super) use whole::Whole;
+pub(super) use whole::{Whole, ask_in_turn};
 
 impl Link<'_, SqliteThread> {
     /// Whether a transaction is open that will be ended by us.
@@ -82,8 +82,7 @@ impl Link<'_, SqliteThread> {
 
     fn read(&self, answer: Answer) -> Vec<Row> {
         self.rules.fault.answered(answer.rows());
-        let answer = Arc::new(answer);
-        (0..answer.rows()).map(|row| Row::Sqlite(Arc::clone(&answer), row)).collect()
+        rows(answer)
     }
 }
 
@@ -121,6 +120,12 @@ fn in_turn<T>(mut attempt: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Res
             None => return done,
         }
     }
+}
+
+/// Each row of an answer.
+pub(super) fn rows(answer: Answer) -> Vec<Row> {
+    let answer = Arc::new(answer);
+    (0..answer.rows()).map(|row| Row::Sqlite(Arc::clone(&answer), row)).collect()
 }
 
 fn of_each<const WIDTH: usize>(sql: &Many, rows: &[[Value<'_>; WIDTH]]) -> Said {

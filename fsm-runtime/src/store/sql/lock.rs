@@ -11,8 +11,8 @@ pub const LOCK_BY_KEY: Many = Many {
         instance!(),
         has_timer!(),
         "
-        from w
-        cross join fsm_instances i on i.machine = w.machine and i.key = w.key"
+        from fsm_instances i
+        where i.machine = w.machine and i.key = w.key"
     ),
     postgres: concat!(
         "select ",
@@ -33,8 +33,8 @@ pub const LOCK_BY_ID: Many = Many {
         "select ",
         instance!(),
         "
-        from w
-        cross join fsm_instances i on i.instance_id = w.instance_id"
+        from fsm_instances i
+        where i.instance_id = w.instance_id"
     ),
     postgres: concat!(
         "select ",

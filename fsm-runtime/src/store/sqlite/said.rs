@@ -98,7 +98,7 @@ impl Values {
 
 impl Said {
     /// A statement that finds its values by their numbers, or in their order.
-    pub(super) fn once(text: SqlStr, values: &[Value<'_>]) -> Said {
+    pub(in crate::store) fn once(text: SqlStr, values: &[Value<'_>]) -> Said {
         Said { is_numbered: true, rows: 1, ..Said::of_each(text, values.len(), values) }
     }
 
@@ -153,8 +153,13 @@ impl Said {
 
 impl Answer {
     /// How many rows there are.
-    pub(super) fn rows(&self) -> usize {
+    pub(in crate::store) fn rows(&self) -> usize {
         self.rows
+    }
+
+    /// A statement for each of the rows.
+    pub(super) fn each(self, text: SqlStr) -> Said {
+        Said { text, is_numbered: false, width: self.width, rows: self.rows, values: self.values }
     }
 
     /// The value in this column of this row.

@@ -1,8 +1,9 @@
 //! A transaction that SQLite's thread carries out by itself, so that the next one can wait for it there.
 
 use rusqlite::Connection;
+use sqlx::SqlStr;
 
-use super::said::Said;
+use super::said::{Answer, Said};
 use super::{in_turn, of_each, words};
 use crate::store::conn::Batch;
 use crate::store::sql::{self, Many};
@@ -54,4 +55,13 @@ impl Whole {
         words(connection, if is_good { sql::COMMIT } else { sql::ROLLBACK })?;
         Ok(is_good)
     }
+}
+
+/// Carries out a statement that writes, and asks another one for each row that it answers with, in a transaction.
+pub(in crate::store) fn ask_in_turn(write: &Said, ask: SqlStr, connection: &Connection) -> rusqlite::Result<Answer> {
+    in_turn(|| words(connection, sql::BEGIN_SQLITE))?;
+    let written = write.ask(connection)?;
+    let answer = written.each(ask).ask(connection)?;
+    words(connection, sql::COMMIT)?;
+    Ok(answer)
 }

@@ -1,0 +1,54 @@
+//! Transactions that SQLite's thread carries out by itself, from beginning to end. Whoever comes next need not wait until this process has
+//! heard of it: what he orders is carried out next.
+
+use sqlx::SqlSafeStr;
+
+use super::conn::{Value, kept, within};
+use super::epoch::{Epoch, Epochs};
+use super::error::Result;
+use super::open::Store;
+use super::rows::Row;
+use super::sql::{Many, Sql};
+use super::sqlite::{Said, Whole, ask_in_turn, rows};
+
+impl Store {
+    /// Carries out a transaction of that committer's, if the epoch lasts when its turn has come and `still` holds then. Whether it is
+    /// committed; if not, nothing is written. After an error the outcome is not known.
+    pub(super) async fn carry_out(
+        &self,
+        epochs: &Epochs,
+        epoch: Epoch,
+        whole: Whole,
+        still: impl FnOnce() -> bool + Send + 'static,
+    ) -> Result<bool> {
+        let Some((writer, Some(turns))) = self.writer() else { return Ok(false) };
+        let mut taken = writer.take().await?;
+        let turn = turns.begin(Some(epochs));
+        if taken.session.id != epoch.connection || epochs.others(turns) != epoch.others {
+            return Ok(false);
+        }
+        self.fault().pass(|| "before a transaction was carried out".to_owned()).await;
+        let done = taken.parts().0.apart(move |connection| whole.carry_out(connection, epoch.data_version, still));
+        drop(turn);
+        drop(taken);
+        let is_committed = within(self.deadline(), done).await?;
+        // It was done, and a process that dies here never hears of it.
+        self.fault().pass(|| "after a transaction ended, and never heard of it".to_owned()).await;
+        Ok(is_committed)
+    }
+
+    /// Runs a statement that writes, and asks another one for each row that it answers with, in a transaction of their own that ends no
+    /// epoch: it changes nothing that a committer decides on. `None` for PostgreSQL.
+    pub(super) async fn write_and_ask(&self, write: &Sql, values: &[Value<'_>], ask: &Many) -> Result<Option<Vec<Row>>> {
+        let Some((writer, _)) = self.writer() else { return Ok(None) };
+        let (said, each) = (Said::once(write.sqlite.into_sql_str(), values), kept(ask, false, || ask.for_sqlite()));
+        let mut taken = writer.take().await?;
+        self.fault().pass(|| "before a transaction was carried out".to_owned()).await;
+        let done = taken.parts().0.apart(move |connection| ask_in_turn(&said, each, connection));
+        drop(taken);
+        let answer = within(self.deadline(), done).await?;
+        self.fault().pass(|| "after a transaction ended, and never heard of it".to_owned()).await;
+        self.fault().answered(answer.rows());
+        Ok(Some(rows(answer)))
+    }
+}
