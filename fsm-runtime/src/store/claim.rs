@@ -8,12 +8,13 @@ use fsm_core::ids::SessionId;
 use fsm_core::instance::Instance;
 use fsm_core::time::Timestamp;
 
-use super::conn::{Conn, Value, values};
+use super::conn::Conn;
 use super::error::Result;
 use super::lock::{Memory, Seen};
 use super::open::Store;
 use super::rows::Row;
 use super::sql;
+use super::values::{Value, values};
 use super::write::Stamp;
 
 /// What a process can run of one machine.

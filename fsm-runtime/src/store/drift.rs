@@ -7,10 +7,11 @@ use fsm_core::changes::{Timer, Waiting};
 use fsm_core::ids::InstanceId;
 use fsm_core::time::Timestamp;
 
-use super::conn::{Conn, Value, values};
+use super::conn::Conn;
 use super::error::Result;
 use super::rows::Row;
 use super::sql;
+use super::values::{Value, values};
 use super::write::policy_text;
 
 /// Rows of one kind that need a name.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::sqlite::Refused;
+use super::thread::Refused;
 
 /// What the store's functions return.
 pub type Result<T> = std::result::Result<T, StoreError>;

@@ -3,13 +3,22 @@
 use sqlx::sqlite::{SqliteArguments, SqliteConnection};
 use sqlx::{SqlStr, Sqlite};
 
-use super::conn::{Link, Value, kept};
 use super::error::Result;
+use super::link::{Link, counted};
 use super::rows::Row;
 use super::sql::{self, Many};
 use super::turn::Turn;
+use super::values::{Value, kept};
 
 impl Link<'_, SqliteConnection> {
+    /// The connection itself, for a user's own statements in this transaction. The driver knows of the transaction from now on, so that
+    /// a `begin` of the user's is a savepoint.
+    pub(super) async fn lend(&mut self) -> Result<()> {
+        self.guarded("savepoint", async |conn| counted(conn).await).await?;
+        self.note_lent();
+        Ok(())
+    }
+
     /// Runs a statement that finds its values by their numbers or in their order, and gives its rows.
     pub(super) async fn rows(&mut self, text: SqlStr, values: &[Value<'_>]) -> Result<Vec<Row>> {
         let query = sqlx::query_with::<Sqlite, _>(text.clone(), arguments(values));

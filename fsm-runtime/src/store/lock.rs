@@ -8,11 +8,12 @@ use fsm_core::decide::inbox::Inbox;
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::Instance;
 
-use super::conn::{Conn, values};
+use super::conn::Conn;
 use super::epoch::Epoch;
 use super::error::Result;
 use super::rows::Row;
 use super::sql;
+use super::values::values;
 use super::write::Stamp;
 
 /// An instance by its name.

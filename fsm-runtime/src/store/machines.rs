@@ -2,10 +2,11 @@
 
 use fsm_core::time::Timestamp;
 
-use super::conn::{Conn, values};
+use super::conn::Conn;
 use super::error::Result;
 use super::rows::Row;
 use super::sql;
+use super::values::values;
 
 /// A definition as it was started.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,10 +2,11 @@
 
 use fsm_core::time::Timestamp;
 
-use super::conn::{Conn, values};
+use super::conn::Conn;
 use super::error::{Result, StoreError};
 use super::open::Store;
 use super::sql;
+use super::values::values;
 
 struct Migration {
     version: i64,

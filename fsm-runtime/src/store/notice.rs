@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use sqlx::postgres::{PgListener, PgPoolOptions};
 
-use super::conn::Value;
 use super::error::Result;
 use super::open::{Listening, Store};
 use super::sql;
 use super::tx::Apart;
+use super::values::Value;
 
 /// The channel of PostgreSQL on which word is given.
 pub(super) const CHANNEL: &str = "fsm_due";

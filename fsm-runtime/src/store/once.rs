@@ -3,9 +3,10 @@
 use fsm_core::ids::CallId;
 use fsm_core::time::Timestamp;
 
-use super::conn::{Conn, values};
+use super::conn::Conn;
 use super::error::Result;
 use super::sql;
+use super::values::values;
 
 /// What the call remembers under this name.
 pub async fn get(conn: &mut Conn<'_>, call: CallId, name: &str) -> Result<Option<Vec<u8>>> {

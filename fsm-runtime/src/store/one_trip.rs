@@ -3,13 +3,15 @@
 
 use sqlx::SqlSafeStr;
 
-use super::conn::{Value, kept, within};
 use super::epoch::{Epoch, Epochs};
 use super::error::Result;
+use super::link::within;
 use super::open::Store;
 use super::rows::Row;
 use super::sql::{Many, Sql};
-use super::sqlite::{Said, Whole, ask_in_turn, rows};
+use super::sqlite::rows;
+use super::thread::{Said, Whole, ask_in_turn};
+use super::values::{Value, kept};
 
 impl Store {
     /// Carries out a transaction of that committer's, if the epoch lasts when its turn has come and `still` holds then. Whether it is

@@ -1,24 +1,26 @@
 //! Opening a database, and the ways to a connection of it: to write, to read, and apart from all others.
 
+mod make;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fsm_core::time::Timestamp;
-use sqlx::ConnectOptions;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous};
+use sqlx::sqlite::SqliteConnection;
 
-use super::address::{self, Address, SqliteFile};
-use super::conn::{Conn, Link, Rules, postgres_text, within};
+use super::address::{self, Address};
+use super::conn::Conn;
+use super::link::{Rules, within};
+
 use super::epoch::{Epoch, Epochs, Turns};
 use super::error::{Result, StoreError};
 use super::fault::Fault;
 use super::pool::{Connects, Pool, Taken};
-use super::sqlite::{SqliteOptions, SqliteThread};
-use super::turn::BUSY_TIMEOUT;
+use super::thread::SqliteThread;
 use super::tx::{Apart, Reader, Side, Tx};
-use super::{lent, reading, sql, sqlite};
+use super::{lent, postgres, sql, sqlite};
 
 /// Which database, and how it is used.
 #[derive(Clone)]
@@ -111,19 +113,14 @@ pub struct ServerClock {
     pub up_since: Timestamp,
 }
 
-/// How many connections to SQLite read at the same time.
-const READERS: usize = 4;
-/// Earlier ones can corrupt a database when its WAL is reset.
-const OLDEST_SQLITE: [u32; 3] = [3, 51, 3];
-
 impl Store {
     /// Opens the database and makes a first connection. A SQLite file is created when it does not exist; the tables are [`migrate`](super::migrate)'s.
     pub async fn open(settings: Settings) -> Result<Store> {
         let rules = Rules { deadline: settings.deadline, is_cached: settings.statement_cache, fault: Fault::somewhere() };
         let (place, kind) = match Address::parse(&settings.url)? {
-            Address::Memory => open_memory(&settings).await?,
-            Address::File(file) => open_file(&settings, file).await?,
-            Address::Server(options) => open_server(&settings, *options).await?,
+            Address::Memory => make::memory(&settings).await?,
+            Address::File(file) => make::file(&settings, file).await?,
+            Address::Server(options) => make::server(&settings, *options).await?,
         };
         Ok(Store { inner: Arc::new(Inner { place, rules, read_only: settings.read_only, kind }) })
     }
@@ -215,7 +212,7 @@ impl Store {
             }
             Kind::Postgres { pool, .. } => {
                 let taken = self.replanned(pool.take().await?).await?;
-                self.begun(taken, async |conn| postgres_text(conn, sql::BEGIN_POSTGRES).await).await.map(Side::Postgres)
+                self.begun(taken, async |conn| postgres::words(conn, sql::BEGIN_POSTGRES).await).await.map(Side::Postgres)
             }
         };
         self.naming(begun.map(|side| Tx { _turn: None, side, rules: self.inner.rules.clone() }))
@@ -229,7 +226,7 @@ impl Store {
             }
             Kind::Postgres { pool, .. } => {
                 let taken = self.set(pool.take_rather(false).await?, false).await?;
-                self.begun(taken, async |conn| postgres_text(conn, sql::SNAPSHOT_POSTGRES).await).await.map(Side::Postgres)
+                self.begun(taken, async |conn| postgres::words(conn, sql::SNAPSHOT_POSTGRES).await).await.map(Side::Postgres)
             }
         };
         Ok(Tx { _turn: None, side: side?, rules: self.inner.rules.clone() })
@@ -302,7 +299,7 @@ impl Store {
     async fn say(&self, taken: &mut Taken<PgConnection>, text: &'static str) -> Result<()> {
         let (conn, health) = taken.parts();
         health.is_broken = true;
-        within(self.inner.rules.deadline, postgres_text(conn, text)).await?;
+        within(self.inner.rules.deadline, postgres::words(conn, text)).await?;
         health.is_broken = false;
         Ok(())
     }
@@ -343,121 +340,4 @@ impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Store").field(&self.inner.place).finish()
     }
-}
-
-/// What each connection to SQLite is told first.
-const FIRST_OF_ALL: &str = "pragma foreign_keys = on; pragma busy_timeout = 10000;";
-
-async fn open_memory(settings: &Settings) -> Result<(String, Kind)> {
-    // This file system in memory locks like a disk's without WAL: a transaction that writes keeps readers waiting until it ends.
-    let (place, vfs) = ("the database in memory", "memdb");
-    let name = format!("/fsm-{}", uuid::Uuid::new_v4());
-    let to_write = SqliteOptions {
-        file: name.clone().into(),
-        vfs: Some(vfs.to_owned()),
-        is_read_only: false,
-        is_immutable: false,
-        pragmas: format!("{FIRST_OF_ALL} pragma journal_mode = memory;"),
-    };
-    let to_read = SqliteOptions { pragmas: format!("{FIRST_OF_ALL} pragma query_only = on;"), ..to_write.clone() };
-    let to_lend = lent_options(SqliteConnectOptions::new().filename(name).vfs(vfs)).journal_mode(SqliteJournalMode::Memory);
-    let writer = Pool::<SqliteThread>::new(place, to_write, 1, settings.deadline);
-    let readers = Pool::new(place, to_read, READERS, settings.deadline);
-    let lent = Pool::new(place, to_lend, 1, settings.deadline);
-    let anchor = writer.apart().await?;
-    check_sqlite(&writer).await?;
-    Ok((place.into(), Kind::Sqlite { writer, readers, lent, turns: None, _anchor: Some(Box::new(tokio::sync::Mutex::new(anchor))) }))
-}
-
-async fn open_file(settings: &Settings, file: SqliteFile) -> Result<(String, Kind)> {
-    let place = format!("the SQLite database `{}`", file.path.display());
-    let has_wal = reading::has_wal(&file.path);
-    let to_read = SqliteOptions {
-        file: file.path.clone(),
-        vfs: file.vfs.clone(),
-        is_read_only: true,
-        is_immutable: file.is_immutable,
-        pragmas: FIRST_OF_ALL.to_owned(),
-    };
-    let (synchronous, synchronous_lent) = match settings.synchronous {
-        Synchronous::Full => ("full", SqliteSynchronous::Full),
-        Synchronous::Normal => ("normal", SqliteSynchronous::Normal),
-    };
-    let to_write = match settings.read_only {
-        true => to_read.clone(),
-        // The last word, once the journal is set up: from there on who wants to write looks by himself.
-        false => SqliteOptions {
-            is_read_only: file.is_read_only,
-            pragmas: format!("{FIRST_OF_ALL} pragma journal_mode = wal; pragma synchronous = {synchronous}; pragma busy_timeout = 1;"),
-            ..to_read.clone()
-        },
-    };
-    let to_lend = lent_options(*file.options).synchronous(synchronous_lent).pragma("busy_timeout", "1");
-    let mut writer = Pool::new(&place, to_write, 1, settings.deadline);
-    let mut readers = Pool::new(&place, to_read.clone(), READERS, settings.deadline);
-    let lent = Pool::new(&place, to_lend, 1, settings.deadline);
-    // Where even the index of the WAL cannot be made, and nobody has made one, nobody writes: the file alone is the database.
-    if settings.read_only && !has_wal && !reading::can_share(&writer).await {
-        let alone = SqliteOptions { is_immutable: true, ..to_read };
-        writer = Pool::new(&place, alone.clone(), 1, settings.deadline);
-        readers = Pool::new(&place, alone, READERS, settings.deadline);
-    }
-    check_sqlite(&writer).await?;
-    Ok((place, Kind::Sqlite { writer, readers, lent, turns: Some(Turns::default()), _anchor: None }))
-}
-
-fn lent_options(options: SqliteConnectOptions) -> SqliteConnectOptions {
-    options.create_if_missing(false).busy_timeout(BUSY_TIMEOUT).foreign_keys(true).disable_statement_logging()
-}
-
-/// Makes the first connection, and asks which SQLite this is.
-async fn check_sqlite(writer: &Pool<SqliteThread>) -> Result<()> {
-    let mut taken = writer.take().await?;
-    let (conn, health) = taken.parts();
-    let rows = Conn::Sqlite(Link::new(conn, Rules::DEFAULT, health)).rows(&sql::SQLITE_VERSION, &[]).await?;
-    let found: String = rows.first().map(|row| row.get(0)).transpose()?.unwrap_or_default();
-    let numbers: Vec<u32> = found.split('.').map_while(|part| part.parse().ok()).collect();
-    if numbers.as_slice() < OLDEST_SQLITE.as_slice() { Err(StoreError::OldSqlite { found }) } else { Ok(()) }
-}
-
-async fn open_server(settings: &Settings, options: PgConnectOptions) -> Result<(String, Kind)> {
-    let place = match options.get_socket() {
-        Some(socket) => format!("the PostgreSQL server at `{}`", socket.display()),
-        None => {
-            let name = options.get_database().unwrap_or(options.get_username());
-            format!("the PostgreSQL database `{name}` at `{}:{}`", options.get_host(), options.get_port())
-        }
-    };
-    let mut options = options.disable_statement_logging();
-    if !settings.statement_cache {
-        options = options.statement_cache_capacity(0);
-    }
-    if settings.read_only {
-        let timeout_ms = settings.deadline.as_millis().to_string();
-        options = options.options([("default_transaction_read_only", "on"), ("statement_timeout", &timeout_ms)]);
-    }
-    if options.get_application_name().is_none() {
-        options = options.application_name("durable-fsm");
-    }
-    let pool_of = |options| Pool::<PgConnection>::new(&place, options, settings.connections.max(1) as usize, settings.deadline);
-    if settings.statement_cache {
-        // A pooler refuses a setting that it does not know when a connection begins, or keeps it from the server.
-        let pool = pool_of(options.clone().options([(sql::MARK, "on")]));
-        match is_marked(&pool).await {
-            Ok(true) => return Ok((place, Kind::Postgres { pool, is_direct: true })),
-            Ok(false) | Err(StoreError::Unreachable { source: sqlx::Error::Database(_), .. }) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    let pool = pool_of(options);
-    drop(pool.take().await?);
-    Ok((place, Kind::Postgres { pool, is_direct: false }))
-}
-
-/// Whether what a connection asked for when it began is there where its statements run.
-async fn is_marked(pool: &Pool<PgConnection>) -> Result<bool> {
-    let mut taken = pool.take().await?;
-    let (conn, health) = taken.parts();
-    let rows = Conn::Postgres(Link::new(conn, Rules::DEFAULT, health)).rows(&sql::IS_MARKED, &[]).await?;
-    rows.first().map_or(Ok(false), |row| row.get(0))
 }

@@ -5,9 +5,10 @@ use fsm_core::ids::{CallId, InstanceId, SessionId, TimerId};
 use fsm_core::time::Timestamp;
 use uuid::Uuid;
 
-use super::conn::{Conn, values};
+use super::conn::Conn;
 use super::error::Result;
 use super::sql;
+use super::values::values;
 
 /// An event that waits for its turn.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use sqlx::{ConnectOptions, Connection};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::conn::{Health, within};
 use super::error::{Result, StoreError};
+use super::link::{Health, within};
 use super::plans::Plans;
-use super::sqlite::{SqliteOptions, SqliteThread};
+use super::thread::{SqliteOptions, SqliteThread};
 
 /// A server that went away takes its idle connections with it: one that waited this long is asked first.
 const ASK_AFTER: Duration = Duration::from_secs(2);

@@ -5,9 +5,10 @@ use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::time::Timestamp;
 use uuid::Uuid;
 
-use super::conn::{Conn, values};
+use super::conn::Conn;
 use super::error::Result;
 use super::sql;
+use super::values::values;
 
 /// At most `limit` instances of `machine` after `after` that ended before `cutoff` and for which no delayed event waits. With PostgreSQL
 /// they are locked, and those that somebody else has locked are left out.

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use super::conn::{Conn, Link, Rules};
+use super::conn::Conn;
+use super::link::{Link, Rules};
 use super::pool::Pool;
 use super::sql;
-use super::sqlite::SqliteThread;
+use super::thread::SqliteThread;
 
 /// Whether somebody has the file open in WAL mode, or left in the middle.
 pub(super) fn has_wal(file: &Path) -> bool {

@@ -18,7 +18,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::error::{Result, StoreError};
-use super::sqlite::Answer;
+use super::thread::Answer;
 
 /// A row of either database.
 pub(super) enum Row {

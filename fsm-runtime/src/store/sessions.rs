@@ -5,11 +5,12 @@ use fsm_core::ids::SessionId;
 use fsm_core::time::Timestamp;
 
 use super::claim::Served;
-use super::conn::{Conn, Value, values};
+use super::conn::Conn;
 use super::error::{Result, StoreError};
 use super::open::ServerClock;
 use super::rows::Row;
 use super::sql;
+use super::values::{Value, values};
 
 /// An executing attempt, looked at through its session.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,25 +1,16 @@
 //! How SQLite is told, on a connection of ours: in few trips to the thread that each connection has. A trip takes longer than most statements.
 
-mod failure;
-mod said;
-mod thread;
-mod whole;
-
 use std::sync::Arc;
 
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::Connection;
 use sqlx::SqlStr;
 
-use super::conn::{Link, Value, kept};
 use super::error::Result;
+use super::link::Link;
 use super::rows::Row;
 use super::sql::Many;
-use super::turn::Turn;
-pub(super) use failure::Refused;
-pub(super) use said::{Answer, Said};
-pub(super) use thread::SqliteOptions;
-pub use thread::SqliteThread;
-pub(super) use whole::{Whole, ask_in_turn};
+use super::thread::{Answer, Said, SqliteThread, in_turn, say, words};
+use super::values::Value;
 
 impl Link<'_, SqliteThread> {
     /// Whether a transaction is open that will be ended by us.
@@ -30,7 +21,7 @@ impl Link<'_, SqliteThread> {
     /// The statement is carried out for these rows before whatever comes next, which may be the commit.
     pub(super) fn later<const WIDTH: usize>(&mut self, sql: &Many, rows: &[[Value<'_>; WIDTH]]) {
         let health = self.health.as_deref_mut().expect("only a transaction of ours has a later");
-        health.unsaid.push(of_each(sql, rows));
+        health.unsaid.push(Said::of_each(sql, rows));
     }
 
     /// Runs a statement that finds its values by their numbers, and gives its rows.
@@ -42,13 +33,13 @@ impl Link<'_, SqliteThread> {
 
     /// Runs a statement for each of these rows, and gives the rows it answers with.
     pub(super) async fn batch<const WIDTH: usize>(&mut self, sql: &Many, rows: &[[Value<'_>; WIDTH]]) -> Result<Vec<Row>> {
-        let found = self.trip(sql.sqlite, of_each(sql, rows), Said::ask).await?;
+        let found = self.trip(sql.sqlite, Said::of_each(sql, rows), Said::ask).await?;
         Ok(self.read(found))
     }
 
     /// The same, and gives the places of the rows for which it wrote nothing.
     pub(super) async fn missed<const WIDTH: usize>(&mut self, sql: &Many, rows: &[[Value<'_>; WIDTH]]) -> Result<Vec<usize>> {
-        self.trip(sql.sqlite, of_each(sql, rows), Said::carry_out).await
+        self.trip(sql.sqlite, Said::of_each(sql, rows), Said::carry_out).await
     }
 
     /// Runs a text of several statements without values.
@@ -100,34 +91,8 @@ pub(super) async fn end(conn: &mut SqliteThread, unsaid: Vec<Said>, text: &'stat
     .await
 }
 
-/// Runs a statement without values, and keeps it prepared.
-fn words(connection: &Connection, text: &str) -> rusqlite::Result<()> {
-    connection.prepare_cached(text)?.raw_execute().map(drop)
-}
-
-fn say(unsaid: &[Said], connection: &Connection) -> rusqlite::Result<()> {
-    unsaid.iter().try_for_each(|said| said.carry_out(connection).map(drop))
-}
-
-/// Tries again while another process writes.
-fn in_turn<T>(mut attempt: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
-    let turn = Turn::wanted();
-    loop {
-        let done = attempt();
-        let is_busy = done.as_ref().err().and_then(rusqlite::Error::sqlite_error_code) == Some(ErrorCode::DatabaseBusy);
-        match turn.next_look(is_busy) {
-            Some(wait) => std::thread::sleep(wait),
-            None => return done,
-        }
-    }
-}
-
 /// Each row of an answer.
 pub(super) fn rows(answer: Answer) -> Vec<Row> {
     let answer = Arc::new(answer);
     (0..answer.rows()).map(|row| Row::Sqlite(Arc::clone(&answer), row)).collect()
-}
-
-fn of_each<const WIDTH: usize>(sql: &Many, rows: &[[Value<'_>; WIDTH]]) -> Said {
-    Said::of_each(kept(sql, false, || sql.for_sqlite()), WIDTH, rows.as_flattened())
 }

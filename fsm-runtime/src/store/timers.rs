@@ -5,9 +5,10 @@ use fsm_core::ids::{InstanceId, TimerId};
 use fsm_core::time::Timestamp;
 
 use super::claim::Served;
-use super::conn::{Conn, Value, values};
+use super::conn::Conn;
 use super::error::Result;
 use super::sql;
+use super::values::{Value, values};
 
 /// A timer whose moment has come.
 #[derive(Debug, Clone, PartialEq)]

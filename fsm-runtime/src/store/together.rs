@@ -5,11 +5,12 @@ use std::fmt::Write as _;
 use sqlx::postgres::PgArguments;
 use sqlx::{Arguments, AssertSqlSafe, SqlSafeStr};
 
-use super::conn::{Batch, Conn};
+use super::conn::Conn;
 use super::error::{Result, StoreError};
 use super::rows::Row;
 use super::sql::Many;
-use super::sqlite::Whole;
+use super::thread::Whole;
+use super::values::Batch;
 
 /// Where statements about many rows are said to.
 pub(super) enum Sink<'s, 'c> {

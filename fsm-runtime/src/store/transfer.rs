@@ -2,10 +2,11 @@
 
 use uuid::Uuid;
 
-use super::conn::{Batch, Conn, Value, values};
+use super::conn::Conn;
 use super::error::{Result, StoreError};
 use super::rows::Row;
 use super::sql::{self, Table};
+use super::values::{Batch, Value, values};
 
 /// One value of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]

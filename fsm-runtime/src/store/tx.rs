@@ -4,12 +4,14 @@ use sqlx::postgres::PgConnection;
 use sqlx::sqlite::SqliteConnection;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::conn::{Conn, Link, Rules, postgres_text, within};
+use super::conn::Conn;
+use super::link::{Link, Rules, within};
+
 use super::epoch::Turn;
 use super::error::{Result, StoreError};
 use super::pool::{Connects, Taken};
-use super::sqlite::SqliteThread;
-use super::{lent, sql, sqlite};
+use super::thread::SqliteThread;
+use super::{lent, postgres, sql, sqlite};
 
 pub(super) enum Side {
     Sqlite(Taken<SqliteThread>),
@@ -66,7 +68,7 @@ impl Tx {
             Side::Postgres(taken) => {
                 // The commit of a failed transaction answers with success, so a statement that fails in it goes ahead. Our own failures are known.
                 let text = if taken.health.was_lent { sql::COMMIT_LENT } else { sql::COMMIT };
-                end(taken, &self.rules, async |conn| postgres_text(conn, text).await).await
+                end(taken, &self.rules, async |conn| postgres::words(conn, text).await).await
             }
         }
     }
@@ -79,7 +81,7 @@ impl Tx {
                 end(taken, &self.rules, async |conn| sqlite::end(conn, Vec::new(), sql::ROLLBACK).await).await
             }
             Side::Lent { taken, .. } => end(taken, &self.rules, async |conn| lent::words(conn, sql::ROLLBACK).await).await,
-            Side::Postgres(taken) => end(taken, &self.rules, async |conn| postgres_text(conn, sql::ROLLBACK).await).await,
+            Side::Postgres(taken) => end(taken, &self.rules, async |conn| postgres::words(conn, sql::ROLLBACK).await).await,
         }
     }
 }

@@ -9,9 +9,10 @@ use fsm_core::instance::{Instance, Status};
 use fsm_core::time::Timestamp;
 use uuid::Uuid;
 
-use super::conn::{Conn, Value, values};
+use super::conn::Conn;
 use super::error::Result;
 use super::sql::{self, Among};
+use super::values::{Value, values};
 
 /// Which instances a page shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

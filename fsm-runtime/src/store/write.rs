@@ -12,9 +12,10 @@ use fsm_core::changes::{Changes, Open, Payload};
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::retry::Budget;
 
-use super::conn::{Conn, values};
+use super::conn::Conn;
 use super::error::{Result, StoreError};
 use super::together::Sink;
+use super::values::values;
 use super::{sealed, sql};
 pub(crate) use at_once::{Stamp, fits, payload, write_at_once, write_whole};
 use follow::{open, remember, save, timers, waits};

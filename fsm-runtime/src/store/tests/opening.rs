@@ -8,9 +8,10 @@ use sqlx::Connection;
 use tokio::sync::Barrier;
 
 use super::samples::{Fresh, at, beginning, done, on_each, written};
-use crate::store::conn::{Conn, values};
+use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::open::{Settings, Store, Synchronous};
+use crate::store::values::values;
 use crate::store::{migrate, sessions, sql, view, write};
 
 async fn exists(store: &Store, key: &str) -> bool {

@@ -6,14 +6,15 @@ use fsm_core::changes::{Changes, Payload, TimerChange};
 
 use super::follow::{open, remember, save, timers, waits};
 use super::guards::{close_row, error_of, instance_row};
-use crate::store::conn::{Batch, Conn, values};
+use crate::store::conn::Conn;
 use crate::store::epoch::{Epoch, Epochs};
 use crate::store::error::{Result, StoreError};
 use crate::store::open::Store;
 use crate::store::sealed::fit_text;
 use crate::store::sql;
-use crate::store::sqlite::Whole;
+use crate::store::thread::Whole;
 use crate::store::together::{Sink, Together};
+use crate::store::values::{Batch, values};
 
 /// What shows, when a decision is written, that its instance is still as it was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,11 +8,11 @@ use fsm_core::outcome::fit;
 use fsm_core::time::{Timestamp, micros};
 
 use super::{json, policy_text};
-use crate::store::conn::{Value, values};
 use crate::store::error::Result;
 use crate::store::sealed::fit_text;
 use crate::store::sql;
 use crate::store::together::Sink;
+use crate::store::values::{Value, values};
 
 /// Events that begin to wait.
 pub(super) async fn waits(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> Result<()> {

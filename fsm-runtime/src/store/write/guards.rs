@@ -9,10 +9,11 @@ use fsm_core::time::micros;
 use uuid::Uuid;
 
 use super::policy_text;
-use crate::store::conn::{Conn, Value, values};
+use crate::store::conn::Conn;
 use crate::store::error::Result;
 use crate::store::sealed::fit_text;
 use crate::store::sql;
+use crate::store::values::{Value, values};
 
 /// The places of those members whose guard fails. Of the guards only the last one of a member writes, so that a member that fails wrote nothing.
 pub(super) async fn guards(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<HashSet<usize>> {

@@ -6,7 +6,8 @@ use rusqlite::types::{FromSql, FromSqlError, ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection};
 use sqlx::SqlStr;
 
-use super::super::conn::Value;
+use crate::store::sql::Many;
+use crate::store::values::{Value, kept};
 
 /// Values of any kind.
 #[derive(Debug, Default)]
@@ -99,18 +100,22 @@ impl Values {
 impl Said {
     /// A statement that finds its values by their numbers, or in their order.
     pub(in crate::store) fn once(text: SqlStr, values: &[Value<'_>]) -> Said {
-        Said { is_numbered: true, rows: 1, ..Said::of_each(text, values.len(), values) }
+        Said { is_numbered: true, rows: 1, ..Said::of(text, values.len(), values) }
     }
 
     /// A statement that is carried out for each row, with the row's values in their order.
-    pub(super) fn of_each(text: SqlStr, width: usize, all: &[Value<'_>]) -> Said {
+    pub(in crate::store) fn of_each<const WIDTH: usize>(sql: &Many, rows: &[[Value<'_>; WIDTH]]) -> Said {
+        Said::of(kept(sql, false, || sql.for_sqlite()), WIDTH, rows.as_flattened())
+    }
+
+    fn of(text: SqlStr, width: usize, all: &[Value<'_>]) -> Said {
         let mut values = Values { cells: Vec::with_capacity(all.len()), bytes: Vec::new() };
         all.iter().for_each(|value| values.put(value));
         Said { text, is_numbered: false, width, rows: all.len().checked_div(width).unwrap_or(0), values }
     }
 
     /// Carries it out, and gives the places of the rows for which nothing was written.
-    pub(super) fn carry_out(&self, connection: &Connection) -> rusqlite::Result<Vec<usize>> {
+    pub(in crate::store) fn carry_out(&self, connection: &Connection) -> rusqlite::Result<Vec<usize>> {
         let mut statement = connection.prepare_cached(self.text.as_str())?;
         let mut missed = Vec::new();
         for row in 0..self.rows {
@@ -123,7 +128,7 @@ impl Said {
     }
 
     /// Carries it out, and gives the rows that it answers with.
-    pub(super) fn ask(&self, connection: &Connection) -> rusqlite::Result<Answer> {
+    pub(in crate::store) fn ask(&self, connection: &Connection) -> rusqlite::Result<Answer> {
         let mut statement = connection.prepare_cached(self.text.as_str())?;
         let mut answer = Answer { width: statement.column_count(), ..Answer::default() };
         for row in 0..self.rows {

@@ -4,9 +4,9 @@ use rusqlite::Connection;
 use sqlx::SqlStr;
 
 use super::said::{Answer, Said};
-use super::{in_turn, of_each, words};
-use crate::store::conn::Batch;
+use super::{in_turn, words};
 use crate::store::sql::{self, Many};
+use crate::store::values::Batch;
 
 /// What a transaction writes.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ impl Whole {
 
     fn add<const WIDTH: usize>(&mut self, sql: &Many, batch: &Batch<'_, WIDTH>, is_guard: bool) {
         if !batch.is_empty() {
-            self.parts.push(Part { said: of_each(sql, batch.rows()), is_guard });
+            self.parts.push(Part { said: Said::of_each(sql, batch.rows()), is_guard });
         }
     }
 

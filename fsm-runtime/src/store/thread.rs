@@ -1,13 +1,22 @@
 //! A connection to SQLite, on a thread of its own: SQLite waits for the disk, and nothing else may wait with it.
 
+mod failure;
+mod said;
+mod whole;
+
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak, mpsc};
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 use tokio::sync::oneshot;
 
-use super::failure::refused;
+use super::turn::Turn;
+
+pub(super) use failure::Refused;
+use failure::refused;
+pub(super) use said::{Answer, Said};
+pub(super) use whole::{Whole, ask_in_turn};
 
 /// How many statements are kept prepared.
 const KEPT: usize = 256;
@@ -26,7 +35,7 @@ pub struct SqliteThread {
 
 /// How a connection is made.
 #[derive(Debug, Clone)]
-pub(in crate::store) struct SqliteOptions {
+pub(super) struct SqliteOptions {
     pub file: PathBuf,
     /// Which file system SQLite uses; its usual one without.
     pub vfs: Option<String>,
@@ -70,7 +79,7 @@ impl SqliteOptions {
 
 impl SqliteThread {
     /// Opens the file on a new thread.
-    pub(in crate::store) async fn connect(options: &SqliteOptions) -> sqlx::Result<SqliteThread> {
+    pub(super) async fn connect(options: &SqliteOptions) -> sqlx::Result<SqliteThread> {
         let (orders, ordered) = mpsc::channel::<Order>();
         let (opened, is_open) = oneshot::channel();
         let (ends, closed) = oneshot::channel();
@@ -93,7 +102,7 @@ impl SqliteThread {
     }
 
     /// Carries this out on the thread. Once this is polled it is carried out even if the caller goes away.
-    pub(in crate::store) async fn run<T: Send + 'static>(
+    pub(super) async fn run<T: Send + 'static>(
         &mut self,
         order: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> sqlx::Result<T> {
@@ -102,7 +111,7 @@ impl SqliteThread {
 
     /// Begins to carry this out, which ends whatever it begins. What is ordered next is carried out next; if this fails, the
     /// connection ends and nothing is.
-    pub(in crate::store) fn apart<T: Send + 'static, F>(&mut self, order: F) -> impl Future<Output = sqlx::Result<T>> + Send + use<T, F>
+    pub(super) fn apart<T: Send + 'static, F>(&mut self, order: F) -> impl Future<Output = sqlx::Result<T>> + Send + use<T, F>
     where
         F: FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
     {
@@ -133,16 +142,39 @@ impl SqliteThread {
     }
 
     /// Whether its thread goes on.
-    pub(in crate::store) fn is_there(&self) -> bool {
+    pub(super) fn is_there(&self) -> bool {
         self.life.strong_count() > 0
     }
 
     /// Closes it, and waits until it is closed.
-    pub(in crate::store) async fn close(self) {
+    pub(super) async fn close(self) {
         let SqliteThread { orders, closed, .. } = self;
         drop(orders);
         // The thread says nothing; it ends.
         let _ = closed.await;
+    }
+}
+
+/// Runs a statement without values, and keeps it prepared.
+pub(super) fn words(connection: &Connection, text: &str) -> rusqlite::Result<()> {
+    connection.prepare_cached(text)?.raw_execute().map(drop)
+}
+
+/// Carries these out.
+pub(super) fn say(unsaid: &[Said], connection: &Connection) -> rusqlite::Result<()> {
+    unsaid.iter().try_for_each(|said| said.carry_out(connection).map(drop))
+}
+
+/// Tries again while another process writes.
+pub(super) fn in_turn<T>(mut attempt: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+    let turn = Turn::wanted();
+    loop {
+        let done = attempt();
+        let is_busy = done.as_ref().err().and_then(rusqlite::Error::sqlite_error_code) == Some(ErrorCode::DatabaseBusy);
+        match turn.next_look(is_busy) {
+            Some(wait) => std::thread::sleep(wait),
+            None => return done,
+        }
     }
 }
 

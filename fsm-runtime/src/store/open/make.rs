@@ -1,0 +1,140 @@
+//! How the connections to a database are made.
+
+use sqlx::ConnectOptions;
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
+
+use super::{Kind, Settings, Synchronous};
+use crate::store::address::SqliteFile;
+use crate::store::conn::Conn;
+use crate::store::epoch::Turns;
+use crate::store::error::{Result, StoreError};
+use crate::store::link::{Link, Rules};
+use crate::store::pool::Pool;
+use crate::store::thread::{SqliteOptions, SqliteThread};
+use crate::store::turn::BUSY_TIMEOUT;
+use crate::store::{reading, sql};
+
+/// How many connections to SQLite read at the same time.
+const READERS: usize = 4;
+/// Earlier ones can corrupt a database when its WAL is reset.
+const OLDEST_SQLITE: [u32; 3] = [3, 51, 3];
+
+pub(super) async fn memory(settings: &Settings) -> Result<(String, Kind)> {
+    // This file system in memory locks like a disk's without WAL: a transaction that writes keeps readers waiting until it ends.
+    let (place, vfs) = ("the database in memory", "memdb");
+    let name = format!("/fsm-{}", uuid::Uuid::new_v4());
+    let to_write = SqliteOptions {
+        file: name.clone().into(),
+        vfs: Some(vfs.to_owned()),
+        is_read_only: false,
+        is_immutable: false,
+        pragmas: told("pragma journal_mode = memory"),
+    };
+    let to_read = SqliteOptions { pragmas: told("pragma query_only = on"), ..to_write.clone() };
+    let to_lend = lent_options(SqliteConnectOptions::new().filename(name).vfs(vfs)).journal_mode(SqliteJournalMode::Memory);
+    let writer = Pool::<SqliteThread>::new(place, to_write, 1, settings.deadline);
+    let readers = Pool::new(place, to_read, READERS, settings.deadline);
+    let lent = Pool::new(place, to_lend, 1, settings.deadline);
+    let anchor = writer.apart().await?;
+    check_sqlite(&writer).await?;
+    Ok((place.into(), Kind::Sqlite { writer, readers, lent, turns: None, _anchor: Some(Box::new(tokio::sync::Mutex::new(anchor))) }))
+}
+
+pub(super) async fn file(settings: &Settings, file: SqliteFile) -> Result<(String, Kind)> {
+    let place = format!("the SQLite database `{}`", file.path.display());
+    let has_wal = reading::has_wal(&file.path);
+    let to_read = SqliteOptions {
+        file: file.path.clone(),
+        vfs: file.vfs.clone(),
+        is_read_only: true,
+        is_immutable: file.is_immutable,
+        pragmas: told(""),
+    };
+    let (synchronous, synchronous_lent) = match settings.synchronous {
+        Synchronous::Full => ("full", SqliteSynchronous::Full),
+        Synchronous::Normal => ("normal", SqliteSynchronous::Normal),
+    };
+    let to_write = match settings.read_only {
+        true => to_read.clone(),
+        // The last word, once the journal is set up: from there on who wants to write looks by himself.
+        false => SqliteOptions {
+            is_read_only: file.is_read_only,
+            pragmas: told(&format!("pragma journal_mode = wal; pragma synchronous = {synchronous}; pragma busy_timeout = 1")),
+            ..to_read.clone()
+        },
+    };
+    let to_lend = lent_options(*file.options).synchronous(synchronous_lent).pragma("busy_timeout", "1");
+    let mut writer = Pool::new(&place, to_write, 1, settings.deadline);
+    let mut readers = Pool::new(&place, to_read.clone(), READERS, settings.deadline);
+    let lent = Pool::new(&place, to_lend, 1, settings.deadline);
+    // Where even the index of the WAL cannot be made, and nobody has made one, nobody writes: the file alone is the database.
+    if settings.read_only && !has_wal && !reading::can_share(&writer).await {
+        let alone = SqliteOptions { is_immutable: true, ..to_read };
+        writer = Pool::new(&place, alone.clone(), 1, settings.deadline);
+        readers = Pool::new(&place, alone, READERS, settings.deadline);
+    }
+    check_sqlite(&writer).await?;
+    Ok((place, Kind::Sqlite { writer, readers, lent, turns: Some(Turns::default()), _anchor: None }))
+}
+
+fn lent_options(options: SqliteConnectOptions) -> SqliteConnectOptions {
+    options.create_if_missing(false).busy_timeout(BUSY_TIMEOUT).foreign_keys(true).disable_statement_logging()
+}
+
+/// What each connection to SQLite is told first, and then this.
+fn told(pragmas: &str) -> String {
+    format!("pragma foreign_keys = on; pragma busy_timeout = {}; {pragmas}", BUSY_TIMEOUT.as_millis())
+}
+
+/// Makes the first connection, and asks which SQLite this is.
+async fn check_sqlite(writer: &Pool<SqliteThread>) -> Result<()> {
+    let mut taken = writer.take().await?;
+    let (conn, health) = taken.parts();
+    let rows = Conn::Sqlite(Link::new(conn, Rules::DEFAULT, health)).rows(&sql::SQLITE_VERSION, &[]).await?;
+    let found: String = rows.first().map(|row| row.get(0)).transpose()?.unwrap_or_default();
+    let numbers: Vec<u32> = found.split('.').map_while(|part| part.parse().ok()).collect();
+    if numbers.as_slice() < OLDEST_SQLITE.as_slice() { Err(StoreError::OldSqlite { found }) } else { Ok(()) }
+}
+
+pub(super) async fn server(settings: &Settings, options: PgConnectOptions) -> Result<(String, Kind)> {
+    let place = match options.get_socket() {
+        Some(socket) => format!("the PostgreSQL server at `{}`", socket.display()),
+        None => {
+            let name = options.get_database().unwrap_or(options.get_username());
+            format!("the PostgreSQL database `{name}` at `{}:{}`", options.get_host(), options.get_port())
+        }
+    };
+    let mut options = options.disable_statement_logging();
+    if !settings.statement_cache {
+        options = options.statement_cache_capacity(0);
+    }
+    if settings.read_only {
+        let timeout_ms = settings.deadline.as_millis().to_string();
+        options = options.options([("default_transaction_read_only", "on"), ("statement_timeout", &timeout_ms)]);
+    }
+    if options.get_application_name().is_none() {
+        options = options.application_name("durable-fsm");
+    }
+    let pool_of = |options| Pool::<PgConnection>::new(&place, options, settings.connections.max(1) as usize, settings.deadline);
+    if settings.statement_cache {
+        // A pooler refuses a setting that it does not know when a connection begins, or keeps it from the server.
+        let pool = pool_of(options.clone().options([(sql::MARK, "on")]));
+        match is_marked(&pool).await {
+            Ok(true) => return Ok((place, Kind::Postgres { pool, is_direct: true })),
+            Ok(false) | Err(StoreError::Unreachable { source: sqlx::Error::Database(_), .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let pool = pool_of(options);
+    drop(pool.take().await?);
+    Ok((place, Kind::Postgres { pool, is_direct: false }))
+}
+
+/// Whether what a connection asked for when it began is there where its statements run.
+async fn is_marked(pool: &Pool<PgConnection>) -> Result<bool> {
+    let mut taken = pool.take().await?;
+    let (conn, health) = taken.parts();
+    let rows = Conn::Postgres(Link::new(conn, Rules::DEFAULT, health)).rows(&sql::IS_MARKED, &[]).await?;
+    rows.first().map_or(Ok(false), |row| row.get(0))
+}

@@ -1,0 +1,104 @@
+//! How PostgreSQL is told: arrays for many rows, and few trips.
+
+use sqlx::postgres::{PgArguments, PgConnection};
+use sqlx::{Postgres, SqlStr};
+
+use super::error::{Result, StoreError};
+use super::link::{Link, counted};
+use super::rows::Row;
+use super::sql;
+use super::values::{Batch, Value};
+
+impl<'c> Link<'c, PgConnection> {
+    /// Lends the connection for a user's own statements in this transaction; they wait for locks and are planned as others are.
+    pub(super) async fn lend(&mut self) -> Result<()> {
+        self.guarded("savepoint", async |conn| {
+            words(conn, sql::AS_USUAL).await?;
+            counted(conn).await
+        })
+        .await?;
+        self.note_lent();
+        Ok(())
+    }
+
+    /// Runs a statement and gives its rows.
+    pub(super) async fn rows(&mut self, text: SqlStr, values: &[Value<'_>]) -> Result<Vec<Row>> {
+        let mut arguments = PgArguments::default();
+        for value in values {
+            bind(&mut arguments, value)?;
+        }
+        self.answer(text, arguments).await
+    }
+
+    /// Runs a statement with these arguments and gives its rows.
+    pub(super) async fn answer(&mut self, text: SqlStr, arguments: PgArguments) -> Result<Vec<Row>> {
+        let (is_cached, is_alone) = (self.rules.is_cached, !self.rules.is_cached && !self.is_in_transaction());
+        let said = text.clone();
+        let query = sqlx::query_with::<Postgres, _>(text, arguments).persistent(is_cached);
+        let rows = self
+            .guarded(said.as_str(), async |conn| {
+                // Without prepared statements a pooler may give each message to another server, unless a transaction holds them together.
+                if is_alone {
+                    words(conn, sql::BEGIN_POSTGRES).await?;
+                }
+                let rows = query.fetch_all(&mut *conn).await?;
+                if is_alone {
+                    words(conn, sql::COMMIT).await?;
+                }
+                Ok(rows)
+            })
+            .await?;
+        self.rules.fault.answered(rows.len());
+        Ok(rows.into_iter().map(Row::Postgres).collect())
+    }
+
+    fn is_in_transaction(&self) -> bool {
+        self.health.as_ref().is_none_or(|health| health.is_open)
+    }
+}
+
+impl<const WIDTH: usize> Batch<'_, WIDTH> {
+    /// Binds an array for each column.
+    pub(super) fn bind(&self, arguments: &mut PgArguments) -> Result<()> {
+        (0..WIDTH).try_for_each(|column| bind_column(arguments, self.rows().iter().map(|row| row[column])))
+    }
+}
+
+/// Runs a text without values in PostgreSQL, in one trip.
+pub(super) async fn words(conn: &mut PgConnection, text: &'static str) -> sqlx::Result<()> {
+    sqlx::raw_sql(text).execute(conn).await.map(drop)
+}
+
+fn bind(arguments: &mut PgArguments, value: &Value<'_>) -> Result<()> {
+    use sqlx::Arguments;
+    match *value {
+        Value::Id(id) => arguments.add(id),
+        Value::Number(number) => arguments.add(number),
+        Value::Text(text) => arguments.add(text),
+        Value::Bytes(bytes) => arguments.add(bytes),
+        Value::Flag(flag) => arguments.add(flag),
+        Value::Words(words) => arguments.add(words),
+    }
+    .map_err(|error| StoreError::Database(sqlx::Error::Encode(error)))
+}
+
+/// Binds one column of a batch as an array. All its values are of one variant, the first one's.
+fn bind_column<'a>(arguments: &mut PgArguments, column: impl Iterator<Item = Value<'a>> + Clone) -> Result<()> {
+    use sqlx::Arguments;
+    macro_rules! array {
+        ($variant:ident) => {
+            arguments
+                .add(column.filter_map(|value| if let Value::$variant(value) = value { Some(value) } else { None }).collect::<Vec<_>>())
+        };
+    }
+    match column.clone().next() {
+        None => Ok(()),
+        Some(Value::Id(_)) => array!(Id),
+        Some(Value::Number(_)) => array!(Number),
+        Some(Value::Text(_)) => array!(Text),
+        Some(Value::Bytes(_)) => array!(Bytes),
+        Some(Value::Flag(_)) => array!(Flag),
+        Some(Value::Words(_)) => Err("an array of arrays".into()),
+    }
+    .map_err(|error| StoreError::Database(sqlx::Error::Encode(error)))
+}

@@ -1,0 +1,87 @@
+//! Values on their way into a statement, and the texts of statements about many rows.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex};
+
+use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
+use uuid::Uuid;
+
+use super::sql::Many;
+
+/// A value on its way into a statement.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Value<'a> {
+    Id(Option<Uuid>),
+    Number(Option<i64>),
+    Text(Option<&'a str>),
+    Bytes(Option<&'a [u8]>),
+    Flag(bool),
+    /// An array, or JSON in SQLite. Not for a batch.
+    Words(&'a [String]),
+}
+
+/// The values of one row.
+macro_rules! values {
+    ($($value:expr),* $(,)?) => { [$($crate::store::values::Value::from($value)),*] };
+}
+pub(super) use values;
+
+macro_rules! value {
+    ($($variant:ident: $type:ty),*) => { $(
+        impl<'a> From<$type> for Value<'a> {
+            fn from(value: $type) -> Self {
+                Value::$variant(Some(value))
+            }
+        }
+        impl<'a> From<Option<$type>> for Value<'a> {
+            fn from(value: Option<$type>) -> Self {
+                Value::$variant(value)
+            }
+        }
+    )* };
+}
+
+value!(Id: Uuid, Number: i64, Text: &'a str, Bytes: &'a [u8]);
+
+impl From<bool> for Value<'_> {
+    fn from(value: bool) -> Self {
+        Value::Flag(value)
+    }
+}
+
+/// Many rows for one statement.
+#[derive(Debug)]
+pub(super) struct Batch<'a, const WIDTH: usize> {
+    rows: Vec<[Value<'a>; WIDTH]>,
+}
+
+impl<'a, const WIDTH: usize> Batch<'a, WIDTH> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    pub(super) fn rows(&self) -> &[[Value<'a>; WIDTH]] {
+        &self.rows
+    }
+}
+
+impl<'a, const WIDTH: usize> FromIterator<[Value<'a>; WIDTH]> for Batch<'a, WIDTH> {
+    fn from_iter<I: IntoIterator<Item = [Value<'a>; WIDTH]>>(rows: I) -> Self {
+        Batch { rows: rows.into_iter().collect() }
+    }
+}
+
+impl<'a, const WIDTH: usize> From<Vec<[Value<'a>; WIDTH]>> for Batch<'a, WIDTH> {
+    fn from(rows: Vec<[Value<'a>; WIDTH]>) -> Self {
+        Batch { rows }
+    }
+}
+
+/// The text of a statement for one of the databases, put together once.
+pub(super) fn kept(sql: &Many, is_postgres: bool, text: impl FnOnce() -> String) -> SqlStr {
+    type Texts = HashMap<(usize, usize, bool), Arc<str>>;
+    static TEXTS: LazyLock<Mutex<Texts>> = LazyLock::new(Mutex::default);
+    let mut texts = TEXTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let place = (sql.sqlite.as_ptr() as usize, sql.columns.as_ptr() as usize, is_postgres);
+    AssertSqlSafe(texts.entry(place).or_insert_with(|| text().into()).clone()).into_sql_str()
+}
