@@ -8,6 +8,7 @@ mod claims;
 mod door;
 mod epochs;
 mod health;
+mod one_trip;
 mod opening;
 mod plans;
 mod samples;

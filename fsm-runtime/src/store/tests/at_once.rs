@@ -46,7 +46,7 @@ async fn rows_of(store: &Store) -> Vec<String> {
     rows(&mut store.reader().await.unwrap().conn()).await
 }
 
-fn timer(instance: &Instance, state: Option<&str>) -> Timer {
+pub(super) fn timer(instance: &Instance, state: Option<&str>) -> Timer {
     let event = Event { name: "Timeout".into(), payload: b"7".to_vec() };
     Timer { id: TimerId(Uuid::now_v7()), instance: instance.id, state: state.map(Into::into), event, due_at: at(300) }
 }
@@ -57,7 +57,7 @@ fn note(instance: &Instance) -> Note {
 }
 
 /// The end of a first transition that leads on, with all that one statement can write beside.
-fn going_on(begun: &Changes) -> Changes {
+pub(super) fn going_on(begun: &Changes) -> Changes {
     let mut changes = success(begun);
     let next = attempt(&changes.instance, call(), begun.open.as_ref().unwrap().attempt.worker);
     changes.instance = Instance { newest: Some((next.call, 1)), is_open: true, inbox_tail: 1, ..changes.instance };
