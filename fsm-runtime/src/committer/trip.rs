@@ -1,6 +1,7 @@
 //! The trip of a batch: read and lock, decide, write. Whoever owns the transaction commits it afterwards.
 
-use std::borrow::Cow;
+mod one;
+
 use std::sync::Arc;
 
 use fsm_core::call::{Attempt, AttemptState};
@@ -25,24 +26,17 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::store::claim::Claimed;
 use crate::store::conn::Conn;
-use crate::store::epoch::Epoch;
 use crate::store::error::StoreError;
-use crate::store::lock::{Memory, Place, Seen};
-use crate::store::write::{Stamp, Written, fits, payload, write, write_at_once, write_whole};
+use crate::store::lock::{Memory, Place};
+use crate::store::write::{Written, write};
 use crate::watchers::Moved;
+pub(crate) use one::Ahead;
 
 /// A decision before it is written.
 struct Decided {
     reply: Option<Result<Reply, Error>>,
     changes: Option<Changes>,
     permit: Option<OwnedSemaphorePermit>,
-}
-
-/// What was decided before the writer's turn came, and counts if the epoch in which it was seen still lasts then.
-pub(crate) struct Ahead {
-    pub(crate) epoch: Epoch,
-    board: Board,
-    decided: Vec<Decided>,
 }
 
 /// One trip through the door.
@@ -93,66 +87,6 @@ impl<'e> Trip<'e> {
         }
         let mut verdicts = self.write(conn, &mut board, batch.iter().map(|request| &request.whose), decided).await?;
         self.send_outgoing(conn, &mut board, batch, &mut verdicts).await?;
-        Ok(verdicts)
-    }
-
-    /// The same without a lock, written and committed by one statement. `None` when that cannot be, or somebody else was faster: nothing
-    /// is written then.
-    pub(crate) async fn at_once(&self, conn: &mut Conn<'_>, batch: &[Request]) -> Result<Option<Vec<Verdict>>, StoreError> {
-        let mut board = Board::see(conn, batch, self.now, None).await?;
-        let Ok(decided) = batch.iter().map(|request| self.decide(&board, request)).collect::<Result<Vec<_>, Unread>>() else {
-            return Ok(None);
-        };
-        // Nothing that is written guards a refusal, and what stands beside a row may be gone that was there when that was read.
-        if decided.iter().any(|decided| matches!(decided.reply, Some(Err(_)))) {
-            return Ok(None);
-        }
-        let changes: Vec<_> = decided.iter().filter_map(|decided| decided.changes.as_ref()).collect();
-        if !changes.iter().all(|changes| fits(changes)) {
-            return Ok(None);
-        }
-        let written = written_at_once(&changes);
-        let stamp = if changes.is_empty() {
-            None
-        } else {
-            let stamped: Vec<_> = changes.iter().map(|changes| (*changes, board.stamp(changes.instance.id))).collect();
-            let Some(stamp) = write_at_once(conn, &stamped).await? else { return Ok(None) };
-            Some(stamp)
-        };
-        let mut verdicts = self.verdicts(&mut board, batch.iter().map(|request| &request.whose), decided, written);
-        if let Some(stamp) = stamp {
-            remember(&mut verdicts, &board, batch, stamp);
-        }
-        Ok(Some(verdicts))
-    }
-
-    /// What a batch comes to, seen in that epoch of a SQLite file before the writer's turn has come. `None` when more has to be read.
-    pub(crate) async fn ahead(&self, conn: &mut Conn<'_>, batch: &[Request], epoch: Epoch) -> Result<Option<Ahead>, StoreError> {
-        let board = Board::see(conn, batch, self.now, Some(epoch)).await?;
-        let decided = batch.iter().map(|request| self.decide(&board, request)).collect::<Result<_, Unread>>();
-        Ok(decided.ok().map(|decided| Ahead { epoch, board, decided }))
-    }
-
-    /// Writes and commits what was decided ahead, if it needs nothing more from the database. `None` when something is no longer as it was
-    /// seen, or the session as certain: nothing is written then.
-    pub(crate) async fn commit_ahead(&self, batch: &[Request], ahead: Ahead) -> Result<Option<Vec<Verdict>>, StoreError> {
-        let Ahead { epoch, mut board, decided } = ahead;
-        let changes: Vec<_> = decided.iter().filter_map(|decided| decided.changes.as_ref()).collect();
-        let engine = self.engine;
-        if !write_whole(&engine.store, &engine.epochs, epoch, &changes, self.still_may_grant()).await? {
-            return Ok(None);
-        }
-        let written = written_at_once(&changes);
-        let mut verdicts = self.verdicts(&mut board, batch.iter().map(|request| &request.whose), decided, written);
-        remember(&mut verdicts, &board, batch, Stamp::Epoch(epoch));
-        Ok(Some(verdicts))
-    }
-
-    /// Writes what was decided ahead. The transaction is of the same epoch.
-    pub(crate) async fn of_ahead(&self, conn: &mut Conn<'_>, batch: &[Request], ahead: Ahead) -> Result<Vec<Verdict>, StoreError> {
-        let Ahead { epoch, mut board, decided } = ahead;
-        let mut verdicts = self.write(conn, &mut board, batch.iter().map(|request| &request.whose), decided).await?;
-        remember(&mut verdicts, &board, batch, Stamp::Epoch(epoch));
         Ok(verdicts)
     }
 
@@ -345,30 +279,6 @@ impl<'e> Trip<'e> {
             _ => None,
         };
         Ok((keeper, Decided { reply: Some(Ok(Reply::Settled { counted: false })), changes, permit: None }))
-    }
-}
-
-impl Ahead {
-    /// Whether all of it can be written without another look.
-    pub(crate) fn fits(&self) -> bool {
-        self.decided.iter().filter_map(|decided| decided.changes.as_ref()).all(fits)
-    }
-}
-
-/// What became of changes that [`fits`] and are all written.
-fn written_at_once(changes: &[&Changes]) -> Vec<Written> {
-    changes.iter().map(|changes| Written::Done { payload: payload(changes).map(Cow::into_owned) }).collect()
-}
-
-/// What runs here from now on remembers its instance as this commit left it.
-fn remember(verdicts: &mut [Verdict], board: &Board, batch: &[Request], stamp: Stamp) {
-    for (verdict, request) in verdicts.iter_mut().zip(batch) {
-        let has_timer = board.standing(&request.whose).has_timer;
-        for (claimed, _) in &mut verdict.runs {
-            if claimed.memory == Memory::Nothing {
-                claimed.memory = Memory::Seen(Box::new(Seen { instance: claimed.instance.clone(), has_timer, stamp }));
-            }
-        }
     }
 }
 

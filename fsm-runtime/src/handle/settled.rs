@@ -2,6 +2,7 @@
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fsm_core::duration;
@@ -59,7 +60,8 @@ impl<M: Machine> Settling<M> {
                 match tokio::time::timeout_at(until, watch.moved()).await {
                     Ok(Some(moved)) if moved.instance.is_settled() => {
                         let discretion = &self.handle.engine.discretion;
-                        return Instance::of(Seen::new(moved.instance.clone(), None, None, discretion), discretion);
+                        let instance = Arc::unwrap_or_clone(moved).instance;
+                        return Instance::of(Seen::new(instance, None, None, discretion), discretion);
                     }
                     Ok(Some(_)) => {}
                     Ok(None) | Err(_) => break,
