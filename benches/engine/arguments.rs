@@ -19,7 +19,7 @@ pub enum Part {
     Processes,
     /// Only where it is named: it takes long.
     Lasting,
-    /// With an old snapshot open all the while; only where it is named.
+    /// With an old snapshot open for ten minutes; only where it is named.
     Snapshot,
 }
 

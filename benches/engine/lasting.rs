@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sqlx::{Connection, PgConnection, SqliteConnection};
 
@@ -19,6 +19,10 @@ type Result<T = (), E = Box<dyn Error>> = std::result::Result<T, E>;
 const CALLERS: usize = 2000;
 /// In how many parts the rate is told.
 const PARTS: u64 = 10;
+const MINUTE: Duration = Duration::from_secs(60);
+/// How long a snapshot stays open, and how long is measured afterwards.
+const MINUTES: u64 = 10;
+const MINUTES_AFTER: u64 = 2;
 
 /// A connection on which a snapshot stays open.
 enum Old {
@@ -26,31 +30,32 @@ enum Old {
     Sqlite(SqliteConnection),
 }
 
-/// The rate of each part of many transitions, on a database of its own.
+/// The rate of each part of many transitions, on a database of its own; or while a snapshot is open for ten minutes, and after it.
 pub async fn measure(place: &Place, arguments: &Arguments, report: &mut Report) -> Result {
     let runtime = place.builder().data(Arc::<Ended>::default()).start().await?;
     begin_all(&runtime, "lasting", arguments.instances).await?;
-    let old = if arguments.names(Part::Snapshot) { Some(Old::open(place).await?) } else { None };
     let before = Sizes::of(place).await?;
     let mut load = Load::begin(&runtime, "lasting", arguments.instances, CALLERS);
-    let (begun, mut first) = (Instant::now(), None);
-    for part in 0..PARTS {
-        let (then, now) = (load.done(), Instant::now());
-        while load.done() < arguments.transitions * (part + 1) / PARTS {
-            load.check()?;
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    let mut rates = Rates { place, begun: Instant::now(), first: None, report };
+    if arguments.names(Part::Snapshot) {
+        rates.minute(&mut load, "before it, a minute").await?;
+        let old = Old::open(place).await?;
+        for minute in 1..=MINUTES {
+            rates.minute(&mut load, &format!("an old snapshot, the {} minute", ordinal(minute))).await?;
         }
-        let rate = (load.done() - then) as f64 / now.elapsed().as_secs_f64();
-        let share = 100.0 * rate / *first.get_or_insert(rate);
-        let sum = Sizes::of(place).await?.sum();
-        let beside = format!("{share:.0} % of the first; after {:.0} s: {sum}", begun.elapsed().as_secs_f64());
-        report.put(format!("lasting, the {} tenth of {}", ordinal(part + 1), arguments.transitions), rate, "a second", beside);
+        old.close().await?;
+        for minute in 1..=MINUTES_AFTER {
+            rates.minute(&mut load, &format!("after it, the {} minute", ordinal(minute))).await?;
+        }
+    } else {
+        for part in 1..=PARTS {
+            let what = format!("lasting, the {} tenth of {}", ordinal(part), arguments.transitions);
+            let until = arguments.transitions * part / PARTS;
+            rates.put(&mut load, &what, |load| load.done() >= until).await?;
+        }
     }
     let done = load.done() as f64;
     load.end().await?;
-    if let Some(old) = old {
-        old.close().await?;
-    }
     report.put("each", 1.0, "transition", Sizes::of(place).await?.each(before, done));
     place.analyze().await?;
     let violations = runtime.violations().await?;
@@ -58,6 +63,36 @@ pub async fn measure(place: &Place, arguments: &Arguments, report: &mut Report) 
         return Err(format!("the database is not as it must be: {violations:?}").into());
     }
     Ok(runtime.shutdown().await?)
+}
+
+/// Rates beside the first of them.
+struct Rates<'a> {
+    place: &'a Place,
+    begun: Instant,
+    first: Option<f64>,
+    report: &'a mut Report,
+}
+
+impl Rates<'_> {
+    async fn minute(&mut self, load: &mut Load, what: &str) -> Result {
+        let end = Instant::now() + MINUTE;
+        self.put(load, what, |_| Instant::now() >= end).await
+    }
+
+    /// The rate until `is_over`.
+    async fn put(&mut self, load: &mut Load, what: &str, is_over: impl Fn(&Load) -> bool) -> Result {
+        let (then, now) = (load.done(), Instant::now());
+        while !is_over(load) {
+            load.check()?;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let rate = (load.done() - then) as f64 / now.elapsed().as_secs_f64();
+        let share = 100.0 * rate / *self.first.get_or_insert(rate);
+        let sum = Sizes::of(self.place).await?.sum();
+        let beside = format!("{share:.0} % of the first; after {:.0} s: {sum}", self.begun.elapsed().as_secs_f64());
+        self.report.put(what, rate, "a second", beside);
+        Ok(())
+    }
 }
 
 impl Old {
