@@ -201,8 +201,8 @@ impl Store {
         }
     }
 
-    /// Begins a transaction that ends no epoch: it changes nothing that a committer decides on.
-    pub(super) async fn begin_unseen(&self) -> Result<Tx> {
+    /// Begins a transaction whose turn is still to be counted.
+    async fn begin_unseen(&self) -> Result<Tx> {
         if self.inner.read_only {
             return Err(StoreError::ReadOnly { place: self.inner.place.clone() });
         }
