@@ -51,7 +51,7 @@ pub(super) async fn save(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> Resul
 }
 
 /// A row for `sql::SAVE_IN_PLACE`.
-fn in_place<'a>(instance: &'a Instance, error: Option<&'a str>) -> [Value<'a>; 11] {
+pub(super) fn in_place<'a>(instance: &'a Instance, error: Option<&'a str>) -> [Value<'a>; 11] {
     values![
         instance.id.0,
         instance.state.as_deref(),

@@ -8,6 +8,7 @@ use fsm_core::instance::Instance;
 use fsm_core::time::micros;
 use uuid::Uuid;
 
+use super::follow::in_place;
 use super::policy_text;
 use crate::store::conn::Conn;
 use crate::store::error::Result;
@@ -74,24 +75,15 @@ pub(super) fn close_row<'a>(close: &'a Close, error: Option<&'a str>) -> [Value<
 
 /// A row for `sql::CREATE`.
 pub(super) fn instance_row<'a>(instance: &'a Instance, error: Option<&'a str>) -> [Value<'a>; 16] {
-    values![
-        instance.id.0,
+    let [id, state, version, record, call, attempt, is_open, error, head, tail, updated_at] = in_place(instance, error);
+    let [machine, key, status, paused, created_at] = values![
         instance.machine.as_str(),
         instance.key.as_str(),
         instance.status.as_str(),
-        instance.state.as_deref(),
         instance.paused,
-        instance.version,
-        instance.record.as_deref(),
-        instance.newest.map(|(call, _)| call.0),
-        instance.newest.map(|(_, attempt)| i64::from(attempt)),
-        instance.is_open,
-        error,
-        instance.inbox_head,
-        instance.inbox_tail,
         instance.created_at.as_micros(),
-        instance.updated_at.as_micros(),
-    ]
+    ];
+    [id, machine, key, status, state, paused, version, record, call, attempt, is_open, error, head, tail, created_at, updated_at]
 }
 
 /// Ends attempts, and gives the places of those that were not as expected.
