@@ -227,29 +227,32 @@ impl<'e> Trip<'e> {
         batch: &[Request],
         verdicts: &mut [Verdict],
     ) -> Result<(), StoreError> {
-        for (request, verdict) in batch.iter().zip(verdicts) {
-            let What::Settle(report) = &request.what else { continue };
-            if !matches!(verdict.reply, Some(Ok(Reply::Settled { counted: true }))) {
-                continue;
+        let mut all = Vec::new();
+        for (place, (request, verdict)) in batch.iter().zip(verdicts.iter()).enumerate() {
+            if let (What::Settle(report), Some(Ok(Reply::Settled { counted: true }))) = (&request.what, &verdict.reply) {
+                all.extend(report.outcome.sends().iter().map(|outgoing| (place, outgoing)));
             }
-            for outgoing in report.outcome.sends() {
-                let (whose, decided) = loop {
-                    match self.decide_outgoing(board, &request.whose, outgoing) {
-                        Ok(decided) => break decided,
-                        Err(Unread) => board.read_on(conn, &Whose::new(&outgoing.machine, &outgoing.key)).await?,
-                    }
-                };
-                let one = self.write(conn, board, std::iter::once(&whose), vec![decided]).await?.remove(0);
-                verdict.moved.extend(one.moved);
-                verdict.runs.extend(one.runs);
-                verdict.due_at = earlier(verdict.due_at, one.due_at);
-                if !matches!(one.reply, Some(Ok(Reply::Sent { .. }))) {
-                    verdict.rejected.push(outgoing.id);
+        }
+        // In the order of their names, so that two commits that create the same receivers do not wait for each other crosswise.
+        all.sort_by_key(|(_, outgoing)| (&outgoing.machine, &outgoing.key));
+        for (place, outgoing) in all {
+            let (sender, verdict) = (&batch[place].whose, &mut verdicts[place]);
+            let (whose, decided) = loop {
+                match self.decide_outgoing(board, sender, outgoing) {
+                    Ok(decided) => break decided,
+                    Err(Unread) => board.read_on(conn, &Whose::new(&outgoing.machine, &outgoing.key)).await?,
                 }
-                if one.reply.is_none() {
-                    // Another process created the receiver just now: all of it is decided again.
-                    return Err(StoreError::Overtaken);
-                }
+            };
+            let one = self.write(conn, board, std::iter::once(&whose), vec![decided]).await?.remove(0);
+            verdict.moved.extend(one.moved);
+            verdict.runs.extend(one.runs);
+            verdict.due_at = earlier(verdict.due_at, one.due_at);
+            if !matches!(one.reply, Some(Ok(Reply::Sent { .. }))) {
+                verdict.rejected.push(outgoing.id);
+            }
+            if one.reply.is_none() {
+                // Another process created the receiver just now: all of it is decided again.
+                return Err(StoreError::Overtaken);
             }
         }
         Ok(())
