@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +29,7 @@ pub struct Changes {
     /// The live attempt's `held` becomes the instance's `paused`.
     pub hold: Option<(CallId, u32)>,
     /// The scheduled attempt gets another retry state. Guarded: if it is no longer scheduled, nothing at all is written.
-    pub budget: Option<(CallId, u32, Budget)>,
+    pub budget: Option<Box<(CallId, u32, Budget)>>,
     /// An event that begins to wait.
     pub waits: Option<Waits>,
     /// Events that waited at these positions are gone: taken or rejected.
@@ -66,7 +67,7 @@ pub struct Close {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Open {
     /// The row.
-    pub attempt: Attempt,
+    pub attempt: Arc<Attempt>,
     /// The payload of a first attempt.
     pub payload: Option<Payload>,
 }

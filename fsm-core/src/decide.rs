@@ -9,6 +9,8 @@ pub mod refusal;
 pub mod send;
 pub mod settle;
 
+use std::sync::Arc;
+
 use crate::call::Attempt;
 use crate::changes::Request;
 use crate::ids::{CallId, SessionId};
@@ -31,11 +33,11 @@ pub struct Moment {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Standing {
     /// Its row.
-    pub instance: Instance,
+    pub instance: Arc<Instance>,
     /// The row is not in the database yet.
     pub is_new: bool,
     /// Its newest attempt; needed when the instance is open or in error.
-    pub newest: Option<Attempt>,
+    pub newest: Option<Arc<Attempt>>,
     /// The last attempt of the call that the newest one caught; needed when that is a catch verb's.
     pub caught: Option<Attempt>,
     /// What waits, as far as it was read.
@@ -48,7 +50,8 @@ pub struct Standing {
 
 impl Standing {
     /// An instance of which only the row is known.
-    pub fn of(instance: Instance) -> Standing {
+    pub fn of(instance: impl Into<Arc<Instance>>) -> Standing {
+        let instance = instance.into();
         Standing { instance, is_new: false, newest: None, caught: None, inbox: Inbox::default(), has_timer: false, request: None }
     }
 }

@@ -1,17 +1,19 @@
 //! Groups requests into commits: whatever waits while one commit is under way makes the next one.
 
 pub(crate) mod board;
+pub(crate) mod memory;
 pub(crate) mod pace;
 pub(crate) mod queue;
 pub(crate) mod request;
 mod told;
 pub(crate) mod trip;
-mod verdict;
+pub(crate) mod verdict;
 mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use fsm_core::instance::Status;
 use tokio::sync::oneshot;
 
 use crate::committing::UnderWay;
@@ -20,13 +22,12 @@ use crate::error::{Error, Kind};
 use crate::session::Renewal;
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
-use crate::store::lock::Memory;
+use crate::store::lock::{Memory, Seen};
 use crate::store::sessions;
-use crate::watchers::Moved;
 use pace::Pace;
 use request::{Reply, Request};
 use trip::{Ahead, Trip};
-use verdict::Verdict;
+use verdict::{Moved, Run, Verdict};
 
 /// The most requests in one commit; beyond this the answer of the first waits too long for the last. In SQLite only one commit is under
 /// way, and each waits for the disk.
@@ -56,7 +57,7 @@ impl Engine {
         let most = if self.store.is_postgres() { MOST } else { MOST_IN_SQLITE };
         while let Some((taken, mut batch)) = self.queue.take(most, || pace.enough()).await {
             let whose = request::touched(&batch);
-            self.remind(&mut batch);
+            self.memories.remind(&mut batch, &whose);
             let committed = self.carry_out(batch).await;
             pace.took(taken.elapsed());
             match committed {
@@ -72,18 +73,6 @@ impl Engine {
                     committed.into_iter().for_each(|committed| self.conclude_all(committed));
                     self.queue.release(taken, &whose);
                 }
-            }
-        }
-    }
-
-    /// What is remembered of the instances of attempts that ended here. Not before these are under way: until then other commits of this
-    /// process, whose consequences are drawn, may write them.
-    fn remind(&self, batch: &mut [Request]) {
-        let Some(work) = &self.work else { return };
-        let mut running = work.running();
-        for report in batch.iter_mut().filter_map(Request::report) {
-            if let Some(running) = running.get_mut(&(report.attempt.call, report.attempt.number)) {
-                report.memory = std::mem::replace(&mut running.memory, Memory::Nothing);
             }
         }
     }
@@ -185,30 +174,34 @@ impl Engine {
                 self.queue.put(request.again());
                 continue;
             };
-            self.forget_seen(&verdict.moved);
-            self.watchers.tell(verdict.moved, verdict.runs.iter().map(|(claimed, _)| (&claimed.instance, &*claimed.attempt)));
+            self.watchers.tell(&verdict.moved, &verdict.runs);
             if let Some(due_at) = verdict.due_at {
                 self.hint.due(due_at);
                 self.give_word(due_at);
             }
             let mut request = request;
-            for (claimed, permit) in verdict.runs {
+            for Run { whose, claimed, permit } in verdict.runs {
                 let permit = permit.or_else(|| request.take_permit());
-                self.run(claimed, permit);
+                self.run(whose, claimed, permit);
             }
+            verdict.moved.iter().for_each(|moved| self.remember(moved));
             request.answer(reply);
         }
     }
 
-    /// What was seen of an instance when its attempt began here is not true any more.
-    fn forget_seen(&self, moved: &[Moved]) {
-        let Some(work) = &self.work else { return };
-        let mut running = work.running();
-        for Moved { instance, .. } in moved {
-            if let Some(running) = instance.newest.filter(|_| instance.is_open).and_then(|newest| running.get_mut(&newest)) {
-                running.memory = Memory::of(instance);
-            }
-        }
+    /// How a commit left an instance is remembered where the next request for it is likely to come to this process.
+    fn remember(&self, moved: &Moved) {
+        let Moved { whose, instance, has_timer, stamp, .. } = moved;
+        let executes_here =
+            || instance.newest.is_some_and(|newest| self.work.as_ref().is_some_and(|work| work.running().contains_key(&newest)));
+        let is_worth_it = instance.status == Status::Running && (!instance.is_open || executes_here());
+        let memory = match stamp {
+            _ if !is_worth_it => None,
+            _ if instance.inbox_len() > 0 => Some(Memory::SomethingWaits),
+            Some(stamp) => Some(Memory::Seen(Seen { instance: Arc::clone(instance), has_timer: *has_timer, stamp: *stamp })),
+            None => None,
+        };
+        self.memories.put(whose, memory);
     }
 
     /// The database is away. Reports wait for it, for they must not be lost; callers are told once their patience ends.

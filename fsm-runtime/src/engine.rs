@@ -11,6 +11,7 @@ use tokio::task::AbortHandle;
 
 use crate::catalog::Catalog;
 use crate::clock::Clock;
+use crate::committer::memory::Memories;
 use crate::committer::pace::Pace;
 use crate::committer::queue::Queue;
 use crate::committing::Committing;
@@ -51,6 +52,7 @@ pub(crate) struct Engine {
     pub(crate) limits: Limits,
     pub(crate) discretion: Discretion,
     pub(crate) queue: Queue,
+    pub(crate) memories: Memories,
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) hint: Hint,
     pub(crate) notices: Notices,
@@ -78,6 +80,7 @@ impl Engine {
             limits,
             discretion,
             queue: Queue::default(),
+            memories: Memories::default(),
             watchers: Arc::default(),
             hint: Hint::default(),
             notices: Notices::default(),
@@ -143,6 +146,7 @@ impl Engine {
     /// Ends every task and waits until they are gone.
     #[cfg(feature = "testing")]
     pub(crate) async fn end_tasks(&self) {
+        self.memories.forget();
         for task in self.abort_tasks() {
             while !task.is_finished() {
                 tokio::task::yield_now().await;

@@ -8,6 +8,7 @@ use fsm_core::time::Timestamp;
 use crate::committer::request::{Request, What, Whose};
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::store::lock::Memory;
 use crate::store::{claim, timers};
 
 /// Nothing that is due waits for longer than this between two looks.
@@ -119,8 +120,10 @@ impl Engine {
             let limit = u32::try_from(slots.len()).unwrap_or(u32::MAX);
             let claimed = self.store.claim(session, served, limit, self.clock.now()).await?;
             found += claimed.len();
-            for claimed in claimed {
-                self.run(claimed, slots.pop());
+            for mut claimed in claimed {
+                let whose = Whose::new(&claimed.attempt.machine, &claimed.instance.key);
+                self.memories.put(&whose, claimed.seen.take().map(Memory::Seen));
+                self.run(whose, claimed, slots.pop());
             }
         }
         Ok(found)

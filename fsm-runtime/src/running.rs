@@ -7,7 +7,6 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use crate::committer::request::Whose;
-use crate::store::lock::Memory;
 
 /// An attempt that executes in this process.
 pub(crate) struct Running {
@@ -15,8 +14,6 @@ pub(crate) struct Running {
     pub(crate) whose: Whose,
     pub(crate) abort: AbortHandle,
     pub(crate) cancel: Arc<watch::Sender<bool>>,
-    /// What is known of its instance.
-    pub(crate) memory: Memory,
 }
 
 impl Running {

@@ -1,32 +1,37 @@
 //! Who in this process waits for an instance to move, and is told when a commit moved it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use fsm_core::call::Attempt;
 use fsm_core::ids::CallId;
 use fsm_core::instance::Instance;
-use tokio::sync::mpsc;
+use tokio::sync::Notify;
 
 use crate::committer::request::Whose;
+use crate::committer::verdict::{Moved, Run};
 
 /// How much one who does not listen is told at most. What is left out is found by looking.
 const MOST_UNHEARD: usize = 256;
 
 /// An instance as a commit left it.
 #[derive(Debug, Clone)]
-pub(crate) struct Moved {
-    pub(crate) instance: Instance,
+pub(crate) struct News {
+    pub(crate) instance: Arc<Instance>,
     /// Its live attempt, where the commit knew it.
-    pub(crate) live: Option<Attempt>,
+    pub(crate) live: Option<Arc<Attempt>>,
 }
 
-/// Who waits, and where it is told.
-type Told = (u64, mpsc::Sender<Arc<Moved>>);
+/// What one who waits was told and has not heard yet.
+#[derive(Default)]
+struct Mailbox {
+    unheard: Mutex<VecDeque<News>>,
+    wake: Notify,
+}
 
 #[derive(Default)]
 struct State {
-    waiting: HashMap<Whose, Vec<Told>>,
+    waiting: HashMap<Whose, Vec<Arc<Mailbox>>>,
     /// The live attempts that run here: the end of each will be told.
     running: HashMap<Whose, (CallId, u32)>,
 }
@@ -41,44 +46,32 @@ pub(crate) struct Watchers {
 pub(crate) struct Watch {
     watchers: Arc<Watchers>,
     whose: Whose,
-    id: u64,
-    moved: mpsc::Receiver<Arc<Moved>>,
+    mailbox: Arc<Mailbox>,
     /// When it began, the instance had an attempt in execution here: it was not settled, and its end is told.
     pub(crate) is_running: bool,
 }
 
 impl Watchers {
     pub(crate) fn watch(self: &Arc<Self>, whose: Whose) -> Watch {
-        let (told, moved) = mpsc::channel(MOST_UNHEARD);
-        let id = uuid::Uuid::now_v7().as_u64_pair().1;
+        let mailbox: Arc<Mailbox> = Arc::default();
         let mut state = self.lock();
         let is_running = state.running.contains_key(&whose);
-        state.waiting.entry(whose.clone()).or_default().push((id, told));
+        state.waiting.entry(whose.clone()).or_default().push(Arc::clone(&mailbox));
         drop(state);
-        Watch { watchers: Arc::clone(self), whose, id, moved, is_running }
+        Watch { watchers: Arc::clone(self), whose, mailbox, is_running }
     }
 
-    /// Whether anybody waits for anything.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.lock().waiting.is_empty()
-    }
-
-    /// A commit moved these instances; `runs` are the attempts that it handed to this process.
-    pub(crate) fn tell<'r>(&self, moved: Vec<Moved>, runs: impl Iterator<Item = (&'r Instance, &'r Attempt)>) {
+    /// A commit moved these instances, and handed the `runs` to this process.
+    pub(crate) fn tell(&self, moved: &[Moved], runs: &[Run]) {
         let mut state = self.lock();
-        for moved in moved {
-            let whose = Whose::new(&moved.instance.machine, &moved.instance.key);
-            state.running.remove(&whose);
-            if let Some(waiting) = state.waiting.get(&whose) {
-                let moved = Arc::new(moved);
-                for (_, told) in waiting {
-                    // Whoever is gone takes its place out by itself, and whoever does not listen looks for itself later.
-                    let _ = told.try_send(Arc::clone(&moved));
-                }
+        for Moved { whose, instance, live, .. } in moved {
+            state.running.remove(whose);
+            for mailbox in state.waiting.get(whose).into_iter().flatten() {
+                mailbox.put(News { instance: Arc::clone(instance), live: live.clone() });
             }
         }
-        for (instance, attempt) in runs {
-            state.running.insert(Whose::new(&instance.machine, &instance.key), (attempt.call, attempt.number));
+        for Run { whose, claimed, .. } in runs {
+            state.running.insert(whose.clone(), (claimed.attempt.call, claimed.attempt.number));
         }
     }
 
@@ -95,15 +88,35 @@ impl Watchers {
     }
 }
 
+impl Mailbox {
+    /// Whoever does not listen looks for itself later.
+    fn put(&self, news: News) {
+        let mut unheard = self.unheard();
+        if unheard.len() < MOST_UNHEARD {
+            unheard.push_back(news);
+            self.wake.notify_one();
+        }
+    }
+
+    fn unheard(&self) -> MutexGuard<'_, VecDeque<News>> {
+        self.unheard.lock().expect("no code panics while it holds a mailbox")
+    }
+}
+
 impl Watch {
     /// The instance after the next commit of this process that moves it.
-    pub(crate) async fn moved(&mut self) -> Option<Arc<Moved>> {
-        self.moved.recv().await
+    pub(crate) async fn moved(&mut self) -> News {
+        loop {
+            match self.moved_already() {
+                Some(news) => return news,
+                None => self.mailbox.wake.notified().await,
+            }
+        }
     }
 
     /// The same, if there was such a commit already.
-    pub(crate) fn moved_already(&mut self) -> Option<Arc<Moved>> {
-        self.moved.try_recv().ok()
+    pub(crate) fn moved_already(&mut self) -> Option<News> {
+        self.mailbox.unheard().pop_front()
     }
 }
 
@@ -111,7 +124,7 @@ impl Drop for Watch {
     fn drop(&mut self) {
         let mut state = self.watchers.lock();
         if let Some(waiting) = state.waiting.get_mut(&self.whose) {
-            waiting.retain(|(id, _)| *id != self.id);
+            waiting.retain(|mailbox| !Arc::ptr_eq(mailbox, &self.mailbox));
             if waiting.is_empty() {
                 state.waiting.remove(&self.whose);
             }

@@ -26,7 +26,6 @@ use crate::failure::{Failed, Failure};
 use crate::registry::{Input, VerbEntry};
 use crate::running::Running;
 use crate::store::claim::Claimed;
-use crate::store::lock::Memory;
 use crate::store::tx::Tx;
 
 /// How long a verb may clean up once its time is over.
@@ -43,24 +42,27 @@ struct Ended {
 
 impl Engine {
     /// Starts a claimed attempt in its slot.
-    pub(crate) fn run(self: &Arc<Self>, mut claimed: Claimed, permit: Option<OwnedSemaphorePermit>) {
+    pub(crate) fn run(self: &Arc<Self>, whose: Whose, claimed: Claimed, permit: Option<OwnedSemaphorePermit>) {
         let Some(work) = &self.work else { return };
         let attempt = Arc::clone(&claimed.attempt);
-        let whose = Whose::new(&attempt.machine, &claimed.instance.key);
         let cancel = Arc::new(watch::Sender::new(false));
         let span = tracing::info_span!("attempt", machine = attempt.machine, key = &*whose.key, verb = attempt.verb, call = %attempt.call, attempt = attempt.number);
         span.in_scope(|| tracing::debug!("claimed"));
         // Held while it is entered, so that an attempt is never gone before it is there.
         let mut running = work.running();
-        let memory = std::mem::replace(&mut claimed.memory, Memory::Nothing);
-        let task = tokio::spawn(Arc::clone(self).execute(claimed, permit, Arc::clone(&cancel)).instrument(span));
+        let task = tokio::spawn(Arc::clone(self).execute(whose.clone(), claimed, permit, Arc::clone(&cancel)).instrument(span));
         let id = (attempt.call, attempt.number);
-        running.insert(id, Running { attempt, whose, abort: task.abort_handle(), cancel, memory });
+        running.insert(id, Running { attempt, whose, abort: task.abort_handle(), cancel });
     }
 
-    async fn execute(self: Arc<Self>, claimed: Claimed, permit: Option<OwnedSemaphorePermit>, cancel: Arc<watch::Sender<bool>>) {
+    async fn execute(
+        self: Arc<Self>,
+        whose: Whose,
+        claimed: Claimed,
+        permit: Option<OwnedSemaphorePermit>,
+        cancel: Arc<watch::Sender<bool>>,
+    ) {
         let attempt = Arc::clone(&claimed.attempt);
-        let whose = Whose::new(&attempt.machine, &claimed.instance.key);
         tracing::debug!("started");
         let Ended { outcome, tx } = self.call_verb(claimed, cancel).await;
         match &outcome {
@@ -79,7 +81,7 @@ impl Engine {
     }
 
     async fn call_verb(self: &Arc<Self>, claimed: Claimed, cancel: Arc<watch::Sender<bool>>) -> Ended {
-        let Claimed { instance, attempt, payload, last_error, fault, memory: _ } = claimed;
+        let Claimed { instance, attempt, payload, last_error, fault, seen: _ } = claimed;
         let known = self.catalog.get(&attempt.machine);
         let Some((known, verb)) = known.and_then(|known| Some((known, known.verb(&attempt.verb)?))) else {
             // Only what this program has is claimed; a verb that is missing here runs elsewhere.

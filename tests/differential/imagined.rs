@@ -56,7 +56,7 @@ impl Imagined {
                 (key, What::Operate(Box::new(Operation { act: act.clone(), reason, actor, request })))
             }
         };
-        let reply = self.carry_out(Request { key: *key, what, tries: 0 })?;
+        let reply = self.carry_out(Request { key: *key, what, tries: 0, memory: None })?;
         self.settle()?;
         Ok(match reply {
             Reply::Sent { fate, .. } => Ok(Some(fate)),
@@ -113,7 +113,7 @@ impl Imagined {
             }
             for timer in self.model.store.due_timers(self.now) {
                 let key = key_index(self.model.store.key_of(timer.instance));
-                self.queue.push_back(Request { key, what: What::Fire(Box::new(timer)), tries: 0 });
+                self.queue.push_back(Request { key, what: What::Fire(Box::new(timer)), tries: 0, memory: None });
             }
             if !self.queue.is_empty() {
                 continue;
@@ -167,8 +167,8 @@ impl Imagined {
             }
             Err(advice) => Outcome::Failure(Problem::new(&ERROR.to_string(), advice)),
         };
-        let report = Report { attempt, outcome, origin: Origin::Verb(grant), own_tx: false, memory: None };
-        self.queue.push_back(Request { key, what: What::Settle(Box::new(report)), tries: 0 });
+        let report = Report { attempt, outcome, origin: Origin::Verb(grant), own_tx: false };
+        self.queue.push_back(Request { key, what: What::Settle(Box::new(report)), tries: 0, memory: None });
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! The parts that decisions share: beginning a call, another attempt of it, and what an instance takes when it is free.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Moment;
@@ -80,7 +81,7 @@ fn granted(attempt: Attempt, grant: Option<SessionId>, now: Timestamp) -> Attemp
 fn open(changes: &mut Changes, attempt: Attempt, payload: Option<Payload>) {
     changes.instance.newest = Some((attempt.call, attempt.number));
     changes.instance.is_open = true;
-    changes.open = Some(Open { attempt, payload });
+    changes.open = Some(Open { attempt: Arc::new(attempt), payload });
 }
 
 /// The instance left a state and rests in another: timers of the one go, whichever code set them; that of the other begins.

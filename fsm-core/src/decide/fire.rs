@@ -20,7 +20,7 @@ pub fn fire(machine: &Machine, standing: &Standing, timer: Timer, inbox_limit: u
 }
 
 fn run_out(machine: &Machine, standing: &Standing, state: &str, timer: &Timer, moment: Moment) -> Changes {
-    let mut changes = Changes::of(Instance { updated_at: moment.now, ..standing.instance.clone() });
+    let mut changes = Changes::of(Instance { updated_at: moment.now, ..Instance::clone(&standing.instance) });
     let rests_there = changes.instance.state.as_deref() == Some(state) && !changes.instance.status.is_ended();
     match machine.timer(state) {
         // A transition under way holds the timer back: its end decides whether the state is left.
@@ -41,7 +41,7 @@ fn run_out(machine: &Machine, standing: &Standing, state: &str, timer: &Timer, m
 
 /// What waits for a free instance was left for a process that can judge it: this one. A busy one takes it by itself when it is free.
 fn wake(machine: &Machine, standing: &Standing, timer: &Timer, moment: Moment) -> Result<Changes, Unread> {
-    let mut changes = Changes::of(standing.instance.clone());
+    let mut changes = Changes::of(Instance::clone(&standing.instance));
     changes.timers.push(TimerChange::Fired(timer.id));
     if changes.instance.status == Status::Running && !changes.instance.is_open && changes.instance.inbox_len() > 0 {
         changes.instance.updated_at = moment.now;
@@ -55,7 +55,7 @@ fn wake(machine: &Machine, standing: &Standing, timer: &Timer, moment: Moment) -
 fn deliver(machine: &Machine, standing: &Standing, timer: Timer, inbox_limit: u64, moment: Moment) -> Result<Changes, Unread> {
     let call = CallId(timer.id.0);
     let request = Send { id: call, event: timer.event, dedup: None, deliver_at: None, or_refuse: false, inbox_limit };
-    let instance = standing.instance.clone();
+    let instance = Instance::clone(&standing.instance);
     let mut changes = match send(machine, standing, request, moment)?.map(|accepted| accepted.changes) {
         Ok(Some(changes)) => changes,
         Ok(None) => Changes::of(instance),

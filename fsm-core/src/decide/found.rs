@@ -1,5 +1,6 @@
 //! Decisions that the simulation found wrong, each as the case it came from.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::operate::{Act, Operation, operate};
@@ -27,7 +28,7 @@ fn an_operator_whose_clock_is_behind_ends_nothing_before_it_began() {
     let skipped = asked(created_later.clone(), Act::Skip, None, moment(0));
     assert_eq!(skipped.close.unwrap().finished_at, at(60));
 
-    let executing = Standing { newest: Some(claimed(&created_later, 61)), ..created_later };
+    let executing = Standing { newest: Some(claimed(&created_later, 61).into()), ..created_later };
     let cancelled = asked(executing, Act::Cancel, None, moment(0));
     assert_eq!(cancelled.close.unwrap().finished_at, at(61));
 }
@@ -35,7 +36,7 @@ fn an_operator_whose_clock_is_behind_ends_nothing_before_it_began() {
 #[test]
 fn an_operator_whose_clock_is_behind_retries_no_earlier_than_the_last_end() {
     let mut exhausted = in_error();
-    let newest = exhausted.newest.as_mut().unwrap();
+    let newest = exhausted.newest.as_mut().map(Arc::make_mut).unwrap();
     newest.finished_at = Some(at(900));
     assert_eq!(asked(exhausted, Act::Retry, None, moment(0)).open.unwrap().attempt.scheduled_at, at(900));
 

@@ -109,7 +109,7 @@ pub(super) fn foreseen(machine: &Machine, standing: &Standing) -> Result<Option<
     if (inbox.first.len() as u64) < instance.inbox_len() {
         return Err(Unread);
     }
-    let at_first = before(instance, standing.newest.as_ref());
+    let at_first = before(instance, standing.newest.as_deref());
     let states = inbox.first.iter().try_fold(at_first, |states, waiting| led(machine, states, &waiting.event));
     Ok(states.filter(|states| all_known(machine, states)))
 }
@@ -126,10 +126,11 @@ pub(super) fn follow(changes: &mut Changes, machine: &Machine, standing: &Standi
         changes.is_outlook_lost = true;
         return;
     }
-    let newest = changes.open.as_ref().map(|open| &open.attempt).or(standing.newest.as_ref());
+    let newest = changes.open.as_ref().map(|open| &*open.attempt).or(standing.newest.as_deref());
     let is_taken = |waiting: &&Waiting| waiting.position < changes.instance.inbox_head;
     let taken = standing.inbox.first.iter().take_while(is_taken);
-    let mut was = taken.clone().try_fold(before(&standing.instance, standing.newest.as_ref()), |states, w| led(machine, states, &w.event));
+    let mut was =
+        taken.clone().try_fold(before(&standing.instance, standing.newest.as_deref()), |states, w| led(machine, states, &w.event));
     let mut is = Some(before(&changes.instance, newest));
     let mut left = standing.inbox.first.iter().skip(taken.count());
     while was != is || is.is_none() {

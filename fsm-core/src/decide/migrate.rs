@@ -1,6 +1,7 @@
 //! Names that the code no longer has are replaced by those that take their place.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::inbox::{self, Inbox};
 use super::{Moment, Standing, begin};
@@ -68,7 +69,7 @@ pub fn migrate(
     let is_ended = standing.instance.status.is_ended();
     // When an ended instance ended is what its retention counts from.
     let updated_at = if is_ended { standing.instance.updated_at } else { moment.now };
-    let mut changes = Changes::of(Instance { updated_at, ..standing.instance });
+    let mut changes = Changes::of(Instance { updated_at, ..Arc::unwrap_or_clone(standing.instance) });
     let about = changes.instance.newest.map(|(call, _)| call);
     changes.notes.push(begin::note(&changes.instance, NoteKind::Migrated, about, Some(told.join("; ")), moment.now));
     if let Some((_, new)) = state {

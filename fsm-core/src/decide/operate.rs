@@ -74,18 +74,20 @@ pub fn operate(machine: &Machine, standing: &Standing, operation: Operation, mom
         });
     }
     // The operator's clock may be a little behind that of the worker: nothing ends before it began, or is due before the last end.
-    let moment = Moment { now: standing.newest.as_ref().map_or(moment.now, |newest| moment.now.max(latest_of(newest))), ..moment };
+    let moment = Moment { now: standing.newest.as_deref().map_or(moment.now, |newest| moment.now.max(latest_of(newest))), ..moment };
     // The act is no call. It answers under an id of its own, for the call it is about may answer to its sender's.
     let request = operation.request.map(|(dedup, digest)| Request { dedup, event: None, digest, call: moment.fresh, at: moment.now });
     let (mut changes, kind) = match act(machine, standing, &operation.act, moment)? {
         Ok(Some(acted)) => acted,
-        Ok(None) => return Ok(Ok(request.map(|request| Changes { request: Some(request), ..Changes::of(standing.instance.clone()) }))),
+        Ok(None) => {
+            return Ok(Ok(request.map(|request| Changes { request: Some(request), ..Changes::of(Instance::clone(&standing.instance)) })));
+        }
         Err(refusal) => return Ok(Err(refusal)),
     };
     inbox::follow(&mut changes, machine, standing);
     // A retry is about the call that runs again, which after a catch is not the newest one.
     let again = changes.open.as_ref().filter(|_| operation.act == Act::Retry).map(|open| open.attempt.call);
-    let about = again.or(standing.newest.as_ref().map(|newest| newest.call));
+    let about = again.or(standing.newest.as_deref().map(|newest| newest.call));
     let note = begin::note(&changes.instance, kind, about, operation.reason, moment.now);
     changes.notes.insert(0, crate::changes::Note { actor: operation.actor, ..note });
     changes.request = request;
@@ -103,7 +105,7 @@ fn act(machine: &Machine, standing: &Standing, act: &Act, moment: Moment) -> Res
             _ => Err(act.refused(instance, format!("it is {}", instance.status))),
         });
     }
-    let mut changes = Changes::of(Instance { updated_at: moment.now, ..instance.clone() });
+    let mut changes = Changes::of(Instance { updated_at: moment.now, ..Instance::clone(instance) });
     let done = match act {
         Act::Pause | Act::Resume if instance.paused == (*act == Act::Pause) => return Ok(Ok(None)),
         Act::Retry => retry(&mut changes, standing, moment.now),
@@ -185,7 +187,7 @@ fn skip(changes: &mut Changes, machine: &Machine, standing: &Standing, moment: M
 fn set_retry(changes: &mut Changes, standing: &Standing, act: &Act, policy: &Retry) -> Result<NoteKind, Refusal> {
     match live(standing) {
         Some(live) if live.state == AttemptState::Scheduled => {
-            changes.budget = Some((live.call, live.number, live.budget.under(policy.clone())));
+            changes.budget = Some(Box::new((live.call, live.number, live.budget.under(policy.clone()))));
             Ok(NoteKind::Rescheduled)
         }
         Some(live) => Err(act.refused(&standing.instance, format!("attempt {} of `{}` is executing", live.number, live.verb))),
@@ -199,7 +201,7 @@ fn latest_of(attempt: &Attempt) -> Timestamp {
 }
 
 fn live(standing: &Standing) -> Option<&Attempt> {
-    standing.newest.as_ref().filter(|newest| standing.instance.is_open && newest.state.is_live())
+    standing.newest.as_deref().filter(|newest| standing.instance.is_open && newest.state.is_live())
 }
 
 fn end(attempt: &Attempt, becomes: AttemptState, now: Timestamp) -> Close {

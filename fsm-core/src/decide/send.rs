@@ -85,7 +85,7 @@ pub fn send(machine: &Machine, standing: &Standing, send: Send, moment: Moment) 
 
 fn accept(machine: &Machine, standing: &Standing, send: Send, moment: Moment) -> Result<Answer, Unread> {
     let Standing { instance, is_new, .. } = standing;
-    let mut changes = Changes::of(Instance { updated_at: moment.now, ..instance.clone() });
+    let mut changes = Changes::of(Instance { updated_at: moment.now, ..Instance::clone(instance) });
     changes.is_new = *is_new;
     changes.request = send.dedup.map(|dedup| dedup.request(send.id, &send.event.name, moment.now));
     let fate = match send.deliver_at.filter(|at| *at > moment.now) {

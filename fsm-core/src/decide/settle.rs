@@ -18,7 +18,7 @@ use crate::retry::{Next, RetryAdvice};
 pub fn settle(machine: &Machine, standing: &Standing, attempt: &Attempt, outcome: Outcome, moment: Moment) -> Result<Changes, Unread> {
     // The attempt may have been claimed by a process whose clock is a little ahead: no end lies before its beginning.
     let moment = Moment { now: moment.now.max(attempt.started_at.unwrap_or(moment.now)), ..moment };
-    let mut changes = Changes::of(Instance { updated_at: moment.now, is_open: false, ..standing.instance.clone() });
+    let mut changes = Changes::of(Instance { updated_at: moment.now, is_open: false, ..Instance::clone(&standing.instance) });
     let close = |becomes, error| Close {
         call: attempt.call,
         number: attempt.number,

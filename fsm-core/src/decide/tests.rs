@@ -4,6 +4,7 @@ mod ends;
 mod operators;
 mod sends;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -94,13 +95,13 @@ pub(super) fn sent(standing: Standing, send_it: Send, second: i64) -> Result<Acc
 
 /// What is known of the instance once `changes` are written, and its live attempt claimed.
 pub(super) fn after(changes: &Changes) -> Standing {
-    let newest = changes.open.as_ref().map(|open| open.attempt.clone());
+    let newest = changes.open.as_ref().map(|open| Arc::clone(&open.attempt));
     Standing { newest, ..Standing::of(changes.instance.clone()) }
 }
 
 pub(super) fn claimed(standing: &Standing, second: i64) -> Attempt {
     let newest = standing.newest.clone().expect("a call is open");
-    Attempt { state: AttemptState::Executing, worker: Some(SESSION), started_at: Some(at(second)), ..newest }
+    Attempt { state: AttemptState::Executing, worker: Some(SESSION), started_at: Some(at(second)), ..Arc::unwrap_or_clone(newest) }
 }
 
 pub(super) fn begun() -> Standing {
@@ -137,7 +138,7 @@ pub(super) fn in_error() -> Standing {
         let last = claimed(&standing, second);
         standing = after(&changes);
         if standing.newest.is_none() {
-            standing.newest = Some(Attempt { state: AttemptState::Error, ..last });
+            standing.newest = Some(Attempt { state: AttemptState::Error, ..last }.into());
         }
         second += 3600;
     }

@@ -1,5 +1,7 @@
 //! What waits: how little of it a decision reads, and what is left for other code.
 
+use std::sync::Arc;
+
 use super::fire::fire;
 use super::inbox::{Inbox, Unread};
 use super::operate::{Act, Operation};
@@ -27,7 +29,7 @@ fn waits(positions: std::ops::Range<i64>, event: &str) -> Vec<Waiting> {
 /// A thousand wait, and the first so many were read.
 fn thousand(first: i64, outlook: Option<Outlook>) -> Standing {
     let mut standing = begun();
-    standing.instance.inbox_tail = 1000;
+    Arc::make_mut(&mut standing.instance).inbox_tail = 1000;
     standing.inbox = Inbox { first: waits(0..first, "Note"), outlook };
     standing
 }
@@ -79,8 +81,8 @@ fn cancel() -> Operation {
 #[test]
 fn an_event_that_fits_the_state_kept_by_an_open_catch_waits() {
     let mut caught = Standing { newest: begun().newest, ..rests_in_created() };
-    caught.instance.is_open = true;
-    let newest = caught.newest.as_mut().unwrap();
+    Arc::make_mut(&mut caught.instance).is_open = true;
+    let newest = caught.newest.as_mut().map(Arc::make_mut).unwrap();
     (newest.verb, newest.to) = ("rescued".into(), "paid".into());
     for event in ["Paid", "Cancel", "Completed"] {
         assert_eq!(sent(caught.clone(), request(3, event), 6).unwrap().fate, Fate::Queued, "{event}");
@@ -92,7 +94,7 @@ fn an_event_that_fits_the_state_kept_by_an_open_catch_waits() {
 fn what_a_definition_cannot_judge_is_left_for_one_that_can() {
     // An event that only newer code has is at its head.
     let mut standing = begun();
-    standing.instance.inbox_tail = 2;
+    Arc::make_mut(&mut standing.instance).inbox_tail = 2;
     standing.inbox = [waits(0..1, "Refund"), waits(1..2, "Paid")].concat().into();
     let left = ended(&standing, success(), 4);
     assert_eq!((&left.open, left.instance.inbox_len(), left.notes.len()), (&None, 2, 0));
@@ -115,7 +117,7 @@ fn what_a_definition_cannot_judge_is_left_for_one_that_can() {
     assert_eq!(sent(rests, request(9, "Cancel"), 6).unwrap().fate, Fate::Queued);
 
     // A state that only newer code has takes what that code says.
-    let elsewhere = Standing::of(Instance { state: Some("refunded".into()), ..rests_in_created().instance });
+    let elsewhere = Standing::of(Instance { state: Some("refunded".into()), ..Arc::unwrap_or_clone(rests_in_created().instance) });
     let queued = sent(elsewhere.clone(), request(9, "Paid"), 6).unwrap();
     assert_eq!((queued.fate, wake(&queued.changes.unwrap()).unwrap().event.name), (Fate::Queued, "Paid".to_owned()));
     let impatient = sent(elsewhere, Send { or_refuse: true, ..request(9, "Paid") }, 6).unwrap_err().to_string();
@@ -125,7 +127,7 @@ fn what_a_definition_cannot_judge_is_left_for_one_that_can() {
 #[test]
 fn a_catch_verb_that_only_other_code_has_is_left_to_that() {
     let mut standing = begun();
-    let budget = &mut standing.newest.as_mut().unwrap().budget;
+    let budget = &mut standing.newest.as_mut().map(Arc::make_mut).unwrap().budget;
     budget.remaining = Some(0);
     budget.policy.as_mut().unwrap().catch = Some("rescued".into());
     let granted = Moment { grant: Some(SESSION), ..moment(4) };
@@ -136,9 +138,9 @@ fn a_catch_verb_that_only_other_code_has_is_left_to_that() {
 
 #[test]
 fn an_act_that_finds_things_so_already_is_remembered_under_its_id() {
-    let paused = Standing::of(Instance { paused: true, ..rests_in_created().instance });
+    let paused = Standing::of(Instance { paused: true, ..Arc::unwrap_or_clone(rests_in_created().instance) });
     let request = Some(("p-1".to_owned(), vec![1]));
     let operation = Operation { act: Act::Pause, reason: None, actor: None, request };
     let changes = super::operate::operate(&machine(), &paused, operation, moment(9)).unwrap().unwrap().unwrap();
-    assert_eq!((changes.request.unwrap().dedup, changes.notes.len(), changes.instance), ("p-1".to_owned(), 0, paused.instance));
+    assert_eq!((changes.request.unwrap().dedup, changes.notes.len(), &changes.instance), ("p-1".to_owned(), 0, &*paused.instance));
 }

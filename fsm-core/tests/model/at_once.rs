@@ -23,7 +23,7 @@ impl Model {
             let is_of_now = |seen: &&Seen| {
                 seen.epoch == epoch || (epoch.is_some() && seen.epoch.is_some() && self.variant == Variant::MemoryOfAnotherEpoch)
             };
-            let seen = request.memory().filter(is_of_now).cloned().or(now_there);
+            let seen = request.memory.as_ref().filter(is_of_now).cloned().or(now_there);
             stamps[request.key] = seen.as_ref().map(|seen| seen.stamp);
             if self.variant == Variant::MemoryKept {
                 stamps[request.key] = fresh_stamp;
@@ -85,14 +85,12 @@ impl Model {
         Ok(Some(verdicts))
     }
 
-    /// What runs from now on remembers its instance as this commit left it.
+    /// How this commit left the instance, and what shows whether it is still so.
     fn remember(&self, trip: &Trip, request: &Request, verdict: &mut Verdict) {
         let epoch = if let Way::Ahead(epoch) = trip.way { Some(epoch) } else { None };
         let standing = trip.standing(request.key);
-        for run in verdict.runs.iter_mut().filter(|_| standing.instance.inbox_len() == 0) {
-            let (instance, has_timer) = (standing.instance.clone(), standing.has_timer);
-            run.memory = Some(Seen { instance, has_timer, stamp: self.store.commits, epoch });
-        }
+        let (instance, has_timer) = (standing.instance.clone(), standing.has_timer);
+        verdict.left = Some(Seen { instance, has_timer, stamp: self.store.commits, epoch }).filter(|_| verdict.has_written);
     }
 
     /// `Trip::of_ahead`, in the writer's turn. `None`, and nothing is written, when the epoch is `now` another one.

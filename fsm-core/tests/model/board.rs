@@ -1,5 +1,7 @@
 //! What is known of the instances that a batch concerns, mirroring `committer/board.rs`.
 
+use std::sync::Arc;
+
 use fsm_core::changes::{Changes, TimerChange};
 use fsm_core::decide::Standing;
 use fsm_core::ids::InstanceId;
@@ -31,10 +33,10 @@ impl Model {
         let is_operated = matches!(request, Some(Request { what: What::Operate(_), .. }));
         match request.map(|request| &request.what) {
             Some(What::Settle(report)) if newest == Some((report.attempt.call, report.attempt.number)) => {
-                standing.newest = Some(report.attempt.clone());
+                standing.newest = Some(report.attempt.clone().into());
             }
             _ if standing.instance.is_open || standing.instance.status == Status::Error || is_operated => {
-                standing.newest = newest.and_then(|id| self.store.attempt(id)).cloned();
+                standing.newest = newest.and_then(|id| self.store.attempt(id)).cloned().map(Arc::new);
             }
             _ => {}
         }
@@ -61,10 +63,10 @@ impl Trip {
     /// `Board::apply`.
     pub fn apply(&mut self, key: usize, changes: &Changes) {
         let standing = self.board.standings[key].as_mut().expect("the board was read for every instance of the batch");
-        standing.instance = changes.instance.clone();
+        standing.instance = changes.instance.clone().into();
         standing.is_new = false;
         if let Some(open) = &changes.open {
-            standing.newest = Some(open.attempt.clone());
+            standing.newest = Some(Arc::clone(&open.attempt));
         }
         standing.inbox.apply(changes);
         for change in &changes.timers {

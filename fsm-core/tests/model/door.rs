@@ -23,7 +23,7 @@ impl Store {
             return Ok(Written::Outdated);
         }
         self.close(changes.close.as_ref());
-        if let Some((call, number, budget)) = &changes.budget {
+        if let Some((call, number, budget)) = changes.budget.as_deref() {
             self.calls.get_mut(&(*call, *number)).expect("its guard held").attempt.budget = budget.clone();
         }
         if (changes.is_new && self.instance(&changes.instance.key).is_none()) || self.instances.contains_key(&changes.instance.id) {
@@ -64,7 +64,7 @@ impl Store {
                 return false;
             }
         }
-        if let Some((call, number, _)) = changes.budget
+        if let Some((call, number, _)) = changes.budget.as_deref().cloned()
             && self.attempt((call, number)).is_none_or(|attempt| attempt.state != AttemptState::Scheduled)
         {
             return false;
@@ -109,7 +109,7 @@ impl Store {
 
     /// Begins an attempt: `OPEN` with its primary key and the two partial unique indexes.
     pub fn open(&mut self, changes: &Changes, open: &Open, taken: &BTreeMap<i64, Event>, variant: Variant) -> Result<(), String> {
-        let attempt = open.attempt.clone();
+        let attempt = (*open.attempt).clone();
         let payload = match &open.payload {
             None => None,
             Some(Payload::Bytes(bytes)) => Some(bytes.clone()),

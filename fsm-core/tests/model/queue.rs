@@ -1,5 +1,7 @@
 //! What is asked of a committer, and a batch of it on its trip, mirroring `committer/{request,board}.rs`.
 
+use std::sync::Arc;
+
 use fsm_core::call::Attempt;
 use fsm_core::changes::{Changes, Timer};
 use fsm_core::decide::Standing;
@@ -19,6 +21,8 @@ pub struct Request {
     pub key: usize,
     pub what: What,
     pub tries: u32,
+    /// What is remembered of its instance.
+    pub memory: Option<Seen>,
 }
 
 #[derive(Debug, Clone)]
@@ -35,14 +39,12 @@ pub struct Report {
     pub outcome: Outcome,
     pub origin: Origin,
     pub own_tx: bool,
-    /// What is remembered of its instance.
-    pub memory: Option<Seen>,
 }
 
 /// `Seen` of `store/lock.rs`.
 #[derive(Debug, Clone)]
 pub struct Seen {
-    pub instance: Instance,
+    pub instance: Arc<Instance>,
     pub has_timer: bool,
     /// The number of the commit that left it so.
     pub stamp: u64,
@@ -127,18 +129,6 @@ impl Request {
                 What::Settle(report) => !report.own_tx && report.outcome.sends().is_empty(),
                 What::Fire(_) | What::Operate(_) => false,
             }
-    }
-
-    /// `Request::seen`.
-    pub fn memory(&self) -> Option<&Seen> {
-        match &self.what {
-            What::Settle(report) => report.memory.as_ref(),
-            _ => None,
-        }
-    }
-
-    pub fn report(&mut self) -> Option<&mut Report> {
-        if let What::Settle(report) = &mut self.what { Some(report) } else { None }
     }
 
     pub fn is_alone(&self) -> bool {

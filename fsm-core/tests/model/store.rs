@@ -1,6 +1,7 @@
 //! The store as values: the tables of `migrations/`, and what `store/{lock,claim,sessions,timers}.rs` read and take.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use fsm_core::call::{Attempt, AttemptState};
 use fsm_core::changes::{Note, NoteKind, Request, Timer, Waiting, Waits};
@@ -48,7 +49,7 @@ impl Store {
 
     /// `lock::see`, of one.
     pub fn see(&self, key: &str) -> Option<Seen> {
-        let instance = self.instance(key)?.clone();
+        let instance = Arc::new(self.instance(key)?.clone());
         let has_timer = self.timers.values().any(|(timer, _)| timer.instance == instance.id && timer.state.is_some());
         let stamp = *self.stamps.get(&instance.id)?;
         Some(Seen { instance, has_timer, stamp, epoch: None })

@@ -1,5 +1,7 @@
 //! The trip of a batch, mirroring `committer/trip.rs`: read under locks, decide by the real decisions, write.
 
+use std::sync::Arc;
+
 use fsm_core::call::Attempt;
 use fsm_core::changes::{Changes, Note, NoteKind};
 use fsm_core::decide::fire::{fire, rejected};
@@ -9,6 +11,7 @@ use fsm_core::decide::send::{Send, send};
 use fsm_core::decide::settle::settle;
 use fsm_core::decide::{Moment, Standing};
 use fsm_core::ids::CallId;
+use fsm_core::instance::Instance;
 use fsm_core::outcome::{Outcome, Outgoing};
 use fsm_core::time::Timestamp;
 
@@ -28,8 +31,10 @@ pub struct Verdict {
     pub reply: Option<Reply>,
     /// What runs here now.
     pub runs: Vec<Run>,
-    /// The open attempts of the instances that changed.
-    pub moved: Vec<(CallId, u32)>,
+    /// Its changes are in the database.
+    pub has_written: bool,
+    /// How that left its instance, where it is known what shows that.
+    pub left: Option<Seen>,
     /// What a broken engine has forgotten to write, and writes later.
     pub half: Option<Changes>,
 }
@@ -38,14 +43,12 @@ pub struct Verdict {
 pub struct Run {
     pub attempt: Attempt,
     pub grant: u64,
-    /// What is known of its instance.
-    pub memory: Option<Seen>,
 }
 
 impl Verdict {
     /// Nothing follows from it yet.
     pub fn of(reply: Reply) -> Verdict {
-        Verdict { reply: Some(reply), runs: Vec::new(), moved: Vec::new(), half: None }
+        Verdict { reply: Some(reply), runs: Vec::new(), has_written: false, left: None, half: None }
     }
 }
 
@@ -182,7 +185,6 @@ impl Model {
                 let (keeper, decided) = self.decide_outgoing(trip, sender, outgoing);
                 let one = self.write_one(trip, keeper, None, decided)?;
                 verdict.runs.extend(one.runs);
-                verdict.moved.extend(one.moved);
                 if one.reply.is_none() {
                     (self.store, self.ledger) = before.expect("there is something outgoing");
                     return Ok(None);
@@ -211,10 +213,10 @@ impl Model {
                 verdict.half = half;
                 self.ledger.account(&self.store, &changes, held.as_ref(), request)?;
                 trip.apply(key, &changes);
-                verdict.moved.extend(changes.instance.newest.filter(|_| changes.instance.is_open));
+                verdict.has_written = true;
                 if let Some(open) = changes.open.filter(|open| open.attempt.worker.is_some()) {
                     let grant = self.store.calls.get(&(open.attempt.call, open.attempt.number)).map_or(0, |row| row.grant);
-                    verdict.runs.push(Run { attempt: open.attempt, grant, memory: None });
+                    verdict.runs.push(Run { attempt: Arc::unwrap_or_clone(open.attempt), grant });
                 }
             }
         }
@@ -242,7 +244,7 @@ impl Model {
             }
             Err(refusal) => {
                 let keeper = if trip.standing(key).is_new { sender } else { key };
-                let changes = rejected(trip.standing(keeper).instance.clone(), outgoing.id, &refusal, trip.now);
+                let changes = rejected(Instance::clone(&trip.standing(keeper).instance), outgoing.id, &refusal, trip.now);
                 (keeper, Decided { reply: Reply::Settled { counted: false }, changes: Some(changes) })
             }
         }
@@ -255,7 +257,7 @@ fn late(standing: &Standing, request: &Request, report: &Report, now: Timestamp)
     if !is_verbs_own || request.tries > 0 || standing.is_new {
         return None;
     }
-    let instance = standing.instance.clone();
+    let instance = Instance::clone(&standing.instance);
     let note = Note { instance: instance.id, at: now, kind: NoteKind::Late, call: Some(report.attempt.call), detail: None, actor: None };
     Some(Changes { notes: vec![note], ..Changes::of(instance) })
 }

@@ -47,6 +47,8 @@ pub enum Variant {
     StampReadLater,
     /// What a process remembers of an instance outlives its own next commit to it, and passes for what is there now.
     MemoryKept,
+    /// It outlives the commit of another instance's verb that sent to it.
+    MemoryOfAReceiverKept,
     /// What was decided ahead is written, whoever wrote meanwhile.
     EpochNotCompared,
     /// The epoch is read after that which it is to stand for.

@@ -8,7 +8,7 @@ use fsm_core::retry::RetryAdvice;
 use std::time::Duration;
 
 use crate::machine::NAME;
-use crate::model::queue::{KEYS, Origin, Reply, Report, Request, Trip, Way, What, key_index};
+use crate::model::queue::{KEYS, Origin, Reply, Report, Request, Seen, Trip, Way, What, key_index};
 use crate::model::trip::{INBOX, Run, Verdict};
 use crate::model::variant::Variant;
 use crate::process::Running;
@@ -51,9 +51,9 @@ impl World {
         let running: Vec<usize> = (0..self.processes[p].running.len()).filter(|n| !self.processes[p].running[*n].has_ended).collect();
         let Some(n) = running.get(which.checked_rem(running.len()).unwrap_or(0)).copied() else { return };
         self.processes[p].running[n].has_ended = true;
-        let is_early = self.model.variant == Variant::MemoryTakenEarly;
-        let memory = self.processes[p].running[n].memory.take_if(|_| is_early);
         let Running { attempt, key, grant, .. } = self.processes[p].running[n].clone();
+        let is_early = self.model.variant == Variant::MemoryTakenEarly;
+        let memory = self.processes[p].memories[key].take_if(|_| is_early);
         let outcome = match ending {
             Ending::Failure(advice) => Outcome::Failure(Problem { error: "it failed".into(), advice: *advice }),
             Ending::Success { next, sends } => {
@@ -80,8 +80,8 @@ impl World {
             }
         };
         let own_tx = own_tx && matches!(outcome, Outcome::Success { .. });
-        let report = Report { attempt, own_tx, outcome, origin: Origin::Verb(grant), memory };
-        self.processes[p].put(key, What::Settle(Box::new(report)));
+        let report = Report { attempt, own_tx, outcome, origin: Origin::Verb(grant) };
+        self.processes[p].queue.push(Request { key, what: What::Settle(Box::new(report)), tries: 0, memory });
     }
 
     /// A lane takes requests for different instances: none that is under way here, or locked by another process if it waits for locks.
@@ -105,12 +105,7 @@ impl World {
         if batch.is_empty() {
             return;
         }
-        // `Engine::remind`.
-        for report in batch.iter_mut().filter_map(Request::report) {
-            let id = (report.attempt.call, report.attempt.number);
-            let running = process.running.iter_mut().find(|running| (running.attempt.call, running.attempt.number) == id);
-            report.memory = running.and_then(|running| running.memory.take()).or(report.memory.take());
-        }
+        self.remind(p, &mut batch);
         let now = self.clock(p);
         let process = &self.processes[p];
         let grant = process.session(now).filter(|_| grants && !process.is_draining);
@@ -120,6 +115,23 @@ impl World {
             self.processes[p].trips.push(trip);
         } else {
             self.set_out(p, batch, grant);
+        }
+    }
+
+    /// `Engine::remind`.
+    fn remind(&mut self, p: usize, batch: &mut [Request]) {
+        let memories = &mut self.processes[p].memories;
+        for request in batch.iter_mut() {
+            let known =
+                if self.model.variant == Variant::MemoryKept { memories[request.key].clone() } else { memories[request.key].take() };
+            request.memory = known.or(request.memory.take());
+        }
+        let touched = batch.iter().fold(0, |touched, request| touched | request.touches());
+        for key in (0..KEYS.len()).filter(|key| touched & (1 << key) != 0) {
+            let is_own = batch.iter().any(|request| request.key == key);
+            if self.model.variant != Variant::MemoryKept && (is_own || self.model.variant != Variant::MemoryOfAReceiverKept) {
+                memories[key] = None;
+            }
         }
     }
 
@@ -220,14 +232,14 @@ impl World {
         for request in batch {
             match &request.what {
                 What::Settle(report) if report.own_tx => self.report_failure(p, &request, report),
-                _ => self.processes[p].queue.push(Request { tries: request.tries + 1, ..request }),
+                _ => self.processes[p].queue.push(Request { tries: request.tries + 1, memory: None, ..request }),
             }
         }
     }
 
     fn report_failure(&mut self, p: usize, request: &Request, report: &Report) {
         let problem = Problem { error: "the verb's transaction was not committed".into(), advice: RetryAdvice::Default };
-        let report = Report { outcome: Outcome::Failure(problem), own_tx: false, memory: None, ..report.clone() };
+        let report = Report { outcome: Outcome::Failure(problem), own_tx: false, ..report.clone() };
         self.processes[p].put(request.key, What::Settle(Box::new(report)));
     }
 
@@ -235,15 +247,16 @@ impl World {
     fn conclude(&mut self, p: usize, batch: Vec<Request>, verdicts: Vec<Verdict>) -> Result<(), String> {
         for (request, verdict) in batch.into_iter().zip(verdicts) {
             let Some(reply) = verdict.reply else {
-                self.processes[p].queue.push(Request { tries: request.tries + 1, ..request });
+                self.processes[p].queue.push(Request { tries: request.tries + 1, memory: None, ..request });
                 continue;
             };
-            let has_moved = |running: &&mut Running| verdict.moved.contains(&(running.attempt.call, running.attempt.number));
-            if self.model.variant != Variant::MemoryKept {
-                self.processes[p].running.iter_mut().filter(has_moved).for_each(|running| running.memory = None);
-            }
             for run in verdict.runs {
                 self.run(p, run)?;
+            }
+            let runs_here = |left: &Seen| left.instance.newest.is_some_and(|newest| self.processes[p].runs(newest));
+            let left = verdict.left.filter(|left| !left.instance.is_open || runs_here(left));
+            if self.model.variant != Variant::MemoryKept || left.is_some() {
+                self.processes[p].memories[request.key] = left;
             }
             match (&request.what, reply) {
                 (What::Settle(report), Reply::Settled { counted: false }) if report.own_tx => self.report_failure(p, &request, report),
@@ -261,10 +274,10 @@ impl World {
     }
 
     /// `Engine::run`.
-    pub fn run(&mut self, p: usize, Run { attempt, grant, memory }: Run) -> Result<(), String> {
+    pub fn run(&mut self, p: usize, Run { attempt, grant }: Run) -> Result<(), String> {
         self.model.ledger.begins(&self.model.store, &attempt, grant)?;
         let key = key_index(self.model.store.key_of(attempt.instance));
-        self.processes[p].running.push(Running { attempt, key, grant, memory, has_ended: false });
+        self.processes[p].running.push(Running { attempt, key, grant, has_ended: false });
         Ok(())
     }
 

@@ -30,7 +30,7 @@ use schedule::{Failure, run};
 /// How long the engine as it is runs when no number of seeds is given.
 const USUAL: Duration = Duration::from_secs(20);
 /// A mistake that is not found within so many schedules would say that the simulation proves nothing.
-const MOST: u64 = 10_000;
+const MOST: u64 = 100_000;
 
 fn setting(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok()?;
@@ -110,6 +110,7 @@ must_fail! {
     a_version_in_place_of_a_stamp_is_found: VersionForAStamp, "";
     a_stamp_that_is_read_later_is_found: StampReadLater, "";
     a_memory_that_is_kept_is_found: MemoryKept, "";
+    a_memory_of_a_receiver_that_is_kept_is_found: MemoryOfAReceiverKept, "";
     an_epoch_that_is_not_compared_is_found: EpochNotCompared, "";
     an_epoch_that_is_read_later_is_found: EpochReadLater, "";
     a_memory_of_another_epoch_is_found: MemoryOfAnotherEpoch, "";

@@ -7,7 +7,7 @@ use fsm_core::changes::Changes;
 use fsm_core::ids::{CallId, SessionId};
 use fsm_core::time::Timestamp;
 
-use crate::model::queue::{Request, Seen, Trip, What};
+use crate::model::queue::{KEYS, Request, Seen, Trip, What};
 
 /// How long a session is believed after its last sign.
 pub const LEASE: Duration = Duration::from_secs(8);
@@ -27,6 +27,8 @@ pub struct Process {
     pub queue: Vec<Request>,
     pub trips: Vec<Trip>,
     pub running: Vec<Running>,
+    /// What it remembers of each instance.
+    pub memories: [Option<Seen>; KEYS.len()],
     /// Held and not running when it last looked.
     pub strays: Vec<Attempt>,
     /// Found due by a broken engine that claims in two statements.
@@ -53,8 +55,6 @@ pub struct Running {
     pub attempt: Attempt,
     pub key: usize,
     pub grant: u64,
-    /// What is known of its instance.
-    pub memory: Option<Seen>,
     /// It ended, and its report is not answered yet.
     pub has_ended: bool,
 }
@@ -73,6 +73,7 @@ impl Process {
             queue: Vec::new(),
             trips: Vec::new(),
             running: Vec::new(),
+            memories: Default::default(),
             strays: Vec::new(),
             found: Vec::new(),
             halves: Vec::new(),
@@ -96,6 +97,6 @@ impl Process {
     }
 
     pub fn put(&mut self, key: usize, what: What) {
-        self.queue.push(Request { key, what, tries: 0 });
+        self.queue.push(Request { key, what, tries: 0, memory: None });
     }
 }

@@ -30,9 +30,9 @@ impl World {
             let row = self.model.store.take(id, session, now);
             self.model.is_dirty = true;
             if end == End::Commits {
-                let seen = self.model.store.see(self.model.store.key_of(row.attempt.instance));
-                let memory = seen.filter(|seen| seen.instance.inbox_len() == 0);
-                self.run(p, Run { attempt: row.attempt, grant: row.grant, memory })?;
+                let key = self.model.store.key_of(row.attempt.instance).to_owned();
+                self.processes[p].memories[key_index(&key)] = self.model.store.see(&key);
+                self.run(p, Run { attempt: row.attempt, grant: row.grant })?;
             }
         }
         Ok(())
@@ -112,7 +112,7 @@ impl World {
     fn settle_found(&mut self, p: usize, attempt: Attempt, outcome: Outcome, origin: Origin) {
         let Some(instance) = self.model.store.instances.get(&attempt.instance) else { return };
         let key = key_index(&instance.key);
-        let report = Report { attempt, outcome, origin, own_tx: false, memory: None };
+        let report = Report { attempt, outcome, origin, own_tx: false };
         self.processes[p].put(key, What::Settle(Box::new(report)));
     }
 
@@ -158,7 +158,7 @@ impl World {
         for running in left {
             let failed = Problem { error: "its process was shut down".into(), advice: RetryAdvice::Never };
             let outcome = if running.attempt.budget.policy.is_some() { Outcome::Released } else { Outcome::Failure(failed) };
-            let report = Report { attempt: running.attempt, outcome, origin: Origin::Drain, own_tx: false, memory: None };
+            let report = Report { attempt: running.attempt, outcome, origin: Origin::Drain, own_tx: false };
             self.processes[p].put(running.key, What::Settle(Box::new(report)));
         }
     }

@@ -1,6 +1,7 @@
 //! What is known of the instances that a batch concerns, read under their locks and kept up to date while it is decided.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use fsm_core::changes::{Changes, TimerChange};
 use fsm_core::decide::Standing;
@@ -96,14 +97,14 @@ impl Board {
     }
 
     /// What was decided and written becomes what is known.
-    pub(crate) fn apply(&mut self, whose: &Whose, changes: &Changes) {
+    pub(crate) fn apply(&mut self, whose: &Whose, changes: Changes) {
         let standing = self.standings.get_mut(whose).expect("the board was read for every instance of the batch");
-        standing.instance = changes.instance.clone();
+        standing.inbox.apply(&changes);
+        standing.instance = Arc::new(changes.instance);
         standing.is_new = false;
-        if let Some(open) = &changes.open {
-            standing.newest = Some(open.attempt.clone());
+        if let Some(open) = changes.open {
+            standing.newest = Some(open.attempt);
         }
-        standing.inbox.apply(changes);
         for timer in &changes.timers {
             match timer {
                 TimerChange::Clear => standing.has_timer = false,
@@ -132,7 +133,7 @@ impl Board {
             if let What::Settle(report) = &request.what {
                 let standing = self.standings.get_mut(&request.whose).expect("the board was read for every instance of the batch");
                 if standing.instance.newest == Some((report.attempt.call, report.attempt.number)) {
-                    standing.newest = Some((*report.attempt).clone());
+                    standing.newest = Some(Arc::clone(&report.attempt));
                 }
             }
         }
@@ -151,7 +152,7 @@ impl Board {
         }
         for attempt in lock::attempts(conn, &wanted).await? {
             if let Some(standing) = self.by_id(attempt.instance) {
-                standing.newest = Some(attempt);
+                standing.newest = Some(Arc::new(attempt));
             }
         }
         self.read_caught(conn, &operated).await
@@ -174,7 +175,7 @@ impl Board {
 
     async fn read_inboxes(&mut self, conn: &mut Conn<'_>) -> Result<(), StoreError> {
         let waiting: Vec<_> =
-            self.standings.values().map(|standing| &standing.instance).filter(|instance| instance.inbox_len() > 0).collect();
+            self.standings.values().map(|standing| &*standing.instance).filter(|instance| instance.inbox_len() > 0).collect();
         if waiting.is_empty() {
             return Ok(());
         }

@@ -32,6 +32,8 @@ pub(crate) struct Request {
     pub(crate) what: What,
     /// How often it was put back: after an unknown commit it may have been carried out already.
     pub(crate) tries: u32,
+    /// What is remembered of its instance, since it is under way.
+    pub(super) memory: Option<Memory>,
     since: Instant,
     reply: Option<oneshot::Sender<Result<Reply, Error>>>,
 }
@@ -50,15 +52,13 @@ pub(crate) struct Report {
     pub(crate) outcome: Outcome,
     /// The slot it ran in: the next call of the instance runs on in it.
     pub(crate) permit: Option<OwnedSemaphorePermit>,
-    /// What is known of its instance.
-    pub(crate) memory: Memory,
     /// The call that follows from it by itself: what it carries is sealed for that call.
     pub(crate) fresh: CallId,
 }
 
 impl Report {
     pub(crate) fn new(attempt: Arc<Attempt>, outcome: Outcome) -> Report {
-        Report { attempt, outcome, permit: None, memory: Memory::Nothing, fresh: CallId(Uuid::now_v7()) }
+        Report { attempt, outcome, permit: None, fresh: CallId(Uuid::now_v7()) }
     }
 }
 
@@ -86,11 +86,11 @@ impl Whose {
 
 impl Request {
     pub(crate) fn new(whose: Whose, what: What, reply: Option<oneshot::Sender<Result<Reply, Error>>>) -> Request {
-        Request { whose, what, tries: 0, since: Instant::now(), reply }
+        Request { whose, what, tries: 0, memory: None, since: Instant::now(), reply }
     }
 
     pub(crate) fn again(self) -> Request {
-        Request { tries: self.tries + 1, ..self }
+        Request { tries: self.tries + 1, memory: None, ..self }
     }
 
     pub(crate) fn is_patient(&self) -> bool {
@@ -117,17 +117,14 @@ impl Request {
         let is_first = self.tries == 0;
         match &self.what {
             What::Send(_) => is_first,
-            What::Settle(report) => is_first && report.outcome.sends().is_empty() && report.memory != Memory::SomethingWaits,
+            What::Settle(report) => is_first && report.outcome.sends().is_empty() && self.memory != Some(Memory::SomethingWaits),
             What::Fire(_) | What::Operate(_) => false,
         }
     }
 
     /// How its instance was seen here last, if that may still be so; with SQLite, in that epoch.
     pub(crate) fn seen(&self, epoch: Option<Epoch>) -> Option<&Seen> {
-        match &self.what {
-            What::Settle(report) => report.memory.seen(epoch),
-            _ => None,
-        }
+        self.memory.as_ref()?.seen(epoch)
     }
 
     pub(crate) fn answer(self, answer: Result<Reply, Error>) {
@@ -139,16 +136,12 @@ impl Request {
         }
     }
 
-    /// The end of an attempt, if that is what it is about.
-    pub(crate) fn report(&mut self) -> Option<&mut Report> {
+    /// The slot of the attempt whose end this is.
+    pub(crate) fn take_permit(&mut self) -> Option<OwnedSemaphorePermit> {
         match &mut self.what {
-            What::Settle(report) => Some(report),
+            What::Settle(report) => report.permit.take(),
             _ => None,
         }
-    }
-
-    pub(crate) fn take_permit(&mut self) -> Option<OwnedSemaphorePermit> {
-        self.report()?.permit.take()
     }
 
     /// Every instance that carrying it out may write.

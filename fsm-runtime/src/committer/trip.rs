@@ -2,10 +2,8 @@
 
 mod one;
 
-use std::sync::Arc;
-
-use fsm_core::call::{Attempt, AttemptState};
-use fsm_core::changes::{Changes, Note, NoteKind};
+use fsm_core::call::AttemptState;
+use fsm_core::changes::{Changes, Note, NoteKind, Open};
 use fsm_core::decide::fire::{fire, rejected};
 use fsm_core::decide::inbox::Unread;
 use fsm_core::decide::operate::operate;
@@ -13,6 +11,7 @@ use fsm_core::decide::send::{Fate, Send, send};
 use fsm_core::decide::settle::settle;
 use fsm_core::decide::{Moment, Standing};
 use fsm_core::ids::{CallId, SessionId};
+use fsm_core::instance::Instance;
 use fsm_core::machine::Machine;
 use fsm_core::outcome::{Outcome, Outgoing};
 use fsm_core::time::Timestamp;
@@ -21,15 +20,14 @@ use uuid::Uuid;
 
 use super::board::Board;
 use super::request::{Reply, Report, Request, What, Whose};
-use super::verdict::{After, Verdict};
+use super::verdict::{After, Moved, Run, Verdict};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::store::claim::Claimed;
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
-use crate::store::lock::{Memory, Place};
+use crate::store::lock::Place;
 use crate::store::write::{Written, write};
-use crate::watchers::Moved;
 pub(crate) use one::Ahead;
 
 /// A decision before it is written.
@@ -170,7 +168,7 @@ impl<'e> Trip<'e> {
             detail: Some(detail),
             actor: None,
         };
-        Some(Changes { notes: vec![note], ..Changes::of(instance.clone()) })
+        Some(Changes { notes: vec![note], ..Changes::of(Instance::clone(instance)) })
     }
 
     fn moment(&self, is_granted: bool) -> Moment {
@@ -205,10 +203,20 @@ impl<'e> Trip<'e> {
             if let Some(changes) = decided.changes {
                 match written.next().expect("the store answers for each of the changes") {
                     Written::Done { payload } => {
-                        board.apply(whose, &changes);
-                        let is_watched = changes.instance.is_open && !self.engine.watchers.is_empty();
-                        let live = if is_watched { board.standing(whose).newest.clone() } else { None };
-                        note_consequences(&mut verdict, changes, live, payload, decided.permit);
+                        note_when_due(&mut verdict, &changes);
+                        let executes = changes.open.as_ref().is_some_and(|open| open.attempt.state == AttemptState::Executing);
+                        board.apply(whose, changes);
+                        let Standing { instance, newest, has_timer, .. } = board.standing(whose);
+                        let attempt = newest.clone().filter(|_| executes);
+                        verdict.runs.extend(attempt.map(|attempt| {
+                            let payload = payload.expect("a call that is handed off is new, and has its payload");
+                            // Handed off is only a first attempt.
+                            let claimed =
+                                Claimed { instance: instance.clone(), attempt, payload, last_error: None, seen: None, fault: None };
+                            Run { whose: whose.clone(), claimed, permit: decided.permit }
+                        }));
+                        let (whose, live) = (whose.clone(), newest.clone().filter(|_| instance.is_open));
+                        verdict.moved.push(Moved { whose, instance: instance.clone(), live, has_timer: *has_timer, stamp: None });
                     }
                     Written::Outdated => verdict.outdated(),
                 }
@@ -277,7 +285,7 @@ impl<'e> Trip<'e> {
         let keeper = if board.standing(&whose).is_new { sender.clone() } else { whose };
         let changes = match error.kind() {
             crate::error::Kind::Refused(refusal) => {
-                Some(rejected(board.standing(&keeper).instance.clone(), outgoing.id, refusal, self.now))
+                Some(rejected(Instance::clone(&board.standing(&keeper).instance), outgoing.id, refusal, self.now))
             }
             _ => None,
         };
@@ -285,36 +293,21 @@ impl<'e> Trip<'e> {
     }
 }
 
-/// What the commit of `changes` will mean to the rest of the process.
-fn note_consequences(
-    verdict: &mut Verdict,
-    changes: Changes,
-    live: Option<Attempt>,
-    payload: Option<Vec<u8>>,
-    permit: Option<OwnedSemaphorePermit>,
-) {
-    verdict.after = After::of(&changes);
+/// What came of an attempt that did not succeed, and when something of the `changes` comes due.
+fn note_when_due(verdict: &mut Verdict, changes: &Changes) {
+    verdict.after = After::of(changes);
     for change in &changes.timers {
         if let fsm_core::changes::TimerChange::Set(timer) = change {
             verdict.due_at = earlier(verdict.due_at, Some(timer.due_at));
         }
     }
-    if let Some(open) = changes.open {
-        match open.attempt.state {
-            AttemptState::Executing => {
-                let payload = payload.expect("a call that is handed off is new, and has its payload");
-                // Handed off is only a first attempt.
-                let (instance, attempt) = (changes.instance.clone(), Arc::new(open.attempt));
-                let memory = Memory::of(&instance);
-                verdict.runs.push((Claimed { instance, attempt, payload, last_error: None, memory, fault: None }, permit));
-            }
-            _ if open.attempt.held => {}
-            _ => verdict.due_at = earlier(verdict.due_at, Some(open.attempt.scheduled_at)),
+    if let Some(Open { attempt, .. }) = &changes.open {
+        if attempt.state != AttemptState::Executing && !attempt.held {
+            verdict.due_at = earlier(verdict.due_at, Some(attempt.scheduled_at));
         }
     } else if changes.hold.is_some() && !changes.instance.paused {
         verdict.due_at = earlier(verdict.due_at, Some(changes.instance.updated_at));
     }
-    verdict.moved.push(Moved { instance: changes.instance, live });
 }
 
 /// What became of a send that is found again.

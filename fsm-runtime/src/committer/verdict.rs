@@ -1,15 +1,18 @@
 //! What became of a request, once it is committed.
 
-use fsm_core::call::AttemptState;
+use std::sync::Arc;
+
+use fsm_core::call::{Attempt, AttemptState};
 use fsm_core::changes::Changes;
 use fsm_core::ids::CallId;
+use fsm_core::instance::Instance;
 use fsm_core::time::Timestamp;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::request::Reply;
+use super::request::{Reply, Whose};
 use crate::error::Error;
 use crate::store::claim::Claimed;
-use crate::watchers::Moved;
+use crate::store::write::Stamp;
 
 /// What became of one request; true once its transaction is committed.
 pub(crate) struct Verdict {
@@ -17,14 +20,34 @@ pub(crate) struct Verdict {
     pub(crate) reply: Option<Result<Reply, Error>>,
     /// The instances that changed, as they are now.
     pub(crate) moved: Vec<Moved>,
-    /// Calls that run here now. A missing permit is the one that the request brought.
-    pub(crate) runs: Vec<(Claimed, Option<OwnedSemaphorePermit>)>,
+    /// Calls that run here now.
+    pub(crate) runs: Vec<Run>,
     /// The earliest moment at which one of the changes comes due.
     pub(crate) due_at: Option<Timestamp>,
     /// What followed an attempt that did not succeed.
     pub(crate) after: Option<After>,
     /// Those of the verb's own sends that were refused.
     pub(crate) rejected: Vec<CallId>,
+}
+
+/// An instance as a commit left it.
+pub(crate) struct Moved {
+    pub(crate) whose: Whose,
+    pub(crate) instance: Arc<Instance>,
+    /// Its live attempt, where the commit knew it.
+    pub(crate) live: Option<Arc<Attempt>>,
+    /// It has a timer of its own, of its state or a wake.
+    pub(crate) has_timer: bool,
+    /// What will show whether it is still so, where that is known.
+    pub(crate) stamp: Option<Stamp>,
+}
+
+/// A call that runs here now.
+pub(crate) struct Run {
+    pub(crate) whose: Whose,
+    pub(crate) claimed: Claimed,
+    /// Its slot, unless it is the one that the request brought.
+    pub(crate) permit: Option<OwnedSemaphorePermit>,
 }
 
 /// What followed an attempt that did not succeed.

@@ -58,13 +58,13 @@ impl<M: Machine> Settling<M> {
             loop {
                 let until = deadline.map_or(next_look, |deadline| deadline.min(next_look));
                 match tokio::time::timeout_at(until, watch.moved()).await {
-                    Ok(Some(moved)) if moved.instance.is_settled() => {
+                    Ok(moved) if moved.instance.is_settled() => {
                         let discretion = &self.handle.engine.discretion;
-                        let instance = Arc::unwrap_or_clone(moved).instance;
+                        let instance = Arc::unwrap_or_clone(moved.instance);
                         return Instance::of(Seen::new(instance, None, None, discretion), discretion);
                     }
-                    Ok(Some(_)) => {}
-                    Ok(None) | Err(_) => break,
+                    Ok(_) => {}
+                    Err(_) => break,
                 }
             }
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {

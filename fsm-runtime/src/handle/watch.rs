@@ -18,7 +18,7 @@ use crate::error::{Error, Kind};
 use crate::registry::Machine;
 use crate::store::error::StoreError;
 use crate::store::{lock, view as rows};
-use crate::watchers::{Moved, Watch};
+use crate::watchers::{News, Watch};
 
 /// The pauses between two looks at the database: doubling from the one to the other, and short again after a change.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
@@ -104,8 +104,8 @@ impl Eye {
     /// Waits for a commit of this process, or until it is time to look; `None` when that shows nothing new.
     async fn change(&mut self) -> Result<Option<Seen>, Error> {
         match tokio::time::timeout_at(self.next_look, self.watch.moved()).await {
-            Ok(Some(moved)) => self.told(&moved).await,
-            _ => self.look().await,
+            Ok(news) => self.told(news).await,
+            Err(_) => self.look().await,
         }
     }
 
@@ -120,9 +120,9 @@ impl Eye {
             return if self.last.is_some() { Ok(None) } else { Err(Error::not_found(&self.machine, &self.key)) };
         };
         // What this process did while it looked comes in the order of its commits, each with what it knows.
-        if let Some(moved) = self.watch.moved_already() {
+        if let Some(news) = self.watch.moved_already() {
             drop(reader);
-            return self.told(&moved).await;
+            return self.told(news).await;
         }
         if !self.is_news(&row) {
             return Ok(None);
@@ -132,24 +132,23 @@ impl Eye {
         Ok(seen?.pop())
     }
 
-    async fn told(&mut self, moved: &Arc<Moved>) -> Result<Option<Seen>, Error> {
-        let Moved { instance, live } = &**moved;
-        if !self.is_news(instance) {
+    async fn told(&mut self, News { instance, live }: News) -> Result<Option<Seen>, Error> {
+        if !self.is_news(&instance) {
             return Ok(None);
         }
         if instance.is_open && live.is_none() {
             self.next_look = Instant::now();
             return Ok(None);
         }
-        let before = match live {
+        let before = match &live {
             Some(live) if live.number > 1 => {
                 let mut reader = self.engine.store.reader().await?;
                 lock::attempts(&mut reader.conn(), &[(live.call, live.number - 1)]).await?.pop()
             }
             _ => None,
         };
-        let seen = Seen::new(instance.clone(), live.as_ref(), before.as_ref(), &self.engine.discretion);
-        self.keep(instance.clone());
+        let seen = Seen::new(InstanceRow::clone(&instance), live.as_deref(), before.as_ref(), &self.engine.discretion);
+        self.keep(Arc::unwrap_or_clone(instance));
         Ok(Some(seen))
     }
 

@@ -10,7 +10,7 @@ use fsm_core::time::Timestamp;
 
 use super::conn::Conn;
 use super::error::Result;
-use super::lock::{Memory, Seen};
+use super::lock::Seen;
 use super::open::Store;
 use super::rows::Row;
 use super::sql;
@@ -36,15 +36,15 @@ pub struct Served {
 #[derive(Clone, PartialEq)]
 pub struct Claimed {
     /// Whose it is.
-    pub instance: Instance,
+    pub instance: Arc<Instance>,
     /// The attempt, executing.
     pub attempt: Arc<Attempt>,
     /// The payload of its call.
     pub payload: Vec<u8>,
     /// Why the attempt before it failed.
     pub last_error: Option<String>,
-    /// What is known of its instance without another look.
-    pub memory: Memory,
+    /// How its instance was seen with it, where something shows whether that is still so.
+    pub seen: Option<Seen>,
     /// What of its row cannot be read: then it fails without its verb.
     pub fault: Option<String>,
 }
@@ -101,14 +101,15 @@ fn read(row: &Row) -> Result<Claimed> {
     // A payload that is gone is one that cannot be read: a failed attempt, not a failed claim.
     let payload = row.get::<Option<Vec<u8>>>(37)?.unwrap_or_default();
     let fault = row.policy(16 + 14).err().map(|why| format!("the retry policy cannot be read: {why}"));
-    let instance = row.instance(0)?;
-    let memory = match (Memory::of(&instance), row) {
-        (Memory::Nothing, Row::Postgres(_)) => {
-            Memory::Seen(Box::new(Seen { instance: instance.clone(), has_timer: row.get(39)?, stamp: Stamp::Row(row.get(40)?) }))
+    let instance = Arc::new(row.instance(0)?);
+    let seen = match row {
+        Row::Postgres(_) => {
+            let stamp = Stamp::Row { xmin: row.get(40)?, updated_at: instance.updated_at };
+            Some(Seen { instance: Arc::clone(&instance), has_timer: row.get(39)?, stamp })
         }
-        (memory, _) => memory,
+        Row::Sqlite(..) | Row::Lent(_) => None,
     };
-    Ok(Claimed { instance, attempt: Arc::new(row.attempt(16)?), payload, last_error: row.get(38)?, memory, fault })
+    Ok(Claimed { instance, attempt: Arc::new(row.attempt(16)?), payload, last_error: row.get(38)?, seen, fault })
 }
 
 /// When the next attempt or timer of these machines is due; `None` when nothing is scheduled.

@@ -1,6 +1,7 @@
 //! What a decision reads, inside the transaction that will write it. Locking the instance is what keeps its rows still.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use fsm_core::call::Attempt;
 use fsm_core::changes::{Outlook, Request, Waiting};
@@ -38,35 +39,28 @@ pub struct Locked {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seen {
     /// Its row.
-    pub instance: Instance,
+    pub instance: Arc<Instance>,
     /// It has a timer of its own, of its state or a wake.
     pub has_timer: bool,
     /// What shows that it is still so.
     pub stamp: Stamp,
 }
 
-/// What a process knows of an instance whose attempt it executes, without a look at the database.
+/// What a process knows of an instance without a look at the database.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Memory {
-    /// Nothing that would still be true.
-    Nothing,
     /// How a commit left it, and as far as this process knows none has come since.
-    Seen(Box<Seen>),
-    /// That an event waits for it, so that the end of the attempt needs more than its row.
+    Seen(Seen),
+    /// That an event waits for it, so that the end of its attempt needs more than its row.
     SomethingWaits,
 }
 
 impl Memory {
-    /// What is known once a commit left `instance` like that.
-    pub fn of(instance: &Instance) -> Memory {
-        if instance.inbox_len() > 0 { Memory::SomethingWaits } else { Memory::Nothing }
-    }
-
     /// How it was seen, if it was, and with SQLite in that epoch.
     pub fn seen(&self, epoch: Option<Epoch>) -> Option<&Seen> {
         match self {
             Memory::Seen(seen) if epoch.is_none_or(|epoch| seen.stamp == Stamp::Epoch(epoch)) => Some(seen),
-            Memory::Seen(_) | Memory::Nothing | Memory::SomethingWaits => None,
+            Memory::Seen(_) | Memory::SomethingWaits => None,
         }
     }
 }
@@ -107,8 +101,9 @@ pub async fn see(conn: &mut Conn<'_>, targets: &[Target<'_>], epoch: Option<Epoc
     let sql = if epoch.is_some() { &sql::LOCK_BY_KEY } else { &sql::SEE_BY_KEY };
     let rows = conn.batch(sql, targets.iter().map(|target| values![target.machine, target.key]).collect()).await?;
     in_order(&rows, targets, |row, instance| {
-        let stamp = epoch.map_or_else(|| row.get(17).map(Stamp::Row), |epoch| Ok(Stamp::Epoch(epoch)))?;
-        Ok(Seen { instance, has_timer: row.get(16)?, stamp })
+        let of_row = || row.get(17).map(|xmin| Stamp::Row { xmin, updated_at: instance.updated_at });
+        let stamp = epoch.map_or_else(of_row, |epoch| Ok(Stamp::Epoch(epoch)))?;
+        Ok(Seen { instance: Arc::new(instance), has_timer: row.get(16)?, stamp })
     })
 }
 

@@ -1,5 +1,7 @@
 //! What the end of an attempt leads to, and a moment that came.
 
+use std::sync::Arc;
+
 use super::*;
 
 #[test]
@@ -24,7 +26,7 @@ fn leaving_a_state_clears_its_timer_and_an_end_completes() {
 #[test]
 fn the_next_event_goes_before_the_inbox() {
     let mut standing = begun();
-    standing.instance.inbox_tail = 1;
+    Arc::make_mut(&mut standing.instance).inbox_tail = 1;
     standing.inbox = vec![Waiting { position: 0, call: call(2), event: "Cancel".into() }].into();
     let next = Some(Event { name: "Paid".into(), payload: b"1".to_vec() });
     let changes = ended(&standing, Outcome::Success { record: None, asks: Asks { next, sends: Vec::new() } }, 4);
@@ -35,7 +37,7 @@ fn the_next_event_goes_before_the_inbox() {
 #[test]
 fn what_no_longer_fits_when_its_turn_comes_is_rejected_and_the_next_goes_on() {
     let mut standing = begun();
-    standing.instance.inbox_tail = 3;
+    Arc::make_mut(&mut standing.instance).inbox_tail = 3;
     let waiting = |position: i64, event: &str| Waiting { position, call: call(10 + position.unsigned_abs() as u128), event: event.into() };
     standing.inbox = vec![waiting(0, "Completed"), waiting(1, "Paid"), waiting(2, "Completed")].into();
     let changes = ended(&standing, success(), 4);
@@ -49,7 +51,7 @@ fn what_no_longer_fits_when_its_turn_comes_is_rejected_and_the_next_goes_on() {
 #[test]
 fn an_instance_that_ends_rejects_all_that_waits() {
     let mut standing = after(&sent(rests_in_created(), request(2, "Cancel"), 5).unwrap().changes.unwrap());
-    standing.instance.inbox_tail = 1;
+    Arc::make_mut(&mut standing.instance).inbox_tail = 1;
     standing.inbox = vec![Waiting { position: 0, call: call(3), event: "Paid".into() }].into();
     let changes = ended(&standing, success(), 6);
     assert_eq!((changes.instance.status, changes.instance.inbox_len(), changes.notes.len(), changes.open), (Status::Completed, 0, 1, None));
@@ -107,7 +109,7 @@ fn a_timer_runs_out_only_while_the_instance_rests_in_its_state() {
     let held = fire(&machine(), &busy, timer(), 1000, moment(1801)).unwrap();
     assert_eq!((&held.timers[..], held.open), (&[TimerChange::Hold(id)][..], None));
 
-    let elsewhere = Standing::of(Instance { state: Some("paid".into()), ..rests_in_created().instance });
+    let elsewhere = Standing::of(Instance { state: Some("paid".into()), ..Arc::unwrap_or_clone(rests_in_created().instance) });
     let gone = fire(&machine(), &elsewhere, timer(), 1000, moment(1801)).unwrap();
     assert_eq!((gone.fired(), gone.open), (Some(id), None));
 }

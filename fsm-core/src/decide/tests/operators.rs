@@ -1,5 +1,7 @@
 //! What an operator may do.
 
+use std::sync::Arc;
+
 use super::*;
 
 #[test]
@@ -19,8 +21,8 @@ fn a_retry_by_hand_drops_the_scheduled_attempt_and_is_refused_for_all_else() {
     assert_eq!(changes.close.unwrap().becomes, AttemptState::Cancelled);
     assert_eq!(changes.open.unwrap().attempt.number, 3);
 
-    let executing = Standing { newest: Some(claimed(&begun(), 1)), ..begun() };
-    let success = begun().newest.map(|newest| Attempt { state: AttemptState::Success, ..newest });
+    let executing = Standing { newest: Some(claimed(&begun(), 1).into()), ..begun() };
+    let success = begun().newest.map(|newest| Attempt { state: AttemptState::Success, ..Arc::unwrap_or_clone(newest) }.into());
     let succeeded = Standing { newest: success, ..rests_in_created() };
     let cases = [
         (scheduled, 9, "`payment` `order-7` cannot be retried: attempt 2 of `created` is due already"),
@@ -34,7 +36,7 @@ fn a_retry_by_hand_drops_the_scheduled_attempt_and_is_refused_for_all_else() {
 
 #[test]
 fn cancel_ends_the_instance_and_is_idempotent() {
-    let executing = Standing { newest: Some(claimed(&begun(), 1)), ..begun() };
+    let executing = Standing { newest: Some(claimed(&begun(), 1).into()), ..begun() };
     let changes = operate(executing, Act::Cancel, Some("fraud"), 2).unwrap().unwrap();
     let close = changes.close.unwrap();
     assert_eq!((close.expected, close.held_by, close.becomes), (AttemptState::Executing, Some(SESSION), AttemptState::Cancelled));
@@ -48,7 +50,7 @@ fn a_paused_instance_starts_nothing_until_it_is_resumed() {
     assert_eq!((paused.instance.paused, paused.hold), (true, Some((call(1), 1))));
     assert_eq!(operate(Standing::of(paused.instance.clone()), Act::Pause, None, 2), Ok(None));
 
-    let rests = Standing::of(Instance { paused: true, ..rests_in_created().instance });
+    let rests = Standing::of(Instance { paused: true, ..Arc::unwrap_or_clone(rests_in_created().instance) });
     let granted = Moment { grant: Some(SESSION), ..moment(3) };
     let open = send(&machine(), &rests, request(2, "Paid"), granted).unwrap().unwrap().changes.unwrap().open.unwrap();
     assert_eq!((open.attempt.held, open.attempt.state), (true, AttemptState::Scheduled));
@@ -57,8 +59,8 @@ fn a_paused_instance_starts_nothing_until_it_is_resumed() {
 #[test]
 fn skip_gives_up_the_call_and_takes_what_waits() {
     let mut stuck = Standing { newest: begun().newest, ..rests_in_created() };
-    stuck.instance.status = Status::Error;
-    stuck.instance.inbox_tail = 1;
+    Arc::make_mut(&mut stuck.instance).status = Status::Error;
+    Arc::make_mut(&mut stuck.instance).inbox_tail = 1;
     stuck.inbox = vec![Waiting { position: 0, call: call(2), event: "Cancel".into() }].into();
     let changes = operate(stuck, Act::Skip, None, 5).unwrap().unwrap();
     assert_eq!((changes.instance.status, changes.open.unwrap().attempt.to.as_str()), (Status::Running, "cancelled"));

@@ -1,5 +1,7 @@
 //! What a send becomes.
 
+use std::sync::Arc;
+
 use super::*;
 
 #[test]
@@ -9,7 +11,7 @@ fn the_first_event_begins_an_instance() {
     let open = changes.open.unwrap();
     assert_eq!((accepted.fate, accepted.call, changes.is_new, changes.instance.is_open), (Fate::Started, call(1), true, true));
     assert_eq!((open.attempt.number, open.attempt.state, open.attempt.scheduled_at), (1, AttemptState::Scheduled, at(3)));
-    assert_eq!((open.attempt.from, open.attempt.to.as_str(), open.attempt.budget.remaining), (None, "created", Some(3)));
+    assert_eq!((open.attempt.from.clone(), open.attempt.to.as_str(), open.attempt.budget.remaining), (None, "created", Some(3)));
     assert_eq!(open.payload, Some(Payload::Bytes(b"{}".to_vec())));
 }
 
@@ -35,7 +37,7 @@ fn an_event_that_fits_nowhere_is_refused_and_the_refusal_says_what_fits() {
 
 #[test]
 fn an_ended_instance_takes_no_events() {
-    let mut instance = rests_in_created().instance;
+    let mut instance = Arc::unwrap_or_clone(rests_in_created().instance);
     (instance.status, instance.state) = (Status::Completed, Some("completed".into()));
     let text = sent(Standing::of(instance), request(9, "Paid"), 5).unwrap_err().to_string();
     assert_eq!(text, "`payment` `order-7` is completed in `completed` and takes no events, not `Paid`");
@@ -49,7 +51,7 @@ fn a_busy_instances_event_waits_if_it_fits_after_all_before_it() {
     assert_eq!(changes.waits.unwrap().position, 0);
 
     let waiting = Waiting { position: 0, call: call(2), event: "Paid".into() };
-    let standing = Standing { instance: changes.instance, inbox: vec![waiting].into(), ..begun() };
+    let standing = Standing { instance: changes.instance.into(), inbox: vec![waiting].into(), ..begun() };
     assert_eq!(sent(standing.clone(), request(3, "Completed"), 6).unwrap().fate, Fate::Queued);
     assert!(matches!(sent(standing, request(3, "Paid"), 6), Err(Refusal::Unfit(_))));
 }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use fsm_core::changes::Changes;
 use fsm_core::decide::inbox::Unread;
+use fsm_core::instance::Instance;
 
 use super::{Decided, Trip};
 use crate::committer::board::Board;
@@ -12,7 +13,6 @@ use crate::committer::verdict::Verdict;
 use crate::store::conn::Conn;
 use crate::store::epoch::Epoch;
 use crate::store::error::StoreError;
-use crate::store::lock::{Memory, Seen};
 use crate::store::write::{Stamp, Written, fits, payload, write_at_once, write_whole};
 
 /// What was decided before the writer's turn came, and counts if the epoch in which it was seen still lasts then.
@@ -27,9 +27,7 @@ impl Trip<'_> {
     /// somebody else was faster: nothing is written then.
     pub(crate) async fn at_once(&self, conn: &mut Conn<'_>, batch: &[Request]) -> Result<Option<Vec<Verdict>>, StoreError> {
         let mut board = Board::see(conn, batch, self.now, None).await?;
-        let Ok(decided) = batch.iter().map(|request| self.decide(&board, request)).collect::<Result<Vec<_>, Unread>>() else {
-            return Ok(None);
-        };
+        let Ok(decided) = self.decide_all(&board, batch) else { return Ok(None) };
         // Nothing that is written guards a refusal, and what stands beside a row may be gone that was there when that was read.
         if decided.iter().any(|decided| matches!(decided.reply, Some(Err(_)))) {
             return Ok(None);
@@ -39,16 +37,16 @@ impl Trip<'_> {
             return Ok(None);
         }
         let written = written_at_once(&changes);
-        let stamp = if changes.is_empty() {
+        let xmin = if changes.is_empty() {
             None
         } else {
             let stamped: Vec<_> = changes.iter().map(|changes| (*changes, board.stamp(changes.instance.id))).collect();
-            let Some(stamp) = write_at_once(conn, &stamped).await? else { return Ok(None) };
-            Some(stamp)
+            let Some(xmin) = write_at_once(conn, &stamped).await? else { return Ok(None) };
+            Some(xmin)
         };
         let mut verdicts = self.verdicts(&mut board, batch.iter().map(|request| &request.whose), decided, written);
-        if let Some(stamp) = stamp {
-            remember(&mut verdicts, &board, batch, stamp);
+        if let Some(xmin) = xmin {
+            stamp(&mut verdicts, |instance| Stamp::Row { xmin, updated_at: instance.updated_at });
         }
         Ok(Some(verdicts))
     }
@@ -56,8 +54,15 @@ impl Trip<'_> {
     /// What a batch comes to, seen in that epoch of a SQLite file before the writer's turn has come. `None` when more has to be read.
     pub(crate) async fn ahead(&self, conn: &mut Conn<'_>, batch: &[Request], epoch: Epoch) -> Result<Option<Ahead>, StoreError> {
         let board = Board::see(conn, batch, self.now, Some(epoch)).await?;
-        let decided = batch.iter().map(|request| self.decide(&board, request)).collect::<Result<_, Unread>>();
-        Ok(decided.ok().map(|decided| Ahead { epoch, board, decided }))
+        Ok(self.decide_all(&board, batch).ok().map(|decided| Ahead { epoch, board, decided }))
+    }
+
+    fn decide_all(&self, board: &Board, batch: &[Request]) -> Result<Vec<Decided>, Unread> {
+        let mut decided = Vec::with_capacity(batch.len());
+        for request in batch {
+            decided.push(self.decide(board, request)?);
+        }
+        Ok(decided)
     }
 
     /// Writes and commits what was decided ahead, if it needs nothing more from the database. `None` when something is no longer as it was
@@ -71,7 +76,7 @@ impl Trip<'_> {
         }
         let written = written_at_once(&changes);
         let mut verdicts = self.verdicts(&mut board, batch.iter().map(|request| &request.whose), decided, written);
-        remember(&mut verdicts, &board, batch, Stamp::Epoch(epoch));
+        stamp(&mut verdicts, |_| Stamp::Epoch(epoch));
         Ok(Some(verdicts))
     }
 
@@ -79,7 +84,7 @@ impl Trip<'_> {
     pub(crate) async fn of_ahead(&self, conn: &mut Conn<'_>, batch: &[Request], ahead: Ahead) -> Result<Vec<Verdict>, StoreError> {
         let Ahead { epoch, mut board, decided } = ahead;
         let mut verdicts = self.write(conn, &mut board, batch.iter().map(|request| &request.whose), decided).await?;
-        remember(&mut verdicts, &board, batch, Stamp::Epoch(epoch));
+        stamp(&mut verdicts, |_| Stamp::Epoch(epoch));
         Ok(verdicts)
     }
 }
@@ -96,14 +101,9 @@ fn written_at_once(changes: &[&Changes]) -> Vec<Written> {
     changes.iter().map(|changes| Written::Done { payload: payload(changes).map(Cow::into_owned) }).collect()
 }
 
-/// What runs here from now on remembers its instance as this commit left it.
-fn remember(verdicts: &mut [Verdict], board: &Board, batch: &[Request], stamp: Stamp) {
-    for (verdict, request) in verdicts.iter_mut().zip(batch) {
-        let has_timer = board.standing(&request.whose).has_timer;
-        for (claimed, _) in &mut verdict.runs {
-            if claimed.memory == Memory::Nothing {
-                claimed.memory = Memory::Seen(Box::new(Seen { instance: claimed.instance.clone(), has_timer, stamp }));
-            }
-        }
+/// What will show of each instance that it is still as this commit left it.
+fn stamp(verdicts: &mut [Verdict], stamp: impl Fn(&Instance) -> Stamp) {
+    for moved in verdicts.iter_mut().flat_map(|verdict| &mut verdict.moved) {
+        moved.stamp = Some(stamp(&moved.instance));
     }
 }

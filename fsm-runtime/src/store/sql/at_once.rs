@@ -18,15 +18,15 @@ pub const SEE_BY_KEY: Many = Many {
     ),
 };
 
-/// Locks each instance that is as that commit left it. One that somebody else has locked counts as changed: whoever waits here would keep
+/// Locks each instance that is as that commit left it at that moment. One that somebody else has locked counts as changed: whoever waits here would keep
 /// the others of its batch waiting. Rides the primary key.
 pub const AS_SEEN: Many = Many {
-    columns: "instance_id uuid, stamp bigint",
+    columns: "instance_id uuid, xmin bigint, updated_at bigint",
     sqlite: "",
     postgres: "
         select i.instance_id
         from w
-        join fsm_instances i on i.instance_id = w.instance_id and i.xmin::text::bigint = w.stamp
+        join fsm_instances i on i.instance_id = w.instance_id and i.xmin::text::bigint = w.xmin and i.updated_at = w.updated_at
         for update of i skip locked",
 };
 

@@ -16,10 +16,16 @@ use crate::store::write::{Stamp, fits, write_at_once};
 /// What must be in every table after the writing.
 const TABLES: [&str; 6] = ["instances", "async_calls", "inbox", "timers", "requests", "history"];
 
-async fn at_once(store: &Store, changes: &[(&Changes, Option<Stamp>)]) -> Option<Stamp> {
+/// The number of the commit.
+async fn at_once(store: &Store, changes: &[(&Changes, Option<Stamp>)]) -> Option<i64> {
     assert!(changes.iter().all(|(changes, _)| fits(changes)));
     let mut reader = store.for_commits().await.unwrap().expect("the server is spoken to directly");
     write_at_once(&mut reader.conn(), changes).await.unwrap()
+}
+
+/// How that commit left the instance.
+fn stamped(xmin: Option<i64>, changes: &Changes) -> Option<Stamp> {
+    xmin.map(|xmin| Stamp::Row { xmin, updated_at: changes.instance.updated_at })
 }
 
 async fn seen(store: &Store, key: &str) -> Option<Seen> {
@@ -61,7 +67,7 @@ pub(super) fn going_on(begun: &Changes) -> Changes {
     let mut changes = success(begun);
     let next = attempt(&changes.instance, call(), begun.open.as_ref().unwrap().attempt.worker);
     changes.instance = Instance { newest: Some((next.call, 1)), is_open: true, inbox_tail: 1, ..changes.instance };
-    changes.open = Some(Open { attempt: next, payload: Some(Payload::Bytes(vec![0, 255])) });
+    changes.open = Some(Open { attempt: next.into(), payload: Some(Payload::Bytes(vec![0, 255])) });
     changes.timers = vec![TimerChange::Clear, TimerChange::Set(timer(&changes.instance, Some("created")))];
     changes.notes = vec![note(&changes.instance)];
     changes.request = Some(Request { dedup: "d".into(), event: Some("Paid".into()), digest: vec![1], call: call(), at: at(1) });
@@ -82,11 +88,12 @@ async fn one_statement_writes_what_a_transaction_writes() {
         let fresh = Fresh::postgres().await;
         let store = fresh.open().await;
         if is_at_once {
-            let first = at_once(&store, &[(&begun, None), (&other, None)]).await;
+            let first = stamped(at_once(&store, &[(&begun, None), (&other, None)]).await, &begun);
             assert!(first.is_some() && first == stamp(&store, "one").await, "the stamp of the commit is the stamp of the row");
-            let second = at_once(&store, &[(&next, first)]).await;
+            let second = stamped(at_once(&store, &[(&next, first)]).await, &next);
             assert!(second.is_some() && second != first && second == stamp(&store, "one").await);
-            assert_eq!(seen(&store, "one").await.map(|seen| (seen.instance, seen.has_timer)), Some((next.instance.clone(), true)));
+            let left = Some((next.instance.clone().into(), true));
+            assert_eq!(seen(&store, "one").await.map(|seen| (seen.instance, seen.has_timer)), left);
         } else {
             written(&store, &[&begun, &other]).await;
             written(&store, &[&next]).await;
@@ -104,7 +111,8 @@ async fn where_one_member_is_outdated_nothing_is_written() {
     let store = fresh.open().await;
     let me = session();
     let (one, two, three) = (beginning("one", Some(me)), beginning("two", Some(me)), beginning("three", Some(me)));
-    let first = at_once(&store, &[(&one, None), (&two, None)]).await;
+    let first = stamped(at_once(&store, &[(&one, None), (&two, None)]).await, &one);
+    assert_eq!(stamp(&store, "two").await, first);
     let before = rows_of(&store).await;
 
     // Somebody else's session holds the attempt.
@@ -119,6 +127,10 @@ async fn where_one_member_is_outdated_nothing_is_written() {
     let mut taken = beginning("two", Some(me));
     taken.notes.push(note(&taken.instance));
     assert_eq!(at_once(&store, &[(&three, None), (&taken, None), (&success(&one), first)]).await, None);
+    // A commit that was lost had the same number.
+    let Some(Stamp::Row { xmin, .. }) = first else { panic!("it has no stamp") };
+    let lost = Some(Stamp::Row { xmin, updated_at: at(7777) });
+    assert_eq!(at_once(&store, &[(&success(&one), first), (&success(&two), lost)]).await, None);
     // The instance was written since.
     assert_eq!(rows_of(&store).await, before);
     written(&store, &[&Changes::of(two.instance.clone())]).await;
@@ -136,7 +148,7 @@ async fn what_somebody_else_has_locked_is_not_waited_for() {
     let fresh = Fresh::postgres().await;
     let store = fresh.open().await;
     let begun = beginning("one", Some(session()));
-    let first = at_once(&store, &[(&begun, None)]).await;
+    let first = stamped(at_once(&store, &[(&begun, None)]).await, &begun);
     let mut held = store.begin().await.unwrap();
     lock::instances(&mut held.conn(), &[Target { machine: "payment", key: "one" }]).await.unwrap();
     assert_eq!(at_once(&store, &[(&success(&begun), first)]).await, None);
@@ -150,7 +162,7 @@ async fn of_many_that_write_one_instance_at_once_one_does() {
     let fresh = Fresh::postgres().await;
     let store = fresh.open().await;
     let begun = beginning("one", Some(session()));
-    let first = at_once(&store, &[(&begun, None)]).await;
+    let first = stamped(at_once(&store, &[(&begun, None)]).await, &begun);
     let ends: Vec<_> = (0..8)
         .map(|_| {
             let (store, ended) = (store.clone(), success(&begun));
@@ -182,6 +194,7 @@ async fn a_row_that_is_written_while_the_guard_runs_counts_as_changed() {
     let gate = "(select count(*) from (select pg_advisory_xact_lock_shared(7)) gate) = 1";
     let text = AS_SEEN.among_others(1, gate);
     let text = text.replace("$1", &format!("array['{}']", begun.instance.id.0)).replace("$2", &format!("array[{stamp}]"));
+    let text = text.replace("$3", &format!("array[{}]", begun.instance.updated_at.as_micros()));
     let text: &'static str = text.leak();
     let mut holder = store.begin().await.unwrap();
     holder.conn().rows(&Sql { sqlite: "", postgres: "select pg_advisory_xact_lock(7)::text" }, &[]).await.unwrap();

@@ -2,7 +2,7 @@
 
 use fsm_core::instance::Instance;
 
-use super::samples::{beginning, done, on_each, session, success, written};
+use super::samples::{beginning, done, on_each, opened, session, success, written};
 use crate::store::error::StoreError;
 use crate::store::open::Store;
 use crate::store::view;
@@ -64,7 +64,7 @@ async fn what_sqlite_is_told_with_the_commit_is_there_or_nothing_is() {
         let begun = beginning("one", None);
         let mut twin = beginning("two", None);
         // The call has its first attempt already.
-        twin.open.as_mut().unwrap().attempt.call = begun.open.as_ref().unwrap().attempt.call;
+        opened(&mut twin).call = begun.open.as_ref().unwrap().attempt.call;
         written(&store, &[&begun]).await;
         let mut tx = store.begin().await.unwrap();
         let done = match write(&mut tx.conn(), &[&twin]).await {

@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use fsm_core::call::AttemptState;
+use fsm_core::call::{Attempt, AttemptState};
 use fsm_core::changes::TimerChange;
 use fsm_core::ids::SessionId;
 use fsm_core::time::Timestamp;
 use tokio::sync::Barrier;
 
-use super::samples::{Fresh, at, beginning, on_each, session, written};
+use super::samples::{Fresh, at, beginning, on_each, opened, session, written};
 use crate::store::claim::{Claimed, Served, claim, next_due};
 use crate::store::conn::Conn;
 use crate::store::open::Store;
@@ -32,12 +32,12 @@ async fn a_claim_takes_what_is_due_and_no_more() {
     on_each(async |store| {
         let mut begun: Vec<_> = (0..6).map(|n| beginning(&format!("k{n}"), None)).collect();
         for (n, begun) in begun.iter_mut().enumerate() {
-            begun.open.as_mut().unwrap().attempt.scheduled_at = at(100 + 10 * (5 - n as i64));
+            opened(begun).scheduled_at = at(100 + 10 * (5 - n as i64));
         }
-        begun[5].open.as_mut().unwrap().attempt.held = true;
-        begun[4].open.as_mut().unwrap().attempt.verb = "unknown".into();
+        opened(&mut begun[5]).held = true;
+        opened(&mut begun[4]).verb = "unknown".into();
         begun[0].instance.machine = "other".into();
-        begun[0].open.as_mut().unwrap().attempt.machine = "other".into();
+        opened(&mut begun[0]).machine = "other".into();
         written(&store, &begun.iter().collect::<Vec<_>>()).await;
 
         let me = session();
@@ -46,11 +46,11 @@ async fn a_claim_takes_what_is_due_and_no_more() {
         assert_eq!(got.iter().map(|got| got.instance.key.as_str()).collect::<Vec<_>>(), ["k3", "k2"]);
         for got in got {
             let begun = begun.iter().find(|begun| begun.instance.id == got.instance.id).unwrap();
-            let mut expected = begun.open.as_ref().unwrap().attempt.clone();
+            let mut expected = Attempt::clone(&begun.open.as_ref().unwrap().attempt);
             expected.state = AttemptState::Executing;
             expected.worker = Some(me);
             expected.started_at = Some(at(135));
-            assert_eq!(((*got.attempt).clone(), got.instance), (expected, begun.instance.clone()));
+            assert_eq!(((*got.attempt).clone(), got.instance), (expected, begun.instance.clone().into()));
             assert_eq!(got.payload, begun.instance.key.as_bytes());
         }
         let mut reader = store.reader().await.unwrap();
@@ -156,7 +156,7 @@ async fn attempts_of_dead_sessions_are_orphans() {
         assert!(!sessions::renew(&mut conn, gone, at(950)).await.unwrap());
         assert_eq!(keys(sessions::orphans(&mut conn, &everything, at(500), 9).await.unwrap()), ["g"]);
         let held = sessions::held(&mut conn, alive).await.unwrap();
-        assert_eq!(held[0].attempt, begun[0].open.as_ref().unwrap().attempt);
+        assert_eq!(held[0].attempt, *begun[0].open.as_ref().unwrap().attempt);
         assert_eq!((held[0].machine.as_str(), held.len()), ("payment", 1));
 
         let idle = session();

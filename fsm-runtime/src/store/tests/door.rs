@@ -7,7 +7,7 @@ use fsm_core::instance::{Instance, Status};
 use fsm_core::outcome::Event;
 use uuid::Uuid;
 
-use super::samples::{at, attempt, beginning, call, close, done, instance, on_each, opening, session, success, written};
+use super::samples::{at, attempt, beginning, call, close, done, instance, on_each, opened, opening, session, success, written};
 use crate::store::claim::Served;
 use crate::store::conn::Conn;
 use crate::store::lock::{self, Locked, Place, Target};
@@ -62,14 +62,14 @@ async fn all_of_an_instance_and_its_call_comes_back() {
             inbox_tail: 9,
             ..begun.instance
         };
-        let begun_attempt = &mut begun.open.as_mut().unwrap().attempt;
+        let begun_attempt = opened(&mut begun);
         begun_attempt.from = Some("before".into());
         begun_attempt.held = true;
         begun_attempt.error = Some("because".into());
         begun_attempt.previous = Some(call());
         let bare = {
             let mut bare = beginning("bare", None);
-            bare.open.as_mut().unwrap().attempt.budget.policy = None;
+            opened(&mut bare).budget.policy = None;
             bare
         };
         assert_eq!(written(&store, &[&begun, &bare]).await, [done(Some("full")), done(Some("bare"))]);
@@ -82,8 +82,8 @@ async fn all_of_an_instance_and_its_call_comes_back() {
         assert_eq!(instances, both.clone().map(|found| found.map(|instance| Locked { instance, has_timer: false })));
         let ids = lock::instances_by_id(&mut conn, &[begun.instance.id, instance("x").id, bare.instance.id]).await.unwrap();
         assert_eq!(ids, [Some(begun.instance.clone()), None, Some(bare.instance.clone())]);
-        let begun_attempt = &begun.open.as_ref().unwrap().attempt;
-        let bare_attempt = &bare.open.as_ref().unwrap().attempt;
+        let begun_attempt = &*begun.open.as_ref().unwrap().attempt;
+        let bare_attempt = &*bare.open.as_ref().unwrap().attempt;
         let mut attempts =
             lock::attempts(&mut conn, &[(begun_attempt.call, 1), (bare_attempt.call, 1), (bare_attempt.call, 2)]).await.unwrap();
         attempts.sort_by_key(|attempt| attempt.call);
@@ -117,7 +117,7 @@ async fn an_outdated_member_writes_nothing_and_the_others_go_on() {
             actor: None,
         });
         outdated.request = Some(Request { dedup: "d".into(), event: None, digest: vec![1], call: call(), at: at(1) });
-        outdated.open = Some(Open { attempt: attempt(&outdated.instance, call(), None), payload: Some(Payload::Bytes(vec![1])) });
+        outdated.open = Some(Open { attempt: attempt(&outdated.instance, call(), None).into(), payload: Some(Payload::Bytes(vec![1])) });
         assert_eq!(written(&store, &[&outdated, &success(&second)]).await, [Written::Outdated, done(None)]);
 
         assert_eq!(found(&store, "one").await.unwrap(), before);
@@ -249,7 +249,7 @@ async fn payloads_come_from_the_request_the_inbox_or_an_exhausted_call() {
         let next = attempt(&taken.instance, waiting[1].call, Some(me));
         taken.instance.newest = Some((next.call, 1));
         taken.instance.is_open = true;
-        taken.open = Some(Open { attempt: next.clone(), payload: Some(Payload::Inbox(1)) });
+        taken.open = Some(Open { attempt: next.clone().into(), payload: Some(Payload::Inbox(1)) });
         assert_eq!(written(&store, &[&taken]).await, [done(Some("1"))]);
 
         // It fails, and its catch verb is given what it was given.

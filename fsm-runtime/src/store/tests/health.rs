@@ -1,6 +1,6 @@
 //! A healthy database breaks no invariant, and a row broken by hand is found.
 
-use fsm_core::call::AttemptState;
+use fsm_core::call::{Attempt, AttemptState};
 use fsm_core::changes::{Changes, Note, NoteKind, Payload, Request, Timer, TimerChange, Waits};
 use fsm_core::ids::TimerId;
 use fsm_core::instance::{Instance, Status};
@@ -8,7 +8,7 @@ use fsm_core::outcome::Event;
 use fsm_core::retry::{Budget, Next, RetryAdvice};
 use uuid::Uuid;
 
-use super::samples::{at, attempt, beginning, call, close, on_each, opening, session, success, written};
+use super::samples::{at, attempt, beginning, call, close, on_each, opened, opening, session, success, written};
 use crate::store::invariants::examine;
 use crate::store::machines;
 use crate::store::open::Store;
@@ -34,7 +34,7 @@ async fn lived_in(store: &Store) {
     let begun = beginning("rests", Some(me));
     let first = begun.open.as_ref().unwrap().attempt.clone();
     let Next::Again { wait, budget } = first.budget.after(RetryAdvice::Default, at(200), 0.0) else { panic!("a retry is left") };
-    let mut second = first.clone();
+    let mut second = Attempt::clone(&first);
     (second.number, second.created_at, second.scheduled_at, second.budget) = (2, at(200), at(200) + wait, budget);
     second.started_at = Some(second.scheduled_at);
     let mut again = opening(begun.instance.clone(), second.clone(), Payload::Bytes(vec![]));
@@ -69,7 +69,7 @@ async fn lived_in(store: &Store) {
     written(store, &[&waits]).await;
 
     let mut failing = beginning("failed", Some(me));
-    failing.open.as_mut().unwrap().attempt.budget = Budget::fresh(None, at(100));
+    opened(&mut failing).budget = Budget::fresh(None, at(100));
     let mut failed = Changes::of(failing.instance.clone());
     failed.instance = Instance { status: Status::Error, error: Some("no".into()), is_open: false, ..failed.instance };
     failed.close = Some(close(&failing.open.as_ref().unwrap().attempt, AttemptState::Error));

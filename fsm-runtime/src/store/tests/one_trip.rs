@@ -5,7 +5,7 @@ use std::time::Duration;
 use fsm_core::changes::{Changes, TimerChange};
 
 use super::at_once::{going_on, timer};
-use super::samples::{Fresh, at, beginning, session, success, written};
+use super::samples::{Fresh, at, beginning, opened, session, success, written};
 use crate::store::claim::Served;
 use crate::store::epoch::{Epoch, Epochs};
 use crate::store::error::StoreError;
@@ -113,7 +113,7 @@ async fn an_order_that_fails_writes_nothing_and_takes_its_connection_along() {
     written(&store, &[&begun]).await;
     let mut twin = beginning("two", None);
     // The call has its first attempt already.
-    twin.open.as_mut().unwrap().attempt.call = begun.open.as_ref().unwrap().attempt.call;
+    opened(&mut twin).call = begun.open.as_ref().unwrap().attempt.call;
     let now = epoch(&store, &epochs).await;
     let before = rows_of(&store).await;
     assert!(matches!(whole(&store, &epochs, now, &[&twin]).await, Err(StoreError::Database(_))));

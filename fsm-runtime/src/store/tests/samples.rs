@@ -1,6 +1,7 @@
 //! Fresh databases, and values to write into them.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fsm_core::call::{Attempt, AttemptState};
@@ -153,11 +154,16 @@ pub(super) fn attempt(instance: &Instance, call: CallId, worker: Option<SessionI
     }
 }
 
+/// The attempt that begins, to be made another.
+pub(super) fn opened(changes: &mut Changes) -> &mut Attempt {
+    Arc::make_mut(&mut changes.open.as_mut().expect("an attempt begins").attempt)
+}
+
 /// The instance opens `attempt` with this payload.
 pub(super) fn opening(instance: Instance, attempt: Attempt, payload: Payload) -> Changes {
     let newest = Some((attempt.call, attempt.number));
     let mut changes = Changes::of(Instance { newest, is_open: true, ..instance });
-    changes.open = Some(Open { attempt, payload: Some(payload) });
+    changes.open = Some(Open { attempt: attempt.into(), payload: Some(payload) });
     changes
 }
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use fsm_core::changes::{Changes, Payload, TimerChange};
+use fsm_core::time::Timestamp;
 
 use super::follow::{open, remember, save, timers, waits};
 use super::guards::{close_row, error_of, instance_row};
@@ -19,17 +20,22 @@ use crate::store::values::{Batch, values};
 /// What shows, when a decision is written, that its instance is still as it was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stamp {
-    /// In PostgreSQL, the commit that wrote its row last, whose number is kept with each row (`xmin`).
-    Row(i64),
+    /// In PostgreSQL, the commit that wrote its row last.
+    Row {
+        /// The commit's number, which is kept with each row.
+        xmin: i64,
+        /// The row's own moment: a server that lost commits in a crash gives their numbers again.
+        updated_at: Timestamp,
+    },
     /// In SQLite, the epoch in which it was seen.
     Epoch(Epoch),
 }
 
 impl Stamp {
-    /// The number of the commit.
-    fn row(self) -> Result<i64> {
+    /// The number of the commit, and the row's moment.
+    fn row(self) -> Result<(i64, Timestamp)> {
         match self {
-            Stamp::Row(xmin) => Ok(xmin),
+            Stamp::Row { xmin, updated_at } => Ok((xmin, updated_at)),
             Stamp::Epoch(_) => Err(StoreError::Corrupt { what: "an epoch of SQLite stands for a row of PostgreSQL".to_owned() }),
         }
     }
@@ -60,7 +66,7 @@ pub fn fits(changes: &Changes) -> bool {
 /// Writes and commits all of the changes, or nothing at all: `None` when one of the instances is not as its stamp says, or new and there
 /// already, or one of the attempts not as expected. The instances are distinct, have a stamp unless they are new, and all changes
 /// [`fits`]. After an error the outcome is not known. Only for PostgreSQL, outside a transaction, on a connection for commits.
-pub async fn write_at_once(conn: &mut Conn<'_>, changes: &[(&Changes, Option<Stamp>)]) -> Result<Option<Stamp>> {
+pub async fn write_at_once(conn: &mut Conn<'_>, changes: &[(&Changes, Option<Stamp>)]) -> Result<Option<i64>> {
     let mut all = Together::new();
     guard(&mut all, changes)?;
     let changes: Vec<&Changes> = changes.iter().map(|(changes, _)| *changes).collect();
@@ -82,7 +88,7 @@ pub async fn write_at_once(conn: &mut Conn<'_>, changes: &[(&Changes, Option<Sta
     match all.commit(conn, sql::WROTE_AT_ONCE).await {
         Ok(rows) => {
             let row = rows.first().ok_or_else(|| StoreError::Corrupt { what: "a statement with one answer gave none".to_owned() })?;
-            Ok(if row.get(0)? { Some(Stamp::Row(row.get(1)?)) } else { None })
+            Ok(if row.get(0)? { Some(row.get(1)?) } else { None })
         }
         Err(StoreError::Database(error)) if error.as_database_error().is_some_and(|error| error.is_unique_violation()) => Ok(None),
         Err(error) => Err(error),
@@ -94,7 +100,8 @@ fn guard(all: &mut Together, changes: &[(&Changes, Option<Stamp>)]) -> Result<()
     let mut seen = Vec::with_capacity(changes.len());
     for (change, stamp) in changes {
         if let Some(stamp) = stamp {
-            seen.push(values![change.instance.id.0, stamp.row()?]);
+            let (xmin, updated_at) = stamp.row()?;
+            seen.push(values![change.instance.id.0, xmin, updated_at.as_micros()]);
         }
     }
     let held = changes.iter().filter_map(|(change, _)| {

@@ -103,7 +103,7 @@ async fn create(conn: &mut Conn<'_>, new: &[(usize, &&Changes)], rows: Vec<[Valu
 /// Gives scheduled attempts another retry state, and the places of those that are scheduled no more.
 async fn rescheduled(conn: &mut Conn<'_>, changes: &[&Changes], outdated: &HashSet<usize>) -> Result<Vec<usize>> {
     let valid = changes.iter().enumerate().filter(|(place, _)| !outdated.contains(place));
-    let asked: Vec<_> = valid.filter_map(|(place, change)| Some((place, change.budget.as_ref()?))).collect();
+    let asked: Vec<_> = valid.filter_map(|(place, change)| Some((place, change.budget.as_deref()?))).collect();
     let mut policies = Vec::with_capacity(asked.len());
     for (_, (_, _, budget)) in &asked {
         policies.push(policy_text(budget)?);

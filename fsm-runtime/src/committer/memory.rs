@@ -1,0 +1,150 @@
+//! What this process remembers of instances that its own commits left: whoever asks next for one of them need not look how it is.
+
+use std::collections::HashMap;
+use std::mem::size_of;
+use std::sync::{Mutex, MutexGuard};
+
+use fsm_core::instance::Instance;
+
+use super::request::{Request, Whose};
+use crate::store::lock::{Memory, Seen};
+
+/// So many bytes fill a generation.
+const MOST: usize = 8 << 20;
+/// What an entry takes beside its texts and its record, roughly.
+const ENTRY: usize = size_of::<Whose>() + size_of::<Memory>() + size_of::<Instance>() + 64;
+
+/// The memories of a process. What was not asked for since as much again was remembered is forgotten.
+#[derive(Default)]
+pub(crate) struct Memories {
+    generations: Mutex<Generations>,
+}
+
+#[derive(Default)]
+struct Generations {
+    young: HashMap<Whose, Memory>,
+    /// What the young one takes.
+    bytes: usize,
+    old: HashMap<Whose, Memory>,
+}
+
+impl Memories {
+    /// Gives each request of a batch what is remembered of its instance. The batch is under way, and from now on nothing is known of what it
+    /// may write: not before its commit is.
+    pub(crate) fn remind(&self, batch: &mut [Request], touched: &[Whose]) {
+        let mut generations = self.lock();
+        for request in batch.iter_mut() {
+            request.memory = generations.take(&request.whose);
+        }
+        // Others that it touches are those to whom its verbs sent.
+        if touched.len() > batch.len() {
+            touched.iter().for_each(|whose| drop(generations.take(whose)));
+        }
+    }
+
+    /// From now on this is what is known of the instance. A commit that left it so is concluded, and it is not free for the next one yet.
+    pub(crate) fn put(&self, whose: &Whose, memory: Option<Memory>) {
+        let mut generations = self.lock();
+        generations.take(whose);
+        if let Some(memory) = memory {
+            generations.put(whose.clone(), memory);
+        }
+    }
+
+    /// Forgets everything, as the death of the process would.
+    #[cfg(feature = "testing")]
+    pub(crate) fn forget(&self) {
+        *self.lock() = Generations::default();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Generations> {
+        self.generations.lock().expect("no code panics while it holds the memories")
+    }
+}
+
+impl Generations {
+    fn take(&mut self, whose: &Whose) -> Option<Memory> {
+        match self.young.remove(whose) {
+            Some(memory) => {
+                self.bytes -= weight(whose, &memory);
+                Some(memory)
+            }
+            None => self.old.remove(whose),
+        }
+    }
+
+    fn put(&mut self, whose: Whose, memory: Memory) {
+        let weight = weight(&whose, &memory);
+        if self.bytes + weight > MOST {
+            self.old = std::mem::take(&mut self.young);
+            self.bytes = 0;
+        }
+        // One that fills a generation alone is not worth it.
+        if weight <= MOST {
+            self.bytes += weight;
+            self.young.insert(whose, memory);
+        }
+    }
+}
+
+fn weight(whose: &Whose, memory: &Memory) -> usize {
+    let texts = 2 * (whose.machine.len() + whose.key.len());
+    let more = match memory {
+        Memory::SomethingWaits => 0,
+        Memory::Seen(Seen { instance, .. }) => {
+            instance.record.as_ref().map_or(0, Vec::len) + instance.state.as_ref().map_or(0, String::len)
+        }
+    };
+    ENTRY + texts + more
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fsm_core::ids::InstanceId;
+    use fsm_core::time::Timestamp;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::store::write::Stamp;
+
+    fn seen(record: usize) -> Memory {
+        let instance = Instance::new(InstanceId(Uuid::nil()), "payment", "one", Timestamp::default());
+        let instance = Arc::new(Instance { record: Some(vec![0; record]), ..instance });
+        Memory::Seen(Seen { instance, has_timer: false, stamp: Stamp::Row { xmin: 1, updated_at: Timestamp::default() } })
+    }
+
+    fn whose(n: usize) -> Whose {
+        Whose::new("payment", &n.to_string())
+    }
+
+    #[test]
+    fn what_is_taken_is_not_known_any_more() {
+        let memories = Memories::default();
+        memories.put(&whose(1), Some(seen(10)));
+        assert_eq!(memories.lock().take(&whose(1)), Some(seen(10)));
+        assert_eq!(memories.lock().take(&whose(1)), None);
+        memories.put(&whose(1), Some(seen(10)));
+        memories.put(&whose(1), None);
+        assert_eq!(memories.lock().take(&whose(1)), None);
+        assert_eq!(memories.lock().bytes, 0);
+    }
+
+    #[test]
+    fn no_more_is_remembered_than_two_generations() {
+        let memories = Memories::default();
+        let record = 1 << 20;
+        for n in 0..100 {
+            memories.put(&whose(n), Some(seen(record)));
+            // What is asked for again and again stays.
+            let first = memories.lock().take(&whose(0));
+            assert_eq!(first, Some(seen(record)), "after {n} others");
+            memories.put(&whose(0), first);
+        }
+        let kept = (0..100).filter(|n| memories.lock().take(&whose(*n)).is_some()).count();
+        assert!((7..=14).contains(&kept), "{kept} of 1 MiB are remembered");
+        memories.put(&whose(0), Some(seen(MOST)));
+        assert_eq!(memories.lock().take(&whose(0)), None);
+    }
+}
