@@ -37,6 +37,29 @@ const PARTS: [(&str, Part); 11] = [
     ("snapshot", Part::Snapshot),
 ];
 
+/// From one turn to the next; a prime, so that every instance has its turn.
+const STEP: usize = 7919;
+
+/// Instances, numbered as they were made, and the order in which they have their turns.
+#[derive(Debug, Clone, Copy)]
+pub struct Instances {
+    pub count: usize,
+    /// Those that have their turns together were made apart, and lie apart in the database.
+    pub are_scattered: bool,
+}
+
+impl Instances {
+    /// So many, in the order in which they were made.
+    pub fn as_made(count: usize) -> Instances {
+        Instances { count, are_scattered: false }
+    }
+
+    /// Whose turn is the `n`th. Each has one before any has a second one.
+    pub fn nth(self, n: usize) -> usize {
+        if self.are_scattered { n % self.count * STEP % self.count } else { n % self.count }
+    }
+}
+
 /// What the command line says.
 pub struct Arguments {
     pub databases: Vec<Database>,
@@ -44,7 +67,7 @@ pub struct Arguments {
     pub callers: Vec<usize>,
     pub batches: Vec<usize>,
     pub each: Duration,
-    pub instances: usize,
+    pub instances: Instances,
     pub is_json: bool,
     pub is_verbose: bool,
     /// How many instances wait to be retried.
@@ -70,7 +93,7 @@ impl Arguments {
             callers: vec![1, 16, 256, 2000, 4096],
             batches: vec![1, 100, 250],
             each: Duration::from_secs(2),
-            instances: 20_000,
+            instances: Instances::as_made(20_000),
             is_json: false,
             is_verbose: false,
             waiting: 50_000,
@@ -89,7 +112,8 @@ impl Arguments {
                 "sqlite-full" => arguments.databases.push(Database::SqliteFull),
                 "sqlite-normal" => arguments.databases.push(Database::SqliteNormal),
                 "--seconds" => arguments.each = Duration::from_secs_f64(number(&value()?)?),
-                "--instances" => arguments.instances = number(&value()?)?,
+                "--instances" => arguments.instances.count = number(&value()?)?,
+                "--scattered" => arguments.instances.are_scattered = true,
                 "--callers" => arguments.callers = value()?.split(',').map(number).collect::<Result<_, _>>()?,
                 "--batches" => arguments.batches = value()?.split(',').map(number).collect::<Result<_, _>>()?,
                 "--json" => arguments.is_json = true,
@@ -104,6 +128,9 @@ impl Arguments {
                     arguments.parts.push(part.ok_or(format!("`{other}` is neither a database nor something to measure"))?.1);
                 }
             }
+        }
+        if arguments.instances.count.is_multiple_of(STEP) {
+            return Err(format!("`--instances` is more than 0, and no multiple of {STEP}"));
         }
         if arguments.databases.is_empty() {
             arguments.databases = vec![Database::Postgres, Database::SqliteFull, Database::SqliteNormal];

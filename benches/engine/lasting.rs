@@ -33,7 +33,7 @@ enum Old {
 /// The rate of each part of many transitions, on a database of its own; or while a snapshot is open for ten minutes, and after it.
 pub async fn measure(place: &Place, arguments: &Arguments, report: &mut Report) -> Result {
     let runtime = place.builder().data(Arc::<Ended>::default()).start().await?;
-    begin_all(&runtime, "lasting", arguments.instances).await?;
+    begin_all(&runtime, "lasting", arguments.instances.count).await?;
     let before = Sizes::of(place).await?;
     let mut load = Load::begin(&runtime, "lasting", arguments.instances, CALLERS);
     let mut rates = Rates { place, begun: Instant::now(), first: None, report };

@@ -12,7 +12,7 @@ use rusqlite::ToSql;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use uuid::Uuid;
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, Instances};
 use crate::database::{Database, Place};
 use crate::machine::{now_us, text};
 use crate::report::Report;
@@ -91,11 +91,11 @@ struct Rows {
 }
 
 impl Rows {
-    fn next(instances: &[Uuid], from: &mut usize, batch: usize) -> Rows {
+    fn next(instances: &[Uuid], order: Instances, from: &mut usize, batch: usize) -> Rows {
         let mut rows = Rows { instances: Vec::new(), calls: Vec::new(), payloads: Vec::new(), at: Vec::new() };
         let at = i64::try_from(now_us()).unwrap_or(0);
         for _ in 0..batch.min(instances.len()) {
-            rows.instances.push(instances[*from % instances.len()]);
+            rows.instances.push(instances[order.nth(*from)]);
             rows.calls.push(Uuid::now_v7());
             rows.payloads.push(format!("{{\"text\":\"{}\"}}", text()).into_bytes());
             rows.at.push(at);
@@ -105,12 +105,13 @@ impl Rows {
     }
 }
 
-async fn on_postgres(place: &Place, turn: usize, instances: usize, batch: usize, each: Duration) -> Result<f64> {
+async fn on_postgres(place: &Place, turn: usize, instances: Instances, batch: usize, each: Duration) -> Result<f64> {
     let (done, is_over) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
     let mut working = tokio::task::JoinSet::new();
     for lane in 0..CONNECTIONS {
         let mut connection = PgConnection::connect(&place.url).await?;
-        let ids: Vec<Uuid> = (0..instances / CONNECTIONS).map(|_| Uuid::now_v7()).collect();
+        let own = Instances { count: instances.count / CONNECTIONS, ..instances };
+        let ids: Vec<Uuid> = (0..own.count).map(|_| Uuid::now_v7()).collect();
         sqlx::raw_sql("begin").execute(&mut connection).await?;
         for (n, id) in ids.iter().enumerate() {
             sqlx::query(CREATE).bind(id).bind(format!("limit-{turn}-{lane}-{n}")).bind(0_i64).execute(&mut connection).await?;
@@ -120,7 +121,7 @@ async fn on_postgres(place: &Place, turn: usize, instances: usize, batch: usize,
         working.spawn(async move {
             let (worker, mut from) = (Uuid::new_v4(), 0);
             while !is_over.load(Ordering::Relaxed) {
-                let rows = Rows::next(&ids, &mut from, batch);
+                let rows = Rows::next(&ids, own, &mut from, batch);
                 for half in POSTGRES {
                     sqlx::raw_sql("begin").execute(&mut connection).await?;
                     for statement in half {
@@ -149,11 +150,11 @@ async fn run_postgres(connection: &mut PgConnection, statement: &'static str, ro
     Ok(())
 }
 
-async fn on_sqlite(place: &Place, turn: usize, instances: usize, batch: usize, each: Duration) -> Result<f64> {
+async fn on_sqlite(place: &Place, turn: usize, instances: Instances, batch: usize, each: Duration) -> Result<f64> {
     let synchronous = if place.database == Database::SqliteFull { "full" } else { "normal" };
     let connection = rusqlite::Connection::open(place.file())?;
     connection.execute_batch(&format!("pragma foreign_keys = on; pragma journal_mode = wal; pragma synchronous = {synchronous};"))?;
-    let ids: Vec<Uuid> = (0..instances).map(|_| Uuid::now_v7()).collect();
+    let ids: Vec<Uuid> = (0..instances.count).map(|_| Uuid::now_v7()).collect();
     connection.execute_batch("begin immediate")?;
     for (n, id) in ids.iter().enumerate() {
         connection.prepare_cached(CREATE)?.execute((id, format!("limit-{turn}-{n}"), 0_i64))?;
@@ -164,7 +165,7 @@ async fn on_sqlite(place: &Place, turn: usize, instances: usize, batch: usize, e
     let working = tokio::task::spawn_blocking(move || {
         let (worker, mut from) = (Uuid::new_v4(), 0);
         while !over.load(Ordering::Relaxed) {
-            let rows = Rows::next(&ids, &mut from, batch);
+            let rows = Rows::next(&ids, instances, &mut from, batch);
             for half in SQLITE {
                 connection.prepare_cached("begin immediate")?.execute(())?;
                 for statement in half {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use fsm::{Client, Handle, Runtime};
 use tokio::task::JoinSet;
 
-use crate::arguments::{Arguments, Part};
+use crate::arguments::{Arguments, Instances, Part};
 use crate::database::Place;
 use crate::machine::{Begin, Ended, Links, NotBefore, Pulse, Step, now_us, text};
 use crate::report::{Report, percentiles};
@@ -35,7 +35,7 @@ pub struct Load {
 
 impl Load {
     /// Callers that step through the instances `prefix-0` to `prefix-n`, each through its own.
-    pub fn begin(runtime: &Runtime, prefix: &str, instances: usize, callers: usize) -> Load {
+    pub fn begin(runtime: &Runtime, prefix: &str, instances: Instances, callers: usize) -> Load {
         let (done, is_over) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
         let mut load = Load { callers: JoinSet::new(), done, is_over };
         for caller in 0..callers {
@@ -43,11 +43,11 @@ impl Load {
             let (done, is_over) = (Arc::clone(&load.done), Arc::clone(&load.is_over));
             load.callers.spawn(async move {
                 let mut took = Vec::new();
-                for instance in (caller..instances).step_by(callers).cycle() {
+                for turn in (caller..instances.count).step_by(callers).cycle() {
                     if is_over.load(Ordering::Relaxed) {
                         break;
                     }
-                    let (key, begun) = (format!("{prefix}-{instance}"), Instant::now());
+                    let (key, begun) = (format!("{prefix}-{}", instances.nth(turn)), Instant::now());
                     handle.send(&key, Step { text: text() }).await?;
                     handle.settled(&key).await?;
                     took.push(begun.elapsed());
@@ -98,7 +98,7 @@ pub async fn working(place: &Place, arguments: &Arguments, report: &mut Report) 
         idle(&runtime, report).await?;
     }
     if arguments.has(Part::Transitions) {
-        begin_all(&runtime, "step", arguments.instances).await?;
+        begin_all(&runtime, "step", arguments.instances.count).await?;
         for &callers in &arguments.callers {
             transitions(&runtime, place, arguments, callers, report).await?;
         }
@@ -209,7 +209,7 @@ async fn retries(runtime: &Runtime, ended: &Ended, arguments: &Arguments, report
     begin_all(runtime, "fresh", FRESH_INSTANCES).await?;
 
     let fresh = async |until: &dyn Fn() -> bool| {
-        let load = Load::begin(runtime, "fresh", FRESH_INSTANCES, FRESH_CALLERS);
+        let load = Load::begin(runtime, "fresh", Instances::as_made(FRESH_INSTANCES), FRESH_CALLERS);
         let begun = Instant::now();
         while !until() && begun.elapsed() < PATIENCE {
             tokio::time::sleep(Duration::from_millis(2)).await;

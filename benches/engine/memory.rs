@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use fsm::Runtime;
 
+use crate::arguments::Instances;
 use crate::database::Place;
 use crate::load::{Load, begin_all};
 use crate::machine::{Ended, NotBefore, Pulse, now_us};
@@ -37,7 +38,7 @@ pub async fn measure(url: &str) -> Result<(), Box<dyn Error>> {
     tokio::time::sleep(Duration::from_millis(300)).await;
     println!("{}", resident()?);
     begin_all(&runtime, "memory", 2000).await?;
-    let load = Load::begin(&runtime, "memory", 2000, CALLERS);
+    let load = Load::begin(&runtime, "memory", Instances::as_made(2000), CALLERS);
     tokio::time::sleep(Duration::from_secs(2)).await;
     println!("{}", resident()?);
     load.end().await?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fsm::Client;
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, Instances};
 use crate::database::Place;
 use crate::load::{Load, WARM_UP, begin_all};
 use crate::machine::{Ended, Pulse, Timed, now_us, text};
@@ -99,7 +99,7 @@ pub async fn work(url: &str, words: &[String]) -> Result {
         begin_all(&runtime, name, INSTANCES).await?;
         say("ready")?;
         hear()?;
-        let load = Load::begin(&runtime, name, INSTANCES, callers);
+        let load = Load::begin(&runtime, name, Instances::as_made(INSTANCES), callers);
         tokio::time::sleep(WARM_UP).await;
         say(&load.rate(Duration::from_secs_f64(seconds)).await.to_string())?;
         load.end().await?;

@@ -26,7 +26,7 @@ use crate::store::lock::{Memory, Seen};
 use crate::store::sessions;
 use pace::Pace;
 use request::{Reply, Request};
-use trip::{Ahead, Trip};
+use trip::{Ahead, AtOnce, Trip};
 use verdict::{Moved, Run, Verdict};
 
 /// The most requests in one commit; beyond this the answer of the first waits too long for the last. In SQLite only one commit is under
@@ -137,10 +137,19 @@ impl Engine {
         if !batch.iter().all(Request::is_short) {
             return Ok(None);
         }
-        match self.store.for_commits().await? {
-            Some(mut conn) => self.store.naming(Trip::new(self).at_once(&mut conn.conn(), batch).await),
-            None => Ok(None),
+        let Some(mut conn) = self.store.for_commits().await? else { return Ok(None) };
+        // What was remembered and is not true any more is looked up, before the batch takes the way under locks.
+        for remembers in [true, false] {
+            match self.store.naming(Trip::new(self).at_once(&mut conn.conn(), batch, remembers).await)? {
+                AtOnce::Written(verdicts) => {
+                    self.memories.judge(batch, remembers);
+                    return Ok(Some(verdicts));
+                }
+                AtOnce::Outdated if batch.iter().any(|request| request.seen(None).is_some()) => {}
+                AtOnce::Outdated | AtOnce::NeedsMore => break,
+            }
         }
+        Ok(None)
     }
 
     /// SQLite has one writer. What a batch of plain requests comes to is found out while another batch has its turn.

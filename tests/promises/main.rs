@@ -36,5 +36,6 @@ mod senders;
 mod support;
 mod time;
 mod traces;
+mod turns;
 mod watch;
 mod word;

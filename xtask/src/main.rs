@@ -29,8 +29,8 @@ cargo xtask faults [ARGS] real faults on real processes; ARGS: names of scenario
 cargo xtask ci            all that must hold before a merge: format, lints, docs, tests, faults (short), examples, dependencies
 cargo xtask bench [ARGS]  how fast the engine is, in release mode. ARGS: postgres, sqlite, sqlite-full, sqlite-normal; limit, transitions,
                           enqueue, idle, chain, retries, memory, across, processes; only where named: lasting, snapshot.
-                          --seconds N, --callers N,N, --batches N,N, --instances N, --waiting N, --transitions N,
-                          --charts FOLDER, --json.
+                          --seconds N, --callers N,N, --batches N,N, --instances N, --scattered (neighbours have no turn together),
+                          --waiting N, --transitions N, --charts FOLDER, --json.
 cargo xtask scale [ARGS]  how fast the screens of the `fsm` command are on a database of 1,000,000 instances and 5,000,000 attempts, which
                           it makes: fails if one takes more than 200 ms. ARGS: postgres, sqlite, --instances N.
 cargo xtask simulate      as many schedules of the simulation as fit into its usual time; --seeds N so many, --seconds N no longer

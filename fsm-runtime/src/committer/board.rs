@@ -48,12 +48,18 @@ impl Board {
         Ok(board)
     }
 
-    /// The same without a lock, and without a look at those that were seen here last. Nobody has changed them meanwhile if their stamps are
-    /// the same when it is written; with SQLite, if that epoch still lasts.
-    pub(crate) async fn see(conn: &mut Conn<'_>, batch: &[Request], now: Timestamp, epoch: Option<Epoch>) -> Result<Board, StoreError> {
+    /// The same without a lock, and if it `remembers`, without a look at those that were seen here last. Nobody has changed them meanwhile if
+    /// their stamps are the same when it is written; with SQLite, if that epoch still lasts.
+    pub(crate) async fn see(
+        conn: &mut Conn<'_>,
+        batch: &[Request],
+        now: Timestamp,
+        epoch: Option<Epoch>,
+        remembers: bool,
+    ) -> Result<Board, StoreError> {
         let (mut all, mut unseen) = (Vec::with_capacity(batch.len()), Vec::new());
         for request in batch {
-            match request.seen(epoch) {
+            match request.seen(epoch).filter(|_| remembers) {
                 Some(seen) => all.push((request.whose.clone(), Some(seen.clone()))),
                 None => unseen.push(request.whose.clone()),
             }

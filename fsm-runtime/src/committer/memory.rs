@@ -14,10 +14,24 @@ const MOST: usize = 8 << 20;
 /// What an entry takes beside its texts and its record, roughly.
 const ENTRY: usize = size_of::<Whose>() + size_of::<Memory>() + size_of::<Instance>() + 64;
 
+/// After so many wrong ones in a row, memories are tried in one of 2^so many batches.
+const MOST_DOUBT: u32 = 10;
+
 /// The memories of a process. What was not asked for since as much again was remembered is forgotten.
 #[derive(Default)]
 pub(crate) struct Memories {
     generations: Mutex<Generations>,
+    doubts: Mutex<Doubts>,
+}
+
+/// How far instances at rest are as they were left. One that another process moved makes a whole batch wait for a second look, and where
+/// several processes take turns with the same instances that would be every batch.
+#[derive(Default)]
+struct Doubts {
+    /// How many batches in a row were wrong.
+    wrong: u32,
+    /// So many batches do without.
+    skip: u32,
 }
 
 #[derive(Default)]
@@ -32,9 +46,10 @@ impl Memories {
     /// Gives each request of a batch what is remembered of its instance. The batch is under way, and from now on nothing is known of what it
     /// may write: not before its commit is.
     pub(crate) fn remind(&self, batch: &mut [Request], touched: &[Whose]) {
+        let trusts = self.doubts().trusts();
         let mut generations = self.lock();
         for request in batch.iter_mut() {
-            request.memory = generations.take(&request.whose);
+            request.memory = generations.take(&request.whose).filter(|_| trusts || !request.is_send());
         }
         // Others that it touches are those to whom its verbs sent.
         if touched.len() > batch.len() {
@@ -51,14 +66,38 @@ impl Memories {
         }
     }
 
+    /// Whether what a batch remembered was true.
+    pub(crate) fn judge(&self, batch: &[Request], was_true: bool) {
+        if batch.iter().any(|request| request.is_send() && request.memory.is_some()) {
+            self.doubts().judge(was_true);
+        }
+    }
+
     /// Forgets everything, as the death of the process would.
     #[cfg(feature = "testing")]
     pub(crate) fn forget(&self) {
         *self.lock() = Generations::default();
     }
 
+    fn doubts(&self) -> MutexGuard<'_, Doubts> {
+        self.doubts.lock().expect("no code panics while it holds the doubts")
+    }
+
     fn lock(&self) -> MutexGuard<'_, Generations> {
         self.generations.lock().expect("no code panics while it holds the memories")
+    }
+}
+
+impl Doubts {
+    fn trusts(&mut self) -> bool {
+        let trusts = self.skip == 0;
+        self.skip = self.skip.saturating_sub(1);
+        trusts
+    }
+
+    fn judge(&mut self, was_true: bool) {
+        self.wrong = if was_true { 0 } else { (self.wrong + 1).min(MOST_DOUBT) };
+        self.skip = if was_true { 0 } else { 1 << self.wrong };
     }
 }
 
@@ -129,6 +168,23 @@ mod tests {
         memories.put(&whose(1), None);
         assert_eq!(memories.lock().take(&whose(1)), None);
         assert_eq!(memories.lock().bytes, 0);
+    }
+
+    #[test]
+    fn what_is_wrong_again_and_again_is_hardly_ever_tried() {
+        let mut doubts = Doubts::default();
+        let tried = (0..10_000)
+            .filter(|_| {
+                doubts.trusts() && {
+                    doubts.judge(false);
+                    true
+                }
+            })
+            .count();
+        assert!((10..=20).contains(&tried), "tried {tried} times in 10,000");
+        while !doubts.trusts() {}
+        doubts.judge(true);
+        assert!((0..100).all(|_| doubts.trusts()), "once it was true again, all are tried");
     }
 
     #[test]

@@ -112,6 +112,10 @@ impl Request {
         }
     }
 
+    pub(super) fn is_send(&self) -> bool {
+        matches!(self.what, What::Send(_))
+    }
+
     /// Whether it may well be carried out by one statement, without a lock while it is decided.
     pub(crate) fn is_short(&self) -> bool {
         let is_first = self.tries == 0;

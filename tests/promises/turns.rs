@@ -1,0 +1,148 @@
+//! A process remembers how it left an instance at rest. What others did to it meanwhile counts all the same.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fsm::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::payment::failing;
+use crate::support::Folder;
+
+const SOON: Duration = Duration::from_secs(30);
+const KEYS: usize = 3;
+const EACH: u64 = 60;
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Sum {
+    sum: u64,
+    times: u64,
+}
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Open;
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Add {
+    amount: u64,
+}
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Close;
+
+#[verb]
+async fn opened(_event: Open) -> Result {
+    Ok(())
+}
+#[verb]
+#[retry("5s")]
+async fn added(record: &mut Sum, event: Add) -> Result {
+    record.sum += event.amount;
+    record.times += 1;
+    Ok(())
+}
+#[verb]
+async fn closed(_event: Close) -> Result {
+    Ok(())
+}
+
+fsm! {
+    machine Till = "till" {
+        keeps Sum;
+        start opened;
+        any(opened, added) -> added;
+        any(opened, added) -> closed;
+        end closed;
+    }
+}
+
+async fn worker(url: &str) -> Runtime {
+    Runtime::builder().database(url).only::<Till>().poll(Duration::from_millis(20)).start().await.unwrap()
+}
+
+async fn two_processes_take_turns(url: &str) {
+    let both = [worker(url).await, worker(url).await];
+    let tills = both.each_ref().map(|runtime| runtime.machine::<Till>());
+    for key in ["a", "b", "0", "1"] {
+        tills[0].send(key, Open).await.unwrap();
+        tills[0].settled(key).within(SOON).await.unwrap();
+    }
+    // Each twice in a row, so that it has something to remember when the other one comes, and has been alone for a while when its turn is again.
+    let mut expected = 0;
+    for turn in 0..24_u64 {
+        let who = (turn as usize / 2) % 2;
+        let till = &tills[who];
+        for _ in 0..3 * (1 - turn % 2) {
+            till.send(who.to_string(), Add { amount: 1 }).await.unwrap();
+            till.settled(who.to_string()).within(SOON).await.unwrap();
+        }
+        till.send("a", Add { amount: turn }).await.unwrap();
+        let seen = till.settled("a").within(SOON).await.unwrap();
+        expected += turn;
+        assert_eq!((seen.record.sum, seen.version), (expected, turn as i64 + 2));
+    }
+    // What an end was to one of them is an end to the other.
+    tills[0].send("b", Add { amount: 1 }).await.unwrap();
+    tills[0].settled("b").within(SOON).await.unwrap();
+    tills[1].send("b", Close).await.unwrap();
+    tills[1].settled("b").within(SOON).await.unwrap();
+    let refused = tills[0].send("b", Add { amount: 1 }).await.unwrap_err();
+    assert!(refused.is_refused(), "{refused}");
+    for runtime in both {
+        assert!(runtime.violations().await.unwrap().is_empty());
+        runtime.shutdown().await.unwrap();
+    }
+}
+
+async fn two_processes_at_once(url: &str) {
+    let both = [worker(url).await, worker(url).await];
+    let first = both[0].machine::<Till>();
+    for key in 0..KEYS {
+        first.send(key.to_string(), Open).await.unwrap();
+    }
+    let senders: Vec<_> = (0..2 * KEYS)
+        .map(|sender| {
+            let (till, key) = (both[sender % 2].machine::<Till>(), (sender / 2).to_string());
+            tokio::spawn(async move {
+                for amount in 1..=EACH {
+                    till.send(&key, Add { amount }).await.unwrap();
+                    if amount % 3 == 0 {
+                        till.settled(&key).within(SOON).await.unwrap();
+                    }
+                }
+            })
+        })
+        .collect();
+    for sender in senders {
+        sender.await.unwrap();
+    }
+    for key in 0..KEYS {
+        let till = first.settled(key.to_string()).within(SOON).await.unwrap();
+        let record = till.record;
+        assert_eq!((record.times, record.sum), (2 * EACH, EACH * (EACH + 1)), "each was added once");
+    }
+    for runtime in both {
+        assert!(runtime.violations().await.unwrap().is_empty());
+        runtime.shutdown().await.unwrap();
+    }
+}
+
+/// The same sentence on a SQLite file and on PostgreSQL.
+macro_rules! both {
+    ($name:ident, $promise:ident) => {
+        mod $name {
+            use super::*;
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn sqlite() {
+                let folder = Folder::new(stringify!($name));
+                $promise(&folder.url("till.db")).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn postgres() {
+                let database = Arc::new(failing(0).postgres().await);
+                $promise(database.url()).await;
+            }
+        }
+    };
+}
+both!(what_one_process_did_counts_for_the_other_that_remembers_it_otherwise, two_processes_take_turns);
+both!(two_processes_that_move_one_instance_at_once_lose_nothing, two_processes_at_once);
