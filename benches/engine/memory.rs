@@ -42,8 +42,8 @@ pub async fn measure(url: &str) -> Result<(), Box<dyn Error>> {
     tokio::time::sleep(Duration::from_secs(2)).await;
     println!("{}", resident()?);
     load.end().await?;
-    // As many calls under way as below, so that what they need is not counted as growth.
-    wait_for_an_hour(&runtime, "before", 10_000).await?;
+    // As many calls under way as below, and more instances than a process remembers, so that what these need is not counted as growth.
+    wait_for_an_hour(&runtime, "before", 50_000).await?;
     println!("{}", resident()?);
     wait_for_an_hour(&runtime, "waiting", WAITING).await?;
     println!("{}", resident()?);

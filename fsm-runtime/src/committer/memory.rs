@@ -11,8 +11,8 @@ use crate::store::lock::{Memory, Seen};
 
 /// So many bytes fill a generation.
 const MOST: usize = 8 << 20;
-/// What an entry takes beside its texts and its record, roughly.
-const ENTRY: usize = size_of::<Whose>() + size_of::<Memory>() + size_of::<Instance>() + 64;
+/// What an entry takes beside its texts and its record, roughly: a place in a table that is half full, the row, and six pieces of memory.
+const ENTRY: usize = 2 * (size_of::<Whose>() + size_of::<Memory>()) + size_of::<Instance>() + 6 * 24;
 
 /// After so many wrong ones in a row, memories are tried in one of 2^so many batches.
 const MOST_DOUBT: u32 = 10;
