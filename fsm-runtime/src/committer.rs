@@ -26,7 +26,7 @@ use crate::store::lock::{Memory, Seen};
 use crate::store::sessions;
 use pace::Pace;
 use request::{Reply, Request};
-use trip::{Ahead, AtOnce, Trip};
+use trip::{Ahead, Trip};
 use verdict::{Moved, Run, Verdict};
 
 /// The most requests in one commit; beyond this the answer of the first waits too long for the last. In SQLite only one commit is under
@@ -138,15 +138,13 @@ impl Engine {
             return Ok(None);
         }
         let Some(mut conn) = self.store.for_commits().await? else { return Ok(None) };
+        let has_memories = batch.iter().any(|request| request.seen(None).is_some());
         // What was remembered and is not true any more is looked up, before the batch takes the way under locks.
-        for remembers in [true, false] {
-            match self.store.naming(Trip::new(self).at_once(&mut conn.conn(), batch, remembers).await)? {
-                AtOnce::Written(verdicts) => {
-                    self.memories.judge(batch, remembers);
-                    return Ok(Some(verdicts));
-                }
-                AtOnce::Outdated if batch.iter().any(|request| request.seen(None).is_some()) => {}
-                AtOnce::Outdated | AtOnce::NeedsMore => break,
+        for remembers in [true, false].into_iter().filter(|remembers| has_memories || !remembers) {
+            let written = self.store.naming(Trip::new(self).at_once(&mut conn.conn(), batch, remembers).await)?;
+            if written.is_some() {
+                self.memories.judge(batch, remembers);
+                return Ok(written);
             }
         }
         Ok(None)
@@ -204,13 +202,8 @@ impl Engine {
         let executes_here =
             || instance.newest.is_some_and(|newest| self.work.as_ref().is_some_and(|work| work.running().contains_key(&newest)));
         let is_worth_it = instance.status == Status::Running && (!instance.is_open || executes_here());
-        let memory = match stamp {
-            _ if !is_worth_it => None,
-            _ if instance.inbox_len() > 0 => Some(Memory::SomethingWaits),
-            Some(stamp) => Some(Memory::Seen(Seen { instance: Arc::clone(instance), has_timer: *has_timer, stamp: *stamp })),
-            None => None,
-        };
-        self.memories.put(whose, memory);
+        let seen = stamp.map(|stamp| Seen { instance: Arc::clone(instance), has_timer: *has_timer, stamp });
+        self.memories.put(whose, if is_worth_it { Memory::of(instance, seen) } else { None });
     }
 
     /// The database is away. Reports wait for it, for they must not be lost; callers are told once their patience ends.

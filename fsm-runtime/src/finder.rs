@@ -122,7 +122,7 @@ impl Engine {
             found += claimed.len();
             for mut claimed in claimed {
                 let whose = Whose::new(&claimed.attempt.machine, &claimed.instance.key);
-                self.memories.put(&whose, claimed.seen.take().map(Memory::Seen));
+                self.memories.put(&whose, Memory::of(&claimed.instance, claimed.seen.take()));
                 self.run(whose, claimed, slots.pop());
             }
         }

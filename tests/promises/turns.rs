@@ -25,6 +25,10 @@ struct Add {
     amount: u64,
 }
 #[derive(Debug, Clone, Serialize, Deserialize)]
+struct Count;
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Agree;
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Close;
 
 #[verb]
@@ -39,6 +43,14 @@ async fn added(record: &mut Sum, event: Add) -> Result {
     Ok(())
 }
 #[verb]
+async fn counted(_event: Count) -> Result {
+    Ok(())
+}
+#[verb]
+async fn agreed(_event: Agree) -> Result {
+    Ok(())
+}
+#[verb]
 async fn closed(_event: Close) -> Result {
     Ok(())
 }
@@ -47,7 +59,9 @@ fsm! {
     machine Till = "till" {
         keeps Sum;
         start opened;
-        any(opened, added) -> added;
+        any(opened, added, agreed) -> added;
+        added -> counted;
+        counted -> agreed;
         any(opened, added) -> closed;
         end closed;
     }
@@ -77,6 +91,15 @@ async fn two_processes_take_turns(url: &str) {
         let seen = till.settled("a").within(SOON).await.unwrap();
         expected += turn;
         assert_eq!((seen.record.sum, seen.version), (expected, turn as i64 + 2));
+    }
+    // What one of them sends fits only what the other one led to.
+    for _ in 0..4 {
+        tills[0].send("b", Add { amount: 1 }).await.unwrap();
+        tills[0].settled("b").within(SOON).await.unwrap();
+        tills[1].send("b", Count).await.unwrap();
+        tills[1].settled("b").within(SOON).await.unwrap();
+        tills[0].send("b", Agree).await.unwrap();
+        tills[0].settled("b").within(SOON).await.unwrap();
     }
     // What an end was to one of them is an end to the other.
     tills[0].send("b", Add { amount: 1 }).await.unwrap();

@@ -28,7 +28,7 @@ use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::lock::Place;
 use crate::store::write::{Written, write};
-pub(crate) use one::{Ahead, AtOnce};
+pub(crate) use one::Ahead;
 
 /// A decision before it is written.
 struct Decided {

@@ -56,6 +56,11 @@ pub enum Memory {
 }
 
 impl Memory {
+    /// What is known of an instance that stands so.
+    pub fn of(instance: &Instance, seen: Option<Seen>) -> Option<Memory> {
+        if instance.inbox_len() > 0 { Some(Memory::SomethingWaits) } else { seen.map(Memory::Seen) }
+    }
+
     /// How it was seen, if it was, and with SQLite in that epoch.
     pub fn seen(&self, epoch: Option<Epoch>) -> Option<&Seen> {
         match self {

@@ -15,16 +15,6 @@ use crate::store::epoch::Epoch;
 use crate::store::error::StoreError;
 use crate::store::write::{Stamp, Written, fits, payload, write_at_once, write_whole};
 
-/// What became of a batch that was to be written at once.
-pub(crate) enum AtOnce {
-    /// All of it is written and committed.
-    Written(Vec<Verdict>),
-    /// Nothing is written: somebody else was faster, or what was remembered was not true any more.
-    Outdated,
-    /// Nothing is written: it needs more from the database.
-    NeedsMore,
-}
-
 /// What was decided before the writer's turn came, and counts if the epoch in which it was seen still lasts then.
 pub(crate) struct Ahead {
     pub(crate) epoch: Epoch,
@@ -34,31 +24,36 @@ pub(crate) struct Ahead {
 
 impl Trip<'_> {
     /// Reads and decides a batch without a lock, and without a look where it `remembers`, and writes and commits it by one statement of
-    /// PostgreSQL's.
-    pub(crate) async fn at_once(&self, conn: &mut Conn<'_>, batch: &[Request], remembers: bool) -> Result<AtOnce, StoreError> {
+    /// PostgreSQL's. `None` when that cannot be, somebody else was faster, or what was remembered is not true any more: nothing is written then.
+    pub(crate) async fn at_once(
+        &self,
+        conn: &mut Conn<'_>,
+        batch: &[Request],
+        remembers: bool,
+    ) -> Result<Option<Vec<Verdict>>, StoreError> {
         let mut board = Board::see(conn, batch, self.now, None, remembers).await?;
-        let Ok(decided) = self.decide_all(&board, batch) else { return Ok(AtOnce::NeedsMore) };
+        let Ok(decided) = self.decide_all(&board, batch) else { return Ok(None) };
         // Nothing that is written guards a refusal, and what stands beside a row may be gone that was there when that was read.
         if decided.iter().any(|decided| matches!(decided.reply, Some(Err(_)))) {
-            return Ok(AtOnce::NeedsMore);
+            return Ok(None);
         }
         let changes: Vec<_> = decided.iter().filter_map(|decided| decided.changes.as_ref()).collect();
         if !changes.iter().all(|changes| fits(changes)) {
-            return Ok(AtOnce::NeedsMore);
+            return Ok(None);
         }
         let written = written_at_once(&changes);
         let xmin = if changes.is_empty() {
             None
         } else {
             let stamped: Vec<_> = changes.iter().map(|changes| (*changes, board.stamp(changes.instance.id))).collect();
-            let Some(xmin) = write_at_once(conn, &stamped).await? else { return Ok(AtOnce::Outdated) };
+            let Some(xmin) = write_at_once(conn, &stamped).await? else { return Ok(None) };
             Some(xmin)
         };
         let mut verdicts = self.verdicts(&mut board, batch.iter().map(|request| &request.whose), decided, written);
         if let Some(xmin) = xmin {
             stamp(&mut verdicts, |instance| Stamp::Row { xmin, updated_at: instance.updated_at });
         }
-        Ok(AtOnce::Written(verdicts))
+        Ok(Some(verdicts))
     }
 
     /// What a batch comes to, seen in that epoch of a SQLite file before the writer's turn has come. `None` when more has to be read.
