@@ -56,7 +56,7 @@ async fn closed(_event: Close) -> Result {
 }
 
 fsm! {
-    machine Till = "till" {
+    machine SharedTill = "shared-till" {
         keeps Sum;
         start opened;
         any(opened, added, agreed) -> added;
@@ -68,12 +68,12 @@ fsm! {
 }
 
 async fn worker(url: &str) -> Runtime {
-    Runtime::builder().database(url).only::<Till>().poll(Duration::from_millis(20)).start().await.unwrap()
+    Runtime::builder().database(url).only::<SharedTill>().poll(Duration::from_millis(20)).start().await.unwrap()
 }
 
 async fn two_processes_take_turns(url: &str) {
     let both = [worker(url).await, worker(url).await];
-    let tills = both.each_ref().map(|runtime| runtime.machine::<Till>());
+    let tills = both.each_ref().map(|runtime| runtime.machine::<SharedTill>());
     for key in ["a", "b", "0", "1"] {
         tills[0].send(key, Open).await.unwrap();
         tills[0].settled(key).within(SOON).await.unwrap();
@@ -116,13 +116,13 @@ async fn two_processes_take_turns(url: &str) {
 
 async fn two_processes_at_once(url: &str) {
     let both = [worker(url).await, worker(url).await];
-    let first = both[0].machine::<Till>();
+    let first = both[0].machine::<SharedTill>();
     for key in 0..KEYS {
         first.send(key.to_string(), Open).await.unwrap();
     }
     let senders: Vec<_> = (0..2 * KEYS)
         .map(|sender| {
-            let (till, key) = (both[sender % 2].machine::<Till>(), (sender / 2).to_string());
+            let (till, key) = (both[sender % 2].machine::<SharedTill>(), (sender / 2).to_string());
             tokio::spawn(async move {
                 for amount in 1..=EACH {
                     till.send(&key, Add { amount }).await.unwrap();
