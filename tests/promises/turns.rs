@@ -1,6 +1,5 @@
 //! A process remembers how it left an instance at rest. What others did to it meanwhile counts all the same.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use fsm::prelude::*;
@@ -147,25 +146,29 @@ async fn two_processes_at_once(url: &str) {
     }
 }
 
-/// The same sentence on a SQLite file and on PostgreSQL.
-macro_rules! both {
-    ($name:ident, $promise:ident) => {
-        mod $name {
-            use super::*;
+/// The same on a SQLite file and on PostgreSQL.
+macro_rules! on_both {
+    ($promise:ident) => {
+        #[tokio::test(flavor = "multi_thread")]
+        async fn sqlite() {
+            let folder = Folder::new(stringify!($promise));
+            super::$promise(&folder.url("till.db")).await;
+        }
 
-            #[tokio::test(flavor = "multi_thread")]
-            async fn sqlite() {
-                let folder = Folder::new(stringify!($name));
-                $promise(&folder.url("till.db")).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread")]
-            async fn postgres() {
-                let database = Arc::new(failing(0).postgres().await);
-                $promise(database.url()).await;
-            }
+        #[tokio::test(flavor = "multi_thread")]
+        async fn postgres() {
+            let database = failing(0).postgres().await;
+            super::$promise(database.url()).await;
         }
     };
 }
-both!(what_one_process_did_counts_for_the_other_that_remembers_it_otherwise, two_processes_take_turns);
-both!(two_processes_that_move_one_instance_at_once_lose_nothing, two_processes_at_once);
+
+mod what_one_process_did_counts_for_the_other_that_remembers_it_otherwise {
+    use super::{Folder, failing};
+    on_both!(two_processes_take_turns);
+}
+
+mod two_processes_that_move_one_instance_at_once_lose_nothing {
+    use super::{Folder, failing};
+    on_both!(two_processes_at_once);
+}
