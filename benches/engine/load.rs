@@ -174,7 +174,7 @@ async fn idle(runtime: &Runtime, report: &mut Report) -> Result {
 
 /// Instances that each go through many transitions by themselves.
 async fn chain(runtime: &Runtime, ended: &Ended, arguments: &Arguments, report: &mut Report) -> Result {
-    for count in [256, 2000] {
+    for count in [1, 256, 2000, 10_000] {
         let prefix = format!("chain{count}");
         begin_all(runtime, &prefix, count).await?;
         let left = u32::MAX / 2;
