@@ -118,7 +118,7 @@ impl World {
         }
     }
 
-    /// `Engine::remind`.
+    /// `Memories::remind`.
     fn remind(&mut self, p: usize, batch: &mut [Request]) {
         let memories = &mut self.processes[p].memories;
         for request in batch.iter_mut() {

@@ -66,9 +66,9 @@ impl Memories {
         }
     }
 
-    /// Whether what a batch remembered was true.
+    /// Whether what a batch remembered was true. That of a send counts: it may have lain for long.
     pub(crate) fn judge(&self, batch: &[Request], was_true: bool) {
-        if batch.iter().any(|request| request.is_send() && request.memory.is_some()) {
+        if batch.iter().any(|request| request.is_send() && request.seen(None).is_some()) {
             self.doubts().judge(was_true);
         }
     }
@@ -173,18 +173,31 @@ mod tests {
     #[test]
     fn what_is_wrong_again_and_again_is_hardly_ever_tried() {
         let mut doubts = Doubts::default();
-        let tried = (0..10_000)
-            .filter(|_| {
-                doubts.trusts() && {
-                    doubts.judge(false);
-                    true
-                }
-            })
-            .count();
+        let mut tried = 0;
+        for _ in 0..10_000 {
+            if doubts.trusts() {
+                doubts.judge(false);
+                tried += 1;
+            }
+        }
         assert!((10..=20).contains(&tried), "tried {tried} times in 10,000");
         while !doubts.trusts() {}
         doubts.judge(true);
         assert!((0..100).all(|_| doubts.trusts()), "once it was true again, all are tried");
+    }
+
+    #[test]
+    fn a_batch_without_a_look_of_its_own_says_nothing_of_memories() {
+        let event = fsm_core::outcome::Event { name: "Paid".into(), payload: Vec::new() };
+        let id = fsm_core::ids::CallId(Uuid::nil());
+        let send = fsm_core::decide::send::Send { id, event, dedup: None, deliver_at: None, or_refuse: false, inbox_limit: 1 };
+        let mut batch = [Request::new(whose(1), crate::committer::request::What::Send(send), None)];
+        let memories = Memories::default();
+        for (memory, doubts) in [(None, 0), (Some(Memory::SomethingWaits), 0), (Some(seen(10)), 1)] {
+            batch[0].memory = memory;
+            memories.judge(&batch, false);
+            assert_eq!(memories.doubts().wrong, doubts);
+        }
     }
 
     #[test]

@@ -203,7 +203,7 @@ impl<'e> Trip<'e> {
             if let Some(changes) = decided.changes {
                 match written.next().expect("the store answers for each of the changes") {
                     Written::Done { payload } => {
-                        note_when_due(&mut verdict, &changes);
+                        note_what_follows(&mut verdict, &changes);
                         let executes = changes.open.as_ref().is_some_and(|open| open.attempt.state == AttemptState::Executing);
                         board.apply(whose, changes);
                         let Standing { instance, newest, has_timer, .. } = board.standing(whose);
@@ -294,7 +294,7 @@ impl<'e> Trip<'e> {
 }
 
 /// What came of an attempt that did not succeed, and when something of the `changes` comes due.
-fn note_when_due(verdict: &mut Verdict, changes: &Changes) {
+fn note_what_follows(verdict: &mut Verdict, changes: &Changes) {
     verdict.after = After::of(changes);
     for change in &changes.timers {
         if let fsm_core::changes::TimerChange::Set(timer) = change {

@@ -18,8 +18,8 @@ pub const SEE_BY_KEY: Many = Many {
     ),
 };
 
-/// Locks each instance that is as that commit left it at that moment. One that somebody else has locked counts as changed: whoever waits here would keep
-/// the others of its batch waiting. Rides the primary key.
+/// Locks each instance that is as that commit left it at that moment. One that somebody else has locked counts as changed: whoever waits here
+/// would keep the others of its batch waiting. Rides the primary key.
 pub const AS_SEEN: Many = Many {
     columns: "instance_id uuid, xmin bigint, updated_at bigint",
     sqlite: "",
