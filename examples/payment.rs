@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use fsm::prelude::*;
-use fsm::{Entry, Handle, Instance};
+use fsm::{Handle, HistoryEntry, Instance};
 use serde::{Deserialize, Serialize};
 
 // --- The machine: its events, its record, its verbs, its graph. ---
@@ -60,7 +60,7 @@ async fn charged(ctx: &mut Ctx<'_>, record: &mut PaymentRecord, gateway: Data<Ga
 
 #[verb]
 async fn settled(event: Settle) -> Result {
-    if event.receipt.is_empty() { Err(Failure::for_good("the gateway gave no receipt")) } else { Ok(()) }
+    if event.receipt.is_empty() { Err(Failure::permanent("the gateway gave no receipt")) } else { Ok(()) }
 }
 
 #[verb]
@@ -319,7 +319,7 @@ async fn retry_the_unlucky(payments: &Handle<Payment>, all: &[Instance<Payment>]
     Ok(())
 }
 
-fn timeline(history: &[Entry]) {
+fn timeline(history: &[HistoryEntry]) {
     for entry in history {
         println!("  {entry}");
     }

@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub use fsm_core::call::AttemptState;
-pub use fsm_core::decide::send::Fate;
+pub use fsm_core::decide::send::SendOutcome;
 pub use fsm_core::ids::{CallId, InstanceId, SessionId};
 pub use fsm_core::instance::Status;
 pub use fsm_core::retry::{Retry, RetryAdvice};
@@ -12,23 +12,23 @@ pub use fsm_macros::{fsm, retry, verb};
 #[cfg(feature = "aead")]
 pub use fsm_runtime::aead::Aead;
 pub use fsm_runtime::client::{Client, ClientBuilder};
-pub use fsm_runtime::codec::{PayloadCodec, Place, PlaceKind};
+pub use fsm_runtime::codec::{EncryptedField, EncryptionContext, PayloadCodec};
 pub use fsm_runtime::context::Ctx;
 pub use fsm_runtime::data::Data;
 pub use fsm_runtime::doctor::{Report, doctor};
 pub use fsm_runtime::drift::Migrate;
 pub use fsm_runtime::error::Error;
-pub use fsm_runtime::failure::{Failed, Failure, Result, Retryable};
+pub use fsm_runtime::failure::{FailedAttempt, Failure, Result, Retryable};
 pub use fsm_runtime::handle::Handle;
 pub use fsm_runtime::handle::activity::{Activity, OpenCall};
-pub use fsm_runtime::handle::history::{Entry, What};
-pub use fsm_runtime::handle::operate::{Bulk, BulkAct, BulkDone, Operating, Plan};
-pub use fsm_runtime::handle::send::{Sending, SendingIn, Sent};
-pub use fsm_runtime::handle::settled::Settling;
+pub use fsm_runtime::handle::history::{HistoryEntry, HistoryEvent};
+pub use fsm_runtime::handle::operate::{Bulk, BulkOutcome, BulkPlan, BulkRequest, OperateRequest};
+pub use fsm_runtime::handle::send::{SendInTransaction, SendRequest, Sent};
+pub use fsm_runtime::handle::settled::SettledRequest;
 pub use fsm_runtime::handle::view::{Attempt, Count, Cursor, Filter, Instance, Page, Unreadable};
-pub use fsm_runtime::handle::watch::Watching;
+pub use fsm_runtime::handle::watch::WatchStream;
 pub use fsm_runtime::inside::Inside;
-pub use fsm_runtime::redact::{Shown, ShownKind};
+pub use fsm_runtime::redact::{Redactable, RedactableKind};
 pub use fsm_runtime::registry::{Accepts, EventFor, Machine};
 pub use fsm_runtime::runtime::{Builder, Runtime};
 pub use fsm_runtime::schema::{Schema, schema};
@@ -58,11 +58,12 @@ pub mod cli {
 #[doc(hidden)]
 pub use fsm_runtime::private as __private;
 
-/// What a program that declares machines needs: `use fsm::prelude::*`.
+/// HistoryEvent a program that declares machines needs: `use fsm::prelude::*`.
 pub mod prelude {
     pub use std::time::Duration;
 
     pub use crate::{
-        AttemptState, Caught, Client, Ctx, Data, Failed, Failure, Filter, Result, Runtime, Status, Timeout, Timestamp, fsm, retry, verb,
+        AttemptState, Caught, Client, Ctx, Data, FailedAttempt, Failure, Filter, Result, Runtime, Status, Timeout, Timestamp, fsm, retry,
+        verb,
     };
 }

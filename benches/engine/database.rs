@@ -64,7 +64,7 @@ impl Place {
     /// A runtime on it, with a slot for every caller.
     pub fn builder(&self) -> Builder {
         let synchronous = if self.database == Database::SqliteNormal { Synchronous::Normal } else { Synchronous::Full };
-        Runtime::builder().database(&self.url).only::<Pulse>().synchronous(synchronous).concurrency(4096).database_deadline(PATIENCE)
+        Runtime::builder().database(&self.url).only::<Pulse>().synchronous(synchronous).concurrency(4096).operation_timeout(PATIENCE)
     }
 
     /// Where SQLite keeps it.

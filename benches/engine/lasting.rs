@@ -58,7 +58,7 @@ pub async fn measure(place: &Place, arguments: &Arguments, report: &mut Report) 
     load.end().await?;
     report.put("each", 1.0, "transition", Sizes::of(place).await?.each(before, done));
     place.analyze().await?;
-    let violations = runtime.violations().await?;
+    let violations = runtime.check_invariants().await?;
     if !violations.is_empty() {
         return Err(format!("the database is not as it must be: {violations:?}").into());
     }

@@ -110,7 +110,7 @@ pub async fn working(place: &Place, arguments: &Arguments, report: &mut Report) 
         retries(&runtime, &ended, arguments, report).await?;
     }
     place.analyze().await?;
-    let violations = runtime.violations().await?;
+    let violations = runtime.check_invariants().await?;
     if !violations.is_empty() {
         return Err(format!("the database is not as it must be: {violations:?}").into());
     }

@@ -80,7 +80,7 @@ async fn linked(ctx: &mut Ctx<'_>, ended: Data<Arc<Ended>>, event: Links) -> Res
 async fn waited(ended: Data<Arc<Ended>>, event: NotBefore) -> Result {
     let wait = Duration::from_micros(event.due_us.saturating_sub(now_us()));
     if wait > Duration::ZERO {
-        return Err(Failure::again_in("it is too early", wait));
+        return Err(Failure::retry_after("it is too early", wait));
     }
     ended.waits.fetch_add(1, Ordering::Relaxed);
     Ok(())

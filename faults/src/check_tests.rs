@@ -131,8 +131,8 @@ fn some_record(rows: &mut Rows, is_it: fn(&Purse) -> bool) -> &mut Purse {
 
 fn tell_another_call(ledgers: &mut [Told]) {
     let told = ledgers[0].lines.iter().find(|line| matches!(line, Line::Told { dedup: Some(_), .. })).cloned();
-    let Some(Line::Told { key, n, dedup, fate, .. }) = told else { panic!("some were sent under an id") };
-    ledgers[0].lines.push(Line::Told { key, n, call: "another".into(), dedup, fate });
+    let Some(Line::Told { key, n, dedup, outcome, .. }) = told else { panic!("some were sent under an id") };
+    ledgers[0].lines.push(Line::Told { key, n, call: "another".into(), dedup, outcome });
 }
 
 fn run_once_more(ledgers: &mut [Told], verb: &str, attempt: u32) {

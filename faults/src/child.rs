@@ -83,8 +83,8 @@ async fn live(spec: &Spec, is_resting: Arc<AtomicBool>) -> Result<(), Failure> {
 pub async fn start(spec: &Spec, ledger: &Ledger) -> Result<Runtime, fsm::Error> {
     let builder = Runtime::builder().database(&spec.url).only::<Account>().only::<Receipt>().only::<Till>();
     let builder = builder.data(ledger.clone()).data(OnPostgres(spec.url.starts_with("postgres")));
-    let builder = builder.lease(spec.lease).poll(Duration::from_millis(100)).concurrency(spec.concurrency).inbox_limit(INBOX);
-    builder.connections(spec.connections).database_deadline(spec.deadline).start().await
+    let builder = builder.lease(spec.lease).poll_interval(Duration::from_millis(100)).concurrency(spec.concurrency).inbox_limit(INBOX);
+    builder.connections(spec.connections).operation_timeout(spec.deadline).start().await
 }
 
 /// A database that is away comes back.

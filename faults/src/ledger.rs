@@ -15,7 +15,7 @@ pub enum Line {
     /// A sender is about to send it.
     Asked { key: String, n: u32 },
     /// A sender was told that it is durable, as this call.
-    Told { key: String, n: u32, call: String, dedup: Option<String>, fate: String },
+    Told { key: String, n: u32, call: String, dedup: Option<String>, outcome: String },
     /// A verb was given an attempt; this stands before it does anything.
     Granted { key: String, call: String, attempt: u32, verb: String },
     /// A verb moved money in the world outside, under this idempotency key.

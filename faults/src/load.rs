@@ -137,9 +137,9 @@ impl Lane {
                     }
                     if let Some(Ok(again)) = self.try_to_send(key, event.clone(), &dedup, wait).await {
                         self.told(key, n, &dedup, again).await?;
-                        if again.fate != fsm::Fate::Duplicate {
+                        if again.outcome != fsm::SendOutcome::Duplicate {
                             self.ledger
-                                .sure(&Line::Surprise { says: format!("event {n} of {key} was sent again: {:?}", again.fate) })
+                                .sure(&Line::Surprise { says: format!("event {n} of {key} was sent again: {:?}", again.outcome) })
                                 .await?;
                         }
                     }
@@ -175,7 +175,7 @@ impl Lane {
 
     async fn told(&self, key: &str, n: u32, dedup: &Option<String>, sent: Sent) -> io::Result<()> {
         let call = sent.call.map(|call| call.to_string()).unwrap_or_default();
-        let told = Line::Told { key: key.to_owned(), n, call, dedup: dedup.clone(), fate: format!("{:?}", sent.fate) };
+        let told = Line::Told { key: key.to_owned(), n, call, dedup: dedup.clone(), outcome: format!("{:?}", sent.outcome) };
         self.ledger.sure(&told).await
     }
 

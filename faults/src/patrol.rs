@@ -27,7 +27,7 @@ impl Patrol {
             loop {
                 let begun = Instant::now();
                 // While the database is away there is nothing to look at.
-                if let Ok(found) = theirs.violations().await {
+                if let Ok(found) = theirs.check_invariants().await {
                     let mut seen = looking.lock().unwrap_or_else(PoisonError::into_inner);
                     seen.0 += 1;
                     seen.1.extend(found.iter().map(|one| format!("{} is broken during the run: {}: {:?}", one.number, one.says, one.rows)));
@@ -53,10 +53,10 @@ impl Patrol {
     /// Connections that a server cut when it went are found out one by one.
     async fn look(&self) -> Result<Vec<Invariant>, Error> {
         for _ in 0..CONNECTIONS {
-            if let Ok(found) = self.client.violations().await {
+            if let Ok(found) = self.client.check_invariants().await {
                 return Ok(found);
             }
         }
-        self.client.violations().await
+        self.client.check_invariants().await
     }
 }

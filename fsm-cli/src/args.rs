@@ -175,7 +175,7 @@ pub struct Send {
     pub after: Option<Duration>,
     /// If the instance is busy, refuse instead of waiting in its inbox
     #[arg(long)]
-    pub or_refuse: bool,
+    pub reject_if_busy: bool,
 }
 
 /// `fsm stats`.

@@ -20,7 +20,7 @@ mod workers;
 use clap::CommandFactory;
 use fsm_core::decide::operate::Act;
 use fsm_runtime::admin::{Admin, Definition, Opening};
-use fsm_runtime::redact::ShownKind;
+use fsm_runtime::redact::RedactableKind;
 
 use crate::args::{Args, Command};
 use crate::problem::Problem;
@@ -46,7 +46,7 @@ pub async fn run(args: Args, mut opening: Opening, stage: &mut Stage<'_>) -> Res
     opening = stage.now.into_iter().fold(opening, |opening, now| opening.at(now));
     let secrets: Vec<String> = args.redact.into_iter().filter(|field| !field.is_empty()).collect();
     if !secrets.is_empty() {
-        opening = opening.redact(move |shown| (shown.kind != ShownKind::Error).then(|| redact::without(&secrets, shown.text)));
+        opening = opening.redact(move |shown| (shown.kind != RedactableKind::Error).then(|| redact::without(&secrets, shown.text)));
     }
     let mut session = Session { stage, opening, is_json: args.json };
     match args.command {

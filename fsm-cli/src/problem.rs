@@ -63,7 +63,7 @@ impl From<Error> for Problem {
         let text = error.to_string();
         if error.is_not_found() {
             Problem::NotFound(text)
-        } else if error.is_refused() || error.is_busy() || error.is_not_retryable() {
+        } else if error.is_refused() || error.is_busy() || error.is_not_allowed() {
             Problem::Refused(text)
         } else if error.is_conflict() {
             Problem::Conflict(text)

@@ -37,7 +37,7 @@ pub struct Retry {
     pub catch: Option<String>,
 }
 
-/// What an error says of its own retry (`Failure::again_in`, `Failure::for_good`, `Retryable`, a delay function).
+/// What an error says of its own retry (`Failure::retry_after`, `Failure::permanent`, `Retryable`, a delay function).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RetryAdvice {
     /// The policy decides.

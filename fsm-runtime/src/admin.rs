@@ -20,11 +20,11 @@ use crate::doctor::Report;
 use crate::encode;
 use crate::engine::{Engine, Life};
 use crate::error::{Error, Kind};
-use crate::handle::operate::Operating;
-use crate::handle::send::Sending;
+use crate::handle::operate::OperateRequest;
+use crate::handle::send::SendRequest;
 use crate::inside::Inside;
 use crate::limits::Limits;
-use crate::redact::{Redaction, Shown};
+use crate::redact::{Redactable, Redaction};
 use crate::session;
 use crate::store::machines::{self, Definition as Kept};
 use crate::store::migrate::{self, Step};
@@ -68,7 +68,7 @@ impl Opening {
     }
 
     /// With what takes secrets out of payloads, records and errors before they are shown. Inside a program it is the program's own.
-    pub fn redact(self, redact: impl Fn(&Shown<'_>) -> Option<String> + Send + Sync + 'static) -> Opening {
+    pub fn redact(self, redact: impl Fn(&Redactable<'_>) -> Option<String> + Send + Sync + 'static) -> Opening {
         Opening { redaction: Redaction::by(redact), ..self }
     }
 
@@ -220,25 +220,25 @@ impl Admin {
     }
 
     /// An operator's act on one instance: nothing happens until it is awaited.
-    pub fn operate(&self, machine: &str, key: &str, act: Act) -> Operating {
-        Operating::new(Arc::clone(&self.engine), self.life.clone(), Whose::new(machine, key), act, None)
+    pub fn operate(&self, machine: &str, key: &str, act: Act) -> OperateRequest {
+        OperateRequest::new(Arc::clone(&self.engine), self.life.clone(), Whose::new(machine, key), act, None)
     }
 
     /// Sends an event to an instance, as JSON. The graph decides whether it is taken. Inside the program the payload is checked at
     /// once, `is_input` if it is no such event; elsewhere when the verb reads it, for only the program knows its type. Nothing happens
     /// until it is awaited.
-    pub fn send(&self, machine: &str, key: &str, event: &str, json: &str) -> Sending {
+    pub fn send(&self, machine: &str, key: &str, event: &str, json: &str) -> SendRequest {
         let payload = encode::raw_payload(json, event, self.engine.limits.payload);
         let why_not = |bytes: &[u8]| self.engine.catalog.get(machine)?.why_not(event, bytes);
         let payload = payload.and_then(|bytes| match why_not(&bytes) {
             Some(why) => Err(Error::input(format!("the payload does not decode as `{}`: {why}", event.escape_debug()))),
             None => Ok(bytes),
         });
-        Sending::new(Arc::clone(&self.engine), self.life.clone(), machine, key, event, payload)
+        SendRequest::new(Arc::clone(&self.engine), self.life.clone(), machine, key, event, payload)
     }
 
     /// The text as an operator may see it, by what the program's builder says of redaction.
-    pub fn redacted(&self, shown: Shown<'_>) -> String {
+    pub fn redacted(&self, shown: Redactable<'_>) -> String {
         self.engine.discretion.redaction.of(shown).into_owned()
     }
 

@@ -9,7 +9,7 @@ use hkdf::Hkdf;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
-use crate::codec::{PayloadCodec, Place};
+use crate::codec::{EncryptionContext, PayloadCodec};
 
 /// Bytes of a nonce. So many that random ones never meet.
 const NONCE: usize = 24;
@@ -90,7 +90,7 @@ impl Secret {
 
 impl PayloadCodec for Aead {
     /// One byte for the length of the key's name, the name, the nonce, what is encrypted, and its tag.
-    fn encode(&self, place: &Place<'_>, plain: &[u8]) -> Vec<u8> {
+    fn encode(&self, place: &EncryptionContext<'_>, plain: &[u8]) -> Vec<u8> {
         let key = self.keys.first().expect("it was made with a key");
         let mut nonce = [0; NONCE];
         getrandom::fill(&mut nonce).expect("the system has random bytes");
@@ -100,7 +100,7 @@ impl PayloadCodec for Aead {
         [&[length], key.id.as_bytes(), &nonce, &encrypted].concat()
     }
 
-    fn decode(&self, place: &Place<'_>, encoded: &[u8]) -> Result<Vec<u8>, Box<dyn StdError + Send + Sync>> {
+    fn decode(&self, place: &EncryptionContext<'_>, encoded: &[u8]) -> Result<Vec<u8>, Box<dyn StdError + Send + Sync>> {
         let (id, nonce, encrypted) = parts(encoded).ok_or(Refused::Damaged)?;
         let id = String::from_utf8_lossy(id).into_owned();
         let Some(key) = self.keys.iter().find(|key| key.id == id) else {
@@ -156,12 +156,13 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::codec::PlaceKind;
+    use crate::codec::EncryptedField;
 
-    const HERE: Place<'static> = Place { machine: "payment", key: "o-1", kind: PlaceKind::Record, call: None, name: "" };
+    const HERE: EncryptionContext<'static> =
+        EncryptionContext { machine: "payment", key: "o-1", kind: EncryptedField::Record, call: None, name: "" };
     const SECRET: &[u8] = b"{\"card\":\"4242\"}";
 
-    fn refused(codec: &Aead, place: &Place<'_>, encoded: &[u8]) -> String {
+    fn refused(codec: &Aead, place: &EncryptionContext<'_>, encoded: &[u8]) -> String {
         codec.decode(place, encoded).unwrap_err().to_string()
     }
 
@@ -173,7 +174,11 @@ mod tests {
         assert!(!encoded.windows(4).any(|bytes| bytes == b"4242"));
         assert_ne!(codec.encode(&HERE, SECRET), encoded, "the same is never the same twice");
         let call = Some(CallId(Uuid::from_u128(1)));
-        for there in [Place { key: "o-2", ..HERE }, Place { kind: PlaceKind::Error, ..HERE }, Place { call, ..HERE }] {
+        for there in [
+            EncryptionContext { key: "o-2", ..HERE },
+            EncryptionContext { kind: EncryptedField::Error, ..HERE },
+            EncryptionContext { call, ..HERE },
+        ] {
             assert!(refused(&codec, &there, &encoded).starts_with("it does not decrypt with the key `a`"));
         }
     }

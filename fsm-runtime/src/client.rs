@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::handle::Handle;
 use crate::inside::Inside;
 use crate::limits::Limits;
-use crate::redact::{Redaction, Shown};
+use crate::redact::{Redactable, Redaction};
 use crate::registry::Machine;
 use crate::start::open;
 use crate::store::invariants::Invariant;
@@ -31,7 +31,7 @@ pub struct ClientBuilder {
 
 impl ClientBuilder {
     /// What takes secrets out of texts before they are shown, as that of a runtime's builder.
-    pub fn redact(mut self, redact: impl Fn(&Shown<'_>) -> Option<String> + Send + Sync + 'static) -> Self {
+    pub fn redact(mut self, redact: impl Fn(&Redactable<'_>) -> Option<String> + Send + Sync + 'static) -> Self {
         self.discretion.redaction = Redaction::by(redact);
         self
     }
@@ -74,13 +74,13 @@ impl Client {
     }
 
     /// The text as a person may see it, by what the builder's [`redact`](ClientBuilder::redact) says.
-    pub fn redacted(&self, shown: Shown<'_>) -> String {
+    pub fn redacted(&self, shown: Redactable<'_>) -> String {
         self.engine.discretion.redaction.of(shown).into_owned()
     }
 
     /// The invariants that do not hold, of [`doctor`](crate::doctor::doctor)'s report: none in a healthy database.
-    pub async fn violations(&self) -> Result<Vec<Invariant>, Error> {
-        self.engine.violations().await
+    pub async fn check_invariants(&self) -> Result<Vec<Invariant>, Error> {
+        self.engine.check_invariants().await
     }
 }
 

@@ -7,7 +7,7 @@ use fsm_core::ids::CallId;
 /// What kind of value is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum PlaceKind {
+pub enum EncryptedField {
     /// What an event carries, as JSON.
     Payload,
     /// What an instance remembers, as JSON.
@@ -21,27 +21,27 @@ pub enum PlaceKind {
 /// Where a value stands in the database. A value that is found in another place than it was encoded for is not to be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Place<'a> {
+pub struct EncryptionContext<'a> {
     /// The machine.
     pub machine: &'a str,
     /// The instance's key.
     pub key: &'a str,
     /// What it is.
-    pub kind: PlaceKind,
+    pub kind: EncryptedField,
     /// Of a payload, and of what `ctx.once` keeps: the call.
     pub call: Option<CallId>,
     /// Of what `ctx.once` keeps: its name.
     pub name: &'a str,
 }
 
-impl Place<'_> {
+impl EncryptionContext<'_> {
     /// The place as bytes, no two places as the same: for authenticated encryption, whose associated data this is.
     pub fn to_bytes(&self) -> Vec<u8> {
         let kind = match self.kind {
-            PlaceKind::Payload => "payload",
-            PlaceKind::Record => "record",
-            PlaceKind::Error => "error",
-            PlaceKind::Once => "once",
+            EncryptedField::Payload => "payload",
+            EncryptedField::Record => "record",
+            EncryptedField::Error => "error",
+            EncryptedField::Once => "once",
         };
         let call = self.call.map(|call| call.0.into_bytes());
         let parts =
@@ -58,10 +58,10 @@ impl Place<'_> {
 /// Both directions are called on the engine's own threads, often, and never inside a transaction: they are to be quick.
 pub trait PayloadCodec: Send + Sync + 'static {
     /// What is stored instead of `plain`.
-    fn encode(&self, place: &Place<'_>, plain: &[u8]) -> Vec<u8>;
+    fn encode(&self, place: &EncryptionContext<'_>, plain: &[u8]) -> Vec<u8>;
 
     /// What was encoded for this place. An error when it was not: the attempt that needs it fails with its text.
-    fn decode(&self, place: &Place<'_>, encoded: &[u8]) -> Result<Vec<u8>, Box<dyn StdError + Send + Sync>>;
+    fn decode(&self, place: &EncryptionContext<'_>, encoded: &[u8]) -> Result<Vec<u8>, Box<dyn StdError + Send + Sync>>;
 
     /// Names of this content by which it is known again when its dedup id comes a second time, equal for equal content. The first is
     /// kept; any counts, so that what was kept under an older key is known too: at least one. Nobody without the key may guess the content by them.
@@ -76,14 +76,14 @@ mod tests {
 
     #[test]
     fn no_two_places_are_the_same_bytes() {
-        let place = Place { machine: "ab", key: "c", kind: PlaceKind::Once, call: None, name: "" };
+        let place = EncryptionContext { machine: "ab", key: "c", kind: EncryptedField::Once, call: None, name: "" };
         let call = Some(CallId(Uuid::from_u128(1)));
         let others = [
-            Place { machine: "a", key: "bc", ..place },
-            Place { key: "", name: "c", ..place },
-            Place { kind: PlaceKind::Record, ..place },
-            Place { call, ..place },
-            Place { call, name: "x", ..place },
+            EncryptionContext { machine: "a", key: "bc", ..place },
+            EncryptionContext { key: "", name: "c", ..place },
+            EncryptionContext { kind: EncryptedField::Record, ..place },
+            EncryptionContext { call, ..place },
+            EncryptionContext { call, name: "x", ..place },
         ];
         for (n, other) in others.iter().enumerate() {
             assert_ne!(place.to_bytes(), other.to_bytes());

@@ -10,9 +10,9 @@ use fsm_core::instance::Instance;
 use fsm_core::outcome::{Outcome, Problem};
 use fsm_core::retry::RetryAdvice;
 
-use crate::codec::{PayloadCodec, Place, PlaceKind};
+use crate::codec::{EncryptedField, EncryptionContext, PayloadCodec};
 use crate::encode;
-use crate::redact::{Redaction, Shown};
+use crate::redact::{Redactable, Redaction};
 use crate::store::sealed::{self, Kept};
 
 /// What is kept from eyes, and how. Nothing unless the builder was told.
@@ -34,35 +34,35 @@ impl<'a> Owner<'a> {
         Owner { machine: &instance.machine, key: &instance.key }
     }
 
-    fn place(self, kind: PlaceKind) -> Place<'a> {
-        Place { machine: self.machine, key: self.key, kind, call: None, name: "" }
+    fn place(self, kind: EncryptedField) -> EncryptionContext<'a> {
+        EncryptionContext { machine: self.machine, key: self.key, kind, call: None, name: "" }
     }
 
-    pub(crate) fn payload(self, call: CallId) -> Place<'a> {
-        Place { call: Some(call), ..self.place(PlaceKind::Payload) }
+    pub(crate) fn payload(self, call: CallId) -> EncryptionContext<'a> {
+        EncryptionContext { call: Some(call), ..self.place(EncryptedField::Payload) }
     }
 
-    pub(crate) fn record(self) -> Place<'a> {
-        self.place(PlaceKind::Record)
+    pub(crate) fn record(self) -> EncryptionContext<'a> {
+        self.place(EncryptedField::Record)
     }
 
-    pub(crate) fn once(self, call: CallId, name: &'a str) -> Place<'a> {
-        Place { call: Some(call), name, ..self.place(PlaceKind::Once) }
+    pub(crate) fn once(self, call: CallId, name: &'a str) -> EncryptionContext<'a> {
+        EncryptionContext { call: Some(call), name, ..self.place(EncryptedField::Once) }
     }
 
-    fn error(self) -> Place<'a> {
-        self.place(PlaceKind::Error)
+    fn error(self) -> EncryptionContext<'a> {
+        self.place(EncryptedField::Error)
     }
 }
 
 impl Discretion {
     /// A failure as it may be stored and logged.
     pub(crate) fn problem(&self, machine: &str, verb: &str, error: &str, advice: RetryAdvice) -> Problem {
-        Problem::new(&self.redaction.of(Shown::error(machine, verb, error)), advice)
+        Problem::new(&self.redaction.of(Redactable::error(machine, verb, error)), advice)
     }
 
     /// The bytes as they are stored in this place. `Err` says why they cannot be.
-    pub(crate) fn seal(&self, place: &Place<'_>, plain: Vec<u8>) -> Result<Vec<u8>, String> {
+    pub(crate) fn seal(&self, place: &EncryptionContext<'_>, plain: Vec<u8>) -> Result<Vec<u8>, String> {
         match &self.codec {
             None => Ok(plain),
             Some(codec) => encoded(&**codec, place, &plain).map(sealed::mark),
@@ -70,13 +70,13 @@ impl Discretion {
     }
 
     /// What was stored in this place. `Err` says why it cannot be read.
-    pub(crate) fn open<'b>(&self, place: &Place<'_>, bytes: &'b [u8]) -> Result<Cow<'b, [u8]>, String> {
+    pub(crate) fn open<'b>(&self, place: &EncryptionContext<'_>, bytes: &'b [u8]) -> Result<Cow<'b, [u8]>, String> {
         match sealed::kept(bytes) {
             Kept::Plain(plain) => Ok(plain.into()),
             Kept::Sealed(encoded) => self.decoded(place, encoded).map(Cow::Owned),
             Kept::Damaged => Err("it is damaged".to_owned()),
             Kept::Caught { call, attempts, error, event } => {
-                let event = self.open(&Place { call: Some(call), ..*place }, event)?;
+                let event = self.open(&EncryptionContext { call: Some(call), ..*place }, event)?;
                 let owner = Owner { machine: place.machine, key: place.key };
                 Ok(sealed::catch_json(&event, &self.open_error(owner, error), attempts).into())
             }
@@ -146,7 +146,7 @@ impl Discretion {
         let unkeyed = encode::digest("", payload);
         let Some(codec) = &self.codec else { return vec![unkeyed] };
         // With whose it is: the same content elsewhere has another name.
-        let content = [&owner.place(PlaceKind::Payload).to_bytes(), payload].concat();
+        let content = [&owner.place(EncryptedField::Payload).to_bytes(), payload].concat();
         let mut digests = codec.digests(&content);
         assert!(!digests.is_empty(), "a codec gives each content at least one digest");
         // What was sent before there was a codec.
@@ -154,7 +154,7 @@ impl Discretion {
         digests
     }
 
-    fn decoded(&self, place: &Place<'_>, encoded: &[u8]) -> Result<Vec<u8>, String> {
+    fn decoded(&self, place: &EncryptionContext<'_>, encoded: &[u8]) -> Result<Vec<u8>, String> {
         let Some(codec) = &self.codec else {
             return Err("it is sealed, and this process has no codec: give it to the builder with `.codec(…)`".to_owned());
         };
@@ -165,6 +165,6 @@ impl Discretion {
     }
 }
 
-fn encoded(codec: &dyn PayloadCodec, place: &Place<'_>, plain: &[u8]) -> Result<Vec<u8>, String> {
+fn encoded(codec: &dyn PayloadCodec, place: &EncryptionContext<'_>, plain: &[u8]) -> Result<Vec<u8>, String> {
     catch_unwind(AssertUnwindSafe(|| codec.encode(place, plain))).map_err(|_| "the codec panicked".to_owned())
 }

@@ -56,7 +56,7 @@ impl Engine {
         Ok(Report::of(&mut reader.conn()).await?)
     }
 
-    pub(crate) async fn violations(&self) -> Result<Vec<Invariant>, Error> {
+    pub(crate) async fn check_invariants(&self) -> Result<Vec<Invariant>, Error> {
         Ok(self.examine().await?.invariants.into_iter().filter(|invariant| !invariant.holds()).collect())
     }
 }

@@ -72,7 +72,7 @@ impl Error {
     }
 
     /// What the operator asked for is not allowed now.
-    pub fn is_not_retryable(&self) -> bool {
+    pub fn is_not_allowed(&self) -> bool {
         matches!(*self.0, Kind::Refused(Refusal::NotAllowed { .. }))
     }
 

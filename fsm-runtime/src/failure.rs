@@ -45,7 +45,7 @@ macro_rules! retryable {
 }
 
 /// What a delay function is told of the attempt that failed.
-pub struct Failed<'a> {
+pub struct FailedAttempt<'a> {
     attempt: u32,
     error: &'a (dyn StdError + 'static),
     elapsed: Duration,
@@ -58,12 +58,12 @@ impl Failure {
     }
 
     /// A failure that is not retried, whatever the policy says.
-    pub fn for_good(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Failure {
+    pub fn permanent(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Failure {
         Failure { error: error.into(), advice: RetryAdvice::Never }
     }
 
     /// A failure that is retried after exactly `wait`: it overrides the policy's interval and maximum, not its count and `within`.
-    pub fn again_in(error: impl Into<Box<dyn StdError + Send + Sync>>, wait: Duration) -> Failure {
+    pub fn retry_after(error: impl Into<Box<dyn StdError + Send + Sync>>, wait: Duration) -> Failure {
         Failure { error: error.into(), advice: RetryAdvice::After(wait) }
     }
 
@@ -103,9 +103,9 @@ fn source<'e>(error: &&'e (dyn StdError + 'static)) -> Option<&'e (dyn StdError 
     error.source()
 }
 
-impl<'a> Failed<'a> {
-    pub(crate) fn new(attempt: u32, error: &'a (dyn StdError + 'static), elapsed: Duration) -> Failed<'a> {
-        Failed { attempt, error, elapsed }
+impl<'a> FailedAttempt<'a> {
+    pub(crate) fn new(attempt: u32, error: &'a (dyn StdError + 'static), elapsed: Duration) -> FailedAttempt<'a> {
+        FailedAttempt { attempt, error, elapsed }
     }
 
     /// The number of the attempt that failed, from 1.

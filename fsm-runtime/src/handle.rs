@@ -25,13 +25,13 @@ use crate::registry::{EventFor, Machine};
 use crate::store::conn::Conn;
 use crate::store::view as rows;
 use crate::store::view::PageFilter;
-use history::Entry;
-use operate::{Bulk, Operating};
+use history::HistoryEntry;
+use operate::{Bulk, OperateRequest};
 use seen::{calls_of, with_calls};
-use send::{Sending, SendingIn};
-use settled::Settling;
+use send::{SendInTransaction, SendRequest};
+use settled::SettledRequest;
 use view::{Attempt, Count, Filter, Instance, Page, Unreadable};
-use watch::Watching;
+use watch::WatchStream;
 
 /// A typed handle to the instances of the machine `M`. Cheap to clone.
 pub struct Handle<M> {
@@ -62,9 +62,9 @@ impl<M: Machine> Handle<M> {
     /// Errors: `is_refused` when the event fits no state the instance can be in once all before it succeeded; `is_busy`
     /// when its inbox is full, or it is busy and the sender would not wait; `is_conflict` for another request under the
     /// same dedup id; a key or payload out of bounds; `is_database`.
-    pub fn send<E: EventFor<M>>(&self, key: impl AsRef<str>, event: E) -> Sending {
+    pub fn send<E: EventFor<M>>(&self, key: impl AsRef<str>, event: E) -> SendRequest {
         let engine = Arc::clone(&self.engine);
-        Sending::new(
+        SendRequest::new(
             engine,
             self.life.clone(),
             M::NAME,
@@ -78,7 +78,7 @@ impl<M: Machine> Handle<M> {
     /// transaction or connection to the database of this handle.
     ///
     /// On SQLite begin the transaction with `BEGIN IMMEDIATE`, and commit soon: meanwhile nobody else writes.
-    pub fn send_in<'t, E: EventFor<M>>(&self, tx: impl Into<Conn<'t>>, key: impl AsRef<str>, event: E) -> SendingIn<'t> {
+    pub fn send_in<'t, E: EventFor<M>>(&self, tx: impl Into<Conn<'t>>, key: impl AsRef<str>, event: E) -> SendInTransaction<'t> {
         self.send(key, event).in_transaction(tx)
     }
 
@@ -98,20 +98,20 @@ impl<M: Machine> Handle<M> {
     /// Waits until nothing is executing, scheduled or in the inbox, or the instance is in error.
     ///
     /// Errors: `is_not_found`; `is_timed_out` when `within` was given and passed.
-    pub fn settled(&self, key: impl AsRef<str>) -> Settling<M> {
-        Settling::new(self.clone(), key.as_ref())
+    pub fn settled(&self, key: impl AsRef<str>) -> SettledRequest<M> {
+        SettledRequest::new(self.clone(), key.as_ref())
     }
 
     /// The instance as it is, and then after each change that is seen, until it has ended: the commits of this process at
     /// once and one by one; those of others by looking now and then, several of them as one.
     ///
     /// The stream's errors: `is_not_found`, which ends it; `is_database`, after which it looks again.
-    pub fn watch(&self, key: impl AsRef<str>) -> Watching<M> {
-        Watching::new(Arc::clone(&self.engine), self.life.clone(), key.as_ref())
+    pub fn watch(&self, key: impl AsRef<str>) -> WatchStream<M> {
+        WatchStream::new(Arc::clone(&self.engine), self.life.clone(), key.as_ref())
     }
 
     /// Every event, attempt, transition and operator's act, oldest first. `is_not_found` for an unknown key.
-    pub async fn history(&self, key: impl AsRef<str>) -> Result<Vec<Entry>, Error> {
+    pub async fn history(&self, key: impl AsRef<str>) -> Result<Vec<HistoryEntry>, Error> {
         encode::check_key(key.as_ref())?;
         let mut reader = self.engine.store.reader().await?;
         let row = self.expect(&mut reader.conn(), key.as_ref()).await?;
@@ -164,34 +164,34 @@ impl<M: Machine> Handle<M> {
     }
 
     /// Runs the newest call again, now and with a fresh budget. Allowed if and only if no attempt of it is executing, due
-    /// or succeeded; a scheduled one is dropped. Otherwise `is_not_retryable`.
-    pub fn retry(&self, key: impl AsRef<str>) -> Operating {
+    /// or succeeded; a scheduled one is dropped. Otherwise `is_not_allowed`.
+    pub fn retry(&self, key: impl AsRef<str>) -> OperateRequest {
         self.operate(key, Act::Retry, None)
     }
 
     /// Ends the instance. A verb that executes is told through `ctx.cancelled()`; whichever commits first wins.
-    pub fn cancel(&self, key: impl AsRef<str>, reason: impl Into<String>) -> Operating {
+    pub fn cancel(&self, key: impl AsRef<str>, reason: impl Into<String>) -> OperateRequest {
         self.operate(key, Act::Cancel, Some(reason.into()))
     }
 
     /// Starts no attempt of the instance until it is resumed. What executes goes on; events are taken and wait.
-    pub fn pause(&self, key: impl AsRef<str>) -> Operating {
+    pub fn pause(&self, key: impl AsRef<str>) -> OperateRequest {
         self.operate(key, Act::Pause, None)
     }
 
     /// Lets a paused instance go on.
-    pub fn resume(&self, key: impl AsRef<str>) -> Operating {
+    pub fn resume(&self, key: impl AsRef<str>) -> OperateRequest {
         self.operate(key, Act::Resume, None)
     }
 
     /// Gives up the open or exhausted call; the instance rests in the state it was in and takes what waits.
-    pub fn skip(&self, key: impl AsRef<str>) -> Operating {
+    pub fn skip(&self, key: impl AsRef<str>) -> OperateRequest {
         self.operate(key, Act::Skip, None)
     }
 
     /// Lets the open call go on under another retry policy, counting the retries it has used. Its scheduled attempt keeps
-    /// its moment. `is_not_retryable` while an attempt executes, and without an open call.
-    pub fn set_retry(&self, key: impl AsRef<str>, policy: Retry) -> Operating {
+    /// its moment. `is_not_allowed` while an attempt executes, and without an open call.
+    pub fn set_retry(&self, key: impl AsRef<str>, policy: Retry) -> OperateRequest {
         self.operate(key, Act::SetRetry(Box::new(policy)), None)
     }
 
@@ -200,12 +200,12 @@ impl<M: Machine> Handle<M> {
         Bulk::new(self.clone(), filter)
     }
 
-    pub(crate) fn operating(&self, key: &str, act: Act) -> Operating {
+    pub(crate) fn operating(&self, key: &str, act: Act) -> OperateRequest {
         self.operate(key, act, None)
     }
 
-    fn operate(&self, key: impl AsRef<str>, act: Act, reason: Option<String>) -> Operating {
-        Operating::new(Arc::clone(&self.engine), self.life.clone(), Whose::new(M::NAME, key.as_ref()), act, reason)
+    fn operate(&self, key: impl AsRef<str>, act: Act, reason: Option<String>) -> OperateRequest {
+        OperateRequest::new(Arc::clone(&self.engine), self.life.clone(), Whose::new(M::NAME, key.as_ref()), act, reason)
     }
 
     async fn expect(&self, conn: &mut Conn<'_>, key: &str) -> Result<InstanceRow, Error> {

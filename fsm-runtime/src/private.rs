@@ -18,7 +18,7 @@ pub use self::checks::{
     is_verb, keeps, keeps_nothing, returned, same,
 };
 pub use crate::context::Ctx;
-pub use crate::failure::{Failed, Retryable, RetryableRef};
+pub use crate::failure::{FailedAttempt, Retryable, RetryableRef};
 pub use crate::registry::{
     Accepts, DataEntry, DelayEntry, EdgeEntry, GiveUpEntry, Input, Keeps, KeepsNothing, Machine, MachineEntry, MachineRef, NoCatch,
     PolicyEntry, RetryEntry, Run, Running, Verb, VerbEntry, VerbRef,

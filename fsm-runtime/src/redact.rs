@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// What kind of text is about to be seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum ShownKind {
+pub enum RedactableKind {
     /// Why an attempt failed, before it is stored and logged.
     Error,
     /// An event's payload as JSON, before a person sees it.
@@ -20,9 +20,9 @@ pub enum ShownKind {
 /// A text that is about to be stored and logged, or shown to a person.
 #[derive(Clone, Copy)]
 #[non_exhaustive]
-pub struct Shown<'a> {
+pub struct Redactable<'a> {
     /// What it is.
-    pub kind: ShownKind,
+    pub kind: RedactableKind,
     /// The machine it belongs to.
     pub machine: &'a str,
     /// Of an error the verb, of a payload the event; empty of a record.
@@ -31,31 +31,31 @@ pub struct Shown<'a> {
     pub text: &'a str,
 }
 
-impl<'a> Shown<'a> {
+impl<'a> Redactable<'a> {
     /// Why an attempt of `verb` failed.
-    pub fn error(machine: &'a str, verb: &'a str, text: &'a str) -> Shown<'a> {
-        Shown { kind: ShownKind::Error, machine, name: verb, text }
+    pub fn error(machine: &'a str, verb: &'a str, text: &'a str) -> Redactable<'a> {
+        Redactable { kind: RedactableKind::Error, machine, name: verb, text }
     }
 
     /// What an event carries.
-    pub fn payload(machine: &'a str, event: &'a str, json: &'a str) -> Shown<'a> {
-        Shown { kind: ShownKind::Payload, machine, name: event, text: json }
+    pub fn payload(machine: &'a str, event: &'a str, json: &'a str) -> Redactable<'a> {
+        Redactable { kind: RedactableKind::Payload, machine, name: event, text: json }
     }
 
     /// What an instance remembers.
-    pub fn record(machine: &'a str, json: &'a str) -> Shown<'a> {
-        Shown { kind: ShownKind::Record, machine, name: "", text: json }
+    pub fn record(machine: &'a str, json: &'a str) -> Redactable<'a> {
+        Redactable { kind: RedactableKind::Record, machine, name: "", text: json }
     }
 }
 
 /// The text is left out: this is what it may be that nobody should read.
-impl fmt::Debug for Shown<'_> {
+impl fmt::Debug for Redactable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} of {} bytes, `{}` of `{}`", self.kind, self.text.len(), self.name, self.machine)
     }
 }
 
-type Redact = dyn Fn(&Shown<'_>) -> Option<String> + Send + Sync;
+type Redact = dyn Fn(&Redactable<'_>) -> Option<String> + Send + Sync;
 
 /// Takes out of texts what the user's function says; nothing where there is none.
 #[derive(Clone, Default)]
@@ -65,12 +65,12 @@ pub(crate) struct Redaction(Option<Arc<Redact>>);
 const WITHHELD: &str = "(withheld: the redaction panicked)";
 
 impl Redaction {
-    pub(crate) fn by(redact: impl Fn(&Shown<'_>) -> Option<String> + Send + Sync + 'static) -> Redaction {
+    pub(crate) fn by(redact: impl Fn(&Redactable<'_>) -> Option<String> + Send + Sync + 'static) -> Redaction {
         Redaction(Some(Arc::new(redact)))
     }
 
     /// The text as it may be seen. If the user's function panics, nothing of the text may.
-    pub(crate) fn of<'a>(&self, shown: Shown<'a>) -> Cow<'a, str> {
+    pub(crate) fn of<'a>(&self, shown: Redactable<'a>) -> Cow<'a, str> {
         let Some(redact) = &self.0 else { return shown.text.into() };
         match catch_unwind(AssertUnwindSafe(|| redact(&shown))) {
             Ok(redacted) => redacted.map_or(shown.text.into(), Cow::Owned),
@@ -86,22 +86,22 @@ mod tests {
     #[test]
     fn a_text_is_shown_as_the_users_function_says() {
         let redaction = Redaction::by(|shown| match shown.kind {
-            ShownKind::Error => Some(shown.text.replace("4242", "****")),
+            RedactableKind::Error => Some(shown.text.replace("4242", "****")),
             _ => None,
         });
-        assert_eq!(redaction.of(Shown::error("payment", "created", "no card 4242")), "no card ****");
-        assert_eq!(redaction.of(Shown::record("payment", "4242")), "4242");
-        assert_eq!(Redaction::default().of(Shown::error("payment", "created", "4242")), "4242");
+        assert_eq!(redaction.of(Redactable::error("payment", "created", "no card 4242")), "no card ****");
+        assert_eq!(redaction.of(Redactable::record("payment", "4242")), "4242");
+        assert_eq!(Redaction::default().of(Redactable::error("payment", "created", "4242")), "4242");
     }
 
     #[test]
     fn what_cannot_be_redacted_is_withheld() {
         let redaction = Redaction::by(|_| panic!("no rule for it"));
-        assert_eq!(redaction.of(Shown::payload("payment", "Paid", "4242")), WITHHELD);
+        assert_eq!(redaction.of(Redactable::payload("payment", "Paid", "4242")), WITHHELD);
     }
 
     #[test]
     fn what_is_about_to_be_redacted_is_not_in_its_debug_text() {
-        assert_eq!(format!("{:?}", Shown::payload("payment", "Paid", "4242")), "Payload of 4 bytes, `Paid` of `payment`");
+        assert_eq!(format!("{:?}", Redactable::payload("payment", "Paid", "4242")), "Payload of 4 bytes, `Paid` of `payment`");
     }
 }

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::context::Ctx;
-use crate::failure::{Failed, Failure};
+use crate::failure::{FailedAttempt, Failure};
 
 /// A declared graph. `fsm!` makes one type for each machine that implements this.
 pub trait Machine: Send + Sync + 'static {
@@ -181,7 +181,7 @@ pub struct DelayEntry {
     /// Its name as written.
     pub name: &'static str,
     /// The function.
-    pub function: fn(&Failed<'_>) -> Option<Duration>,
+    pub function: fn(&FailedAttempt<'_>) -> Option<Duration>,
 }
 
 /// A machine as registered.

@@ -17,7 +17,7 @@ use crate::handle::Handle;
 use crate::inside::Inside;
 use crate::limits::Limits;
 use crate::mending::Mending;
-use crate::redact::{Redaction, Shown};
+use crate::redact::{Redactable, Redaction};
 use crate::registry::{Machine, MachineEntry};
 use crate::session::Session;
 use crate::start::{introduce, open};
@@ -28,7 +28,7 @@ use crate::store::open::{Settings, Synchronous};
 /// work ends at once, as it would by the process's death, and nothing is lost but time.
 pub struct Runtime {
     pub(crate) engine: Arc<Engine>,
-    drain_within: Duration,
+    shutdown_timeout: Duration,
 }
 
 /// A shorter lease runs out while its owner lives.
@@ -46,7 +46,7 @@ pub struct Builder {
     pub(crate) concurrency: u32,
     pub(crate) lease: Duration,
     pub(crate) poll: Duration,
-    pub(crate) drain_within: Duration,
+    pub(crate) shutdown_timeout: Duration,
     pub(crate) limits: Limits,
     pub(crate) discretion: Discretion,
     pub(crate) connections: Option<u32>,
@@ -70,7 +70,7 @@ impl Default for Builder {
             concurrency: 256,
             lease: Duration::from_secs(30),
             poll: Duration::from_secs(1),
-            drain_within: Duration::from_secs(20),
+            shutdown_timeout: Duration::from_secs(20),
             limits: Limits::default(),
             discretion: Discretion::default(),
             connections: None,
@@ -123,14 +123,14 @@ impl Builder {
     }
 
     /// How long due work of other processes waits at most until this one looks; 1 s unless set, at least 1 ms.
-    pub fn poll(mut self, poll: Duration) -> Self {
+    pub fn poll_interval(mut self, poll: Duration) -> Self {
         self.poll = poll.max(SHORTEST_POLL);
         self
     }
 
     /// How long [`Runtime::shutdown`] lets attempts finish before it gives them back; 20 s unless set.
-    pub fn drain_within(mut self, patience: Duration) -> Self {
-        self.drain_within = patience;
+    pub fn shutdown_timeout(mut self, patience: Duration) -> Self {
+        self.shutdown_timeout = patience;
         self
     }
 
@@ -150,14 +150,14 @@ impl Builder {
     /// before an operator's tool shows them. `None` leaves a text as it is. If `redact` panics, the whole text is withheld.
     ///
     /// ```
-    /// # use fsm_runtime::redact::ShownKind;
+    /// # use fsm_runtime::redact::RedactableKind;
     /// # use fsm_runtime::runtime::Runtime;
     /// let builder = Runtime::builder().redact(|shown| match shown.kind {
-    ///     ShownKind::Error => None,
+    ///     RedactableKind::Error => None,
     ///     _ => Some(format!("({} bytes)", shown.text.len())),
     /// });
     /// ```
-    pub fn redact(mut self, redact: impl Fn(&Shown<'_>) -> Option<String> + Send + Sync + 'static) -> Self {
+    pub fn redact(mut self, redact: impl Fn(&Redactable<'_>) -> Option<String> + Send + Sync + 'static) -> Self {
         self.discretion.redaction = Redaction::by(redact);
         self
     }
@@ -183,7 +183,7 @@ impl Builder {
 
     /// How long one operation of the database may take: a statement, a commit, the wait for a connection; 30 s unless set. Then its
     /// connection is closed, and what was asked is asked again on another.
-    pub fn database_deadline(mut self, limit: Duration) -> Self {
+    pub fn operation_timeout(mut self, limit: Duration) -> Self {
         self.deadline = Some(limit);
         self
     }
@@ -238,7 +238,7 @@ impl Builder {
         engine.spawn(Arc::clone(&engine).listen_for_ever());
         engine.start_giving_word();
         session.keep_alive(store, clock).map_err(|error| Error::input(format!("the thread for the lease could not start: {error}")))?;
-        Ok(Runtime { engine, drain_within: self.drain_within })
+        Ok(Runtime { engine, shutdown_timeout: self.shutdown_timeout })
     }
 
     pub(crate) fn work(&self, catalog: &Catalog, grace: Duration, mending: Mending) -> Work {
@@ -279,13 +279,13 @@ impl Runtime {
     }
 
     /// The text as a person may see it, by what the builder's [`redact`](Builder::redact) says.
-    pub fn redacted(&self, shown: Shown<'_>) -> String {
+    pub fn redacted(&self, shown: Redactable<'_>) -> String {
         self.engine.discretion.redaction.of(shown).into_owned()
     }
 
     /// The invariants that do not hold, of [`doctor`](crate::doctor::doctor)'s report: none in a healthy database.
-    pub async fn violations(&self) -> Result<Vec<Invariant>, Error> {
-        self.engine.violations().await
+    pub async fn check_invariants(&self) -> Result<Vec<Invariant>, Error> {
+        self.engine.check_invariants().await
     }
 
     /// Shows no more signs of life while its verbs go on, as a process does that is cut off from its database.
@@ -317,7 +317,7 @@ impl Runtime {
     /// back uses no retry.
     pub async fn shutdown(self) -> Result<(), Error> {
         let engine = &self.engine;
-        engine.drain(self.drain_within).await;
+        engine.drain(self.shutdown_timeout).await;
         engine.queue.close();
         engine.queue.emptied().await;
         if let Some(work) = &engine.work {

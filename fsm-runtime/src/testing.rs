@@ -12,7 +12,7 @@ pub mod scale;
 #[cfg(unix)]
 mod site;
 
-pub use bed::{Bed, BedBuilder};
+pub use bed::{TestBed, TestBedBuilder};
 pub use crash::Crashes;
 pub use effects::Effects;
 

@@ -22,7 +22,7 @@ use crate::context::{Around, Ctx};
 use crate::discretion::Owner;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::failure::{Failed, Failure};
+use crate::failure::{FailedAttempt, Failure};
 use crate::registry::{Input, VerbEntry};
 use crate::running::Running;
 use crate::store::claim::Claimed;
@@ -152,7 +152,7 @@ impl Engine {
             return (RetryAdvice::Never, error);
         }
         let Some(delay) = &policy.delay else { return (RetryAdvice::Default, error) };
-        let failed = Failed::new(attempt.number, failure.error(), self.clock.now().since(attempt.budget.first_at));
+        let failed = FailedAttempt::new(attempt.number, failure.error(), self.clock.now().since(attempt.budget.first_at));
         match std::panic::catch_unwind(AssertUnwindSafe(|| (delay.function)(&failed))) {
             Ok(Some(wait)) => (RetryAdvice::After(wait), error),
             Ok(None) => (RetryAdvice::Never, error),

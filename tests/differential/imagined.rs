@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use fsm::prelude::*;
-use fsm::{Entry, Fate, SessionId, What as Told};
+use fsm::{HistoryEntry, HistoryEvent as Told, SendOutcome, SessionId};
 use fsm_core::call::Attempt;
 use fsm_core::decide::operate::Operation;
 use fsm_core::decide::send::{Dedup, Send};
@@ -38,17 +38,17 @@ impl Imagined {
     }
 
     /// What the act answers: what became of what was sent, or that it was refused. An error is a constraint that the model ran into.
-    pub fn act(&mut self, act: &Act) -> Result<Result<Option<Fate>, ()>, String> {
+    pub fn act(&mut self, act: &Act) -> Result<Result<Option<SendOutcome>, ()>, String> {
         let (key, what) = match act {
             Act::Advance(span) => return self.advance(*span).map(|()| Ok(None)),
-            Act::Send { key, event, script, dedup, after, or_refuse } => {
+            Act::Send { key, event, script, dedup, after, reject_if_busy } => {
                 let payload = encoded(script);
                 let digests = vec![[event.as_bytes(), payload.as_slice()].concat()];
                 let dedup = dedup.map(|n| Dedup { id: format!("d{n}"), digests });
                 let deliver_at = after.map(|after| self.now + after);
                 let event = Event { name: (*event).to_owned(), payload };
                 let id = CallId(self.model.fresh());
-                (key, What::Send(Send { id, event, dedup, deliver_at, or_refuse: *or_refuse, inbox_limit: INBOX }))
+                (key, What::Send(Send { id, event, dedup, deliver_at, reject_if_busy: *reject_if_busy, inbox_limit: INBOX }))
             }
             Act::Operate { key, act } => {
                 let (reason, actor) = (Some("because".to_owned()), Some("ada".to_owned()));
@@ -59,7 +59,7 @@ impl Imagined {
         let reply = self.carry_out(Request { key: *key, what, tries: 0, memory: None })?;
         self.settle()?;
         Ok(match reply {
-            Reply::Sent { fate, .. } => Ok(Some(fate)),
+            Reply::Sent { outcome, .. } => Ok(Some(outcome)),
             Reply::Refused => Err(()),
             Reply::Done | Reply::Settled { .. } => Ok(None),
         })
@@ -84,10 +84,10 @@ impl Imagined {
             due_at: timer.due_at,
             held: *held,
         });
-        let notes = store.notes.iter().filter(|note| note.instance == row.id).map(|note| Entry {
+        let notes = store.notes.iter().filter(|note| note.instance == row.id).map(|note| HistoryEntry {
             at: note.at,
             call: note.call,
-            what: Told::Note { kind: note.kind, detail: note.detail.clone(), actor: note.actor.clone() },
+            event: Told::Note { kind: note.kind, detail: note.detail.clone(), actor: note.actor.clone() },
         });
         let seen = Seen { row: row.clone(), call: None };
         sight::lines(&Story { seen, inbox: inbox.collect(), timers: timers.collect(), attempts, entries: notes.collect() })

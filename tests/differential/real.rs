@@ -1,9 +1,9 @@
 //! The walk on a database, through the doors that users have.
 
-use fsm::Fate;
+use fsm::SendOutcome;
 use fsm::prelude::*;
-use fsm::testing::{Bed, BedBuilder};
-use fsm_core::decide::operate::Act as Operating;
+use fsm::testing::{TestBed, TestBedBuilder};
+use fsm_core::decide::operate::Act as OperateRequest;
 use fsm_core::machine::Machine;
 use fsm_runtime::admin::{Admin, Opening};
 
@@ -12,7 +12,7 @@ use crate::sight;
 use crate::walk::{Act, Begin, Go, Halt, INBOX, Stop, Walk};
 
 pub struct Real {
-    pub bed: Bed,
+    pub bed: TestBed,
     admin: Admin,
 }
 
@@ -25,7 +25,7 @@ impl Real {
         Real::on(beds().postgres().await).await
     }
 
-    async fn on(bed: Bed) -> Real {
+    async fn on(bed: TestBed) -> Real {
         let admin = Admin::open(Opening::inside(&bed)).await.expect("the bed is open");
         Real { bed, admin }
     }
@@ -36,7 +36,7 @@ impl Real {
     }
 
     /// What the act answers: what became of what was sent, or why it was refused.
-    pub async fn act(&self, act: &Act) -> Result<Option<Fate>, String> {
+    pub async fn act(&self, act: &Act) -> Result<Option<SendOutcome>, String> {
         let walks = self.bed.machine::<Walk>();
         let answer = match act {
             Act::Advance(span) => {
@@ -46,16 +46,16 @@ impl Real {
             Act::Operate { key, act } => {
                 let key = KEYS[*key];
                 let operating = match act {
-                    Operating::Retry => walks.retry(key),
-                    Operating::Skip => walks.skip(key),
-                    Operating::Pause => walks.pause(key),
-                    Operating::Resume => walks.resume(key),
-                    Operating::SetRetry(policy) => walks.set_retry(key, (**policy).clone()),
-                    Operating::Cancel => walks.cancel(key, ""),
+                    OperateRequest::Retry => walks.retry(key),
+                    OperateRequest::Skip => walks.skip(key),
+                    OperateRequest::Pause => walks.pause(key),
+                    OperateRequest::Resume => walks.resume(key),
+                    OperateRequest::SetRetry(policy) => walks.set_retry(key, (**policy).clone()),
+                    OperateRequest::Cancel => walks.cancel(key, ""),
                 };
                 operating.reason("because").actor("ada").await.map(|()| None)
             }
-            Act::Send { key, event, script, dedup, after, or_refuse } => {
+            Act::Send { key, event, script, dedup, after, reject_if_busy } => {
                 let key = KEYS[*key];
                 let mut sending = match *event {
                     "Begin" => walks.send(key, Begin(*script)),
@@ -69,13 +69,13 @@ impl Real {
                 if let Some(after) = after {
                     sending = sending.after(*after);
                 }
-                if *or_refuse {
-                    sending = sending.or_refuse();
+                if *reject_if_busy {
+                    sending = sending.reject_if_busy();
                 }
-                sending.await.map(|sent| Some(sent.fate))
+                sending.await.map(|sent| Some(sent.outcome))
             }
         };
-        self.bed.settle().await;
+        self.bed.run_until_idle().await;
         answer.map_err(|error| error.to_string())
     }
 
@@ -89,6 +89,6 @@ impl Real {
     }
 }
 
-fn beds() -> BedBuilder {
-    Bed::builder().only::<Walk>().with(|builder| builder.inbox_limit(INBOX))
+fn beds() -> TestBedBuilder {
+    TestBed::builder().only::<Walk>().with(|builder| builder.inbox_limit(INBOX))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use fsm::{CallId, What};
+use fsm::{CallId, HistoryEvent};
 use fsm_runtime::admin::look::Story;
 
 /// The lines of one instance. Its name is not among them, for each walk has names of its own.
@@ -34,7 +34,7 @@ pub fn lines(story: &Story) -> Vec<String> {
     // Ids say nothing here: a timer's is as its call's, or is not.
     timers.sort();
     lines.extend(timers);
-    let notes = story.entries.iter().filter(|entry| matches!(entry.what, What::Note { .. }));
+    let notes = story.entries.iter().filter(|entry| matches!(entry.event, HistoryEvent::Note { .. }));
     let mut notes: Vec<_> = notes.map(|note| format!("{note}, of call {:?}", note.call.map(nth))).collect();
     // What happened at the same time is told in an order that is for people.
     notes.sort();

@@ -2,7 +2,7 @@
 
 use fsm::prelude::*;
 use fsm::{Retry, RetryAdvice};
-use fsm_core::decide::operate::Act as Operating;
+use fsm_core::decide::operate::Act as OperateRequest;
 use serde::{Deserialize, Serialize};
 
 /// So many instances walk at a time.
@@ -127,8 +127,8 @@ impl Lots {
 /// One thing that happens; everything that is due then is done before the next.
 #[derive(Debug, Clone)]
 pub enum Act {
-    Send { key: usize, event: &'static str, script: Script, dedup: Option<usize>, after: Option<Duration>, or_refuse: bool },
-    Operate { key: usize, act: Operating },
+    Send { key: usize, event: &'static str, script: Script, dedup: Option<usize>, after: Option<Duration>, reject_if_busy: bool },
+    Operate { key: usize, act: OperateRequest },
     Advance(Duration),
 }
 
@@ -144,16 +144,16 @@ impl Act {
                 let after = (lots.below(6) == 0).then(|| Duration::from_micros(lots.below(20_000_000) as u64));
                 // One of an instance's life in so many ends it.
                 let event = ["Begin", "Go", "Go", "Go", "Go", "Halt", "Halt", "Stop"][lots.below(8)];
-                Act::Send { key, event, script, dedup, after, or_refuse: lots.below(8) == 0 }
+                Act::Send { key, event, script, dedup, after, reject_if_busy: lots.below(8) == 0 }
             }
             5..=7 => {
                 let act = match lots.below(12) {
-                    0..=2 => Operating::Retry,
-                    3 | 4 => Operating::Skip,
-                    5 | 6 => Operating::Pause,
-                    7..=9 => Operating::Resume,
-                    10 => Operating::SetRetry(Box::new(Retry::every(Duration::from_secs(2)).retries_at_most(3))),
-                    _ => Operating::Cancel,
+                    0..=2 => OperateRequest::Retry,
+                    3 | 4 => OperateRequest::Skip,
+                    5 | 6 => OperateRequest::Pause,
+                    7..=9 => OperateRequest::Resume,
+                    10 => OperateRequest::SetRetry(Box::new(Retry::every(Duration::from_secs(2)).retries_at_most(3))),
+                    _ => OperateRequest::Cancel,
                 };
                 Act::Operate { key, act }
             }

@@ -13,16 +13,16 @@ mod timers;
 
 use std::time::Duration;
 
-use fsm::testing::{Bed, BedBuilder};
-use fsm::{Fate, Migrate, Status};
+use fsm::testing::{TestBed, TestBedBuilder};
+use fsm::{Migrate, SendOutcome, Status};
 use support::promise;
 
-fn old_code() -> BedBuilder {
-    Bed::builder().only::<old::Parcel>()
+fn old_code() -> TestBedBuilder {
+    TestBed::builder().only::<old::Parcel>()
 }
 
-fn new_code() -> BedBuilder {
-    Bed::builder().only::<new::Parcel>()
+fn new_code() -> TestBedBuilder {
+    TestBed::builder().only::<new::Parcel>()
 }
 
 fn mapping() -> Migrate {
@@ -38,12 +38,12 @@ const LABEL: old::Label = old::Label { failures: 0 };
 
 /// Parcels of the old code, in all the ways in which its names are needed: two rest in `labelled`, one is in a retry of it,
 /// one is in error, one has it in its inbox, and one gets it in a minute. One has ended.
-async fn parcels_of_the_old_code(bed: &Bed) {
+async fn parcels_of_the_old_code(bed: &TestBed) {
     let parcels = bed.machine::<old::Parcel>();
     for key in ["rests", "ships", "retried", "in-error", "delayed", "ended"] {
         parcels.send(key, old::Pack { failures: 0 }).await.unwrap();
     }
-    bed.settle().await;
+    bed.run_until_idle().await;
     for key in ["rests", "ships", "ended"] {
         parcels.send(key, LABEL).await.unwrap();
     }
@@ -52,8 +52,8 @@ async fn parcels_of_the_old_code(bed: &Bed) {
     parcels.send("ended", old::Ship).await.unwrap();
     parcels.send("retried", old::Label { failures: 1 }).await.unwrap();
     parcels.send("waits", old::Pack { failures: 1 }).await.unwrap();
-    bed.settle().await;
-    assert_eq!(parcels.send("waits", LABEL).await.unwrap().fate, Fate::Queued);
+    bed.run_until_idle().await;
+    assert_eq!(parcels.send("waits", LABEL).await.unwrap().outcome, SendOutcome::Queued);
     parcels.send("delayed", LABEL).after(Duration::from_secs(60)).await.unwrap();
 }
 
@@ -118,7 +118,7 @@ promise! {
             parcels.send(format!("p-{n}"), old::Pack { failures: 0 }).await.unwrap();
             parcels.send(format!("p-{n}"), LABEL).await.unwrap();
         }
-        bed.settle().await;
+        bed.run_until_idle().await;
         let bed = new_code().migrate(Migrate::machine("parcel").state("labelled", "shipped")).beside(bed).await.unwrap();
         let counts = bed.machine::<new::Parcel>().counts().await.unwrap();
         let counts: Vec<_> = counts.iter().map(|count| (count.state, count.status, count.count)).collect();
@@ -156,7 +156,7 @@ promise! {
         }
         of_old.send("shipped", old::Ship).await.unwrap();
         old.advance(Duration::from_secs(3600)).await;
-        let timeless = Bed::builder().only::<old::timeless::Parcel>().beside(old).await.unwrap();
+        let timeless = TestBed::builder().only::<old::timeless::Parcel>().beside(old).await.unwrap();
         let parcels = timeless.machine::<old::timeless::Parcel>();
         let why = "`parcel` `returned` is in the state `returned`, which this program's machine does not have";
         assert_eq!(parcels.get("returned").await.unwrap_err().to_string(), why);
@@ -174,11 +174,11 @@ promise! {
         let of_old = old.machine::<old::Parcel>();
         of_old.send("p", old::Pack { failures: 0 }).await.unwrap();
         let first = of_old.send("p", LABEL).dedup("evt-7").await.unwrap();
-        old.settle().await;
+        old.run_until_idle().await;
         let new = new_code().migrate(mapping()).beside(old).await.unwrap();
         let of_new = new.machine::<new::Parcel>();
         let again = of_new.send("p", new::Address { failures: 0 }).dedup("evt-7").await.unwrap();
-        assert_eq!((again.fate, again.call), (Fate::Duplicate, first.call));
+        assert_eq!((again.outcome, again.call), (SendOutcome::Duplicate, first.call));
         assert!(of_new.send("p", new::Address { failures: 1 }).dedup("evt-7").await.unwrap_err().is_conflict());
         assert!(of_new.send("p", new::Ship).dedup("evt-7").await.unwrap_err().is_conflict());
     }

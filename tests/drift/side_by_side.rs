@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use fsm::testing::Bed;
-use fsm::{AttemptState, Fate, Status};
+use fsm::testing::TestBed;
+use fsm::{AttemptState, SendOutcome, Status};
 
 use crate::support::promise;
 use crate::{FIVE_SECONDS, LABEL, mapping, new, new_code, old, old_code};
@@ -11,7 +11,7 @@ use crate::{FIVE_SECONDS, LABEL, mapping, new, new_code, old, old_code};
 /// `Pack` fails once, so that its parcel is busy until five seconds have passed.
 const BUSY: old::Pack = old::Pack { failures: 1 };
 
-async fn five_seconds_pass(bed: &Bed) {
+async fn five_seconds_pass(bed: &TestBed) {
     bed.outage(FIVE_SECONDS).await;
 }
 
@@ -22,26 +22,26 @@ promise! {
         for key in ["p-old", "p-new"] {
             of_old.send(key, old::Pack { failures: 0 }).await.unwrap();
         }
-        old.settle().await;
+        old.run_until_idle().await;
         of_old.send("p-old", old::Label { failures: 1 }).await.unwrap();
         of_new.send("p-new", new::Address { failures: 1 }).await.unwrap();
-        old.settle().await;
-        new.settle().await;
+        old.run_until_idle().await;
+        new.run_until_idle().await;
 
         new.outage(Duration::from_secs(5)).await;
-        new.settle().await;
+        new.run_until_idle().await;
         let attempts = async |key: &str| of_new.attempts(key).await.unwrap().iter().skip(1).map(|attempt| attempt.state).collect::<Vec<_>>();
         assert_eq!(attempts("p-old").await, [AttemptState::Error, AttemptState::Scheduled], "a new process does not burn an old one's attempts");
         assert_eq!(attempts("p-new").await, [AttemptState::Error, AttemptState::Success]);
-        old.settle().await;
+        old.run_until_idle().await;
         assert_eq!(attempts("p-old").await, [AttemptState::Error, AttemptState::Success]);
 
         // Each fires the timers of the states that it has.
         old.outage(Duration::from_secs(3600)).await;
-        old.settle().await;
+        old.run_until_idle().await;
         assert_eq!(of_old.get("p-old").await.unwrap().unwrap().state, Some(old::ParcelState::Returned));
         assert_eq!(of_new.get("p-new").await.unwrap().unwrap().state, Some(new::ParcelState::Addressed));
-        new.settle().await;
+        new.run_until_idle().await;
         assert_eq!(of_new.get("p-new").await.unwrap().unwrap().state, Some(new::ParcelState::Returned));
     }
 }
@@ -53,11 +53,11 @@ promise! {
         for key in ["to-new", "to-old"] {
             of_old.send(key, BUSY).await.unwrap();
         }
-        old.settle().await;
-        assert_eq!(of_new.send("to-new", new::Address { failures: 0 }).await.unwrap().fate, Fate::Queued);
-        assert_eq!(of_new.send("to-new", new::Ship).await.unwrap().fate, Fate::Queued);
-        assert_eq!(of_old.send("to-old", LABEL).await.unwrap().fate, Fate::Queued);
-        assert_eq!(of_old.send("to-old", old::Ship).await.unwrap().fate, Fate::Queued);
+        old.run_until_idle().await;
+        assert_eq!(of_new.send("to-new", new::Address { failures: 0 }).await.unwrap().outcome, SendOutcome::Queued);
+        assert_eq!(of_new.send("to-new", new::Ship).await.unwrap().outcome, SendOutcome::Queued);
+        assert_eq!(of_old.send("to-old", LABEL).await.unwrap().outcome, SendOutcome::Queued);
+        assert_eq!(of_old.send("to-old", old::Ship).await.unwrap().outcome, SendOutcome::Queued);
         let as_new = async |key: &str| {
             let parcel = of_new.get(key).await.unwrap().unwrap();
             (parcel.version, parcel.status, parcel.inbox_len)
@@ -69,23 +69,23 @@ promise! {
 
         // Old code takes up both calls, and leaves what it cannot judge, with all that is behind it.
         five_seconds_pass(old).await;
-        old.settle().await;
+        old.run_until_idle().await;
         assert_eq!(as_new("to-new").await, (1, Status::Running, 2), "it waits for code that has it");
         assert_eq!(as_old("to-old").await, (3, Status::Completed, 0));
         // What is sent meanwhile comes after it.
-        assert!(of_old.send("to-new", LABEL).or_refuse().await.unwrap_err().is_busy());
-        new.settle().await;
+        assert!(of_old.send("to-new", LABEL).reject_if_busy().await.unwrap_err().is_busy());
+        new.run_until_idle().await;
         assert_eq!(as_new("to-new").await, (3, Status::Completed, 0));
         assert!(of_new.history("to-new").await.unwrap().iter().all(|entry| !entry.to_string().contains("rejected")));
 
         // The same the other way round.
         of_old.send("again", BUSY).await.unwrap();
-        old.settle().await;
+        old.run_until_idle().await;
         of_old.send("again", LABEL).await.unwrap();
         five_seconds_pass(&new).await;
-        new.settle().await;
+        new.run_until_idle().await;
         assert_eq!(as_new("again").await, (1, Status::Running, 1));
-        old.settle().await;
+        old.run_until_idle().await;
         assert_eq!(as_old("again").await, (2, Status::Running, 0));
     }
 }
@@ -95,26 +95,26 @@ promise! {
         let new = new_code().beside(old).await.unwrap();
         let (of_old, of_new) = (old.machine::<old::Parcel>(), new.machine::<new::Parcel>());
         of_old.send("p", old::Pack { failures: 0 }).await.unwrap();
-        old.settle().await;
+        old.run_until_idle().await;
         of_new.send("p", new::Address { failures: 0 }).await.unwrap();
-        new.settle().await;
+        new.run_until_idle().await;
         // Old code knows neither the state nor what it takes.
-        assert_eq!(of_old.send("p", old::Ship).await.unwrap().fate, Fate::Queued);
-        old.settle().await;
+        assert_eq!(of_old.send("p", old::Ship).await.unwrap().outcome, SendOutcome::Queued);
+        old.run_until_idle().await;
         assert_eq!(of_new.get("p").await.unwrap().unwrap().inbox_len, 1);
-        new.settle().await;
+        new.run_until_idle().await;
         assert_eq!(of_new.get("p").await.unwrap().unwrap().status, Status::Completed);
 
         // What nobody can judge waits, and nobody looks at it again and again.
         of_new.send("q", new::Pack { failures: 0 }).await.unwrap();
         of_new.send("q", new::Address { failures: 0 }).await.unwrap();
-        new.settle().await;
-        assert_eq!(of_old.send("q", LABEL).await.unwrap().fate, Fate::Queued);
-        old.settle().await;
-        new.settle().await;
+        new.run_until_idle().await;
+        assert_eq!(of_old.send("q", LABEL).await.unwrap().outcome, SendOutcome::Queued);
+        old.run_until_idle().await;
+        new.run_until_idle().await;
         assert_eq!(of_new.get("q").await.unwrap().unwrap().inbox_len, 1);
         let mapped = new_code().migrate(mapping()).beside(old).await.unwrap();
-        mapped.settle().await;
+        mapped.run_until_idle().await;
         let told: Vec<_> = of_new.history("q").await.unwrap().iter().map(ToString::to_string).collect();
         assert!(told.iter().any(|line| line.contains("rejected: `parcel` `q` is in `addressed`")), "{told:#?}");
     }
@@ -126,15 +126,15 @@ promise! {
         let new = new_code().beside(old).await.unwrap();
         let (of_old, of_new) = (old.machine::<old::Parcel>(), new.machine::<new::Parcel>());
         of_new.send("p", new::Pack { failures: 99 }).await.unwrap();
-        new.settle().await;
+        new.run_until_idle().await;
         of_old.set_retry("p", fsm::Retry { catch: Some("lost_label".into()), ..fsm::Retry::every(FIVE_SECONDS).retries_at_most(1) }).await.unwrap();
         for _ in 0..2 {
             five_seconds_pass(old).await;
-            old.settle().await;
+            old.run_until_idle().await;
         }
         let call = of_new.get("p").await.unwrap().unwrap().call.unwrap();
         assert_eq!((call.verb.as_str(), call.state), ("lost_label", AttemptState::Scheduled));
-        new.settle().await;
+        new.run_until_idle().await;
         let parcel = of_old.get("p").await.unwrap().unwrap();
         assert_eq!((parcel.status, parcel.error.as_deref()), (Status::Error, Some("not yet")));
         let told: Vec<_> = of_old.history("p").await.unwrap().iter().map(ToString::to_string).collect();
@@ -148,9 +148,9 @@ promise! {
         let (of_old, of_new) = (old.machine::<old::Parcel>(), new.machine::<new::Parcel>());
         for key in ["rests", "waits"] {
             of_old.send(key, old::Pack { failures: u32::from(key == "waits") }).await.unwrap();
-            old.settle().await;
+            old.run_until_idle().await;
             of_old.send(key, LABEL).await.unwrap();
-            old.settle().await;
+            old.run_until_idle().await;
         }
         let unreadable = of_new.get("rests").await.unwrap_err().to_string();
         assert_eq!(unreadable, "`parcel` `rests` is in the state `labelled`, which this program's machine does not have");
@@ -163,7 +163,7 @@ promise! {
         // The looks become rare, and do not end.
         of_old.send("late", old::Pack { failures: 0 }).await.unwrap();
         of_old.send("late", LABEL).await.unwrap();
-        old.settle().await;
+        old.run_until_idle().await;
         new.advance(Duration::from_secs(60)).await;
         assert!(of_new.get("late").await.is_err());
         new.advance(Duration::from_secs(60)).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fsm::Status;
-use fsm::testing::Bed;
+use fsm::testing::TestBed;
 
 use crate::support::promise;
 use crate::{FIVE_SECONDS, LABEL, old, old_code};
@@ -17,25 +17,25 @@ promise! {
             of_old.send(key, old::Pack { failures: 0 }).await.unwrap();
         }
         of_old.send("busy", old::Pack { failures: 0 }).await.unwrap();
-        old.settle().await;
+        old.run_until_idle().await;
         of_old.send("labelled", LABEL).await.unwrap();
         of_old.send("busy", old::Label { failures: 1 }).await.unwrap();
-        old.settle().await;
+        old.run_until_idle().await;
         old.outage(TEN_MINUTES).await;
 
-        let timed = Bed::builder().only::<old::timed::Parcel>().beside(old).await.unwrap();
+        let timed = TestBed::builder().only::<old::timed::Parcel>().beside(old).await.unwrap();
         let of_timed = timed.machine::<old::timed::Parcel>();
         let state = async |key: &str| of_timed.get(key).await.unwrap().unwrap().state.unwrap();
         use old::timed::ParcelState::{Forgotten, Labelled, Packed, Returned};
         timed.advance(TEN_MINUTES).await;
         of_old.send("later", old::Pack { failures: 0 }).await.unwrap();
-        old.settle().await;
+        old.run_until_idle().await;
         timed.advance(TEN_MINUTES - FIVE_SECONDS).await;
         assert_eq!((state("rests").await, state("labelled").await, state("busy").await), (Packed, Labelled, Labelled));
         old.outage(FIVE_SECONDS).await;
-        old.settle().await;
+        old.run_until_idle().await;
         assert_eq!(state("rests").await, Packed, "old code does not fire, or drop, what it does not have");
-        timed.settle().await;
+        timed.run_until_idle().await;
         assert_eq!(state("rests").await, Forgotten, "half an hour after it was entered");
         timed.advance(2 * TEN_MINUTES - FIVE_SECONDS).await;
         assert_eq!(state("later").await, Packed);
@@ -56,26 +56,26 @@ promise! {
         of_old.send("p", LABEL).await.unwrap();
         of_old.send("q", old::Pack { failures: 0 }).await.unwrap();
         of_old.send("q", LABEL).await.unwrap();
-        old.settle().await;
+        old.run_until_idle().await;
         old.outage(FIVE_SECONDS).await;
-        let timeless = Bed::builder().only::<old::timeless::Parcel>().beside(old).await.unwrap();
+        let timeless = TestBed::builder().only::<old::timeless::Parcel>().beside(old).await.unwrap();
         let of_timeless = timeless.machine::<old::timeless::Parcel>();
         of_timeless.send("q", old::Ship).await.unwrap();
         timeless.advance(Duration::from_secs(7200)).await;
         assert_eq!(of_timeless.get("q").await.unwrap().unwrap().status, Status::Completed);
-        old.settle().await;
+        old.run_until_idle().await;
         let parcel = of_old.get("p").await.unwrap().unwrap();
         assert_eq!((parcel.state, parcel.version), (Some(old::ParcelState::Labelled), 2), "its timer was dropped when it came due");
         // A definition that is not the newest drops nothing.
         old.outage(FIVE_SECONDS).await;
-        let timed = Bed::builder().only::<old::timed::Parcel>().beside(old).await.unwrap();
+        let timed = TestBed::builder().only::<old::timed::Parcel>().beside(old).await.unwrap();
         let of_timed = timed.machine::<old::timed::Parcel>();
-        timed.settle().await;
+        timed.run_until_idle().await;
         assert_eq!(of_timed.get("p").await.unwrap().unwrap().status, Status::Completed, "it is two hours since it was entered");
         of_timed.send("r", old::Pack { failures: 0 }).await.unwrap();
-        timed.settle().await;
+        timed.run_until_idle().await;
         timeless.advance(Duration::from_secs(3600)).await;
-        timed.settle().await;
+        timed.run_until_idle().await;
         assert_eq!(of_timed.get("r").await.unwrap().unwrap().state, Some(old::timed::ParcelState::Forgotten));
     }
 }

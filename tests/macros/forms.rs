@@ -31,7 +31,7 @@ impl Retryable for Declined {
     }
 }
 
-fn my_delay(failed: &Failed<'_>) -> Option<Duration> {
+fn my_delay(failed: &FailedAttempt<'_>) -> Option<Duration> {
     Some(Duration::from_secs(failed.attempt().into()))
 }
 

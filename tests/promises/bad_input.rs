@@ -153,7 +153,7 @@ promise! {
         }
         let longest = "k".repeat(255);
         payments.send(&longest, checkout()).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         assert_eq!(payments.get(&longest).await.unwrap().unwrap().version, 1);
     }
 }
@@ -167,7 +167,7 @@ promise! {
         }
         assert!(payments.get("o-1").await.unwrap().is_none(), "nothing came of those");
         payments.send("o-1", checkout()).dedup("d".repeat(255)).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
     }
 }
 
@@ -186,7 +186,7 @@ promise! {
             "the event `OnlinePaymentPaid` has 262145 bytes, over the limit of 262144: keep large content elsewhere and send where it is, or raise the builder's `payload_limit`"
         );
         payments.send("o-1", receipt_of_bytes(256 * 1024)).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         assert_eq!(payments.get("o-1").await.unwrap().unwrap().version, 2);
     }
 }
@@ -197,7 +197,7 @@ promise! {
         payments.send("o-1", checkout()).await.unwrap();
         assert!(payments.send("o-1", receipt_of_bytes(101)).await.unwrap_err().to_string().contains("has 101 bytes, over the limit of 100"));
         payments.send("o-1", receipt_of_bytes(100)).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         assert_eq!(payments.get("o-1").await.unwrap().unwrap().version, 2);
     }
 }
@@ -227,7 +227,7 @@ promise! {
         assert!(payments.cancel("o-1", "why").await.unwrap_err().is_not_found());
 
         payments.send("o-1", checkout()).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let error = payments.settled("o-1").within(Duration::from_millis(30)).await.unwrap_err();
         assert!(error.is_timed_out() && !error.is_database());
         let says = "`payment` `o-1` did not settle within 30ms: attempt 2 of `created` is scheduled, for 2030-01-01T00:00:05Z";

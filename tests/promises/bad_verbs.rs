@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fsm::prelude::*;
-use fsm::testing::Bed;
+use fsm::testing::TestBed;
 
 use crate::clumsy::{Clumsy, Deed, Tally, clumsy};
 use crate::meddler::{Meddler, bytes, run};
@@ -13,11 +13,11 @@ use crate::support::promise;
 const FIVE_SECONDS: Duration = Duration::from_secs(5);
 
 /// Does the deed with its one retry, and gives the error it ended in. The instance goes on afterwards.
-async fn error_of(bed: &Bed, deed: Deed) -> String {
+async fn error_of(bed: &TestBed, deed: Deed) -> String {
     let clumsies = bed.machine::<Clumsy>();
     clumsies.send("c", Deed::Nothing).await.unwrap();
     clumsies.send("c", deed).await.unwrap();
-    bed.settle().await;
+    bed.run_until_idle().await;
     let waiting = clumsies.get("c").await.unwrap().unwrap();
     let call = waiting.call.expect("a failed attempt is retried by policy");
     assert_eq!((waiting.status, call.attempt, call.next_at - bed.now()), (Status::Running, 2, FIVE_SECONDS));
@@ -28,7 +28,7 @@ async fn error_of(bed: &Bed, deed: Deed) -> String {
 
     clumsies.skip("c").await.unwrap();
     clumsies.send("c", Deed::Nothing).await.unwrap();
-    bed.settle().await;
+    bed.run_until_idle().await;
     let after = clumsies.get("c").await.unwrap().unwrap();
     assert_eq!((after.status, after.version, after.error), (Status::Running, 2, None));
     exhausted.error.expect("an instance in error has one")
@@ -64,7 +64,7 @@ promise! {
     async fn a_payload_that_no_longer_decodes_is_a_failed_attempt(bed in failing(1).only::<Meddler>()) {
         let payments = bed.machine::<Payment>();
         payments.send("o-1", checkout()).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let payload = async |text: &str| {
             let text = bytes(bed, text);
             run(bed, format!("update fsm_async_calls set payload = {text} where machine = 'payment' and payload is not null")).await
@@ -81,7 +81,7 @@ promise! {
         assert_eq!((payment.status, payment.state), (Status::Error, None));
         payload("{\"amount_cents\": 7, \"card\": \"4242\"}").await;
         payments.retry("o-1").reason("the payload is mended").await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let payment = payments.get("o-1").await.unwrap().unwrap();
         assert_eq!((payment.state, payment.record.authorised_cents), (Some(PaymentState::Created), 7));
     }
@@ -91,7 +91,7 @@ promise! {
     async fn a_payload_that_is_gone_is_a_failed_attempt(bed in failing(1).only::<Meddler>()) {
         let payments = bed.machine::<Payment>();
         payments.send("o-1", checkout()).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         run(bed, "update fsm_async_calls set payload = null where machine = 'payment'").await;
         bed.advance(FIVE_SECONDS).await;
         let error = payments.get("o-1").await.unwrap().unwrap().call.unwrap().last_error.unwrap();
@@ -105,7 +105,7 @@ promise! {
     async fn a_record_that_does_not_decode_is_a_failed_attempt(bed in clumsy().only::<Meddler>()) {
         let clumsies = bed.machine::<Clumsy>();
         clumsies.send("c", Deed::Nothing).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let record = async |text: &str| {
             let text = bytes(bed, text);
             run(bed, format!("update fsm_instances set record = {text} where machine = 'clumsy'")).await
@@ -126,7 +126,7 @@ promise! {
 
         record("{\"done\": 41}").await;
         clumsies.retry("c").await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let instance = clumsies.get("c").await.unwrap().unwrap();
         assert_eq!((instance.status, instance.record.done, instance.version), (Status::Running, 42, 2));
     }

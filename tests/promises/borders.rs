@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use fsm::prelude::*;
-use fsm::testing::{Bed, BedBuilder};
+use fsm::testing::{TestBed, TestBedBuilder};
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection, PgConnection, SqliteConnection};
 
@@ -97,16 +97,16 @@ fsm! {
     }
 }
 
-fn tills() -> BedBuilder {
-    Bed::builder().only::<Till>().only::<Shelf>().only::<Meddler>()
+fn tills() -> TestBedBuilder {
+    TestBed::builder().only::<Till>().only::<Shelf>().only::<Meddler>()
 }
 
 /// The sale of one till, from its opening to the receipt. Said again, it changes nothing.
-async fn sell(bed: &Bed, key: &str) {
+async fn sell(bed: &TestBed, key: &str) {
     let tills = bed.machine::<Till>();
     tills.send(key, Open).dedup("open").await.unwrap();
     tills.send(key, Sale { is_postgres: is_postgres(bed) }).dedup("sale").await.unwrap();
-    bed.settle().await;
+    bed.run_until_idle().await;
 }
 
 /// What the database has of one till, each by itself.
@@ -121,7 +121,7 @@ struct Traces {
     timers: i64,
 }
 
-async fn traces(bed: &Bed, key: &str) -> Traces {
+async fn traces(bed: &TestBed, key: &str) -> Traces {
     let till = bed.machine::<Till>().get(key).await.unwrap();
     let version = till.as_ref().map_or(0, |till| till.version);
     let timers = |machine: &str, kind: &str| {
@@ -163,7 +163,7 @@ promise! {
         let mut deaths = 0;
         loop {
             let key = format!("t-{deaths}");
-            let died = bed.dies_after(deaths, sell(bed, &key)).await;
+            let died = bed.crash_after_statements(deaths, sell(bed, &key)).await;
             let version = tills.get(&key).await.unwrap().map_or(0, |till| till.version);
             assert_eq!(traces(bed, &key).await, Traces::of(version), "after {deaths} statements");
             if !died {
@@ -200,7 +200,7 @@ macro_rules! dies_in_send_in {
         let mut deaths = 0;
         loop {
             let key = format!("o-{deaths}");
-            let died = bed.dies_after(deaths, async {
+            let died = bed.crash_after_statements(deaths, async {
                 let mut own = <$connection>::connect(url).await.unwrap();
                 let mut tx = own.begin_with($begin).await.unwrap();
                 sqlx::query("insert into orders values ($1)").bind(&key).execute(&mut *tx).await.unwrap();

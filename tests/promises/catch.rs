@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fsm::prelude::*;
-use fsm::testing::{Bed, BedBuilder};
+use fsm::testing::{TestBed, TestBedBuilder};
 use serde::{Deserialize, Serialize};
 
 use crate::support::promise;
@@ -75,15 +75,15 @@ fsm! {
     }
 }
 
-fn trips(world: &Arc<World>) -> BedBuilder {
-    Bed::builder().only::<Trip>().data(Arc::clone(world))
+fn trips(world: &Arc<World>) -> TestBedBuilder {
+    TestBed::builder().only::<Trip>().data(Arc::clone(world))
 }
 
 fn world(leads_on: bool, catch_fails: bool) -> Arc<World> {
     Arc::new(World { leads_on: leads_on.into(), catch_fails: catch_fails.into(), ..World::default() })
 }
 
-async fn exhaust(bed: &Bed) -> fsm::Handle<Trip> {
+async fn exhaust(bed: &TestBed) -> fsm::Handle<Trip> {
     let trips = bed.machine::<Trip>();
     trips.send("t-1", Book { seat: 7 }).await.unwrap();
     trips.send("t-1", Reserve).await.unwrap();
@@ -133,7 +133,7 @@ promise! {
 mod a_retry_by_hand_after_a_catch_runs_the_caught_call_again_under_the_same_idempotency_key {
     use super::*;
 
-    async fn kept(bed: Bed, world: Arc<World>) {
+    async fn kept(bed: TestBed, world: Arc<World>) {
         let trips = exhaust(&bed).await;
         for _ in 0..2 {
             trips.retry("t-1").reason("once more").await.unwrap();
@@ -142,7 +142,7 @@ mod a_retry_by_hand_after_a_catch_runs_the_caught_call_again_under_the_same_idem
         }
         world.airline_answers.store(true, Ordering::SeqCst);
         trips.retry("t-1").await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         assert_eq!(trips.get("t-1").await.unwrap().unwrap().state, Some(TripState::Reserved));
         let (e, s) = (AttemptState::Error, AttemptState::Success);
         let expected = [

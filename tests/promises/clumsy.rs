@@ -1,7 +1,7 @@
 //! A machine whose verb fails in every way that an event can name.
 
 use fsm::prelude::*;
-use fsm::testing::{Bed, BedBuilder};
+use fsm::testing::{TestBed, TestBedBuilder};
 use serde::{Deserialize, Serialize};
 
 use crate::payment::{GatewayError, Payment, checkout};
@@ -45,6 +45,6 @@ fsm! {
     }
 }
 
-pub fn clumsy() -> BedBuilder {
-    Bed::builder().only::<Clumsy>()
+pub fn clumsy() -> TestBedBuilder {
+    TestBed::builder().only::<Clumsy>()
 }

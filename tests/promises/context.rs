@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fsm::prelude::*;
-use fsm::testing::{Bed, BedBuilder};
+use fsm::testing::{TestBed, TestBedBuilder};
 use serde::{Deserialize, Serialize};
 
 use crate::payment::GatewayError;
@@ -132,8 +132,8 @@ fsm! {
     }
 }
 
-fn scouts(witness: &Arc<Witness>) -> BedBuilder {
-    Bed::builder().only::<Scout>().data(Arc::clone(witness))
+fn scouts(witness: &Arc<Witness>) -> TestBedBuilder {
+    TestBed::builder().only::<Scout>().data(Arc::clone(witness))
 }
 
 /// A promise about what a witness saw.
@@ -142,7 +142,7 @@ macro_rules! witnessed {
         mod $name {
             use super::*;
 
-            async fn kept($bed: &Bed, $witness: &Witness) {
+            async fn kept($bed: &TestBed, $witness: &Witness) {
                 $body;
                 healthy($bed).await;
             }
@@ -168,7 +168,7 @@ witnessed! {
         let sent = scouts.send("s", Look { failures: 3 }).await.unwrap();
         bed.advance(2 * FIVE_SECONDS).await;
         scouts.retry("s").await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let id = sent.call.unwrap().to_string();
         let expected = |attempt, max_attempts, is_last, last_error: Option<&str>| Seen {
             key: "s".into(),
@@ -210,7 +210,7 @@ witnessed! {
         assert_eq!(errors, [Some("no charge"), Some("no charge"), Some("after mail 3"), Some("after mail 3"), None]);
 
         scouts.send("s", Effects { errors: 0, failures: 0 }).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         assert_eq!(witness.works()[4..], ["charge in attempt 1", "mail about charge-1"], "another call has effects of its own");
     }
 }
@@ -238,7 +238,7 @@ witnessed! {
     async fn what_a_failed_attempt_asked_for_is_forgotten(bed, _witness) {
         let scouts = bed.machine::<Scout>();
         scouts.send("s", Want::SendAndFailOnce).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         assert!(scouts.get("s-1").await.unwrap().is_none() && scouts.get("s").await.unwrap().unwrap().version == 0);
         bed.advance(FIVE_SECONDS).await;
         assert!(scouts.get("s-1").await.unwrap().is_none(), "the first attempt's send never was");

@@ -71,7 +71,7 @@ fsm! {
 
 async fn runtime(url: &str, ledger: &Path, lease: Duration) -> Runtime {
     let builder = Runtime::builder().database(url).only::<Truck>().data(Ledger::open(ledger));
-    builder.lease(lease).poll(Duration::from_millis(20)).concurrency(8).start().await.unwrap()
+    builder.lease(lease).poll_interval(Duration::from_millis(20)).concurrency(8).start().await.unwrap()
 }
 
 /// Not a test of its own: what the children of the others do. It sends what each line of its input says, says so, and works until it is killed.
@@ -187,7 +187,7 @@ mod what_was_acknowledged_is_finished_by_others_after_kill_9 {
             assert_eq!(executed.iter().filter(|other| *other == line).count(), 1, "attempt {line} was executed once");
         }
         assert!(lost >= KILLS, "{lost} attempts were lost to {KILLS} kills");
-        assert!(client.violations().await.unwrap().is_empty());
+        assert!(client.check_invariants().await.unwrap().is_empty());
         last.kill();
     }
 
@@ -246,7 +246,7 @@ mod a_process_that_restarts_sooner_than_its_lease_takes_over_once_that_ends {
         assert!(workers(AttemptState::Lost).all(|worker| worker == before));
         let mine = workers(AttemptState::Success).find(|worker| *worker != before);
         assert!(mine.is_some(), "the next process is another session, and did what was left");
-        assert!(next.violations().await.unwrap().is_empty());
+        assert!(next.check_invariants().await.unwrap().is_empty());
         next.shutdown().await.unwrap();
     }
 
@@ -301,7 +301,7 @@ mod no_attempt_is_granted_twice_to_64_claimers {
             workers.extend(attempts[0].worker);
         }
         assert!(workers.len() > 1, "they shared the work");
-        assert!(client.violations().await.unwrap().is_empty());
+        assert!(client.check_invariants().await.unwrap().is_empty());
         for runtime in runtimes {
             runtime.shutdown().await.unwrap();
         }

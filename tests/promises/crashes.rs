@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use fsm::prelude::*;
-use fsm::testing::{Bed, BedBuilder, Effects};
+use fsm::testing::{Effects, TestBed, TestBedBuilder};
 use futures_util::FutureExt;
 use serde::{Deserialize, Serialize};
 
@@ -71,16 +71,16 @@ async fn lapsed(_timeout: Timeout) -> Result {
     Ok(())
 }
 
-fn sales() -> BedBuilder {
-    Bed::builder().only::<Sale>().data(Effects::default())
+fn sales() -> TestBedBuilder {
+    TestBed::builder().only::<Sale>().data(Effects::default())
 }
 
 /// An order and what follows it. Said again, it changes nothing.
-async fn sell<E: fsm::EventFor<Sale>>(bed: &Bed, then: E) -> Option<SaleState> {
+async fn sell<E: fsm::EventFor<Sale>>(bed: &TestBed, then: E) -> Option<SaleState> {
     let sales = bed.machine::<Sale>();
     sales.send("s-1", Order { cents: 12_00 }).dedup("order").await.unwrap();
     sales.send("s-1", then).dedup("then").await.unwrap();
-    bed.settle().await;
+    bed.run_until_idle().await;
     sales.get("s-1").await.unwrap().unwrap().state
 }
 
@@ -90,7 +90,7 @@ macro_rules! on_both {
         mod $name {
             use super::*;
 
-            async fn kept($bed: &Bed) $body
+            async fn kept($bed: &TestBed) $body
 
             #[tokio::test]
             async fn sqlite() {
@@ -115,29 +115,29 @@ async fn complaint<T>(crashing: impl Future<Output = T>) -> String {
 
 on_both! {
     async fn a_scenario_that_survives_a_death_at_every_border_is_told_how_many_there_were(bed) {
-        let crashes = bed.crash_at_every_border(|bed| async move { sell(&bed, Ship).await }).await;
+        let crashes = bed.crash_at_every_point(|bed| async move { sell(&bed, Ship).await }).await;
         println!("{crashes}");
         assert!(crashes.borders > 30, "two sends, two transitions and two effects take more than {} borders", crashes.borders);
     }
 
     async fn an_effect_without_a_key_is_found_to_happen_twice(bed) {
-        let text = complaint(bed.crash_at_every_border(|bed| async move { sell(&bed, Mail).await })).await;
+        let text = complaint(bed.crash_at_every_point(|bed| async move { sell(&bed, Mail).await })).await;
         assert!(text.starts_with("the process died after the effect `mail to ada` (border "), "{text}");
         assert!(text.ends_with("the end is not the same:\n  the effect `mail to ada` happened 2 times; without a death once"), "{text}");
     }
 
     async fn a_verb_without_a_policy_is_found_to_need_a_person(bed) {
-        let text = complaint(bed.crash_at_every_border(|bed| async move { sell(&bed, Forget).await })).await;
+        let text = complaint(bed.crash_at_every_point(|bed| async move { sell(&bed, Forget).await })).await;
         assert!(text.contains("`sale` `s-1` is error in `charged` after 1 transitions (attempt 1 was lost: its worker's lease ran out)"), "{text}");
         assert!(text.contains("; without a death it is completed in `forgotten` after 2 transitions"), "{text}");
     }
 
     async fn a_send_without_a_dedup_id_is_found_when_it_is_said_again(bed) {
-        let scenario = |bed: Arc<Bed>| async move {
+        let scenario = |bed: Arc<TestBed>| async move {
             bed.machine::<Sale>().send("s-1", Order { cents: 1 }).await.unwrap();
-            bed.settle().await;
+            bed.run_until_idle().await;
         };
-        let text = complaint(bed.crash_at_every_border(scenario)).await;
+        let text = complaint(bed.crash_at_every_point(scenario)).await;
         assert!(text.contains("never heard of it (border"), "{text}");
         assert!(text.contains("said again, the scenario panicked"), "{text}");
         assert!(text.contains("do its sends have dedup ids?"), "{text}");
@@ -145,7 +145,7 @@ on_both! {
 
     async fn an_answer_that_differs_is_found(bed) {
         let said = std::cell::Cell::new(0);
-        let scenario = |bed: Arc<Bed>| {
+        let scenario = |bed: Arc<TestBed>| {
             said.set(said.get() + 1);
             let times = said.get();
             async move {
@@ -153,7 +153,7 @@ on_both! {
                 times
             }
         };
-        let text = complaint(bed.crash_at_every_border(scenario)).await;
+        let text = complaint(bed.crash_at_every_point(scenario)).await;
         assert!(text.contains("the scenario gave 3; without a death 1"), "{text}");
     }
 }
@@ -162,6 +162,6 @@ on_both! {
 async fn a_database_that_cannot_be_made_anew_is_named() {
     let folder = crate::support::Folder::new("crashes");
     let bed = sales().on(&folder.url("sales.db")).await;
-    let text = complaint(bed.crash_at_every_border(|_| async {})).await;
+    let text = complaint(bed.crash_at_every_point(|_| async {})).await;
     assert!(text.contains("sales.db` cannot be made anew: take `.sqlite()` or `.postgres()`"), "{text}");
 }

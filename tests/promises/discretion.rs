@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fsm::{Shown, ShownKind};
+use fsm::{Redactable, RedactableKind};
 
 use crate::clumsy::{Clumsy, Deed, clumsy};
 use crate::meddler::{Meddler, run};
@@ -13,7 +13,7 @@ use crate::support::promise;
 const CARD: &str = "4242-4242";
 
 /// Card numbers are not for everybody.
-fn without_cards(shown: &Shown<'_>) -> Option<String> {
+fn without_cards(shown: &Redactable<'_>) -> Option<String> {
     shown.text.contains(CARD).then(|| shown.text.replace(CARD, "****"))
 }
 
@@ -52,7 +52,7 @@ promise! {
         let clumsies = bed.machine::<Clumsy>();
         for (key, deed) in [("failed", Deed::Fail(format!("no card {CARD}"))), ("panicked", Deed::Panic(format!("bad card {CARD}")))] {
             clumsies.send(key, deed).await.unwrap();
-            bed.settle().await;
+            bed.run_until_idle().await;
             bed.advance(Duration::from_secs(5)).await;
         }
         assert_eq!(clumsies.get("failed").await.unwrap().unwrap().error.unwrap(), "no card ****");
@@ -73,12 +73,12 @@ promise! {
 
 promise! {
     async fn a_redaction_that_panics_withholds_the_text(bed in clumsy().with(|builder| builder.redact(|shown| match shown.kind {
-        ShownKind::Error => panic!("no rule"),
+        RedactableKind::Error => panic!("no rule"),
         _ => None,
     }))) {
         let clumsies = bed.machine::<Clumsy>();
         clumsies.send("c", Deed::Fail(CARD.into())).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let call = clumsies.get("c").await.unwrap().unwrap().call.unwrap();
         assert_eq!(call.last_error.unwrap(), "(withheld: the redaction panicked)");
     }

@@ -52,7 +52,8 @@ async fn child() {
         return;
     };
     let patience = Duration::from_millis(patience.parse().unwrap());
-    let builder = Runtime::builder().database(url).only::<Kiln>().lease(LEASE).poll(Duration::from_millis(20)).drain_within(patience);
+    let builder =
+        Runtime::builder().database(url).only::<Kiln>().lease(LEASE).poll_interval(Duration::from_millis(20)).shutdown_timeout(patience);
     builder.start().await.unwrap().run_until_signal().await.unwrap();
 }
 
@@ -192,7 +193,7 @@ mod a_verb_that_kills_its_process_is_exhausted_and_not_run_for_ever {
 
     #[tokio::test]
     async fn postgres() {
-        let bed = fsm::testing::Bed::builder().only::<Kiln>().postgres().await;
+        let bed = fsm::testing::TestBed::builder().only::<Kiln>().postgres().await;
         kept(bed.url()).await;
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use fsm::prelude::*;
-use fsm::testing::{Bed, BedBuilder};
+use fsm::testing::{TestBed, TestBedBuilder};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
@@ -56,8 +56,8 @@ fsm! {
     }
 }
 
-pub fn stalling(stall: &Arc<Stall>) -> BedBuilder {
-    Bed::builder().only::<Ship>().data(Arc::clone(stall))
+pub fn stalling(stall: &Arc<Stall>) -> TestBedBuilder {
+    TestBed::builder().only::<Ship>().data(Arc::clone(stall))
 }
 
 pub fn once() -> Arc<Stall> {
@@ -76,7 +76,7 @@ promise! {
         bed.advance(Duration::from_secs(60)).await;
         assert_eq!(payments.get("o-1").await.unwrap().unwrap().state, Some(PaymentState::Created));
         payments.send("o-1", paid_with("r")).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         assert_eq!(payments.get("o-1").await.unwrap().unwrap().version, 2);
     }
 }
@@ -84,12 +84,12 @@ promise! {
 mod a_dead_workers_attempt_is_lost_once_its_lease_ends_and_counts {
     use super::*;
 
-    async fn kept(bed: Bed, stall: Arc<Stall>) {
+    async fn kept(bed: TestBed, stall: Arc<Stall>) {
         let ships = bed.machine::<Ship>();
         ships.send("s-1", Load).await.unwrap();
         stall.entered.notified().await;
         bed.restart().await;
-        bed.settle().await;
+        bed.run_until_idle().await;
         let call = ships.get("s-1").await.unwrap().unwrap().call.unwrap();
         assert_eq!((call.attempt, call.state), (1, AttemptState::Executing));
 
@@ -118,10 +118,10 @@ mod a_dead_workers_attempt_is_lost_once_its_lease_ends_and_counts {
 mod without_a_policy_a_lost_attempt_is_not_run_again_and_a_person_may_retry {
     use super::*;
 
-    async fn kept(bed: Bed, stall: Arc<Stall>) {
+    async fn kept(bed: TestBed, stall: Arc<Stall>) {
         let ships = bed.machine::<Ship>();
         ships.send("s-1", Load).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         stall.times.store(1, Ordering::SeqCst);
         ships.send("s-1", Unload).await.unwrap();
         stall.entered.notified().await;
@@ -132,7 +132,7 @@ mod without_a_policy_a_lost_attempt_is_not_run_again_and_a_person_may_retry {
         assert_eq!(ships.attempts("s-1").await.unwrap().last().unwrap().state, AttemptState::Lost);
 
         ships.retry("s-1").await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         assert_eq!(ships.get("s-1").await.unwrap().unwrap().state, Some(ShipState::Unloading));
         crate::support::healthy(&bed).await;
     }
@@ -158,8 +158,12 @@ mod a_worker_that_went_silent_cannot_settle {
     async fn kept(url: &str) {
         let stall = once();
         let runtime = async |lease| {
-            let builder =
-                Runtime::builder().database(url).only::<Ship>().data(Arc::clone(&stall)).lease(lease).poll(Duration::from_millis(20));
+            let builder = Runtime::builder()
+                .database(url)
+                .only::<Ship>()
+                .data(Arc::clone(&stall))
+                .lease(lease)
+                .poll_interval(Duration::from_millis(20));
             builder.start().await.unwrap()
         };
         let silent = runtime(Duration::from_millis(400)).await;
@@ -181,7 +185,7 @@ mod a_worker_that_went_silent_cannot_settle {
         assert_eq!(seen.attempts("s-1").await.unwrap()[0].state, AttemptState::Lost);
         let ship = seen.get("s-1").await.unwrap().unwrap();
         assert_eq!((ship.state, ship.version), (None, 0), "attempt 2 waits for its 5 s, and attempt 1 moved nothing");
-        assert!(other.violations().await.unwrap().is_empty());
+        assert!(other.check_invariants().await.unwrap().is_empty());
         other.shutdown().await.unwrap();
     }
 
@@ -194,7 +198,7 @@ mod a_worker_that_went_silent_cannot_settle {
 
     #[tokio::test]
     async fn postgres() {
-        let bed = Bed::builder().only::<Payment>().data(Arc::new(crate::payment::Gateway::failing(0))).postgres().await;
+        let bed = TestBed::builder().only::<Payment>().data(Arc::new(crate::payment::Gateway::failing(0))).postgres().await;
         kept(bed.url()).await;
     }
 }
@@ -210,7 +214,7 @@ mod a_released_attempt_uses_no_retry {
         let url = format!("sqlite://{}", file.display());
         let stall = once();
         let builder = || Runtime::builder().database(&url).only::<Ship>().data(Arc::clone(&stall));
-        let draining = builder().drain_within(Duration::from_millis(50)).start().await.unwrap();
+        let draining = builder().shutdown_timeout(Duration::from_millis(50)).start().await.unwrap();
         draining.machine::<Ship>().send("s-1", Load).await.unwrap();
         stall.entered.notified().await;
         draining.shutdown().await.unwrap();
@@ -220,7 +224,7 @@ mod a_released_attempt_uses_no_retry {
         ships.settled("s-1").within(Duration::from_secs(20)).await.unwrap();
         let attempts = ships.attempts("s-1").await.unwrap();
         assert_eq!(attempts.iter().map(|attempt| attempt.state).collect::<Vec<_>>(), [AttemptState::Released, AttemptState::Success]);
-        assert!(next.violations().await.unwrap().is_empty());
+        assert!(next.check_invariants().await.unwrap().is_empty());
         next.shutdown().await.unwrap();
         std::fs::remove_file(file).unwrap();
     }
@@ -237,7 +241,7 @@ mod an_attempt_without_a_policy_that_is_shut_down_is_an_error_and_not_run_again 
         let url = format!("sqlite://{}", file.display());
         let stall = Arc::new(Stall::default());
         let builder = || Runtime::builder().database(&url).only::<Ship>().data(Arc::clone(&stall));
-        let draining = builder().drain_within(Duration::from_millis(50)).start().await.unwrap();
+        let draining = builder().shutdown_timeout(Duration::from_millis(50)).start().await.unwrap();
         let ships = draining.machine::<Ship>();
         ships.send("s-1", Load).await.unwrap();
         ships.settled("s-1").within(Duration::from_secs(20)).await.unwrap();
@@ -254,7 +258,7 @@ mod an_attempt_without_a_policy_that_is_shut_down_is_an_error_and_not_run_again 
         ships.retry("s-1").await.unwrap();
         let ship = ships.settled("s-1").within(Duration::from_secs(20)).await.unwrap();
         assert_eq!(ship.state, Some(ShipState::Unloading));
-        assert!(next.violations().await.unwrap().is_empty());
+        assert!(next.check_invariants().await.unwrap().is_empty());
         next.shutdown().await.unwrap();
         std::fs::remove_file(file).unwrap();
     }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use fsm::Fate;
+use fsm::SendOutcome;
 use fsm::prelude::*;
-use fsm::testing::{Bed, BedBuilder};
+use fsm::testing::{TestBed, TestBedBuilder};
 use serde::{Deserialize, Serialize};
 
 use crate::payment::{OnlinePaymentCompleted, Payment, PaymentState, checkout, failing, paid_with};
@@ -61,8 +61,8 @@ fsm! {
     }
 }
 
-fn counters() -> BedBuilder {
-    Bed::builder().only::<Counter>()
+fn counters() -> TestBedBuilder {
+    TestBed::builder().only::<Counter>()
 }
 
 promise! {
@@ -72,7 +72,7 @@ promise! {
         for n in 0..40 {
             counters.send("c", Number(n)).await.unwrap();
         }
-        bed.settle().await;
+        bed.run_until_idle().await;
         let counter = counters.get("c").await.unwrap().unwrap();
         assert_eq!((counter.record.numbers, counter.version, counter.inbox_len), ((0..40).collect::<Vec<_>>(), 41, 0));
     }
@@ -82,12 +82,12 @@ promise! {
     async fn a_busy_instances_events_wait_and_survive_a_restart(bed in failing(1)) {
         let payments = bed.machine::<Payment>();
         payments.send("o-1", checkout()).await.unwrap();
-        bed.settle().await;
-        assert_eq!(payments.send("o-1", paid_with("r")).await.unwrap().fate, Fate::Queued);
-        assert_eq!(payments.send("o-1", OnlinePaymentCompleted).await.unwrap().fate, Fate::Queued);
+        bed.run_until_idle().await;
+        assert_eq!(payments.send("o-1", paid_with("r")).await.unwrap().outcome, SendOutcome::Queued);
+        assert_eq!(payments.send("o-1", OnlinePaymentCompleted).await.unwrap().outcome, SendOutcome::Queued);
         assert!(payments.send("o-1", paid_with("r")).await.unwrap_err().is_refused(), "`paid` takes no second payment");
-        assert!(payments.send("o-2", checkout()).or_refuse().await.is_ok());
-        let impatient = payments.send("o-1", crate::payment::Cancel { by: "me".into() }).or_refuse().await.unwrap_err();
+        assert!(payments.send("o-2", checkout()).reject_if_busy().await.is_ok());
+        let impatient = payments.send("o-1", crate::payment::Cancel { by: "me".into() }).reject_if_busy().await.unwrap_err();
         assert!(impatient.is_refused() || impatient.is_busy(), "{impatient}");
         assert_eq!(payments.get("o-1").await.unwrap().unwrap().inbox_len, 2);
         bed.restart().await;
@@ -101,14 +101,14 @@ promise! {
     async fn an_instance_in_error_keeps_its_inbox_for_after_the_retry(bed in failing(11)) {
         let payments = bed.machine::<Payment>();
         payments.send("o-1", checkout()).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         payments.send("o-1", paid_with("r")).await.unwrap();
         bed.advance(Duration::from_secs(86_400)).await;
         let payment = payments.get("o-1").await.unwrap().unwrap();
         assert_eq!((payment.status, payment.inbox_len), (Status::Error, 1));
-        assert_eq!(payments.send("o-1", OnlinePaymentCompleted).await.unwrap().fate, Fate::Queued);
+        assert_eq!(payments.send("o-1", OnlinePaymentCompleted).await.unwrap().outcome, SendOutcome::Queued);
         payments.retry("o-1").await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         assert_eq!(payments.get("o-1").await.unwrap().unwrap().state, Some(PaymentState::Completed));
     }
 }
@@ -118,7 +118,7 @@ promise! {
         let counters = bed.machine::<Counter>();
         counters.send("c", Begin).await.unwrap();
         counters.send("c", Countdown(20)).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let counter = counters.get("c").await.unwrap().unwrap();
         assert_eq!((counter.state, counter.version), (Some(CounterState::Stopped), 23));
         assert_eq!(counter.record.numbers, (0..=20).rev().collect::<Vec<_>>());
@@ -131,7 +131,7 @@ promise! {
     async fn a_full_inbox_is_busy(bed in counters().with(|builder| builder.inbox_limit(2))) {
         let counters = bed.machine::<Counter>();
         counters.send("c", Begin).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         counters.pause("c").await.unwrap();
         for n in 0..3 {
             counters.send("c", Number(n)).await.unwrap();
@@ -139,7 +139,7 @@ promise! {
         let full = counters.send("c", Number(3)).await.unwrap_err();
         assert!(full.is_busy(), "{full}");
         counters.resume("c").await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         assert_eq!(counters.get("c").await.unwrap().unwrap().record.numbers, [0, 1, 2]);
     }
 }
@@ -151,7 +151,7 @@ promise! {
         let mut costs = Vec::new();
         for (key, waiting) in [("few", 20), ("many", 1000)] {
             counters.send(key, Begin).await.unwrap();
-            bed.settle().await;
+            bed.run_until_idle().await;
             counters.pause(key).await.unwrap();
             for n in 0..waiting {
                 counters.send(key, Number(n)).await.unwrap();
@@ -162,7 +162,7 @@ promise! {
 
             counters.resume(key).await.unwrap();
             let before = bed.rows();
-            bed.settle().await;
+            bed.run_until_idle().await;
             let taken = (bed.rows() - before) / u64::from(waiting + 1);
             assert_eq!(counters.get(key).await.unwrap().unwrap().record.numbers.len() as u32, waiting + 1);
             println!("with {waiting} waiting: a send is {sent:?} statements and rows, and a transition {taken} rows");

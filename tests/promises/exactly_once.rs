@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fsm::{AttemptState, Fate};
+use fsm::{AttemptState, SendOutcome};
 
 use crate::payment::{Gateway, Payment, PaymentState, checkout, failing, paid_with, watched};
 use crate::support::promise;
@@ -13,10 +13,10 @@ promise! {
         let payments = bed.machine::<Payment>();
         let first = payments.send("o-1", checkout()).dedup("stripe-evt-77").await.unwrap();
         let again = payments.send("o-1", checkout()).dedup("stripe-evt-77").await.unwrap();
-        assert_eq!((first.fate, again.fate, first.call, first.instance), (Fate::Started, Fate::Duplicate, again.call, again.instance));
+        assert_eq!((first.outcome, again.outcome, first.call, first.instance), (SendOutcome::Started, SendOutcome::Duplicate, again.call, again.instance));
         let other = payments.send("o-1", paid_with("r")).dedup("stripe-evt-77").await.unwrap_err();
         assert!(other.is_conflict(), "{other}");
-        bed.settle().await;
+        bed.run_until_idle().await;
         assert_eq!(payments.get("o-1").await.unwrap().unwrap().version, 1);
     }
 }
@@ -28,11 +28,11 @@ promise! {
         let mut started = 0;
         for send in sends.collect::<Vec<_>>() {
             match send.await.unwrap() {
-                Ok(sent) => started += usize::from(sent.fate == Fate::Started),
+                Ok(sent) => started += usize::from(sent.outcome == SendOutcome::Started),
                 Err(refused) => assert!(refused.is_refused(), "{refused}"),
             }
         }
-        bed.settle().await;
+        bed.run_until_idle().await;
         assert_eq!((started, payments.get("o-1").await.unwrap().unwrap().version), (1, 1));
     }
 }
@@ -40,7 +40,7 @@ promise! {
 mod the_idempotency_key_is_the_same_for_all_attempts_of_a_call {
     use super::*;
 
-    async fn kept(bed: fsm::testing::Bed, gateway: Arc<Gateway>) {
+    async fn kept(bed: fsm::testing::TestBed, gateway: Arc<Gateway>) {
         let payments = bed.machine::<Payment>();
         payments.send("o-1", checkout()).await.unwrap();
         bed.advance(Duration::from_secs(86_400)).await;

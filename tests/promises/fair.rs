@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fsm::prelude::*;
-use fsm::testing::{Bed, BedBuilder};
+use fsm::testing::{TestBed, TestBedBuilder};
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -70,8 +70,8 @@ const FLOOD: usize = 1200;
 const DRIPS: usize = 5;
 const SLOTS: u32 = 8;
 
-fn builder(order: &Order) -> BedBuilder {
-    let builder = Bed::builder().data(Arc::clone(order)).data(Arc::new(Semaphore::new(0)));
+fn builder(order: &Order) -> TestBedBuilder {
+    let builder = TestBed::builder().data(Arc::clone(order)).data(Arc::new(Semaphore::new(0)));
     builder.with(|builder| builder.concurrency(SLOTS)).only::<Flood>().only::<Trickle>()
 }
 
@@ -79,7 +79,7 @@ fn builder(order: &Order) -> BedBuilder {
 mod a_machine_with_a_flood_of_due_calls_does_not_starve_another {
     use super::*;
 
-    async fn kept(bed: &Bed, order: &Order) {
+    async fn kept(bed: &TestBed, order: &Order) {
         let (flood, trickle) = (bed.machine::<Flood>(), bed.machine::<Trickle>());
         for sent in join_all((0..FLOOD).map(|n| flood.send(format!("f-{n}"), Pour).into_future())).await {
             sent.unwrap();
@@ -87,7 +87,7 @@ mod a_machine_with_a_flood_of_due_calls_does_not_starve_another {
         for n in 0..DRIPS {
             trickle.send(format!("t-{n}"), Drip).await.unwrap();
         }
-        bed.settle().await;
+        bed.run_until_idle().await;
         bed.advance(Duration::from_secs(10)).await;
         let ended = order.lock().unwrap().clone();
         assert_eq!(ended.len(), FLOOD + DRIPS);

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use fsm::prelude::*;
-use fsm::testing::Bed;
+use fsm::testing::TestBed;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
@@ -53,12 +53,12 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// The bytes as a literal of the database.
-fn literal(bed: &Bed, bytes: &[u8]) -> String {
+fn literal(bed: &TestBed, bytes: &[u8]) -> String {
     if is_postgres(bed) { format!("decode('{}', 'hex')", hex(bytes)) } else { format!("x'{}'", hex(bytes)) }
 }
 
 /// The bytes in a column of text: PostgreSQL takes no others than UTF-8 without NUL there.
-fn text_literal(bed: &Bed, bytes: &[u8]) -> String {
+fn text_literal(bed: &TestBed, bytes: &[u8]) -> String {
     if is_postgres(bed) {
         let text = String::from_utf8_lossy(bytes).replace('\0', "?");
         format!("convert_from(decode('{}', 'hex'), 'UTF8')", hex(text.as_bytes()))
@@ -81,7 +81,7 @@ promise! {
         }
         clumsies.send("whole", Deed::Nothing).await.unwrap();
         clumsies.send("whole", Deed::Fail("as it was told".into())).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         for (n, bytes) in rows.iter().enumerate() {
             let row = of_key(&format!("c-{n}"));
             let text = match n % 3 {
@@ -117,7 +117,7 @@ promise! {
             of_key("whole")
         )).await;
         clumsies.send("new", Deed::Nothing).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         assert_eq!(clumsies.get("new").await.unwrap().unwrap().version, 1);
     }
 }
@@ -136,7 +136,7 @@ promise! {
         let other = clumsy().beside(bed).await.unwrap();
         let clumsies = other.machine::<Clumsy>();
         clumsies.send("c", Deed::Nothing).await.unwrap();
-        other.settle().await;
+        other.run_until_idle().await;
         assert_eq!(clumsies.get("c").await.unwrap().unwrap().version, 1);
         // They are looked at by invariants.
         run(bed, "delete from fsm_machines where hash like 'h-%'").await;
@@ -182,9 +182,9 @@ promise! {
                 assert!(clumsies.get(&key).await.unwrap_err().is_input());
                 continue;
             }
-            assert_eq!(sent.unwrap().fate == fsm::Fate::Duplicate, !taken.insert(key.clone()), "{key:?}");
+            assert_eq!(sent.unwrap().outcome == fsm::SendOutcome::Duplicate, !taken.insert(key.clone()), "{key:?}");
         }
-        bed.settle().await;
+        bed.run_until_idle().await;
         let found: std::collections::BTreeSet<_> =
             clumsies.list(Filter::default().limit(1000)).await.unwrap().items.into_iter().map(|clumsy| clumsy.key).collect();
         assert_eq!(found, taken, "each is there as it was given");

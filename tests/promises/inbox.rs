@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use fsm::Fate;
+use fsm::SendOutcome;
 use fsm::prelude::*;
-use fsm::testing::{Bed, BedBuilder};
+use fsm::testing::{TestBed, TestBedBuilder};
 use serde::{Deserialize, Serialize};
 
 use crate::support::promise;
@@ -62,17 +62,17 @@ fsm! {
     }
 }
 
-fn doors() -> BedBuilder {
-    Bed::builder().only::<Door>()
+fn doors() -> TestBedBuilder {
+    TestBed::builder().only::<Door>()
 }
 
 /// A door that is being opened, and sticks so often.
-async fn sticking(bed: &Bed, failures: u32) -> fsm::Handle<Door> {
+async fn sticking(bed: &TestBed, failures: u32) -> fsm::Handle<Door> {
     let doors = bed.machine::<Door>();
     doors.send("d", Hang).await.unwrap();
-    bed.settle().await;
+    bed.run_until_idle().await;
     doors.send("d", Open { failures }).await.unwrap();
-    bed.settle().await;
+    bed.run_until_idle().await;
     doors
 }
 
@@ -83,10 +83,10 @@ async fn told(doors: &fsm::Handle<Door>) -> Vec<String> {
 promise! {
     async fn what_no_longer_fits_when_its_turn_comes_is_recorded_and_the_next_goes_on(bed in doors()) {
         let doors = sticking(bed, 1).await;
-        assert_eq!(doors.send("d", Air).await.unwrap().fate, Fate::Queued);
-        assert_eq!(doors.send("d", Lock).await.unwrap().fate, Fate::Queued);
+        assert_eq!(doors.send("d", Air).await.unwrap().outcome, SendOutcome::Queued);
+        assert_eq!(doors.send("d", Lock).await.unwrap().outcome, SendOutcome::Queued);
         doors.skip("d").await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let door = doors.get("d").await.unwrap().unwrap();
         assert_eq!((door.state, door.version, door.inbox_len), (Some(DoorState::Locked), 2, 0));
         let told = told(&doors).await;
@@ -98,7 +98,7 @@ promise! {
 promise! {
     async fn a_sender_that_would_not_wait_is_told_that_the_instance_is_busy_and_with_what(bed in doors()) {
         let doors = sticking(bed, 1).await;
-        let busy = doors.send("d", Air).or_refuse().await.unwrap_err();
+        let busy = doors.send("d", Air).reject_if_busy().await.unwrap_err();
         assert!(busy.is_busy() && !busy.is_refused(), "{busy}");
         assert_eq!(busy.to_string(), "`door` `d` is busy: attempt 2 of `opened` is scheduled");
         let unfit = doors.send("d", Lock).await.unwrap_err();
@@ -114,13 +114,13 @@ promise! {
         let doors = sticking(bed, 2).await;
         bed.advance(10 * MINUTE).await;
         assert_eq!(doors.get("d").await.unwrap().unwrap().call.unwrap().verb, "jammed");
-        assert_eq!(doors.send("d", Lock).await.unwrap().fate, Fate::Queued, "it fits `shut`");
+        assert_eq!(doors.send("d", Lock).await.unwrap().outcome, SendOutcome::Queued, "it fits `shut`");
         assert!(doors.send("d", Hang).await.unwrap_err().is_refused());
         bed.advance(MINUTE).await;
         let door = doors.get("d").await.unwrap().unwrap();
         assert_eq!((door.status, door.state, door.inbox_len), (Status::Error, Some(DoorState::Shut), 1));
         doors.skip("d").await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         assert_eq!(doors.get("d").await.unwrap().unwrap().state, Some(DoorState::Locked));
     }
 }

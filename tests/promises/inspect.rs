@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fsm::prelude::*;
-use fsm::{Cursor, Fate, What};
+use fsm::{Cursor, HistoryEvent, SendOutcome};
 
 use crate::meddler::{Meddler, run};
 use crate::payment::{Cancel, Gateway, OnlinePaymentCompleted, Payment, PaymentState, checkout, failing, paid_with};
@@ -15,7 +15,7 @@ promise! {
         let payments = bed.machine::<Payment>();
         let begin = bed.now();
         let sent = payments.send("o-1", checkout()).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         payments.send("o-1", paid_with("r")).await.unwrap();
         let payment = payments.get("o-1").await.unwrap().unwrap();
         assert_eq!((payment.id, payment.key.as_str(), payment.state, payment.status), (sent.instance, "o-1", None, Status::Running));
@@ -43,7 +43,7 @@ promise! {
         payments.send("o-1", checkout()).await.unwrap();
         bed.advance(Duration::from_secs(7)).await;
         payments.send("o-1", paid_with("")).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let attempts = payments.attempts("o-1").await.unwrap();
         let told: Vec<_> = attempts.iter().map(|it| (it.number, it.verb.as_str(), it.from.as_deref(), it.to.as_str(), it.state)).collect();
         use AttemptState::{Error, Success};
@@ -65,7 +65,7 @@ promise! {
         payments.send("o-1", checkout()).await.unwrap();
         bed.advance(Duration::from_millis(5250)).await;
         payments.send("o-1", paid_with("")).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         payments.pause("o-1").reason("we ask the shop").await.unwrap();
         payments.resume("o-1").await.unwrap();
         payments.send("o-1", Cancel { by: "customer".into() }).await.unwrap();
@@ -86,7 +86,7 @@ promise! {
             "2030-01-01T00:00:05.250Z  cancelled: fraud",
             "2030-01-01T00:00:05.250Z  rejected: `payment` `o-1` is cancelled in `created` and takes no events, not `Cancel`",
         ]);
-        assert!(matches!(&history[4].what, What::Transition { from: None, to } if to == "created"));
+        assert!(matches!(&history[4].event, HistoryEvent::Transition { from: None, to } if to == "created"));
         assert_eq!(history[0].call, history[4].call);
     }
 }
@@ -102,7 +102,7 @@ promise! {
                 _ => {}
             }
         }
-        bed.settle().await;
+        bed.run_until_idle().await;
         payments.pause("o-03").await.unwrap();
         let keys = async |filter: Filter| {
             let (mut keys, mut after, mut sizes) = (Vec::new(), None::<Cursor>, Vec::new());
@@ -200,11 +200,12 @@ mod a_client_sends_looks_and_operates_while_a_runtime_works {
         let gateway = Arc::new(Gateway::failing(1));
         let client = Client::connect(url).await.unwrap();
         let payments = client.machine::<Payment>();
-        assert_eq!(payments.send("o-1", checkout()).await.unwrap().fate, Fate::Started);
+        assert_eq!(payments.send("o-1", checkout()).await.unwrap().outcome, SendOutcome::Started);
         let call = payments.get("o-1").await.unwrap().unwrap().call.unwrap();
         assert_eq!((call.attempt, call.state, call.worker), (1, AttemptState::Scheduled, None), "a client runs nothing");
 
-        let builder = || Runtime::builder().database(url).only::<Payment>().data(Arc::clone(&gateway)).poll(Duration::from_millis(20));
+        let builder =
+            || Runtime::builder().database(url).only::<Payment>().data(Arc::clone(&gateway)).poll_interval(Duration::from_millis(20));
         let runtime = builder().start().await.unwrap();
         let failed = async || payments.get("o-1").await.unwrap().unwrap().call.is_some_and(|call| call.attempt == 2);
         for _ in 0..500 {
@@ -222,7 +223,7 @@ mod a_client_sends_looks_and_operates_while_a_runtime_works {
         assert_eq!((payment.state, payment.status, payment.version), (Some(PaymentState::Completed), Status::Completed, 3));
         assert!(payments.send("o-1", checkout()).await.unwrap_err().is_refused());
         assert!(payments.history("o-1").await.unwrap().iter().any(|entry| entry.to_string().ends_with("retried: now")));
-        assert!(client.violations().await.unwrap().is_empty());
+        assert!(client.check_invariants().await.unwrap().is_empty());
         runtime.shutdown().await.unwrap();
     }
 
@@ -242,7 +243,7 @@ mod a_client_sends_looks_and_operates_while_a_runtime_works {
 promise! {
     async fn a_doctor_tells_every_invariant_and_the_rows_that_break_it(bed in failing(0).only::<Meddler>()) {
         bed.machine::<Payment>().send("o-1", checkout()).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let report = fsm::doctor(bed).await.unwrap();
         assert!(report.is_healthy() && report.invariants.len() == 16, "{report}");
 
@@ -251,7 +252,7 @@ promise! {
         let broken: Vec<_> = report.broken().map(|broken| broken.number).collect();
         assert_eq!(broken, ["I6"], "{report}");
         assert!(report.to_string().ends_with("1 of 16 invariants do not hold"));
-        let dropping = fsm::testing::Bed::builder().only::<Payment>().data(Arc::new(Gateway::failing(0))).beside(bed).await.unwrap();
+        let dropping = fsm::testing::TestBed::builder().only::<Payment>().data(Arc::new(Gateway::failing(0))).beside(bed).await.unwrap();
         let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(dropping))).unwrap_err();
         assert!(panic.downcast_ref::<String>().unwrap().starts_with("the bed's database is not as it must be:\nI1   holds"), "no test forgets it");
         run(bed, "update fsm_instances set version = 1 where machine = 'payment'").await;

@@ -1,7 +1,7 @@
 //! A machine that runs any statement in the bed's own database: how a test breaks a row, and looks at one.
 
 use fsm::prelude::*;
-use fsm::testing::Bed;
+use fsm::testing::TestBed;
 use serde::{Deserialize, Serialize};
 use sqlx::AssertSqlSafe;
 
@@ -38,12 +38,12 @@ fsm! {
 }
 
 /// Whether the bed is on PostgreSQL.
-pub fn is_postgres(bed: &Bed) -> bool {
+pub fn is_postgres(bed: &TestBed) -> bool {
     bed.url().starts_with("postgres")
 }
 
 /// Runs a statement, and gives the number in its first row, if it has one.
-pub async fn run(bed: &Bed, text: impl Into<String>) -> Option<i64> {
+pub async fn run(bed: &TestBed, text: impl Into<String>) -> Option<i64> {
     let meddlers = bed.machine::<Meddler>();
     meddlers.send("meddler", Statement { text: text.into(), is_postgres: is_postgres(bed) }).await.unwrap();
     let done = meddlers.settled("meddler").await.unwrap();
@@ -52,6 +52,6 @@ pub async fn run(bed: &Bed, text: impl Into<String>) -> Option<i64> {
 }
 
 /// A text as the bytes that the database keeps.
-pub fn bytes(bed: &Bed, text: &str) -> String {
+pub fn bytes(bed: &TestBed, text: &str) -> String {
     if is_postgres(bed) { format!("convert_to('{text}', 'UTF8')") } else { format!("cast('{text}' as blob)") }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fsm::prelude::*;
-use fsm::testing::Bed;
+use fsm::testing::TestBed;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
@@ -18,7 +18,7 @@ promise! {
         bed.advance(Duration::from_secs(86_400)).await;
         assert_eq!(payments.get("o-1").await.unwrap().unwrap().status, Status::Error);
         payments.retry("o-1").reason("the gateway is back").await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let payment = payments.get("o-1").await.unwrap().unwrap();
         assert_eq!((payment.state, payment.status, payment.error), (Some(PaymentState::Created), Status::Running, None));
         let history: Vec<_> = payments.history("o-1").await.unwrap().iter().map(ToString::to_string).collect();
@@ -31,13 +31,13 @@ promise! {
         let payments = bed.machine::<Payment>();
         assert!(payments.retry("o-1").await.unwrap_err().is_not_found());
         payments.send("o-1", checkout()).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         payments.retry("o-1").await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let states: Vec<_> = payments.attempts("o-1").await.unwrap().iter().map(|attempt| attempt.state).collect();
         assert_eq!(states, [AttemptState::Error, AttemptState::Cancelled, AttemptState::Success]);
         let refused = payments.retry("o-1").await.unwrap_err();
-        assert!(refused.is_not_retryable());
+        assert!(refused.is_not_allowed());
         assert_eq!(refused.to_string(), "`payment` `o-1` cannot be retried: its newest call, `created`, succeeded");
     }
 }
@@ -46,7 +46,7 @@ promise! {
     async fn a_cancelled_instance_runs_nothing_more(bed in failing(99)) {
         let payments = bed.machine::<Payment>();
         payments.send("o-1", checkout()).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         payments.send("o-1", paid_with("r")).await.unwrap();
         payments.cancel("o-1", "fraud").await.unwrap();
         payments.cancel("o-1", "fraud").await.unwrap();
@@ -55,7 +55,7 @@ promise! {
         assert_eq!((payment.status, payment.call, payment.inbox_len), (Status::Cancelled, None, 0));
         assert_eq!(payments.attempts("o-1").await.unwrap().len(), 2);
         assert!(payments.send("o-1", paid_with("r")).await.unwrap_err().is_refused());
-        assert!(payments.retry("o-1").await.unwrap_err().is_not_retryable());
+        assert!(payments.retry("o-1").await.unwrap_err().is_not_allowed());
         let told = payments.history("o-1").await.unwrap();
         assert!(told.iter().any(|entry| entry.to_string().ends_with("cancelled: fraud")));
     }
@@ -65,13 +65,13 @@ promise! {
     async fn a_paused_instance_starts_no_attempt_until_it_is_resumed(bed in failing(1)) {
         let payments = bed.machine::<Payment>();
         payments.send("o-1", checkout()).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         payments.pause("o-1").await.unwrap();
         bed.advance(Duration::from_secs(3600)).await;
         assert_eq!(payments.attempts("o-1").await.unwrap().len(), 2);
         assert!(payments.get("o-1").await.unwrap().unwrap().paused);
         payments.resume("o-1").await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         assert_eq!(payments.get("o-1").await.unwrap().unwrap().state, Some(PaymentState::Created));
     }
 }
@@ -80,15 +80,15 @@ promise! {
     async fn skip_gives_up_the_call_and_the_instance_rests_where_it_was(bed in failing(0)) {
         let payments = bed.machine::<Payment>();
         payments.send("o-1", checkout()).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         payments.send("o-1", paid_with("")).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         assert_eq!(payments.get("o-1").await.unwrap().unwrap().status, Status::Error);
         payments.skip("o-1").await.unwrap();
         let payment = payments.get("o-1").await.unwrap().unwrap();
         assert_eq!((payment.status, payment.state), (Status::Running, Some(PaymentState::Created)));
         payments.send("o-1", paid_with("r-2")).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         assert_eq!(payments.get("o-1").await.unwrap().unwrap().state, Some(PaymentState::Paid));
     }
 }
@@ -115,12 +115,12 @@ fsm! {
 mod cancelling_what_executes_is_cooperative_and_the_first_commit_wins {
     use super::*;
 
-    async fn kept(bed: Bed, begun: Arc<Notify>) {
+    async fn kept(bed: TestBed, begun: Arc<Notify>) {
         let kettles = bed.machine::<Kettle>();
         kettles.send("k", Brew).await.unwrap();
         begun.notified().await;
         kettles.cancel("k", "no tea").actor("ada").await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let kettle = kettles.get("k").await.unwrap().unwrap();
         assert_eq!((kettle.status, kettle.state, kettle.version), (Status::Cancelled, None, 0));
         let told: Vec<_> = kettles.history("k").await.unwrap().iter().map(|entry| entry.to_string()).collect();
@@ -132,13 +132,13 @@ mod cancelling_what_executes_is_cooperative_and_the_first_commit_wins {
     #[tokio::test]
     async fn sqlite() {
         let begun = Arc::new(Notify::new());
-        kept(Bed::builder().only::<Kettle>().data(Arc::clone(&begun)).sqlite().await, begun).await;
+        kept(TestBed::builder().only::<Kettle>().data(Arc::clone(&begun)).sqlite().await, begun).await;
     }
 
     #[tokio::test]
     async fn postgres() {
         let begun = Arc::new(Notify::new());
-        kept(Bed::builder().only::<Kettle>().data(Arc::clone(&begun)).postgres().await, begun).await;
+        kept(TestBed::builder().only::<Kettle>().data(Arc::clone(&begun)).postgres().await, begun).await;
     }
 }
 

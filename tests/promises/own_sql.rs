@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fsm::prelude::*;
-use fsm::testing::{Bed, BedBuilder};
+use fsm::testing::{TestBed, TestBedBuilder};
 use serde::{Deserialize, Serialize};
 use sqlx::AssertSqlSafe;
 
@@ -99,19 +99,19 @@ fsm! {
     }
 }
 
-fn clerks() -> BedBuilder {
-    Bed::builder().only::<Clerk>().only::<Meddler>()
+fn clerks() -> TestBedBuilder {
+    TestBed::builder().only::<Clerk>().only::<Meddler>()
 }
 
-async fn with_ledger(bed: &Bed) {
+async fn with_ledger(bed: &TestBed) {
     run(bed, "create table ledger (entry text primary key)").await;
 }
 
-async fn entries(bed: &Bed) -> i64 {
+async fn entries(bed: &TestBed) -> i64 {
     run(bed, "select count(*) from ledger").await.unwrap()
 }
 
-fn writing(bed: &Bed, statements: &[&str]) -> Write {
+fn writing(bed: &TestBed, statements: &[&str]) -> Write {
     let statements = statements.iter().map(|text| (*text).to_owned()).collect();
     Write { statements, is_postgres: is_postgres(bed), swallows: false, failures: 0 }
 }
@@ -123,7 +123,7 @@ promise! {
         let write = writing(bed, &["insert into ledger values ('a')"]);
         clerks.send("c", Write { failures: 2, ..write }).await.unwrap();
         for failed in 1..=2 {
-            bed.settle().await;
+            bed.run_until_idle().await;
             assert_eq!((entries(bed).await, clerks.attempts("c").await.unwrap().len()), (0, failed + 1), "what a failed attempt wrote is undone");
             bed.advance(FIVE_SECONDS).await;
         }
@@ -154,7 +154,7 @@ promise! {
         let clerks = bed.machine::<Clerk>();
         let write = writing(bed, &["insert into ledger values ('a')", "insert into ledger values ('a')"]);
         clerks.send("c", Write { swallows: true, ..write }).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let clerk = clerks.get("c").await.unwrap().unwrap();
         if is_postgres(bed) {
             let call = clerk.call.expect("the attempt failed and is retried");
@@ -176,7 +176,7 @@ promise! {
         run(bed, "create table lines (entry text references ledger (entry) deferrable initially deferred)").await;
         let clerks = bed.machine::<Clerk>();
         clerks.send("c", writing(bed, &["insert into lines values ('nobody')"])).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let clerk = clerks.get("c").await.unwrap().unwrap();
         let call = clerk.call.expect("the attempt failed and is retried");
         assert_eq!((clerk.version, call.attempt), (0, 2));
@@ -193,7 +193,7 @@ promise! {
     async fn the_connection_of_the_other_database_is_an_error_that_names_the_right_one(bed in clerks()) {
         let clerks = bed.machine::<Clerk>();
         clerks.send("c", Mistake { is_postgres: is_postgres(bed) }).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let error = clerks.get("c").await.unwrap().unwrap().error.unwrap();
         let says = match is_postgres(bed) {
             true => "this runtime is on PostgreSQL: `ctx.postgres()` has its connection",
@@ -210,7 +210,7 @@ promise! {
         let clerks = bed.machine::<Clerk>();
         let statements = ["insert into ledger values ('a')", "savepoint mine", "insert into ledger values ('b')", "rollback to mine"];
         clerks.send("c", writing(bed, &statements)).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         assert_eq!((clerks.get("c").await.unwrap().unwrap().version, entries(bed).await), (1, 1));
     }
 }
@@ -220,7 +220,7 @@ promise! {
         with_ledger(bed).await;
         let clerks = bed.machine::<Clerk>();
         clerks.send("c", Stamp { is_postgres: is_postgres(bed), is_late: false, failures: 1 }).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         assert_eq!((entries(bed).await, run(bed, "select count(*) from fsm_once").await), (0, Some(1)));
         bed.advance(FIVE_SECONDS).await;
         assert_eq!(clerks.get("c").await.unwrap().unwrap().version, 1);

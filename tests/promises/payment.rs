@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use fsm::prelude::*;
-use fsm::testing::{Bed, BedBuilder};
+use fsm::testing::{TestBed, TestBedBuilder};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -131,13 +131,13 @@ fsm! {
 }
 
 /// A bed for payments, whose gateway fails so often.
-pub fn failing(times: u32) -> BedBuilder {
+pub fn failing(times: u32) -> TestBedBuilder {
     watched(&std::sync::Arc::new(Gateway::failing(times)))
 }
 
 /// A bed for payments with this gateway.
-pub fn watched(gateway: &std::sync::Arc<Gateway>) -> BedBuilder {
-    Bed::builder().only::<Payment>().data(std::sync::Arc::clone(gateway))
+pub fn watched(gateway: &std::sync::Arc<Gateway>) -> TestBedBuilder {
+    TestBed::builder().only::<Payment>().data(std::sync::Arc::clone(gateway))
 }
 
 pub fn checkout() -> OnlinePaymentCreated {

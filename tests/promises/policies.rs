@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fsm::prelude::*;
-use fsm::testing::{Bed, BedBuilder};
+use fsm::testing::{TestBed, TestBedBuilder};
 use fsm::{Retry, RetryAdvice, Retryable};
 use serde::{Deserialize, Serialize};
 
@@ -54,14 +54,14 @@ impl<E: std::error::Error + 'static> std::error::Error for Wrapped<E> {
     }
 }
 
-fn growing(failed: &Failed<'_>) -> Option<Duration> {
+fn growing(failed: &FailedAttempt<'_>) -> Option<Duration> {
     match failed.attempt() {
         4 => None,
         n => Some(Duration::from_secs(u64::from(n * n)) + failed.elapsed()),
     }
 }
 
-fn broken(_failed: &Failed<'_>) -> Option<Duration> {
+fn broken(_failed: &FailedAttempt<'_>) -> Option<Duration> {
     panic!("no idea how long")
 }
 
@@ -90,8 +90,8 @@ trial! {
     #[retry(3, "5s", give_up_on(Fraud))] given_up(GivenUp) -> Wrapped(Fraud);
     #[retry(max_attempts = 9, delay = growing)] delayed(Delayed) -> Away;
     #[retry(9, delay = broken)] undelayed(Undelayed) -> Away;
-    #[retry(2, "1s", "2s")] again(Again) -> Failure::again_in(Away, Duration::from_secs(50));
-    #[retry(9, "1s")] final_one(FinalOne) -> Failure::for_good(Away);
+    #[retry(2, "1s", "2s")] again(Again) -> Failure::retry_after(Away, Duration::from_secs(50));
+    #[retry(9, "1s")] final_one(FinalOne) -> Failure::permanent(Away);
     #[retry(9, "1s")] known(Known) -> Wrapped(Decided);
     #[retry(none)] never(Never) -> Away;
     by_default(ByDefault) -> Away;
@@ -117,11 +117,11 @@ fsm! {
     }
 }
 
-fn trials() -> BedBuilder {
-    Bed::builder().only::<Trial>()
+fn trials() -> TestBedBuilder {
+    TestBed::builder().only::<Trial>()
 }
 
-async fn waits(bed: &Bed, key: &str) -> Vec<u64> {
+async fn waits(bed: &TestBed, key: &str) -> Vec<u64> {
     let attempts = bed.machine::<Trial>().attempts(key).await.unwrap();
     let starts: Vec<_> = attempts.iter().filter_map(|attempt| attempt.started_at).collect();
     starts.windows(2).map(|pair| (pair[1] - pair[0]).as_secs()).collect()
@@ -190,7 +190,7 @@ promise! {
         assert_eq!((call.attempt, call.retries_left, call.max_attempts, call.next_at - bed.now()), (4, Some(2), Some(6), Duration::from_secs(20)));
         bed.advance(Duration::from_secs(60)).await;
         assert_eq!(waits(bed, "d").await, [5, 10, 20, 2, 2]);
-        assert!(trials.set_retry("d", Retry::every(Duration::from_secs(2))).await.unwrap_err().is_not_retryable());
+        assert!(trials.set_retry("d", Retry::every(Duration::from_secs(2))).await.unwrap_err().is_not_allowed());
         let told: Vec<_> = trials.history("d").await.unwrap().iter().map(ToString::to_string).collect();
         assert!(told.iter().any(|line| line.ends_with("rescheduled by ada: faster")), "{told:#?}");
     }
@@ -203,19 +203,19 @@ promise! {
             trials.send(format!("n-{n}"), Never).await.unwrap();
         }
         trials.send("other", Endless).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let filter = Filter::default().status(Status::Error).limit(2);
         let plan = trials.bulk(filter).retry().actor("ada").request_id("ticket-9").dry_run().await.unwrap();
         let keys: Vec<_> = plan.instances.iter().map(|instance| instance.key.clone()).collect();
         assert_eq!(keys, ["n-0", "n-1", "n-2", "n-3", "n-4"]);
         trials.send("n-5", Never).await.unwrap();
-        bed.settle().await;
-        let done = plan.carry_out().await.unwrap();
+        bed.run_until_idle().await;
+        let done = plan.execute().await.unwrap();
         assert_eq!((done.done, done.refused.len()), (keys, 0));
-        bed.settle().await;
+        bed.run_until_idle().await;
         assert_eq!((trials.attempts("n-0").await.unwrap().len(), trials.attempts("n-5").await.unwrap().len()), (2, 1));
         trials.retry("n-0").request_id("ticket-9").await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         assert_eq!(trials.attempts("n-0").await.unwrap().len(), 2, "the same request does nothing again");
         assert!(trials.cancel("n-0", "no").request_id("ticket-9").await.unwrap_err().is_conflict());
     }
@@ -226,7 +226,7 @@ promise! {
         let trials = bed.machine::<Trial>();
         trials.send("w", Doubled).await.unwrap();
         trials.send("s", Never).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let activity = async |key: &str| trials.get(key).await.unwrap().unwrap().activity().to_string();
         assert_eq!(activity("w").await, "waits until 2030-01-01T00:00:05Z for attempt 2 of 11 of `doubled`");
         assert_eq!(activity("s").await, "is stuck until an operator acts: the other side is away");
@@ -266,12 +266,12 @@ mod a_verb_over_its_time_is_told_and_has_timed_out_whatever_it_returns_then {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    async fn kept(bed: Bed, cleaned_up: Arc<AtomicBool>) {
+    async fn kept(bed: TestBed, cleaned_up: Arc<AtomicBool>) {
         let all = bed.machine::<Lingering>();
         for listens in [false, true] {
             let key = format!("listens-{listens}");
             all.send(&key, Linger { listens }).await.unwrap();
-            bed.settle().await;
+            bed.run_until_idle().await;
             let lingering = all.get(&key).await.unwrap().unwrap();
             assert_eq!(
                 (lingering.status, lingering.error.as_deref()),
@@ -285,12 +285,12 @@ mod a_verb_over_its_time_is_told_and_has_timed_out_whatever_it_returns_then {
     #[tokio::test]
     async fn sqlite() {
         let cleaned_up = Arc::new(AtomicBool::new(false));
-        kept(Bed::builder().only::<Lingering>().data(Arc::clone(&cleaned_up)).sqlite().await, cleaned_up).await;
+        kept(TestBed::builder().only::<Lingering>().data(Arc::clone(&cleaned_up)).sqlite().await, cleaned_up).await;
     }
 
     #[tokio::test]
     async fn postgres() {
         let cleaned_up = Arc::new(AtomicBool::new(false));
-        kept(Bed::builder().only::<Lingering>().data(Arc::clone(&cleaned_up)).postgres().await, cleaned_up).await;
+        kept(TestBed::builder().only::<Lingering>().data(Arc::clone(&cleaned_up)).postgres().await, cleaned_up).await;
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fsm::{Fate, Runtime, Status};
+use fsm::{Runtime, SendOutcome, Status};
 
 use crate::payment::{Cancel, Gateway, OnlinePaymentCompleted, OnlinePaymentFailed, Payment, PaymentState, checkout, failing, paid_with};
 use crate::support::promise;
@@ -11,7 +11,7 @@ promise! {
     async fn a_payment_goes_from_checkout_to_completion(bed in failing(0)) {
         let payments = bed.machine::<Payment>();
         let sent = payments.send("order-1042", checkout()).await.unwrap();
-        assert_eq!(sent.fate, Fate::Started);
+        assert_eq!(sent.outcome, SendOutcome::Started);
         let payment = payments.settled("order-1042").within(Duration::from_secs(60)).await.unwrap();
         assert_eq!((payment.key.as_str(), payment.state, payment.status), ("order-1042", Some(PaymentState::Created), Status::Running));
 
@@ -32,7 +32,7 @@ promise! {
             }
             payments.send(key, Cancel { by: "customer".into() }).await.unwrap();
         }
-        bed.settle().await;
+        bed.run_until_idle().await;
         let state = async |key: &str| payments.get(key).await.unwrap().unwrap().state;
         assert_eq!((state("o-1").await, state("o-2").await), (Some(PaymentState::Cancelled), Some(PaymentState::Refunding)));
     }
@@ -42,7 +42,7 @@ promise! {
     async fn an_event_that_does_not_fit_is_refused_at_once_and_the_error_says_what_would(bed in failing(0)) {
         let payments = bed.machine::<Payment>();
         payments.send("order-7", checkout()).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let refused = payments.send("order-7", OnlinePaymentCompleted).await.unwrap_err();
         assert!(refused.is_refused());
         assert_eq!(

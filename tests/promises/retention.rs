@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use fsm::Fate;
+use fsm::SendOutcome;
 use fsm::prelude::*;
-use fsm::testing::{Bed, BedBuilder};
+use fsm::testing::{TestBed, TestBedBuilder};
 use serde::{Deserialize, Serialize};
 
 use crate::meddler::{Meddler, run};
@@ -74,12 +74,12 @@ fsm! {
     }
 }
 
-fn walks() -> BedBuilder {
-    Bed::builder().only::<Walk>().only::<Meddler>().with(|builder| builder.retention(30 * DAY))
+fn walks() -> TestBedBuilder {
+    TestBed::builder().only::<Walk>().only::<Meddler>().with(|builder| builder.retention(30 * DAY))
 }
 
 /// How many rows each table has that belongs to instances, without those of the meddler.
-async fn rows(bed: &Bed) -> Vec<(&'static str, i64)> {
+async fn rows(bed: &TestBed) -> Vec<(&'static str, i64)> {
     let mut rows = Vec::new();
     for (table, of) in [
         ("fsm_instances", "machine <> 'meddler'"),
@@ -108,15 +108,15 @@ promise! {
         }
         bed.advance(30 * DAY).await;
         let again = walks.send("w-0", Begin { failures: 0 }).dedup("begin").await.unwrap();
-        assert_eq!(again.fate, Fate::Duplicate, "the first answer, though it has ended");
+        assert_eq!(again.outcome, SendOutcome::Duplicate, "the first answer, though it has ended");
         assert_eq!(rows(bed).await[0], ("fsm_instances", 250));
 
         bed.advance(Duration::from_secs(1)).await;
         assert_eq!(rows(bed).await.iter().map(|(_, count)| count).sum::<i64>(), 0, "{:?}", rows(bed).await);
         assert!(walks.get("w-0").await.unwrap().is_none());
         let anew = walks.send("w-0", Begin { failures: 0 }).dedup("begin").await.unwrap();
-        assert_eq!(anew.fate, Fate::Started, "its key is free");
-        bed.settle().await;
+        assert_eq!(anew.outcome, SendOutcome::Started, "its key is free");
+        bed.run_until_idle().await;
         assert_eq!(walks.get("w-0").await.unwrap().unwrap().version, 1);
     }
 }
@@ -171,13 +171,13 @@ promise! {
     async fn of_a_live_instance_the_past_goes_that_is_older_than_the_retention(bed in walks()) {
         let walks = bed.machine::<Walk>();
         walks.send("w", Begin { failures: 1 }).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         walks.pause("w").reason("rain").await.unwrap();
         walks.resume("w").await.unwrap();
         for day in 0..60_u32 {
             bed.advance(DAY).await;
             walks.send("w", Step { failures: 0 }).dedup(format!("day-{day}")).await.unwrap();
-            bed.settle().await;
+            bed.run_until_idle().await;
             if day % 20 == 0 {
                 crate::support::healthy(bed).await;
             }
@@ -193,12 +193,12 @@ promise! {
             ("fsm_instances", 1), ("fsm_async_calls", 31), ("fsm_once", 31), ("fsm_requests", 31), ("fsm_history", 0), ("fsm_timers", 0),
         ]);
 
-        assert_eq!(walks.send("w", Step { failures: 0 }).dedup("day-29").await.unwrap().fate, Fate::Duplicate, "within the retention");
-        assert_eq!(walks.send("w", Step { failures: 0 }).dedup("day-28").await.unwrap().fate, Fate::Started, "forgotten by now");
-        bed.settle().await;
+        assert_eq!(walks.send("w", Step { failures: 0 }).dedup("day-29").await.unwrap().outcome, SendOutcome::Duplicate, "within the retention");
+        assert_eq!(walks.send("w", Step { failures: 0 }).dedup("day-28").await.unwrap().outcome, SendOutcome::Started, "forgotten by now");
+        bed.run_until_idle().await;
         bed.restart().await;
         walks.send("w", Finish).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         assert_eq!(walks.get("w").await.unwrap().unwrap().version, 63);
         crate::support::healthy(bed).await;
         bed.advance(31 * DAY).await;
@@ -218,7 +218,7 @@ promise! {
         assert_eq!((call.attempt, call.last_error.as_deref()), (62, Some("attempt 61 found no inn")));
         let told: Vec<_> = walks.history("w").await.unwrap().iter().map(ToString::to_string).collect();
         assert!(told.iter().all(|line| !line.contains("exhausted")), "{told:#?}");
-        assert_eq!(walks.send("w", Rest { failures: 100 }).dedup("rest").await.unwrap().fate, Fate::Duplicate, "its call is still open");
+        assert_eq!(walks.send("w", Rest { failures: 100 }).dedup("rest").await.unwrap().outcome, SendOutcome::Duplicate, "its call is still open");
         bed.advance(41 * DAY).await;
         let walk = walks.get("w").await.unwrap().unwrap();
         assert_eq!((walk.state, walk.version), (Some(WalkState::Resting), 2), "the event that it was sent was still there");
@@ -243,7 +243,7 @@ promise! {
         assert_eq!(walks.get("w").await.unwrap().unwrap().status, Status::Error);
         crate::support::healthy(bed).await;
         walks.retry("w").await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         assert_eq!(walks.get("w").await.unwrap().unwrap().state, Some(WalkState::Climbing));
         walks.send("w", Step { failures: 0 }).await.unwrap();
         bed.advance(31 * DAY).await;

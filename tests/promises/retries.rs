@@ -16,7 +16,7 @@ promise! {
     async fn a_failed_attempt_is_scheduled_again_by_its_policy(bed in failing(2)) {
         let payments = bed.machine::<Payment>();
         payments.send("o-1", checkout()).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let payment = payments.get("o-1").await.unwrap().unwrap();
         let call = payment.call.unwrap();
         assert_eq!((call.attempt, call.next_at - bed.now()), (2, secs(5)));
@@ -59,9 +59,9 @@ promise! {
     async fn exhausting_keeps_the_state_the_record_and_the_error(bed in failing(0)) {
         let payments = bed.machine::<Payment>();
         payments.send("o-1", checkout()).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         payments.send("o-1", paid_with("")).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let payment = payments.get("o-1").await.unwrap().unwrap();
         assert_eq!((payment.status, payment.state), (Status::Error, Some(PaymentState::Created)));
         assert_eq!((payment.error.as_deref(), payment.record.authorised_cents, payment.version), (Some("no receipt"), 12_00, 1));
@@ -72,7 +72,7 @@ promise! {
     async fn a_policy_is_copied_onto_the_call_and_shown(bed in failing(1)) {
         let payments = bed.machine::<Payment>();
         payments.send("o-1", checkout()).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let call = payments.get("o-1").await.unwrap().unwrap().call.unwrap();
         assert_eq!((call.verb.as_str(), call.event.as_str(), call.worker), ("created", "OnlinePaymentCreated", None));
         bed.restart().await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fsm::prelude::*;
-use fsm::testing::Bed;
+use fsm::testing::TestBed;
 use fsm_runtime::admin::{Admin, Opening};
 use fsm_runtime::store::migrate::ROLES;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
@@ -11,13 +11,13 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use crate::payment::{Payment, PaymentState, checkout, failing, paid_with};
 
 /// The database of the bed, with the rights of this role alone.
-fn as_role(bed: &Bed, role: &str) -> String {
+fn as_role(bed: &TestBed, role: &str) -> String {
     let url = bed.url();
     format!("{url}{}options[role]={role}", if url.contains('?') { '&' } else { '?' })
 }
 
 /// A bed whose database has the roles.
-async fn with_roles() -> Bed {
+async fn with_roles() -> TestBed {
     let bed = failing(0).postgres().await;
     let mut conn = PgConnection::connect(bed.url()).await.unwrap();
     for _ in 0..2 {
@@ -27,7 +27,7 @@ async fn with_roles() -> Bed {
 }
 
 /// What PostgreSQL says to a statement of this role; `None` when it did it.
-async fn refusal(bed: &Bed, role: &str, statement: &str) -> Option<String> {
+async fn refusal(bed: &TestBed, role: &str, statement: &str) -> Option<String> {
     let mut conn = PgConnection::connect(&as_role(bed, role)).await.unwrap();
     let user: String = sqlx::query_scalar("select current_user::text").fetch_one(&mut conn).await.unwrap();
     assert_eq!(user, role);
@@ -35,7 +35,7 @@ async fn refusal(bed: &Bed, role: &str, statement: &str) -> Option<String> {
     done.err().map(|error| error.to_string())
 }
 
-async fn is_denied(bed: &Bed, role: &str, statement: &str) {
+async fn is_denied(bed: &TestBed, role: &str, statement: &str) {
     let refusal = refusal(bed, role, statement).await.unwrap_or_else(|| panic!("{role} can {statement}"));
     assert!(refusal.contains("permission denied") || refusal.contains("must be owner"), "{role}: {statement}: {refusal}");
 }
@@ -85,7 +85,7 @@ async fn a_sender_sends_and_looks_and_neither_settles_nor_operates() {
     let client = Client::connect(as_role(&bed, "fsm_sender")).await.unwrap();
     let payments = client.machine::<Payment>();
     payments.send("o-1", checkout()).dedup("d").await.unwrap();
-    assert_eq!(payments.send("o-1", checkout()).dedup("d").await.unwrap().fate, fsm::Fate::Duplicate);
+    assert_eq!(payments.send("o-1", checkout()).dedup("d").await.unwrap().outcome, fsm::SendOutcome::Duplicate);
     payments.send("o-1", paid_with("r")).await.unwrap();
     payments.send("o-2", checkout()).after(Duration::from_secs(60)).await.unwrap();
     let waiting = payments.get("o-1").await.unwrap().unwrap();
@@ -118,7 +118,7 @@ async fn a_sender_sends_and_looks_and_neither_settles_nor_operates() {
 async fn a_viewer_reads_everything_and_writes_nothing() {
     let bed = with_roles().await;
     bed.machine::<Payment>().send("o-1", checkout()).await.unwrap();
-    bed.settle().await;
+    bed.run_until_idle().await;
     let viewer = as_role(&bed, "fsm_viewer");
     let client = Client::connect(&viewer).await.unwrap();
     let payments = client.machine::<Payment>();

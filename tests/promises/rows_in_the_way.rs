@@ -4,7 +4,7 @@ use std::future::IntoFuture;
 use std::time::Duration;
 
 use fsm::prelude::*;
-use fsm::testing::Bed;
+use fsm::testing::TestBed;
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection, PgConnection};
@@ -25,7 +25,7 @@ async fn end(mut hung: PgConnection) {
 }
 
 /// So many ships execute when their process dies.
-async fn orphans(bed: &Bed, stall: &Stall) {
+async fn orphans(bed: &TestBed, stall: &Stall) {
     let ships = bed.machine::<Ship>();
     for n in 0..ORPHANS {
         ships.send(format!("s-{n}"), Load).await.unwrap();
@@ -35,13 +35,13 @@ async fn orphans(bed: &Bed, stall: &Stall) {
 }
 
 /// The keys of those who have not loaded yet.
-async fn left(bed: &Bed) -> Vec<String> {
+async fn left(bed: &TestBed) -> Vec<String> {
     let ships = bed.machine::<Ship>().list(Filter::default()).await.unwrap().items;
     ships.into_iter().filter(|ship| ship.version == 0).map(|ship| ship.key).collect()
 }
 
 /// Known bug 9: the row in the middle raises an error whenever it is to be written.
-async fn break_a_row(bed: &Bed) {
+async fn break_a_row(bed: &TestBed) {
     if is_postgres(bed) {
         let raises =
             "if (select key from fsm_instances where instance_id = new.instance_id) = 's-2' then raise 'this row is broken'; end if";
@@ -54,14 +54,14 @@ async fn break_a_row(bed: &Bed) {
     }
 }
 
-async fn mend(bed: &Bed) {
+async fn mend(bed: &TestBed) {
     run(bed, if is_postgres(bed) { "drop trigger broken on fsm_async_calls" } else { "drop trigger broken" }).await;
 }
 
 mod an_error_in_the_row_in_the_middle_keeps_no_other_from_being_recovered {
     use super::*;
 
-    async fn kept(bed: &Bed, stall: &Stall) {
+    async fn kept(bed: &TestBed, stall: &Stall) {
         orphans(bed, stall).await;
         break_a_row(bed).await;
         bed.advance(A_MINUTE).await;
@@ -86,7 +86,7 @@ mod an_error_in_the_row_in_the_middle_keeps_no_other_from_being_recovered {
 }
 
 /// A process that hangs in a transaction: it holds the lock of one instance, and says nothing more.
-async fn hung(bed: &Bed, key: &str) -> PgConnection {
+async fn hung(bed: &TestBed, key: &str) -> PgConnection {
     let mut other = PgConnection::connect(bed.url()).await.unwrap();
     sqlx::raw_sql("begin").execute(&mut other).await.unwrap();
     let lock = "select 1 from fsm_instances where key = $1 for update";
@@ -99,7 +99,7 @@ async fn an_instance_whose_lock_is_held_keeps_no_other_of_its_batch_waiting() {
     let bed = failing(0).postgres().await;
     let payments = bed.machine::<Payment>();
     payments.send("held", checkout()).await.unwrap();
-    bed.settle().await;
+    bed.run_until_idle().await;
     let hung = hung(&bed, "held").await;
     // They are asked for in one breath, so that they are in one batch.
     let held = tokio::spawn(payments.cancel("held", "it is held").into_future());
@@ -146,7 +146,7 @@ lots!(Alley = "alley", Bay = "bay", Court = "court", Deck = "deck", Embankment =
 #[tokio::test]
 async fn processes_that_start_at_once_do_not_wait_for_each_other() {
     for _ in 0..3 {
-        let bed = Bed::builder().only::<Meddler>().postgres().await;
+        let bed = TestBed::builder().only::<Meddler>().postgres().await;
         let starts = (0..8).map(|_| {
             let builder = Runtime::builder().database(bed.url()).only::<Alley>().only::<Bay>().only::<Court>();
             tokio::spawn(builder.only::<Deck>().only::<Embankment>().only::<Forecourt>().start())
@@ -161,7 +161,7 @@ async fn processes_that_start_at_once_do_not_wait_for_each_other() {
 
 promise! {
     /// Known bug 30: the migrations of the application are its own.
-    async fn an_applications_own_migrations_stay_as_they_are(bed in Bed::builder().only::<Meddler>()) {
+    async fn an_applications_own_migrations_stay_as_they_are(bed in TestBed::builder().only::<Meddler>()) {
         run(bed, "create table _sqlx_migrations (version bigint primary key, description text not null)").await;
         run(bed, "insert into _sqlx_migrations values (1, 'the application''s own'), (20240101000000, 'and another')").await;
         let beside = Runtime::builder().database(bed.url()).only::<Meddler>();

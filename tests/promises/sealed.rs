@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use fsm::prelude::*;
-use fsm::testing::{Bed, BedBuilder};
-use fsm::{Aead, Fate};
+use fsm::testing::{TestBed, TestBedBuilder};
+use fsm::{Aead, SendOutcome};
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
@@ -93,11 +93,11 @@ fsm! {
     }
 }
 
-fn vaults() -> BedBuilder {
-    Bed::builder().only::<Vault>().only::<Printer>().only::<Meddler>()
+fn vaults() -> TestBedBuilder {
+    TestBed::builder().only::<Vault>().only::<Printer>().only::<Meddler>()
 }
 
-fn sealing(id: &'static str) -> BedBuilder {
+fn sealing(id: &'static str) -> TestBedBuilder {
     vaults().with(move |builder| builder.codec(key(id)))
 }
 
@@ -111,11 +111,11 @@ fn charge(fails: bool) -> Charge {
 }
 
 /// Leaves the secret in every column that can hold one: payloads of calls, of the inbox and of timers, records, errors, memoised effects.
-async fn leave_secrets(bed: &Bed) {
+async fn leave_secrets(bed: &TestBed) {
     let (vaults, printers) = (bed.machine::<Vault>(), bed.machine::<Printer>());
     vaults.send("good", charge(false)).dedup("first").await.unwrap();
     vaults.send("bad", charge(true)).await.unwrap();
-    bed.settle().await;
+    bed.run_until_idle().await;
     vaults.send("bad", Print { card: SECRET.into() }).await.unwrap();
     printers.send("printer", Print { card: SECRET.into() }).after(Duration::from_secs(3600)).await.unwrap();
     let waiting = vaults.get("bad").await.unwrap().unwrap();
@@ -124,7 +124,7 @@ async fn leave_secrets(bed: &Bed) {
 }
 
 /// What was left can be read by those who have the key.
-async fn find_secrets(bed: &Bed) {
+async fn find_secrets(bed: &TestBed) {
     let vaults = bed.machine::<Vault>();
     assert_eq!(vaults.get("good").await.unwrap().unwrap().record.charged, [SECRET]);
     let bad = vaults.get("bad").await.unwrap().unwrap();
@@ -149,7 +149,7 @@ mod nothing_secret_is_in_the_database {
         files.flatten().collect()
     }
 
-    async fn sqlite_holds(builder: BedBuilder, name: &str) -> Vec<u8> {
+    async fn sqlite_holds(builder: TestBedBuilder, name: &str) -> Vec<u8> {
         let folder = Folder::new(name);
         let bed = builder.on(&folder.url("vault.db")).await;
         leave_secrets(&bed).await;
@@ -165,7 +165,7 @@ mod nothing_secret_is_in_the_database {
     }
 
     /// Every column of every row of every table, as text; bytes are in hexadecimal there.
-    async fn columns(bed: &Bed) -> String {
+    async fn columns(bed: &TestBed) -> String {
         let mut conn = PgConnection::connect(bed.url()).await.unwrap();
         let tables = "select table_name::text from information_schema.tables where table_schema = current_schema()";
         let tables: Vec<String> = sqlx::query_scalar(tables).fetch_all(&mut conn).await.unwrap();
@@ -198,7 +198,7 @@ mod nothing_secret_is_in_the_database {
 promise! {
     async fn a_process_without_the_key_fails_the_attempt_and_says_which_key(bed in sealing("first")) {
         bed.machine::<Vault>().send("o-1", charge(true)).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
 
         let other = sealing("second").beside(bed).await.unwrap();
         let vaults = other.machine::<Vault>();
@@ -211,14 +211,14 @@ promise! {
 
         let without = vaults_without_codec(bed).await;
         without.machine::<Vault>().retry("o-1").await.unwrap();
-        without.settle().await;
+        without.run_until_idle().await;
         let call = without.machine::<Vault>().get("o-1").await.unwrap().unwrap().call.unwrap();
         let why = "the payload cannot be read: it is sealed, and this process has no codec: give it to the builder with `.codec(…)`";
         assert_eq!(call.last_error.unwrap(), why);
     }
 }
 
-async fn vaults_without_codec(bed: &Bed) -> Bed {
+async fn vaults_without_codec(bed: &TestBed) -> TestBed {
     vaults().beside(bed).await.unwrap()
 }
 
@@ -226,13 +226,13 @@ promise! {
     async fn keys_can_be_changed_and_what_they_sealed_stays_readable(bed in sealing("old")) {
         bed.machine::<Vault>().send("o-1", charge(false)).dedup("first").await.unwrap();
         bed.machine::<Vault>().send("o-2", charge(true)).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
 
         let both = || vaults().with(|builder| builder.codec(Aead::new("newer", [5; 32]).also_reads("old", [3; 32])));
         let newer = both().beside(bed).await.unwrap();
         let vaults = newer.machine::<Vault>();
         let again = vaults.send("o-1", charge(false)).dedup("first").await.unwrap();
-        assert_eq!(again.fate, Fate::Duplicate, "what the old key digested is known again");
+        assert_eq!(again.outcome, SendOutcome::Duplicate, "what the old key digested is known again");
         assert!(vaults.send("o-1", charge(true)).dedup("first").await.unwrap_err().is_conflict());
         vaults.send("o-1", charge(false)).dedup("second").await.unwrap();
         newer.advance(FIVE_SECONDS).await;
@@ -241,11 +241,11 @@ promise! {
 
         let newest = vaults_with(bed, Aead::new("newer", [5; 32])).await;
         assert_eq!(newest.machine::<Vault>().get("o-1").await.unwrap().unwrap().record.charged.len(), 2, "it was written under the new key");
-        assert_eq!(newest.machine::<Vault>().send("o-1", charge(false)).dedup("second").await.unwrap().fate, Fate::Duplicate);
+        assert_eq!(newest.machine::<Vault>().send("o-1", charge(false)).dedup("second").await.unwrap().outcome, SendOutcome::Duplicate);
     }
 }
 
-async fn vaults_with(bed: &Bed, codec: Aead) -> Bed {
+async fn vaults_with(bed: &TestBed, codec: Aead) -> TestBed {
     vaults().with(|builder| builder.codec(codec)).beside(bed).await.unwrap()
 }
 
@@ -255,7 +255,7 @@ promise! {
         let sealed = sealing("a").beside(bed).await.unwrap();
         find_secrets(&sealed).await;
         let vaults = sealed.machine::<Vault>();
-        assert_eq!(vaults.send("good", charge(false)).dedup("first").await.unwrap().fate, Fate::Duplicate);
+        assert_eq!(vaults.send("good", charge(false)).dedup("first").await.unwrap().outcome, SendOutcome::Duplicate);
         assert!(vaults.send("good", charge(true)).dedup("first").await.unwrap_err().is_conflict());
         vaults.skip("bad").await.unwrap();
         vaults.send("good", charge(false)).await.unwrap();
@@ -271,11 +271,11 @@ promise! {
         let vaults = bed.machine::<Vault>();
         for key in ["mine", "yours"] {
             vaults.send(key, charge(false)).await.unwrap();
-            bed.settle().await;
+            bed.run_until_idle().await;
             vaults.send(key, charge(true)).await.unwrap();
             vaults.send(key, charge(true)).await.unwrap_err();
         }
-        bed.settle().await;
+        bed.run_until_idle().await;
         let of = |key: &str| format!("select instance_id from fsm_instances where machine = 'vault' and key = '{key}'");
         let live = |key: &str| format!("(select call_id from fsm_instances where machine = 'vault' and key = '{key}')");
         // The live call of one instance gets the payload that another instance's has.
@@ -311,7 +311,7 @@ promise! {
         vaults.send("o-1", charge(false)).dedup("first").await.unwrap();
         vaults.send("o-2", charge(false)).dedup("first").await.unwrap();
         other.send("p", Print { card: SECRET.into() }).dedup("first").await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let of_requests = |what: &str| format!("select {what} from fsm_requests where dedup = 'first'");
         assert_eq!(run(bed, of_requests("count(distinct digest)")).await, Some(3), "the same content elsewhere has another digest");
         let length = if is_postgres(bed) { "min(octet_length(digest))::bigint" } else { "min(length(digest))" };

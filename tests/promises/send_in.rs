@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fsm::prelude::*;
-use fsm::{Fate, Handle};
+use fsm::{Handle, SendOutcome};
 use sqlx::{Connection, PgConnection, SqliteConnection};
 
 use crate::payment::{Gateway, OnlinePaymentCompleted, Payment, PaymentState, checkout, paid_with};
@@ -12,7 +12,7 @@ use crate::support::Folder;
 
 async fn runtime(url: &str) -> Runtime {
     let builder = Runtime::builder().database(url).only::<Payment>().data(Arc::new(Gateway::failing(0)));
-    builder.poll(Duration::from_millis(20)).start().await.unwrap()
+    builder.poll_interval(Duration::from_millis(20)).start().await.unwrap()
 }
 
 async fn settled(payments: &Handle<Payment>, key: &str) -> (Option<PaymentState>, i64) {
@@ -30,7 +30,7 @@ macro_rules! kept {
 
         let mut tx = mine.begin_with($begin).await.unwrap();
         sqlx::query($insert).bind("o-1").execute(&mut *tx).await.unwrap();
-        assert_eq!(payments.send_in(&mut tx, "o-1", checkout()).await.unwrap().fate, Fate::Started);
+        assert_eq!(payments.send_in(&mut tx, "o-1", checkout()).await.unwrap().outcome, SendOutcome::Started);
         tx.rollback().await.unwrap();
         assert!(payments.get("o-1").await.unwrap().is_none(), "rolled back: never sent");
 
@@ -49,9 +49,9 @@ macro_rules! kept {
         // Two in one transaction, to a known key and a new one, through the connection itself.
         let mut tx = mine.begin_with($begin).await.unwrap();
         let paid = payments.send_in(&mut *tx, "o-1", paid_with("r")).await.unwrap();
-        assert_eq!(payments.send_in(&mut *tx, "o-2", checkout()).await.unwrap().fate, Fate::Started);
+        assert_eq!(payments.send_in(&mut *tx, "o-2", checkout()).await.unwrap().outcome, SendOutcome::Started);
         let next = payments.send("o-1", OnlinePaymentCompleted).in_transaction(&mut *tx).await.unwrap();
-        assert_eq!((paid.fate, next.fate), (Fate::Started, Fate::Queued));
+        assert_eq!((paid.outcome, next.outcome), (SendOutcome::Started, SendOutcome::Queued));
         tx.commit().await.unwrap();
         assert_eq!(settled(&payments, "o-1").await, (Some(PaymentState::Completed), 3));
         assert_eq!(settled(&payments, "o-2").await, (Some(PaymentState::Created), 1));
@@ -64,7 +64,7 @@ macro_rules! kept {
         tx.commit().await.unwrap();
         let orders: i64 = sqlx::query_scalar("select count(*) from orders").fetch_one(&mut mine).await.unwrap();
         assert_eq!((orders, settled(&payments, "o-2").await.1), (2, 1));
-        assert!(runtime.violations().await.unwrap().is_empty());
+        assert!(runtime.check_invariants().await.unwrap().is_empty());
         mine.close().await.unwrap();
         runtime
     }};

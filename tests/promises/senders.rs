@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fsm::prelude::*;
-use fsm::testing::{Bed, BedBuilder};
+use fsm::testing::{TestBed, TestBedBuilder};
 use serde::{Deserialize, Serialize};
 
 use crate::meddler::{Meddler, bytes, run};
@@ -51,8 +51,8 @@ fsm! {
     }
 }
 
-fn meetings() -> BedBuilder {
-    Bed::builder().only::<Meeting>().only::<Meddler>()
+fn meetings() -> TestBedBuilder {
+    TestBed::builder().only::<Meeting>().only::<Meddler>()
 }
 
 promise! {
@@ -84,12 +84,12 @@ promise! {
     async fn a_field_that_is_added_to_a_record_is_covered_by_its_default(bed in meetings()) {
         let meetings = bed.machine::<Meeting>();
         meetings.send("m", Convene).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let before = bytes(bed, r#"{"said":[[7,0]]}"#);
         run(bed, format!("update fsm_instances set record = {before} where machine = 'meeting'")).await;
         assert_eq!(meetings.get("m").await.unwrap().unwrap().record.said, [(7, 0)]);
         meetings.send("m", Say { who: 8, number: 0 }).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let record = meetings.get("m").await.unwrap().unwrap().record;
         assert_eq!((record.said.as_slice(), record.language.as_str()), ([(7, 0), (8, 0)].as_slice(), "."));
     }

@@ -1,6 +1,6 @@
 //! What the promise tests share: both databases for each test, and a healthy database after it.
 
-use fsm::testing::Bed;
+use fsm::testing::TestBed;
 
 /// A test that runs on SQLite in memory, on a SQLite file and on PostgreSQL, and leaves a database that breaks no invariant.
 macro_rules! promise {
@@ -10,7 +10,7 @@ macro_rules! promise {
             #[allow(unused_imports)]
             use super::*;
 
-            async fn kept($bed: &fsm::testing::Bed) $body
+            async fn kept($bed: &fsm::testing::TestBed) $body
 
             #[tokio::test]
             async fn sqlite() {
@@ -39,8 +39,8 @@ macro_rules! promise {
 pub(crate) use promise;
 
 /// Every invariant holds.
-pub async fn healthy(bed: &Bed) {
-    let violations = bed.violations().await;
+pub async fn healthy(bed: &TestBed) {
+    let violations = bed.check_invariants().await;
     assert!(violations.is_empty(), "{violations:#?}");
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fsm::{Fate, Status};
+use fsm::{SendOutcome, Status};
 
 use crate::meddler::{Meddler, is_postgres, run};
 use crate::payment::{OnlinePaymentCompleted, Payment, PaymentState, checkout, failing, paid_with};
@@ -37,12 +37,12 @@ promise! {
     async fn an_exhausted_transition_holds_the_timer_back_and_skipping_it_lets_it_run_out(bed in failing(0)) {
         let payments = bed.machine::<Payment>();
         payments.send("o-1", checkout()).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         payments.send("o-1", paid_with("")).await.unwrap();
         bed.advance(2 * HALF_AN_HOUR).await;
         assert_eq!(payments.get("o-1").await.unwrap().unwrap().status, Status::Error);
         payments.skip("o-1").await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         assert_eq!(payments.get("o-1").await.unwrap().unwrap().state, Some(PaymentState::Expired));
     }
 }
@@ -51,7 +51,7 @@ promise! {
     async fn a_delayed_event_is_delivered_when_its_time_comes(bed in failing(0)) {
         let payments = bed.machine::<Payment>();
         let sent = payments.send("o-1", checkout()).after(Duration::from_secs(60)).await.unwrap();
-        assert_eq!(sent.fate, Fate::Scheduled);
+        assert_eq!(sent.outcome, SendOutcome::Scheduled);
         bed.advance(Duration::from_secs(59)).await;
         assert_eq!(payments.get("o-1").await.unwrap().unwrap().state, None);
         bed.restart().await;
@@ -73,9 +73,9 @@ promise! {
         for n in 0..60 {
             payments.send(format!("o-{n}"), checkout()).await.unwrap();
         }
-        bed.settle().await;
+        bed.run_until_idle().await;
         bed.outage(HALF_AN_HOUR).await;
-        tokio::join!(bed.settle(), other.settle(), other.settle());
+        tokio::join!(bed.run_until_idle(), other.run_until_idle(), other.run_until_idle());
         for n in 0..60 {
             let payment = payments.get(format!("o-{n}")).await.unwrap().unwrap();
             let attempts = payments.attempts(format!("o-{n}")).await.unwrap();
@@ -89,10 +89,10 @@ promise! {
         let payments = bed.machine::<Payment>();
         payments.send("o-1", checkout()).await.unwrap();
         payments.send("o-2", checkout()).after(HALF_AN_HOUR).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         bed.outage(100 * HALF_AN_HOUR).await;
         let now = bed.now();
-        bed.settle().await;
+        bed.run_until_idle().await;
         assert_eq!(bed.now(), now);
         assert_eq!(payments.get("o-1").await.unwrap().unwrap().state, Some(PaymentState::Expired));
         assert_eq!(payments.get("o-2").await.unwrap().unwrap().state, Some(PaymentState::Created));
@@ -104,11 +104,11 @@ promise! {
         const MANY: i64 = 10_000;
         let payments = bed.machine::<Payment>();
         payments.send("o-1", checkout()).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let statements = async |key: &str| {
             // What a look costs when nothing is due, and when one timer is.
             let before = bed.statements();
-            bed.settle().await;
+            bed.run_until_idle().await;
             let idle = bed.statements() - before;
             payments.send(key, checkout()).after(Duration::from_secs(1)).await.unwrap();
             let before = bed.statements();

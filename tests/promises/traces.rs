@@ -95,7 +95,7 @@ promise! {
         for told in listener.all() {
             assert_eq!((told.0["machine"].as_str(), told.0["key"].as_str()), ("clumsy", "c"), "{told:?}");
             if told.0["message"] == "sent" {
-                assert_eq!((told.0["event"].as_str(), told.0["fate"].as_str()), ("Deed", "Started"));
+                assert_eq!((told.0["event"].as_str(), told.0["outcome"].as_str()), ("Deed", "Started"));
             } else {
                 assert_eq!(told.0["verb"], "did", "{told:?}");
             }
@@ -110,9 +110,9 @@ promise! {
 mod a_lost_attempt_is_the_system_working_and_told_at_info {
     use super::*;
     use crate::durable::{Load, Ship, Stall, once, stalling};
-    use fsm::testing::Bed;
+    use fsm::testing::TestBed;
 
-    async fn kept(bed: &Bed, stall: &Stall) {
+    async fn kept(bed: &TestBed, stall: &Stall) {
         let (listener, _guard) = listen();
         let ships = bed.machine::<Ship>();
         let call = ships.send("s-1", Load).await.unwrap().call.unwrap();

@@ -67,7 +67,7 @@ fsm! {
 }
 
 async fn worker(url: &str) -> Runtime {
-    Runtime::builder().database(url).only::<SharedTill>().poll(Duration::from_millis(20)).start().await.unwrap()
+    Runtime::builder().database(url).only::<SharedTill>().poll_interval(Duration::from_millis(20)).start().await.unwrap()
 }
 
 async fn two_processes_take_turns(url: &str) {
@@ -108,7 +108,7 @@ async fn two_processes_take_turns(url: &str) {
     let refused = tills[0].send("b", Add { amount: 1 }).await.unwrap_err();
     assert!(refused.is_refused(), "{refused}");
     for runtime in both {
-        assert!(runtime.violations().await.unwrap().is_empty());
+        assert!(runtime.check_invariants().await.unwrap().is_empty());
         runtime.shutdown().await.unwrap();
     }
 }
@@ -141,7 +141,7 @@ async fn two_processes_at_once(url: &str) {
         assert_eq!((record.times, record.sum), (2 * EACH, EACH * (EACH + 1)), "each was added once");
     }
     for runtime in both {
-        assert!(runtime.violations().await.unwrap().is_empty());
+        assert!(runtime.check_invariants().await.unwrap().is_empty());
         runtime.shutdown().await.unwrap();
     }
 }

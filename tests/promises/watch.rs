@@ -11,7 +11,7 @@ promise! {
     async fn a_watch_shows_every_commit_of_this_process_in_order_and_ends_with_the_instance(bed in failing(1)) {
         let payments = bed.machine::<Payment>();
         payments.send("o-1", checkout()).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let mut watch = payments.watch("o-1");
         let first = watch.next().await.unwrap().unwrap();
         let call = first.call.unwrap();
@@ -21,7 +21,7 @@ promise! {
         bed.advance(Duration::from_secs(5)).await;
         payments.send("o-1", paid_with("r")).await.unwrap();
         payments.send("o-1", OnlinePaymentCompleted).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let mut seen = Vec::new();
         while let Some(payment) = watch.next().await {
             let payment = payment.unwrap();

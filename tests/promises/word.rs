@@ -15,7 +15,7 @@ const SOON: Duration = Duration::from_secs(30);
 
 async fn worker(url: &str, poll: Duration) -> Runtime {
     let builder = Runtime::builder().database(url).only::<Payment>().data(Arc::new(Gateway::failing(0)));
-    builder.poll(poll).start().await.unwrap()
+    builder.poll_interval(poll).start().await.unwrap()
 }
 
 /// What is sent by a process without workers, and in a caller's own transaction.
@@ -68,6 +68,6 @@ async fn a_worker_whose_ear_is_cut_off_is_slower_and_loses_nothing() {
         assert_eq!(begun.state, Some(PaymentState::Created));
     }
     assert!(ears > 0, "an ear was cut off");
-    assert!(runtime.violations().await.unwrap().is_empty());
+    assert!(runtime.check_invariants().await.unwrap().is_empty());
     runtime.shutdown().await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! A delay function is `fn(&Failed) -> Option<Duration>`.
+//! A delay function is `fn(&FailedAttempt) -> Option<Duration>`.
 use fsm::prelude::*;
 use serde::{Deserialize, Serialize};
 

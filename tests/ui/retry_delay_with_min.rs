@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Serialize, Deserialize)]
 struct Opened;
 
-fn my_delay(_: &Failed<'_>) -> Option<Duration> {
+fn my_delay(_: &FailedAttempt<'_>) -> Option<Duration> {
     None
 }
 

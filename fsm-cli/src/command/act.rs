@@ -5,7 +5,7 @@ use std::future::IntoFuture;
 use fsm_core::decide::operate::Act;
 use fsm_runtime::admin::Admin;
 use fsm_runtime::error::Error;
-use fsm_runtime::handle::operate::Operating;
+use fsm_runtime::handle::operate::OperateRequest;
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -78,7 +78,7 @@ async fn matching(admin: &Admin, acting: &Acting) -> Result<Vec<String>, Problem
 async fn carry_out(
     session: &mut Session<'_, '_>,
     keys: &[String],
-    operate: impl Fn(&str) -> Operating,
+    operate: impl Fn(&str) -> OperateRequest,
 ) -> Result<Vec<(String, Option<String>)>, Problem> {
     let mut told = Vec::with_capacity(keys.len());
     let progress = Progress::of(session.stage, Some(keys.len() as u64), "instances");

@@ -1,6 +1,6 @@
 //! `fsm send`: an event to an instance, checked against the graph.
 
-use fsm_core::decide::send::Fate;
+use fsm_core::decide::send::SendOutcome;
 use fsm_core::machine::Machine;
 use serde_json::json;
 
@@ -27,18 +27,18 @@ pub(super) async fn run(session: &mut Session<'_, '_>, send: Send) -> Result<(),
     if let Some(wait) = send.after {
         sending = sending.after(wait);
     }
-    if send.or_refuse {
-        sending = sending.or_refuse();
+    if send.reject_if_busy {
+        sending = sending.reject_if_busy();
     }
     let sent = sending.await?;
-    let (word, says) = match sent.fate {
-        Fate::Started => ("started", "its transition has begun"),
-        Fate::Queued => ("queued", "the instance is busy: it waits in the inbox"),
-        Fate::Scheduled => ("scheduled", "it is delivered later"),
-        Fate::Duplicate => ("duplicate", "it was sent before; nothing happened now"),
+    let (word, says) = match sent.outcome {
+        SendOutcome::Started => ("started", "its transition has begun"),
+        SendOutcome::Queued => ("queued", "the instance is busy: it waits in the inbox"),
+        SendOutcome::Scheduled => ("scheduled", "it is delivered later"),
+        SendOutcome::Duplicate => ("duplicate", "it was sent before; nothing happened now"),
     };
     if session.is_json {
-        let answer = json!({ "machine": send.machine, "key": send.key, "fate": word, "instance": sent.instance, "call": sent.call });
+        let answer = json!({ "machine": send.machine, "key": send.key, "outcome": word, "instance": sent.instance, "call": sent.call });
         return session.stage.json(&answer);
     }
     let mut table = Table::new(&["MACHINE", "KEY", "EVENT", "FATE", ""]);

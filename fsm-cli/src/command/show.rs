@@ -9,7 +9,7 @@ use fsm_core::time::Timestamp;
 use fsm_runtime::admin::Admin;
 use fsm_runtime::admin::look::Story;
 use fsm_runtime::handle::activity::OpenCall;
-use fsm_runtime::handle::history::Entry;
+use fsm_runtime::handle::history::HistoryEntry;
 use serde_json::{Value, json};
 
 use self::timeline::Drawing;
@@ -72,7 +72,7 @@ async fn follow(session: &mut Session<'_, '_>, admin: &Admin, show: &Show, mut s
 
 /// What happened since the last look.
 fn news(session: &mut Session<'_, '_>, before: &Story, now: &Story) -> Result<(), Problem> {
-    let is_news = |entry: &Entry| !before.entries.contains(entry);
+    let is_news = |entry: &HistoryEntry| !before.entries.contains(entry);
     if session.is_json {
         return now.entries.iter().filter(|entry| is_news(entry)).try_for_each(|entry| session.stage.json(&timeline::told(entry)));
     }

@@ -14,7 +14,7 @@ on_both! {
         let orders = bed.machine::<Order>();
         let told: Vec<_> = orders.history("o-2").await.unwrap().iter().map(ToString::to_string).collect();
         assert!(told.iter().any(|line| line.ends_with("retried by ann: the receipt was found")), "{told:#?}");
-        bed.settle().await;
+        bed.run_until_idle().await;
         assert_eq!(orders.attempts("o-2").await.unwrap().len(), 3);
         healthy(bed).await;
     }
@@ -99,7 +99,7 @@ on_both! {
         for n in 0..450 {
             orders.send(format!("o-{n}"), Placed { cents: n, fails: 1 }).await.unwrap();
         }
-        bed.settle().await;
+        bed.run_until_idle().await;
         let told = json(bed, &["cancel", "order", "--status", "running", "--yes", "--reason", "a trial"]).await;
         let done = told["instances"].as_array().unwrap().iter().filter(|one| one["done"] == json!(true)).count();
         assert_eq!(done, 450);
@@ -115,16 +115,16 @@ on_both! {
         let said = fsm(bed, WIDE, &["send", "order", "o-1", "Placed", r#"{"cents": 5, "fails": 0}"#]).await;
         assert_eq!((said.out.as_str(), said.code), (
             "MACHINE  KEY  EVENT   FATE\norder    o-1  Placed  started  its transition has begun\n", 0), "{said:?}");
-        bed.settle().await;
+        bed.run_until_idle().await;
         let order = orders.get("o-1").await.unwrap().unwrap();
         assert_eq!((order.state, order.record.cents), (Some(OrderState::Placed), 5));
         let from_input = fsm(bed, To::Terminal(80, r#"{"receipt": "r-1"}"#), &["send", "order", "o-1", "Paid", "-", "--dedup", "d-1"]).await;
         assert_eq!(from_input.code, 0, "{from_input:?}");
-        bed.settle().await;
+        bed.run_until_idle().await;
         let again = json(bed, &["send", "order", "o-1", "Paid", r#"{"receipt": "r-1"}"#, "--dedup", "d-1"]).await;
-        assert_eq!(again["fate"], json!("duplicate"));
+        assert_eq!(again["outcome"], json!("duplicate"));
         let later = json(bed, &["send", "order", "o-1", "Shipped", "--after", "1h"]).await;
-        assert_eq!(later["fate"], json!("scheduled"));
+        assert_eq!(later["outcome"], json!("scheduled"));
         bed.advance(std::time::Duration::from_secs(3600)).await;
         assert_eq!(orders.get("o-1").await.unwrap().unwrap().status, Status::Completed);
         healthy(bed).await;

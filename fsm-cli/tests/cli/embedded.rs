@@ -1,6 +1,6 @@
 //! The command inside the program: it knows the events' types, the program's secrets and its machines.
 
-use fsm::{Client, ShownKind};
+use fsm::{Client, RedactableKind};
 use fsm_cli::stage::Stage;
 use serde_json::json;
 
@@ -42,7 +42,7 @@ on_both! {
             assert!(said.talk.contains(talk), "{said:?}");
             assert_eq!(bed.machine::<Order>().get("o-1").await.unwrap().is_some(), code == 0);
         }
-        bed.settle().await;
+        bed.run_until_idle().await;
         assert_eq!(inside(&client, &["wait", "order", "o-1", "--for", "placed"]).await.code, 0);
         healthy(bed).await;
     }
@@ -51,7 +51,7 @@ on_both! {
 on_both! {
     async fn secrets_are_taken_out_as_the_program_says(bed) {
         three(bed).await;
-        let client = Client::builder().redact(|shown| (shown.kind == ShownKind::Record).then(|| "\"secret\"".into()));
+        let client = Client::builder().redact(|shown| (shown.kind == RedactableKind::Record).then(|| "\"secret\"".into()));
         let client = client.connect(bed.url()).await.unwrap();
         let said = inside(&client, &["show", "order", "o-3"]).await;
         assert!(said.out.contains("record    \"secret\"") && !said.out.contains("300"), "{said:?}");

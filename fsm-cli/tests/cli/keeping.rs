@@ -20,10 +20,10 @@ async fn sql(url: &str, text: &str) {
 }
 
 /// What the doctor says about one thing.
-async fn says(bed: &fsm::testing::Bed, about: &str) -> Vec<(String, String)> {
+async fn says(bed: &fsm::testing::TestBed, about: &str) -> Vec<(String, String)> {
     let told = json(bed, &["doctor", "--deep"]).await;
     let findings = told["findings"].as_array().unwrap().iter().filter(|finding| finding["about"] == json!(about));
-    findings.map(|finding| (finding["grade"].as_str().unwrap().to_owned(), finding["says"].as_str().unwrap().to_owned())).collect()
+    findings.map(|finding| (finding["level"].as_str().unwrap().to_owned(), finding["says"].as_str().unwrap().to_owned())).collect()
 }
 
 on_both! {
@@ -39,7 +39,7 @@ on_both! {
             ("workers", "1 live, and nothing is late"),
             ("drift", "every instance has its place in the newest definition of its machine"),
         ] {
-            assert_eq!(says(bed, about).await, [("well".to_owned(), expected.to_owned())]);
+            assert_eq!(says(bed, about).await, [("ok".to_owned(), expected.to_owned())]);
         }
         let setting = if bed.url().starts_with("postgres") { "synchronous_commit" } else { "journal_mode" };
         assert_eq!(says(bed, setting).await.len(), 1);
@@ -61,7 +61,7 @@ on_both! {
 on_both! {
     async fn dead_workers_and_what_nobody_does_are_found(bed) {
         bed.machine::<Order>().send("o-1", Placed { cents: 1, fails: 1 }).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         let later = bed.now() + Duration::from_secs(600);
         let said = fsm_at(Some(later), To::Pipe, &["--database", bed.url(), "doctor"]).await;
         assert_eq!(said.code, 0, "{said:?}");

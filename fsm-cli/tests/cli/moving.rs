@@ -3,20 +3,20 @@
 use std::time::Duration;
 
 use fsm::Status;
-use fsm::testing::Bed;
+use fsm::testing::TestBed;
 use serde_json::{Value, json};
 
 use crate::shop::{Order, OrderState, Paid, Placed, Shipped, orders, three};
 use crate::support::{File, Said, To, fsm_at, healthy};
 
 /// Runs the command on this database at this bed's moment.
-async fn on(bed: &Bed, url: &str, words: &[&str]) -> Said {
+async fn on(bed: &TestBed, url: &str, words: &[&str]) -> Said {
     let all: Vec<&str> = ["--database", url].iter().chain(words).copied().collect();
     fsm_at(Some(bed.now()), To::Pipe, &all).await
 }
 
 /// What an export of the database says, without the line that says when it was made.
-async fn rows(bed: &Bed, url: &str) -> Vec<String> {
+async fn rows(bed: &TestBed, url: &str) -> Vec<String> {
     let said = on(bed, url, &["export", "--live"]).await;
     assert_eq!(said.code, 0, "{said:?}");
     let mut lines: Vec<_> = said.out.lines().skip(1).map(str::to_owned).collect();
@@ -28,23 +28,23 @@ async fn rows(bed: &Bed, url: &str) -> Vec<String> {
 
 /// An instance of every kind: one that waits for its retry, one in error, one that ended, one that rests, one that is paused with an event
 /// in its inbox, one for which an event is delayed, with dedup ids and notes.
-async fn busy(bed: &Bed) {
+async fn busy(bed: &TestBed) {
     three(bed).await;
     let orders = bed.machine::<Order>();
     orders.send("o-4", Placed { cents: 400, fails: 0 }).dedup("d-4").await.unwrap();
     orders.send("o-5", Placed { cents: 500, fails: 9 }).await.unwrap();
-    bed.settle().await;
+    bed.run_until_idle().await;
     orders.pause("o-5").reason("an \u{1b}[31modd\nreason").actor("bob").await.unwrap();
     orders.send("o-5", Paid { receipt: "r-5".into() }).await.unwrap();
     orders.send("o-4", Paid { receipt: "r-4".into() }).after(Duration::from_secs(60)).await.unwrap();
-    bed.settle().await;
+    bed.run_until_idle().await;
 }
 
 /// What became of the instances, and that they go on by themselves and with new events.
-async fn goes_on(bed: &Bed) {
+async fn goes_on(bed: &TestBed) {
     let orders = bed.machine::<Order>();
     healthy(bed).await;
-    bed.settle().await;
+    bed.run_until_idle().await;
     bed.advance(Duration::from_secs(20)).await;
     let waits = orders.get("o-1").await.unwrap().unwrap();
     assert_eq!((waits.state, waits.status), (Some(OrderState::Placed), Status::Running), "its retries went on");
@@ -54,7 +54,7 @@ async fn goes_on(bed: &Bed) {
     orders.send("o-4", Shipped).await.unwrap();
     orders.retry("o-2").await.unwrap();
     orders.resume("o-5").await.unwrap();
-    bed.settle().await;
+    bed.run_until_idle().await;
     bed.advance(Duration::from_secs(7200)).await;
     let statuses = ["o-1", "o-2", "o-3", "o-4", "o-5"].map(|key| orders.get(key));
     let mut found = Vec::new();
@@ -65,7 +65,7 @@ async fn goes_on(bed: &Bed) {
     assert_eq!(found, [ended, Status::Error, ended, ended, Status::Running], "o-1 expired by its timer, o-2 failed once more, o-5 is paid");
     assert_eq!(orders.get("o-5").await.unwrap().unwrap().state, Some(OrderState::Paid));
     let again = orders.send("o-4", Placed { cents: 400, fails: 0 }).dedup("d-4").await.unwrap();
-    assert_eq!(again.fate, fsm::Fate::Duplicate, "the dedup id is known");
+    assert_eq!(again.outcome, fsm::SendOutcome::Duplicate, "the dedup id is known");
     healthy(bed).await;
 }
 

@@ -32,7 +32,7 @@ on_both! {
     async fn what_waits_for_a_busy_instance(bed) {
         let orders = bed.machine::<Order>();
         orders.send("o-1", Placed { cents: 100, fails: 1 }).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         orders.send("o-1", Paid { receipt: "r".into() }).await.unwrap();
         orders.send("o-1", Shipped).after(std::time::Duration::from_secs(3600)).await.unwrap();
         orders.pause("o-1").reason("the bank is closed").actor("bob").await.unwrap();
@@ -57,7 +57,7 @@ on_both! {
         for n in 0..7 {
             orders.send(format!("o-{n}"), Placed { cents: n, fails: 0 }).await.unwrap();
         }
-        bed.settle().await;
+        bed.run_until_idle().await;
         let (mut keys, mut after, mut pages) = (Vec::new(), None::<String>, 0);
         loop {
             let mut arguments = vec!["ls", "--limit", "3"];
@@ -102,7 +102,7 @@ on_both! {
     async fn an_instance_is_followed_until_it_has_ended(bed) {
         let orders = bed.machine::<Order>();
         orders.send("o-1", Placed { cents: 100, fails: 1 }).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         for json in [&[][..], &["--json"]] {
             let key = if json.is_empty() { "o-1" } else { "o-2" };
             orders.send("o-2", Placed { cents: 100, fails: 0 }).dedup("once").await.unwrap();
@@ -113,7 +113,7 @@ on_both! {
                 bed.advance(std::time::Duration::from_secs(5)).await;
                 orders.send(key, Paid { receipt: "r".into() }).await.unwrap();
                 orders.send(key, Shipped).await.unwrap();
-                bed.settle().await;
+                bed.run_until_idle().await;
             });
             let last = if json.is_empty() { "→ from `paid` to `shipped`\n" } else { r#""kind":"transition","to":"shipped"}"# };
             assert!(said.out.trim_end().ends_with(last.trim_end()), "{said:?}");
@@ -213,9 +213,9 @@ on_both! {
         let orders = bed.machine::<Order>();
         let key = "\u{1b}]0;owned\u{7}\u{9b}2J\u{202e}\r\nkey";
         orders.send(key, Placed { cents: 1, fails: 0 }).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         orders.send(key, Paid { receipt: String::new() }).await.unwrap();
-        bed.settle().await;
+        bed.run_until_idle().await;
         orders.skip(key).reason(key).actor(key).await.unwrap();
         let commands: [&[&str]; 7] =
             [&["ls"], &["show", "order", key], &["show", "order", "\u{1b}]0;no such\u{7}"], &["errors"], &["due"], &["ls", "--json"], &["ls", key]];

@@ -1,7 +1,7 @@
 //! A shop's orders, whose gateway fails as often as the order says.
 
 use fsm::prelude::*;
-use fsm::testing::{Bed, BedBuilder};
+use fsm::testing::{TestBed, TestBedBuilder};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -69,21 +69,21 @@ fsm! {
 }
 
 /// A bed for orders.
-pub fn orders() -> BedBuilder {
-    Bed::builder().only::<Order>()
+pub fn orders() -> TestBedBuilder {
+    TestBed::builder().only::<Order>()
 }
 
 /// Three orders: one that waits for its second attempt, one in error after its receipt was missing, one that went through.
-pub async fn three(bed: &Bed) {
+pub async fn three(bed: &TestBed) {
     let orders = bed.machine::<Order>();
     orders.send("o-1", Placed { cents: 100, fails: 2 }).await.unwrap();
     orders.send("o-2", Placed { cents: 200, fails: 0 }).await.unwrap();
     orders.send("o-3", Placed { cents: 300, fails: 0 }).await.unwrap();
-    bed.settle().await;
+    bed.run_until_idle().await;
     bed.advance(Duration::from_secs(1)).await;
     orders.send("o-2", Paid { receipt: String::new() }).await.unwrap();
     orders.send("o-3", Paid { receipt: "r-3".into() }).await.unwrap();
     orders.send("o-3", Shipped).await.unwrap();
-    bed.settle().await;
+    bed.run_until_idle().await;
     bed.advance(Duration::from_secs(1)).await;
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use fsm::Timestamp;
-use fsm::testing::Bed;
+use fsm::testing::TestBed;
 use fsm_cli::stage::Stage;
 use tokio::sync::Notify;
 
@@ -16,7 +16,7 @@ macro_rules! on_both {
             #[allow(unused_imports)]
             use super::*;
 
-            async fn shown($bed: &fsm::testing::Bed) $body
+            async fn shown($bed: &fsm::testing::TestBed) $body
 
             #[tokio::test(flavor = "multi_thread")]
             async fn sqlite() {
@@ -56,7 +56,7 @@ pub enum To {
 pub const WIDE: To = To::Terminal(140, "");
 
 /// Runs the command on the bed's database, at the moment that the bed's clock shows. Colours are left out and ids are `<id>`.
-pub async fn fsm(bed: &Bed, to: To, arguments: &[&str]) -> Said {
+pub async fn fsm(bed: &TestBed, to: To, arguments: &[&str]) -> Said {
     let mut all = vec!["--database", bed.url()];
     all.extend(arguments);
     fsm_at(Some(bed.now()), to, &all).await
@@ -94,7 +94,7 @@ pub async fn raw(now: Option<Timestamp>, to: To, arguments: &[&str]) -> Said {
 }
 
 /// Runs the command into a pipe, and tells `shown` each time that what it said so far is out.
-pub async fn until_shown(bed: &Bed, shown: &Arc<Notify>, arguments: &[&str]) -> Said {
+pub async fn until_shown(bed: &TestBed, shown: &Arc<Notify>, arguments: &[&str]) -> Said {
     let out = Heard { text: Arc::default(), shown: Arc::clone(shown) };
     let text = Arc::clone(&out.text);
     let mut stage = Stage {
@@ -130,7 +130,7 @@ impl Write for Heard {
 }
 
 /// What it said as JSON.
-pub async fn json(bed: &Bed, arguments: &[&str]) -> serde_json::Value {
+pub async fn json(bed: &TestBed, arguments: &[&str]) -> serde_json::Value {
     let mut all = arguments.to_vec();
     all.push("--json");
     all.extend(["--database", bed.url()]);
@@ -139,8 +139,8 @@ pub async fn json(bed: &Bed, arguments: &[&str]) -> serde_json::Value {
 }
 
 /// Every invariant holds.
-pub async fn healthy(bed: &Bed) {
-    let violations = bed.violations().await;
+pub async fn healthy(bed: &TestBed) {
+    let violations = bed.check_invariants().await;
     assert!(violations.is_empty(), "{violations:#?}");
 }
 
@@ -185,7 +185,7 @@ impl Drop for File {
 }
 
 /// Compares what a command says on a terminal, into a pipe and as JSON with `tests/golden/NAME.txt`, which `FSM_GOLDEN=write` writes.
-pub async fn golden(bed: &Bed, name: &str, arguments: &[&str]) {
+pub async fn golden(bed: &TestBed, name: &str, arguments: &[&str]) {
     let mut told = String::new();
     let with_json: Vec<&str> = arguments.iter().copied().chain(["--json"]).collect();
     let cases = [("on a terminal", WIDE, arguments), ("into a pipe", To::Pipe, arguments), ("as JSON", WIDE, &with_json)];

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use fsm::testing::{Bed, scale};
+use fsm::testing::{TestBed, scale};
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
@@ -86,7 +86,7 @@ impl Drop for Screen {
 }
 
 /// Three orders in a file, and the bed that made them.
-async fn shop() -> (File, Bed) {
+async fn shop() -> (File, TestBed) {
     let file = File::new();
     let bed = orders().on(&file.url()).await;
     three(&bed).await;
@@ -125,7 +125,7 @@ async fn a_person_types_the_number_of_instances() {
     for key in ["o-4", "o-5"] {
         orders.send(key, Placed { cents: 1, fails: 0 }).await.unwrap();
     }
-    bed.settle().await;
+    bed.run_until_idle().await;
     let many = ["pause", "order", "--status", "running", "--reason", "stocktaking"];
     for (typed, code) in [("yes\n", 1), ("\n", 1), ("2\n", 1), ("3\n", 0)] {
         let mut screen = Screen::of(program(file.path(), &many), 100);
@@ -153,7 +153,7 @@ async fn an_instance_that_is_followed_is_drawn_again_in_its_place() {
     let orders = bed.machine::<Order>();
     orders.send("o-1", Paid { receipt: "r".into() }).await.unwrap();
     orders.send("o-1", Shipped).await.unwrap();
-    bed.settle().await;
+    bed.run_until_idle().await;
     screen.until("from `paid` to `shipped`");
     let (drawn, code) = screen.ended();
     assert_eq!(code, 0, "{drawn}");

@@ -54,7 +54,7 @@ fn wake(machine: &Machine, standing: &Standing, timer: &Timer, moment: Moment) -
 /// A delayed event arrives like any other; if it does not fit any more, that is recorded.
 fn deliver(machine: &Machine, standing: &Standing, timer: Timer, inbox_limit: u64, moment: Moment) -> Result<Changes, Unread> {
     let call = CallId(timer.id.0);
-    let request = Send { id: call, event: timer.event, dedup: None, deliver_at: None, or_refuse: false, inbox_limit };
+    let request = Send { id: call, event: timer.event, dedup: None, deliver_at: None, reject_if_busy: false, inbox_limit };
     let instance = Instance::clone(&standing.instance);
     let mut changes = match send(machine, standing, request, moment)?.map(|accepted| accepted.changes) {
         Ok(Some(changes)) => changes,

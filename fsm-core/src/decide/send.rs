@@ -22,7 +22,7 @@ pub struct Send {
     /// Not before this moment.
     pub deliver_at: Option<Timestamp>,
     /// Refuse instead of waiting when the instance is busy.
-    pub or_refuse: bool,
+    pub reject_if_busy: bool,
     /// How many events may wait.
     pub inbox_limit: u64,
 }
@@ -38,7 +38,7 @@ pub struct Dedup {
 
 /// What became of a sent event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Fate {
+pub enum SendOutcome {
     /// Its transition has begun.
     Started,
     /// The instance is busy: it waits in the inbox.
@@ -55,7 +55,7 @@ pub struct Accepted {
     /// The call it begins or will begin.
     pub call: CallId,
     /// What became of it.
-    pub fate: Fate,
+    pub outcome: SendOutcome,
     /// What is to be written; `None` for a duplicate.
     pub changes: Option<Changes>,
 }
@@ -88,11 +88,11 @@ fn accept(machine: &Machine, standing: &Standing, send: Send, moment: Moment) ->
     let mut changes = Changes::of(Instance { updated_at: moment.now, ..Instance::clone(instance) });
     changes.is_new = *is_new;
     changes.request = send.dedup.map(|dedup| dedup.request(send.id, &send.event.name, moment.now));
-    let fate = match send.deliver_at.filter(|at| *at > moment.now) {
+    let outcome = match send.deliver_at.filter(|at| *at > moment.now) {
         Some(due_at) => deliver_later(&mut changes, machine, send.id, send.event, due_at),
-        None => deliver(&mut changes, machine, standing, send.id, send.event, (send.or_refuse, send.inbox_limit), moment)?,
+        None => deliver(&mut changes, machine, standing, send.id, send.event, (send.reject_if_busy, send.inbox_limit), moment)?,
     };
-    Ok(fate.map(|fate| Accepted { call: send.id, fate, changes: Some(changes) }))
+    Ok(outcome.map(|outcome| Accepted { call: send.id, outcome, changes: Some(changes) }))
 }
 
 /// The first answer, if the caller's id names this very request; a conflict if it names another.
@@ -102,19 +102,19 @@ fn known_already(standing: &Standing, send: &Send) -> Result<Option<Accepted>, R
             if !dedup.digests.contains(&first.digest) || first.event.as_ref() != Some(&send.event.name) {
                 return Err(Refusal::Conflict { whose: whose(&standing.instance), dedup: dedup.id.clone() });
             }
-            Ok(Some(Accepted { call: first.call, fate: Fate::Duplicate, changes: None }))
+            Ok(Some(Accepted { call: first.call, outcome: SendOutcome::Duplicate, changes: None }))
         }
         _ => Ok(None),
     }
 }
 
-fn deliver_later(changes: &mut Changes, machine: &Machine, call: CallId, event: Event, due_at: Timestamp) -> Result<Fate, Refusal> {
+fn deliver_later(changes: &mut Changes, machine: &Machine, call: CallId, event: Event, due_at: Timestamp) -> Result<SendOutcome, Refusal> {
     let instance = &changes.instance;
     if instance.status.is_ended() {
         return Err(Refusal::Unfit(Unfit::new(machine, instance, std::slice::from_ref(&instance.state), &event.name)));
     }
     changes.timers.push(TimerChange::Set(Timer { id: TimerId(call.0), instance: instance.id, state: None, event, due_at }));
-    Ok(Fate::Scheduled)
+    Ok(SendOutcome::Scheduled)
 }
 
 fn deliver(
@@ -123,9 +123,9 @@ fn deliver(
     standing: &Standing,
     call: CallId,
     event: Event,
-    (or_refuse, inbox_limit): (bool, u64),
+    (reject_if_busy, inbox_limit): (bool, u64),
     moment: Moment,
-) -> Result<Result<Fate, Refusal>, Unread> {
+) -> Result<Result<SendOutcome, Refusal>, Unread> {
     let instance = &standing.instance;
     let refused = |after| Ok(Err(Refusal::Unfit(Unfit::new(machine, instance, after, &event.name))));
     if instance.status.is_ended() {
@@ -140,16 +140,16 @@ fn deliver(
     let is_free = !instance.is_open && instance.status == Status::Running && instance.inbox_len() == 0;
     if let Some(edge) = machine.edge(instance.state.as_deref(), &event.name).filter(|_| is_free) {
         begin::call(changes, machine, edge, call, Payload::Bytes(event.payload), moment);
-        return Ok(Ok(Fate::Started));
+        return Ok(Ok(SendOutcome::Started));
     }
-    if or_refuse {
+    if reject_if_busy {
         return Ok(Err(Refusal::Busy { whose: whose(instance), why: what_it_does(standing) }));
     }
     if instance.inbox_len() >= inbox_limit {
         return Ok(Err(Refusal::Busy { whose: whose(instance), why: format!("its inbox is full with {inbox_limit} events") }));
     }
     inbox::put(changes, machine, call, event, after, moment);
-    Ok(Ok(Fate::Queued))
+    Ok(Ok(SendOutcome::Queued))
 }
 
 fn what_it_does(standing: &Standing) -> String {

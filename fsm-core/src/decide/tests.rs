@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::fire::fire;
 use super::operate::{Act, Operation};
 use super::refusal::Refusal;
-use super::send::{Accepted, Dedup, Fate, Send, send};
+use super::send::{Accepted, Dedup, Send, SendOutcome, send};
 use super::settle::settle;
 use super::{Moment, Standing};
 use crate::call::{Attempt, AttemptState};
@@ -86,7 +86,7 @@ pub(super) fn unborn() -> Standing {
 
 pub(super) fn request(n: u128, event: &str) -> Send {
     let event = Event { name: event.into(), payload: b"{}".to_vec() };
-    Send { id: call(n), event, dedup: None, deliver_at: None, or_refuse: false, inbox_limit: 1000 }
+    Send { id: call(n), event, dedup: None, deliver_at: None, reject_if_busy: false, inbox_limit: 1000 }
 }
 
 pub(super) fn sent(standing: Standing, send_it: Send, second: i64) -> Result<Accepted, Refusal> {

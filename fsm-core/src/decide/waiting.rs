@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::fire::fire;
 use super::inbox::{Inbox, Unread};
 use super::operate::{Act, Operation};
-use super::send::{Fate, Send, send};
+use super::send::{Send, SendOutcome, send};
 use super::settle::settle;
 use super::tests::{SESSION, begun, call, claimed, ended, failure, machine, moment, request, rests_in_created, sent, success};
 use super::{Moment, Standing};
@@ -85,7 +85,7 @@ fn an_event_that_fits_the_state_kept_by_an_open_catch_waits() {
     let newest = caught.newest.as_mut().map(Arc::make_mut).unwrap();
     (newest.verb, newest.to) = ("rescued".into(), "paid".into());
     for event in ["Paid", "Cancel", "Completed"] {
-        assert_eq!(sent(caught.clone(), request(3, event), 6).unwrap().fate, Fate::Queued, "{event}");
+        assert_eq!(sent(caught.clone(), request(3, event), 6).unwrap().outcome, SendOutcome::Queued, "{event}");
     }
     assert!(sent(caught, request(3, "Created"), 6).is_err());
 }
@@ -114,13 +114,13 @@ fn what_a_definition_cannot_judge_is_left_for_one_that_can() {
     assert_eq!((taken.open.unwrap().attempt.call, taken.instance.inbox_len()), (call(100), 1));
 
     // Behind it also waits what is sent to the free instance.
-    assert_eq!(sent(rests, request(9, "Cancel"), 6).unwrap().fate, Fate::Queued);
+    assert_eq!(sent(rests, request(9, "Cancel"), 6).unwrap().outcome, SendOutcome::Queued);
 
     // A state that only newer code has takes what that code says.
     let elsewhere = Standing::of(Instance { state: Some("refunded".into()), ..Arc::unwrap_or_clone(rests_in_created().instance) });
     let queued = sent(elsewhere.clone(), request(9, "Paid"), 6).unwrap();
-    assert_eq!((queued.fate, wake(&queued.changes.unwrap()).unwrap().event.name), (Fate::Queued, "Paid".to_owned()));
-    let impatient = sent(elsewhere, Send { or_refuse: true, ..request(9, "Paid") }, 6).unwrap_err().to_string();
+    assert_eq!((queued.outcome, wake(&queued.changes.unwrap()).unwrap().event.name), (SendOutcome::Queued, "Paid".to_owned()));
+    let impatient = sent(elsewhere, Send { reject_if_busy: true, ..request(9, "Paid") }, 6).unwrap_err().to_string();
     assert_eq!(impatient, "`payment` `order-7` is busy: its state is one that this process's code does not have");
 }
 

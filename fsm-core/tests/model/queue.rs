@@ -6,7 +6,7 @@ use fsm_core::call::Attempt;
 use fsm_core::changes::{Changes, Timer};
 use fsm_core::decide::Standing;
 use fsm_core::decide::operate::Operation;
-use fsm_core::decide::send::{Fate, Send};
+use fsm_core::decide::send::{Send, SendOutcome};
 use fsm_core::ids::{CallId, SessionId};
 use fsm_core::instance::Instance;
 use fsm_core::outcome::Outcome;
@@ -65,7 +65,7 @@ pub enum Origin {
 /// `Reply` of `committer/request.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply {
-    Sent { call: CallId, fate: Fate },
+    Sent { call: CallId, outcome: SendOutcome },
     Settled { counted: bool },
     Refused,
     Done,
@@ -106,7 +106,7 @@ pub struct Decided {
 pub struct Board {
     pub standings: [Option<Standing>; KEYS.len()],
     /// What became of repeated sends.
-    pub known: Vec<(CallId, Fate)>,
+    pub known: Vec<(CallId, SendOutcome)>,
 }
 
 impl Request {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fsm_core::call::{Attempt, AttemptState};
 use fsm_core::changes::{Note, NoteKind, Request, Timer, Waiting, Waits};
 use fsm_core::decide::inbox::Inbox;
-use fsm_core::decide::send::Fate;
+use fsm_core::decide::send::SendOutcome;
 use fsm_core::ids::{CallId, InstanceId, SessionId, TimerId};
 use fsm_core::instance::Instance;
 use fsm_core::time::Timestamp;
@@ -90,14 +90,14 @@ impl Store {
         all.map(|(_, waits)| Waiting { position: waits.position, call: waits.call, event: waits.event.name.clone() }).collect()
     }
 
-    /// `lock::known`, of one: whose it is, and the fate that `fate_of` of `committer/trip.rs` gives its place.
-    pub fn known(&self, call: CallId) -> Option<Fate> {
+    /// `lock::known`, of one: whose it is, and the outcome that `fate_of` of `committer/trip.rs` gives its place.
+    pub fn known(&self, call: CallId) -> Option<SendOutcome> {
         if self.calls.contains_key(&(call, 1)) {
-            Some(Fate::Started)
+            Some(SendOutcome::Started)
         } else if self.inbox.values().any(|waits| waits.call == call) || self.is_rejected(call) {
-            Some(Fate::Queued)
+            Some(SendOutcome::Queued)
         } else {
-            self.timers.get(&TimerId(call.0)).filter(|(timer, _)| timer.state.is_none()).map(|_| Fate::Scheduled)
+            self.timers.get(&TimerId(call.0)).filter(|(timer, _)| timer.state.is_none()).map(|_| SendOutcome::Scheduled)
         }
     }
 

@@ -68,7 +68,7 @@ impl Model {
         }
         for request in batch.iter().filter(|request| request.tries > 0 && self.variant != Variant::RepeatWithoutLooking) {
             if let What::Send(send) = &request.what {
-                board.known.extend(self.store.known(send.id).map(|fate| (send.id, fate)));
+                board.known.extend(self.store.known(send.id).map(|outcome| (send.id, outcome)));
             }
         }
         let mut trip = Trip { now, grant, batch, decided: Vec::new(), board, touches, locks, way: Way::Locked };
@@ -101,14 +101,14 @@ impl Model {
     }
 
     fn decide_send(&mut self, trip: &Trip, key: usize, request: Send) -> Result<Decided, Unread> {
-        if let Some((call, fate)) = trip.board.known.iter().find(|(call, _)| *call == request.id) {
-            return Ok(Decided { reply: Reply::Sent { call: *call, fate: *fate }, changes: None });
+        if let Some((call, outcome)) = trip.board.known.iter().find(|(call, _)| *call == request.id) {
+            return Ok(Decided { reply: Reply::Sent { call: *call, outcome: *outcome }, changes: None });
         }
         let moment = self.moment(trip);
         let sending = |model: &Model, standing: &Standing| send(&model.machine, standing, request.clone(), moment);
         Ok(match self.read_on(trip, trip.standing(key).clone(), sending)? {
             Ok(accepted) => {
-                let reply = Reply::Sent { call: accepted.call, fate: accepted.fate };
+                let reply = Reply::Sent { call: accepted.call, outcome: accepted.outcome };
                 Decided { reply, changes: accepted.changes }
             }
             Err(_) => Decided { reply: Reply::Refused, changes: None },
@@ -234,12 +234,12 @@ impl Model {
     fn decide_outgoing(&mut self, trip: &Trip, sender: usize, outgoing: &Outgoing) -> (usize, Decided) {
         let key = key_index(&outgoing.key);
         let (event, deliver_at) = (outgoing.event.clone(), outgoing.deliver_at);
-        let request = Send { id: outgoing.id, event, dedup: None, deliver_at, or_refuse: false, inbox_limit: INBOX };
+        let request = Send { id: outgoing.id, event, dedup: None, deliver_at, reject_if_busy: false, inbox_limit: INBOX };
         let moment = self.moment(trip);
         let sending = |model: &Model, standing: &Standing| send(&model.machine, standing, request.clone(), moment);
         match self.read_on(trip, trip.standing(key).clone(), sending).expect(ALL) {
             Ok(accepted) => {
-                let reply = Reply::Sent { call: accepted.call, fate: accepted.fate };
+                let reply = Reply::Sent { call: accepted.call, outcome: accepted.outcome };
                 (key, Decided { reply, changes: accepted.changes })
             }
             Err(refusal) => {

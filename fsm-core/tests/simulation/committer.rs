@@ -19,7 +19,7 @@ impl World {
     /// A caller, an operator or a verb puts a request to the committer.
     pub fn ask(&mut self, p: usize, act: &Act) {
         match act {
-            Act::Send { key, event, dedup, after_s, or_refuse } => {
+            Act::Send { key, event, dedup, after_s, reject_if_busy } => {
                 let id = self.call_id();
                 let name = |dedup: &Dedup| format!("{}/{}{}", KEYS[*key], dedup.id, if dedup.other_content { "!" } else { "" });
                 let wish = dedup.as_ref().map_or_else(|| id.to_string(), name).into_bytes();
@@ -29,7 +29,7 @@ impl World {
                 });
                 let deliver_at = after_s.map(|s| self.clock(p) + Duration::from_secs(s));
                 let event = Event { name: (*event).to_owned(), payload: wish };
-                let send = Send { id, event, dedup, deliver_at, or_refuse: *or_refuse, inbox_limit: INBOX };
+                let send = Send { id, event, dedup, deliver_at, reject_if_busy: *reject_if_busy, inbox_limit: INBOX };
                 self.processes[p].put(*key, What::Send(send));
             }
             Act::Operate { key, act, request_id } => {
@@ -72,7 +72,7 @@ impl World {
                 if self.model.variant == Variant::OutgoingApart {
                     for send in std::mem::take(&mut asks.sends) {
                         let Outgoing { id, event, deliver_at, .. } = send;
-                        let send_it = Send { id, event, dedup: None, deliver_at, or_refuse: false, inbox_limit: INBOX };
+                        let send_it = Send { id, event, dedup: None, deliver_at, reject_if_busy: false, inbox_limit: INBOX };
                         self.processes[p].put(key_index(&send.key), What::Send(send_it));
                     }
                 }

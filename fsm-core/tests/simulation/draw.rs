@@ -143,7 +143,7 @@ impl Mood {
         let event = if self.lots.one_in(3) { EVENTS[0] } else { self.lots.pick(&EVENTS) };
         let dedup = self.lots.one_in(3).then(|| Dedup { id: self.lots.below(2) as u8, other_content: self.lots.one_in(6) });
         let after_s = self.lots.one_in(6).then(|| self.lots.pick(&[0, 2, 7]));
-        Act::Send { key, event, dedup, after_s, or_refuse: self.lots.one_in(8) }
+        Act::Send { key, event, dedup, after_s, reject_if_busy: self.lots.one_in(8) }
     }
 
     fn operate(&mut self) -> Act {

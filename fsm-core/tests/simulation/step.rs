@@ -30,7 +30,7 @@ pub enum Act {
         event: &'static str,
         dedup: Option<Dedup>,
         after_s: Option<u64>,
-        or_refuse: bool,
+        reject_if_busy: bool,
     },
     /// An operator acts.
     Operate {
@@ -126,13 +126,13 @@ impl fmt::Display for Step {
         let us = |us: &i64| format!("{} s", *us as f64 / 1e6);
         write!(f, "process {}: ", self.process)?;
         match &self.act {
-            Act::Send { key, event, dedup, after_s, or_refuse } => {
+            Act::Send { key, event, dedup, after_s, reject_if_busy } => {
                 write!(f, "sends `{event}` to `{}`", KEYS[*key])?;
                 if let Some(Dedup { id, other_content }) = dedup {
                     write!(f, ", dedup id {id}{}", if *other_content { " with other content" } else { "" })?;
                 }
                 after_s.iter().try_for_each(|s| write!(f, ", after {s} s"))?;
-                f.write_str(if *or_refuse { ", or refuse" } else { "" })
+                f.write_str(if *reject_if_busy { ", or refuse" } else { "" })
             }
             Act::Operate { key, act, request_id } => {
                 write!(f, "an operator asks for {act:?} of `{}`", KEYS[*key])?;

@@ -12,7 +12,7 @@ use super::{Policy, Retry, duration};
 use crate::mistake::Mistakes;
 use crate::names;
 
-/// Shown wherever the short form is misused.
+/// Redactable wherever the short form is misused.
 const SHORT: &str = "the short forms are `\"5s\"`, `\"5s\", \"10m\"`, `10, \"5s\"`, `10, \"5s\", \"1h\"` and `none`";
 const NAMES: &str = "`retries`, `max_attempts`, `min`, `max`, `backoff`, `jitter`, `within`, `give_up_on(…)`, `delay` and `catch`";
 

@@ -13,20 +13,20 @@ use crate::store::sessions;
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Grade {
+pub enum Level {
     /// As it should be.
-    Well,
+    Ok,
     /// A promise is weakened, or work does not go on.
-    Doubtful,
+    Warning,
     /// The database breaks a promise.
-    Broken,
+    Error,
 }
 
 /// What was looked at, and what was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// How bad it is.
-    pub grade: Grade,
+    pub level: Level,
     /// What was looked at, in a word or two.
     pub about: String,
     /// A sentence.
@@ -44,25 +44,25 @@ const FEW: u32 = 1000;
 /// Overdue attempts are counted no further.
 const MOST: u32 = 10_000;
 
-impl Grade {
+impl Level {
     /// The word for it.
     pub fn as_str(self) -> &'static str {
         match self {
-            Grade::Well => "well",
-            Grade::Doubtful => "doubtful",
-            Grade::Broken => "broken",
+            Level::Ok => "ok",
+            Level::Warning => "warning",
+            Level::Error => "error",
         }
     }
 }
 
 impl Finding {
-    fn new(grade: Grade, about: &str, says: impl Into<String>) -> Finding {
-        Finding { grade, about: about.to_owned(), says: says.into() }
+    fn new(level: Level, about: &str, says: impl Into<String>) -> Finding {
+        Finding { level, about: about.to_owned(), says: says.into() }
     }
 
     /// Well if the promise holds, else as doubtful as `instead` says.
     fn of(about: &str, says: String, holds: bool, instead: &str) -> Finding {
-        if holds { Finding::new(Grade::Well, about, says) } else { Finding::new(Grade::Doubtful, about, format!("{says}: {instead}")) }
+        if holds { Finding::new(Level::Ok, about, says) } else { Finding::new(Level::Warning, about, format!("{says}: {instead}")) }
     }
 }
 
@@ -86,12 +86,12 @@ impl Admin {
         findings.extend(self.drift().await?);
         let report = self.examine().await?;
         if report.is_healthy() {
-            findings.push(Finding::new(Grade::Well, "invariants", "every one holds"));
+            findings.push(Finding::new(Level::Ok, "invariants", "every one holds"));
         }
         for broken in report.broken() {
             let (first, others) = (broken.rows.first().cloned().unwrap_or_default(), broken.rows.len().saturating_sub(1) + broken.others);
             let more = if others == 0 { String::new() } else { format!(", and {others} more") };
-            findings.push(Finding::new(Grade::Broken, broken.number, format!("{} does not hold: {first}{more}", broken.says)));
+            findings.push(Finding::new(Level::Error, broken.number, format!("{} does not hold: {first}{more}", broken.says)));
         }
         Ok(findings)
     }
@@ -105,7 +105,7 @@ impl Admin {
             let now = Timestamp::from(SystemTime::now());
             if let Some(since) = overview::oldest_snapshot(conn).await?.filter(|since| now.since(*since) > OLD_SNAPSHOT) {
                 let says = format!("a transaction has been open since {since}: old rows are not cleared away, and tables grow");
-                findings.push(Finding::new(Grade::Doubtful, "snapshots", says));
+                findings.push(Finding::new(Level::Warning, "snapshots", says));
             }
         }
         Ok(findings)
@@ -116,8 +116,8 @@ impl Admin {
             return Ok(Vec::new());
         }
         let faults = overview::file_faults(&mut self.engine.store.reader().await?.conn()).await?;
-        let found: Vec<_> = faults.iter().map(|fault| Finding::new(Grade::Broken, "file", fault)).collect();
-        Ok(if found.is_empty() { vec![Finding::new(Grade::Well, "file", "its pages fit together")] } else { found })
+        let found: Vec<_> = faults.iter().map(|fault| Finding::new(Level::Error, "file", fault)).collect();
+        Ok(if found.is_empty() { vec![Finding::new(Level::Ok, "file", "its pages fit together")] } else { found })
     }
 
     async fn clock(&self) -> Result<Option<Finding>, Error> {
@@ -140,7 +140,7 @@ impl Admin {
                 "session {} of process {} on `{}` died {ended} ago and holds {} attempts; another process settles them as lost",
                 worker.session, worker.pid, worker.host, worker.executing
             );
-            findings.push(Finding::new(Grade::Doubtful, "workers", says));
+            findings.push(Finding::new(Level::Warning, "workers", says));
         }
         let mut is_late = false;
         for known in self.machines() {
@@ -150,10 +150,10 @@ impl Admin {
             let count = if overdue.attempts >= u64::from(MOST) { format!("{MOST} and more") } else { overdue.attempts.to_string() };
             let why = if alive.is_empty() { "no process works" } else { "those that work are at their limit or do not have its verbs" };
             let says = format!("{count} attempts of `{}` are due, the first since {since}: {why}", known.machine.name);
-            findings.push(Finding::new(Grade::Doubtful, "workers", says));
+            findings.push(Finding::new(Level::Warning, "workers", says));
         }
         if dead.is_empty() && !is_late {
-            findings.push(Finding::new(Grade::Well, "workers", format!("{} live, and nothing is late", alive.len())));
+            findings.push(Finding::new(Level::Ok, "workers", format!("{} live, and nothing is late", alive.len())));
         }
         Ok(findings)
     }
@@ -170,14 +170,14 @@ impl Admin {
                 };
                 let says =
                     format!("the newest definition lacks the state `{state}`, in which {count} instances of \"{}\" are", machine.name);
-                findings.push(Finding::new(Grade::Doubtful, "drift", says));
+                findings.push(Finding::new(Level::Warning, "drift", says));
             }
         }
         if findings.is_empty() {
             let says = format!(
                 "the states of the newest {FEW} running instances, and of those in error, are in the newest definition of their machine"
             );
-            findings.push(Finding::new(Grade::Well, "drift", says));
+            findings.push(Finding::new(Level::Ok, "drift", says));
         }
         Ok(findings)
     }
@@ -189,11 +189,11 @@ impl Admin {
             let lacking = drift::lacking(&self.engine.store, &known.machine).await?;
             findings.extend(lacking.iter().map(|line| {
                 let says = format!("the newest definition lacks what rows need: {line}");
-                Finding::new(Grade::Doubtful, "drift", says)
+                Finding::new(Level::Warning, "drift", says)
             }));
         }
         if findings.is_empty() {
-            findings.push(Finding::new(Grade::Well, "drift", "every instance has its place in the newest definition of its machine"));
+            findings.push(Finding::new(Level::Ok, "drift", "every instance has its place in the newest definition of its machine"));
         }
         Ok(findings)
     }
@@ -212,9 +212,9 @@ fn judged(name: &str, value: &str) -> Finding {
         "fsync" | "full_page_writes" => Finding::of(name, says, value == "on", "a power cut can take or damage what was acknowledged"),
         "synchronous_commit" => Finding::of(name, says, value != "off", "a crash of the server can take what was acknowledged last"),
         "in_recovery" if value != "false" => {
-            Finding::new(Grade::Doubtful, "standby", "this server is a standby: it can be looked at, and is behind the primary")
+            Finding::new(Level::Warning, "standby", "this server is a standby: it can be looked at, and is behind the primary")
         }
-        "in_recovery" => Finding::new(Grade::Well, "standby", "this server is the primary"),
-        _ => Finding::new(Grade::Well, name, says),
+        "in_recovery" => Finding::new(Level::Ok, "standby", "this server is the primary"),
+        _ => Finding::new(Level::Ok, name, says),
     }
 }

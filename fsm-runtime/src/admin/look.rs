@@ -10,10 +10,10 @@ use super::Admin;
 use crate::discretion::Owner;
 use crate::encode;
 use crate::error::Error;
-use crate::handle::history::{self, Entry};
+use crate::handle::history::{self, HistoryEntry};
 use crate::handle::seen::{Seen, calls_of, with_calls};
 use crate::handle::watch::Sight;
-use crate::redact::Shown;
+use crate::redact::Redactable;
 use crate::store::overview::{self, Coming, Failing, InboxEvent, Overdue, SetTimer, Times};
 use crate::store::view::{self as rows, Found, PageFilter};
 
@@ -29,7 +29,7 @@ pub struct Story {
     /// Every attempt of every call, oldest first.
     pub attempts: Vec<Attempt>,
     /// What happened to it, oldest first.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<HistoryEntry>,
 }
 
 /// A page of instances.
@@ -111,7 +111,7 @@ impl Admin {
         if let Some(record) = row.record.take() {
             let opened = self.engine.discretion.open(&Owner::of(row).record(), &record);
             let json = match &opened {
-                Ok(plain) => self.redacted(Shown::record(&row.machine, &String::from_utf8_lossy(plain))),
+                Ok(plain) => self.redacted(Redactable::record(&row.machine, &String::from_utf8_lossy(plain))),
                 Err(why) => serde_json::Value::from(format!("(the record cannot be read: {why})")).to_string(),
             };
             row.record = Some(json.into_bytes());

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use fsm_core::call::Attempt;
 use fsm_core::decide::operate::Operation;
-use fsm_core::decide::send::{Fate, Send};
+use fsm_core::decide::send::{Send, SendOutcome};
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::outcome::Outcome;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -68,7 +68,7 @@ pub(crate) enum Reply {
     Sent {
         instance: InstanceId,
         call: CallId,
-        fate: Fate,
+        outcome: SendOutcome,
     },
     /// Whether the report counted; a late one changes nothing.
     Settled {

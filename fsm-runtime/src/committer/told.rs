@@ -1,6 +1,6 @@
 //! What a commit means, told to `tracing`: only what is true by then. How an attempt is claimed, starts and ends is its worker's to tell.
 
-use fsm_core::decide::send::Fate;
+use fsm_core::decide::send::SendOutcome;
 use fsm_core::outcome::Outcome;
 use tracing::{debug, info, warn};
 
@@ -11,9 +11,9 @@ use crate::discretion::{Discretion, Owner};
 /// Tells of a request that was carried out.
 pub(super) fn tell(request: &Request, verdict: &Verdict, discretion: &Discretion) {
     match (&request.what, &verdict.reply) {
-        (What::Send(send), Some(Ok(Reply::Sent { call, fate, .. }))) if *fate != Fate::Duplicate => {
+        (What::Send(send), Some(Ok(Reply::Sent { call, outcome, .. }))) if *outcome != SendOutcome::Duplicate => {
             let Whose { machine, key } = &request.whose;
-            debug!(%machine, %key, event = send.event.name, %call, ?fate, "sent");
+            debug!(%machine, %key, event = send.event.name, %call, ?outcome, "sent");
         }
         (What::Settle(report), Some(Ok(Reply::Settled { counted: true }))) => settled(&request.whose, report, verdict, discretion),
         _ => {}

@@ -7,7 +7,7 @@ use fsm_core::changes::{Changes, Note, NoteKind, Open};
 use fsm_core::decide::fire::{fire, rejected};
 use fsm_core::decide::inbox::Unread;
 use fsm_core::decide::operate::operate;
-use fsm_core::decide::send::{Fate, Send, send};
+use fsm_core::decide::send::{Send, SendOutcome, send};
 use fsm_core::decide::settle::settle;
 use fsm_core::decide::{Moment, Standing};
 use fsm_core::ids::{CallId, SessionId};
@@ -118,7 +118,7 @@ impl<'e> Trip<'e> {
 
     fn decide_send(&self, board: &Board, machine: &Machine, whose: &Whose, request: Send) -> Result<Decided, Unread> {
         if let Some(known) = board.known(request.id) {
-            let reply = Reply::Sent { instance: known.instance, call: known.call, fate: fate_of(known.place) };
+            let reply = Reply::Sent { instance: known.instance, call: known.call, outcome: fate_of(known.place) };
             return Ok(Decided { reply: Some(Ok(reply)), changes: None, permit: None });
         }
         let standing = board.standing(whose);
@@ -126,8 +126,12 @@ impl<'e> Trip<'e> {
         let permit = self.free_slot();
         Ok(match send(machine, standing, request, self.moment(permit.is_some()))? {
             Ok(accepted) => {
-                let reply = Reply::Sent { instance, call: accepted.call, fate: accepted.fate };
-                Decided { reply: Some(Ok(reply)), changes: accepted.changes, permit: permit.filter(|_| accepted.fate == Fate::Started) }
+                let reply = Reply::Sent { instance, call: accepted.call, outcome: accepted.outcome };
+                Decided {
+                    reply: Some(Ok(reply)),
+                    changes: accepted.changes,
+                    permit: permit.filter(|_| accepted.outcome == SendOutcome::Started),
+                }
             }
             Err(refusal) => Decided { reply: Some(Err(refusal.into())), changes: None, permit: None },
         })
@@ -273,7 +277,7 @@ impl<'e> Trip<'e> {
             event: outgoing.event.clone(),
             dedup: None,
             deliver_at: outgoing.deliver_at,
-            or_refuse: false,
+            reject_if_busy: false,
             inbox_limit: self.engine.limits.inbox,
         };
         let decided = match self.engine.catalog.expect(&whose.machine) {
@@ -311,11 +315,11 @@ fn note_what_follows(verdict: &mut Verdict, changes: &Changes) {
 }
 
 /// What became of a send that is found again.
-fn fate_of(place: Place) -> Fate {
+fn fate_of(place: Place) -> SendOutcome {
     match place {
-        Place::Call => Fate::Started,
-        Place::Inbox | Place::Rejected => Fate::Queued,
-        Place::Timer => Fate::Scheduled,
+        Place::Call => SendOutcome::Started,
+        Place::Inbox | Place::Rejected => SendOutcome::Queued,
+        Place::Timer => SendOutcome::Scheduled,
     }
 }
 

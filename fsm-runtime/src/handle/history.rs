@@ -11,18 +11,18 @@ use fsm_core::time::Timestamp;
 
 /// One line of an instance's history. `Display` is a sentence with its time.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct HistoryEntry {
     /// When.
     pub at: Timestamp,
     /// The call it is about.
     pub call: Option<CallId>,
-    /// What happened.
-    pub what: What,
+    /// HistoryEvent happened.
+    pub event: HistoryEvent,
 }
 
-/// What happened.
+/// HistoryEvent happened.
 #[derive(Debug, Clone, PartialEq)]
-pub enum What {
+pub enum HistoryEvent {
     /// An event was taken, and its verb was called.
     Event {
         /// The event type.
@@ -80,7 +80,7 @@ pub enum What {
 }
 
 /// The attempts and notes of an instance as one story, oldest first.
-pub(crate) fn told(attempts: Vec<Row>, notes: Vec<Note>) -> Vec<Entry> {
+pub(crate) fn told(attempts: Vec<Row>, notes: Vec<Note>) -> Vec<HistoryEntry> {
     let (mut retries, others): (Vec<Note>, Vec<Note>) = notes.into_iter().partition(|note| note.kind == NoteKind::Retried);
     let mut entries = Vec::new();
     for (place, row) in attempts.iter().enumerate() {
@@ -96,61 +96,70 @@ pub(crate) fn told(attempts: Vec<Row>, notes: Vec<Note>) -> Vec<Entry> {
     entries
 }
 
-fn told_of_note(note: Note) -> Entry {
-    Entry { at: note.at, call: note.call, what: What::Note { kind: note.kind, detail: note.detail, actor: note.actor } }
+fn told_of_note(note: Note) -> HistoryEntry {
+    HistoryEntry { at: note.at, call: note.call, event: HistoryEvent::Note { kind: note.kind, detail: note.detail, actor: note.actor } }
 }
 
 /// A failed attempt that no other of its call followed at once was the last one of its budget.
-fn told_of_exhaustion(row: &Row, next: Option<&Row>) -> Option<Entry> {
+fn told_of_exhaustion(row: &Row, next: Option<&Row>) -> Option<HistoryEntry> {
     let at = row.finished_at.filter(|_| matches!(row.state, AttemptState::Error | AttemptState::Lost))?;
     let has_retries = row.budget.remaining != Some(0);
     // Between the first one and those that the retention has kept, others are gone.
     let is_next = |next: &Row| next.created_at == at || next.number > row.number + 1;
     let is_followed = has_retries && next.is_some_and(|next| next.call == row.call && is_next(next));
-    (!is_followed).then(|| Entry { at, call: Some(row.call), what: What::Exhausted { verb: row.verb.clone(), attempts: row.number } })
+    (!is_followed).then(|| HistoryEntry {
+        at,
+        call: Some(row.call),
+        event: HistoryEvent::Exhausted { verb: row.verb.clone(), attempts: row.number },
+    })
 }
 
-fn told_of_attempt(row: &Row) -> Vec<Entry> {
-    let entry = |at, what| Entry { at, call: Some(row.call), what };
+fn told_of_attempt(row: &Row) -> Vec<HistoryEntry> {
+    let entry = |at, event| HistoryEntry { at, call: Some(row.call), event };
     let mut told = Vec::new();
     if row.number == 1 {
-        told.push(entry(row.created_at, What::Event { event: row.event.clone(), verb: row.verb.clone() }));
+        told.push(entry(row.created_at, HistoryEvent::Event { event: row.event.clone(), verb: row.verb.clone() }));
     } else {
         let wait = row.scheduled_at.since(row.created_at);
-        told.push(entry(row.created_at, What::Scheduled { number: row.number, verb: row.verb.clone(), at: row.scheduled_at, wait }));
+        told.push(entry(
+            row.created_at,
+            HistoryEvent::Scheduled { number: row.number, verb: row.verb.clone(), at: row.scheduled_at, wait },
+        ));
     }
     if let Some(at) = row.finished_at.or(row.started_at) {
         let took = row.finished_at.zip(row.started_at).map(|(end, start)| end.since(start));
-        let what = What::Attempt { number: row.number, verb: row.verb.clone(), state: row.state, took, error: row.error.clone() };
+        let what = HistoryEvent::Attempt { number: row.number, verb: row.verb.clone(), state: row.state, took, error: row.error.clone() };
         told.push(entry(at, what));
     }
     if let (AttemptState::Success, Some(at), false) = (row.state, row.finished_at, row.is_catch()) {
-        told.push(entry(at, What::Transition { from: row.from.clone(), to: row.to.clone() }));
+        told.push(entry(at, HistoryEvent::Transition { from: row.from.clone(), to: row.to.clone() }));
     }
     told
 }
 
-impl fmt::Display for Entry {
+impl fmt::Display for HistoryEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}  ", self.at)?;
-        match &self.what {
-            What::Event { event, verb } => write!(f, "`{event}` calls `{verb}`"),
-            What::Attempt { number, verb, state, took, error } => {
+        match &self.event {
+            HistoryEvent::Event { event, verb } => write!(f, "`{event}` calls `{verb}`"),
+            HistoryEvent::Attempt { number, verb, state, took, error } => {
                 write!(f, "attempt {number} of `{verb}`: {state}")?;
                 if let Some(took) = took {
                     write!(f, " after {}", rounded(*took))?;
                 }
                 error.iter().try_for_each(|error| write!(f, ": {error}"))
             }
-            What::Scheduled { number, verb, wait, .. } if wait.is_zero() => write!(f, "attempt {number} of `{verb}` is due at once"),
-            What::Scheduled { number, verb, at, wait } => {
+            HistoryEvent::Scheduled { number, verb, wait, .. } if wait.is_zero() => {
+                write!(f, "attempt {number} of `{verb}` is due at once")
+            }
+            HistoryEvent::Scheduled { number, verb, at, wait } => {
                 write!(f, "attempt {number} of `{verb}` is scheduled for {at}, in {}", rounded(*wait))
             }
-            What::Exhausted { verb, attempts: 1 } => write!(f, "`{verb}` is exhausted after one attempt"),
-            What::Exhausted { verb, attempts } => write!(f, "`{verb}` is exhausted after {attempts} attempts"),
-            What::Transition { from: Some(from), to } => write!(f, "`{from}` -> `{to}`"),
-            What::Transition { from: None, to } => write!(f, "begins in `{to}`"),
-            What::Note { kind, detail, actor } => {
+            HistoryEvent::Exhausted { verb, attempts: 1 } => write!(f, "`{verb}` is exhausted after one attempt"),
+            HistoryEvent::Exhausted { verb, attempts } => write!(f, "`{verb}` is exhausted after {attempts} attempts"),
+            HistoryEvent::Transition { from: Some(from), to } => write!(f, "`{from}` -> `{to}`"),
+            HistoryEvent::Transition { from: None, to } => write!(f, "begins in `{to}`"),
+            HistoryEvent::Note { kind, detail, actor } => {
                 write!(f, "{kind}")?;
                 actor.iter().try_for_each(|actor| write!(f, " by {actor}"))?;
                 detail.iter().try_for_each(|detail| write!(f, ": {detail}"))

@@ -17,7 +17,7 @@ use crate::registry::Machine;
 
 /// An operator's act, carried out when it is awaited. It is in the instance's history, with reason and actor.
 #[must_use = "nothing happens until it is awaited"]
-pub struct Operating {
+pub struct OperateRequest {
     engine: Arc<Engine>,
     life: Option<Arc<Life>>,
     whose: Whose,
@@ -51,9 +51,9 @@ impl Order {
     }
 }
 
-impl Operating {
-    pub(crate) fn new(engine: Arc<Engine>, life: Option<Arc<Life>>, whose: Whose, act: Act, reason: Option<String>) -> Operating {
-        Operating { engine, life, whose, order: Order { act, reason, actor: None, request_id: None } }
+impl OperateRequest {
+    pub(crate) fn new(engine: Arc<Engine>, life: Option<Arc<Life>>, whose: Whose, act: Act, reason: Option<String>) -> OperateRequest {
+        OperateRequest { engine, life, whose, order: Order { act, reason, actor: None, request_id: None } }
     }
 
     /// Why, for the history.
@@ -89,7 +89,7 @@ impl Operating {
     }
 }
 
-impl IntoFuture for Operating {
+impl IntoFuture for OperateRequest {
     type Output = Result<(), Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
     fn into_future(self) -> Self::IntoFuture {
@@ -109,45 +109,45 @@ impl<M: Machine> Bulk<M> {
     }
 
     /// [`Handle::retry`] for each.
-    pub fn retry(self) -> BulkAct<M> {
+    pub fn retry(self) -> BulkRequest<M> {
         self.act(Act::Retry, None)
     }
 
     /// [`Handle::cancel`] for each.
-    pub fn cancel(self, reason: impl Into<String>) -> BulkAct<M> {
+    pub fn cancel(self, reason: impl Into<String>) -> BulkRequest<M> {
         self.act(Act::Cancel, Some(reason.into()))
     }
 
     /// [`Handle::pause`] for each.
-    pub fn pause(self) -> BulkAct<M> {
+    pub fn pause(self) -> BulkRequest<M> {
         self.act(Act::Pause, None)
     }
 
     /// [`Handle::resume`] for each.
-    pub fn resume(self) -> BulkAct<M> {
+    pub fn resume(self) -> BulkRequest<M> {
         self.act(Act::Resume, None)
     }
 
     /// [`Handle::skip`] for each.
-    pub fn skip(self) -> BulkAct<M> {
+    pub fn skip(self) -> BulkRequest<M> {
         self.act(Act::Skip, None)
     }
 
-    fn act(self, act: Act, reason: Option<String>) -> BulkAct<M> {
-        BulkAct { bulk: self, order: Order { act, reason, actor: None, request_id: None } }
+    fn act(self, act: Act, reason: Option<String>) -> BulkRequest<M> {
+        BulkRequest { bulk: self, order: Order { act, reason, actor: None, request_id: None } }
     }
 }
 
-/// An act on all instances that a filter lets through. [`dry_run`](BulkAct::dry_run) says which, and the plan it gives
+/// An act on all instances that a filter lets through. [`dry_run`](BulkRequest::dry_run) says which, and the plan it gives
 /// acts on exactly those; awaited itself, it does both.
 #[must_use = "nothing happens until it is awaited"]
-pub struct BulkAct<M: Machine> {
+pub struct BulkRequest<M: Machine> {
     bulk: Bulk<M>,
     order: Order,
 }
 
 /// The instances that an act is about to concern: these, and no others.
-pub struct Plan<M: Machine> {
+pub struct BulkPlan<M: Machine> {
     handle: Handle<M>,
     order: Order,
     /// Them, as they were when they were listed.
@@ -158,14 +158,14 @@ pub struct Plan<M: Machine> {
 
 /// What became of an act on many.
 #[derive(Debug)]
-pub struct BulkDone {
+pub struct BulkOutcome {
     /// The keys of the instances it was carried out on, or that were so already.
     pub done: Vec<String>,
     /// The others, and why not.
     pub refused: Vec<(String, Error)>,
 }
 
-impl<M: Machine> BulkAct<M> {
+impl<M: Machine> BulkRequest<M> {
     /// Why, for each history.
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         self.order.reason = Some(reason.into());
@@ -185,7 +185,7 @@ impl<M: Machine> BulkAct<M> {
     }
 
     /// Every instance that the filter lets through, page by page. Nothing is changed.
-    pub async fn dry_run(self) -> Result<Plan<M>, Error> {
+    pub async fn dry_run(self) -> Result<BulkPlan<M>, Error> {
         let Bulk { handle, mut filter } = self.bulk;
         let (mut instances, mut unreadable) = (Vec::new(), Vec::new());
         loop {
@@ -194,20 +194,20 @@ impl<M: Machine> BulkAct<M> {
             unreadable.extend(page.unreadable);
             match page.next {
                 Some(cursor) => filter = filter.after(cursor),
-                None => return Ok(Plan { handle, order: self.order, instances, unreadable }),
+                None => return Ok(BulkPlan { handle, order: self.order, instances, unreadable }),
             }
         }
     }
 }
 
-impl<M: Machine> Plan<M> {
+impl<M: Machine> BulkPlan<M> {
     /// Acts on each of the instances. One that refuses does not keep the others.
-    pub async fn carry_out(self) -> Result<BulkDone, Error> {
-        let mut outcome = BulkDone { done: Vec::new(), refused: Vec::new() };
+    pub async fn execute(self) -> Result<BulkOutcome, Error> {
+        let mut outcome = BulkOutcome { done: Vec::new(), refused: Vec::new() };
         let unreadable = self.unreadable.into_iter().map(|instance| instance.key);
         for key in self.instances.into_iter().map(|instance| instance.key).chain(unreadable) {
             let operating = self.handle.operating(&key, self.order.act.clone());
-            match (Operating { order: self.order.clone(), ..operating }).await {
+            match (OperateRequest { order: self.order.clone(), ..operating }).await {
                 Ok(()) => outcome.done.push(key),
                 Err(error) if error.is_database() => return Err(error),
                 Err(error) => outcome.refused.push((key, error)),
@@ -217,10 +217,10 @@ impl<M: Machine> Plan<M> {
     }
 }
 
-impl<M: Machine> IntoFuture for BulkAct<M> {
-    type Output = Result<BulkDone, Error>;
+impl<M: Machine> IntoFuture for BulkRequest<M> {
+    type Output = Result<BulkOutcome, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async { self.dry_run().await?.carry_out().await })
+        Box::pin(async { self.dry_run().await?.execute().await })
     }
 }

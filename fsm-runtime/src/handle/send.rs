@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use fsm_core::decide::send::{Dedup, Fate, Send as Delivery};
+use fsm_core::decide::send::{Dedup, Send as Delivery, SendOutcome};
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::outcome::Event;
 use fsm_core::time::Timestamp;
@@ -30,19 +30,19 @@ pub struct Sent {
     /// The call that it begins, now or when its turn comes.
     pub call: Option<CallId>,
     /// What became of it.
-    pub fate: Fate,
+    pub outcome: SendOutcome,
 }
 
 /// A send, carried out when it is awaited.
 #[must_use = "nothing is sent until it is awaited"]
-pub struct Sending {
+pub struct SendRequest {
     engine: Arc<Engine>,
     life: Option<Arc<Life>>,
     whose: Whose,
     event: Result<Event, Error>,
     dedup: Option<String>,
     deliver: Deliver,
-    or_refuse: bool,
+    reject_if_busy: bool,
 }
 
 enum Deliver {
@@ -53,12 +53,12 @@ enum Deliver {
 
 /// A send in the caller's own transaction, carried out when it is awaited.
 #[must_use = "nothing is sent until it is awaited"]
-pub struct SendingIn<'t> {
-    sending: Sending,
+pub struct SendInTransaction<'t> {
+    sending: SendRequest,
     conn: Conn<'t>,
 }
 
-impl Sending {
+impl SendRequest {
     pub(crate) fn new(
         engine: Arc<Engine>,
         life: Option<Arc<Life>>,
@@ -66,13 +66,13 @@ impl Sending {
         key: &str,
         event: &str,
         payload: Result<Vec<u8>, Error>,
-    ) -> Sending {
+    ) -> SendRequest {
         let event = encode::check_key(key).and(payload).map(|payload| Event { name: event.to_owned(), payload });
-        Sending { engine, life, whose: Whose::new(machine, key), event, dedup: None, deliver: Deliver::Now, or_refuse: false }
+        SendRequest { engine, life, whose: Whose::new(machine, key), event, dedup: None, deliver: Deliver::Now, reject_if_busy: false }
     }
 
     /// The caller's own id for this request: the same id again, to the same instance, gives the first answer with the
-    /// fate `Duplicate`, and nothing happens. Other content under the same id is `is_conflict`.
+    /// outcome `Duplicate`, and nothing happens. Other content under the same id is `is_conflict`.
     pub fn dedup(mut self, id: impl Into<String>) -> Self {
         self.dedup = Some(id.into());
         self
@@ -91,14 +91,14 @@ impl Sending {
     }
 
     /// If the instance is busy: `is_busy` instead of waiting in its inbox.
-    pub fn or_refuse(mut self) -> Self {
-        self.or_refuse = true;
+    pub fn reject_if_busy(mut self) -> Self {
+        self.reject_if_busy = true;
         self
     }
 
     /// In the caller's own transaction: it is sent if and only if that commits.
-    pub fn in_transaction<'t>(self, tx: impl Into<Conn<'t>>) -> SendingIn<'t> {
-        SendingIn { sending: self, conn: tx.into() }
+    pub fn in_transaction<'t>(self, tx: impl Into<Conn<'t>>) -> SendInTransaction<'t> {
+        SendInTransaction { sending: self, conn: tx.into() }
     }
 
     async fn carry_out(self) -> Result<Sent, Error> {
@@ -125,7 +125,7 @@ impl Sending {
             Deliver::At(time) => Some(time),
         };
         let inbox_limit = self.engine.limits.inbox;
-        let send = Delivery { id, event, dedup, deliver_at, or_refuse: self.or_refuse, inbox_limit };
+        let send = Delivery { id, event, dedup, deliver_at, reject_if_busy: self.reject_if_busy, inbox_limit };
         Ok((self.whose, What::Send(send)))
     }
 }
@@ -133,31 +133,31 @@ impl Sending {
 impl Sent {
     fn of(reply: Reply) -> Result<Sent, Error> {
         match reply {
-            Reply::Sent { instance, call, fate } => Ok(Sent { instance, call: Some(call), fate }),
+            Reply::Sent { instance, call, outcome } => Ok(Sent { instance, call: Some(call), outcome }),
             _ => Err(Error::input("a send got an answer of another kind; this is a bug of fsm")),
         }
     }
 }
 
-impl SendingIn<'_> {
-    /// The caller's own id for this request, as [`Sending::dedup`].
+impl SendInTransaction<'_> {
+    /// The caller's own id for this request, as [`SendRequest::dedup`].
     pub fn dedup(self, id: impl Into<String>) -> Self {
-        SendingIn { sending: self.sending.dedup(id), ..self }
+        SendInTransaction { sending: self.sending.dedup(id), ..self }
     }
 
-    /// Delivered after `wait` or later, as [`Sending::after`].
+    /// Delivered after `wait` or later, as [`SendRequest::after`].
     pub fn after(self, wait: Duration) -> Self {
-        SendingIn { sending: self.sending.after(wait), ..self }
+        SendInTransaction { sending: self.sending.after(wait), ..self }
     }
 
-    /// Delivered at `time` or later, as [`Sending::at`].
+    /// Delivered at `time` or later, as [`SendRequest::at`].
     pub fn at(self, time: impl Into<SystemTime>) -> Self {
-        SendingIn { sending: self.sending.at(time), ..self }
+        SendInTransaction { sending: self.sending.at(time), ..self }
     }
 
-    /// If the instance is busy: `is_busy`, as [`Sending::or_refuse`].
-    pub fn or_refuse(self) -> Self {
-        SendingIn { sending: self.sending.or_refuse(), ..self }
+    /// If the instance is busy: `is_busy`, as [`SendRequest::reject_if_busy`].
+    pub fn reject_if_busy(self) -> Self {
+        SendInTransaction { sending: self.sending.reject_if_busy(), ..self }
     }
 
     async fn carry_out(mut self) -> Result<Sent, Error> {
@@ -177,7 +177,7 @@ impl SendingIn<'_> {
             if let Some(reply) = verdict.reply {
                 let sent = Sent::of(reply?)?;
                 engine.give_word_perhaps();
-                tracing::debug!(machine = &*batch[0].whose.machine, key = &*batch[0].whose.key, fate = ?sent.fate, "sent once the caller commits");
+                tracing::debug!(machine = &*batch[0].whose.machine, key = &*batch[0].whose.key, outcome = ?sent.outcome, "sent once the caller commits");
                 return Ok(sent);
             }
         }
@@ -185,7 +185,7 @@ impl SendingIn<'_> {
     }
 }
 
-impl IntoFuture for Sending {
+impl IntoFuture for SendRequest {
     type Output = Result<Sent, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
     fn into_future(self) -> Self::IntoFuture {
@@ -193,7 +193,7 @@ impl IntoFuture for Sending {
     }
 }
 
-impl<'t> IntoFuture for SendingIn<'t> {
+impl<'t> IntoFuture for SendInTransaction<'t> {
     type Output = Result<Sent, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 't>>;
     fn into_future(self) -> Self::IntoFuture {

@@ -21,15 +21,15 @@ const LOOKS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_se
 
 /// A wait, which begins when it is awaited.
 #[must_use = "nothing is waited for until it is awaited"]
-pub struct Settling<M: Machine> {
+pub struct SettledRequest<M: Machine> {
     handle: Handle<M>,
     key: String,
     within: Option<Duration>,
 }
 
-impl<M: Machine> Settling<M> {
-    pub(crate) fn new(handle: Handle<M>, key: &str) -> Settling<M> {
-        Settling { handle, key: key.to_owned(), within: None }
+impl<M: Machine> SettledRequest<M> {
+    pub(crate) fn new(handle: Handle<M>, key: &str) -> SettledRequest<M> {
+        SettledRequest { handle, key: key.to_owned(), within: None }
     }
 
     /// Gives up after `limit`; without it, the wait has no end.
@@ -95,7 +95,7 @@ impl<M: Machine> Instance<M> {
     }
 }
 
-impl<M: Machine> IntoFuture for Settling<M> {
+impl<M: Machine> IntoFuture for SettledRequest<M> {
     type Output = Result<Instance<M>, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
     fn into_future(self) -> Self::IntoFuture {

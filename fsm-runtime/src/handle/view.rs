@@ -12,7 +12,7 @@ use super::activity::{Activity, OpenCall, took};
 use super::seen::Seen;
 use crate::discretion::{Discretion, Owner};
 use crate::error::Error;
-use crate::redact::Shown;
+use crate::redact::Redactable;
 use crate::registry::Machine;
 
 /// An instance as it was when it was read.
@@ -170,7 +170,7 @@ impl<M: Machine> Instance<M> {
     pub(crate) fn of(Seen { row, call }: Seen, discretion: &Discretion) -> Result<Instance<M>, Error> {
         let broken = |why: String| {
             // What does not decode is quoted there.
-            let why = discretion.redaction.of(Shown::error(&row.machine, "", &why));
+            let why = discretion.redaction.of(Redactable::error(&row.machine, "", &why));
             Error::input(format!("the record of `{}` `{}` {why}", row.machine, row.key.escape_debug()))
         };
         let record = match &row.record {

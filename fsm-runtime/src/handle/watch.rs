@@ -23,9 +23,9 @@ use crate::watchers::{News, Watch};
 /// The pauses between two looks at the database: doubling from the one to the other, and short again after a change.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
-/// The changes of one instance: a `Stream`, which also has [`next`](Watching::next) for those who import no trait.
+/// The changes of one instance: a `Stream`, which also has [`next`](WatchStream::next) for those who import no trait.
 #[must_use = "nothing is seen until it is polled"]
-pub struct Watching<M: Machine> {
+pub struct WatchStream<M: Machine> {
     seen: Pin<Box<dyn Stream<Item = Result<Instance<M>, Error>> + Send>>,
 }
 
@@ -47,8 +47,8 @@ struct Eye {
     is_over: bool,
 }
 
-impl<M: Machine> Watching<M> {
-    pub(super) fn new(engine: Arc<Engine>, life: Option<Arc<Life>>, key: &str) -> Watching<M> {
+impl<M: Machine> WatchStream<M> {
+    pub(super) fn new(engine: Arc<Engine>, life: Option<Arc<Life>>, key: &str) -> WatchStream<M> {
         let typed = Arc::clone(&engine);
         let seen = Sight::new(engine, life, M::NAME, key).seen;
         let seen = seen.map(move |seen| seen.and_then(|seen| Instance::of(seen, &typed.discretion)));
@@ -58,7 +58,7 @@ impl<M: Machine> Watching<M> {
             *is_over |= matches!(&shown, Some(Err(error)) if !error.is_database());
             std::future::ready(shown)
         });
-        Watching { seen: Box::pin(seen.fuse()) }
+        WatchStream { seen: Box::pin(seen.fuse()) }
     }
 
     /// The instance as it is, then as it is after the next change that is seen; `None` after it has ended.
@@ -79,7 +79,7 @@ impl Sight {
     }
 
     /// The instance as it is, then as it is after the next change that is seen; `None` after it has ended. Errors as
-    /// [`Watching::next`].
+    /// [`WatchStream::next`].
     pub async fn next(&mut self) -> Option<Result<Seen, Error>> {
         self.seen.next().await
     }
@@ -167,7 +167,7 @@ impl Eye {
     }
 }
 
-impl<M: Machine> Stream for Watching<M> {
+impl<M: Machine> Stream for WatchStream<M> {
     type Item = Result<Instance<M>, Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {

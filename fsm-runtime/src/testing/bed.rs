@@ -1,4 +1,4 @@
-//! `Bed`: the very engine of a runtime, with a clock that a test holds, on SQLite in memory or a fresh PostgreSQL database.
+//! `TestBed`: the very engine of a runtime, with a clock that a test holds, on SQLite in memory or a fresh PostgreSQL database.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -29,71 +29,71 @@ use crate::store::tx::Apart;
 
 /// What every bed's clock shows at first: 2030-01-01T00:00:00Z, in microseconds.
 const BEGINNING_US: i64 = 1_893_456_000_000_000;
-/// The database of `BedBuilder::sqlite`.
+/// The database of `TestBedBuilder::sqlite`.
 const MEMORY: &str = "sqlite::memory:";
 /// How often a bed that waits looks whether all is quiet, should it have missed a bell.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// What a bed is built from. The methods are those of [`Builder`].
 #[derive(Clone, Default)]
-pub struct BedBuilder {
+pub struct TestBedBuilder {
     builder: Builder,
 }
 
-impl BedBuilder {
+impl TestBedBuilder {
     /// A value for the verbs that take `Data<T>`.
     pub fn data<T: Send + Sync + 'static>(self, value: T) -> Self {
-        BedBuilder { builder: self.builder.data(value) }
+        TestBedBuilder { builder: self.builder.data(value) }
     }
 
     /// Links this machine for certain.
     pub fn machine<M: Machine>(self) -> Self {
-        BedBuilder { builder: self.builder.machine::<M>() }
+        TestBedBuilder { builder: self.builder.machine::<M>() }
     }
 
     /// Works for this machine, and for no others than those named so.
     pub fn only<M: Machine>(self) -> Self {
-        BedBuilder { builder: self.builder.only::<M>() }
+        TestBedBuilder { builder: self.builder.only::<M>() }
     }
 
     /// Changes any other setting of the runtime. Unlike a runtime, a bed keeps what ended for ever unless it has a retention.
     pub fn with(self, change: impl FnOnce(Builder) -> Builder) -> Self {
-        BedBuilder { builder: change(self.builder) }
+        TestBedBuilder { builder: change(self.builder) }
     }
 
     /// What takes the place of names that the code no longer has.
     pub fn migrate(self, mapping: Migrate) -> Self {
-        BedBuilder { builder: self.builder.migrate(mapping) }
+        TestBedBuilder { builder: self.builder.migrate(mapping) }
     }
 
     /// On SQLite, in memory. Panics when a verb's `Data<T>` is missing, or the engine does not start.
-    pub async fn sqlite(self) -> Bed {
+    pub async fn sqlite(self) -> TestBed {
         self.open(MEMORY, None).await.unwrap_or_else(|error| panic!("the bed does not start: {error}"))
     }
 
     /// On PostgreSQL, in a fresh database that goes with the bed. The cluster is that of `FSM_TEST_POSTGRES` (a URL), else
     /// a throw-away one from the installed binaries. Panics when there is none, or the engine does not start.
-    pub async fn postgres(self) -> Bed {
+    pub async fn postgres(self) -> TestBed {
         let fresh = Fresh::create().await.unwrap_or_else(|error| panic!("the bed needs PostgreSQL: {error}"));
         let url = fresh.url().to_owned();
         self.open(&url, Some(fresh)).await.unwrap_or_else(|error| panic!("the bed does not start: {error}"))
     }
 
     /// On the database at `url`, which stays. Panics when the engine does not start.
-    pub async fn on(self, url: &str) -> Bed {
+    pub async fn on(self, url: &str) -> TestBed {
         self.open(url, None).await.unwrap_or_else(|error| panic!("the bed does not start: {error}"))
     }
 
     /// Another process on the database and under the clock of `bed`. An error is what its start says.
-    pub async fn beside(self, bed: &Bed) -> Result<Bed, Error> {
-        Bed::start(self.builder, bed.ground.clone()).await
+    pub async fn beside(self, bed: &TestBed) -> Result<TestBed, Error> {
+        TestBed::start(self.builder, bed.ground.clone()).await
     }
 
-    async fn open(self, url: &str, fresh: Option<Fresh>) -> Result<Bed, Error> {
+    async fn open(self, url: &str, fresh: Option<Fresh>) -> Result<TestBed, Error> {
         let store = Store::open(Settings::new(url)).await?;
         let ground = Ground { store, url: url.to_owned(), clock_us: Arc::new(AtomicI64::new(BEGINNING_US)), _fresh: fresh.map(Arc::new) };
         migrate::up(&ground.store, ground.clock().now()).await?;
-        Bed::start(self.builder, ground).await
+        TestBed::start(self.builder, ground).await
     }
 }
 
@@ -114,8 +114,8 @@ impl Ground {
 }
 
 /// The very engine of a runtime with a clock that moves only by hand. Due work of a send runs at once, all else when the
-/// bed [settles](Bed::settle) or [advances](Bed::advance).
-pub struct Bed {
+/// bed [settles](TestBed::settle) or [advances](TestBed::advance).
+pub struct TestBed {
     pub(crate) engine: Arc<Engine>,
     pub(super) lease_keeper: Mutex<Apart>,
     builder: Builder,
@@ -123,13 +123,13 @@ pub struct Bed {
     is_examined: bool,
 }
 
-impl Bed {
+impl TestBed {
     /// What a bed is built from.
-    pub fn builder() -> BedBuilder {
-        BedBuilder::default()
+    pub fn builder() -> TestBedBuilder {
+        TestBedBuilder::default()
     }
 
-    async fn start(builder: Builder, ground: Ground) -> Result<Bed, Error> {
+    async fn start(builder: Builder, ground: Ground) -> Result<TestBed, Error> {
         let (store, clock) = (ground.store.clone(), ground.clock());
         let catalog = Catalog::new(&builder.machines, builder.only_named)?;
         let mappings = introduce(&store, &clock, &catalog, &builder.data, &builder.migrate).await?;
@@ -138,12 +138,12 @@ impl Bed {
         let lease_keeper = Mutex::new(store.apart().await?);
         let engine = Engine::new(store, clock, catalog, (builder.limits, discretion), Some(work));
         engine.start_lanes();
-        let bed = Bed { engine, lease_keeper, builder, ground, is_examined: true };
+        let bed = TestBed { engine, lease_keeper, builder, ground, is_examined: true };
         bed.renew(bed.now()).await?;
         Ok(bed)
     }
 
-    /// A typed handle; it lives through [`restart`](Bed::restart).
+    /// A typed handle; it lives through [`restart`](TestBed::restart).
     pub fn machine<M: Machine>(&self) -> Handle<M> {
         Handle::new(Arc::clone(&self.engine), None)
     }
@@ -154,7 +154,7 @@ impl Bed {
     }
 
     /// Runs all that is due now, and what follows from it; returns when nothing is. It waits for verbs that execute.
-    pub async fn settle(&self) {
+    pub async fn run_until_idle(&self) {
         self.try_settle().await.unwrap_or_else(|error| panic!("the bed does not settle: {error}"));
     }
 
@@ -220,7 +220,7 @@ impl Bed {
     /// process may also die before it hears of what it committed. Then a new process starts, which has done nothing yet.
     ///
     /// `false` when the scenario came to its end first. With 0, 1, 2 and so on until then, it dies at every border.
-    pub async fn dies_after(&self, statements: u32, scenario: impl Future<Output = ()>) -> bool {
+    pub async fn crash_after_statements(&self, statements: u32, scenario: impl Future<Output = ()>) -> bool {
         self.cut_after(statements, scenario).await;
         self.engine.store.fault().struck_at().is_some()
     }
@@ -246,8 +246,8 @@ impl Bed {
     }
 
     /// Another bed like this one, on a database of its own.
-    pub(super) async fn another(&self) -> Result<Bed, Error> {
-        let like_it = BedBuilder { builder: self.builder.clone() };
+    pub(super) async fn another(&self) -> Result<TestBed, Error> {
+        let like_it = TestBedBuilder { builder: self.builder.clone() };
         match &self.ground {
             Ground { _fresh: Some(_), .. } => Ok(like_it.postgres().await),
             Ground { url, .. } if url == MEMORY => Ok(like_it.sqlite().await),
@@ -268,12 +268,12 @@ impl Bed {
     }
 
     /// The invariants that do not hold: none in a healthy database. A bed that is dropped looks by itself.
-    pub async fn violations(&self) -> Vec<Invariant> {
-        self.engine.violations().await.unwrap_or_else(|error| panic!("the invariants cannot be checked: {error}"))
+    pub async fn check_invariants(&self) -> Vec<Invariant> {
+        self.engine.check_invariants().await.unwrap_or_else(|error| panic!("the invariants cannot be checked: {error}"))
     }
 
     /// Drops the bed without a look at the invariants: for tests that break rows, or the database itself.
-    pub fn leave_unexamined(mut self) {
+    pub fn skip_invariant_check(mut self) {
         self.is_examined = false;
     }
 
@@ -314,7 +314,7 @@ impl Bed {
 }
 
 /// Every test ends with a look at the invariants: one that leaves a row which breaks one fails, whatever it asserted.
-impl Drop for Bed {
+impl Drop for TestBed {
     fn drop(&mut self) {
         self.engine.kill();
         if std::thread::panicking() || !self.is_examined {
@@ -335,8 +335,8 @@ impl Drop for Bed {
     }
 }
 
-impl From<&Bed> for Inside {
-    fn from(bed: &Bed) -> Inside {
+impl From<&TestBed> for Inside {
+    fn from(bed: &TestBed) -> Inside {
         Inside::new(&bed.engine, None)
     }
 }

@@ -1,4 +1,4 @@
-//! `crash_at_every_border`: a scenario is run once for each point at which the process could die, and has to end as if it had not.
+//! `crash_at_every_point`: a scenario is run once for each point at which the process could die, and has to end as if it had not.
 
 use std::any::TypeId;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 
-use super::bed::Bed;
+use super::bed::TestBed;
 use super::effects::Effects;
 use super::end::End;
 use crate::error::Error;
@@ -31,7 +31,7 @@ struct Differs {
 /// How often the clock is moved on to a retry before it is clear that there is no end to them.
 const MOST_RETRIES: u32 = 1000;
 
-impl Bed {
+impl TestBed {
     /// Runs `scenario` once as it is, and once for each point at which the process could die in it: before each statement, after
     /// each commit, and before and after each of the [`Effects`] that the bed has as data. Each run has a fresh database like this bed's.
     ///
@@ -42,8 +42,8 @@ impl Bed {
     /// In the end, every instance stands where it does without a death, with the same record, and the same inbox and timers; the scenario
     /// gives the same; each effect happened as often; and no invariant is broken. Panics when not, and says at which border what was different.
     ///
-    /// Panics also on a bed that was opened [`on`](super::BedBuilder::on) a database, for that cannot be made anew.
-    pub async fn crash_at_every_border<T, F>(&self, scenario: impl Fn(Arc<Bed>) -> F) -> Crashes
+    /// Panics also on a bed that was opened [`on`](super::TestBedBuilder::on) a database, for that cannot be made anew.
+    pub async fn crash_at_every_point<T, F>(&self, scenario: impl Fn(Arc<TestBed>) -> F) -> Crashes
     where
         T: PartialEq + fmt::Debug,
         F: Future<Output = T>,
@@ -66,7 +66,7 @@ impl Bed {
     }
 
     /// On a fresh database, with a death at `border` if there is one.
-    async fn run<T, F>(&self, border: Option<u32>, scenario: &impl Fn(Arc<Bed>) -> F) -> Result<Run, Error>
+    async fn run<T, F>(&self, border: Option<u32>, scenario: &impl Fn(Arc<TestBed>) -> F) -> Result<Run, Error>
     where
         T: PartialEq + fmt::Debug,
         F: Future<Output = T>,
@@ -101,8 +101,12 @@ impl Bed {
         };
         bed.catch_up().await?;
         let effects = effects.map(|effects| effects.all()).unwrap_or_default();
-        let broken =
-            bed.violations().await.into_iter().map(|broken| format!("{} does not hold: {}", broken.says, broken.rows.join(", "))).collect();
+        let broken = bed
+            .check_invariants()
+            .await
+            .into_iter()
+            .map(|broken| format!("{} does not hold: {}", broken.says, broken.rows.join(", ")))
+            .collect();
         let end = End { broken, instances: End::read(&bed.engine).await?, effects, answer };
         Ok(match place {
             Some(place) => Run::Resumed { place, end },

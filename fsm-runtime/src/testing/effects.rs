@@ -8,7 +8,7 @@ use crate::store::fault::Fault;
 
 /// What happened outside the database. A stand-in for a gateway or a mail server writes it down here; clones share it.
 ///
-/// Given to the bed with `data(…)`, it is known to [`Bed::crash_at_every_border`](super::Bed::crash_at_every_border), which lets the
+/// Given to the bed with `data(…)`, it is known to [`TestBed::crash_at_every_point`](super::TestBed::crash_at_every_point), which lets the
 /// process die before and after each effect, and compares how often each happened.
 #[derive(Clone, Default)]
 pub struct Effects(Arc<Mutex<State>>);

@@ -2,7 +2,7 @@
 
 use fsm_core::call::AttemptState;
 use fsm_core::time::{Timestamp, micros};
-use fsm_runtime::handle::history::{Entry, What};
+use fsm_runtime::handle::history::{HistoryEntry, HistoryEvent};
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
 
@@ -28,16 +28,16 @@ pub(super) struct Drawing {
 }
 
 /// The drawing, a line for each entry that is shown and not told with another one.
-pub(super) fn drawn(entries: &[Entry], drawing: &Drawing, is_shown: impl Fn(&Entry) -> bool) -> String {
+pub(super) fn drawn(entries: &[HistoryEntry], drawing: &Drawing, is_shown: impl Fn(&HistoryEntry) -> bool) -> String {
     let mut text = String::new();
     let mut begun: Option<Timestamp> = None;
     let mut place = 0;
     while let Some(entry) = entries.get(place) {
-        let begins = matches!(entry.what, What::Event { .. }) || begun.is_none();
+        let begins = matches!(entry.event, HistoryEvent::Event { .. }) || begun.is_none();
         let alike = if drawing.in_full { 0 } else { alike(&entries[place..]) };
         let told = alike.max(told_with(&entries[place..]));
         let next = entries.get(place + told);
-        let is_last = next.map_or(!drawing.goes_on, |next| matches!(next.what, What::Event { .. }));
+        let is_last = next.map_or(!drawing.goes_on, |next| matches!(next.event, HistoryEvent::Event { .. }));
         let branch = match (begins, is_last) {
             (true, _) => "●",
             (false, false) => "├",
@@ -55,7 +55,7 @@ pub(super) fn drawn(entries: &[Entry], drawing: &Drawing, is_shown: impl Fn(&Ent
             let says = if alike > 0 {
                 said_of_many(&entries[place..place + told])
             } else {
-                said(&entry.what, entries.get(place + 1).filter(|_| told > 1))
+                said(&entry.event, entries.get(place + 1).filter(|_| told > 1))
             };
             let room = drawing.width.map_or(usize::MAX, |width| width.saturating_sub(MOMENTS + 5).max(NARROWEST));
             let (says, below) = says.drawn(room);
@@ -83,7 +83,7 @@ fn moment(at: Timestamp, before: Option<Timestamp>) -> String {
 }
 
 /// How many entries are told in one line: a failed attempt and when the next one is due, if that is over.
-fn told_with(entries: &[Entry]) -> usize {
+fn told_with(entries: &[HistoryEntry]) -> usize {
     match entries {
         [failed, next, _, ..] if is_failure(failed) && is_schedule(next) => 2,
         _ => 1,
@@ -91,9 +91,9 @@ fn told_with(entries: &[Entry]) -> usize {
 }
 
 /// How many entries are attempts in a row that failed alike, each with the schedule of the next; none if they are few.
-fn alike(entries: &[Entry]) -> usize {
-    let error_of = |entry: &Entry| match &entry.what {
-        What::Attempt { error, .. } if is_failure(entry) => error.clone(),
+fn alike(entries: &[HistoryEntry]) -> usize {
+    let error_of = |entry: &HistoryEntry| match &entry.event {
+        HistoryEvent::Attempt { error, .. } if is_failure(entry) => error.clone(),
         _ => None,
     };
     let Some(first) = entries.first().and_then(error_of) else { return 0 };
@@ -103,12 +103,12 @@ fn alike(entries: &[Entry]) -> usize {
     if pairs >= ALIKE { pairs * 2 } else { 0 }
 }
 
-fn is_failure(entry: &Entry) -> bool {
-    matches!(entry.what, What::Attempt { state: AttemptState::Error | AttemptState::Lost | AttemptState::Released, .. })
+fn is_failure(entry: &HistoryEntry) -> bool {
+    matches!(entry.event, HistoryEvent::Attempt { state: AttemptState::Error | AttemptState::Lost | AttemptState::Released, .. })
 }
 
-fn is_schedule(entry: &Entry) -> bool {
-    matches!(entry.what, What::Scheduled { .. })
+fn is_schedule(entry: &HistoryEntry) -> bool {
+    matches!(entry.event, HistoryEvent::Scheduled { .. })
 }
 
 /// A mark, what is said in its style, and what somebody else said.
@@ -136,11 +136,11 @@ impl Said {
     }
 }
 
-fn said(what: &What, next: Option<&Entry>) -> Said {
+fn said(what: &HistoryEvent, next: Option<&HistoryEntry>) -> Said {
     let plain = anstyle::Style::new();
     match what {
-        What::Event { event, verb } => Said::of("", plain, format!("`{}` calls `{}`", clean(event), clean(verb))),
-        What::Attempt { number, state, took, error, .. } => {
+        HistoryEvent::Event { event, verb } => Said::of("", plain, format!("`{}` calls `{}`", clean(event), clean(verb))),
+        HistoryEvent::Attempt { number, state, took, error, .. } => {
             let (mark, style) = match state {
                 AttemptState::Success => ("✓", GOOD),
                 AttemptState::Error | AttemptState::Lost => ("✗", BAD),
@@ -148,21 +148,21 @@ fn said(what: &What, next: Option<&Entry>) -> Said {
                 AttemptState::Released | AttemptState::Cancelled => ("■", OPEN),
             };
             let took = took.map_or_else(String::new, |took| format!(" after {}", short(took)));
-            let then = match next.map(|next| &next.what) {
-                Some(What::Scheduled { wait, .. }) if wait.is_zero() => ", the next at once".to_owned(),
-                Some(What::Scheduled { wait, .. }) => format!(", the next in {}", short(*wait)),
+            let then = match next.map(|next| &next.event) {
+                Some(HistoryEvent::Scheduled { wait, .. }) if wait.is_zero() => ", the next at once".to_owned(),
+                Some(HistoryEvent::Scheduled { wait, .. }) => format!(", the next in {}", short(*wait)),
                 _ => String::new(),
             };
             let says = format!("attempt {number}: {state}{took}{then}");
             Said { theirs: error.as_deref().map(clean), ..Said::of(mark, style, says) }
         }
-        What::Scheduled { number, wait, .. } if wait.is_zero() => Said::of("…", plain, format!("attempt {number} is due at once")),
-        What::Scheduled { number, at, wait, .. } => Said::of("…", plain, format!("attempt {number} in {}, at {at}", short(*wait))),
-        What::Exhausted { attempts: 1, .. } => Said::of("✗", BAD, "exhausted after one attempt"),
-        What::Exhausted { attempts, .. } => Said::of("✗", BAD, format!("exhausted after {attempts} attempts")),
-        What::Transition { from: Some(from), to } => Said::of("→", plain, format!("from `{}` to `{}`", clean(from), clean(to))),
-        What::Transition { from: None, to } => Said::of("→", plain, format!("begins in `{}`", clean(to))),
-        What::Note { kind, detail, actor } => {
+        HistoryEvent::Scheduled { number, wait, .. } if wait.is_zero() => Said::of("…", plain, format!("attempt {number} is due at once")),
+        HistoryEvent::Scheduled { number, at, wait, .. } => Said::of("…", plain, format!("attempt {number} in {}, at {at}", short(*wait))),
+        HistoryEvent::Exhausted { attempts: 1, .. } => Said::of("✗", BAD, "exhausted after one attempt"),
+        HistoryEvent::Exhausted { attempts, .. } => Said::of("✗", BAD, format!("exhausted after {attempts} attempts")),
+        HistoryEvent::Transition { from: Some(from), to } => Said::of("→", plain, format!("from `{}` to `{}`", clean(from), clean(to))),
+        HistoryEvent::Transition { from: None, to } => Said::of("→", plain, format!("begins in `{}`", clean(to))),
+        HistoryEvent::Note { kind, detail, actor } => {
             let actor = actor.as_deref().map_or_else(String::new, |actor| format!(" by {}", clean(actor)));
             Said { theirs: detail.as_deref().map(clean), ..Said::of("!", OPEN, format!("{kind}{actor}")) }
         }
@@ -170,39 +170,39 @@ fn said(what: &What, next: Option<&Entry>) -> Said {
 }
 
 /// Attempts that failed alike.
-fn said_of_many(entries: &[Entry]) -> Said {
-    let number = |entry: &Entry| match &entry.what {
-        What::Attempt { number, .. } => *number,
+fn said_of_many(entries: &[HistoryEntry]) -> Said {
+    let number = |entry: &HistoryEntry| match &entry.event {
+        HistoryEvent::Attempt { number, .. } => *number,
         _ => 0,
     };
-    let waits = entries.iter().filter_map(|entry| match &entry.what {
-        What::Scheduled { wait, .. } => Some(*wait),
+    let waits = entries.iter().filter_map(|entry| match &entry.event {
+        HistoryEvent::Scheduled { wait, .. } => Some(*wait),
         _ => None,
     });
     let (shortest, longest) = (waits.clone().min().unwrap_or_default(), waits.max().unwrap_or_default());
     let waits = if shortest == longest { short(shortest) } else { format!("{} to {}", short(shortest), short(longest)) };
     let (first, last) = (&entries[0], &entries[entries.len() - 2]);
     let says = format!("attempts {} to {} failed alike, {waits} apart", number(first), number(last));
-    let theirs = match &first.what {
-        What::Attempt { error, .. } => error.as_deref().map(clean),
+    let theirs = match &first.event {
+        HistoryEvent::Attempt { error, .. } => error.as_deref().map(clean),
         _ => None,
     };
     Said { theirs, ..Said::of("✗", BAD, says) }
 }
 
 /// An entry as JSON.
-pub(super) fn told(entry: &Entry) -> Value {
-    let mut told = match &entry.what {
-        What::Event { event, verb } => json!({ "kind": "event", "event": event, "verb": verb }),
-        What::Attempt { number, verb, state, took, error } => {
+pub(super) fn told(entry: &HistoryEntry) -> Value {
+    let mut told = match &entry.event {
+        HistoryEvent::Event { event, verb } => json!({ "kind": "event", "event": event, "verb": verb }),
+        HistoryEvent::Attempt { number, verb, state, took, error } => {
             json!({ "kind": "attempt", "attempt": number, "verb": verb, "state": state, "took_us": took.map(micros), "error": error })
         }
-        What::Scheduled { number, verb, at, wait } => {
+        HistoryEvent::Scheduled { number, verb, at, wait } => {
             json!({ "kind": "scheduled", "attempt": number, "verb": verb, "scheduled_at": at.to_string(), "wait_us": micros(*wait) })
         }
-        What::Exhausted { verb, attempts } => json!({ "kind": "exhausted", "verb": verb, "attempts": attempts }),
-        What::Transition { from, to } => json!({ "kind": "transition", "from": from, "to": to }),
-        What::Note { kind, detail, actor } => json!({ "kind": kind, "detail": detail, "actor": actor }),
+        HistoryEvent::Exhausted { verb, attempts } => json!({ "kind": "exhausted", "verb": verb, "attempts": attempts }),
+        HistoryEvent::Transition { from, to } => json!({ "kind": "transition", "from": from, "to": to }),
+        HistoryEvent::Note { kind, detail, actor } => json!({ "kind": kind, "detail": detail, "actor": actor }),
     };
     told["at"] = json!(entry.at.to_string());
     told["call"] = json!(entry.call);

@@ -9,7 +9,7 @@ fn the_first_event_begins_an_instance() {
     let accepted = sent(unborn(), request(1, "Created"), 3).unwrap();
     let changes = accepted.changes.unwrap();
     let open = changes.open.unwrap();
-    assert_eq!((accepted.fate, accepted.call, changes.is_new, changes.instance.is_open), (Fate::Started, call(1), true, true));
+    assert_eq!((accepted.outcome, accepted.call, changes.is_new, changes.instance.is_open), (SendOutcome::Started, call(1), true, true));
     assert_eq!((open.attempt.number, open.attempt.state, open.attempt.scheduled_at), (1, AttemptState::Scheduled, at(3)));
     assert_eq!((open.attempt.from.clone(), open.attempt.to.as_str(), open.attempt.budget.remaining), (None, "created", Some(3)));
     assert_eq!(open.payload, Some(Payload::Bytes(b"{}".to_vec())));
@@ -47,18 +47,18 @@ fn an_ended_instance_takes_no_events() {
 fn a_busy_instances_event_waits_if_it_fits_after_all_before_it() {
     let accepted = sent(begun(), request(2, "Paid"), 5).unwrap();
     let changes = accepted.changes.unwrap();
-    assert_eq!((accepted.fate, changes.open, changes.instance.inbox_len()), (Fate::Queued, None, 1));
+    assert_eq!((accepted.outcome, changes.open, changes.instance.inbox_len()), (SendOutcome::Queued, None, 1));
     assert_eq!(changes.waits.unwrap().position, 0);
 
     let waiting = Waiting { position: 0, call: call(2), event: "Paid".into() };
     let standing = Standing { instance: changes.instance.into(), inbox: vec![waiting].into(), ..begun() };
-    assert_eq!(sent(standing.clone(), request(3, "Completed"), 6).unwrap().fate, Fate::Queued);
+    assert_eq!(sent(standing.clone(), request(3, "Completed"), 6).unwrap().outcome, SendOutcome::Queued);
     assert!(matches!(sent(standing, request(3, "Paid"), 6), Err(Refusal::Unfit(_))));
 }
 
 #[test]
 fn a_sender_may_refuse_to_wait_and_a_full_inbox_is_busy() {
-    let impatient = Send { or_refuse: true, ..request(2, "Paid") };
+    let impatient = Send { reject_if_busy: true, ..request(2, "Paid") };
     let text = sent(begun(), impatient, 5).unwrap_err().to_string();
     assert_eq!(text, "`payment` `order-7` is busy: attempt 1 of `created` is scheduled");
     let full = Send { inbox_limit: 0, ..request(2, "Paid") };
@@ -73,7 +73,7 @@ fn the_same_dedup_id_gives_the_first_answer_and_other_content_is_a_conflict() {
     let other = Send { dedup: Some(Dedup { id: "evt-77".into(), digests: vec![vec![1]] }), ..request(2, "Cancel") };
     assert!(matches!(sent(standing.clone(), other, 9), Err(Refusal::Conflict { .. })));
     let answer = sent(standing.clone(), again(1), 9).unwrap();
-    assert_eq!((answer.fate, answer.call, answer.changes), (Fate::Duplicate, call(1), None));
+    assert_eq!((answer.outcome, answer.call, answer.changes), (SendOutcome::Duplicate, call(1), None));
     assert!(matches!(sent(standing, again(2), 9), Err(Refusal::Conflict { .. })));
 }
 
@@ -84,7 +84,7 @@ fn any_digest_of_the_content_is_known_again_and_the_first_is_kept() {
     assert_eq!(kept.digest, vec![9]);
     let of_an_older_key = Request { digest: vec![1], ..kept };
     let standing = Standing { request: Some(of_an_older_key), ..begun() };
-    assert_eq!(sent(standing.clone(), both(9, 1), 9).unwrap().fate, Fate::Duplicate);
+    assert_eq!(sent(standing.clone(), both(9, 1), 9).unwrap().outcome, SendOutcome::Duplicate);
     assert!(matches!(sent(standing, both(9, 2), 9), Err(Refusal::Conflict { .. })));
 }
 
@@ -93,6 +93,6 @@ fn a_delayed_event_is_a_timer_that_belongs_to_no_state() {
     let later = Send { deliver_at: Some(at(60)), ..request(2, "Paid") };
     let accepted = sent(rests_in_created(), later, 5).unwrap();
     let changes = accepted.changes.unwrap();
-    assert_eq!((accepted.fate, &changes.open), (Fate::Scheduled, &None));
+    assert_eq!((accepted.outcome, &changes.open), (SendOutcome::Scheduled, &None));
     assert!(matches!(&changes.timers[..], [TimerChange::Set(Timer { state: None, due_at, .. })] if *due_at == at(60)));
 }
