@@ -14,7 +14,7 @@ pub fn run(args: &[String]) -> Result<(), Failed> {
 
     let with_server = |words: &[&str]| run_step(cargo(words).args(args).env(cluster::VARIABLE, &url));
     let ended = if cargo_has("nextest") {
-        let tests = with_server(&["nextest", "run", "--workspace"]);
+        let tests = with_server(&["nextest", "run", "--workspace", "--no-fail-fast"]);
         // The code in the docs takes none of the arguments of nextest.
         let docs = if args.is_empty() { with_server(&["test", "--workspace", "--doc"]) } else { Ok(()) };
         tests.and(docs)

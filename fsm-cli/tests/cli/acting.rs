@@ -141,7 +141,7 @@ on_both! {
             (&["send", "order", "o-9", "Placed", "{cents: 5}"], 2, "the payload of `Placed` is not JSON"),
             (&["send", "order", "o-3", "Paid", "{}"], 4, "`order` `o-3` is completed in `shipped` and takes no events, not `Paid`"),
             (&["send", "order", "o-1", "Paid", "{}", "--dedup", "d-1"], 5, "with the dedup id `d-1` and other content"),
-            (&["send", "order", "o-1", "Shipped", "--or-refuse"], 4, "`order` `o-1` is busy"),
+            (&["send", "order", "o-1", "Shipped", "--reject-if-busy"], 4, "`order` `o-1` is busy"),
             (&["send", "order", "", "Placed", "{}"], 2, "is not a key: it is empty"),
         ];
         for (arguments, code, talk) in cases {

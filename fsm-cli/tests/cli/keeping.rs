@@ -52,7 +52,7 @@ on_both! {
         sql(bed.url(), "update fsm_instances set version = 9 where key = 'o-3'").await;
         let said = fsm(bed, To::Pipe, &["doctor", "--deep"]).await;
         assert_eq!(said.code, 1, "{said:?}");
-        assert!(said.out.contains("broken\tI6\t") && said.out.contains("has version 9 and state shipped after 3 transitions"), "{said:?}");
+        assert!(said.out.contains("error\tI6\t") && said.out.contains("has version 9 and state shipped after 3 transitions"), "{said:?}");
         // A bed looks for broken promises when it goes.
         sql(bed.url(), "update fsm_instances set version = 3 where key = 'o-3'").await;
     }
