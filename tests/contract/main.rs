@@ -1,0 +1,8 @@
+//! The public API as the product page states it, compiled and run: a change of any name, type or meaning here breaks programs of users.
+
+#![allow(missing_docs, clippy::unwrap_used, reason = "the program of a user, and a test")]
+
+mod handle;
+mod macros;
+mod payment;
+mod verbs;
