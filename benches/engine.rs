@@ -1,13 +1,17 @@
-//! How fast the engine is, through its public API, beside the limit that its own statements set. `cargo xtask bench` runs it.
+//! The speed of the engine through its public API, beside the lean limit and its own statements. `cargo xtask bench` runs it.
 
 #[path = "engine/arguments.rs"]
 mod arguments;
 #[path = "engine/chart.rs"]
 mod chart;
+#[path = "engine/compare.rs"]
+mod compare;
 #[path = "engine/database.rs"]
 mod database;
 #[path = "engine/lasting.rs"]
 mod lasting;
+#[path = "engine/lean.rs"]
+mod lean;
 #[path = "engine/limit.rs"]
 mod limit;
 #[path = "engine/load.rs"]
@@ -62,6 +66,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 async fn measure(database: Database, arguments: &Arguments) -> Result<Report, Box<dyn Error>> {
     let mut place = database.make().await?;
     let mut report = Report::new(&place.describe().await?, &arguments.command);
+    if arguments.has(Part::Compare) {
+        compare::measure(&place, arguments, &mut report).await?;
+        place.remove().await?;
+        place = database.make().await?;
+    }
     if arguments.has(Part::Memory) {
         memory::in_a_process_of_its_own(&place, &mut report)?;
     }

@@ -8,6 +8,8 @@ use crate::database::Database;
 /// One kind of figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
+    /// The engine beside the lean limit and its own statements, in turn.
+    Compare,
     Transitions,
     Idle,
     Chain,
@@ -23,7 +25,8 @@ pub enum Part {
     Snapshot,
 }
 
-const PARTS: [(&str, Part); 11] = [
+const PARTS: [(&str, Part); 12] = [
+    ("compare", Part::Compare),
     ("transitions", Part::Transitions),
     ("idle", Part::Idle),
     ("chain", Part::Chain),

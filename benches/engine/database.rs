@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use fsm::{Builder, Client, Runtime, Synchronous};
@@ -45,7 +46,8 @@ impl Database {
     }
 
     pub async fn make(self) -> Result<Place> {
-        let name = format!("fsm_bench_{}", std::process::id());
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("fsm_bench_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         if self.is_postgres() {
             let cluster = std::env::var(VARIABLE).map_err(|_| format!("`{VARIABLE}` names no server; `cargo xtask bench` starts one"))?;
             let mut connection = PgConnection::connect(&cluster).await?;

@@ -82,6 +82,14 @@ pub async fn measure(place: &Place, arguments: &Arguments, report: &mut Report) 
     Ok(())
 }
 
+/// Transitions a second in batches of one size.
+pub async fn measure_one(place: &Place, instances: Instances, batch: usize, each: Duration) -> Result<f64> {
+    match place.database {
+        Database::Postgres => on_postgres(place, 0, instances, batch, each).await,
+        Database::SqliteFull | Database::SqliteNormal => on_sqlite(place, 0, instances, batch, each).await,
+    }
+}
+
 /// What the rows of one batch differ in.
 struct Rows {
     instances: Vec<Uuid>,
@@ -198,7 +206,8 @@ fn run_sqlite(connection: &rusqlite::Connection, statement: &str, rows: &Rows, w
     Ok(())
 }
 
-async fn rate(done: &AtomicU64, each: Duration) -> f64 {
+/// The rate over a while, after a warm-up.
+pub async fn rate(done: &AtomicU64, each: Duration) -> f64 {
     tokio::time::sleep(Duration::from_millis(500)).await;
     let (begun, before) = (Instant::now(), done.load(Ordering::Relaxed));
     tokio::time::sleep(each).await;
