@@ -24,6 +24,7 @@ pub use fsm_runtime::handle::activity::{Activity, OpenCall};
 pub use fsm_runtime::handle::history::{HistoryEntry, HistoryEvent};
 pub use fsm_runtime::handle::operate::{Bulk, BulkOutcome, BulkPlan, BulkRequest, OperateRequest};
 pub use fsm_runtime::handle::send::{SendInTransaction, SendRequest, Sent};
+pub use fsm_runtime::handle::send_many::{IntoSendItem, SendItem, SendMany};
 pub use fsm_runtime::handle::settled::SettledRequest;
 pub use fsm_runtime::handle::view::{Attempt, Count, Cursor, Filter, Instance, Page, Unreadable};
 pub use fsm_runtime::handle::watch::WatchStream;

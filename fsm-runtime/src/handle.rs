@@ -5,6 +5,7 @@ pub mod history;
 pub mod operate;
 pub mod seen;
 pub mod send;
+pub mod send_many;
 pub mod settled;
 pub mod view;
 pub mod watch;
@@ -29,6 +30,7 @@ use history::HistoryEntry;
 use operate::{Bulk, OperateRequest};
 use seen::{calls_of, with_calls};
 use send::{SendInTransaction, SendRequest};
+use send_many::{IntoSendItem, SendMany};
 use settled::SettledRequest;
 use view::{Attempt, Count, Filter, Instance, Page, Unreadable};
 use watch::WatchStream;
@@ -80,6 +82,33 @@ impl<M: Machine> Handle<M> {
     /// On SQLite begin the transaction with `BEGIN IMMEDIATE`, and commit soon: meanwhile nobody else writes.
     pub fn send_in<'t, E: EventFor<M>>(&self, tx: impl Into<Conn<'t>>, key: impl AsRef<str>, event: E) -> SendInTransaction<'t> {
         self.send(key, event).in_transaction(tx)
+    }
+
+    /// Sends many events in as few commits as possible: a stream of one answer for each item, in the order of the items. Each item succeeds or
+    /// fails alone, as with [`send`](Handle::send). Events for one instance keep their order.
+    ///
+    /// An item is a pair `(key, event)` or a [`SendItem`](send_many::SendItem), which also takes a deduplication id and a delay.
+    ///
+    /// ```
+    /// # use fsm_runtime::handle::{Handle, send_many::SendItem};
+    /// # use fsm_runtime::registry::{EventFor, Machine};
+    /// # async fn import<M: Machine, E: EventFor<M>>(payments: Handle<M>, paid: Vec<(String, E)>) -> Result<(), fsm_runtime::error::Error> {
+    /// let items = paid.into_iter().map(|(key, event)| SendItem::new(&key, event).dedup(format!("import-7-{key}")));
+    /// for (n, answer) in payments.send_many(items).collect().await?.into_iter().enumerate() {
+    ///     if let Err(refused) = answer {
+    ///         eprintln!("item {n}: {refused}");
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn send_many<'i, I>(&self, items: I) -> SendMany<'i>
+    where
+        I: IntoIterator<Item: IntoSendItem<Event: EventFor<M>>, IntoIter: Send + 'i>,
+        M: 'i,
+    {
+        let handle = self.clone();
+        let items = items.into_iter().map(move |item| item.into_send_item().addressed(|key, event| handle.send(key, event)));
+        SendMany::new(Arc::clone(&self.engine), self.life.clone(), items)
     }
 
     /// The instance as it is now; `None` if nothing was ever sent to this key.

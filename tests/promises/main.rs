@@ -32,6 +32,7 @@ mod roles;
 mod rows_in_the_way;
 mod sealed;
 mod send_in;
+mod send_many;
 mod senders;
 mod support;
 mod time;

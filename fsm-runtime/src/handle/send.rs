@@ -40,12 +40,14 @@ pub struct SendRequest {
     life: Option<Arc<Life>>,
     whose: Whose,
     event: Result<Event, Error>,
-    dedup: Option<String>,
-    deliver: Deliver,
+    pub(super) dedup: Option<String>,
+    pub(super) deliver: Deliver,
     reject_if_busy: bool,
 }
 
-enum Deliver {
+/// When an event is delivered.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Deliver {
     Now,
     After(Duration),
     At(Timestamp),
@@ -108,7 +110,7 @@ impl SendRequest {
         Sent::of(reply)
     }
 
-    fn into_request(self) -> Result<(Whose, What), Error> {
+    pub(super) fn into_request(self) -> Result<(Whose, What), Error> {
         let mut event = self.event?;
         if let Some(dedup) = &self.dedup {
             encode::check_dedup(dedup)?;
@@ -131,7 +133,7 @@ impl SendRequest {
 }
 
 impl Sent {
-    fn of(reply: Reply) -> Result<Sent, Error> {
+    pub(super) fn of(reply: Reply) -> Result<Sent, Error> {
         match reply {
             Reply::Sent { instance, call, outcome } => Ok(Sent { instance, call: Some(call), outcome }),
             _ => Err(Error::input("a send got an answer of another kind; this is a bug of fsm")),

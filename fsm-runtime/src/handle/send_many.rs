@@ -1,0 +1,183 @@
+//! Many sends in one call: a stream of one answer for each item, in the order of the items, with bounded memory.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
+
+use futures_util::stream::{Stream, StreamExt};
+use tokio::sync::oneshot;
+
+use super::send::{Deliver, SendRequest, Sent};
+use crate::committer::request::{Reply, Request};
+use crate::engine::{Engine, Life};
+use crate::error::{Error, Kind};
+
+/// The number of sends that are under way at once. A few full commits: while one is written, the next ones fill up.
+const WINDOW: usize = 1000;
+
+/// One event for one instance, for [`Handle::send_many`](super::Handle::send_many). A pair `(key, event)` is the short form.
+#[derive(Debug, Clone)]
+pub struct SendItem<E> {
+    key: String,
+    event: E,
+    dedup: Option<String>,
+    deliver: Deliver,
+}
+
+impl<E> SendItem<E> {
+    /// An event for the instance `key`.
+    pub fn new(key: impl AsRef<str>, event: E) -> SendItem<E> {
+        SendItem { key: key.as_ref().to_owned(), event, dedup: None, deliver: Deliver::Now }
+    }
+
+    /// The caller's own id for this item, as [`SendRequest::dedup`].
+    pub fn dedup(mut self, id: impl Into<String>) -> Self {
+        self.dedup = Some(id.into());
+        self
+    }
+
+    /// Delivered after `wait` or later, as [`SendRequest::after`].
+    pub fn after(mut self, wait: Duration) -> Self {
+        self.deliver = Deliver::After(wait);
+        self
+    }
+
+    /// Delivered at `time` or later, as [`SendRequest::at`].
+    pub fn at(mut self, time: impl Into<SystemTime>) -> Self {
+        self.deliver = Deliver::At(time.into().into());
+        self
+    }
+
+    /// The same item as a single send.
+    pub(super) fn addressed(self, send: impl FnOnce(&str, E) -> SendRequest) -> SendRequest {
+        let mut request = send(&self.key, self.event);
+        request.dedup = self.dedup;
+        request.deliver = self.deliver;
+        request
+    }
+}
+
+/// An item of [`Handle::send_many`](super::Handle::send_many): a [`SendItem`], or a pair of a key and an event.
+pub trait IntoSendItem {
+    /// The event type.
+    type Event;
+
+    /// The item in its long form.
+    fn into_send_item(self) -> SendItem<Self::Event>;
+}
+
+impl<E> IntoSendItem for SendItem<E> {
+    type Event = E;
+
+    fn into_send_item(self) -> SendItem<E> {
+        self
+    }
+}
+
+impl<K: AsRef<str>, E> IntoSendItem for (K, E) {
+    type Event = E;
+
+    fn into_send_item(self) -> SendItem<E> {
+        SendItem::new(self.0, self.1)
+    }
+}
+
+/// The answers to many sends: a `Stream` of one `Result<Sent, Error>` for each item, in the order of the items.
+///
+/// It takes items from its iterator only as fast as the database commits them: at most 1,000 are under way at once. Items that were taken are
+/// sent even if the stream is dropped; items that were not taken are not.
+#[must_use = "nothing is sent until it is polled"]
+pub struct SendMany<'i> {
+    engine: Arc<Engine>,
+    _life: Option<Arc<Life>>,
+    items: Box<dyn Iterator<Item = SendRequest> + Send + 'i>,
+    under_way: VecDeque<UnderWay>,
+    has_more: bool,
+}
+
+enum UnderWay {
+    /// The item cannot be sent at all: its key, its payload or its deduplication id is out of bounds.
+    Failed(Option<Error>),
+    Waiting(oneshot::Receiver<Result<Reply, Error>>),
+}
+
+impl<'i> SendMany<'i> {
+    pub(super) fn new(engine: Arc<Engine>, life: Option<Arc<Life>>, items: impl Iterator<Item = SendRequest> + Send + 'i) -> SendMany<'i> {
+        SendMany { engine, _life: life, items: Box::new(items), under_way: VecDeque::new(), has_more: true }
+    }
+
+    /// The answer to the next item; `None` after the last one.
+    pub async fn next(&mut self) -> Option<Result<Sent, Error>> {
+        StreamExt::next(self).await
+    }
+
+    /// Sends all items and returns their answers in order. Everything that was accepted is durable then.
+    ///
+    /// The outer error says that the process is shutting down: the answers of the remaining items are not known. Send them again under
+    /// their deduplication ids.
+    pub async fn collect(mut self) -> Result<Vec<Result<Sent, Error>>, Error> {
+        let mut answers = Vec::with_capacity(self.items.size_hint().0);
+        while let Some(answer) = self.next().await {
+            match answer {
+                Err(error) if error.is_stopping() => return Err(error),
+                answer => answers.push(answer),
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Hands items to the committer until enough are under way. The order of the hand-over is the order of the items, so events for one
+    /// instance keep it.
+    fn fill(&mut self) {
+        while self.has_more && self.under_way.len() < WINDOW {
+            let Some(item) = self.items.next() else {
+                self.has_more = false;
+                return;
+            };
+            self.under_way.push_back(match item.into_request() {
+                Err(error) => UnderWay::Failed(Some(error)),
+                Ok((whose, what)) => {
+                    let (reply, answer) = oneshot::channel();
+                    self.engine.queue.put(Request::new(whose, what, Some(reply)));
+                    UnderWay::Waiting(answer)
+                }
+            });
+        }
+    }
+}
+
+impl Stream for SendMany<'_> {
+    type Item = Result<Sent, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.fill();
+        let answer = match self.under_way.front_mut() {
+            None => return Poll::Ready(None),
+            Some(UnderWay::Failed(error)) => Err(error.take().expect("an item is answered once")),
+            Some(UnderWay::Waiting(answer)) => match Pin::new(answer).poll(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(reply)) => reply.and_then(Sent::of),
+                // The committer is gone.
+                Poll::Ready(Err(_)) => Err(Kind::Stopping.into()),
+            },
+        };
+        self.under_way.pop_front();
+        Poll::Ready(Some(answer))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let (least, most) = self.items.size_hint();
+        let under_way = self.under_way.len();
+        (least.saturating_add(under_way), most.and_then(|most| most.checked_add(under_way)))
+    }
+}
+
+impl fmt::Debug for SendMany<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} sends under way", self.under_way.len())
+    }
+}
