@@ -9,23 +9,23 @@ use crate::ids::{CallId, InstanceId, SessionId};
 use crate::retry::Budget;
 use crate::time::Timestamp;
 
-/// How far an attempt has come, or how it ended.
+/// The state of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AttemptState {
-    /// It may start once its time has come.
+    /// The attempt may start at `scheduled_at`.
     Scheduled,
-    /// A session runs it.
+    /// A worker session has claimed the attempt and runs it.
     Executing,
     /// The verb returned `Ok`, and the transition is committed.
     Success,
     /// The verb returned an error, panicked, ran out of time, or its input could not be read.
     Error,
-    /// Its session died. Counts against the budget.
+    /// The worker's lease expired before it reported. Counts against the retries.
     Lost,
-    /// A draining session gave it back. Does not count.
+    /// A worker released the attempt during its graceful shutdown. Does not count.
     Released,
-    /// An operator ended it.
+    /// An operator ended the attempt.
     Cancelled,
 }
 
@@ -40,12 +40,12 @@ impl AttemptState {
         (AttemptState::Cancelled, "cancelled"),
     ];
 
-    /// The word in the database and on screens.
+    /// The name of the state in the database and on screens.
     pub fn as_str(self) -> &'static str {
         Self::ALL.iter().find(|(state, _)| *state == self).map_or("", |(_, word)| word)
     }
 
-    /// Scheduled or executing: the call is open.
+    /// True while the attempt is scheduled or executing, so its call is open.
     pub fn is_live(self) -> bool {
         matches!(self, AttemptState::Scheduled | AttemptState::Executing)
     }
@@ -54,58 +54,58 @@ impl AttemptState {
 /// One attempt of a call, without its payload: a row of `fsm_async_calls`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attempt {
-    /// The call.
+    /// The call that the attempt belongs to.
     pub call: CallId,
-    /// From 1, dense.
+    /// The number of the attempt, from 1 without gaps.
     pub number: u32,
-    /// Whose call it is.
+    /// The instance that the call belongs to.
     pub instance: InstanceId,
     /// The instance's machine.
     pub machine: String,
-    /// What runs.
+    /// The verb that runs.
     pub verb: String,
-    /// What it is given.
+    /// The event type that the verb takes.
     pub event: String,
-    /// The state the instance rests in meanwhile; `None` before its first transition.
+    /// The state of the instance during the attempt; `None` before its first transition.
     pub from: Option<String>,
-    /// The state it enters on success. For a catch verb, the state that the exhausted call would have entered.
+    /// The state that the instance enters on success. For a catch verb: the state that the exhausted call would have entered.
     pub to: String,
-    /// How far it has come.
+    /// The state of the attempt.
     pub state: AttemptState,
-    /// Not due while the instance is paused.
+    /// True while the instance is paused: the attempt is not due.
     pub held: bool,
-    /// When this row was written.
+    /// The time at which the row was written.
     pub created_at: Timestamp,
-    /// When it may start.
+    /// The earliest start.
     pub scheduled_at: Timestamp,
     /// The retry state.
     pub budget: Budget,
-    /// The session that runs or ran it.
+    /// The worker session that runs or ran the attempt.
     pub worker: Option<SessionId>,
-    /// When it was claimed.
+    /// The time at which a worker claimed the attempt.
     pub started_at: Option<Timestamp>,
-    /// When its end was committed.
+    /// The time at which its end was committed.
     pub finished_at: Option<Timestamp>,
-    /// Why it failed, at most 8 KiB.
+    /// The error text of a failed attempt, at most 8 KiB.
     pub error: Option<String>,
-    /// The instance's call before this attempt: its history is walked backwards through these. It is the same for all
-    /// attempts of a call, but for those that a retry by hand began after the call had been caught.
+    /// The previous call of the instance: the history is read backwards along these links. All attempts of a call have the same one, except
+    /// attempts that a manual retry started after a catch verb had run.
     pub previous: Option<CallId>,
 }
 
 impl Attempt {
-    /// Whether it waited for its time before it began. One that was handed off began in the moment in which it was written.
+    /// True if the attempt was scheduled first and claimed later. An attempt that was handed to a local worker starts when it is written.
     pub fn was_due(&self) -> bool {
         self.started_at.is_some_and(|started_at| started_at > self.created_at)
     }
 
-    /// Whether this runs a catch verb: such a call moves nothing, and its success is no transition.
+    /// True for a call of a catch verb. Such a call does not change the state, and its success is not a transition.
     pub fn is_catch(&self) -> bool {
         self.verb != self.to
     }
 }
 
-/// A word that is none of the expected ones.
+/// A word that names no state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownWord(pub String);
 

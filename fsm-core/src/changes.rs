@@ -1,4 +1,4 @@
-//! All that one decision writes about one instance, as a value. The store writes the whole of it or none.
+//! The changes that one decision makes to one instance, as a value. The store writes all of them or none.
 
 use std::fmt;
 use std::ops::Range;
@@ -13,79 +13,79 @@ use crate::outcome::{Event, Veiled};
 use crate::retry::Budget;
 use crate::time::Timestamp;
 
-/// What is written, in one transaction, about one instance.
+/// The changes to one instance, written in one transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Changes {
-    /// The instance's row as it will be.
+    /// The instance's new row.
     pub instance: Instance,
-    /// The status in the row as it is, and whether that says that the instance is paused.
+    /// The status and the pause flag of the current row.
     pub was: (Status, bool),
-    /// The row does not exist yet.
+    /// The row does not exist yet and is inserted.
     pub is_new: bool,
-    /// The attempt that ends. Writing it is guarded: if it is no longer as expected, nothing at all is written.
+    /// The attempt that ends. This is a guard: nothing is written if the attempt is no longer as expected.
     pub close: Option<Close>,
-    /// The attempt that begins.
+    /// The attempt that is opened.
     pub open: Option<Open>,
-    /// The live attempt's `held` becomes the instance's `paused`.
+    /// The live attempt whose `held` flag becomes the instance's `paused`.
     pub hold: Option<(CallId, u32)>,
-    /// The scheduled attempt gets another retry state. Guarded: if it is no longer scheduled, nothing at all is written.
+    /// The new retry state of the scheduled attempt. This is a guard: nothing is written if the attempt is no longer scheduled.
     pub budget: Option<Box<(CallId, u32, Budget)>>,
-    /// An event that begins to wait.
+    /// An event that joins the inbox.
     pub waits: Option<Waits>,
-    /// Events that waited at these positions are gone: taken or rejected.
+    /// The inbox positions that are removed, because their events were taken or rejected.
     pub inbox_taken: Option<Range<i64>>,
-    /// What was foreseen of those that still wait does not hold any more.
+    /// True if the stored forecast of the inbox is no longer valid.
     pub is_outlook_lost: bool,
-    /// What happens to timers.
+    /// The changes to timers.
     pub timers: Vec<TimerChange>,
-    /// What the history keeps besides attempts.
+    /// The new history entries that are not attempts.
     pub notes: Vec<Note>,
-    /// The request to be known again.
+    /// The deduplication entry.
     pub request: Option<Request>,
 }
 
-/// The end of an attempt, and what it must be for the end to count.
+/// The end of an attempt, with the guard under which it counts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Close {
-    /// The attempt.
+    /// The call of the attempt.
     pub call: CallId,
-    /// Its number.
+    /// The number of the attempt.
     pub number: u32,
-    /// It must still be in this state,
+    /// The state that the attempt must still be in.
     pub expected: AttemptState,
-    /// and be held by this session.
+    /// The session that must still hold the attempt.
     pub held_by: Option<SessionId>,
-    /// What it becomes.
+    /// The new state.
     pub becomes: AttemptState,
-    /// When.
+    /// The time.
     pub finished_at: Timestamp,
-    /// Why, when it failed.
+    /// The error text of a failure.
     pub error: Option<String>,
 }
 
 /// A new attempt and its payload. Only the first attempt of a call carries one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Open {
-    /// The row.
+    /// The row of the attempt.
     pub attempt: Arc<Attempt>,
     /// The payload of a first attempt.
     pub payload: Option<Payload>,
 }
 
-/// Where the payload of a new call comes from.
+/// The source of the payload of a new call.
 #[derive(Clone, PartialEq)]
 pub enum Payload {
-    /// It came with the request.
+    /// The request carries it.
     Bytes(Vec<u8>),
-    /// It waits in the inbox at this position.
+    /// The inbox holds it at this position.
     Inbox(i64),
-    /// It wraps the payload of an exhausted call, for a catch verb.
+    /// The payload of an exhausted call, wrapped for a catch verb.
     Caught {
         /// The exhausted call.
         call: CallId,
-        /// Its last error.
+        /// The last error of that call.
         error: String,
-        /// How many attempts it had.
+        /// The number of its attempts.
         attempts: u32,
     },
 }
@@ -93,92 +93,93 @@ pub enum Payload {
 /// An event that joins the inbox.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Waits {
-    /// Its place.
+    /// The position in the inbox.
     pub position: i64,
-    /// Its call, once it is taken.
+    /// The id of the call that the event becomes when it is taken.
     pub call: CallId,
-    /// What waits.
+    /// The event.
     pub event: Event,
-    /// Where it leads; `None` where the code that took it cannot tell.
+    /// The states that are reachable after this event; `None` if the code that accepted the event cannot tell.
     pub outlook: Option<Outlook>,
 }
 
-/// The states that an instance can be in once its open call and all that waits have had their turn, kept with the last event that waits.
+/// The forecast of an inbox: the states that the instance can reach when its open call and all waiting events have been processed. It is
+/// stored with the last waiting event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outlook {
-    /// Whose graph foresaw them, as `Machine::graph` names it.
+    /// The fingerprint of the graph that the forecast was made with (`Machine::graph`).
     pub graph: u64,
-    /// `None` in it is the beginning.
+    /// The reachable states; `None` stands for an instance that has not started.
     pub states: Vec<Option<String>>,
 }
 
 /// A row of the inbox without its payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
-    /// Its place.
+    /// The position in the inbox.
     pub position: i64,
-    /// Its call, once it is taken.
+    /// The id of the call that the event becomes when it is taken.
     pub call: CallId,
     /// The event type.
     pub event: String,
 }
 
-/// A row of `fsm_timers`: a moment at which an event is delivered.
+/// A row of `fsm_timers`: a time at which an event is delivered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timer {
     /// Its identity.
     pub id: TimerId,
-    /// Whose it is.
+    /// The instance that the timer belongs to.
     pub instance: InstanceId,
-    /// The state it belongs to; `None` is a delayed send, which outlives states.
+    /// The state that the timer belongs to; `None` for a delayed send, which is independent of the state.
     pub state: Option<String>,
-    /// What is delivered. A wake delivers nothing, which no payload is: it names the event that waits.
+    /// The event that is delivered. A wake-up delivers nothing: it has an empty payload and names the event that waits.
     pub event: Event,
-    /// When.
+    /// The time.
     pub due_at: Timestamp,
 }
 
 impl Timer {
-    /// Whether it delivers nothing: what waits could not be judged, and a process is called that has the event, and the state.
+    /// True for a wake-up, which delivers nothing. It calls a process whose code knows the waiting event and the state.
     pub fn is_wake(&self) -> bool {
         self.event.payload.is_empty()
     }
 }
 
-/// What happens to an instance's timers.
+/// A change to an instance's timers.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TimerChange {
-    /// A new one.
+    /// A new timer.
     Set(Timer),
-    /// It fired. Guarded: if it is gone, nothing at all is written.
+    /// The timer fired. This is a guard: nothing is written if the timer no longer exists.
     Fired(TimerId),
-    /// It is due, but a transition is under way: it waits for the end of that.
+    /// The timer is due while a transition is in progress: it is held until the transition ends.
     Hold(TimerId),
-    /// Held ones may fire again.
+    /// Held timers may fire again.
     Release,
-    /// Those of the state are gone, for the state was left.
+    /// The timers of the state are deleted, because the instance left the state.
     Clear,
 }
 
-/// What a note is about.
+/// The kind of a history entry that is not an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NoteKind {
-    /// An operator asked for a fresh run.
+    /// An operator retried the call.
     Retried,
-    /// An operator ended the instance.
+    /// An operator cancelled the instance.
     Cancelled,
-    /// An operator stopped the instance.
+    /// An operator paused the instance.
     Paused,
-    /// An operator let it go on.
+    /// An operator resumed the instance.
     Resumed,
-    /// An operator gave up its open call.
+    /// An operator skipped the open call.
     Skipped,
     /// An operator changed the retry policy of its open call.
     Rescheduled,
-    /// An event's turn came and it did not fit.
+    /// A waiting event was rejected, because it did not fit the state when it was taken.
     Rejected,
-    /// A closed attempt was reported again.
+    /// A worker reported an attempt that was already closed.
     Late,
     /// A name that the code no longer has was replaced.
     Migrated,
@@ -209,7 +210,7 @@ impl NoteKind {
         (NoteKind::Migrated, "migrated"),
     ];
 
-    /// The word in the database and on screens.
+    /// The name in the database and on screens.
     pub fn as_str(self) -> &'static str {
         Self::ALL.iter().find(|(kind, _)| *kind == self).map_or("", |(_, word)| word)
     }
@@ -228,40 +229,40 @@ impl std::str::FromStr for NoteKind {
     }
 }
 
-/// A row of `fsm_history`: what is not an attempt.
+/// A row of `fsm_history`: an entry that is not an attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Note {
-    /// Whose history.
+    /// The instance.
     pub instance: InstanceId,
-    /// When.
+    /// The time.
     pub at: Timestamp,
-    /// What.
+    /// The kind of the entry.
     pub kind: NoteKind,
-    /// The call it is about.
+    /// The call that the entry is about.
     pub call: Option<CallId>,
-    /// A sentence for people: the operator's reason, or why an event was rejected.
+    /// A sentence for people: the operator's reason, or the reason for a rejection.
     pub detail: Option<String>,
-    /// Who acted.
+    /// The operator.
     pub actor: Option<String>,
 }
 
-/// A row of `fsm_requests`: a send that is known again by the caller's own id.
+/// A row of `fsm_requests`: the deduplication entry of a send or of an operator's act.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// The caller's id for it, unique within the instance.
+    /// The caller's deduplication id, unique within the instance.
     pub dedup: String,
     /// The event type; `None` for an operator's act.
     pub event: Option<String>,
     /// A digest of the payload, or of the act.
     pub digest: Vec<u8>,
-    /// The first answer.
+    /// The call id of the first answer.
     pub call: CallId,
-    /// When that was.
+    /// The time of the first answer.
     pub at: Timestamp,
 }
 
 impl Changes {
-    /// Nothing yet, about this instance; its status is the one that its row has.
+    /// No changes to this instance yet. `instance` must be equal to the current row.
     pub fn of(instance: Instance) -> Changes {
         Changes {
             was: (instance.status, instance.paused),
@@ -280,12 +281,12 @@ impl Changes {
         }
     }
 
-    /// Whether whoever lists instances by what has become of them finds this one elsewhere now.
+    /// True if the changes move the instance in the partial indexes by status or pause flag.
     pub fn leaves_its_place(&self) -> bool {
         self.is_new || self.was != (self.instance.status, self.instance.paused)
     }
 
-    /// The timer whose firing guards these changes.
+    /// The timer whose existence guards these changes.
     pub fn fired(&self) -> Option<TimerId> {
         self.timers.iter().find_map(|change| match change {
             TimerChange::Fired(timer) => Some(*timer),

@@ -1,4 +1,4 @@
-//! The three identities. All are UUIDs made by the client, so that a request sent twice is known by its id.
+//! Identifiers. All are UUIDs made by the client, so that a repeated request is recognised by its id.
 
 use std::fmt;
 
@@ -21,19 +21,19 @@ macro_rules! id {
 }
 
 id!(
-    /// One living run of a machine (UUIDv7, so that lists are in order of creation).
+    /// An instance (UUIDv7: lists are in order of creation).
     InstanceId
 );
 id!(
-    /// One durable request to run a verb: the same over all its attempts (UUIDv7).
+    /// An async call: one durable request to run a verb. All its attempts share the id (UUIDv7).
     CallId
 );
 id!(
-    /// A worker process's life. Random, and new at each start, so that a restarted process is never taken for the
-    /// one that died (known bug 4).
+    /// A worker session: one life of a worker process. It is random and new at each start, so that a restarted process is never
+    /// mistaken for its predecessor (known bug 4).
     SessionId
 );
 id!(
-    /// A moment at which an event is delivered (UUIDv7).
+    /// A timer (UUIDv7).
     TimerId
 );

@@ -10,25 +10,25 @@ use crate::ids::{CallId, InstanceId};
 use crate::outcome::Veiled;
 use crate::time::Timestamp;
 
-/// Whether an instance lives. Where it stands is its state; the two are kept apart, so that failing never loses the place.
+/// The life cycle of an instance. Status and state are separate, so that a failure never loses the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// It takes events.
+    /// The instance takes events.
     Running,
-    /// It rests in an end state.
+    /// The instance is in an end state.
     Completed,
-    /// Its newest call is exhausted; an operator decides.
+    /// The newest call is exhausted; an operator decides.
     Error,
-    /// An operator ended it.
+    /// An operator cancelled the instance.
     Cancelled,
 }
 
 impl Status {
-    /// Every status, in the order in which they are shown.
+    /// Every status, in the order of the screens.
     pub const ALL: [Status; 4] = [Status::Running, Status::Completed, Status::Error, Status::Cancelled];
 
-    /// The word in the database and on screens.
+    /// The name in the database and on screens.
     pub fn as_str(self) -> &'static str {
         match self {
             Status::Running => "running",
@@ -38,7 +38,7 @@ impl Status {
         }
     }
 
-    /// Completed or cancelled: it takes no more events.
+    /// True for completed and cancelled: the instance takes no more events.
     pub fn is_ended(self) -> bool {
         matches!(self, Status::Completed | Status::Cancelled)
     }
@@ -49,38 +49,38 @@ impl Status {
 pub struct Instance {
     /// Its identity.
     pub id: InstanceId,
-    /// The graph it lives in.
+    /// The name of its machine.
     pub machine: String,
     /// The user's name for it, unique within the machine.
     pub key: String,
-    /// Whether it lives.
+    /// The life cycle.
     pub status: Status,
-    /// Where it stands; `None` before its first transition.
+    /// The state; `None` before the first transition.
     pub state: Option<String>,
-    /// An operator stopped it: it starts no attempt.
+    /// True while the instance is paused: no attempt of it starts.
     pub paused: bool,
-    /// How many transitions it has made.
+    /// The number of its transitions.
     pub version: i64,
-    /// Its own data, encoded; `None` until a verb first wrote it.
+    /// The encoded record; `None` until a verb has written it.
     pub record: Option<Vec<u8>>,
-    /// Its newest attempt.
+    /// The newest attempt.
     pub newest: Option<(CallId, u32)>,
-    /// Whether that attempt is live.
+    /// True if the newest attempt is scheduled or executing.
     pub is_open: bool,
-    /// Why it is in error.
+    /// The error text of an instance in error.
     pub error: Option<String>,
-    /// The position of the first event that waits.
+    /// The position of the first waiting event.
     pub inbox_head: i64,
-    /// The position that the next event to wait will get.
+    /// The position of the next event that joins the inbox.
     pub inbox_tail: i64,
-    /// When it was created.
+    /// The time of creation.
     pub created_at: Timestamp,
-    /// When it last changed.
+    /// The time of the last change.
     pub updated_at: Timestamp,
 }
 
 impl Instance {
-    /// An instance that nothing has happened to.
+    /// A new instance without transitions.
     pub fn new(id: InstanceId, machine: &str, key: &str, now: Timestamp) -> Instance {
         Instance {
             id,
@@ -101,18 +101,18 @@ impl Instance {
         }
     }
 
-    /// How many events wait.
+    /// The number of waiting events.
     pub fn inbox_len(&self) -> u64 {
         u64::try_from(self.inbox_tail.saturating_sub(self.inbox_head)).unwrap_or(0)
     }
 
-    /// Nothing is executing, scheduled or in the inbox, or it is in error: what `settled` waits for.
+    /// True if nothing is executing, scheduled or in the inbox, or if the instance is in error. `settled` waits for this.
     pub fn is_settled(&self) -> bool {
         self.status == Status::Error || (!self.is_open && self.inbox_len() == 0)
     }
 }
 
-/// All but what the record says.
+/// Everything except the content of the record.
 impl fmt::Debug for Instance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Instance")

@@ -1,4 +1,4 @@
-//! What the shell brings to a decision: how an attempt ended, and what its verb asked for.
+//! The input of a decision from the runtime: the outcome of an attempt and the requests of its verb.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,59 +7,59 @@ use crate::ids::CallId;
 use crate::retry::RetryAdvice;
 use crate::time::Timestamp;
 
-/// A typed value on its way to an instance, encoded.
+/// An encoded event.
 #[derive(Clone, PartialEq)]
 pub struct Event {
-    /// The event type's name.
+    /// The name of the event type.
     pub name: String,
     /// JSON, as bytes.
     pub payload: Vec<u8>,
 }
 
-/// An event that a verb sends to another instance, committed with its own transition.
+/// An event that a verb sends to another instance. It is committed with the transition of the sender.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outgoing {
-    /// Its call, once it is taken.
+    /// The id of the call that the event becomes when it is taken.
     pub id: CallId,
     /// The receiver's machine.
     pub machine: String,
     /// The receiver's key.
     pub key: String,
-    /// What is sent.
+    /// The event.
     pub event: Event,
-    /// Not before this moment.
+    /// The earliest delivery; `None` for immediate delivery.
     pub deliver_at: Option<Timestamp>,
 }
 
-/// All that a verb asked of the engine; forgotten unless the attempt succeeds.
+/// The requests that a verb made of the engine. They are dropped unless the attempt succeeds.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Asks {
-    /// The event that the instance takes right after, ahead of its inbox.
+    /// The event that the instance takes next, before its inbox.
     pub next: Option<Event>,
-    /// Events to other instances.
+    /// Events for other instances.
     pub sends: Vec<Outgoing>,
 }
 
-/// Why an attempt failed, and what the error says of its own retry.
+/// The error of a failed attempt, with its retry advice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Text for people, at most 8 KiB.
+    /// The error text, at most 8 KiB.
     pub error: String,
-    /// What the error, or the delay function, says.
+    /// The retry advice of the error or of the delay function.
     pub advice: RetryAdvice,
 }
 
 impl Problem {
-    /// A problem whose text is fit to be kept.
+    /// A problem whose text any database accepts.
     pub fn new(error: &str, advice: RetryAdvice) -> Problem {
         Problem { error: fit(error).into_owned(), advice }
     }
 }
 
-/// The longest error text that is kept, in bytes.
+/// The maximum length of a stored error text, in bytes.
 const LONGEST_ERROR: usize = 8 * 1024;
 
-/// The text without NUL, which PostgreSQL refuses, and at most 8 KiB of it.
+/// The first 8 KiB of the text, without NUL, which PostgreSQL rejects.
 pub fn fit(text: &str) -> Cow<'_, str> {
     let cut = &text[..text.floor_char_boundary(LONGEST_ERROR)];
     if !cut.contains('\0') {
@@ -70,26 +70,26 @@ pub fn fit(text: &str) -> Cow<'_, str> {
     clean.into()
 }
 
-/// How an attempt ended.
+/// The outcome of an attempt.
 #[derive(Clone, PartialEq)]
 pub enum Outcome {
     /// The verb returned `Ok`.
     Success {
-        /// The instance's data as the verb left it; `None` where it does not touch it.
+        /// The new record; `None` if the verb takes no record.
         record: Option<Vec<u8>>,
-        /// What else it asked for.
+        /// The requests of the verb.
         asks: Asks,
     },
-    /// It returned an error, panicked, ran out of time, or its input could not be read.
+    /// The verb returned an error, panicked, ran out of time, or its input could not be decoded.
     Failure(Problem),
-    /// Its session died.
+    /// The worker's lease expired.
     Lost,
-    /// Its session drains and gave it back.
+    /// The worker released the attempt during its graceful shutdown.
     Released,
 }
 
 impl Outcome {
-    /// The word for log lines.
+    /// The name in log lines.
     pub fn word(&self) -> &'static str {
         match self {
             Outcome::Success { .. } => "success",
@@ -99,7 +99,7 @@ impl Outcome {
         }
     }
 
-    /// What the verb asked to be sent to other instances.
+    /// The events that the verb sends to other instances.
     pub fn sends(&self) -> &[Outgoing] {
         match self {
             Outcome::Success { asks, .. } => &asks.sends,
@@ -108,7 +108,7 @@ impl Outcome {
     }
 }
 
-/// Bytes that are not for every log: how many they are.
+/// Bytes that a log must not contain: `Debug` prints their number.
 pub(crate) struct Veiled<'b>(pub(crate) &'b [u8]);
 
 impl fmt::Debug for Veiled<'_> {

@@ -1,4 +1,4 @@
-//! When a failed attempt is tried again: the policy a user declares, and the state of it that a call carries.
+//! Retry policies: the policy that a user declares, and the retry state that a call carries.
 
 use std::time::Duration;
 
@@ -6,94 +6,95 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::Timestamp;
 
-/// What `#[retry(…)]` says, copied onto each call when it is created, so that a deploy never changes a retry that
-/// is under way.
+/// The policy of `#[retry(…)]`. It is copied onto each call at its creation, so that a deploy does not change a retry that is in
+/// progress.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Retry {
-    /// Executions including the first; `None` is unlimited. Never 0.
+    /// The maximum number of executions, including the first; `None` is unlimited. Never 0.
     pub max_attempts: Option<u32>,
     /// The wait before the first retry.
     #[serde(rename = "min_us", with = "as_micros")]
     pub min: Duration,
-    /// No computed wait is longer than this.
+    /// The maximum computed wait.
     #[serde(rename = "max_us", with = "as_micros")]
     pub max: Duration,
-    /// What each wait is multiplied by to give the next one; 1.0 or more.
+    /// The backoff coefficient: the factor between two waits; 1.0 or more.
     pub backoff: f64,
-    /// The largest share of a wait that is added to it by chance: 0.1 adds 0 to 10 %.
+    /// The maximum share of a wait that jitter adds: 0.1 adds 0 to 10 %.
     #[serde(default)]
     pub jitter: f64,
-    /// No attempt starts later than this after the first one was due.
+    /// The maximum time between the due time of the first attempt and the start of the last one.
     #[serde(rename = "within_us", default, skip_serializing_if = "Option::is_none", with = "as_optional_micros")]
     pub within: Option<Duration>,
     /// Names of the error types that are not retried.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub give_up_on: Vec<String>,
-    /// The name of the user's own delay function, asked instead of `min`, `max` and `backoff`.
+    /// The name of the user's delay function, which replaces `min`, `max` and `backoff`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<String>,
-    /// The verb that runs once the attempts are exhausted.
+    /// The name of the verb that runs when the attempts are exhausted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub catch: Option<String>,
 }
 
-/// What an error says of its own retry (`Failure::retry_after`, `Failure::permanent`, `Retryable`, a delay function).
+/// The retry advice of an error (`Failure::retry_after`, `Failure::permanent`, `Retryable`) or of a delay function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RetryAdvice {
     /// The policy decides.
     #[default]
     Default,
-    /// This error is final.
+    /// No retry.
     Never,
-    /// Wait exactly this long, whatever the policy's interval and maximum; its count and `within` still hold.
+    /// Retry after exactly this wait. It replaces the policy's interval and maximum, but not its count and `within`.
     After(Duration),
 }
 
 /// The retry state of a call, as its newest attempt carries it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Budget {
-    /// The policy; `None` is no retries.
+    /// The policy; `None` means no retries.
     pub policy: Option<Retry>,
     /// Retries left after this attempt; `None` is unlimited.
     pub remaining: Option<u32>,
-    /// The wait before the next attempt, should this one fail.
+    /// The wait before the next attempt if this one fails.
     pub backoff: Duration,
-    /// When the first attempt of this budget was due: `within` counts from here.
+    /// The due time of the first attempt; `within` counts from here.
     pub first_at: Timestamp,
 }
 
-/// What follows a failed attempt.
+/// The consequence of a failed attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Next {
-    /// Another attempt after `wait`, with this budget.
+    /// Another attempt after `wait`.
     Again {
-        /// From the end of the failed attempt.
+        /// The wait from the end of the failed attempt.
         wait: Duration,
-        /// What the next attempt carries.
+        /// The retry state of the next attempt.
         budget: Budget,
     },
     /// No further attempt.
     Exhausted(Exhausted),
 }
 
-/// Why there is no further attempt.
+/// The reason why there is no further attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exhausted {
     /// There is no retry policy.
     NoPolicy,
-    /// The count is used up.
+    /// All retries are used.
     Count,
     /// The next attempt would start later than `within` allows.
     Within,
-    /// The error itself, or the delay function, said so.
+    /// The error or the delay function gave up.
     Advised,
 }
 
 impl Retry {
-    /// The default maximum where the delay grows and none is given (seed 000).
+    /// The default maximum of a growing wait.
     pub const DEFAULT_MAX: Duration = Duration::from_secs(3600);
 
-    /// What makes it no policy, if anything does. The macros let none of these through; a policy may also be made by hand.
+    /// The reason why the policy is invalid; `None` for a valid policy. The macros reject invalid policies at compile time; a policy can
+    /// also be built at run time.
     pub fn fault(&self) -> Option<&'static str> {
         let cases = [
             (!self.backoff.is_finite() || self.backoff < 1.0, "its backoff is not a number from 1.0"),
@@ -109,7 +110,7 @@ impl Retry {
         self.max_attempts.map(|attempts| attempts.saturating_sub(1))
     }
 
-    /// The wait that follows `wait`: multiplied by `backoff`, capped at `max`, saturating.
+    /// The wait after `wait`: multiplied by `backoff`, at most `max`. Saturates.
     pub fn grown(&self, wait: Duration) -> Duration {
         // A factor below one, or none at all, would come to no wait, and an attempt after the other without a pause.
         let us = wait.as_micros() as f64 * self.backoff.max(1.0);
@@ -118,30 +119,30 @@ impl Retry {
         if us < max_us { Duration::from_micros(us as u64).max(wait).min(self.max) } else { self.max }
     }
 
-    /// How often a wait has grown from `min` to be `wait`.
+    /// The number of multiplications that lead from `min` to `wait`.
     fn times_grown(&self, wait: Duration) -> u32 {
         let waits = std::iter::successors(Some(self.min.min(self.max)), |wait| Some(self.grown(*wait)));
         waits.take(MANY as usize).take_while(|reached| *reached < wait).count() as u32
     }
 
-    /// `every` so long, for ever: what `#[retry("5s")]` says.
+    /// A fixed wait without a limit on attempts, as `#[retry("5s")]`.
     pub fn every(wait: Duration) -> Retry {
         Retry { max: wait, ..Retry::doubling(wait, wait) }
     }
 
-    /// From `min`, doubling up to `max`, for ever: what `#[retry("5s", "10m")]` says.
+    /// Exponential backoff from `min` to `max` without a limit on attempts, as `#[retry("5s", "10m")]`.
     pub fn doubling(min: Duration, max: Duration) -> Retry {
         Retry { max_attempts: None, min, max, backoff: 2.0, jitter: 0.0, within: None, give_up_on: Vec::new(), delay: None, catch: None }
     }
 
-    /// The same, with so many retries.
+    /// The same policy with a limit on retries.
     pub fn retries_at_most(self, retries: u32) -> Retry {
         Retry { max_attempts: Some(retries.saturating_add(1)), ..self }
     }
 }
 
 impl Budget {
-    /// The state before the first attempt, which is due at `first_at`.
+    /// The retry state of a first attempt that is due at `first_at`.
     pub fn fresh(policy: Option<Retry>, first_at: Timestamp) -> Budget {
         let (remaining, backoff) = match &policy {
             Some(policy) => (policy.retries(), policy.min.min(policy.max)),
@@ -150,7 +151,7 @@ impl Budget {
         Budget { policy, remaining, backoff, first_at }
     }
 
-    /// What follows an attempt that failed at `failed_at`. `roll`, from 0 up to 1, is the chance that jitter uses.
+    /// Decides what follows an attempt that failed at `failed_at`. `roll`, from 0 to 1, is the random number for jitter.
     pub fn after(&self, advice: RetryAdvice, failed_at: Timestamp, roll: f64) -> Next {
         let Some(policy) = &self.policy else { return Next::Exhausted(Exhausted::NoPolicy) };
         if self.remaining == Some(0) {
@@ -168,8 +169,8 @@ impl Budget {
         Next::Again { wait, budget: Budget { remaining, backoff, ..self.clone() } }
     }
 
-    /// The same call under another policy, which goes on where this one has come to: the retries used are used, and the wait
-    /// has grown as often.
+    /// The retry state of the same call under another policy. The retries that were used stay used, and the wait has
+    /// grown as often.
     pub fn under(&self, policy: Retry) -> Budget {
         let used = match (self.policy.as_ref().and_then(Retry::retries), self.remaining) {
             (Some(retries), Some(left)) => retries.saturating_sub(left),
@@ -182,16 +183,16 @@ impl Budget {
         Budget { remaining: fresh.remaining.map(|left| left.saturating_sub(used)), backoff, ..fresh }
     }
 
-    /// The count that a person sees beside attempt `attempt`: it and the retries left. `None` is unlimited.
+    /// The maximum number of attempts, seen from attempt `attempt`: its number plus the retries left. `None` is unlimited.
     pub fn max_attempts(&self, attempt: u32) -> Option<u32> {
         self.remaining.map(|left| attempt.saturating_add(left))
     }
 }
 
-/// After so many doublings any wait has reached its maximum.
+/// The number of multiplications after which any wait has reached its maximum.
 const MANY: u32 = 128;
 
-/// `wait` and up to `share` of it more: never less, so that no attempt is early.
+/// `wait` plus jitter of at most `share` of it. Jitter never shortens a wait.
 fn jittered(wait: Duration, share: f64, roll: f64) -> Duration {
     let extra_us = wait.as_micros() as f64 * share.max(0.0) * roll.clamp(0.0, 1.0);
     wait.saturating_add(Duration::from_micros(extra_us as u64))
@@ -215,12 +216,12 @@ pub mod as_optional_micros {
     use super::Duration;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    /// As a number or nothing.
+    /// Serialises to a number or null.
     pub fn serialize<S: Serializer>(duration: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
         duration.map(crate::time::micros).serialize(to)
     }
 
-    /// From a number or nothing.
+    /// Deserialises from a number or null.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
         Ok(Option::<u64>::deserialize(from)?.map(Duration::from_micros))
     }

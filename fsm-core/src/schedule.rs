@@ -1,4 +1,4 @@
-//! A retry policy as data: every attempt with its wait and its earliest time, totals, and where it contradicts itself.
+//! A retry policy as data: every attempt with its wait and its earliest start, totals, and warnings.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::duration::display;
 use crate::retry::{Budget, Next, Retry, RetryAdvice};
 use crate::time::Timestamp;
 
-/// What a policy comes to, without jitter and if attempts themselves took no time.
+/// The attempts of a policy, without jitter, for attempts that take no time themselves.
 #[derive(Debug, Clone, Copy)]
 pub struct Schedule<'r> {
     policy: &'r Retry,
@@ -16,30 +16,30 @@ pub struct Schedule<'r> {
 /// One attempt of a [`Schedule`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Planned {
-    /// From 1.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
-    /// The wait before it.
+    /// The wait before the attempt.
     pub wait: Duration,
-    /// Its earliest start, counted from the first attempt.
+    /// The earliest start, counted from the first attempt.
     pub at: Duration,
 }
 
 /// All attempts of a schedule together.
 struct Sum {
     attempts: u32,
-    /// The start of the last one.
+    /// The start of the last attempt.
     at: Duration,
     /// The longest wait, if there is one.
     longest: Option<Duration>,
 }
 
-/// A wait that has grown so often is taken to grow no more.
+/// The number of multiplications after which a wait counts as constant.
 const MOST_STEPS: u32 = 100_000;
 
-/// Where a policy contradicts itself, or the state it is used in. `Display` is a sentence.
+/// A contradiction within a policy, or between a policy and the state it is used in. `Display` is a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Warning {
-    /// No wait ever reaches the maximum.
+    /// No wait reaches the maximum.
     MaximumNeverReached {
         /// The maximum.
         max: Duration,
@@ -55,11 +55,11 @@ pub enum Warning {
         /// The attempts that the count allows.
         of: u32,
     },
-    /// The state's timer comes due before the last attempt, and waits for it.
+    /// The state's timer is due before the last attempt, and waits for it.
     LongerThanTimer {
         /// The timer.
         timer: Duration,
-        /// From the first attempt to the last; `None` has no end.
+        /// The time from the first attempt to the last; `None` is unlimited.
         total: Option<Duration>,
     },
 }
@@ -72,7 +72,7 @@ impl Retry {
 }
 
 impl Schedule<'_> {
-    /// Every attempt, in order. Without a count or `within` they never end.
+    /// Every attempt, in order. The iterator is infinite without a count and `within`.
     pub fn attempts(&self) -> impl Iterator<Item = Planned> + use<> {
         let first = Planned { attempt: 1, wait: Duration::ZERO, at: Duration::ZERO };
         let budget = Budget::fresh(Some(self.policy.clone()), Timestamp::default());
@@ -88,12 +88,12 @@ impl Schedule<'_> {
         .map(|(planned, _)| planned)
     }
 
-    /// From the first attempt to the start of the last; `None` without end.
+    /// The time from the first attempt to the start of the last; `None` is unlimited.
     pub fn total(&self) -> Option<Duration> {
         self.summed().map(|sum| sum.at)
     }
 
-    /// All attempts together; `None` without end. Once the waits grow no more, the rest is counted and not gone through: there may be
+    /// The totals of all attempts; `None` is unlimited. Attempts after the last growth are calculated, not iterated: there may be
     /// billions of them.
     fn summed(&self) -> Option<Sum> {
         let mut sum = Sum { attempts: 1, at: Duration::ZERO, longest: None };
@@ -113,7 +113,7 @@ impl Schedule<'_> {
         Some(sum)
     }
 
-    /// How many attempts follow, each after `wait`; `None` without end.
+    /// The number of attempts that follow, each after `wait`; `None` is unlimited.
     fn more(&self, budget: &Budget, at: Duration, wait: Duration) -> Option<u32> {
         let left = self.policy.within.map(|within| within.saturating_sub(at).as_micros());
         let fit = left.and_then(|left| left.checked_div(wait.as_micros())).map(|fit| u32::try_from(fit).unwrap_or(u32::MAX));
@@ -123,7 +123,7 @@ impl Schedule<'_> {
         }
     }
 
-    /// Where the policy contradicts itself; with `timer`, also the state that the attempts are made in.
+    /// The warnings about the policy; with `timer`, also about the state that the attempts are made in.
     pub fn warnings(&self, timer: Option<Duration>) -> Vec<Warning> {
         let policy = self.policy;
         let mut warnings = Vec::new();

@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// Later than every moment that anything happens at.
+    /// The latest timestamp.
     pub const MAX: Timestamp = Timestamp(i64::MAX);
 
-    /// The moment `us` microseconds after 1970 (before it, when negative).
+    /// The timestamp `us` microseconds after 1970-01-01T00:00:00Z; negative values are before it.
     pub const fn from_micros(us: i64) -> Self {
         Timestamp(us)
     }
@@ -27,13 +27,13 @@ impl Timestamp {
         self.0
     }
 
-    /// How long ago `earlier` was; zero when it lies ahead.
+    /// The time since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Timestamp) -> Duration {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 }
 
-/// A duration in whole microseconds, as the database keeps it. Saturates at `i64::MAX`.
+/// The duration in whole microseconds, as the database stores it. Saturates at `i64::MAX`.
 pub fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
@@ -52,7 +52,7 @@ impl Sub<Duration> for Timestamp {
     }
 }
 
-/// The time between two moments; zero when the right one is later.
+/// The time between two timestamps; zero if the right one is later.
 impl Sub for Timestamp {
     type Output = Duration;
     fn sub(self, earlier: Timestamp) -> Duration {
@@ -93,7 +93,7 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// The Gregorian date of a day counted from 1970-01-01. Years begin in March here, so that the leap day is the last.
+/// The Gregorian date of a day that is counted from 1970-01-01. Internally a year starts in March, so that the leap day is its last day.
 fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let z = days + 719_468;
     let era = z.div_euclid(146_097);
