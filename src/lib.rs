@@ -59,6 +59,9 @@ pub mod cli {
 #[doc(hidden)]
 pub use fsm_runtime::private as __private;
 
+#[cfg(doctest)]
+mod guide;
+
 /// HistoryEvent a program that declares machines needs: `use fsm::prelude::*`.
 pub mod prelude {
     pub use std::time::Duration;
