@@ -8,6 +8,7 @@ mod cluster;
 mod dependencies;
 mod examples;
 mod faults;
+mod guide;
 mod install;
 mod peers;
 mod pgbouncer;
@@ -27,6 +28,7 @@ cargo xtask test [ARGS]   all tests on SQLite and PostgreSQL, then the code in t
 cargo xtask faults [ARGS] real faults on real processes; ARGS: names of scenarios, sqlite, postgres, --short, --kills N,
                           --transitions N, --seconds N, --seed N. An unknown name lists the scenarios.
 cargo xtask ci            all that must hold before a merge: format, lints, docs, tests, faults (short), examples, dependencies
+cargo xtask guide         the pages of the user guide, in target/guide; needs mdBook (`cargo install mdbook`)
 cargo xtask bench [ARGS]  how fast the engine is, in release mode. ARGS: postgres, sqlite, sqlite-full, sqlite-normal; limit, transitions,
                           enqueue, idle, chain, retries, memory, across, processes; only where named: lasting, snapshot.
                           --seconds N, --callers N,N, --batches N,N, --instances N, --scattered (neighbours have no turn together),
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let ended = match args.first().map(String::as_str) {
         Some("test") => test::run(&args[1..]),
+        Some("guide") => guide::run(),
         Some("bench") => bench::run(&args[1..]),
         Some("faults") => faults::run(&args[1..]),
         Some("scale") => bench::scale(&args[1..]),
