@@ -25,7 +25,7 @@ fn documents() -> Vec<Document> {
 
 fn markdown_below(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(root().join(folder)).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let paths = entries.map(|entry| folder.join(entry.unwrap().file_name()));
+    let paths = entries.map(|entry| folder.join(entry.expect("the folder can be read").file_name()));
     paths
         .flat_map(|path| if root().join(&path).is_dir() { markdown_below(&path) } else { vec![path] })
         .filter(|path| path.extension().is_some_and(|kind| kind == "md"))
