@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use fsm_runtime::error::Error;
+use fsm_runtime::error::{Error, ErrorKind};
 
 /// What ends a command early. The code of each is part of what the command promises.
 #[derive(Debug)]
@@ -61,18 +61,14 @@ impl std::error::Error for Problem {}
 impl From<Error> for Problem {
     fn from(error: Error) -> Problem {
         let text = error.to_string();
-        if error.is_not_found() {
-            Problem::NotFound(text)
-        } else if error.is_refused() || error.is_busy() || error.is_not_allowed() {
-            Problem::Refused(text)
-        } else if error.is_conflict() {
-            Problem::Conflict(text)
-        } else if error.is_database() {
-            Problem::Database(text)
-        } else if error.is_input() {
-            Problem::Usage(text)
-        } else {
-            Problem::Failed(text)
+        match error.kind() {
+            ErrorKind::Input => Problem::Usage(text),
+            ErrorKind::NotFound => Problem::NotFound(text),
+            ErrorKind::Refused | ErrorKind::Busy | ErrorKind::NotAllowed => Problem::Refused(text),
+            ErrorKind::Conflict => Problem::Conflict(text),
+            ErrorKind::Database => Problem::Database(text),
+            // Drift, a time limit, contention, a value that cannot be read, a failed codec, a shutdown, the operating system.
+            _ => Problem::Failed(text),
         }
     }
 }

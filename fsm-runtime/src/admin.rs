@@ -19,7 +19,7 @@ use crate::discretion::Discretion;
 use crate::doctor::Report;
 use crate::encode;
 use crate::engine::{Engine, Life};
-use crate::error::{Error, Kind};
+use crate::error::{Error, ErrorKind};
 use crate::handle::operate::OperateRequest;
 use crate::handle::send::SendRequest;
 use crate::inside::Inside;
@@ -215,7 +215,7 @@ impl Admin {
             let names: Vec<_> = self.machines.iter().map(|known| format!("`{}`", known.machine.name.escape_debug())).collect();
             let has =
                 if names.is_empty() { "no machine was ever started on it".to_owned() } else { format!("it has {}", names.join(", ")) };
-            Kind::NotFound(format!("{} has no machine `{}`; {has}", self.place(), name.escape_debug())).into()
+            Error::other(ErrorKind::NotFound, format!("{} has no machine `{}`; {has}", self.place(), name.escape_debug()))
         })
     }
 
@@ -288,10 +288,12 @@ pub async fn migrate(opening: &Opening) -> Result<(), Error> {
 async fn clock_of(store: &Store, held_at: Option<Timestamp>) -> Result<Clock, Error> {
     let clock = match held_at {
         Some(moment) => Clock::Held(Arc::new(moment.as_micros().into())),
-        None if store.is_postgres() => Clock::Database(Arc::default()),
+        None if store.is_postgres() => Clock::database(),
         None => Clock::System,
     };
-    session::measure_on(store, &clock, &mut store.reader().await?.conn()).await?;
+    let mut reader = store.reader().await?;
+    let number = reader.number();
+    session::measure_on(store, &clock, &mut reader.conn(), number).await?;
     Ok(clock)
 }
 

@@ -1,6 +1,7 @@
 //! A process's door to a database of machines: with workers it is a runtime, without them a client.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::catalog::Catalog;
 use crate::codec::PayloadCodec;
@@ -9,10 +10,10 @@ use crate::engine::{Engine, Life};
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::inside::Inside;
-use crate::limits::Limits;
+use crate::limits::{Limits, SHORTEST_PATIENCE};
 use crate::redact::{Redactable, Redaction};
 use crate::registry::Machine;
-use crate::start::open;
+use crate::start::{open, patiently};
 use crate::store::invariants::Invariant;
 use crate::store::open::Settings;
 
@@ -27,6 +28,7 @@ pub struct Client {
 #[derive(Clone, Default)]
 pub struct ClientBuilder {
     discretion: Discretion,
+    limits: Limits,
 }
 
 impl ClientBuilder {
@@ -43,10 +45,18 @@ impl ClientBuilder {
         self
     }
 
+    /// The time that a send or an operator's act may take, and [`connect`](ClientBuilder::connect); 10 s unless set, at least 100 ms. While
+    /// the database cannot be used, requests are retried for so long; then the caller gets the error.
+    pub fn patience(mut self, limit: Duration) -> Self {
+        self.limits.patience = limit.max(SHORTEST_PATIENCE);
+        self
+    }
+
     /// Connects, as [`Client::connect`].
     pub async fn connect(self, url: impl AsRef<str>) -> Result<Client, Error> {
-        let (store, clock) = open(Settings::new(url.as_ref())).await?;
-        let engine = Engine::new(store, clock, Catalog::new(&[], false)?, (Limits::default(), self.discretion), None);
+        let settings = Settings::new(url.as_ref());
+        let (store, clock) = patiently(self.limits.patience, |left| open(settings.clone(), left)).await?;
+        let engine = Engine::new(store, clock, Catalog::new(&[], false)?, (self.limits, self.discretion), None);
         engine.start_lanes();
         engine.start_giving_word();
         let life = Arc::new(Life(Arc::clone(&engine)));
@@ -55,7 +65,8 @@ impl ClientBuilder {
 }
 
 impl Client {
-    /// Connects to the database at `url` and brings its tables up to date.
+    /// Connects to the database at `url` and brings its tables up to date. A database that cannot be used yet is tried again for as long as
+    /// the [patience](ClientBuilder::patience).
     ///
     /// `is_database` errors: a URL that is none, a database that is out of reach, of a newer version, or read-only while its
     /// tables are not up to date. One that is read-only and up to date can be looked at, and refuses what writes.

@@ -1,41 +1,95 @@
 //! Where the time comes from: the system, the database, or a test's hand.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
 
-use fsm_core::time::Timestamp;
+use fsm_core::time::{Timestamp, micros};
+
+/// A measurement older than this is repeated, also on a connection that is not new.
+const MEASURED_FOR: Duration = Duration::from_secs(60);
 
 /// The time that decisions are given.
 #[derive(Debug, Clone)]
 pub(crate) enum Clock {
     /// This machine's.
     System,
-    /// The database's: this machine's plus the measured offset in microseconds, so that all workers agree.
-    Database(Arc<AtomicI64>),
+    /// The database's, so that all workers agree. It never goes backwards in one process.
+    Database(Arc<Measured>),
     /// Moves only by hand; microseconds since 1970.
     #[cfg_attr(not(feature = "testing"), allow(dead_code, reason = "only a test holds the clock"))]
     Held(Arc<AtomicI64>),
 }
 
+/// The database's time as it was measured last, and this process's own clock since then: a step of this machine's clock changes nothing.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    origin: Instant,
+    /// The database's time at the origin, in microseconds since 1970; this machine's before the first measurement.
+    at_origin_us: AtomicI64,
+    /// The latest time that was told.
+    latest_us: AtomicI64,
+    /// The newest connection that was measured on, counted from 1.
+    connection: AtomicU64,
+    /// When it was measured last, in microseconds since the origin.
+    measured_us: AtomicI64,
+}
+
+impl Measured {
+    fn now_us(&self) -> i64 {
+        self.at_origin_us.load(Ordering::Relaxed).saturating_add(micros(self.origin.elapsed()))
+    }
+
+    fn is_measured(&self) -> bool {
+        self.connection.load(Ordering::Acquire) > 0
+    }
+
+    fn now(&self) -> Timestamp {
+        let now_us = self.now_us();
+        if !self.is_measured() {
+            return Timestamp::from_micros(now_us);
+        }
+        // After a fail-over the clock of the new server may be behind that of the old one.
+        Timestamp::from_micros(self.latest_us.fetch_max(now_us, Ordering::Relaxed).max(now_us))
+    }
+}
+
 impl Clock {
+    /// The database's, which is still to be measured.
+    pub(crate) fn database() -> Clock {
+        Clock::Database(Arc::new(Measured {
+            origin: Instant::now(),
+            at_origin_us: AtomicI64::new(Timestamp::from(system()).as_micros()),
+            latest_us: AtomicI64::new(i64::MIN),
+            connection: AtomicU64::new(0),
+            measured_us: AtomicI64::new(0),
+        }))
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         match self {
             Clock::System => system().into(),
-            Clock::Database(offset_us) => {
-                let system = Timestamp::from(system());
-                Timestamp::from_micros(system.as_micros().saturating_add(offset_us.load(Ordering::Relaxed)))
-            }
+            Clock::Database(measured) => measured.now(),
             Clock::Held(us) => Timestamp::from_micros(us.load(Ordering::SeqCst)),
         }
     }
 
-    /// The database said `database_us` between the system times `before` and `after`.
-    pub(crate) fn measured(&self, database: Timestamp, before: SystemTime, after: SystemTime) {
-        if let Clock::Database(offset_us) = self {
-            let middle = Timestamp::from(before) + after.duration_since(before).unwrap_or_default() / 2;
-            offset_us.store(database.as_micros().saturating_sub(middle.as_micros()), Ordering::Relaxed);
-        }
+    /// Whether the database's time has to be measured on this connection: none newer was measured on, so that it may lead to another server,
+    /// or the last measurement is old.
+    pub(crate) fn is_due(&self, connection: u64) -> bool {
+        let Clock::Database(measured) = self else { return false };
+        let age_us = micros(measured.origin.elapsed()).saturating_sub(measured.measured_us.load(Ordering::Relaxed));
+        measured.connection.load(Ordering::Acquire) < connection || age_us >= micros(MEASURED_FOR)
+    }
+
+    /// The database told its time on this connection, between `before` and `after`.
+    pub(crate) fn measured(&self, database: Timestamp, before: Instant, after: Instant, connection: u64) {
+        let Clock::Database(measured) = self else { return };
+        let since_origin = |at: Instant| at.saturating_duration_since(measured.origin);
+        let middle = since_origin(before) + after.saturating_duration_since(before) / 2;
+        measured.at_origin_us.store(database.as_micros().saturating_sub(micros(middle)), Ordering::Relaxed);
+        measured.measured_us.store(micros(since_origin(after)), Ordering::Relaxed);
+        measured.connection.fetch_max(connection, Ordering::Release);
     }
 
     /// How long to sleep, in real time, until `at`; `None` where only a hand moves the clock.
@@ -68,4 +122,46 @@ static AHEAD_US: AtomicI64 = AtomicI64::new(0);
 #[cfg(feature = "testing")]
 pub fn set_ahead(us: i64) {
     AHEAD_US.store(us, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measure(clock: &Clock, database_us: i64, connection: u64) {
+        let now = Instant::now();
+        clock.measured(Timestamp::from_micros(database_us), now, now, connection);
+    }
+
+    const AN_HOUR_US: i64 = 3_600_000_000;
+
+    #[test]
+    fn the_time_of_a_database_that_fails_over_to_a_slower_clock_does_not_go_backwards() {
+        let clock = Clock::database();
+        measure(&clock, 2 * AN_HOUR_US, 1);
+        let before = clock.now();
+        assert!(before >= Timestamp::from_micros(2 * AN_HOUR_US));
+        measure(&clock, AN_HOUR_US, 2);
+        assert!(clock.now() >= before);
+        measure(&clock, 3 * AN_HOUR_US, 3);
+        assert!(clock.now() >= Timestamp::from_micros(3 * AN_HOUR_US), "and it goes on once that clock has caught up");
+    }
+
+    #[test]
+    fn the_time_before_the_first_measurement_binds_nothing() {
+        let clock = Clock::database();
+        assert!(clock.now() > Timestamp::from_micros(AN_HOUR_US));
+        measure(&clock, AN_HOUR_US, 1);
+        assert!(clock.now() < Timestamp::from_micros(2 * AN_HOUR_US));
+    }
+
+    #[test]
+    fn the_time_is_measured_once_on_each_new_connection() {
+        let clock = Clock::database();
+        assert!(clock.is_due(1));
+        measure(&clock, AN_HOUR_US, 2);
+        assert!(!clock.is_due(1) && !clock.is_due(2));
+        assert!(clock.is_due(3), "it may lead to another server");
+        assert!(!Clock::System.is_due(1));
+    }
 }

@@ -5,6 +5,8 @@ pub(crate) mod memory;
 pub(crate) mod pace;
 pub(crate) mod queue;
 pub(crate) mod request;
+pub(crate) mod retry;
+mod ticket;
 mod told;
 pub(crate) mod trip;
 pub(crate) mod verdict;
@@ -22,10 +24,13 @@ use crate::error::{Error, Kind};
 use crate::session::Renewal;
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
+use crate::store::error::class::Batch;
 use crate::store::lock::{Memory, Seen};
 use crate::store::sessions;
+use crate::running::Unreported;
 use pace::Pace;
 use request::{Reply, Request};
+use retry::Next;
 use trip::{Ahead, Trip};
 use verdict::{Moved, Run, Verdict};
 
@@ -33,8 +38,6 @@ use verdict::{Moved, Run, Verdict};
 /// way, and each waits for the disk.
 const MOST: usize = 100;
 const MOST_IN_SQLITE: usize = 250;
-/// The waits between tries while the database is away: doubling from the one to the other.
-const AWAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// A batch that was committed, and whose consequences this process has still to draw.
 struct Committed {
@@ -45,11 +48,21 @@ struct Committed {
 
 impl Engine {
     /// Puts a request to the committer and waits for its answer. Once this is polled the request is carried out even if
-    /// the caller goes away.
+    /// the caller goes away. A caller is told when its patience ends.
     pub(crate) async fn request(&self, request: impl FnOnce(oneshot::Sender<Result<Reply, Error>>) -> Request) -> Result<Reply, Error> {
         let (reply, answer) = oneshot::channel();
-        self.queue.put(request(reply));
-        answer.await.unwrap_or_else(|_| Err(Kind::Stopping.into()))
+        let request = request(reply);
+        let (ticket, patience) = (request.ticket(), self.limits.patience);
+        self.queue.put(request);
+        let stopping = |_| Err(Kind::Stopping.into());
+        match ticket {
+            Some(ticket) => match tokio::time::timeout(patience, answer).await {
+                Ok(answered) => answered.unwrap_or_else(stopping),
+                Err(_) => Err(ticket.give_up(patience)),
+            },
+            // No bound for the end of an attempt, which must not be given up. A loop is answered after one try.
+            None => answer.await.unwrap_or_else(stopping),
+        }
     }
 
     /// One lane of the committer. A few of them share the queue, never an instance.
@@ -57,6 +70,7 @@ impl Engine {
         let most = if self.store.is_postgres() { MOST } else { MOST_IN_SQLITE };
         while let Some((taken, mut batch)) = self.queue.take(most, || pace.enough()).await {
             let whose = request::touched(&batch);
+            batch.retain(Request::begin);
             self.memories.remind(&mut batch, &whose);
             let committed = self.carry_out(batch).await;
             pace.took(taken.elapsed());
@@ -83,24 +97,25 @@ impl Engine {
 
     /// What was committed and has to be concluded. What could not be is put back, answered with the error, or tried one by one.
     async fn carry_out(self: &Arc<Self>, batch: Vec<Request>) -> Option<Committed> {
-        let committed = {
+        if batch.is_empty() {
+            return None;
+        }
+        let error = {
             let under_way = self.committing.begin();
             match self.commit(&batch).await {
                 Ok(verdicts) => return Some(Committed { batch, verdicts, _under_way: under_way }),
                 Err(error) => Arc::new(error),
             }
         };
-        match committed {
-            error if error.is_transient() && !(error.is_locked() && batch.len() > 1) => self.put_back(batch, &error).await,
-            error if batch.len() == 1 => batch.into_iter().for_each(|request| request.answer(Err(Arc::clone(&error).into()))),
-            // One request spoils the transaction of all: each on its own, only that one fails.
-            error => {
-                tracing::debug!(%error, requests = batch.len(), "a commit failed; its requests are tried one by one");
-                for request in batch {
-                    if let Some(committed) = Box::pin(self.carry_out(vec![request])).await {
-                        self.conclude_all(committed);
-                    }
-                }
+        if batch.len() == 1 || error.class().batch() != Batch::EachAtOnce {
+            self.put_back(batch, &error);
+            return None;
+        }
+        // One request spoils the transaction of all: each on its own, only that one fails.
+        tracing::debug!(%error, requests = batch.len(), "a commit failed; its requests are tried one by one");
+        for request in batch {
+            if let Some(committed) = Box::pin(self.carry_out(vec![request])).await {
+                self.conclude_all(committed);
             }
         }
         None
@@ -119,6 +134,8 @@ impl Engine {
             ahead => ahead,
         };
         let (mut tx, epoch) = self.store.begin_in_epoch(&self.epochs).await?;
+        let number = tx.number();
+        self.measure(&mut tx.conn(), number).await?;
         let verdicts = match ahead.filter(|ahead| Some(ahead.epoch) == epoch && trip.may_still_grant()) {
             Some(ahead) => trip.of_ahead(&mut tx.conn(), batch, ahead).await,
             None => Trip::new(self).of(&mut tx.conn(), batch).await,
@@ -127,7 +144,7 @@ impl Engine {
         let renewal = self.renew_beside(&mut tx.conn()).await?;
         self.store.naming(tx.commit().await)?;
         if let (Some(work), Some(renewal)) = (&self.work, renewal) {
-            work.session.renewed(renewal);
+            work.session.note_renewal(renewal);
         }
         Ok(verdicts)
     }
@@ -138,6 +155,8 @@ impl Engine {
             return Ok(None);
         }
         let Some(mut conn) = self.store.for_commits().await? else { return Ok(None) };
+        let number = conn.number();
+        self.measure(&mut conn.conn(), number).await?;
         let has_memories = batch.iter().any(|request| request.seen(None).is_some());
         // What was remembered and is not true any more is looked up, before the batch takes the way under locks.
         for remembers in [true, false].into_iter().filter(|remembers| has_memories || !remembers) {
@@ -178,7 +197,7 @@ impl Engine {
         for (request, verdict) in batch.into_iter().zip(verdicts) {
             told::tell(&request, &verdict, &self.discretion);
             let Some(reply) = verdict.reply else {
-                self.queue.put(request.again());
+                self.queue.put_again(request.again(), Duration::ZERO);
                 continue;
             };
             self.watchers.tell(&verdict.moved, &verdict.runs);
@@ -206,17 +225,37 @@ impl Engine {
         self.memories.put(whose, if is_worth_it { Memory::of(instance, seen) } else { None });
     }
 
-    /// The database is away. Reports wait for it, for they must not be lost; callers are told once their patience ends.
-    async fn put_back(&self, batch: Vec<Request>, error: &Arc<StoreError>) {
-        let tries = batch.iter().map(|request| request.tries).max().unwrap_or(0);
-        tracing::warn!(%error, tries, requests = batch.len(), "a commit failed and is tried again");
-        tokio::time::sleep(AWAY.0.saturating_mul(1 << tries.min(8)).min(AWAY.1)).await;
+    /// Each request of a batch whose commit failed is retried after a backoff, or answered with the error. Nothing waits here.
+    fn put_back(&self, batch: Vec<Request>, error: &Arc<StoreError>) {
+        let (tries, requests) = (batch.iter().map(|request| request.tries).max().unwrap_or(0), batch.len());
+        if retry::is_worth_a_line(tries) {
+            tracing::warn!(%error, tries, requests, "a commit failed");
+        }
+        // Which of them was at fault is found out by a commit for each.
+        let is_alone = error.class().batch() == Batch::EachLater;
         for request in batch {
-            if request.is_patient() {
-                self.queue.put(request.again());
-            } else {
-                request.answer(Err(Arc::clone(error).into()));
+            match request.after(error, self.limits.patience) {
+                Next::Again(wait) => {
+                    self.note_unreported(&request, error);
+                    let request = if is_alone { request.alone() } else { request };
+                    self.queue.put_again(request.again(), wait);
+                }
+                Next::Return => request.answer(Err(Arc::clone(error).into())),
             }
+        }
+    }
+
+    /// The end of an attempt waits for the database: it shows among what runs here, and in the log where waiting alone does not help.
+    fn note_unreported(&self, request: &Request, error: &StoreError) {
+        let (Some(work), Some(report)) = (&self.work, request.report()) else { return };
+        let (attempt, tries) = (&report.attempt, request.tries.saturating_add(1));
+        if let Some(running) = work.running().get_mut(&(attempt.call, attempt.number)) {
+            running.unreported = Some(Unreported { tries, error: error.to_string() });
+        }
+        if error.class().is_permanent() && retry::is_worth_a_line(request.tries) {
+            let (machine, key) = (&*request.whose.machine, &*request.whose.key);
+            tracing::error!(machine, key, verb = attempt.verb, call = %attempt.call, attempt = attempt.number, tries, %error,
+                "the database does not accept the end of an attempt; it is retried until it does");
         }
     }
 }

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::catalog::Catalog;
 use crate::clock::Clock;
-use crate::error::{Error, Kind as ErrorKind};
+use crate::error::{Error, ErrorKind};
 use crate::mending::Mappings;
 use crate::store::drift::{self, Kind, Names, Need};
 use crate::store::error::StoreError;
@@ -81,7 +81,7 @@ pub(crate) async fn settle(store: &Store, clock: &Clock, catalog: &Catalog, mapp
         let hint =
             "bring it back, or say what takes its place: `.migrate(Migrate::machine(…).state(old, new).verb(old, new).event(old, new))`";
         let text = format!("the code lacks what rows in the database need; {hint}:\n  {}", lacking.join("\n  "));
-        return Err(ErrorKind::Drift(text).into());
+        return Err(Error::other(ErrorKind::Drift, text));
     }
     for (name, renames) in &mappings {
         apply(store, clock, &catalog.expect(name)?.machine, renames).await?;

@@ -20,11 +20,14 @@ use crate::discretion::Discretion;
 use crate::hint::{Hint, Notices};
 use crate::limits::Limits;
 use crate::mending::Mending;
-use crate::running::Running;
-use crate::session::Session;
+use crate::running::{Phase, Running, UnreportedAttempt};
+use crate::session::{Session, measure_on};
 use crate::store::claim::Served;
+use crate::store::conn::Conn;
 use crate::store::epoch::Epochs;
+use crate::store::error::StoreError;
 use crate::store::open::Store;
+use crate::store::tx::Reader;
 use crate::watchers::Watchers;
 
 /// How this process works, if it does.
@@ -113,6 +116,19 @@ impl Engine {
         self.work.as_ref()?.session.certain(self.clock.now())
     }
 
+    /// A connection to look at rows by their keys. One that is new may lead to another server: its clock is measured first.
+    pub(crate) async fn looker(&self) -> Result<Reader, StoreError> {
+        let mut reader = self.store.looker().await?;
+        let number = reader.number();
+        self.measure(&mut reader.conn(), number).await?;
+        Ok(reader)
+    }
+
+    /// Measures the database's clock on this connection if that is due.
+    pub(crate) async fn measure(&self, conn: &mut Conn<'_>, number: u64) -> Result<(), StoreError> {
+        if self.clock.is_due(number) { measure_on(&self.store, &self.clock, conn, number).await } else { Ok(()) }
+    }
+
     /// Whether calls may begin here.
     pub(crate) fn may_start(&self) -> bool {
         self.work.as_ref().is_some_and(|work| !work.is_draining.load(Ordering::Acquire))
@@ -126,7 +142,7 @@ impl Engine {
 
     /// Ends every task of this process at once, as its death would.
     pub(crate) fn kill(&self) {
-        self.queue.close();
+        self.queue.abandon();
         if let Some(work) = &self.work {
             work.is_draining.store(true, Ordering::Release);
             work.session.stop();
@@ -156,6 +172,18 @@ impl Engine {
 }
 
 impl Work {
+    /// How many attempts ended and are not reported, and how many began and are neither.
+    pub(crate) fn left(&self) -> (usize, usize) {
+        let running = self.running();
+        let unreported = running.values().filter(|running| running.phase == Phase::Ended).count();
+        (unreported, running.len() - unreported)
+    }
+
+    /// Attempts that ended and whose outcome is not in the database yet.
+    pub(crate) fn unreported(&self) -> Vec<UnreportedAttempt> {
+        self.running().values().filter_map(Running::unreported).collect()
+    }
+
     pub(crate) fn running(&self) -> MutexGuard<'_, HashMap<(CallId, u32), Running>> {
         self.running.lock().expect("no code panics while it holds what runs")
     }

@@ -1,4 +1,4 @@
-//! The one error that users of handles and runtimes see, with a predicate for each thing a caller can act on.
+//! The one error that users of handles and runtimes see, with a kind for each case that a caller can act on.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,33 +10,65 @@ use crate::store::error::StoreError;
 /// Why a request was not carried out. The text says what, which, and what would have worked.
 pub struct Error(Box<Kind>);
 
+/// What kind of error it is: one for each case that a caller can act on. More may be added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The event does not fit the state of the instance.
+    Refused,
+    /// The instance is busy and the sender did not want to wait, or its inbox is full.
+    Busy,
+    /// The same deduplication id named a request with other content before; or the rows of an import exist already.
+    Conflict,
+    /// There is no such instance.
+    NotFound,
+    /// The operator's act is not allowed now.
+    NotAllowed,
+    /// An argument or a setting is wrong, whatever the database holds.
+    Input,
+    /// Rows in the database need states, verbs or events that the code lacks, and no mapping names a replacement.
+    Drift,
+    /// It did not happen in the time that was given.
+    TimedOut,
+    /// Other processes changed the same instance at the same time, again and again. The same request may succeed next time.
+    Contended,
+    /// The runtime is shutting down, or did not shut down completely.
+    Stopping,
+    /// The database cannot be reached, refused, or is not one that this version can use.
+    Database,
+    /// A stored value cannot be read by this program: a record or payload that does not decode, or a state that the code lacks.
+    Unreadable,
+    /// The payload codec failed.
+    Codec,
+    /// The operating system refused a thread or a signal handler.
+    System,
+    /// A bug of this crate.
+    Internal,
+}
+
 #[derive(Debug)]
 pub(crate) enum Kind {
     /// The instance as it stands does not allow it.
     Refused(Refusal),
-    /// There is no such instance.
-    NotFound(String),
-    /// What was asked for cannot be, whatever the database holds: a key, a payload, a setting.
-    Input(String),
-    /// Rows need what the code lacks.
-    Drift(String),
-    /// There is something already where this was to be written.
-    Taken(String),
-    /// It did not happen in the time that was given.
-    TimedOut(String),
-    /// The process stops.
-    Stopping,
     /// The database.
     Store(Arc<StoreError>),
+    /// The process stops.
+    Stopping,
+    /// Any other, with its text.
+    Other(ErrorKind, String),
 }
 
 impl Error {
+    pub(crate) fn other(kind: ErrorKind, text: impl Into<String>) -> Error {
+        Kind::Other(kind, text.into()).into()
+    }
+
     pub(crate) fn input(text: impl Into<String>) -> Error {
-        Kind::Input(text.into()).into()
+        Error::other(ErrorKind::Input, text)
     }
 
     pub(crate) fn not_found(machine: &str, key: &str) -> Error {
-        Kind::NotFound(format!("there is no `{machine}` `{}`", key.escape_debug())).into()
+        Error::other(ErrorKind::NotFound, format!("there is no `{machine}` `{}`", key.escape_debug()))
     }
 
     pub(crate) fn not_served(machine: &str, served: &[String]) -> Error {
@@ -47,53 +79,82 @@ impl Error {
         matches!(*self.0, Kind::Stopping)
     }
 
-    pub(crate) fn kind(&self) -> &Kind {
+    pub(crate) fn cause(&self) -> &Kind {
         &self.0
+    }
+
+    /// Whether the database may do the same at another time, as far as is known.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(&*self.0, Kind::Store(error) if error.is_transient())
+    }
+
+    /// The kind of this error. The predicates are questions about it.
+    pub fn kind(&self) -> ErrorKind {
+        match &*self.0 {
+            Kind::Refused(Refusal::Unfit(_)) => ErrorKind::Refused,
+            Kind::Refused(Refusal::Busy { .. }) => ErrorKind::Busy,
+            Kind::Refused(Refusal::Conflict { .. }) => ErrorKind::Conflict,
+            Kind::Refused(Refusal::NotAllowed { .. }) => ErrorKind::NotAllowed,
+            Kind::Store(error) if matches!(**error, StoreError::Overtaken) => ErrorKind::Contended,
+            Kind::Store(_) => ErrorKind::Database,
+            Kind::Stopping => ErrorKind::Stopping,
+            Kind::Other(kind, _) => *kind,
+        }
     }
 
     /// The event does not fit the state of the instance.
     pub fn is_refused(&self) -> bool {
-        matches!(*self.0, Kind::Refused(Refusal::Unfit(_)))
+        self.kind() == ErrorKind::Refused
     }
 
-    /// The instance is busy and the sender would not wait, or its inbox is full.
+    /// The instance is busy and the sender did not want to wait, or its inbox is full.
     pub fn is_busy(&self) -> bool {
-        matches!(*self.0, Kind::Refused(Refusal::Busy { .. }))
+        self.kind() == ErrorKind::Busy
     }
 
-    /// The same dedup id named a request with other content before; or what was to be imported is there already.
+    /// The same deduplication id named a request with other content before; or the rows of an import exist already.
     pub fn is_conflict(&self) -> bool {
-        matches!(*self.0, Kind::Refused(Refusal::Conflict { .. }) | Kind::Taken(_))
+        self.kind() == ErrorKind::Conflict
     }
 
     /// There is no such instance.
     pub fn is_not_found(&self) -> bool {
-        matches!(*self.0, Kind::NotFound(_))
+        self.kind() == ErrorKind::NotFound
     }
 
-    /// What the operator asked for is not allowed now.
+    /// The operator's act is not allowed now.
     pub fn is_not_allowed(&self) -> bool {
-        matches!(*self.0, Kind::Refused(Refusal::NotAllowed { .. }))
+        self.kind() == ErrorKind::NotAllowed
     }
 
     /// The database cannot be reached, refused, or is not one that this version can use.
     pub fn is_database(&self) -> bool {
-        matches!(*self.0, Kind::Store(_))
+        self.kind() == ErrorKind::Database
     }
 
-    /// What was asked for cannot be, whatever the database holds.
+    /// An argument or a setting is wrong, whatever the database holds.
     pub fn is_input(&self) -> bool {
-        matches!(*self.0, Kind::Input(_))
+        self.kind() == ErrorKind::Input
     }
 
-    /// Rows in the database need states, verbs or events that the code lacks, and no mapping says what takes their place.
+    /// Rows in the database need states, verbs or events that the code lacks, and no mapping names a replacement.
     pub fn is_drift(&self) -> bool {
-        matches!(*self.0, Kind::Drift(_))
+        self.kind() == ErrorKind::Drift
     }
 
-    /// What was waited for did not happen in time.
+    /// It did not happen in the time that was given.
     pub fn is_timed_out(&self) -> bool {
-        matches!(*self.0, Kind::TimedOut(_))
+        self.kind() == ErrorKind::TimedOut
+    }
+
+    /// Other processes changed the same instance at the same time, again and again.
+    pub fn is_contended(&self) -> bool {
+        self.kind() == ErrorKind::Contended
+    }
+
+    /// A stored value cannot be read by this program.
+    pub fn is_unreadable(&self) -> bool {
+        self.kind() == ErrorKind::Unreadable
     }
 }
 
@@ -126,7 +187,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.0 {
             Kind::Refused(refusal) => refusal.fmt(f),
-            Kind::NotFound(text) | Kind::Input(text) | Kind::Drift(text) | Kind::Taken(text) | Kind::TimedOut(text) => f.write_str(text),
+            Kind::Other(_, text) => f.write_str(text),
             Kind::Stopping => f.write_str("the runtime is shutting down; send again to another process, or after the restart"),
             Kind::Store(error) => error.fmt(f),
         }

@@ -5,12 +5,16 @@ use std::time::Duration;
 
 use fsm_core::time::Timestamp;
 
+use crate::committer::retry::{backoff, is_worth_a_line};
 use crate::committer::request::{Request, What, Whose};
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::store::error::Class;
 use crate::store::lock::Memory;
 use crate::store::{claim, timers};
 
+/// How often a process whose lease is not certain looks whether it is again.
+const UNCERTAIN: Duration = Duration::from_secs(1);
 /// Nothing that is due waits for longer than this between two looks.
 const BREATH: Duration = Duration::from_millis(1);
 
@@ -18,14 +22,15 @@ impl Engine {
     /// Looks whenever something comes due, and at least at every poll interval.
     pub(crate) async fn find_for_ever(self: Arc<Self>) {
         let Some(work) = &self.work else { return };
-        let mut turn = 0;
+        let (mut turn, mut failures) = (0, 0);
         loop {
-            // Without a free slot there is nothing to look for: the end of an attempt frees one.
+            // Without a free slot there is nothing to look for, however long that lasts: the end of an attempt frees one.
             let Ok(slot) = work.slots.acquire().await else { return };
             drop(slot);
             if !self.may_start() {
                 return;
             }
+            // No bound: whatever is due waits in the database until the committer has room for it.
             while self.queue.wanted() == 0 {
                 tokio::time::sleep(BREATH).await;
             }
@@ -33,11 +38,15 @@ impl Engine {
             let found = match self.find_due(turn).await {
                 Ok(found) => found,
                 Err(error) => {
-                    tracing::warn!(%error, "looking for due calls failed");
-                    tokio::time::sleep(work.poll).await;
+                    if is_worth_a_line(failures) {
+                        tracing::warn!(%error, failures, "looking for due calls failed, and is tried again");
+                    }
+                    tokio::time::sleep(backoff(Class::Unavailable, failures)).await;
+                    failures = failures.saturating_add(1);
                     continue;
                 }
             };
+            failures = 0;
             turn += 1;
             if found == 0 {
                 self.rest_until_due(work.poll).await;
@@ -48,7 +57,7 @@ impl Engine {
     async fn rest_until_due(&self, poll: Duration) {
         // Without a certain session nothing is claimed, however much is due.
         if self.session().is_none() {
-            return tokio::time::sleep(poll).await;
+            return tokio::time::sleep(poll.min(UNCERTAIN)).await;
         }
         let stored = match self.next_due().await {
             Ok(stored) => stored,
@@ -70,7 +79,7 @@ impl Engine {
     /// When the next attempt or timer comes due.
     pub(crate) async fn next_due(&self) -> Result<Option<Timestamp>, Error> {
         let Some(work) = &self.work else { return Ok(None) };
-        let mut reader = self.store.looker().await?;
+        let mut reader = self.looker().await?;
         Ok(claim::next_due(&mut reader.conn(), &work.served).await?)
     }
 
@@ -87,7 +96,7 @@ impl Engine {
     async fn fire_due(self: &Arc<Self>, most: usize) -> Result<usize, Error> {
         let Some(work) = &self.work else { return Ok(0) };
         let due = {
-            let mut reader = self.store.looker().await?;
+            let mut reader = self.looker().await?;
             timers::due(&mut reader.conn(), &work.served, self.clock.now(), u32::try_from(most).unwrap_or(u32::MAX)).await?
         };
         let found = due.len();

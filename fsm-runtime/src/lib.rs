@@ -31,7 +31,7 @@ pub mod private;
 mod pruner;
 pub mod redact;
 pub mod registry;
-mod running;
+pub mod running;
 pub mod runtime;
 pub mod schema;
 mod session;

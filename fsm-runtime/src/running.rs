@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fsm_core::call::Attempt;
+use fsm_core::ids::CallId;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
@@ -14,6 +15,47 @@ pub(crate) struct Running {
     pub(crate) whose: Whose,
     pub(crate) abort: AbortHandle,
     pub(crate) cancel: Arc<watch::Sender<bool>>,
+    pub(crate) phase: Phase,
+    /// Why its end is not in the database yet, once a commit of it failed.
+    pub(crate) unreported: Option<Unreported>,
+}
+
+/// How far an attempt has come in this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Its verb runs.
+    Executing,
+    /// Its verb ended: the outcome is decided, and on its way to the database.
+    Ended,
+    /// A shutdown released it before its verb ended.
+    Released,
+}
+
+/// Why the end of an attempt is not in the database yet.
+#[derive(Debug, Clone)]
+pub(crate) struct Unreported {
+    pub(crate) tries: u32,
+    pub(crate) error: String,
+}
+
+/// An attempt whose verb has ended, and whose outcome could not be written to the database yet. It is retried for as long as the process
+/// lives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreportedAttempt {
+    /// The machine of its instance.
+    pub machine: String,
+    /// The instance's key.
+    pub key: String,
+    /// The verb that ended.
+    pub verb: String,
+    /// The call.
+    pub call: CallId,
+    /// The number of the attempt, from 1.
+    pub attempt: u32,
+    /// How many commits of its outcome failed.
+    pub tries: u32,
+    /// Why the last one did.
+    pub error: String,
 }
 
 impl Running {
@@ -24,5 +66,19 @@ impl Running {
     /// Lets the verb know that its end is wanted.
     pub(crate) fn cancel(&self) {
         self.cancel.send_replace(true);
+    }
+
+    /// Its outcome, if that could not be written yet.
+    pub(crate) fn unreported(&self) -> Option<UnreportedAttempt> {
+        let Unreported { tries, error } = self.unreported.clone()?;
+        Some(UnreportedAttempt {
+            machine: self.whose.machine.to_string(),
+            key: self.whose.key.to_string(),
+            verb: self.attempt.verb.clone(),
+            call: self.attempt.call,
+            attempt: self.attempt.number,
+            tries,
+            error,
+        })
     }
 }

@@ -4,25 +4,28 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use fsm_core::duration;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::catalog::Catalog;
+use crate::clock::Clock;
 use crate::codec::PayloadCodec;
 use crate::data::DataMap;
 use crate::discretion::Discretion;
 use crate::drift::Migrate;
 use crate::engine::{Engine, Work};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::handle::Handle;
 use crate::inside::Inside;
-use crate::limits::Limits;
+use crate::limits::{Limits, SHORTEST_PATIENCE};
 use crate::mending::Mending;
 use crate::redact::{Redactable, Redaction};
 use crate::registry::{Machine, MachineEntry};
 use crate::session::Session;
-use crate::start::{introduce, open};
+use crate::running::UnreportedAttempt;
+use crate::start::{introduce, open, patiently};
 use crate::store::invariants::Invariant;
-use crate::store::open::{Settings, Synchronous};
+use crate::store::open::{Settings, Store, Synchronous};
 
 /// A process that works: it sends, looks, and runs verbs. When it is dropped without [`shutdown`](Runtime::shutdown) its
 /// work ends at once, as it would by the process's death, and nothing is lost but time.
@@ -35,6 +38,12 @@ pub struct Runtime {
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 /// A shorter pause is no pause.
 const SHORTEST_POLL: Duration = Duration::from_millis(1);
+/// Nothing is done in a shorter time.
+const SHORTEST_OPERATION: Duration = Duration::from_millis(1);
+/// A century: what is longer is taken as this.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+/// How much longer than its timeout a shutdown may take, to write what was released and to deregister.
+const LAST_WRITES: Duration = Duration::from_secs(2);
 
 /// What a runtime is built from.
 #[derive(Clone)]
@@ -116,21 +125,31 @@ impl Builder {
         self
     }
 
-    /// How long this process is believed to live after its last sign; 30 s unless set, at least 100 ms. What it executed is lost then.
+    /// The lease duration; 30 s unless set, at least 100 ms, at most a century. If this process renews it no more, other processes treat its
+    /// running attempts as lost after this time.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease.max(SHORTEST_LEASE);
+        self.lease = lease.clamp(SHORTEST_LEASE, LONGEST);
         self
     }
 
     /// How long due work of other processes waits at most until this one looks; 1 s unless set, at least 1 ms.
     pub fn poll_interval(mut self, poll: Duration) -> Self {
-        self.poll = poll.max(SHORTEST_POLL);
+        self.poll = poll.clamp(SHORTEST_POLL, LONGEST);
         self
     }
 
-    /// How long [`Runtime::shutdown`] lets attempts finish before it gives them back; 20 s unless set.
-    pub fn shutdown_timeout(mut self, patience: Duration) -> Self {
-        self.shutdown_timeout = patience;
+    /// The time that [`Runtime::shutdown`] lets running attempts finish before it releases them; 20 s unless set. It returns at most two
+    /// seconds after that.
+    pub fn shutdown_timeout(mut self, timeout: Duration) -> Self {
+        self.shutdown_timeout = timeout.min(LONGEST);
+        self
+    }
+
+    /// The time that a send or an operator's act may take, and [`start`](Builder::start); 10 s unless set, at least 100 ms. While the
+    /// database cannot be used, requests are retried for so long; then the caller gets the error. The end of an attempt is retried for as
+    /// long as the process lives.
+    pub fn patience(mut self, limit: Duration) -> Self {
+        self.limits.patience = limit.max(SHORTEST_PATIENCE);
         self
     }
 
@@ -181,10 +200,10 @@ impl Builder {
         self
     }
 
-    /// How long one operation of the database may take: a statement, a commit, the wait for a connection; 30 s unless set. Then its
-    /// connection is closed, and what was asked is asked again on another.
+    /// The time that one operation of the database may take: a statement, a commit, the wait for a connection; 30 s unless set, at least
+    /// 1 ms. Then its connection is closed, and the operation is retried on another one.
     pub fn operation_timeout(mut self, limit: Duration) -> Self {
-        self.deadline = Some(limit);
+        self.deadline = Some(limit.clamp(SHORTEST_OPERATION, LONGEST));
         self
     }
 
@@ -214,7 +233,8 @@ impl Builder {
         self
     }
 
-    /// Opens the database, brings its tables up to date and starts the workers.
+    /// Opens the database, brings its tables up to date and starts the workers. A database that cannot be used yet is tried again for as long
+    /// as the [patience](Builder::patience).
     ///
     /// Errors: a verb takes `Data<T>` that was not given, naming both; `is_drift` when rows need states, verbs or events that
     /// the code lacks, naming all of them, how many rows and since when; what [`Client::connect`] says of databases.
@@ -224,11 +244,8 @@ impl Builder {
         self.retention.get_or_insert(RETENTION);
         let catalog = Catalog::new(&self.machines, self.only_named)?;
         catalog.check_data(&self.data)?;
-        let (store, clock) = open(self.settings()).await?;
-        let mappings = introduce(&store, &clock, &catalog, &self.data, &self.migrate).await?;
-        let work = self.work(&catalog, self.lease, Mending::since(clock.now(), mappings));
+        let (store, clock, work) = patiently(self.limits.patience, |left| self.join(&catalog, left)).await?;
         let session = work.session.clone();
-        session.renew(&mut store.apart().await?, &clock, clock.now()).await?;
         let engine = Engine::new(store.clone(), clock.clone(), catalog, (self.limits, self.discretion), Some(work));
         engine.start_lanes();
         engine.spawn(Arc::clone(&engine).find_for_ever());
@@ -237,8 +254,19 @@ impl Builder {
         engine.spawn(Arc::clone(&engine).mend_for_ever());
         engine.spawn(Arc::clone(&engine).listen_for_ever());
         engine.start_giving_word();
-        session.keep_alive(store, clock).map_err(|error| Error::input(format!("the thread for the lease could not start: {error}")))?;
+        session
+            .keep_alive(store, clock)
+            .map_err(|error| Error::other(ErrorKind::System, format!("the thread for the lease could not start: {error}")))?;
         Ok(Runtime { engine, shutdown_timeout: self.shutdown_timeout })
+    }
+
+    /// Opens the database, makes the machines known to it, and begins a session there.
+    async fn join(&self, catalog: &Catalog, limit: Duration) -> Result<(Store, Clock, Work), Error> {
+        let (store, clock) = open(self.settings(), limit).await?;
+        let mappings = introduce(&store, &clock, catalog, &self.data, &self.migrate).await?;
+        let work = self.work(catalog, self.lease, Mending::since(clock.now(), mappings));
+        work.session.renew(&mut store.apart().await?, &clock, clock.now()).await?;
+        Ok((store, clock, work))
     }
 
     pub(crate) fn work(&self, catalog: &Catalog, grace: Duration, mending: Mending) -> Work {
@@ -288,6 +316,11 @@ impl Runtime {
         self.engine.check_invariants().await
     }
 
+    /// Attempts whose verb has ended and whose outcome could not be written to the database yet: none while it works.
+    pub fn unreported(&self) -> Vec<UnreportedAttempt> {
+        self.engine.work.as_ref().map(Work::unreported).unwrap_or_default()
+    }
+
     /// Shows no more signs of life while its verbs go on, as a process does that is cut off from its database.
     #[cfg(feature = "testing")]
     pub fn stop_renewing(&self) {
@@ -299,7 +332,8 @@ impl Runtime {
     /// Works until the process is told to stop by SIGTERM or SIGINT (Ctrl-C), then [shuts down](Runtime::shutdown). A second
     /// signal ends the work at once: what executes then is lost, as by the death of the process.
     pub async fn run_until_signal(self) -> Result<(), Error> {
-        let mut signals = Signals::listen().map_err(|error| Error::input(format!("the process cannot listen for signals: {error}")))?;
+        let mut signals = Signals::listen()
+            .map_err(|error| Error::other(ErrorKind::System, format!("the process cannot listen for signals: {error}")))?;
         let signal = signals.next().await;
         tracing::info!(signal, "draining; a second signal ends at once");
         let engine = Arc::clone(&self.engine);
@@ -313,9 +347,33 @@ impl Runtime {
         }
     }
 
-    /// Claims nothing more, lets what executes finish, gives back what does not in time, and takes leave. What was given
-    /// back uses no retry.
+    /// Shuts down gracefully: stops claiming, waits for running attempts up to the [shutdown timeout](Builder::shutdown_timeout), releases
+    /// the rest, and deregisters the worker. A released attempt uses no retry.
+    ///
+    /// Returns at most two seconds after the shutdown timeout, also while the database does not answer. `ErrorKind::Stopping` when attempts
+    /// were left that could not be reported or released: other workers take them over once the lease of this process has ended.
     pub async fn shutdown(self) -> Result<(), Error> {
+        let engine = &self.engine;
+        let limit = self.shutdown_timeout.saturating_add(LAST_WRITES);
+        let ended = tokio::time::timeout(limit, self.end()).await;
+        let left = engine.work.as_ref().map_or((0, 0), Work::left);
+        engine.kill();
+        match (ended, left) {
+            (Ok(Ok(())), (0, 0)) => Ok(()),
+            (Ok(Err(error)), (0, 0)) => {
+                tracing::warn!(%error, "the worker session was not deregistered; it ends with its lease");
+                Ok(())
+            }
+            (Err(_), (0, 0)) => {
+                tracing::warn!("the worker session was not deregistered: the database does not answer; it ends with its lease");
+                Ok(())
+            }
+            (_, left) => Err(self.incomplete(left)),
+        }
+    }
+
+    /// All of a shutdown, without a bound.
+    async fn end(&self) -> Result<(), Error> {
         let engine = &self.engine;
         engine.drain(self.shutdown_timeout).await;
         engine.queue.close();
@@ -327,6 +385,17 @@ impl Runtime {
         }
         engine.store.close().await;
         Ok(())
+    }
+
+    fn incomplete(&self, (unreported, unreleased): (usize, usize)) -> Error {
+        let lease = self.engine.work.as_ref().map_or(Duration::ZERO, |work| work.session.lease());
+        let text = format!(
+            "the shutdown is not complete, for the database does not answer: {unreported} attempts that ended are not reported, and \
+             {unreleased} that ran are not released; other workers take them over once the lease of this process has ended, within {}",
+            duration::display(lease)
+        );
+        tracing::error!("{text}");
+        Error::other(ErrorKind::Stopping, text)
     }
 }
 

@@ -3,15 +3,16 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fsm_core::ids::SessionId;
 use fsm_core::time::Timestamp;
 use uuid::Uuid;
 
-use crate::clock::{self, Clock};
+use crate::clock::Clock;
+use crate::committer::retry::{backoff, is_worth_a_line};
 use crate::store::conn::Conn;
-use crate::store::error::StoreError;
+use crate::store::error::{Class, StoreError};
 use crate::store::open::Store;
 use crate::store::sessions;
 use crate::store::tx::Apart;
@@ -46,6 +47,28 @@ impl Life {
     fn is_known(&self) -> bool {
         self.until != Timestamp::default()
     }
+
+    /// Half the lease is left at least: renewed every quarter of it, no outage was long enough to cost others theirs.
+    fn is_in_time(&self, lease: Duration, now: Timestamp) -> bool {
+        self.until > now && self.until.since(now) >= lease / 2
+    }
+
+    /// It has been renewed in time for `grace`.
+    fn may_sweep(&self, lease: Duration, grace: Duration, now: Timestamp) -> bool {
+        self.is_in_time(lease, now) && now.since(self.since) >= grace
+    }
+
+    /// Less than two thirds of a lease are left that has not run out.
+    fn wants_renewal(&self, lease: Duration, now: Timestamp) -> bool {
+        self.until > now && self.until.since(now) < lease / 3 * 2
+    }
+
+    /// The same life with a renewal that was asked for at `at`. One that comes late begins the grace period anew, whichever way it was made:
+    /// what kept this process from renewing may have kept others.
+    fn renewed(self, lease: Duration, at: Timestamp, until: Timestamp) -> Life {
+        let since = if self.is_in_time(lease, at) { self.since } else { at };
+        Life { until: self.until.max(until), since, ..self }
+    }
 }
 
 /// A longer lease, once it is committed.
@@ -53,6 +76,8 @@ impl Life {
 pub(crate) struct Renewal {
     pub(crate) id: SessionId,
     pub(crate) until: Timestamp,
+    /// When it was asked for.
+    at: Timestamp,
 }
 
 impl Session {
@@ -88,13 +113,7 @@ impl Session {
     /// after an outage leases have run out, and those who are alive get the time to say so (known bug 8). That its own lease
     /// survived the outage, because it was the last to renew before it, does not say that others' did.
     pub(crate) fn may_sweep(&self, now: Timestamp) -> bool {
-        let life = *self.life();
-        self.is_in_time(life, now) && now.since(life.since) >= self.0.grace
-    }
-
-    /// Half the lease is left at least: renewed every quarter of it, no outage was long enough to cost others theirs.
-    fn is_in_time(&self, life: Life, now: Timestamp) -> bool {
-        life.until > now && life.until.since(now) >= self.0.lease / 2
+        self.life().may_sweep(self.0.lease, self.0.grace, now)
     }
 
     /// Makes the session known, or its lease longer: until one lease after `horizon`, which is now. A session that was
@@ -104,8 +123,7 @@ impl Session {
         let life = *self.life();
         let until = horizon + self.0.lease;
         if life.is_known() && sessions::renew(&mut connection.conn(), life.id, until).await? {
-            let since = if self.is_in_time(life, now) { life.since } else { now };
-            *self.life() = Life { until, since, ..life };
+            self.note_renewal(Renewal { id: life.id, until, at: now });
             return Ok(());
         }
         let id = if life.is_known() { SessionId(Uuid::new_v4()) } else { life.id };
@@ -119,15 +137,15 @@ impl Session {
     /// The renewal that is due, if less than two thirds of the lease are left of one that has not run out.
     pub(crate) fn wants_renewal(&self, now: Timestamp) -> Option<Renewal> {
         let life = *self.life();
-        let is_due = life.until > now && life.until.since(now) < self.0.lease * 2 / 3 && !self.0.is_stopped.load(Ordering::Acquire);
-        is_due.then(|| Renewal { id: life.id, until: now + self.0.lease })
+        let is_due = life.wants_renewal(self.0.lease, now) && !self.0.is_stopped.load(Ordering::Acquire);
+        is_due.then(|| Renewal { id: life.id, until: now + self.0.lease, at: now })
     }
 
     /// It is committed.
-    pub(crate) fn renewed(&self, renewal: Renewal) {
+    pub(crate) fn note_renewal(&self, renewal: Renewal) {
         let mut life = self.life();
         if life.id == renewal.id {
-            life.until = life.until.max(renewal.until);
+            *life = life.renewed(self.0.lease, renewal.at, renewal.until);
         }
     }
 
@@ -145,22 +163,34 @@ impl Session {
 
     async fn renew_for_ever(&self, store: &Store, clock: &Clock) {
         let pause = self.0.lease / 4;
-        let mut connection: Option<Apart> = None;
+        let (mut connection, mut tries) = (None, 0);
         while !self.0.is_stopped.load(Ordering::Acquire) {
-            let renewed = match connection.take() {
-                Some(open) => Ok(open),
-                None => store.apart().await,
+            let renewed = tokio::time::timeout(self.0.lease / 2, self.renew_on(connection.take(), store, clock)).await;
+            let error = match renewed {
+                Ok(Ok(open)) => {
+                    (connection, tries) = (Some(open), 0);
+                    self.pause(pause).await;
+                    continue;
+                }
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "the database does not answer".to_owned(),
             };
-            match renewed {
-                Ok(mut open) => match tokio::time::timeout(self.0.lease / 2, self.renew_and_measure(&mut open, store, clock)).await {
-                    Ok(Ok(())) => connection = Some(open),
-                    Ok(Err(error)) => tracing::warn!(%error, "the lease was not renewed"),
-                    Err(_) => tracing::warn!("the lease was not renewed: the database does not answer"),
-                },
-                Err(error) => tracing::warn!(%error, "the lease was not renewed"),
+            if is_worth_a_line(tries) {
+                tracing::warn!(error, tries, "the lease was not renewed, and is tried again");
             }
-            self.pause(pause).await;
+            self.pause(backoff(Class::Unavailable, tries).min(pause)).await;
+            tries = tries.saturating_add(1);
         }
+    }
+
+    /// Renews on the connection that is open, or on a new one. Returns it.
+    async fn renew_on(&self, connection: Option<Apart>, store: &Store, clock: &Clock) -> Result<Apart, StoreError> {
+        let mut open = match connection {
+            Some(open) => open,
+            None => store.apart().await?,
+        };
+        self.renew_and_measure(&mut open, store, clock).await?;
+        Ok(open)
     }
 
     async fn renew_and_measure(&self, connection: &mut Apart, store: &Store, clock: &Clock) -> Result<(), StoreError> {
@@ -190,16 +220,70 @@ impl Session {
 
 /// Measures how far the database's clock is from this machine's.
 pub(crate) async fn measure(store: &Store, clock: &Clock, connection: &mut Apart) -> Result<(), StoreError> {
-    measure_on(store, clock, &mut connection.conn()).await
+    let number = connection.number();
+    measure_on(store, clock, &mut connection.conn(), number).await
 }
 
-/// The same on whatever connection.
-pub(crate) async fn measure_on(store: &Store, clock: &Clock, conn: &mut Conn<'_>) -> Result<(), StoreError> {
+/// The same on another connection, by its number.
+pub(crate) async fn measure_on(store: &Store, clock: &Clock, conn: &mut Conn<'_>, number: u64) -> Result<(), StoreError> {
     if matches!(clock, Clock::Database(_)) && store.is_postgres() {
-        let before = clock::system();
+        let before = Instant::now();
         if let Some(server) = sessions::server_clock(conn).await? {
-            clock.measured(server.now, before, clock::system());
+            clock.measured(server.now, before, Instant::now(), number);
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn at(s: i64) -> Timestamp {
+        Timestamp::from_micros(1_000_000 * (1000 + s))
+    }
+
+    /// Renewed in time for long, and last at 0.
+    fn old_session() -> Session {
+        let session = Session::new(LEASE, LEASE);
+        *session.life() = Life { until: at(0) + LEASE, since: at(-600), ..Life::unknown() };
+        session
+    }
+
+    fn renew(session: &Session, now: Timestamp) {
+        session.note_renewal(session.wants_renewal(now).expect("a renewal is due"));
+    }
+
+    #[test]
+    fn a_session_that_a_commit_renewed_late_waits_for_its_grace_period_before_it_sweeps() {
+        let session = old_session();
+        // Blocked for 29 s: the lease has not run out, but those of others may have.
+        renew(&session, at(29));
+        assert_eq!(session.certain(at(29)), Some(session.id()));
+        assert!(!session.may_sweep(at(29)), "others get one lease to renew theirs");
+        renew(&session, at(43));
+        renew(&session, at(57));
+        assert!(!session.may_sweep(at(58)));
+        assert!(session.may_sweep(at(59)), "the grace period has passed");
+    }
+
+    #[test]
+    fn a_session_that_commits_renew_in_time_goes_on_sweeping() {
+        let session = old_session();
+        for s in (11..600).step_by(11) {
+            renew(&session, at(s));
+            assert!(session.may_sweep(at(s)));
+        }
+    }
+
+    #[test]
+    fn a_renewal_of_another_session_changes_nothing() {
+        let session = old_session();
+        let renewal = session.wants_renewal(at(29)).expect("a renewal is due");
+        let other = Session::new(LEASE, LEASE);
+        other.note_renewal(renewal);
+        assert_eq!(other.certain(at(29)), None);
+    }
 }

@@ -1,23 +1,53 @@
 //! What every process does with a database before anything else: open it, bring it up to date, and say what it has code for.
 
-use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fsm_core::duration;
 
 use crate::catalog::Catalog;
 use crate::clock::Clock;
+use crate::committer::retry::{backoff, is_worth_a_line};
 use crate::data::DataMap;
 use crate::drift::{self, Migrate};
 use crate::encode;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::mender;
 use crate::mending::Mappings;
 use crate::session;
+use crate::store::error::Class;
 use crate::store::open::{Settings, Store};
 use crate::store::{machines, migrate as migrations};
 
-/// Opens and migrates a database, and finds its clock.
-pub(crate) async fn open(settings: Settings) -> Result<(Store, Clock), Error> {
-    let store = Store::open(settings).await?;
-    let clock = if store.is_postgres() { Clock::Database(Arc::default()) } else { Clock::System };
+/// Starts, and tries again while the error may pass, until `patience` ends. `start` is told how much of it is left.
+pub(crate) async fn patiently<T, F: Future<Output = Result<T, Error>>>(
+    patience: Duration,
+    start: impl Fn(Duration) -> F,
+) -> Result<T, Error> {
+    let (begun, mut tries) = (Instant::now(), 0);
+    loop {
+        let error = match start(patience.saturating_sub(begun.elapsed())).await {
+            Err(error) if error.may_pass() => error,
+            done => return done,
+        };
+        let wait = backoff(Class::Unavailable, tries);
+        if begun.elapsed().saturating_add(wait) >= patience {
+            return Err(error);
+        }
+        if is_worth_a_line(tries) {
+            tracing::warn!(%error, patience = %duration::display(patience), "the database cannot be used yet, and is tried again");
+        }
+        tokio::time::sleep(wait).await;
+        tries += 1;
+    }
+}
+
+/// Opens and migrates a database, and finds its clock. A database that does not answer is given up after `limit`.
+pub(crate) async fn open(settings: Settings, limit: Duration) -> Result<(Store, Clock), Error> {
+    let store = tokio::time::timeout(limit, Store::open(settings)).await.map_err(|_| {
+        let within = duration::display(limit);
+        Error::other(ErrorKind::Database, format!("the database did not answer within {within}; check that it runs and can be reached"))
+    })??;
+    let clock = if store.is_postgres() { Clock::database() } else { Clock::System };
     let mut connection = store.apart().await?;
     session::measure(&store, &clock, &mut connection).await?;
     store.naming(migrations::up(&store, clock.now()).await)?;

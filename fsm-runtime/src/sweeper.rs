@@ -38,7 +38,7 @@ impl Engine {
             return Ok(settled);
         }
         let orphans = {
-            let mut reader = self.store.looker().await?;
+            let mut reader = self.looker().await?;
             sessions::orphans(&mut reader.conn(), &work.served, now, AT_A_TIME).await?
         };
         settled += self.settle_all(orphans, Outcome::Lost).await;
@@ -55,7 +55,7 @@ impl Engine {
         let Some(work) = &self.work else { return Ok(0) };
         let ran_before: Vec<_> = work.running().keys().copied().collect();
         let held = {
-            let mut reader = self.store.looker().await?;
+            let mut reader = self.looker().await?;
             sessions::held(&mut reader.conn(), work.session.id()).await?
         };
         let is_held = |id: &(CallId, u32)| held.iter().any(|held| (held.attempt.call, held.attempt.number) == *id);
@@ -69,7 +69,7 @@ impl Engine {
         if strays.is_empty() {
             return Ok(0);
         }
-        // A commit under way may be about to start what it wrote: once it is done, what still does not run never will.
+        // Each operation of a commit has a limit, and so has this wait. A commit under way may be about to start what it wrote: once it is done, what still does not run never will.
         self.committing.those_begun().await;
         strays.retain(is_stray);
         for stray in &strays {
@@ -89,7 +89,7 @@ impl Engine {
         let whose = Whose::new(&orphan.machine, &orphan.key);
         let report = Report::new(Arc::new(orphan.attempt), outcome);
         let what = What::Settle(Box::new(report));
-        let settled = self.request(|reply| Request::new(whose.clone(), what, Some(reply))).await;
+        let settled = self.request(|reply| Request::new(whose.clone(), what, Some(reply)).of_loop()).await;
         let told = settled.inspect_err(|error| {
             tracing::warn!(machine = &*whose.machine, key = &*whose.key, %error, "a lost attempt could not be settled, and is tried again");
         });

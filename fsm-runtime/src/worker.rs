@@ -21,10 +21,10 @@ use crate::committer::trip::Trip;
 use crate::context::{Around, Ctx};
 use crate::discretion::Owner;
 use crate::engine::Engine;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::failure::{FailedAttempt, Failure};
 use crate::registry::{Input, VerbEntry};
-use crate::running::Running;
+use crate::running::{Phase, Running};
 use crate::store::claim::Claimed;
 use crate::store::tx::Tx;
 
@@ -52,7 +52,8 @@ impl Engine {
         let mut running = work.running();
         let task = tokio::spawn(Arc::clone(self).execute(whose.clone(), claimed, permit, Arc::clone(&cancel)).instrument(span));
         let id = (attempt.call, attempt.number);
-        running.insert(id, Running { attempt, whose, abort: task.abort_handle(), cancel });
+        let abort = task.abort_handle();
+        running.insert(id, Running { attempt, whose, abort, cancel, phase: Phase::Executing, unreported: None });
     }
 
     async fn execute(
@@ -65,6 +66,9 @@ impl Engine {
         let attempt = Arc::clone(&claimed.attempt);
         tracing::debug!("started");
         let Ended { outcome, tx } = self.call_verb(claimed, cancel).await;
+        if !self.may_report((attempt.call, attempt.number)) {
+            return;
+        }
         match &outcome {
             Outcome::Failure(problem) => tracing::debug!(outcome = outcome.word(), error = problem.error, "ended"),
             outcome => tracing::debug!(outcome = outcome.word(), "ended"),
@@ -78,6 +82,17 @@ impl Engine {
             work.running().remove(&(attempt.call, attempt.number));
             work.ended.notify_waiters();
         }
+    }
+
+    /// The verb has ended. `false` when a shutdown released the attempt before: the outcome comes too late.
+    fn may_report(&self, id: (CallId, u32)) -> bool {
+        let Some(work) = &self.work else { return true };
+        let mut running = work.running();
+        let Some(running) = running.get_mut(&id) else { return true };
+        if running.phase == Phase::Executing {
+            running.phase = Phase::Ended;
+        }
+        running.phase == Phase::Ended
     }
 
     async fn call_verb(self: &Arc<Self>, claimed: Claimed, cancel: Arc<watch::Sender<bool>>) -> Ended {
@@ -165,19 +180,14 @@ impl Engine {
     }
 
     /// Whether the database knows the end. Reports until the report is in: through the verb's own transaction if it opened one, else
-    /// through the committer.
+    /// through the committer, which retries it for as long as the process lives. The outcome stays what it is.
     async fn report(self: &Arc<Self>, whose: Whose, mut report: Report, tx: Option<Tx>) -> bool {
-        let attempt = Arc::clone(&report.attempt);
-        let failed = |why: String| {
-            let problem = self.discretion.problem(&attempt.machine, &attempt.verb, &why, RetryAdvice::Default);
-            let report = Report::new(Arc::clone(&attempt), Outcome::Released);
-            Report { outcome: self.sealed(&whose, report.fresh, Outcome::Failure(problem)), ..report }
-        };
         if let Some(tx) = tx.filter(|_| matches!(report.outcome, Outcome::Success { .. })) {
+            let attempt = Arc::clone(&report.attempt);
             match Box::pin(self.settle_in(tx, whose.clone(), What::Settle(Box::new(report)))).await {
                 Ok(()) => return true,
-                // Whatever was written in it is undone, so this attempt failed; a report that did get through guards itself.
-                Err(error) => report = failed(format!("the verb's transaction was not committed: {error}")),
+                // The verb's own statements are undone, so this attempt did not succeed; a report that did get through guards itself.
+                Err(error) => report = self.undone(&whose, attempt, &error),
             }
         }
         match self.request(|reply| Request::new(whose.clone(), What::Settle(Box::new(report)), Some(reply))).await {
@@ -188,13 +198,18 @@ impl Engine {
             Ok(_) => true,
             Err(error) if error.is_stopping() => false,
             Err(error) => {
-                // What cannot be written is a failed attempt: too large, or refused by the database.
-                let what = What::Settle(Box::new(failed(format!("its end could not be written: {error}"))));
-                let told = Box::pin(self.request(|reply| Request::new(whose.clone(), what, Some(reply)))).await;
-                told.inspect_err(|error| tracing::error!(%error, "the end of an attempt could not be written; it will be found lost"))
-                    .is_ok()
+                tracing::error!(%error, "the end of an attempt was refused; other workers find it lost once this process has ended");
+                false
             }
         }
+    }
+
+    /// The report of an attempt whose verb succeeded in a transaction of its own that was not committed.
+    fn undone(&self, whose: &Whose, attempt: Arc<Attempt>, error: &Error) -> Report {
+        let why = format!("the verb's transaction was not committed: {error}");
+        let problem = self.discretion.problem(&attempt.machine, &attempt.verb, &why, RetryAdvice::Default);
+        let report = Report::new(attempt, Outcome::Released);
+        Report { outcome: self.sealed(whose, report.fresh, Outcome::Failure(problem)), ..report }
     }
 
     /// A batch of one, through the same door, in the transaction that the verb wrote in.
@@ -203,7 +218,7 @@ impl Engine {
         let batch = vec![Request::new(whose, what, None)];
         let verdicts = Trip::new(self).of(&mut tx.conn(), &batch).await?;
         if !matches!(verdicts[0].reply, Some(Ok(Reply::Settled { counted: true }))) {
-            return Err(Error::input("the attempt was closed before, by the sweeper or an operator"));
+            return Err(Error::other(ErrorKind::Contended, "the attempt was closed before, by the sweeper or an operator"));
         }
         tx.commit().await?;
         self.conclude(batch, verdicts);
@@ -217,29 +232,47 @@ impl Engine {
         }
     }
 
-    /// Claims nothing more, lets what runs finish within `patience`, and gives back the rest.
+    /// Claims nothing more, waits up to `patience` for running attempts, and releases those whose verb has not ended by then.
+    ///
+    /// The wait for the releases has no bound here: the database may be away. The shutdown that calls this bounds it.
     pub(crate) async fn drain(self: &Arc<Self>, patience: Duration) {
         let Some(work) = &self.work else { return };
         work.is_draining.store(true, Ordering::Release);
-        let deadline = tokio::time::Instant::now() + patience;
-        loop {
-            let ended = work.ended.notified();
-            if work.running().is_empty() || tokio::time::timeout_at(deadline, ended).await.is_err() {
-                break;
+        let all_ended = async {
+            loop {
+                let ended = work.ended.notified();
+                if work.running().is_empty() {
+                    return;
+                }
+                ended.await;
             }
+        };
+        if tokio::time::timeout(patience, all_ended).await.is_err() {
+            futures_util::future::join_all(self.released().into_iter().map(|(whose, attempt)| self.give_back(whose, attempt))).await;
         }
-        let left: Vec<_> =
-            work.running().values().map(|left| (Arc::clone(&left.attempt), left.whose.clone(), left.abort.clone())).collect();
-        for (attempt, whose, abort) in left {
-            abort.abort();
-            let id = (attempt.call, attempt.number);
-            let report = Report::new(attempt.clone(), given_back(&attempt));
-            let what = What::Settle(Box::new(report));
-            if let Err(error) = self.request(|reply| Request::new(whose, what, Some(reply))).await {
-                tracing::warn!(%error, "an attempt could not be given back; it will be found lost");
-            }
+    }
+
+    /// Ends the verbs that still run. One that has ended is on its way to the database, and is left alone.
+    fn released(&self) -> Vec<(Whose, Arc<Attempt>)> {
+        let Some(work) = &self.work else { return Vec::new() };
+        let mut running = work.running();
+        let executing = running.values_mut().filter(|running| running.phase == Phase::Executing);
+        let released = executing.map(|running| {
+            running.phase = Phase::Released;
+            running.abort.abort();
+            (running.whose.clone(), Arc::clone(&running.attempt))
+        });
+        released.collect()
+    }
+
+    async fn give_back(self: &Arc<Self>, whose: Whose, attempt: Arc<Attempt>) {
+        let id = (attempt.call, attempt.number);
+        let report = Report::new(attempt.clone(), given_back(&attempt));
+        let what = What::Settle(Box::new(report));
+        match self.request(|reply| Request::new(whose, what, Some(reply))).await {
             // Not before: what is held and does not run would be taken for a stray, which never began.
-            work.running().remove(&id);
+            Ok(_) => drop(self.work.as_ref().and_then(|work| work.running().remove(&id))),
+            Err(error) => tracing::warn!(%error, "an attempt could not be released; other workers find it lost"),
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::{Admin, Opened, Opening};
-use crate::error::{Error, Kind as ErrorKind};
+use crate::error::{Error, ErrorKind};
 use crate::store::migrate;
 use crate::store::transfer::{self, Field, Kind, Place, TABLES};
 use crate::store::tx::Tx;
@@ -177,7 +177,7 @@ impl Import {
             if transfer::has_instances(&mut self.tx.conn(), machine).await? {
                 let place = self.opened.store.place();
                 let says = format!("{place} has instances of `{}` already; nothing is ever overwritten", machine.escape_debug());
-                return Err(ErrorKind::Taken(says).into());
+                return Err(Error::other(ErrorKind::Conflict, says));
             }
         }
         self.imported.machines = machines.clone();

@@ -26,7 +26,11 @@ struct State {
     under_way: HashSet<Whose>,
     /// When each batch that is under way was taken.
     taken: Vec<Instant>,
+    /// Those that are retried at a moment.
+    later: Vec<(Instant, Request)>,
     is_closed: bool,
+    /// Nobody will carry out anything any more.
+    is_abandoned: bool,
 }
 
 impl Queue {
@@ -41,18 +45,35 @@ impl Queue {
         self.wake.notify_one();
     }
 
+    /// Puts back one that was taken, for a retry after `wait`: also into a queue that is closed.
+    pub(crate) fn put_again(&self, request: Request, wait: Duration) {
+        let mut state = self.state();
+        if state.is_abandoned {
+            drop(state);
+            return request.answer(Err(crate::error::Kind::Stopping.into()));
+        }
+        if wait.is_zero() {
+            state.waiting.put(request);
+        } else {
+            state.later.push((Instant::now() + wait, request));
+        }
+        drop(state);
+        self.wake.notify_one();
+    }
+
     /// Waits for requests and takes up to `most` of them, no two for the same instance and none for one that is under
     /// way. While others are under way, not before there are `enough`; one that takes too long is not waited for, for it may hang.
     /// With them comes when they were taken. `None` once the queue is closed and empty.
     pub(crate) async fn take(&self, most: usize, enough: impl Fn() -> usize) -> Option<(Instant, Vec<Request>)> {
         loop {
-            let is_worth_it = {
+            let (is_worth_it, next_retry) = {
                 let mut state = self.state();
+                state.retry_due(Instant::now());
                 let is_worth_it = state.waiting.len() >= enough() || state.taken.iter().all(|taken| taken.elapsed() >= TOO_LONG);
                 let (now, State { waiting, under_way, .. }) = (Instant::now(), &mut *state);
                 let batch = if is_worth_it { waiting.pick(most, under_way, now) } else { Vec::new() };
                 if !batch.is_empty() {
-                    let more = !state.waiting.is_empty();
+                    let more = state.has_more();
                     state.taken.push(now);
                     drop(state);
                     if more {
@@ -60,16 +81,18 @@ impl Queue {
                     }
                     return Some((now, batch));
                 }
-                if state.is_closed && state.waiting.is_empty() {
+                if state.is_closed && !state.has_more() {
                     self.wake.notify_one();
                     return None;
                 }
-                is_worth_it || state.waiting.is_empty()
+                (is_worth_it || state.waiting.is_empty(), state.next_retry())
             };
-            if is_worth_it {
-                self.wake.notified().await;
-            } else {
-                let _ = tokio::time::timeout(TOO_LONG, self.wake.notified()).await;
+            let company = (!is_worth_it).then_some(TOO_LONG);
+            let retry = next_retry.map(|at| at.saturating_duration_since(Instant::now()));
+            match company.into_iter().chain(retry).min() {
+                Some(wait) => drop(tokio::time::timeout(wait, self.wake.notified()).await),
+                // No bound: there is nothing to do until somebody asks for something, or closes the queue.
+                None => self.wake.notified().await,
             }
         }
     }
@@ -83,7 +106,7 @@ impl Queue {
         for whose in whose {
             state.under_way.remove(whose);
         }
-        let (more, idle) = (!state.waiting.is_empty(), state.is_idle());
+        let (more, idle) = (state.has_more(), state.is_idle());
         drop(state);
         if more {
             self.wake.notify_one();
@@ -93,7 +116,7 @@ impl Queue {
         }
     }
 
-    /// Waits until nothing waits and nothing is under way.
+    /// Waits until nothing waits and nothing is under way. No bound: a report waits for as long as the database is away. A shutdown bounds it.
     pub(crate) async fn emptied(&self) {
         loop {
             let emptied = self.emptied.notified();
@@ -117,6 +140,18 @@ impl Queue {
         self.wake.notify_one();
     }
 
+    /// Closes the queue, and answers all that waits: nobody will carry it out.
+    pub(crate) fn abandon(&self) {
+        let left = {
+            let mut state = self.state();
+            (state.is_closed, state.is_abandoned) = (true, true);
+            let later = std::mem::take(&mut state.later).into_iter().map(|(_, request)| request);
+            later.chain(std::mem::take(&mut state.waiting).into_all()).collect::<Vec<_>>()
+        };
+        left.into_iter().for_each(|request| request.answer(Err(crate::error::Kind::Stopping.into())));
+        self.wake.notify_one();
+    }
+
     /// Nothing waits and nothing is under way.
     #[cfg(feature = "testing")]
     pub(crate) fn is_idle(&self) -> bool {
@@ -136,7 +171,22 @@ impl Queue {
 
 impl State {
     fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.under_way.is_empty()
+        !self.has_more() && self.under_way.is_empty()
+    }
+
+    fn has_more(&self) -> bool {
+        !self.waiting.is_empty() || !self.later.is_empty()
+    }
+
+    fn next_retry(&self) -> Option<Instant> {
+        self.later.iter().map(|(at, _)| *at).min()
+    }
+
+    /// Those whose moment has come wait like any other.
+    fn retry_due(&mut self, now: Instant) {
+        for (_, request) in self.later.extract_if(.., |(at, _)| *at <= now) {
+            self.waiting.put(request);
+        }
     }
 }
 

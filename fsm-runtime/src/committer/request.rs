@@ -11,13 +11,13 @@ use fsm_core::outcome::Outcome;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use uuid::Uuid;
 
+use super::retry::{self, Next};
+use super::ticket::Ticket;
 use crate::error::Error;
 use crate::store::epoch::Epoch;
+use crate::store::error::StoreError;
 use crate::store::lock::{Memory, Seen};
 use crate::store::timers::DueTimer;
-
-/// How long a caller waits for a database that is away before it is told.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An instance by the user's name for it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,8 +34,24 @@ pub(crate) struct Request {
     pub(crate) tries: u32,
     /// What is remembered of its instance, since it is under way.
     pub(super) memory: Option<Memory>,
+    /// It is committed alone: a batch failed in a way that may be the fault of one of its members.
+    pub(super) is_alone: bool,
+    origin: Origin,
     since: Instant,
     reply: Option<oneshot::Sender<Result<Reply, Error>>>,
+    /// How far it has come, for a caller.
+    ticket: Option<Arc<Ticket>>,
+}
+
+/// Who makes a request, and so for how long it is retried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A program: until its patience ends.
+    Caller,
+    /// The worker of an attempt that ended: for as long as the process lives.
+    Report,
+    /// A loop of the engine, which finds the same work again: not at all.
+    Loop,
 }
 
 /// The five reasons for which the database learns about an instance, at one door.
@@ -86,20 +102,51 @@ impl Whose {
 
 impl Request {
     pub(crate) fn new(whose: Whose, what: What, reply: Option<oneshot::Sender<Result<Reply, Error>>>) -> Request {
-        Request { whose, what, tries: 0, memory: None, since: Instant::now(), reply }
+        let (origin, ticket) = match &what {
+            What::Send(_) | What::Operate(_) => (Origin::Caller, Some(Arc::default())),
+            What::Settle(_) => (Origin::Report, None),
+            What::Fire(_) => (Origin::Loop, None),
+        };
+        Request { whose, what, tries: 0, memory: None, is_alone: false, origin, since: Instant::now(), reply, ticket }
+    }
+
+    /// The same, of a loop of the engine.
+    pub(crate) fn of_loop(self) -> Request {
+        Request { origin: Origin::Loop, ..self }
+    }
+
+    /// The same, in a commit of its own from now on.
+    pub(super) fn alone(self) -> Request {
+        Request { is_alone: true, ..self }
     }
 
     pub(crate) fn again(self) -> Request {
-        Request { tries: self.tries + 1, memory: None, ..self }
+        Request { tries: self.tries.saturating_add(1), memory: None, ..self }
     }
 
-    pub(crate) fn is_patient(&self) -> bool {
+    /// How far it has come; `None` for one that nobody withdraws.
+    pub(super) fn ticket(&self) -> Option<Arc<Ticket>> {
+        self.ticket.clone()
+    }
+
+    /// A commit of it begins. `false` when its caller gave up before.
+    pub(super) fn begin(&self) -> bool {
+        self.ticket.as_ref().is_none_or(|ticket| ticket.begin())
+    }
+
+    /// What becomes of it now that its commit failed.
+    pub(super) fn after(&self, error: &Arc<StoreError>, patience: Duration) -> Next {
+        if let Some(ticket) = &self.ticket {
+            ticket.failed(error);
+        }
+        retry::next(self.origin, error.class(), self.tries, self.since.elapsed(), patience)
+    }
+
+    /// The end of an attempt that this process ran.
+    pub(super) fn report(&self) -> Option<&Report> {
         match &self.what {
-            // What the sweeper and the finder ask for they find again, and they have others to look after.
-            What::Settle(report) if report.outcome == Outcome::Lost => false,
-            What::Fire(_) => false,
-            What::Settle(_) => true,
-            What::Send(_) | What::Operate(_) => self.since.elapsed() < PATIENCE,
+            What::Settle(report) if self.origin == Origin::Report => Some(report),
+            _ => None,
         }
     }
 

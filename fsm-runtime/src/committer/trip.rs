@@ -287,7 +287,7 @@ impl<'e> Trip<'e> {
         let Some(Err(error)) = &decided.reply else { return Ok((whose, decided)) };
         tracing::warn!(machine = outgoing.machine, key = outgoing.key, event = outgoing.event.name, %error, "an event sent by a verb was rejected");
         let keeper = if board.standing(&whose).is_new { sender.clone() } else { whose };
-        let changes = match error.kind() {
+        let changes = match error.cause() {
             crate::error::Kind::Refused(refusal) => {
                 Some(rejected(Instance::clone(&board.standing(&keeper).instance), outgoing.id, refusal, self.now))
             }

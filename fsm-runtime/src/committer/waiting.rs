@@ -30,6 +30,11 @@ impl Waiting {
         if request.was_due() { self.due.push_back(request) } else { self.fresh.push_back(request) }
     }
 
+    /// All of them.
+    pub(super) fn into_all(self) -> impl Iterator<Item = Request> {
+        self.fresh.into_iter().chain(self.due)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.fresh.len() + self.due.len()
     }
@@ -41,7 +46,7 @@ impl Waiting {
     /// Takes up to `most` for a batch, no two for the same instance and none for one that is `under_way`; now they are.
     pub(super) fn pick(&mut self, most: usize, under_way: &mut HashSet<Whose>, now: Instant) -> Vec<Request> {
         let kept = self.due.len().min(LEAST).min(most / 2);
-        let mut batch = Batch { requests: Vec::new(), under_way, passed_over: HashSet::new() };
+        let mut batch = Batch { requests: Vec::new(), under_way, passed_over: HashSet::new(), is_full: false };
         batch.fill(&mut self.fresh, most - kept);
         let fresh = batch.requests.len();
         if fresh > 0 {
@@ -77,22 +82,31 @@ struct Batch<'u> {
     under_way: &'u mut HashSet<Whose>,
     /// An instance that one waiting request had to be left for is left for those behind it too: order is kept.
     passed_over: HashSet<Whose>,
+    /// Its only request is committed alone.
+    is_full: bool,
 }
 
 impl Batch<'_> {
     /// Takes what can be taken until the batch has so many.
     fn fill(&mut self, waiting: &mut VecDeque<Request>, until: usize) {
         let mut left = VecDeque::new();
-        while self.requests.len() < until
+        while !self.is_full
+            && self.requests.len() < until
             && let Some(request) = waiting.pop_front()
         {
             let touches = request.touches();
-            if touches.iter().any(|whose| self.under_way.contains(whose) || self.passed_over.contains(whose)) {
+            let is_in_the_way = request.is_alone && !self.requests.is_empty();
+            if is_in_the_way || touches.iter().any(|whose| self.under_way.contains(whose) || self.passed_over.contains(whose)) {
                 self.passed_over.extend(touches);
                 left.push_back(request);
             } else {
+                let is_alone = request.is_alone;
                 self.under_way.extend(touches);
                 self.requests.push(request);
+                if is_alone {
+                    self.is_full = true;
+                    break;
+                }
             }
         }
         while let Some(request) = left.pop_back() {

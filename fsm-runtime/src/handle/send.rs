@@ -16,7 +16,7 @@ use crate::committer::trip::Trip;
 use crate::discretion::Owner;
 use crate::encode;
 use crate::engine::{Engine, Life};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::store::conn::Conn;
 
 /// How often a send in the caller's transaction is decided again because somebody else created the instance just then.
@@ -120,7 +120,7 @@ impl SendRequest {
         let dedup = self.dedup.map(|id| Dedup { id, digests: discretion.digests(owner, &event.payload) });
         event.payload = discretion
             .seal(&owner.payload(id), event.payload)
-            .map_err(|why| Error::input(format!("the event `{}` cannot be stored: {why}", event.name)))?;
+            .map_err(|why| Error::other(ErrorKind::Codec, format!("the event `{}` cannot be stored: {why}", event.name)))?;
         let deliver_at = match self.deliver {
             Deliver::Now => None,
             Deliver::After(wait) => Some(self.engine.clock.now() + wait),
@@ -136,7 +136,7 @@ impl Sent {
     pub(super) fn of(reply: Reply) -> Result<Sent, Error> {
         match reply {
             Reply::Sent { instance, call, outcome } => Ok(Sent { instance, call: Some(call), outcome }),
-            _ => Err(Error::input("a send got an answer of another kind; this is a bug of fsm")),
+            _ => Err(Error::other(ErrorKind::Internal, "a send got an answer of another kind; this is a bug of fsm")),
         }
     }
 }
@@ -183,7 +183,7 @@ impl SendInTransaction<'_> {
                 return Ok(sent);
             }
         }
-        Err(Error::input("others created and changed the instance at the same time, again and again; send again"))
+        Err(Error::other(ErrorKind::Contended, "others created and changed the instance at the same time, again and again; send again"))
     }
 }
 

@@ -13,7 +13,7 @@ use super::seen::Seen;
 use super::view::Instance;
 use crate::committer::request::Whose;
 use crate::encode;
-use crate::error::{Error, Kind};
+use crate::error::{Error, ErrorKind};
 use crate::registry::Machine;
 
 /// The pauses between two looks at the database: doubling from the one to the other.
@@ -32,7 +32,8 @@ impl<M: Machine> SettledRequest<M> {
         SettledRequest { handle, key: key.to_owned(), within: None }
     }
 
-    /// Gives up after `limit`; without it, the wait has no end.
+    /// Gives up after `limit`; without it, the wait has no end. While the database cannot be used, it is looked at again until then, or without a
+    /// limit for as long as the patience of the builder.
     pub fn within(mut self, limit: Duration) -> Self {
         self.within = Some(limit);
         self
@@ -45,12 +46,20 @@ impl<M: Machine> SettledRequest<M> {
         let mut watch = self.handle.engine.watchers.watch(Whose::new(M::NAME, &self.key));
         // What executes here need not be looked up: the commit of its end will tell.
         let mut needs_look = !watch.is_running;
+        let mut away_since: Option<Instant> = None;
         let mut pause = if watch.is_running { LOOKS.1 } else { LOOKS.0 };
         loop {
             if needs_look {
-                let seen = Box::pin(self.look()).await?;
-                if seen.is_settled() {
-                    return Ok(seen);
+                match Box::pin(self.look()).await {
+                    Ok(seen) if seen.is_settled() => return Ok(seen),
+                    Ok(_) => away_since = None,
+                    Err(error) if error.may_pass() => {
+                        let away = away_since.get_or_insert_with(Instant::now).elapsed();
+                        if deadline.is_none() && away >= self.handle.engine.limits.patience {
+                            return Err(error);
+                        }
+                    }
+                    Err(error) => return Err(error),
                 }
             }
             needs_look = true;
@@ -85,7 +94,8 @@ impl<M: Machine> SettledRequest<M> {
             Some(call) => format!("attempt {} of `{}` is {}, for {}", call.attempt, call.verb, call.state, call.next_at),
             None => format!("{} events wait in its inbox", seen.inbox_len),
         };
-        Kind::TimedOut(format!("`{}` `{}` did not settle within {within}: {doing}", M::NAME, self.key.escape_debug())).into()
+        let text = format!("`{}` `{}` did not settle within {within}: {doing}", M::NAME, self.key.escape_debug());
+        Error::other(ErrorKind::TimedOut, text)
     }
 }
 

@@ -11,7 +11,7 @@ use fsm_core::time::Timestamp;
 use super::activity::{Activity, OpenCall, took};
 use super::seen::Seen;
 use crate::discretion::{Discretion, Owner};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::redact::Redactable;
 use crate::registry::Machine;
 
@@ -171,7 +171,7 @@ impl<M: Machine> Instance<M> {
         let broken = |why: String| {
             // What does not decode is quoted there.
             let why = discretion.redaction.of(Redactable::error(&row.machine, "", &why));
-            Error::input(format!("the record of `{}` `{}` {why}", row.machine, row.key.escape_debug()))
+            Error::other(ErrorKind::Unreadable, format!("the record of `{}` `{}` {why}", row.machine, row.key.escape_debug()))
         };
         let record = match &row.record {
             None => M::Record::default(),
@@ -211,7 +211,7 @@ fn state<M: Machine>(name: Option<&str>) -> Result<Option<M::State>, &str> {
 
 fn unknown_state<M: Machine>(key: &str, name: &str) -> Error {
     let (machine, key) = (M::NAME, key.escape_debug());
-    Error::input(format!("`{machine}` `{key}` is in the state `{name}`, which this program's machine does not have"))
+    Error::other(ErrorKind::Unreadable, format!("`{machine}` `{key}` is in the state `{name}`, which this program's machine does not have"))
 }
 
 impl<M: Machine> Count<M> {

@@ -92,7 +92,7 @@ impl Eye {
                 Ok(Some(instance)) => return Some((Ok(instance), self)),
                 Ok(None) => {}
                 Err(error) => {
-                    let is_closed = matches!(error.kind(), Kind::Store(store) if matches!(**store, StoreError::Closed));
+                    let is_closed = matches!(error.cause(), Kind::Store(store) if matches!(**store, StoreError::Closed));
                     self.is_over = is_closed || !error.is_database();
                     return Some((Err(error), self));
                 }

@@ -1,9 +1,12 @@
 //! What can go wrong between the engine and a database.
 
+pub mod class;
+
 use std::fmt;
 use std::time::Duration;
 
 use super::thread::Refused;
+pub use class::Class;
 
 /// What the store's functions return.
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -56,8 +59,13 @@ pub enum StoreError {
         /// Its version.
         found: String,
     },
-    /// Something was to be written where nothing can be.
+    /// Something was to be written to a database that was opened for reading.
     ReadOnly {
+        /// Which database.
+        place: String,
+    },
+    /// The database accepts no writes now: a standby, a fail-over under way, or protected storage.
+    NotWritable {
         /// Which database.
         place: String,
     },
@@ -77,14 +85,18 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the same request may succeed when it is made again: the connection was lost, or another transaction was in the way.
-    pub fn is_transient(&self) -> bool {
-        match self {
-            StoreError::Database(error) => is_transient(error),
-            StoreError::Unreachable { source, .. } => is_transient(source),
-            StoreError::Deadline(_) | StoreError::Aborted | StoreError::Overtaken => true,
-            _ => false,
+    /// What it says of the request and of the database, and so what each caller does about it.
+    pub fn class(&self) -> Class {
+        match (class::of_store(self), self) {
+            (Some((_, class)), _) => class,
+            (None, StoreError::Database(error)) => of_database(error),
+            (None, _) => Class::Unknown,
         }
+    }
+
+    /// Whether the same request may succeed when it is made again.
+    pub fn is_transient(&self) -> bool {
+        !self.class().is_permanent()
     }
 
     /// Whether a lock was not free in time: the fault of one of those whom the transaction concerned, and not of the others.
@@ -96,46 +108,44 @@ impl StoreError {
     }
 }
 
-fn is_transient(error: &sqlx::Error) -> bool {
-    match error {
-        sqlx::Error::Io(_) | sqlx::Error::WorkerCrashed | sqlx::Error::PoolTimedOut | sqlx::Error::BeginFailed => true,
-        sqlx::Error::Database(error) => match (sqlite_code(&**error), error.code()) {
-            (Some(code), _) => matches!(code, SQLITE_BUSY | SQLITE_LOCKED | SQLITE_FULL),
-            (None, Some(code)) => TRANSIENT.iter().any(|class| code.starts_with(class)),
-            (None, None) => false,
-        },
-        _ => false,
+fn of_database(error: &sqlx::Error) -> Class {
+    let Some(database) = error.as_database_error() else { return class::of_driver(error).1 };
+    match (sqlite_code(database), database.code()) {
+        (Some(code), _) => class::of_sqlite(code),
+        (None, Some(code)) => class::of_sqlstate(&code),
+        (None, None) => Class::Unknown,
     }
 }
 
-/// Connection lost, rolled back for another's sake, disk full, no connection or lock free, shutting down.
-const TRANSIENT: [&str; 6] = ["08", "40", "53100", "53300", "55P03", "57P0"];
 const LOCKED: &str = "55P03";
+const READ_ONLY: &str = "25006";
 const SQLITE_BUSY: i64 = 5;
-const SQLITE_LOCKED: i64 = 6;
 const SQLITE_READONLY: i64 = 8;
-const SQLITE_FULL: i64 = 13;
 
-/// The primary code of a SQLite error.
+/// The extended result code of a SQLite error.
 fn sqlite_code(error: &dyn sqlx::error::DatabaseError) -> Option<i64> {
     let is_sqlite = error.try_downcast_ref::<Refused>().is_some() || error.try_downcast_ref::<sqlx::sqlite::SqliteError>().is_some();
     if !is_sqlite {
         return None;
     }
-    error.code()?.parse::<i64>().ok().map(|code| code & 0xff)
+    error.code()?.parse().ok()
+}
+
+fn primary_code(error: &dyn sqlx::error::DatabaseError) -> Option<i64> {
+    sqlite_code(error).map(|code| code & 0xff)
 }
 
 /// Whether another process's transaction keeps SQLite from writing.
 pub(super) fn is_busy(error: &sqlx::Error) -> bool {
-    error.as_database_error().and_then(sqlite_code) == Some(SQLITE_BUSY)
+    error.as_database_error().and_then(primary_code) == Some(SQLITE_BUSY)
 }
 
 /// Whether the database said that it cannot be written to.
 pub(super) fn is_read_only(error: &sqlx::Error) -> bool {
     let Some(error) = error.as_database_error() else { return false };
-    match sqlite_code(error) {
+    match primary_code(error) {
         Some(code) => code == SQLITE_READONLY,
-        None => error.code().is_some_and(|code| code == "25006"),
+        None => error.code().is_some_and(|code| code == READ_ONLY),
     }
 }
 
@@ -143,7 +153,7 @@ impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
         match error {
             sqlx::Error::ColumnDecode { index, source } => StoreError::Corrupt { what: format!("column {index} cannot be read: {source}") },
-            error if is_read_only(&error) => StoreError::ReadOnly { place: "the database".into() },
+            error if is_read_only(&error) => StoreError::NotWritable { place: "the database".into() },
             error => StoreError::Database(error),
         }
     }
@@ -181,6 +191,9 @@ impl fmt::Display for StoreError {
             ),
             StoreError::ReadOnly { place } => {
                 write!(f, "{place} is open for reading only; open it with write access, or connect to the primary server")
+            }
+            StoreError::NotWritable { place } => {
+                write!(f, "{place} accepts no writes now; check that the file can be written, or that this server is the primary")
             }
             StoreError::Deadline(limit) => {
                 write!(f, "the database did not answer within {} s; its connection is closed", limit.as_secs_f64())

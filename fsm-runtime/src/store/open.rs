@@ -232,10 +232,10 @@ impl Store {
         Ok(Tx { _turn: None, side: side?, rules: self.inner.rules.clone() })
     }
 
-    /// Says which database is open for reading only: a statement that finds out does not know.
+    /// Says which database accepts no writes: a statement that finds out does not know.
     pub(crate) fn naming<T>(&self, done: Result<T>) -> Result<T> {
         done.map_err(|error| match error {
-            StoreError::ReadOnly { .. } => StoreError::ReadOnly { place: self.inner.place.clone() },
+            StoreError::NotWritable { .. } => StoreError::NotWritable { place: self.inner.place.clone() },
             error => error,
         })
     }

@@ -7,6 +7,7 @@ mod batches;
 mod claims;
 mod door;
 mod epochs;
+mod errors;
 mod health;
 mod one_trip;
 mod opening;

@@ -24,6 +24,16 @@ pub(super) enum Side {
 }
 
 impl Side {
+    /// The number of the connection, from 1: a newer one has a higher number.
+    fn number(&self) -> u64 {
+        let session = match self {
+            Side::Sqlite(taken) => &taken.session,
+            Side::Lent { taken, .. } => &taken.session,
+            Side::Postgres(taken) => &taken.session,
+        };
+        session.id + 1
+    }
+
     fn conn(&mut self, rules: Rules) -> Conn<'_> {
         match self {
             Side::Sqlite(taken) => {
@@ -54,6 +64,11 @@ impl Tx {
     /// The connection it runs on.
     pub fn conn(&mut self) -> Conn<'_> {
         self.side.conn(self.rules.clone())
+    }
+
+    /// The number of its connection, from 1: a newer one has a higher number.
+    pub(crate) fn number(&self) -> u64 {
+        self.side.number()
     }
 
     /// Commits. `Err(Aborted)` when a statement of it failed before, whoever ran that: nothing is written then. After any other error the
@@ -122,6 +137,11 @@ impl Reader {
     pub fn conn(&mut self) -> Conn<'_> {
         self.side.conn(self.rules.clone())
     }
+
+    /// The number of its connection, from 1: a newer one has a higher number.
+    pub(crate) fn number(&self) -> u64 {
+        self.side.number()
+    }
 }
 
 /// A connection that shares nothing with any other.
@@ -134,5 +154,10 @@ impl Apart {
     /// The connection.
     pub fn conn(&mut self) -> Conn<'_> {
         self.side.conn(self.rules.clone())
+    }
+
+    /// The number of its connection, from 1: a newer one has a higher number.
+    pub(crate) fn number(&self) -> u64 {
+        self.side.number()
     }
 }

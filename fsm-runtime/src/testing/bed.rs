@@ -212,7 +212,7 @@ impl TestBed {
     /// No process lives for `span`: the clock moves, nothing runs, and then a new process starts.
     pub async fn outage(&self, span: Duration) {
         self.engine.end_tasks().await;
-        self.ground.clock_us.fetch_add(fsm_core::time::micros(span), Ordering::SeqCst);
+        self.ground.clock_us.store((self.now() + span).as_micros(), Ordering::SeqCst);
         self.restart().await;
     }
 

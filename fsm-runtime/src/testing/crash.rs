@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use super::bed::TestBed;
 use super::effects::Effects;
 use super::end::End;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::store::sessions;
 
 /// How often the process died, and it made no difference.
@@ -125,7 +125,7 @@ impl TestBed {
             let Some(next) = next else { return Ok(()) };
             self.try_advance(next.since(self.now())).await?;
         }
-        Err(Error::input(format!("attempts that were lost are retried for more than {MOST_RETRIES} times")))
+        Err(Error::other(ErrorKind::TimedOut, format!("attempts that were lost are retried for more than {MOST_RETRIES} times")))
     }
 
     fn effects(&self) -> Option<Effects> {

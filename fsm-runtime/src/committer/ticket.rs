@@ -1,0 +1,95 @@
+//! How far a caller's request has come, for the caller whose patience ends: it is withdrawn while nothing of it has begun.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use fsm_core::duration;
+
+use crate::error::{Error, ErrorKind};
+use crate::store::error::StoreError;
+
+/// How far a caller's request has come.
+#[derive(Debug, Default)]
+pub(crate) struct Ticket {
+    progress: Mutex<Progress>,
+}
+
+#[derive(Debug, Default)]
+enum Progress {
+    /// No commit of it has begun.
+    #[default]
+    Waiting,
+    /// A commit of it failed, and it waits to be retried.
+    Failed(Arc<StoreError>),
+    /// A commit of it is under way.
+    UnderWay,
+    /// The caller gave up while it waited.
+    Withdrawn,
+}
+
+impl Ticket {
+    /// A commit begins. `false` when the request was withdrawn.
+    pub(super) fn begin(&self) -> bool {
+        let mut progress = self.progress();
+        let is_wanted = !matches!(*progress, Progress::Withdrawn);
+        if is_wanted {
+            *progress = Progress::UnderWay;
+        }
+        is_wanted
+    }
+
+    /// The commit failed, and the request waits for the next one.
+    pub(super) fn failed(&self, error: &Arc<StoreError>) {
+        *self.progress() = Progress::Failed(Arc::clone(error));
+    }
+
+    /// The patience of the caller has ended: the request is withdrawn unless a commit of it is under way. Returns the error for the caller.
+    pub(super) fn give_up(&self, patience: Duration) -> Error {
+        let within = duration::display(patience);
+        match std::mem::replace(&mut *self.progress(), Progress::Withdrawn) {
+            Progress::Failed(error) => error.into(),
+            Progress::Waiting | Progress::Withdrawn => Error::other(
+                ErrorKind::Database,
+                format!("the database did not take the request within {within}: nothing was written; send again later, or set a longer patience"),
+            ),
+            Progress::UnderWay => Error::other(
+                ErrorKind::Database,
+                format!(
+                    "the database did not answer within {within}: whether the request took effect is not known; the same request with the same \
+                     dedup id is safe to send again"
+                ),
+            ),
+        }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().expect("no code panics while it holds a ticket")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_withdrawn_only_while_no_commit_of_it_is_under_way() {
+        let ticket = Ticket::default();
+        let error = ticket.give_up(Duration::from_secs(10));
+        assert!(error.is_database() && error.to_string().contains("nothing was written"), "{error}");
+        assert!(!ticket.begin(), "it was withdrawn");
+
+        let ticket = Ticket::default();
+        assert!(ticket.begin());
+        let error = ticket.give_up(Duration::from_secs(10));
+        assert!(error.is_database() && error.to_string().contains("is not known"), "{error}");
+    }
+
+    #[test]
+    fn the_caller_is_told_the_last_error() {
+        let ticket = Ticket::default();
+        assert!(ticket.begin());
+        ticket.failed(&Arc::new(StoreError::Overtaken));
+        assert!(ticket.give_up(Duration::from_secs(1)).is_contended());
+        assert!(!ticket.begin());
+    }
+}
