@@ -49,6 +49,7 @@ impl Committing {
             if self.0.numbers().under_way.first().is_none_or(|first| *first > last) {
                 return;
             }
+            // No bound of its own: each operation of a commit has one.
             ended.await;
         }
     }

@@ -193,6 +193,7 @@ impl Ctx<'_> {
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         let mut cancelled = self.cancelled.clone();
         async move {
+            // No bound: nobody may ever want it to end. The verb decides what it waits for beside this.
             if cancelled.wait_for(|is_cancelled| *is_cancelled).await.is_err() {
                 std::future::pending::<()>().await;
             }

@@ -52,7 +52,8 @@ fn within_limit(bytes: Vec<u8>, name: &str, limit: usize) -> Result<Vec<u8>, Err
 
 /// A machine's definition as it is kept, and its hash.
 pub(crate) fn definition(machine: &Machine) -> Result<(String, String), Error> {
-    let definition = serde_json::to_string(machine).map_err(|error| Error::other(ErrorKind::Internal, format!("a machine does not encode: {error}")))?;
+    let definition =
+        serde_json::to_string(machine).map_err(|error| Error::other(ErrorKind::Internal, format!("a machine does not encode: {error}")))?;
     let hash = digest(&machine.name, definition.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
     Ok((definition, hash))
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use fsm_core::time::Timestamp;
 
-use crate::committer::retry::{backoff, is_worth_a_line};
 use crate::committer::request::{Request, What, Whose};
+use crate::committer::retry::{backoff, is_worth_a_line};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::store::error::Class;

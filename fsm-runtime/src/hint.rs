@@ -44,7 +44,7 @@ impl Hint {
         Timestamp::from_micros(self.earliest_us.load(Ordering::Acquire))
     }
 
-    /// Waits until an earlier moment is known.
+    /// Waits until an earlier moment is known. No bound: there may be none. The finder looks at each poll interval.
     pub(crate) async fn rung(&self) {
         self.bell.notified().await;
     }

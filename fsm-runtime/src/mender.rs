@@ -49,6 +49,7 @@ impl Engine {
     /// much that was.
     pub(crate) async fn mend(&self) -> Result<usize, Error> {
         let Some(work) = &self.work else { return Ok(0) };
+        // No bound of its own: only another look holds it, and each of its operations has one.
         let mut mending = work.mending.lock().await;
         let mut mended = 0;
         let is_time = mending.is_time(self.clock.now());

@@ -41,6 +41,7 @@ impl Engine {
     /// Gives word, until the engine ends.
     async fn give_word_for_ever(self: Arc<Self>) {
         loop {
+            // No bound: there may be nothing to tell.
             self.notices.certain.notified().await;
             if let Err(error) = self.store.give_word().await {
                 tracing::debug!(%error, "other processes were not told; they find it by polling");
@@ -55,6 +56,7 @@ impl Engine {
         loop {
             match waits.next() {
                 None => {
+                    // No bound: there may be no such transaction.
                     self.notices.perhaps.notified().await;
                     waits = LOOKS.iter();
                     continue;

@@ -21,8 +21,8 @@ use crate::limits::{Limits, SHORTEST_PATIENCE};
 use crate::mending::Mending;
 use crate::redact::{Redactable, Redaction};
 use crate::registry::{Machine, MachineEntry};
-use crate::session::Session;
 use crate::running::UnreportedAttempt;
+use crate::session::Session;
 use crate::start::{introduce, open, patiently};
 use crate::store::invariants::Invariant;
 use crate::store::open::{Settings, Store, Synchronous};
@@ -334,6 +334,7 @@ impl Runtime {
     pub async fn run_until_signal(self) -> Result<(), Error> {
         let mut signals = Signals::listen()
             .map_err(|error| Error::other(ErrorKind::System, format!("the process cannot listen for signals: {error}")))?;
+        // No bound: the process works until then.
         let signal = signals.next().await;
         tracing::info!(signal, "draining; a second signal ends at once");
         let engine = Arc::clone(&self.engine);

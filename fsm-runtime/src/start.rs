@@ -41,8 +41,12 @@ pub(crate) async fn patiently<T, F: Future<Output = Result<T, Error>>>(
     }
 }
 
-/// Opens and migrates a database, and finds its clock. A database that does not answer is given up after `limit`.
+/// The shortest time that a database is given to answer.
+const SHORTEST_LIMIT: Duration = Duration::from_secs(1);
+
+/// Opens and migrates a database, and finds its clock. A database that does not answer is given up after `limit`, or a second.
 pub(crate) async fn open(settings: Settings, limit: Duration) -> Result<(Store, Clock), Error> {
+    let limit = limit.max(SHORTEST_LIMIT);
     let store = tokio::time::timeout(limit, Store::open(settings)).await.map_err(|_| {
         let within = duration::display(limit);
         Error::other(ErrorKind::Database, format!("the database did not answer within {within}; check that it runs and can be reached"))

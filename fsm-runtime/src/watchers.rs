@@ -104,7 +104,8 @@ impl Mailbox {
 }
 
 impl Watch {
-    /// The instance after the next commit of this process that moves it.
+    /// The instance after the next commit of this process that moves it. No bound: nothing may ever move it. All who wait here have a limit or
+    /// look at the database now and then.
     pub(crate) async fn moved(&mut self) -> News {
         loop {
             match self.moved_already() {

@@ -244,6 +244,7 @@ impl Engine {
                 if work.running().is_empty() {
                     return;
                 }
+                // Bounded by the timeout around it.
                 ended.await;
             }
         };
@@ -296,6 +297,7 @@ async fn bounded(
 ) -> Result<Option<Vec<u8>>, Failure> {
     let mut caught = AssertUnwindSafe(running).catch_unwind();
     let ended = match timeout {
+        // No bound: that is the verb's choice. An operator can cancel it, and a shutdown releases it.
         None => caught.await,
         Some(limit) => match tokio::time::timeout(limit, &mut caught).await {
             Ok(ended) => ended,

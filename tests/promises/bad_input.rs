@@ -12,8 +12,9 @@ use crate::payment::{Gateway, OnlinePaymentFailed, OnlinePaymentPaid, Payment, c
 use crate::support::{Folder, promise};
 
 async fn refused(url: &str) -> fsm::Error {
-    let by_client = Client::connect(url).await.map(drop).unwrap_err();
-    let by_runtime = Runtime::builder().database(url).only::<Clumsy>().start().await.map(drop).unwrap_err();
+    let patience = std::time::Duration::from_millis(200);
+    let by_client = Client::builder().patience(patience).connect(url).await.map(drop).unwrap_err();
+    let by_runtime = Runtime::builder().database(url).only::<Clumsy>().patience(patience).start().await.map(drop).unwrap_err();
     assert!(by_client.is_database() && by_runtime.is_database(), "{url}");
     assert_eq!(by_client.to_string(), by_runtime.to_string());
     assert!(!by_client.is_refused() && !by_client.is_busy() && !by_client.is_not_found() && !by_client.is_conflict());

@@ -38,6 +38,18 @@ async fn unloading(stall: Data<Arc<Stall>>, _event: Unload) -> Result {
     Ok(())
 }
 
+impl Stall {
+    /// The next verb waits once more.
+    pub fn again(&self) {
+        self.times.store(1, Ordering::SeqCst);
+    }
+
+    /// The verb that waits goes on.
+    pub fn go_on(&self) {
+        self.leave.notify_one();
+    }
+}
+
 async fn stall_once(stall: &Stall) {
     let left = stall.times.load(Ordering::SeqCst);
     if left > 0 {

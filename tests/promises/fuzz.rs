@@ -105,7 +105,7 @@ promise! {
             assert!(succeeded || (last.state == AttemptState::Error && is_clear), "{n}: {bytes:?}: {} {error:?}", last.state);
             // A record that cannot be read is an error of its own, and not one of the others'.
             if let Err(unreadable) = clumsies.get(&key).await {
-                assert!(n % 3 == 1 && unreadable.is_input(), "{n}: {bytes:?}: {unreadable}");
+                assert!(n % 3 == 1 && unreadable.is_unreadable(), "{n}: {bytes:?}: {unreadable}");
             }
         }
         let page = clumsies.list(Filter::default().limit(1000)).await.unwrap();

@@ -229,4 +229,61 @@ mod tests {
         ["four", "five"].into_iter().for_each(|key| queue.put(request(key)));
         assert_eq!(queue.take(10, || 2).await.map(|(_, batch)| batch.len()), Some(2), "two are enough");
     }
+
+    async fn next(queue: &Queue) -> (Instant, Vec<Request>) {
+        queue.take(10, || 1).await.expect("the queue is open")
+    }
+
+    #[tokio::test]
+    async fn a_request_that_waits_for_its_retry_keeps_no_other_waiting() {
+        let queue = Queue::default();
+        let wait = Duration::from_millis(50);
+        let put = Instant::now();
+        queue.put_again(request("one").again(), wait);
+        queue.put(request("two"));
+        let (taken, batch) = next(&queue).await;
+        assert_eq!(&*batch[0].whose.key, "two");
+        queue.release(taken, &touched(&batch));
+        let (_, batch) = next(&queue).await;
+        assert_eq!(&*batch[0].whose.key, "one");
+        assert!(put.elapsed() >= wait);
+    }
+
+    #[tokio::test]
+    async fn a_request_of_a_batch_that_failed_for_an_unknown_cause_is_committed_alone() {
+        let queue = Queue::default();
+        queue.put(request("one"));
+        ["two", "three"].into_iter().for_each(|key| queue.put_again(request(key).alone(), Duration::ZERO));
+        queue.put(request("four"));
+        let mut batches = Vec::new();
+        while batches.len() < 3 {
+            let (taken, batch) = next(&queue).await;
+            queue.release(taken, &touched(&batch));
+            batches.push(batch.iter().map(|request| request.whose.key.to_string()).collect::<Vec<_>>());
+        }
+        assert_eq!(batches, [vec!["one", "four"], vec!["two"], vec!["three"]]);
+    }
+
+    #[tokio::test]
+    async fn a_closed_queue_carries_out_what_is_retried_and_an_abandoned_one_answers_it() {
+        let asked = |queue: &Queue, key: &str| {
+            let (reply, answer) = tokio::sync::oneshot::channel();
+            let request = request(key).with_reply(reply);
+            queue.put_again(request, Duration::from_millis(1));
+            answer
+        };
+        let queue = Queue::default();
+        queue.close();
+        let first = asked(&queue, "one");
+        let (taken, batch) = next(&queue).await;
+        queue.release(taken, &touched(&batch));
+        batch.into_iter().for_each(|request| request.answer(Ok(super::super::request::Reply::Fired)));
+        assert!(first.await.expect("it is answered").is_ok());
+        let second = asked(&queue, "two");
+        queue.abandon();
+        assert!(second.await.expect("it is answered").is_err_and(|error| error.is_stopping()));
+        assert!(asked(&queue, "three").await.expect("it is answered").is_err_and(|error| error.is_stopping()));
+        assert!(queue.take(10, || 1).await.is_none());
+        queue.emptied().await;
+    }
 }

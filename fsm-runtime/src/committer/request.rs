@@ -115,6 +115,11 @@ impl Request {
         Request { origin: Origin::Loop, ..self }
     }
 
+    #[cfg(test)]
+    pub(super) fn with_reply(self, reply: oneshot::Sender<Result<Reply, Error>>) -> Request {
+        Request { reply: Some(reply), ..self }
+    }
+
     /// The same, in a commit of its own from now on.
     pub(super) fn alone(self) -> Request {
         Request { is_alone: true, ..self }

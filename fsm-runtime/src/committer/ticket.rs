@@ -50,7 +50,9 @@ impl Ticket {
             Progress::Failed(error) => error.into(),
             Progress::Waiting | Progress::Withdrawn => Error::other(
                 ErrorKind::Database,
-                format!("the database did not take the request within {within}: nothing was written; send again later, or set a longer patience"),
+                format!(
+                    "the database did not take the request within {within}: nothing was written; send again later, or set a longer patience"
+                ),
             ),
             Progress::UnderWay => Error::other(
                 ErrorKind::Database,

@@ -84,7 +84,7 @@ impl Conn<'_> {
             Conn::Postgres(link) => {
                 let rows = link.answer(text, arguments).await?;
                 // It was done, and a process that dies here never hears of it.
-                link.rules.fault.pass(|| "after a transaction ended, and never heard of it".to_owned()).await;
+                link.rules.fault.pass(|| "after a transaction ended, and never heard of it".to_owned()).await?;
                 Ok(rows)
             }
         }

@@ -89,7 +89,7 @@ impl StoreError {
     pub fn class(&self) -> Class {
         match (class::of_store(self), self) {
             (Some((_, class)), _) => class,
-            (None, StoreError::Database(error)) => of_database(error),
+            (None, StoreError::Database(error) | StoreError::Unreachable { source: error, .. }) => of_database(error),
             (None, _) => Class::Unknown,
         }
     }

@@ -1,5 +1,8 @@
-//! A place at which this process is cut off from its database, as its death there would. Only tests choose one; without the
-//! feature `testing` there is nothing of it.
+//! A place at which this process is cut off from its database, as its death there would, or at which the database answers with an error.
+//! Only tests choose one; without the feature `testing` there is nothing of it.
+
+#[cfg(feature = "testing")]
+mod injected;
 
 #[cfg(feature = "testing")]
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -8,6 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 #[cfg(feature = "testing")]
 use tokio::sync::Notify;
+
+use super::error::Result;
 
 /// Where the process is cut off, if anywhere.
 #[derive(Debug, Clone)]
@@ -27,6 +32,8 @@ struct Place {
     answered: AtomicU64,
     struck: Notify,
     struck_at: Mutex<Option<String>>,
+    /// How many statements fail, and with which code.
+    failing: Mutex<(u32, String)>,
 }
 
 #[cfg(feature = "testing")]
@@ -47,7 +54,9 @@ impl Fault {
         Fault::NEVER
     }
 
-    pub(crate) async fn pass(&self, _: impl FnOnce() -> String) {}
+    pub(crate) async fn pass(&self, _: impl FnOnce() -> String) -> Result<()> {
+        Ok(())
+    }
 
     pub(super) fn answered(&self, _rows: usize) {}
 }
@@ -65,12 +74,37 @@ impl Fault {
                 answered: AtomicU64::new(0),
                 struck: Notify::new(),
                 struck_at: Mutex::default(),
+                failing: Mutex::default(),
             })),
         }
     }
 
+    /// Lets a statement through, fails, or never returns. `at` says, after "the process died", where this is.
+    pub(crate) async fn pass(&self, at: impl FnOnce() -> String) -> Result<()> {
+        self.live(at).await;
+        let Some(place) = &self.place else { return Ok(()) };
+        let mut failing = place.failing.lock().expect("no code panics while it holds a place");
+        if failing.0 == 0 {
+            return Ok(());
+        }
+        failing.0 -= 1;
+        Err(injected::error(&failing.1).into())
+    }
+
+    /// The next `statements` fail with this code: five characters are a SQLSTATE, a number is a result code of SQLite.
+    pub(crate) fn fail_next(&self, statements: u32, code: &str) {
+        if let Some(place) = &self.place {
+            *place.failing.lock().expect("no code panics while it holds a place") = (statements, code.to_owned());
+        }
+    }
+
+    /// How many statements are still to fail.
+    pub(crate) fn to_fail(&self) -> u32 {
+        self.place.as_ref().map_or(0, |place| place.failing.lock().expect("no code panics while it holds a place").0)
+    }
+
     /// Lets a statement through, or never returns. `at` says, after "the process died", where this is.
-    pub(crate) async fn pass(&self, at: impl FnOnce() -> String) {
+    pub(crate) async fn live(&self, at: impl FnOnce() -> String) {
         let Some(place) = &self.place else { return };
         let count_down = |left| if left == OFF { None } else { Some(left - 1) };
         if place.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count_down).is_ok_and(|left| left <= 0) {

@@ -68,7 +68,7 @@ impl<'c, C> Link<'c, C> {
             return Err(StoreError::Aborted);
         }
         health.is_broken = true;
-        self.rules.fault.pass(|| format!("before `{}`", about(text))).await;
+        self.rules.fault.pass(|| format!("before `{}`", about(text))).await?;
         let done = within(self.rules.deadline, operation(self.conn)).await?;
         health.is_broken = false;
         Ok(done)

@@ -29,13 +29,13 @@ impl Store {
         if taken.session.id != epoch.connection || epochs.others(turns) != epoch.others {
             return Ok(false);
         }
-        self.fault().pass(|| "before a transaction was carried out".to_owned()).await;
+        self.fault().pass(|| "before a transaction was carried out".to_owned()).await?;
         let done = taken.parts().0.apart(move |connection| whole.carry_out(connection, epoch.data_version, still));
         drop(turn);
         drop(taken);
         let is_committed = within(self.deadline(), done).await?;
         // It was done, and a process that dies here never hears of it.
-        self.fault().pass(|| "after a transaction ended, and never heard of it".to_owned()).await;
+        self.fault().pass(|| "after a transaction ended, and never heard of it".to_owned()).await?;
         Ok(is_committed)
     }
 
@@ -45,11 +45,11 @@ impl Store {
         let Some((writer, _)) = self.writer() else { return Ok(None) };
         let (said, each) = (Said::once(write.sqlite.into_sql_str(), values), kept(ask, false, || ask.for_sqlite()));
         let mut taken = writer.take().await?;
-        self.fault().pass(|| "before a transaction was carried out".to_owned()).await;
+        self.fault().pass(|| "before a transaction was carried out".to_owned()).await?;
         let done = taken.parts().0.apart(move |connection| ask_in_turn(&said, each, connection));
         drop(taken);
         let answer = within(self.deadline(), done).await?;
-        self.fault().pass(|| "after a transaction ended, and never heard of it".to_owned()).await;
+        self.fault().pass(|| "after a transaction ended, and never heard of it".to_owned()).await?;
         self.fault().answered(answer.rows());
         Ok(Some(rows(answer)))
     }

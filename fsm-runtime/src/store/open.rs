@@ -117,12 +117,18 @@ impl Store {
     /// Opens the database and makes a first connection. A SQLite file is created when it does not exist; the tables are [`migrate`](super::migrate)'s.
     pub async fn open(settings: Settings) -> Result<Store> {
         let rules = Rules { deadline: settings.deadline, is_cached: settings.statement_cache, fault: Fault::somewhere() };
-        let (place, kind) = match Address::parse(&settings.url)? {
-            Address::Memory => make::memory(&settings).await?,
-            Address::File(file) => make::file(&settings, file).await?,
-            Address::Server(options) => make::server(&settings, *options).await?,
+        let address = Address::parse(&settings.url)?;
+        let read_only = settings.read_only || matches!(&address, Address::File(file) if file.is_read_only);
+        let made = match address {
+            Address::Memory => make::memory(&settings).await,
+            Address::File(file) => make::file(&settings, file).await,
+            Address::Server(options) => make::server(&settings, *options).await,
         };
-        Ok(Store { inner: Arc::new(Inner { place, rules, read_only: settings.read_only, kind }) })
+        let (place, kind) = made.map_err(|error| match error {
+            StoreError::NotWritable { place } if read_only => StoreError::ReadOnly { place },
+            error => error,
+        })?;
+        Ok(Store { inner: Arc::new(Inner { place, rules, read_only, kind }) })
     }
 
     /// Which database, as messages name it.
@@ -235,6 +241,7 @@ impl Store {
     /// Says which database accepts no writes: a statement that finds out does not know.
     pub(crate) fn naming<T>(&self, done: Result<T>) -> Result<T> {
         done.map_err(|error| match error {
+            StoreError::NotWritable { .. } if self.inner.read_only => StoreError::ReadOnly { place: self.inner.place.clone() },
             StoreError::NotWritable { .. } => StoreError::NotWritable { place: self.inner.place.clone() },
             error => error,
         })
@@ -244,7 +251,7 @@ impl Store {
     async fn begun<C: Connects>(&self, mut taken: Taken<C>, how: impl AsyncFnOnce(&mut C) -> sqlx::Result<()>) -> Result<Taken<C>> {
         let (conn, health) = taken.parts();
         health.is_open = true;
-        self.inner.rules.fault.pass(|| "before a transaction began".to_owned()).await;
+        self.inner.rules.fault.pass(|| "before a transaction began".to_owned()).await?;
         within(self.inner.rules.deadline, how(conn)).await?;
         Ok(taken)
     }

@@ -14,3 +14,4 @@ mod opening;
 mod plans;
 mod samples;
 mod statements;
+mod time;

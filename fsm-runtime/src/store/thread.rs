@@ -137,6 +137,7 @@ impl SqliteThread {
         let ordered = self.orders.send(order).map_err(|_| sqlx::Error::WorkerCrashed);
         async move {
             ordered?;
+            // No bound of its own: whoever orders it has the limit on one operation.
             answered.await.map_err(|_| sqlx::Error::WorkerCrashed)?.map_err(refused)
         }
     }
@@ -150,7 +151,7 @@ impl SqliteThread {
     pub(super) async fn close(self) {
         let SqliteThread { orders, closed, .. } = self;
         drop(orders);
-        // The thread says nothing; it ends.
+        // The thread says nothing; it ends. No bound of its own: a pool and a shutdown that close it have one.
         let _ = closed.await;
     }
 }

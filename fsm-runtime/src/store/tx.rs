@@ -108,11 +108,11 @@ async fn end<C: Connects>(taken: &mut Taken<C>, rules: &Rules, how: impl AsyncFn
         return Err(StoreError::Aborted);
     }
     health.is_broken = true;
-    rules.fault.pass(|| "before a transaction ended".to_owned()).await;
+    rules.fault.pass(|| "before a transaction ended".to_owned()).await?;
     match within(rules.deadline, how(conn)).await {
         Ok(()) => {
             // It was done, and a process that dies here never hears of it.
-            rules.fault.pass(|| "after a transaction ended, and never heard of it".to_owned()).await;
+            rules.fault.pass(|| "after a transaction ended, and never heard of it".to_owned()).await?;
             health.is_broken = false;
             health.is_open = false;
             Ok(())

@@ -257,6 +257,18 @@ impl TestBed {
         }
     }
 
+    /// The next `statements` of this bed, and of those beside it, fail with this code, as if the database had answered so: five characters are a
+    /// SQLSTATE of PostgreSQL, a shorter number is a result code of SQLite. Those that hear of the end of a commit fail too: it is committed
+    /// then.
+    pub fn fail_statements(&self, statements: u32, code: &str) {
+        self.engine.store.fault().fail_next(statements, code);
+    }
+
+    /// How many statements are still to fail.
+    pub fn failures_left(&self) -> u32 {
+        self.engine.store.fault().to_fail()
+    }
+
     /// How many statements were run so far on the database, by this bed and those beside it; a commit counts for two.
     pub fn statements(&self) -> u64 {
         self.engine.store.fault().passed()

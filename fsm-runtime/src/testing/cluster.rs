@@ -98,6 +98,16 @@ impl Cluster {
         self.wait_until_ready()
     }
 
+    /// Stops all processes of the server where they are (SIGSTOP): connections stay open and nothing is answered, as by a machine that hangs.
+    /// The server goes on when the guard is dropped.
+    pub fn freeze(&self) -> Result<Frozen, ClusterError> {
+        let status = self.folder.join("data/postmaster.pid");
+        let text = fs::read_to_string(&status).tried("read", &status)?;
+        let frozen = Frozen(text.lines().next().unwrap_or_default().to_owned());
+        frozen.signal("STOP");
+        Ok(frozen)
+    }
+
     /// Whether the server is gone, of its own accord or not.
     pub fn has_stopped(&self) -> bool {
         fs::read_to_string(self.folder.join("state")).is_ok_and(|state| state.trim() == format!("stopped {}", self.starts))
@@ -166,6 +176,39 @@ impl Cluster {
         let skipped = log.lines().count().saturating_sub(12);
         let tail = log.lines().skip(skipped).collect::<Vec<_>>().join("\n");
         ClusterError::Server(format!("{failure}; its log ends with\n{tail}"))
+    }
+}
+
+/// A server that hangs. Dropped, it goes on.
+#[derive(Debug)]
+pub struct Frozen(String);
+
+impl Frozen {
+    /// The server first, so that it begins no others meanwhile.
+    fn signal(&self, signal: &str) {
+        kill(signal, std::slice::from_ref(&self.0));
+        kill(signal, &children_of(&self.0));
+    }
+}
+
+fn kill(signal: &str, processes: &[String]) {
+    // One that has ended meanwhile needs no signal.
+    let _ = Command::new("kill").arg(format!("-{signal}")).args(processes).stderr(Stdio::null()).status();
+}
+
+fn children_of(parent: &str) -> Vec<String> {
+    let is_child = |process: &String| {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        // After the name, which is in parentheses, come the state and the parent.
+        stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1)) == Some(parent)
+    };
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    processes.filter(is_child).collect()
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        self.signal("CONT");
     }
 }
 

@@ -68,7 +68,7 @@ impl Effects {
     async fn may_die(&self, when: &str, what: &str) {
         let fault = self.state().fault.clone();
         if let Some(fault) = fault {
-            fault.pass(|| format!("{when} the effect `{what}`")).await;
+            fault.live(|| format!("{when} the effect `{what}`")).await;
         }
     }
 

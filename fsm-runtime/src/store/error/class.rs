@@ -235,9 +235,7 @@ pub fn of_driver(error: &sqlx::Error) -> (&'static str, Class) {
 /// The class of an error of the store's own, and the name that the document gives it; `None` for one that passes on the driver's.
 pub fn of_store(error: &StoreError) -> Option<(&'static str, Class)> {
     Some(match error {
-        StoreError::Database(_) => return None,
-        // Also for a wrong password or a database that does not exist: a server that fails over answers with these for a while.
-        StoreError::Unreachable { .. } => ("Unreachable", Unavailable),
+        StoreError::Database(_) | StoreError::Unreachable { .. } => return None,
         StoreError::NotWritable { .. } => ("NotWritable", Unavailable),
         StoreError::Deadline(_) => ("Deadline", Unknown),
         StoreError::Aborted => ("Aborted", Unknown),

@@ -9,7 +9,8 @@ use crate::store::error::class::{
 use crate::store::error::{Class, StoreError};
 
 /// The classes of appendix A of PostgreSQL 18's manual.
-const APPENDIX_A: &str = "00 01 02 03 08 09 0A 0B 0F 0L 0P 0Z 10 20 21 22 23 24 25 26 27 28 2B 2D 2F 34 38 39 3B 3D 3F 40 42 44 53 54 55 57 58 72 F0 HV P0 XX";
+const APPENDIX_A: &str =
+    "00 01 02 03 08 09 0A 0B 0F 0L 0P 0Z 10 20 21 22 23 24 25 26 27 28 2B 2D 2F 34 38 39 3B 3D 3F 40 42 44 53 54 55 57 58 72 F0 HV P0 XX";
 
 /// The cells of the rows of the document's table under this heading, without their backquotes.
 fn table(heading: &str) -> Vec<Vec<String>> {
@@ -58,7 +59,6 @@ fn drivers() -> Vec<sqlx::Error> {
 fn stores() -> Vec<StoreError> {
     let place = || "the database".to_owned();
     vec![
-        StoreError::Unreachable { place: place(), source: sqlx::Error::PoolTimedOut },
         StoreError::NotWritable { place: place() },
         StoreError::Deadline(Duration::from_secs(30)),
         StoreError::Aborted,
@@ -118,7 +118,9 @@ fn every_class_of_postgres_and_every_code_of_sqlite_is_listed() {
 
 #[test]
 fn what_a_fail_over_a_timeout_or_a_disk_answers_with_is_retried() {
-    for code in ["25006", "57014", "25P03", "25P04", "53200", "53100", "58030", "58P01", "XX000", "28P01", "28000", "3D000", "08P01", "99ABC"] {
+    for code in
+        ["25006", "57014", "25P03", "25P04", "53200", "53100", "58030", "58P01", "XX000", "28P01", "28000", "3D000", "08P01", "99ABC"]
+    {
         assert!(!of_sqlstate(code).is_permanent(), "{code}");
     }
     for code in [3, 5, 6, 7, 8, 10, 13, 14, 15, 261, 517, 3850, 1032, 9_999] {

@@ -25,6 +25,14 @@ pub(super) fn refused(error: rusqlite::Error) -> sqlx::Error {
     }
 }
 
+#[cfg(feature = "testing")]
+impl Refused {
+    /// What SQLite would answer with.
+    pub(in crate::store) fn injected(code: i32) -> Refused {
+        Refused { code, message: "an injected error".to_owned() }
+    }
+}
+
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "(code: {}) {}", self.code, self.message)
