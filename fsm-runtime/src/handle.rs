@@ -63,7 +63,8 @@ impl<M: Machine> Handle<M> {
     ///
     /// Errors: `is_refused` when the event fits no state the instance can be in once all before it succeeded; `is_busy`
     /// when its inbox is full, or it is busy and the sender would not wait; `is_conflict` for another request under the
-    /// same dedup id; a key or payload out of bounds; `is_database`.
+    /// same dedup id; a key or payload out of bounds; `is_database` when the
+    /// database could not be used within the patience of the builder: the text says so if nothing was written for certain.
     pub fn send<E: EventFor<M>>(&self, key: impl AsRef<str>, event: E) -> SendRequest {
         let engine = Arc::clone(&self.engine);
         SendRequest::new(

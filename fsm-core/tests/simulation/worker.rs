@@ -149,7 +149,8 @@ impl World {
     /// `Engine::drain`: what still runs is ended and given back, or has failed where it must not run again.
     pub fn drain(&mut self, p: usize) {
         self.processes[p].is_draining = true;
-        let running = self.processes[p].running.iter_mut();
+        // One that has ended is on its way to the database.
+        let running = self.processes[p].running.iter_mut().filter(|running| !running.has_ended);
         let end = |running: &mut Running| {
             running.has_ended = true;
             running.clone()
