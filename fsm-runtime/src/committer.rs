@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use fsm_core::instance::Status;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::committing::UnderWay;
 use crate::engine::Engine;
@@ -50,18 +51,30 @@ impl Engine {
     /// Puts a request to the committer and waits for its answer. Once this is polled the request is carried out even if
     /// the caller goes away. A caller is told when its patience ends.
     pub(crate) async fn request(&self, request: impl FnOnce(oneshot::Sender<Result<Reply, Error>>) -> Request) -> Result<Reply, Error> {
+        self.ask(request).await
+    }
+
+    /// Puts a request to the committer at once, and gives its answer. A caller's patience begins now.
+    pub(crate) fn ask<R>(&self, request: R) -> impl Future<Output = Result<Reply, Error>> + Send + use<R>
+    where
+        R: FnOnce(oneshot::Sender<Result<Reply, Error>>) -> Request,
+    {
         let (reply, answer) = oneshot::channel();
         let request = request(reply);
-        let (ticket, patience) = (request.ticket(), self.limits.patience);
+        let patience = self.limits.patience;
+        // What is too long to be a moment has no end.
+        let deadline = request.ticket().and_then(|ticket| Some((ticket, Instant::now().checked_add(patience)?)));
         self.queue.put(request);
-        let stopping = |_| Err(Kind::Stopping.into());
-        match ticket {
-            Some(ticket) => match tokio::time::timeout(patience, answer).await {
-                Ok(answered) => answered.unwrap_or_else(stopping),
-                Err(_) => Err(ticket.give_up(patience)),
-            },
-            // No bound for the end of an attempt, which must not be given up. A loop is answered after one try.
-            None => answer.await.unwrap_or_else(stopping),
+        async move {
+            let stopping = |_| Err(Kind::Stopping.into());
+            match deadline {
+                Some((ticket, deadline)) => match tokio::time::timeout_at(deadline, answer).await {
+                    Ok(answered) => answered.unwrap_or_else(stopping),
+                    Err(_) => Err(ticket.give_up(patience)),
+                },
+                // No bound for the end of an attempt, which must not be given up. A loop is answered after one try.
+                None => answer.await.unwrap_or_else(stopping),
+            }
         }
     }
 

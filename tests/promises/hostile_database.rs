@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use fsm::prelude::*;
 use fsm::testing::TestBed;
 use fsm::testing::cluster::{self, Cluster, ClusterError};
-use fsm::{Builder, ErrorKind, Handle};
+use fsm::{Builder, Error, ErrorKind, Handle};
 use futures_util::future::join_all;
 use sqlx::{Connection, PgConnection};
 
@@ -220,6 +220,10 @@ async fn while_the_server_hangs_callers_are_told_within_their_patience_and_a_shu
         assert_eq!(told.unwrap_err().kind(), ErrorKind::Database);
     }
     assert!(taken < patience + SLACK, "callers were told after {taken:?}");
+    let begin = Instant::now();
+    let many = of_client.send_many((0..50).map(|n| (format!("m-{n}"), Load))).collect().await.unwrap();
+    assert!(many.len() == 50 && many.iter().all(|sent| sent.as_ref().is_err_and(Error::is_database)));
+    assert!(begin.elapsed() < patience + SLACK, "all of many were told after {:?}", begin.elapsed());
 
     let begin = Instant::now();
     let left = hanging.shutdown().await.unwrap_err();

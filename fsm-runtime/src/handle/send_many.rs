@@ -2,19 +2,18 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::BoxFuture;
 use futures_util::stream::{Stream, StreamExt};
-use tokio::sync::oneshot;
 
 use super::send::{Deliver, SendRequest, Sent};
 use crate::committer::request::{Reply, Request};
 use crate::engine::{Engine, Life};
-use crate::error::{Error, Kind};
+use crate::error::Error;
 
 /// The number of sends that are under way at once. A few full commits: while one is written, the next ones fill up.
 const WINDOW: usize = 1000;
@@ -102,7 +101,7 @@ pub struct SendMany<'i> {
 enum UnderWay {
     /// The item cannot be sent at all: its key, its payload or its deduplication id is out of bounds.
     Failed(Option<Error>),
-    Waiting(oneshot::Receiver<Result<Reply, Error>>),
+    Waiting(BoxFuture<'static, Result<Reply, Error>>),
 }
 
 impl<'i> SendMany<'i> {
@@ -140,11 +139,7 @@ impl<'i> SendMany<'i> {
             };
             self.under_way.push_back(match item.into_request() {
                 Err(error) => UnderWay::Failed(Some(error)),
-                Ok((whose, what)) => {
-                    let (reply, answer) = oneshot::channel();
-                    self.engine.queue.put(Request::new(whose, what, Some(reply)));
-                    UnderWay::Waiting(answer)
-                }
+                Ok((whose, what)) => UnderWay::Waiting(Box::pin(self.engine.ask(|reply| Request::new(whose, what, Some(reply))))),
             });
         }
     }
@@ -158,11 +153,9 @@ impl Stream for SendMany<'_> {
         let answer = match self.under_way.front_mut() {
             None => return Poll::Ready(None),
             Some(UnderWay::Failed(error)) => Err(error.take().expect("an item is answered once")),
-            Some(UnderWay::Waiting(answer)) => match Pin::new(answer).poll(context) {
+            Some(UnderWay::Waiting(answer)) => match answer.as_mut().poll(context) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(reply)) => reply.and_then(Sent::of),
-                // The committer is gone.
-                Poll::Ready(Err(_)) => Err(Kind::Stopping.into()),
+                Poll::Ready(reply) => reply.and_then(Sent::of),
             },
         };
         self.under_way.pop_front();
