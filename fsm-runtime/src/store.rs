@@ -39,4 +39,4 @@ pub mod view;
 pub mod write;
 
 #[cfg(all(test, feature = "testing"))]
-mod tests;
+pub(crate) mod tests;

@@ -309,8 +309,8 @@ impl Store {
         match &self.inner.kind {
             Kind::Sqlite { _anchor: Some(_), .. } => Listening::Never,
             Kind::Sqlite { .. } => Listening::Glances,
-            // Without a statement cache there may be a pooler between, which gives each transaction another connection.
-            Kind::Postgres { pool, .. } if self.inner.rules.is_cached => Listening::Channel(Box::new(pool.options().clone())),
+            // Behind a pooler a `listen` may be lost, or keep a connection of the server for ever.
+            Kind::Postgres { pool, is_direct: true } => Listening::Channel(Box::new(pool.options().clone())),
             Kind::Postgres { .. } => Listening::Never,
         }
     }
