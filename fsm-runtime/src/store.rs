@@ -23,6 +23,7 @@ mod pool;
 mod postgres;
 pub mod prune;
 mod reading;
+mod rights;
 mod rows;
 pub(crate) mod sealed;
 pub mod sessions;

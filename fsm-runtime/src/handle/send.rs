@@ -171,6 +171,7 @@ impl SendInTransaction<'_> {
             (Conn::Postgres(_), false) => return Err(Error::input("this handle is on SQLite, and the transaction on PostgreSQL")),
             _ => {}
         }
+        engine.store.may_begin_calls().await?;
         engine.store.adopt(&mut self.conn);
         let (whose, what) = self.sending.into_request()?;
         let batch = [Request::new(whose, what, None)];

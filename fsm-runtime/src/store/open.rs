@@ -18,6 +18,7 @@ use super::epoch::{Epoch, Epochs, Turns};
 use super::error::{Result, StoreError};
 use super::fault::Fault;
 use super::pool::{Connects, Pool, Taken};
+use super::rights::Rights;
 use super::thread::SqliteThread;
 use super::tx::{Apart, Reader, Side, Tx};
 use super::{lent, postgres, sql, sqlite};
@@ -75,6 +76,7 @@ struct Inner {
     place: String,
     rules: Rules,
     read_only: bool,
+    rights: Rights,
     kind: Kind,
 }
 
@@ -122,7 +124,7 @@ impl Store {
             Address::File(file) => make::file(&settings, file).await?,
             Address::Server(options) => make::server(&settings, *options).await?,
         };
-        Ok(Store { inner: Arc::new(Inner { place, rules, read_only: settings.read_only, kind }) })
+        Ok(Store { inner: Arc::new(Inner { place, rules, read_only: settings.read_only, rights: Rights::default(), kind }) })
     }
 
     /// Which database, as messages name it.
@@ -133,6 +135,10 @@ impl Store {
     /// Whether the database is PostgreSQL.
     pub fn is_postgres(&self) -> bool {
         matches!(self.inner.kind, Kind::Postgres { .. })
+    }
+
+    pub(super) fn rights(&self) -> &Rights {
+        &self.inner.rights
     }
 
     /// Another's connection, whose statements are run like those of this store.

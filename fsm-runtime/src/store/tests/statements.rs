@@ -7,7 +7,7 @@ use crate::store::open::Store;
 use crate::store::sql::{self, Many, Sql};
 
 /// Each statement of the store that reads or changes rows by a key.
-const ALL: [(&str, &Sql); 54] = [
+const ALL: [(&str, &Sql); 55] = [
     ("CLAIM", &sql::CLAIM),
     ("NEXT_CALL", &sql::NEXT_CALL),
     ("NEXT_TIMER", &sql::NEXT_TIMER),
@@ -30,6 +30,7 @@ const ALL: [(&str, &Sql); 54] = [
     ("CALLS_TO_COME", &sql::CALLS_TO_COME),
     ("TIMERS_TO_COME", &sql::TIMERS_TO_COME),
     ("SESSIONS", &sql::SESSIONS),
+    ("MAY_BEGIN_CALLS", &sql::MAY_BEGIN_CALLS),
     ("COUNT_UP_TO", &sql::COUNT_UP_TO),
     ("COUNT_IN_ERROR", &sql::COUNT_IN_ERROR),
     ("OVERDUE", &sql::OVERDUE),
@@ -65,7 +66,7 @@ const ALL: [(&str, &Sql); 54] = [
 ];
 
 /// The same for those about many rows.
-const MANY: [(&str, &Many); 46] = [
+const MANY: [(&str, &Many); 47] = [
     ("LOCK_BY_KEY", &sql::LOCK_BY_KEY),
     ("LOCK_BY_ID", &sql::LOCK_BY_ID),
     ("ATTEMPTS", &sql::ATTEMPTS),
@@ -81,6 +82,7 @@ const MANY: [(&str, &Many); 46] = [
     ("CREATE", &sql::CREATE),
     ("SAVE", &sql::SAVE),
     ("SAVE_IN_PLACE", &sql::SAVE_IN_PLACE),
+    ("SAVE_ADDED", &sql::SAVE_ADDED),
     ("INBOX_PUT", &sql::INBOX_PUT),
     ("INBOX_TAKE", &sql::INBOX_TAKE),
     ("PAYLOADS", &sql::PAYLOADS),
