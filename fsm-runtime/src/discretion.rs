@@ -10,6 +10,7 @@ use fsm_core::instance::Instance;
 use fsm_core::outcome::{Outcome, Problem};
 use fsm_core::retry::RetryAdvice;
 
+use crate::canonical::canonical;
 use crate::codec::{EncryptedField, EncryptionContext, PayloadCodec};
 use crate::encode;
 use crate::error::Error;
@@ -177,12 +178,13 @@ impl Discretion {
         }
     }
 
-    /// Names by which an event under a dedup id is known again. The first is kept.
+    /// Names by which an event under a dedup id is known again, in whatever order its maps are. The first is kept.
     pub(crate) fn digests(&self, owner: Owner<'_>, payload: &[u8]) -> Vec<Vec<u8>> {
-        let unkeyed = encode::digest("", payload);
+        let payload = canonical(payload);
+        let unkeyed = encode::digest("", &payload);
         let Some(codec) = &self.codec else { return vec![unkeyed] };
         // With whose it is: the same content elsewhere has another name.
-        let content = [&owner.place(EncryptedField::Payload).to_bytes(), payload].concat();
+        let content = [owner.place(EncryptedField::Payload).to_bytes(), payload].concat();
         let mut digests = codec.digests(&content);
         assert!(!digests.is_empty(), "a codec gives each content at least one digest");
         // What was sent before there was a codec.

@@ -96,13 +96,14 @@ impl Pruner<'_> {
         Ok(pruned + self.prune_past(place, machines).await?)
     }
 
-    /// One transaction that deletes. Then others have their turn for three times as long.
+    /// One transaction that deletes. Before the next one, others have their turn for three times as long.
     async fn step<T>(self, pace: &mut Pace, work: impl AsyncFnOnce(&mut Conn<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        tokio::time::sleep_until(pace.next_step()).await;
         let mut tx = self.store.begin().await?;
         let began = tokio::time::Instant::now();
         let done = work(&mut tx.conn()).await?;
         tx.commit().await?;
-        tokio::time::sleep(pace.took(began.elapsed(), self.store.is_postgres())).await;
+        pace.took(began, self.store.is_postgres());
         Ok(done)
     }
 }

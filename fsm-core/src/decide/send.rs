@@ -41,7 +41,8 @@ pub struct Dedup {
 pub enum SendOutcome {
     /// Its transition has begun.
     Started,
-    /// The instance is busy: it waits in the inbox.
+    /// It waits in the inbox: the instance is busy, or the process that sent it may begin no call (PostgreSQL's role `fsm_sender`), and a
+    /// worker takes it.
     Queued,
     /// It is delivered later.
     Scheduled,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 /// The time of one step. SQLite has one writer, and whoever waits for it waits as long.
 const STEP_IN_SQLITE: Duration = Duration::from_millis(20);
 const STEP_IN_POSTGRES: Duration = Duration::from_millis(50);
@@ -19,11 +21,12 @@ const OTHERS: u32 = 3;
 pub(super) struct Pace {
     rows: u32,
     most: u32,
+    next_step: Instant,
 }
 
 impl Default for Pace {
     fn default() -> Pace {
-        Pace { rows: FIRST, most: MOST }
+        Pace { rows: FIRST, most: MOST, next_step: Instant::now() }
     }
 }
 
@@ -31,7 +34,7 @@ impl Pace {
     /// Never more rows than `most`.
     #[cfg(test)]
     pub(super) fn at_most(most: u32) -> Pace {
-        Pace { rows: FIRST.min(most), most }
+        Pace { rows: FIRST.min(most), most, ..Pace::default() }
     }
 
     /// The most rows of the next step.
@@ -39,13 +42,23 @@ impl Pace {
         self.rows
     }
 
-    /// A step took so long. Returns the pause before the next one.
-    pub(super) fn took(&mut self, took: Duration, is_postgres: bool) -> Duration {
-        let wanted = if is_postgres { STEP_IN_POSTGRES } else { STEP_IN_SQLITE };
+    /// When the next step may begin.
+    pub(super) fn next_step(self) -> Instant {
+        self.next_step
+    }
+
+    /// A step that began then has ended just now.
+    pub(super) fn took(&mut self, began: Instant, is_postgres: bool) {
+        let took = began.elapsed();
+        self.next_step = Instant::now() + took * OTHERS;
+        self.rows = self.fitting(took, if is_postgres { STEP_IN_POSTGRES } else { STEP_IN_SQLITE });
+    }
+
+    /// How many rows take the `wanted` time, if as many as now `took` so long.
+    fn fitting(self, took: Duration, wanted: Duration) -> u32 {
         // A step that was short of rows says little, and one that was held up says little too: at most twice as many, or a quarter.
         let factor = (wanted.as_secs_f64() / took.as_secs_f64().max(1e-6)).clamp(0.25, 2.0);
-        self.rows = ((f64::from(self.rows) * factor) as u32).clamp(LEAST.min(self.most), self.most);
-        took * OTHERS
+        ((f64::from(self.rows) * factor) as u32).clamp(LEAST.min(self.most), self.most)
     }
 }
 
@@ -55,33 +68,35 @@ mod tests {
 
     #[test]
     fn a_step_has_as_many_rows_as_fit_into_its_time() {
-        for (is_postgres, wanted) in [(false, STEP_IN_SQLITE), (true, STEP_IN_POSTGRES)] {
+        for wanted in [STEP_IN_SQLITE, STEP_IN_POSTGRES] {
             let mut pace = Pace::default();
             // 25 µs a row.
+            let took = |pace: Pace| Duration::from_micros(25) * pace.rows();
             for _ in 0..20 {
-                let took = Duration::from_micros(25) * pace.rows();
-                assert_eq!(pace.took(took, is_postgres), took * 3);
+                pace.rows = pace.fitting(took(pace), wanted);
             }
-            let took = Duration::from_micros(25) * pace.rows();
-            assert!(took <= wanted && took > wanted * 9 / 10, "{took:?}");
+            assert!(took(pace) <= wanted && took(pace) > wanted * 9 / 10, "{:?}", took(pace));
         }
     }
 
     #[test]
     fn a_step_has_never_too_few_rows_or_too_many() {
         let mut pace = Pace::default();
-        for _ in 0..20 {
-            pace.took(Duration::from_secs(10), true);
+        for (took, rows) in [(Duration::from_secs(10), LEAST), (Duration::ZERO, MOST)] {
+            for _ in 0..20 {
+                pace.rows = pace.fitting(took, STEP_IN_POSTGRES);
+            }
+            assert_eq!(pace.rows(), rows);
         }
-        assert_eq!(pace.rows(), LEAST);
-        for _ in 0..20 {
-            pace.took(Duration::ZERO, true);
-        }
-        assert_eq!(pace.rows(), MOST);
-        let mut few = Pace::at_most(7);
-        for took in [Duration::ZERO, Duration::from_secs(10)] {
-            few.took(took, false);
-            assert_eq!(few.rows(), 7);
-        }
+        let few = Pace::at_most(7);
+        assert_eq!([Duration::ZERO, Duration::from_secs(10)].map(|took| few.fitting(took, STEP_IN_SQLITE)), [7, 7]);
+    }
+
+    #[test]
+    fn others_have_three_times_as_long_as_a_step() {
+        let mut pace = Pace::default();
+        let began = Instant::now() - Duration::from_millis(40);
+        pace.took(began, false);
+        assert!(pace.next_step() >= began + Duration::from_millis(160));
     }
 }

@@ -154,20 +154,20 @@ async fn lives(store: &Store, statements: u32, most: u32) -> bool {
 /// Everything that an ended instance can have much of.
 async fn fill(store: &Store) {
     let (mut one, mut all) = (Made::new(1), Rows::default());
-    let long = one.call(&mut all, 330, None);
-    one.once(&mut all, long, 130);
+    let long = one.call(&mut all, 230, None);
+    one.once(&mut all, long, 110);
     one.write(store, "one long call", all).await;
 
     let (mut chain, mut all) = (Made::new(2), Rows::default());
-    for _ in 0..300 {
+    for _ in 0..160 {
         chain.call(&mut all, 0, None);
     }
-    chain.notes(&mut all, "late", None, 140);
-    chain.requests(&mut all, 130);
+    chain.notes(&mut all, "late", None, 110);
+    chain.requests(&mut all, 20);
     chain.write(store, "a long chain", all).await;
 
     // A call that failed, was caught, and was run again by hand; so was what caught it, and it is long.
-    for (place, failures) in [(3, 1), (4, 120)] {
+    for (place, failures) in [(3, 1), (4, 105)] {
         let (mut caught, mut all) = (Made::new(place), Rows::default());
         caught.call(&mut all, 0, None);
         let by = Uuid::from_u128((place << 40) + 1000);
@@ -179,7 +179,7 @@ async fn fill(store: &Store) {
         caught.call(&mut all, 0, None);
         caught.write(store, &format!("caught {place}"), all).await;
     }
-    for place in 5..45 {
+    for place in 5..30 {
         let (mut small, mut all) = (Made::new(place), Rows::default());
         let call = small.call(&mut all, 0, None);
         small.once(&mut all, call, 1);
@@ -210,7 +210,7 @@ async fn wherever_the_process_dies_a_step_is_small_and_the_next_one_goes_on() {
             statements += 1;
         }
         assert_eq!(rows(&store).await, 0);
-        assert!(steps > 12, "{steps} steps");
+        assert!(steps > 10, "{steps} steps");
     })
     .await;
 }
