@@ -10,7 +10,7 @@ const STEP_IN_POSTGRES: Duration = Duration::from_millis(50);
 /// A step deletes no fewer rows however slow it is, or it would be all commits.
 const LEAST: u32 = 50;
 /// A step deletes no more rows however fast it is.
-const MOST: u32 = 5000;
+const MOST: u32 = 2000;
 /// The first step.
 const FIRST: u32 = 500;
 /// Others have this much of the time for each part that pruning has.
