@@ -89,7 +89,7 @@ pub enum Command {
 pub struct Export {
     /// Only this machine
     pub machine: Option<String>,
-    /// Into this file, which must not be there yet, instead of the standard output
+    /// Into this file instead of the standard output. It must not be there yet, not even as a symbolic link, and only its owner can read it
     #[arg(long, short = 'o', value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Also while processes work on the database: what they do meanwhile is not in it

@@ -286,6 +286,16 @@ impl Changes {
         self.is_new || self.was != (self.instance.status, self.instance.paused)
     }
 
+    /// Whether they only add an event that waits, for its turn or for its time: of the instance's row, nothing changes but the end of its inbox
+    /// and when it was written.
+    pub fn only_adds(&self) -> bool {
+        let is_added = |change: &TimerChange| matches!(change, TimerChange::Set(timer) if timer.state.is_none() || timer.is_wake());
+        let adds = self.waits.is_some() || !self.timers.is_empty();
+        let ends_or_begins = self.close.is_some() || self.open.is_some() || self.leaves_its_place();
+        let touches_others = self.hold.is_some() || self.budget.is_some() || self.inbox_taken.is_some() || self.is_outlook_lost;
+        adds && self.timers.iter().all(is_added) && self.notes.is_empty() && !ends_or_begins && !touches_others
+    }
+
     /// The timer whose existence guards these changes.
     pub fn fired(&self) -> Option<TimerId> {
         self.timers.iter().find_map(|change| match change {

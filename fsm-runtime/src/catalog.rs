@@ -4,7 +4,8 @@ use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use fsm_core::machine::{Edge, Machine, Verb};
+use fsm_core::call::Attempt;
+use fsm_core::machine::{Edge, Machine, TIMEOUT, Verb};
 use fsm_core::retry::Retry;
 
 use crate::data::DataMap;
@@ -122,6 +123,12 @@ impl Known {
     /// Why these bytes are no event of that name; `None` when they are one, or nothing is known of its type here.
     pub(crate) fn why_not(&self, event: &str, bytes: &[u8]) -> Option<String> {
         self.verbs.values().find(|verb| verb.event == event).and_then(|verb| (verb.decodes)(bytes))
+    }
+
+    /// Whether no event led to this attempt but the end of a timer, or it is of a verb that catches such a call.
+    pub(crate) fn is_of_timer(&self, attempt: &Attempt) -> bool {
+        let caught = || self.machine.verb(&attempt.to).filter(|_| attempt.is_catch());
+        attempt.event == TIMEOUT || caught().is_some_and(|verb| verb.event == TIMEOUT)
     }
 
     pub(crate) fn verb(&self, name: &str) -> Option<&'static VerbEntry> {

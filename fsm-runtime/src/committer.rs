@@ -135,6 +135,7 @@ impl Engine {
     }
 
     async fn commit(&self, batch: &[Request]) -> Result<Vec<Verdict>, StoreError> {
+        self.store.may_begin_calls().await?;
         if let Some(verdicts) = self.commit_at_once(batch).await? {
             return Ok(verdicts);
         }

@@ -10,8 +10,10 @@ use fsm_core::instance::Instance;
 use fsm_core::outcome::{Outcome, Problem};
 use fsm_core::retry::RetryAdvice;
 
+use crate::canonical::canonical;
 use crate::codec::{EncryptedField, EncryptionContext, PayloadCodec};
 use crate::encode;
+use crate::error::Error;
 use crate::redact::{Redactable, Redaction};
 use crate::store::sealed::{self, Kept};
 
@@ -20,7 +22,12 @@ use crate::store::sealed::{self, Kept};
 pub(crate) struct Discretion {
     pub(crate) redaction: Redaction,
     pub(crate) codec: Option<Arc<dyn PayloadCodec>>,
+    /// What was stored unsealed is not read.
+    pub(crate) requires_sealed: bool,
 }
+
+/// Why it is not read.
+const UNSEALED: &str = "it is stored unsealed, and this process reads only what its codec sealed (`require_sealed`)";
 
 /// Whose a value is.
 #[derive(Clone, Copy)]
@@ -56,6 +63,14 @@ impl<'a> Owner<'a> {
 }
 
 impl Discretion {
+    /// What is required can be had.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self.requires_sealed && self.codec.is_none() {
+            true => Err(Error::input("`require_sealed` needs a codec: give it to the builder with `.codec(…)`")),
+            false => Ok(()),
+        }
+    }
+
     /// A failure as it may be stored and logged.
     pub(crate) fn problem(&self, machine: &str, verb: &str, error: &str, advice: RetryAdvice) -> Problem {
         Problem::new(&self.redaction.of(Redactable::error(machine, verb, error)), advice)
@@ -72,6 +87,7 @@ impl Discretion {
     /// What was stored in this place. `Err` says why it cannot be read.
     pub(crate) fn open<'b>(&self, place: &EncryptionContext<'_>, bytes: &'b [u8]) -> Result<Cow<'b, [u8]>, String> {
         match sealed::kept(bytes) {
+            Kept::Plain(_) if self.requires_sealed && place.kind != EncryptedField::Payload => Err(UNSEALED.to_owned()),
             Kept::Plain(plain) => Ok(plain.into()),
             Kept::Sealed(encoded) => self.decoded(place, encoded).map(Cow::Owned),
             Kept::Damaged => Err("it is damaged".to_owned()),
@@ -81,6 +97,27 @@ impl Discretion {
                 Ok(sealed::catch_json(&event, &self.open_error(owner, error), attempts).into())
             }
         }
+    }
+
+    /// What was stored for an attempt to be given. `of_timer` says that no event led to it but the end of a timer, whose content is the
+    /// engine's own and no secret. `Err` says why it cannot be read.
+    pub(crate) fn open_payload<'b>(
+        &self,
+        owner: Owner<'_>,
+        attempt: &Attempt,
+        of_timer: bool,
+        bytes: &'b [u8],
+    ) -> Result<Cow<'b, [u8]>, String> {
+        let is_admitted = match sealed::kept(bytes) {
+            _ if !self.requires_sealed => true,
+            Kept::Sealed(_) | Kept::Damaged => true,
+            Kept::Plain(_) => of_timer,
+            // The event of a call whose payload is gone is `null`.
+            Kept::Caught { event, .. } => {
+                attempt.is_catch() && (of_timer || event == b"null" || matches!(sealed::kept(event), Kept::Sealed(_)))
+            }
+        };
+        if is_admitted { self.open(&owner.payload(attempt.call), bytes) } else { Err(UNSEALED.to_owned()) }
     }
 
     /// An error text as it is stored.
@@ -141,12 +178,13 @@ impl Discretion {
         }
     }
 
-    /// Names by which an event under a dedup id is known again. The first is kept.
+    /// Names by which an event under a dedup id is known again, in whatever order its maps are. The first is kept.
     pub(crate) fn digests(&self, owner: Owner<'_>, payload: &[u8]) -> Vec<Vec<u8>> {
-        let unkeyed = encode::digest("", payload);
+        let payload = canonical(payload);
+        let unkeyed = encode::digest("", &payload);
         let Some(codec) = &self.codec else { return vec![unkeyed] };
         // With whose it is: the same content elsewhere has another name.
-        let content = [&owner.place(EncryptedField::Payload).to_bytes(), payload].concat();
+        let content = [owner.place(EncryptedField::Payload).to_bytes(), payload].concat();
         let mut digests = codec.digests(&content);
         assert!(!digests.is_empty(), "a codec gives each content at least one digest");
         // What was sent before there was a codec.

@@ -1,6 +1,9 @@
 //! What comes from outside, checked at the border: keys and payloads.
 
+use fsm_core::decide::operate::Act;
 use fsm_core::machine::Machine;
+use fsm_core::retry::Retry;
+use fsm_core::time::micros;
 use serde::Serialize;
 
 use crate::error::{Error, ErrorKind};
@@ -65,4 +68,103 @@ pub(crate) fn digest(name: &str, content: &[u8]) -> Vec<u8> {
         hash = (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
     }
     hash.to_be_bytes().to_vec()
+}
+
+/// A digest by which an operator's act is known again under its request id.
+///
+/// It is stored, and processes of different releases compare it. The bytes are defined here, field by field, and never change: a field that
+/// is added later joins only where it is set.
+pub(crate) fn act_digest(act: &Act) -> Vec<u8> {
+    let mut content = Vec::new();
+    let word = match act {
+        Act::Retry => "retry",
+        Act::Cancel => "cancel",
+        Act::Pause => "pause",
+        Act::Resume => "resume",
+        Act::Skip => "skip",
+        Act::SetRetry(policy) => {
+            put_policy(&mut content, policy);
+            "set retry"
+        }
+    };
+    digest(&format!("act 1: {word}"), &content)
+}
+
+/// The fields of a policy, each with its name and its length. Those that are not set are left out.
+fn put_policy(content: &mut Vec<u8>, policy: &Retry) {
+    let Retry { max_attempts, min, max, backoff, jitter, within, give_up_on, delay, catch } = policy;
+    let mut put = |name: &str, value: &[u8]| {
+        for part in [name.as_bytes(), value] {
+            content.extend((part.len() as u64).to_be_bytes());
+            content.extend(part);
+        }
+    };
+    if let Some(max_attempts) = max_attempts {
+        put("max_attempts", &max_attempts.to_be_bytes());
+    }
+    put("min_us", &micros(*min).to_be_bytes());
+    put("max_us", &micros(*max).to_be_bytes());
+    put("backoff", &backoff.to_bits().to_be_bytes());
+    put("jitter", &jitter.to_bits().to_be_bytes());
+    if let Some(within) = within {
+        put("within_us", &micros(*within).to_be_bytes());
+    }
+    give_up_on.iter().for_each(|error| put("give_up_on", error.as_bytes()));
+    delay.iter().for_each(|name| put("delay", name.as_bytes()));
+    catch.iter().for_each(|verb| put("catch", verb.as_bytes()));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn hex(act: &Act) -> String {
+        act_digest(act).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// These digests are in databases. One that changes makes a repeated act a conflict.
+    #[test]
+    fn the_digest_of_an_act_is_the_same_in_every_release() {
+        let every = Retry::every(Duration::from_secs(5));
+        let full = Retry {
+            max_attempts: Some(11),
+            backoff: 1.5,
+            jitter: 0.1,
+            within: Some(Duration::from_secs(86_400)),
+            give_up_on: vec!["CardDeclined".into(), "Fraud".into()],
+            delay: Some("my_delay".into()),
+            catch: Some("recover".into()),
+            ..Retry::doubling(Duration::from_secs(5), Duration::from_secs(3600))
+        };
+        let acts = [
+            (Act::Retry, "ea8f7595d64dd2093e12e09870bf20f0"),
+            (Act::Cancel, "7dec27332ac1715fa9bde50ce26e0e28"),
+            (Act::Pause, "912758d78d4dd2093e19c4e6fd58a944"),
+            (Act::Resume, "45fda09264c1715f613a5f7d4d30789f"),
+            (Act::Skip, "6546cbc461e22d5d7d5a48f1b5b56273"),
+            (Act::SetRetry(Box::new(every)), "ac0ec89c46ce055d11c0398b58ee49f5"),
+            (Act::SetRetry(Box::new(full)), "f56f9c3d9c8211d6f413201a6f5e5856"),
+        ];
+        let digests: Vec<_> = acts.iter().map(|(act, _)| hex(act)).collect();
+        let golden: Vec<_> = acts.iter().map(|(_, golden)| *golden).collect();
+        assert_eq!(digests, golden);
+    }
+
+    #[test]
+    fn two_policies_have_two_digests() {
+        let policy = Retry::every(Duration::from_secs(5));
+        let acts = [
+            Retry { delay: Some("a".into()), ..policy.clone() },
+            Retry { catch: Some("a".into()), ..policy.clone() },
+            Retry { give_up_on: vec!["a".into()], ..policy.clone() },
+            Retry { give_up_on: vec!["a".into(), "a".into()], ..policy.clone() },
+            Retry { give_up_on: vec!["aa".into()], ..policy.clone() },
+            Retry { backoff: policy.backoff + f64::EPSILON * 2.0, ..policy.clone() },
+            policy,
+        ];
+        let digests: std::collections::BTreeSet<_> = acts.iter().map(|policy| hex(&Act::SetRetry(Box::new(policy.clone())))).collect();
+        assert_eq!(digests.len(), acts.len());
+    }
 }

@@ -3,6 +3,7 @@
 pub mod admin;
 #[cfg(feature = "aead")]
 pub mod aead;
+mod canonical;
 mod catalog;
 pub mod client;
 mod clock;

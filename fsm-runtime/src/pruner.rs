@@ -1,28 +1,58 @@
-//! Deletes what ended longer ago than the retention, and of what lives the past that is as old, a little at a time.
+//! Deletes what ended longer ago than the retention, and of what lives the past that is as old, in steps of few rows.
 
+mod ended;
+mod long;
+mod pace;
 mod past;
+#[cfg(all(test, feature = "testing"))]
+mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fsm_core::ids::InstanceId;
+use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::time::Timestamp;
 use uuid::Uuid;
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::store::claim::Served;
-use crate::store::prune;
-pub(crate) use past::Place;
+use crate::store::conn::Conn;
+use crate::store::error::StoreError;
+use crate::store::open::Store;
+use crate::store::prune::{AttemptPlace, OncePlace, RequestPlace};
+use pace::Pace;
 
-/// The most instances that are deleted in one transaction, with all that belongs to them.
-const AT_A_TIME: u32 = 100;
-/// The most memoised effects.
-const ONCE_AT_A_TIME: u32 = 500;
 /// Between two looks.
 const PAUSE: Duration = Duration::from_secs(60);
-/// Between two transactions of a look, so that others get their turn.
-const BREATH: Duration = Duration::from_millis(20);
+/// How many readings of a look may find nothing to delete.
+const IN_VAIN: u32 = 40;
+
+/// How far each walk has come, and how fast.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// Through the ended instances of each machine.
+    ended: BTreeMap<String, InstanceId>,
+    attempts: AttemptPlace,
+    notes: i64,
+    requests: RequestPlace,
+    once: OncePlace,
+    pace: Pace,
+}
+
+impl Default for Place {
+    fn default() -> Place {
+        let nil = Uuid::nil();
+        Place {
+            ended: BTreeMap::new(),
+            attempts: (CallId(nil), 0),
+            notes: 0,
+            requests: (InstanceId(nil), String::new()),
+            once: (CallId(nil), String::new()),
+            pace: Pace::default(),
+        }
+    }
+}
 
 impl Engine {
     /// Looks once a minute.
@@ -36,47 +66,44 @@ impl Engine {
         }
     }
 
-    /// Deletes what the retention does not keep, of live instances beginning at `place` and not all of it at once. Gives back how much was
-    /// deleted.
+    /// Deletes what the retention does not keep, beginning at `place` and not all of it at once. Gives back how many rows were deleted, or
+    /// more.
     pub(crate) async fn prune(&self, place: &mut Place) -> Result<usize, Error> {
         let Some((work, retention)) = self.work.as_ref().and_then(|work| Some((work, work.retention?))) else { return Ok(0) };
-        let cutoff = self.clock.now() - retention;
+        let machines: Vec<_> = work.served.iter().map(|served| served.machine.as_str()).collect();
+        let pruner = Pruner { store: &self.store, cutoff: self.clock.now() - retention };
+        Ok(pruner.prune(place, &machines).await?)
+    }
+}
+
+/// Deletes what ended before the cutoff. Each step is one transaction of few rows, after which the database is as it must be: a process that
+/// dies leaves nothing that the next one does not find.
+#[derive(Clone, Copy)]
+pub(super) struct Pruner<'s> {
+    store: &'s Store,
+    cutoff: Timestamp,
+}
+
+impl Pruner<'_> {
+    async fn prune(self, place: &mut Place, machines: &[&str]) -> Result<usize, StoreError> {
         let mut pruned = 0;
-        for served in &work.served {
-            let mut after = InstanceId(Uuid::nil());
-            while let Some((last, count)) = self.prune_instances(served, cutoff, after).await? {
-                pruned += count;
-                after = last;
-                if count < AT_A_TIME as usize {
-                    break;
-                }
-                tokio::time::sleep(BREATH).await;
-            }
-            while self.prune_once(served, cutoff).await? == u64::from(ONCE_AT_A_TIME) {
-                tokio::time::sleep(BREATH).await;
-            }
+        for machine in machines {
+            let mut after = place.ended.remove(*machine).unwrap_or(InstanceId(Uuid::nil()));
+            let done = self.prune_ended(machine, &mut after, &mut place.pace).await;
+            place.ended.insert((*machine).to_owned(), after);
+            pruned += done?;
         }
-        Ok(pruned + self.prune_past(place, &work.served, cutoff).await?)
+        Ok(pruned + self.prune_past(place, machines).await?)
     }
 
-    /// The last of those that were deleted, and how many.
-    async fn prune_instances(&self, served: &Served, cutoff: Timestamp, after: InstanceId) -> Result<Option<(InstanceId, usize)>, Error> {
+    /// One transaction that deletes. Before the next one, others have their turn for three times as long.
+    async fn step<T>(self, pace: &mut Pace, work: impl AsyncFnOnce(&mut Conn<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        tokio::time::sleep_until(pace.next_step()).await;
         let mut tx = self.store.begin().await?;
-        let ended = prune::ended(&mut tx.conn(), &served.machine, cutoff, after, AT_A_TIME).await?;
-        let Some(last) = ended.last() else {
-            tx.rollback().await?;
-            return Ok(None);
-        };
-        prune::delete(&mut tx.conn(), &ended).await?;
+        let began = tokio::time::Instant::now();
+        let done = work(&mut tx.conn()).await?;
         tx.commit().await?;
-        tracing::debug!(machine = served.machine, instances = ended.len(), "deleted what ended before the retention");
-        Ok(Some((*last, ended.len())))
-    }
-
-    async fn prune_once(&self, served: &Served, cutoff: Timestamp) -> Result<u64, Error> {
-        let mut tx = self.store.begin().await?;
-        let pruned = prune::closed_once(&mut tx.conn(), &served.machine, cutoff, ONCE_AT_A_TIME).await?;
-        tx.commit().await?;
-        Ok(pruned)
+        pace.took(began, self.store.is_postgres());
+        Ok(done)
     }
 }

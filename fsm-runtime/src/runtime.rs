@@ -95,6 +95,28 @@ impl Default for Builder {
 impl Builder {
     /// The database: `sqlite://payments.db`, `sqlite::memory:` or `postgres://…`. Without it `$DATABASE_URL`, else
     /// `sqlite://fsm.db`.
+    ///
+    /// # Encryption of the connection to PostgreSQL
+    ///
+    /// The URL's parameter `sslmode`, or the variable `PGSSLMODE`, is one of:
+    ///
+    /// | `sslmode` | the connection | protects against |
+    /// |---|---|---|
+    /// | `disable`, `allow` | is never encrypted | nothing |
+    /// | `prefer`, the default | is encrypted if the server offers it | a listener, but nobody who can change packets: such a person answers that there is no encryption |
+    /// | `require` | is encrypted, and the certificate is not checked | a listener |
+    /// | `verify-ca` | is encrypted, and the certificate is signed by a trusted authority | an active attacker without a certificate of that authority |
+    /// | `verify-full` | the same, and the certificate is for the host name of the URL | an active attacker |
+    ///
+    /// In production use `verify-full`:
+    /// `postgres://app@db.internal/payments?sslmode=verify-full&sslrootcert=/etc/ssl/db-ca.pem`. `sslrootcert` (`PGSSLROOTCERT`) is a PEM
+    /// file with the authorities that are trusted; without it those of the operating system are. `sslcert` and `sslkey` (`PGSSLCERT`,
+    /// `PGSSLKEY`) are this client's own certificate and key. A connection through a Unix socket is not encrypted.
+    ///
+    /// # Who can read a SQLite file
+    ///
+    /// The file, its `-wal` and its `-shm` are created with the permissions that the process's umask leaves, often readable by everybody.
+    /// Start the process with umask 077, or keep the file in a directory of its own with mode 0700.
     pub fn database(mut self, url: impl Into<String>) -> Self {
         self.database = Some(url.into());
         self
@@ -188,6 +210,17 @@ impl Builder {
         self
     }
 
+    /// Reads only payloads, records and memoised effects that the [`codec`](Builder::codec) sealed; unless set, values that are stored as
+    /// they are, from before there was a codec, are read too. An attempt that would be given such a value fails, its verb does not run, and
+    /// its error says why; the retry policy applies. Who can write to the database but has no key can then have no verb run with
+    /// content of their own. The content of a `Timeout` is the engine's, and stored as it is.
+    ///
+    /// [`start`](Builder::start) fails if there is no codec.
+    pub fn require_sealed(mut self) -> Self {
+        self.discretion.requires_sealed = true;
+        self
+    }
+
     /// The most connections to PostgreSQL; 8 unless set, beside one for the lease.
     pub fn connections(mut self, connections: u32) -> Self {
         self.connections = Some(connections);
@@ -244,6 +277,7 @@ impl Builder {
         self.retention.get_or_insert(RETENTION);
         let catalog = Catalog::new(&self.machines, self.only_named)?;
         catalog.check_data(&self.data)?;
+        self.discretion.check()?;
         let (store, clock, work) = patiently(self.limits.patience, |left| self.join(&catalog, left)).await?;
         let session = work.session.clone();
         let engine = Engine::new(store.clone(), clock.clone(), catalog, (self.limits, self.discretion), Some(work));

@@ -23,6 +23,7 @@ mod pool;
 mod postgres;
 pub mod prune;
 mod reading;
+mod rights;
 mod rows;
 pub(crate) mod sealed;
 pub mod sessions;
@@ -39,4 +40,4 @@ pub mod view;
 pub mod write;
 
 #[cfg(all(test, feature = "testing"))]
-mod tests;
+pub(crate) mod tests;

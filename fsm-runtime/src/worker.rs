@@ -104,7 +104,7 @@ impl Engine {
         };
         let owner = Owner { machine: &attempt.machine, key: &instance.key };
         let last_error = last_error.map(|error| self.discretion.open_error(owner, &error).into_owned());
-        let opened = fault.map_or_else(|| self.opened(&instance, &attempt, &payload), Err);
+        let opened = fault.map_or_else(|| self.opened(known, &instance, &attempt, &payload), Err);
         let mut ctx = Ctx::new(self.around(known), Arc::clone(&attempt), instance.key.clone(), last_error, cancel.subscribe());
         let ended = match &opened {
             Ok((payload, record)) => {
@@ -122,9 +122,9 @@ impl Engine {
     }
 
     /// The payload and the record as the verb reads them.
-    fn opened<'b>(&self, instance: &'b Instance, attempt: &Attempt, payload: &'b [u8]) -> Result<Opened<'b>, String> {
+    fn opened<'b>(&self, known: &Known, instance: &'b Instance, attempt: &Attempt, payload: &'b [u8]) -> Result<Opened<'b>, String> {
         let owner = Owner::of(instance);
-        let payload = self.discretion.open(&owner.payload(attempt.call), payload);
+        let payload = self.discretion.open_payload(owner, attempt, known.is_of_timer(attempt), payload);
         let record = instance.record.as_ref().map(|record| self.discretion.open(&owner.record(), record)).transpose();
         let payload = payload.map_err(|why| format!("the payload cannot be read: {why}"))?;
         Ok((payload, record.map_err(|why| format!("the record cannot be read: {why}"))?))

@@ -1,9 +1,13 @@
 //! Each accepted event moves its instance at most once: the same request twice, and the same key at the same time.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fsm::prelude::*;
+use fsm::testing::TestBed;
 use fsm::{AttemptState, SendOutcome};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::payment::{Gateway, Payment, PaymentState, checkout, failing, paid_with, watched};
 use crate::support::promise;
@@ -66,3 +70,48 @@ mod the_idempotency_key_is_the_same_for_all_attempts_of_a_call {
 }
 
 use std::future::IntoFuture;
+
+/// As a `HashMap` is, in whatever order this process has it.
+#[derive(Debug, Clone, PartialEq)]
+struct Items(Vec<(&'static str, u32)>);
+
+impl Serialize for Items {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().copied())
+    }
+}
+
+impl<'de> Deserialize<'de> for Items {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Items, D::Error> {
+        HashMap::<String, u32>::deserialize(deserializer).map(|_| Items(Vec::new()))
+    }
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Packed {
+    items: Items,
+}
+
+#[verb]
+async fn packed(_event: Packed) -> Result {
+    Ok(())
+}
+
+fsm! {
+    machine Basket = "basket" {
+        start packed;
+        end packed;
+    }
+}
+
+promise! {
+    async fn the_same_map_in_another_order_is_the_same_content(bed in TestBed::builder().only::<Basket>()) {
+        let baskets = bed.machine::<Basket>();
+        let send = async |items: &[(&'static str, u32)]| {
+            baskets.send("b-1", Packed { items: Items(items.to_vec()) }).dedup("order-7").await
+        };
+        assert_eq!(send(&[("pears", 2), ("figs", 1)]).await.unwrap().outcome, SendOutcome::Started);
+        assert_eq!(send(&[("figs", 1), ("pears", 2)]).await.unwrap().outcome, SendOutcome::Duplicate);
+        assert!(send(&[("figs", 2), ("pears", 1)]).await.unwrap_err().is_conflict());
+    }
+}

@@ -84,19 +84,47 @@ async fn a_sender_sends_and_looks_and_neither_settles_nor_operates() {
     let bed = with_roles().await;
     let client = Client::connect(as_role(&bed, "fsm_sender")).await.unwrap();
     let payments = client.machine::<Payment>();
-    payments.send("o-1", checkout()).dedup("d").await.unwrap();
+    let first = payments.send("o-1", checkout()).dedup("d").await.unwrap();
+    assert_eq!(first.outcome, fsm::SendOutcome::Queued, "a worker begins its call");
     assert_eq!(payments.send("o-1", checkout()).dedup("d").await.unwrap().outcome, fsm::SendOutcome::Duplicate);
     payments.send("o-1", paid_with("r")).await.unwrap();
     payments.send("o-2", checkout()).after(Duration::from_secs(60)).await.unwrap();
     let waiting = payments.get("o-1").await.unwrap().unwrap();
-    assert_eq!((waiting.inbox_len, waiting.call.map(|call| call.verb)), (1, Some("created".into())));
+    assert_eq!((waiting.inbox_len, waiting.call.map(|call| call.verb)), (2, None));
     assert_eq!(payments.list(Filter::default()).await.unwrap().items.len(), 2);
-    assert_eq!(payments.history("o-1").await.unwrap().len(), 1);
-    for act in [payments.cancel("o-1", "no"), payments.pause("o-1"), payments.skip("o-1"), payments.cancel("o-2", "no")] {
+    assert_eq!(payments.history("o-1").await.unwrap().len(), 0);
+    let mut conn = PgConnection::connect(&as_role(&bed, "fsm_sender")).await.unwrap();
+    for ends in [true, false] {
+        let mut tx = conn.begin().await.unwrap();
+        payments.send_in(&mut tx, "o-3", checkout()).await.unwrap();
+        payments.send_in(&mut tx, "o-3", paid_with("r")).dedup("d").await.unwrap();
+        if ends { tx.rollback().await.unwrap() } else { tx.commit().await.unwrap() }
+    }
+    crate::support::healthy(&bed).await;
+
+    bed.run_until_idle().await;
+    let workers = bed.machine::<Payment>();
+    for (key, state, version) in [("o-1", PaymentState::Paid, 2), ("o-2", PaymentState::Created, 1), ("o-3", PaymentState::Paid, 2)] {
+        let instance = workers.get(key).await.unwrap().unwrap();
+        assert_eq!((instance.state, instance.version, instance.call, instance.inbox_len), (Some(state), version, None, 0), "{key}");
+        assert!(workers.attempts(key).await.unwrap().iter().all(|attempt| attempt.worker.is_some()));
+    }
+    let attempt = workers.attempts("o-1").await.unwrap().remove(0);
+    assert_eq!(Some(attempt.call), first.call, "the call that the sender was told");
+    // To one that rests, and to one that an operator stopped.
+    workers.pause("o-2").await.unwrap();
+    payments.send("o-2", paid_with("r")).await.unwrap();
+    bed.run_until_idle().await;
+    assert_eq!(workers.get("o-2").await.unwrap().unwrap().version, 1);
+    workers.resume("o-2").await.unwrap();
+    bed.run_until_idle().await;
+    assert_eq!(workers.get("o-2").await.unwrap().unwrap().state, Some(PaymentState::Paid));
+
+    workers.send("o-4", checkout()).after(Duration::from_secs(60)).await.unwrap();
+    for act in [payments.cancel("o-1", "no"), payments.pause("o-1"), payments.cancel("o-4", "no")] {
         let refused = act.await.unwrap_err();
         assert!(refused.is_database() && refused.to_string().contains("permission denied"), "{refused}");
     }
-    payments.send("o-3", checkout()).await.unwrap();
     for statement in [
         "update fsm_async_calls set state = 'success'",
         "delete from fsm_async_calls",
@@ -109,8 +137,146 @@ async fn a_sender_sends_and_looks_and_neither_settles_nor_operates() {
         "select * from fsm_once",
         "insert into fsm_workers (session_id, host, pid, started_at, lease_until) values (gen_random_uuid(), '', 0, 0, 0)",
         "insert into fsm_machines (machine, hash, definition, first_seen_at) values ('m', '', '', 0)",
+        "alter table fsm_inbox disable trigger fsm_sent",
+        "drop function fsm_check_sent_event() cascade",
+        "set session_replication_role = replica",
     ] {
         is_denied(&bed, "fsm_sender", statement).await;
+    }
+}
+
+/// Every row of every table.
+async fn contents(bed: &TestBed) -> Vec<String> {
+    let mut conn = PgConnection::connect(bed.url()).await.unwrap();
+    let mut contents = Vec::new();
+    for table in ["instances", "async_calls", "inbox", "timers", "requests", "once", "history", "workers", "machines"] {
+        let text = format!("select coalesce(string_agg(t::text, chr(10) order by t::text), '') from fsm_{table} t");
+        contents.push(sqlx::query_scalar(AssertSqlSafe(text)).fetch_one(&mut conn).await.unwrap());
+    }
+    contents
+}
+
+/// A person with a sender's password has no verb run that the graph does not give, and changes nothing that has happened.
+#[tokio::test]
+async fn a_sender_who_writes_rows_by_hand_runs_no_verb_and_changes_nothing() {
+    let bed = with_roles().await;
+    let payments = bed.machine::<Payment>();
+    payments.send("rests", checkout()).dedup("d").await.unwrap();
+    payments.send("ended", checkout()).await.unwrap();
+    bed.run_until_idle().await;
+    payments.cancel("ended", "no more").await.unwrap();
+    payments.pause("rests").await.unwrap();
+    payments.send("rests", paid_with("r")).await.unwrap();
+    let before = contents(&bed).await;
+    let rests = "(select instance_id from fsm_instances where key = 'rests')";
+    let ended = "(select instance_id from fsm_instances where key = 'ended')";
+    let open = "(select call_id from fsm_instances where key = 'rests')";
+    let attempt = |verb: &str, event: &str, state: &str, worker: &str| {
+        format!(
+            "insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, held, created_at, \
+                scheduled_at, backoff, first_at, worker, started_at) \
+             values (gen_random_uuid(), 1, {ended}, 'payment', '{verb}', '{event}', '{{}}', 'created', '{verb}', '{state}', false, 0, 0, 0, 0, {worker}, 0)"
+        )
+    };
+    let instance = |columns: &str, values: &str| {
+        format!(
+            "insert into fsm_instances (instance_id, machine, key, created_at, updated_at, version, status, paused, is_open, inbox_head, inbox_tail{columns}) \
+             values (gen_random_uuid(), 'payment', 'forged', 0, 0, {values})"
+        )
+    };
+    let event = |instance: &str, position: &str, call: &str, name: &str| {
+        format!(
+            "insert into fsm_inbox (instance_id, position, call_id, event, payload, created_at) \
+             values ({instance}, {position}, {call}, '{name}', '{{}}', 0)"
+        )
+    };
+    let tail = "(select inbox_tail from fsm_instances where key = 'rests')";
+    let moved = |event: String| format!("{event}; update fsm_instances set inbox_tail = inbox_tail + 1 where key = 'rests'");
+    let timer = |instance: &str, machine: &str, state: &str, event: &str, payload: &str, held: bool| {
+        format!(
+            "insert into fsm_timers (timer_id, instance_id, machine, state, event, payload, due_at, held) \
+             values (gen_random_uuid(), {instance}, '{machine}', {state}, '{event}', '{payload}', 0, {held})"
+        )
+    };
+    let request = |dedup: &str, event: &str, call: &str| {
+        format!(
+            "insert into fsm_requests (instance_id, dedup, event, digest, call_id, created_at) values ({rests}, {dedup}, {event}, '', {call}, 0)"
+        )
+    };
+    let shadowed = "create temp table fsm_instances (like public.fsm_instances); create temp table fsm_inbox (like public.fsm_inbox);
+        create temp table fsm_timers (like public.fsm_timers); create temp table fsm_async_calls (like public.fsm_async_calls);
+        insert into pg_temp.fsm_instances select * from public.fsm_instances; update pg_temp.fsm_instances set inbox_tail = 100, state = 'paid';";
+    let new = "gen_random_uuid()";
+    let attacks = vec![
+        // An attempt: that executes, that is due, of a verb that its event does not lead to, and one that is there made another.
+        attempt("refunding", "Cancel", "executing", "gen_random_uuid()"),
+        attempt("completed", "OnlinePaymentCompleted", "scheduled", "null"),
+        attempt("paid", "OnlinePaymentPaid", "scheduled", "null"),
+        format!("update fsm_async_calls set payload = '{{}}' where call_id = {open}"),
+        format!("update fsm_async_calls set verb = 'paid' where call_id = {open}"),
+        "update fsm_async_calls set scheduled_at = 0, worker = gen_random_uuid()".to_owned(),
+        // An instance.
+        "update fsm_instances set state = 'paid'".to_owned(),
+        "update fsm_instances set record = '{\"authorised_cents\": 1000000}'".to_owned(),
+        "update fsm_instances set status = 'running'".to_owned(),
+        "update fsm_instances set version = version + 1".to_owned(),
+        "update fsm_instances set paused = false".to_owned(),
+        "update fsm_instances set call_id = gen_random_uuid(), is_open = true".to_owned(),
+        "update fsm_instances set inbox_head = 1".to_owned(),
+        "update fsm_instances set pruned = 1".to_owned(),
+        "update fsm_instances set updated_at = 0 where key = 'ended'".to_owned(),
+        "update fsm_instances set inbox_tail = inbox_tail + 1 where key = 'rests'".to_owned(),
+        "update fsm_instances set inbox_tail = inbox_tail - 1 where key = 'rests'".to_owned(),
+        "update fsm_instances set inbox_tail = 1 where key = 'ended'".to_owned(),
+        instance(", state", "1, 'running', false, false, 0, 0, 'paid'"),
+        instance(", record", "0, 'running', false, false, 0, 0, '{}'"),
+        instance(", call_id, attempt", &format!("0, 'running', false, true, 0, 0, {open}, 1")),
+        instance("", "0, 'completed', false, false, 0, 0"),
+        instance("", "0, 'running', true, false, 0, 0"),
+        instance("", "0, 'running', false, false, 0, 1"),
+        instance("", "0, 'running', false, false, 5, 5"),
+        // An event: where none belongs, of a call that is somebody else's, and one that nobody sends.
+        event(rests, tail, new, "OnlinePaymentPaid"),
+        event(rests, "-1", new, "OnlinePaymentPaid"),
+        event(new, "0", new, "OnlinePaymentPaid"),
+        moved(event(rests, &format!("{tail} + 1"), new, "OnlinePaymentPaid")),
+        moved(event(rests, tail, open, "OnlinePaymentPaid")),
+        moved(event(rests, tail, new, "Timeout")),
+        format!("{shadowed} {}", moved(event(rests, tail, new, "Timeout")).replace("fsm_", "public.fsm_")),
+        format!("{shadowed} update public.fsm_instances set inbox_tail = 100 where key = 'rests'"),
+        event(ended, "0", new, "OnlinePaymentPaid"),
+        // A timer: of a state, of another machine, for what has ended, or held.
+        timer(rests, "payment", "'created'", "Timeout", "{}", false),
+        timer(rests, "payment", "null", "Timeout", "{}", false),
+        timer(rests, "payment", "'created'", "OnlinePaymentPaid", "{}", false),
+        timer(rests, "payment", "'paid'", "OnlinePaymentPaid", "", false),
+        timer(rests, "another", "null", "OnlinePaymentPaid", "{}", false),
+        timer(rests, "payment", "null", "OnlinePaymentPaid", "{}", true),
+        timer(ended, "payment", "null", "OnlinePaymentPaid", "{}", false),
+        timer(new, "payment", "null", "OnlinePaymentPaid", "{}", false),
+        // A request: an operator's, and one for an event that somebody else sent.
+        request("chr(1) || 'deploy-7'", "null", new),
+        request("chr(1) || 'deploy-7'", "'OnlinePaymentPaid'", new),
+        request("'mine'", "'OnlinePaymentCreated'", open),
+        // The history.
+        "delete from fsm_history".to_owned(),
+        "update fsm_history set actor = 'somebody else'".to_owned(),
+    ];
+    for attack in attacks {
+        let mut conn = PgConnection::connect(&as_role(&bed, "fsm_sender")).await.unwrap();
+        let done = sqlx::raw_sql(AssertSqlSafe(attack.clone())).execute(&mut conn).await;
+        let refusal = done.err().unwrap_or_else(|| panic!("a sender can {attack}")).to_string();
+        assert!(refusal.contains("permission denied"), "{attack}: {refusal}");
+    }
+    assert_eq!(contents(&bed).await, before);
+
+    // An event that the client sends is taken all the same.
+    let client = Client::connect(as_role(&bed, "fsm_sender")).await.unwrap();
+    client.machine::<Payment>().send("new", checkout()).await.unwrap();
+    payments.resume("rests").await.unwrap();
+    bed.run_until_idle().await;
+    for (key, state) in [("rests", PaymentState::Paid), ("new", PaymentState::Created)] {
+        assert_eq!(payments.get(key).await.unwrap().unwrap().state, Some(state));
     }
 }
 

@@ -318,3 +318,84 @@ promise! {
         assert_eq!(run(bed, of_requests(length)).await, Some(32), "that of HMAC-SHA-256");
     }
 }
+
+mod with_require_sealed {
+    use super::*;
+
+    #[derive(Debug, Clone, Serialize, Deserialize)]
+    struct Turn;
+
+    #[verb]
+    async fn turned(_event: Turn) -> Result {
+        Ok(())
+    }
+    #[verb]
+    #[retry(max_attempts = 1, catch = noticed)]
+    async fn ran_out(_event: Timeout) -> Result {
+        Err(Failure::new("the sand is wet"))
+    }
+    #[verb]
+    async fn noticed(event: Caught<Timeout>) -> Result {
+        assert_eq!(event.error, "the sand is wet");
+        Ok(())
+    }
+
+    fsm! {
+        machine Hourglass = "hourglass" {
+            start turned;
+            turned after "5s" -> ran_out;
+            end ran_out;
+        }
+    }
+
+    fn strict() -> TestBedBuilder {
+        sealing("a").only::<Hourglass>().with(|builder| builder.require_sealed())
+    }
+
+    promise! {
+        /// Whoever writes it into the database has no key.
+        async fn what_was_stored_unsealed_is_a_failed_attempt_and_no_verb_runs(bed in vaults()) {
+            let worker = strict().beside(bed).await.unwrap();
+            let vaults = bed.machine::<Vault>();
+            vaults.send("later", charge(false)).after(FIVE_SECONDS).await.unwrap();
+            vaults.send("kept", charge(false)).await.unwrap();
+            bed.run_until_idle().await;
+            worker.machine::<Vault>().send("kept", charge(false)).await.unwrap();
+            worker.advance(Duration::from_secs(20)).await;
+            for (key, unread, verbs) in [
+                ("later", "the payload cannot be read: it is stored unsealed", vec!["charged", "charged", "rescued"]),
+                ("kept", "the record cannot be read: it is stored unsealed", vec!["charged", "printed", "charged", "charged", "rescued"]),
+            ] {
+                let attempts = worker.machine::<Vault>().attempts(key).await.unwrap();
+                assert_eq!(attempts.iter().map(|attempt| attempt.verb.as_str()).collect::<Vec<_>>(), verbs);
+                for attempt in attempts.iter().rev().take(3) {
+                    assert!(attempt.error.as_ref().is_some_and(|error| error.contains(unread)), "{attempt:?}");
+                }
+            }
+            assert_eq!(run(bed, "select count(*) from fsm_once").await, Some(1), "no verb ran again");
+            let kept = vaults.get("kept").await.unwrap().unwrap();
+            assert_eq!((kept.status, kept.record.charged.as_slice(), kept.record.rescued), (Status::Error, [SECRET.to_owned()].as_slice(), 0));
+        }
+    }
+
+    promise! {
+        async fn what_was_sealed_runs_and_so_does_a_timer(bed in strict()) {
+            leave_secrets(bed).await;
+            find_secrets(bed).await;
+            let hourglass = bed.machine::<Hourglass>();
+            hourglass.send("h", Turn).await.unwrap();
+            bed.advance(FIVE_SECONDS).await;
+            let h = hourglass.get("h").await.unwrap().unwrap();
+            assert_eq!((h.status, h.error.as_deref()), (Status::Error, Some("the sand is wet")), "its catch verb ran");
+            let verbs: Vec<_> = hourglass.attempts("h").await.unwrap().into_iter().map(|attempt| (attempt.verb, attempt.state)).collect();
+            assert_eq!(verbs.last().unwrap(), &("noticed".to_owned(), fsm::AttemptState::Success));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_runtime_without_a_codec_does_not_start() {
+        let bed = vaults().sqlite().await;
+        let refused = vaults().with(|builder| builder.require_sealed()).beside(&bed).await.err().unwrap();
+        assert!(refused.to_string().contains("`require_sealed` needs a codec"), "{refused}");
+    }
+}

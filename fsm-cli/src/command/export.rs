@@ -1,6 +1,6 @@
 //! `fsm export`: all rows as lines of JSON.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
@@ -43,6 +43,16 @@ async fn write(admin: &Admin, export: &Export, all: Option<u64>, out: &mut Outpu
     Ok((rows.rows(), rows.executing()))
 }
 
+/// Makes a file that nobody else can read. One that is there already is left alone, and so is a symbolic link, wherever it leads: somebody else
+/// may have put it there.
+fn private(path: &Path) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
 /// Where the lines go.
 enum Output {
     File(BufWriter<File>),
@@ -55,7 +65,7 @@ enum Output {
 impl Output {
     fn of(path: Option<&Path>, is_terminal: bool) -> Result<Output, Problem> {
         let Some(path) = path else { return Ok(Output::Stage { is_terminal }) };
-        match File::create_new(path) {
+        match private(path) {
             Ok(file) => Ok(Output::File(BufWriter::new(file))),
             Err(error) => Err(Problem::Failed(format!("`{}` cannot be made: {error}", path.display()))),
         }

@@ -158,3 +158,18 @@ async fn the_lines_of_an_export_keep_their_shape() {
     assert!(lines.last().unwrap()["end"]["rows"].as_u64() == Some(lines.len() as u64 - 2));
     crate::support::is_golden("export", &shape);
 }
+
+/// An export has every payload in plain text.
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn an_export_can_be_read_by_its_owner_alone_and_follows_no_link() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    let (file, export, link, led_to) = (File::new(), File::new(), File::new(), File::new());
+    let bed = orders().on(&file.url()).await;
+    assert_eq!(on(&bed, &file.url(), &["export", "--live", "-o", export.path()]).await.code, 0);
+    assert_eq!(std::fs::metadata(export.path()).unwrap().permissions().mode() & 0o777, 0o600);
+    symlink(led_to.path(), link.path()).unwrap();
+    let said = on(&bed, &file.url(), &["export", "--live", "-o", link.path()]).await;
+    assert_eq!((said.code, std::fs::exists(led_to.path()).unwrap()), (1, false), "{said:?}");
+}

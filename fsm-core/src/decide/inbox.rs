@@ -65,7 +65,8 @@ pub(super) fn take(changes: &mut Changes, machine: &Machine, inbox: &Inbox, mome
         }
         changes.instance.inbox_head = waiting.position + 1;
         changes.inbox_taken = Some(head..changes.instance.inbox_head);
-        let edge = machine.edge(changes.instance.state.as_deref(), &waiting.event).filter(|_| is_running);
+        // A timer never waits here: an event that bears its name was put by somebody who may not run it out.
+        let edge = machine.edge(changes.instance.state.as_deref(), &waiting.event).filter(|edge| is_running && edge.after.is_none());
         if let Some(edge) = edge {
             begin::call(changes, machine, edge, waiting.call, Payload::Inbox(waiting.position), moment);
             return Ok(());

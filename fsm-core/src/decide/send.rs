@@ -41,7 +41,8 @@ pub struct Dedup {
 pub enum SendOutcome {
     /// Its transition has begun.
     Started,
-    /// The instance is busy: it waits in the inbox.
+    /// It waits in the inbox: the instance is busy, or the process that sent it may begin no call (PostgreSQL's role `fsm_sender`), and a
+    /// worker takes it.
     Queued,
     /// It is delivered later.
     Scheduled,
@@ -76,21 +77,30 @@ pub type Answer = Result<Accepted, Refusal>;
 /// ended instance. What this definition cannot judge, because the instance is in a state that it lacks, or will be, waits for a process
 /// that can.
 pub fn send(machine: &Machine, standing: &Standing, send: Send, moment: Moment) -> Result<Answer, Unread> {
+    answer(machine, standing, send, moment, true)
+}
+
+/// The same for a process that may begin no call: an event that could begin one waits in the inbox, and a worker is called to take it.
+pub fn put(machine: &Machine, standing: &Standing, send: Send, moment: Moment) -> Result<Answer, Unread> {
+    answer(machine, standing, send, moment, false)
+}
+
+fn answer(machine: &Machine, standing: &Standing, send: Send, moment: Moment, begins: bool) -> Result<Answer, Unread> {
     match known_already(standing, &send) {
-        Ok(None) => accept(machine, standing, send, moment),
+        Ok(None) => accept(machine, standing, send, moment, begins),
         Ok(Some(duplicate)) => Ok(Ok(duplicate)),
         Err(refusal) => Ok(Err(refusal)),
     }
 }
 
-fn accept(machine: &Machine, standing: &Standing, send: Send, moment: Moment) -> Result<Answer, Unread> {
+fn accept(machine: &Machine, standing: &Standing, send: Send, moment: Moment, begins: bool) -> Result<Answer, Unread> {
     let Standing { instance, is_new, .. } = standing;
     let mut changes = Changes::of(Instance { updated_at: moment.now, ..Instance::clone(instance) });
     changes.is_new = *is_new;
     changes.request = send.dedup.map(|dedup| dedup.request(send.id, &send.event.name, moment.now));
     let outcome = match send.deliver_at.filter(|at| *at > moment.now) {
         Some(due_at) => deliver_later(&mut changes, machine, send.id, send.event, due_at),
-        None => deliver(&mut changes, machine, standing, send.id, send.event, (send.reject_if_busy, send.inbox_limit), moment)?,
+        None => deliver(&mut changes, machine, standing, send.id, send.event, (send.reject_if_busy, send.inbox_limit), (moment, begins))?,
     };
     Ok(outcome.map(|outcome| Accepted { call: send.id, outcome, changes: Some(changes) }))
 }
@@ -124,7 +134,7 @@ fn deliver(
     call: CallId,
     event: Event,
     (reject_if_busy, inbox_limit): (bool, u64),
-    moment: Moment,
+    (moment, begins): (Moment, bool),
 ) -> Result<Result<SendOutcome, Refusal>, Unread> {
     let instance = &standing.instance;
     let refused = |after| Ok(Err(Refusal::Unfit(Unfit::new(machine, instance, after, &event.name))));
@@ -139,8 +149,13 @@ fn deliver(
     }
     let is_free = !instance.is_open && instance.status == Status::Running && instance.inbox_len() == 0;
     if let Some(edge) = machine.edge(instance.state.as_deref(), &event.name).filter(|_| is_free) {
-        begin::call(changes, machine, edge, call, Payload::Bytes(event.payload), moment);
-        return Ok(Ok(SendOutcome::Started));
+        if begins {
+            begin::call(changes, machine, edge, call, Payload::Bytes(event.payload), moment);
+            return Ok(Ok(SendOutcome::Started));
+        }
+        changes.timers.push(TimerChange::Set(begin::wake(instance, &event.name, moment)));
+        inbox::put(changes, machine, call, event, after, moment);
+        return Ok(Ok(SendOutcome::Queued));
     }
     if reject_if_busy {
         return Ok(Err(Refusal::Busy { whose: whose(instance), why: what_it_does(standing) }));

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::fire::fire;
 use super::operate::{Act, Operation};
 use super::refusal::Refusal;
-use super::send::{Accepted, Dedup, Send, SendOutcome, send};
+use super::send::{Accepted, Dedup, Send, SendOutcome, put, send};
 use super::settle::settle;
 use super::{Moment, Standing};
 use crate::call::{Attempt, AttemptState};

@@ -7,7 +7,7 @@ use fsm_core::changes::{Changes, Note, NoteKind, Open};
 use fsm_core::decide::fire::{fire, rejected};
 use fsm_core::decide::inbox::Unread;
 use fsm_core::decide::operate::operate;
-use fsm_core::decide::send::{Send, SendOutcome, send};
+use fsm_core::decide::send::{Send, SendOutcome, put, send};
 use fsm_core::decide::settle::settle;
 use fsm_core::decide::{Moment, Standing};
 use fsm_core::ids::{CallId, SessionId};
@@ -124,7 +124,8 @@ impl<'e> Trip<'e> {
         let standing = board.standing(whose);
         let instance = standing.instance.id;
         let permit = self.free_slot();
-        Ok(match send(machine, standing, request, self.moment(permit.is_some()))? {
+        let decide = if self.engine.store.begins_calls() { send } else { put };
+        Ok(match decide(machine, standing, request, self.moment(permit.is_some()))? {
             Ok(accepted) => {
                 let reply = Reply::Sent { instance, call: accepted.call, outcome: accepted.outcome };
                 Decided {

@@ -46,7 +46,7 @@ impl Order {
         // After a commit whose end is unknown the act is asked for again, and must not skip or retry twice: it is known by an id.
         let id = self.request_id.unwrap_or_else(|| Uuid::now_v7().to_string());
         // A name that no sender's dedup id can have, which contains no control character of this kind by chance.
-        let request = Some((format!("\u{1}{id}"), encode::digest(&format!("{:?}", self.act), &[])));
+        let request = Some((format!("\u{1}{id}"), encode::act_digest(&self.act)));
         Ok(Operation { act: self.act, reason: self.reason, actor: self.actor, request })
     }
 }

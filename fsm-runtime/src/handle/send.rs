@@ -74,7 +74,8 @@ impl SendRequest {
     }
 
     /// The caller's own id for this request: the same id again, to the same instance, gives the first answer with the
-    /// outcome `Duplicate`, and nothing happens. Other content under the same id is `is_conflict`.
+    /// outcome `Duplicate`, and nothing happens. Other content under the same id is `is_conflict`. Content is compared as JSON, and the order of
+    /// a map's members does not count; that of a sequence does, so a `HashSet` is other content in another order.
     pub fn dedup(mut self, id: impl Into<String>) -> Self {
         self.dedup = Some(id.into());
         self
@@ -171,6 +172,7 @@ impl SendInTransaction<'_> {
             (Conn::Postgres(_), false) => return Err(Error::input("this handle is on SQLite, and the transaction on PostgreSQL")),
             _ => {}
         }
+        engine.store.may_begin_calls().await?;
         engine.store.adopt(&mut self.conn);
         let (whose, what) = self.sending.into_request()?;
         let batch = [Request::new(whose, what, None)];

@@ -11,117 +11,160 @@ use fsm_core::instance::Instance;
 use fsm_core::time::Timestamp;
 use uuid::Uuid;
 
-use super::BREATH;
-use crate::engine::Engine;
-use crate::error::Error;
-use crate::store::claim::Served;
+use super::{IN_VAIN, Pace, Place, Pruner};
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
-use crate::store::prune::{self, AttemptPlace, RequestPlace};
-use crate::store::{lock, tx::Tx};
+use crate::store::lock;
+use crate::store::prune::{self, AttemptPlace, OncePlace, RequestPlace};
 
-/// How many rows one transaction looks at.
-const AT_A_TIME: u32 = 500;
-/// How many transactions of a look may find nothing to delete.
-const IN_VAIN: u32 = 40;
-
-/// How far each walk has come.
-#[derive(Debug, Clone)]
-pub(crate) struct Place {
-    attempts: AttemptPlace,
-    notes: i64,
-    requests: RequestPlace,
-}
-
-impl Default for Place {
-    fn default() -> Place {
-        let nil = Uuid::nil();
-        Place { attempts: (CallId(nil), 0), notes: 0, requests: (InstanceId(nil), String::new()) }
-    }
-}
+/// How many memoised effects go at a time of calls that have very many.
+const LEAST_ONCE: u32 = 50;
 
 /// How much a step deleted, and whether it was the last one of its walk.
 type Stepped = (usize, bool);
 
-impl Engine {
+impl Pruner<'_> {
     /// Walks on from `place`, through each table as long as there is something to delete, and a little further.
-    pub(super) async fn prune_past(&self, place: &mut Place, served: &[Served], cutoff: Timestamp) -> Result<usize, Error> {
+    pub(super) async fn prune_past(self, place: &mut Place, machines: &[&str]) -> Result<usize, StoreError> {
         let mut pruned = 0;
         let mut in_vain = 0;
         while in_vain < IN_VAIN {
-            let (count, is_end) = self.prune_attempts(&mut place.attempts, served, cutoff).await?;
+            let (count, is_end) = self.prune_attempts(&mut place.attempts, machines, &mut place.pace).await?;
             pruned += count;
             in_vain = if count > 0 { 0 } else { in_vain + 1 };
             if is_end {
                 place.attempts = Place::default().attempts;
                 break;
             }
-            tokio::time::sleep(BREATH).await;
         }
         // Notes and requests go once the calls that they are about have gone.
         for _ in 0..IN_VAIN {
-            let (notes, no_more_notes) = self.prune_notes(&mut place.notes, served, cutoff).await?;
-            let (requests, no_more_requests) = self.prune_requests(&mut place.requests, served, cutoff).await?;
-            pruned += notes + requests;
-            if no_more_notes && no_more_requests {
+            let (notes, no_more_notes) = self.prune_notes(&mut place.notes, machines, &mut place.pace).await?;
+            let (requests, no_more_requests) = self.prune_requests(&mut place.requests, machines, &mut place.pace).await?;
+            let (once, no_more_once) = self.prune_once(&mut place.once, machines, &mut place.pace).await?;
+            pruned += notes + requests + once;
+            if no_more_notes && no_more_requests && no_more_once {
                 break;
             }
-            tokio::time::sleep(BREATH).await;
         }
         Ok(pruned)
     }
 
-    async fn prune_attempts(&self, place: &mut AttemptPlace, served: &[Served], cutoff: Timestamp) -> Result<Stepped, Error> {
+    async fn prune_attempts(self, place: &mut AttemptPlace, machines: &[&str], pace: &mut Pace) -> Result<Stepped, StoreError> {
+        let most = pace.rows();
         let mut found = {
             let mut reader = self.store.reader().await?;
-            prune::old_attempts(&mut reader.conn(), *place, cutoff, AT_A_TIME).await?
+            prune::old_attempts(&mut reader.conn(), *place, self.cutoff, most).await?
         };
         let Some(last) = found.last().map(|last| last.call) else { return Ok((0, true)) };
-        let is_end = found.len() < AT_A_TIME as usize;
+        let is_end = found.len() < most as usize;
         // A call that may not be whole here is looked at with the next ones, unless it is longer than a look.
         if !is_end && found[0].call != last {
             found.retain(|attempt| attempt.call != last);
         }
         *place = found.last().map_or(*place, |last| (last.call, last.number));
-        let is_served = |attempt: &Attempt| served.iter().any(|served| served.machine == attempt.machine);
-        let is_old = |attempt: &Attempt| attempt.finished_at.is_some_and(|end| end < cutoff);
+        let is_served = |attempt: &Attempt| machines.contains(&attempt.machine.as_str());
+        let is_old = |attempt: &Attempt| attempt.finished_at.is_some_and(|end| end < self.cutoff);
         let old: Vec<_> = found.into_iter().filter(|attempt| is_served(attempt) && is_old(attempt)).collect();
         if old.is_empty() {
             return Ok((0, is_end));
         }
-        let mut tx = self.store.begin().await?;
-        let forgotten = Past::read(&mut tx.conn(), &old, cutoff).await?.forgotten(&old);
-        Ok((forget(tx, forgotten).await?, is_end))
+        match self.forget(&old, pace).await {
+            // The walk has come further already: what cannot be deleted keeps no other.
+            Err(error) if !error.is_transient() || error.is_locked() => {
+                let from = old.first().map(|attempt| attempt.call.to_string());
+                tracing::warn!(from, %error, "attempts older than the retention could not be deleted and are tried again");
+                Ok((0, is_end))
+            }
+            done => Ok((done?, is_end)),
+        }
     }
 
-    async fn prune_notes(&self, place: &mut i64, served: &[Served], cutoff: Timestamp) -> Result<Stepped, Error> {
-        let until = prune::notes_until(&mut self.store.reader().await?.conn(), *place, AT_A_TIME).await?;
+    /// Deletes what of these attempts may go.
+    async fn forget(self, old: &[Attempt], pace: &mut Pace) -> Result<usize, StoreError> {
+        loop {
+            let most = u64::from(pace.rows());
+            // Rows of memoised effects that have to go first, for there are more of them than a step deletes.
+            let mut crowded = Vec::new();
+            let count = self
+                .step(pace, async |conn| {
+                    let Forgotten { attempts, calls, transitions } = Past::read(conn, old, self.cutoff).await?.forgotten(old);
+                    let once = prune::once_counts(conn, &calls).await?;
+                    if once.iter().map(|(_, count)| count).sum::<u64>() > most {
+                        crowded = once.into_iter().filter(|(_, count)| *count > 0).map(|(call, _)| call).collect();
+                        return Ok(0);
+                    }
+                    let count = attempts.len() + calls.len();
+                    if count > 0 {
+                        prune::forget(conn, &attempts, &calls, transitions.into_iter()).await?;
+                        tracing::debug!(
+                            attempts = attempts.len(),
+                            calls = calls.len(),
+                            "deleted the past that the retention does not keep"
+                        );
+                    }
+                    Ok(count)
+                })
+                .await?;
+            if crowded.is_empty() {
+                return Ok(count);
+            }
+            for call in crowded {
+                while self.step(pace, async |conn| Ok(prune::some_once(conn, call, LEAST_ONCE).await? == u64::from(LEAST_ONCE))).await? {}
+            }
+        }
+    }
+
+    async fn prune_notes(self, place: &mut i64, machines: &[&str], pace: &mut Pace) -> Result<Stepped, StoreError> {
+        let until = prune::notes_until(&mut self.store.reader().await?.conn(), *place, pace.rows()).await?;
         let Some(until) = until else {
             *place = 0;
             return Ok((0, true));
         };
-        let mut tx = self.store.begin().await?;
-        let mut pruned = 0;
-        for served in served {
-            pruned += prune::notes(&mut tx.conn(), &served.machine, cutoff, *place, until).await?;
-        }
-        tx.commit().await?;
-        *place = until;
+        let after = std::mem::replace(place, until);
+        let pruned = self
+            .step(pace, async |conn| {
+                let mut pruned = 0;
+                for machine in machines {
+                    pruned += prune::notes(conn, machine, self.cutoff, after, until).await?;
+                }
+                Ok(pruned)
+            })
+            .await?;
         Ok((pruned, false))
     }
 
-    async fn prune_requests(&self, place: &mut RequestPlace, served: &[Served], cutoff: Timestamp) -> Result<Stepped, Error> {
-        let until = prune::requests_until(&mut self.store.reader().await?.conn(), place, AT_A_TIME).await?;
+    async fn prune_requests(self, place: &mut RequestPlace, machines: &[&str], pace: &mut Pace) -> Result<Stepped, StoreError> {
+        let until = prune::requests_until(&mut self.store.reader().await?.conn(), place, pace.rows()).await?;
         let is_end = until.is_none();
         // Nothing comes after the last of all ids.
         let until = until.unwrap_or((InstanceId(Uuid::max()), "\u{10ffff}".to_owned()));
-        let mut tx = self.store.begin().await?;
-        let mut pruned = 0;
-        for served in served {
-            pruned += prune::requests(&mut tx.conn(), &served.machine, cutoff, place, &until).await?;
-        }
-        tx.commit().await?;
-        *place = if is_end { Place::default().requests } else { until };
+        let after = std::mem::replace(place, if is_end { Place::default().requests } else { until.clone() });
+        let pruned = self
+            .step(pace, async |conn| {
+                let mut pruned = 0;
+                for machine in machines {
+                    pruned += prune::requests(conn, machine, self.cutoff, &after, &until).await?;
+                }
+                Ok(pruned)
+            })
+            .await?;
+        Ok((pruned, is_end))
+    }
+
+    async fn prune_once(self, place: &mut OncePlace, machines: &[&str], pace: &mut Pace) -> Result<Stepped, StoreError> {
+        let until = prune::once_until(&mut self.store.reader().await?.conn(), place, self.cutoff, pace.rows()).await?;
+        let is_end = until.is_none();
+        let after = std::mem::replace(place, until.clone().unwrap_or(Place::default().once));
+        let pruned = self
+            .step(pace, async |conn| {
+                let mut pruned = 0;
+                for machine in machines {
+                    pruned += prune::once_old(conn, machine, self.cutoff, &after, until.as_ref()).await?;
+                }
+                Ok(pruned)
+            })
+            .await?;
         Ok((pruned, is_end))
     }
 }
@@ -135,19 +178,6 @@ struct Forgotten {
     calls: Vec<CallId>,
     /// How many of an instance's transitions these made.
     transitions: BTreeMap<InstanceId, i64>,
-}
-
-async fn forget(mut tx: Tx, forgotten: Forgotten) -> Result<usize, Error> {
-    let Forgotten { attempts, calls, transitions } = forgotten;
-    let count = attempts.len() + calls.len();
-    if count == 0 {
-        tx.rollback().await?;
-        return Ok(0);
-    }
-    prune::forget(&mut tx.conn(), &attempts, &calls, transitions.into_iter()).await?;
-    tx.commit().await?;
-    tracing::debug!(attempts = attempts.len(), calls = calls.len(), "deleted the past that the retention does not keep");
-    Ok(count)
 }
 
 /// What must be known of old attempts to tell which may go, read under the locks of their instances.
@@ -210,7 +240,7 @@ impl Past {
         }
         let is_between = |attempt: &&Attempt| {
             let last = self.last.get(&attempt.call).map_or(0, |last| last.number);
-            self.lives(attempt.instance) && attempt.number > 1 && attempt.number + 1 < last && !gone.contains(&attempt.call)
+            self.is_of_the_past(attempt.instance) && attempt.number > 1 && attempt.number + 1 < last && !gone.contains(&attempt.call)
         };
         forgotten.attempts = old.iter().filter(is_between).map(|attempt| (attempt.call, attempt.number)).collect();
         forgotten
@@ -220,12 +250,11 @@ impl Past {
     fn may_go(&self, first: &Attempt) -> bool {
         let Some(last) = self.last.get(&first.call) else { return false };
         let is_old = last.finished_at.is_some_and(|end| end < self.cutoff);
-        // What an instance left behind that has gone goes too.
-        let is_of_the_past = self.lives(first.instance) || !self.instances.contains_key(&first.instance);
-        is_old && is_of_the_past && !self.needed.contains(&first.call) && self.seen.contains(&(last.call, last.number))
+        is_old && self.is_of_the_past(first.instance) && !self.needed.contains(&first.call) && self.seen.contains(&(last.call, last.number))
     }
 
-    fn lives(&self, instance: InstanceId) -> bool {
-        self.instances.get(&instance).is_some_and(|instance| !instance.status.is_ended())
+    /// Whether the instance lives, or has gone and left this behind. One that has ended goes as a whole.
+    fn is_of_the_past(&self, instance: InstanceId) -> bool {
+        self.instances.get(&instance).is_none_or(|instance| !instance.status.is_ended())
     }
 }

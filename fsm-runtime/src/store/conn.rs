@@ -101,7 +101,7 @@ impl Conn<'_> {
             Conn::Postgres(link) => {
                 let mut arguments = PgArguments::default();
                 batch.bind(&mut arguments)?;
-                link.answer(kept(sql, true, || sql.for_postgres()), arguments).await
+                link.answer(kept(sql, true), arguments).await
             }
         }
     }
@@ -144,7 +144,7 @@ impl Conn<'_> {
     }
 
     /// Runs a script of several statements without values, inside the transaction that is open.
-    pub(super) async fn script(&mut self, text: &'static str) -> Result<()> {
+    pub(crate) async fn script(&mut self, text: &'static str) -> Result<()> {
         match self {
             Conn::Sqlite(link) => link.script(text).await,
             Conn::Lent(link) => link.guarded(text, async |conn| lent::words(conn, text).await).await,

@@ -68,7 +68,7 @@ pub(super) async fn words(conn: &mut SqliteConnection, text: &'static str) -> sq
 }
 
 fn text(sql: &Many) -> SqlStr {
-    kept(sql, false, || sql.for_sqlite())
+    kept(sql, false)
 }
 
 fn arguments(values: &[Value<'_>]) -> SqliteArguments {

@@ -43,7 +43,7 @@ impl Store {
     /// epoch: it changes nothing that a committer decides on. `None` for PostgreSQL.
     pub(super) async fn write_and_ask(&self, write: &Sql, values: &[Value<'_>], ask: &Many) -> Result<Option<Vec<Row>>> {
         let Some((writer, _)) = self.writer() else { return Ok(None) };
-        let (said, each) = (Said::once(write.sqlite.into_sql_str(), values), kept(ask, false, || ask.for_sqlite()));
+        let (said, each) = (Said::once(write.sqlite.into_sql_str(), values), kept(ask, false));
         let mut taken = writer.take().await?;
         self.fault().pass(|| "before a transaction was carried out".to_owned()).await?;
         let done = taken.parts().0.apart(move |connection| ask_in_turn(&said, each, connection));

@@ -18,6 +18,7 @@ use super::epoch::{Epoch, Epochs, Turns};
 use super::error::{Result, StoreError};
 use super::fault::Fault;
 use super::pool::{Connects, Pool, Taken};
+use super::rights::Rights;
 use super::thread::SqliteThread;
 use super::tx::{Apart, Reader, Side, Tx};
 use super::{lent, postgres, sql, sqlite};
@@ -75,6 +76,7 @@ struct Inner {
     place: String,
     rules: Rules,
     read_only: bool,
+    rights: Rights,
     kind: Kind,
 }
 
@@ -128,7 +130,7 @@ impl Store {
             StoreError::NotWritable { place } if read_only => StoreError::ReadOnly { place },
             error => error,
         })?;
-        Ok(Store { inner: Arc::new(Inner { place, rules, read_only, kind }) })
+        Ok(Store { inner: Arc::new(Inner { place, rules, read_only, rights: Rights::default(), kind }) })
     }
 
     /// Which database, as messages name it.
@@ -139,6 +141,10 @@ impl Store {
     /// Whether the database is PostgreSQL.
     pub fn is_postgres(&self) -> bool {
         matches!(self.inner.kind, Kind::Postgres { .. })
+    }
+
+    pub(super) fn rights(&self) -> &Rights {
+        &self.inner.rights
     }
 
     /// Another's connection, whose statements are run like those of this store.
@@ -316,8 +322,8 @@ impl Store {
         match &self.inner.kind {
             Kind::Sqlite { _anchor: Some(_), .. } => Listening::Never,
             Kind::Sqlite { .. } => Listening::Glances,
-            // Without a statement cache there may be a pooler between, which gives each transaction another connection.
-            Kind::Postgres { pool, .. } if self.inner.rules.is_cached => Listening::Channel(Box::new(pool.options().clone())),
+            // Behind a pooler a `listen` may be lost, or keep a connection of the server for ever.
+            Kind::Postgres { pool, is_direct: true } => Listening::Channel(Box::new(pool.options().clone())),
             Kind::Postgres { .. } => Listening::Never,
         }
     }

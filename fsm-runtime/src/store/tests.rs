@@ -12,6 +12,7 @@ mod health;
 mod one_trip;
 mod opening;
 mod plans;
-mod samples;
+mod pooler;
+pub(crate) mod samples;
 mod statements;
 mod time;

@@ -78,10 +78,43 @@ impl<'a, const WIDTH: usize> From<Vec<[Value<'a>; WIDTH]>> for Batch<'a, WIDTH> 
 }
 
 /// The text of a statement for one of the databases, put together once.
-pub(super) fn kept(sql: &Many, is_postgres: bool, text: impl FnOnce() -> String) -> SqlStr {
-    type Texts = HashMap<(usize, usize, bool), Arc<str>>;
+///
+/// Its key is all that the text is made of, by content: two statements may share an address, and may share the text of one database.
+pub(super) fn kept(sql: &Many, is_postgres: bool) -> SqlStr {
+    type Texts = HashMap<(&'static str, &'static str, bool), Arc<str>>;
     static TEXTS: LazyLock<Mutex<Texts>> = LazyLock::new(Mutex::default);
     let mut texts = TEXTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let place = (sql.sqlite.as_ptr() as usize, sql.columns.as_ptr() as usize, is_postgres);
-    AssertSqlSafe(texts.entry(place).or_insert_with(|| text().into()).clone()).into_sql_str()
+    let (body, text): (_, fn(&Many) -> String) =
+        if is_postgres { (sql.postgres, Many::for_postgres) } else { (sql.sqlite, Many::for_sqlite) };
+    let kept = texts.entry((sql.columns, body, is_postgres)).or_insert_with(|| text(sql).into());
+    AssertSqlSafe(Arc::clone(kept)).into_sql_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COLUMNS: &str = "call_id uuid";
+
+    fn said(sql: &Many, is_postgres: bool) -> String {
+        kept(sql, is_postgres).as_str().to_owned()
+    }
+
+    /// Statements that only PostgreSQL has share their columns and the empty text for SQLite.
+    #[test]
+    fn two_statements_are_never_confused() {
+        let shared = "select w.call_id from w";
+        let one = Many { columns: COLUMNS, sqlite: "", postgres: "select 1 from w" };
+        let other = Many { columns: COLUMNS, sqlite: "", postgres: "select 2 from w" };
+        let third = Many { columns: "call_id uuid, name text", sqlite: shared, postgres: shared };
+        // It begins where the third one's text does.
+        let fourth = Many { columns: third.columns, sqlite: &shared[..16], postgres: &shared[..16] };
+        let all = [&one, &other, &third, &fourth];
+        for _ in 0..2 {
+            for sql in all {
+                assert_eq!(said(sql, true), sql.for_postgres());
+                assert_eq!(said(sql, false), sql.for_sqlite());
+            }
+        }
+    }
 }

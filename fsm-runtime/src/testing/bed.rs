@@ -132,6 +132,7 @@ impl TestBed {
     async fn start(builder: Builder, ground: Ground) -> Result<TestBed, Error> {
         let (store, clock) = (ground.store.clone(), ground.clock());
         let catalog = Catalog::new(&builder.machines, builder.only_named)?;
+        builder.discretion.check()?;
         let mappings = introduce(&store, &clock, &catalog, &builder.data, &builder.migrate).await?;
         let work = builder.work(&catalog, Duration::ZERO, Mending::since(clock.now(), mappings));
         let discretion = builder.discretion.clone();

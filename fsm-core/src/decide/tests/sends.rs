@@ -96,3 +96,43 @@ fn a_delayed_event_is_a_timer_that_belongs_to_no_state() {
     assert_eq!((accepted.outcome, &changes.open), (SendOutcome::Scheduled, &None));
     assert!(matches!(&changes.timers[..], [TimerChange::Set(Timer { state: None, due_at, .. })] if *due_at == at(60)));
 }
+
+#[test]
+fn a_process_that_may_begin_no_call_leaves_the_event_to_a_worker() {
+    for (standing, event, to) in [(unborn(), "Created", "created"), (rests_in_created(), "Paid", "paid")] {
+        let state = standing.instance.state.clone();
+        let accepted = put(&machine(), &standing, request(2, event), moment(5)).unwrap().unwrap();
+        let changes = accepted.changes.unwrap();
+        assert_eq!((accepted.outcome, accepted.call, changes.open.clone()), (SendOutcome::Queued, call(2), None));
+        assert_eq!((changes.instance.state.clone(), changes.instance.is_open, changes.instance.inbox_len()), (state, false, 1));
+        assert!(standing.is_new || changes.only_adds());
+        let [TimerChange::Set(wake)] = changes.timers.as_slice() else { panic!("{:?}", changes.timers) };
+        assert!(wake.is_wake() && wake.due_at == at(5) && wake.event.name == event && wake.state == changes.instance.state);
+
+        let waiting = vec![Waiting { position: 0, call: call(2), event: event.into() }];
+        let left = Standing { instance: changes.instance.into(), is_new: false, inbox: waiting.into(), ..standing };
+        let next = put(&machine(), &left, request(3, if to == "created" { "Paid" } else { "Completed" }), moment(6)).unwrap().unwrap();
+        assert_eq!(next.changes.unwrap().timers, [], "a worker is called already");
+        let impatient = Send { reject_if_busy: true, ..request(3, "Paid") };
+        assert!(put(&machine(), &left, impatient, moment(6)).unwrap().is_err());
+        let woken = fire(&machine(), &left, wake.clone(), 1000, moment(7)).unwrap();
+        let attempt = woken.open.unwrap().attempt;
+        assert_eq!((attempt.call, attempt.verb.as_str(), attempt.scheduled_at), (call(2), to, at(7)));
+    }
+    let impatient = Send { reject_if_busy: true, ..request(2, "Paid") };
+    assert!(put(&machine(), &rests_in_created(), impatient, moment(5)).unwrap().is_ok(), "it is not busy");
+    assert!(put(&machine(), &rests_in_created(), request(2, "Completed"), moment(5)).unwrap().is_err());
+}
+
+/// Nobody can send one; this one was written into the table.
+#[test]
+fn an_event_that_bears_the_name_of_a_timer_runs_no_timer_out() {
+    let rests = rests_in_created();
+    let instance = Instance { inbox_tail: 1, ..Arc::unwrap_or_clone(rests.instance.clone()) };
+    let forged = vec![Waiting { position: 0, call: call(9), event: TIMEOUT.into() }];
+    let standing = Standing { instance: instance.into(), inbox: forged.into(), ..rests };
+    let wake = put(&machine(), &rests_in_created(), request(2, "Paid"), moment(5)).unwrap().unwrap().changes.unwrap().timers.remove(0);
+    let TimerChange::Set(wake) = wake else { panic!("{wake:?}") };
+    let changes = fire(&machine(), &standing, wake, 1000, moment(7)).unwrap();
+    assert_eq!((changes.open, changes.notes.len(), changes.notes[0].kind), (None, 1, NoteKind::Rejected));
+}

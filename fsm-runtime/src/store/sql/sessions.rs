@@ -103,3 +103,7 @@ pub const NEXT_LAPSE: Sql = same(
     from fsm_workers w
     where w.session_id <> $1",
 );
+
+/// Whether this role may begin calls.
+pub const MAY_BEGIN_CALLS: Sql =
+    Sql { sqlite: "select true", postgres: "select has_table_privilege(current_user, 'fsm_async_calls', 'insert')" };

@@ -83,6 +83,16 @@ pub const SAVE_IN_PLACE: Many = many(
     where i.instance_id = w.instance_id",
 );
 
+/// The same for instances to which an event is added. A process that may only send has the right to no other column. Rides the primary key.
+pub const SAVE_ADDED: Many = many(
+    "instance_id uuid, inbox_tail bigint, updated_at bigint",
+    "
+    update fsm_instances as i
+    set inbox_tail = w.inbox_tail, updated_at = w.updated_at
+    from w
+    where i.instance_id = w.instance_id",
+);
+
 /// Events that begin to wait.
 pub const INBOX_PUT: Many = many(
     "instance_id uuid, position bigint, call_id uuid, event text, payload bytea, created_at bigint, outlook text",

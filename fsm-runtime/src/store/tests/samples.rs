@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use crate::store::migrate;
 use crate::store::open::{Settings, Store};
+use crate::store::sql::Sql;
 use crate::store::write::{Written, write};
 
 /// The server on which tests may create databases.
@@ -23,18 +24,18 @@ pub(super) fn postgres_url() -> String {
 }
 
 /// A database that is gone with this value.
-pub(super) enum Fresh {
+pub(crate) enum Fresh {
     Memory,
     File(PathBuf),
     Postgres { server: String, name: String },
 }
 
 impl Fresh {
-    pub(super) fn file() -> Fresh {
+    pub(crate) fn file() -> Fresh {
         Fresh::File(std::env::temp_dir().join(format!("fsm-store-{}.db", Uuid::new_v4())))
     }
 
-    pub(super) async fn postgres() -> Fresh {
+    pub(crate) async fn postgres() -> Fresh {
         let server = postgres_url();
         let name = format!("fsm_store_{}", Uuid::new_v4().simple());
         let mut admin = PgConnection::connect(&server).await.expect("the server of FSM_TEST_POSTGRES cannot be reached");
@@ -42,7 +43,7 @@ impl Fresh {
         Fresh::Postgres { server, name }
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         match self {
             Fresh::Memory => "sqlite::memory:".into(),
             Fresh::File(path) => format!("sqlite://{}", path.display()),
@@ -56,7 +57,7 @@ impl Fresh {
         }
     }
 
-    pub(super) async fn open(&self) -> Store {
+    pub(crate) async fn open(&self) -> Store {
         let store = Store::open(Settings::new(self.url())).await.unwrap();
         migrate::up(&store, at(0)).await.unwrap();
         store
@@ -91,7 +92,7 @@ impl Drop for Fresh {
 }
 
 /// Runs a test on each database, with the tables made.
-pub(super) async fn on_each(test: impl AsyncFn(Store)) {
+pub(crate) async fn on_each(test: impl AsyncFn(Store)) {
     for fresh in [Fresh::Memory, Fresh::file(), Fresh::postgres().await] {
         println!("on {}", fresh.url());
         let store = fresh.open().await;
@@ -100,7 +101,7 @@ pub(super) async fn on_each(test: impl AsyncFn(Store)) {
     }
 }
 
-pub(super) fn at(us: i64) -> Timestamp {
+pub(crate) fn at(us: i64) -> Timestamp {
     Timestamp::from_micros(us)
 }
 
@@ -214,4 +215,13 @@ pub(super) async fn written(store: &Store, changes: &[&Changes]) -> Vec<Written>
 
 pub(super) fn done(payload: Option<&str>) -> Written {
     Written::Done { payload: payload.map(|text| text.as_bytes().to_vec()) }
+}
+
+/// How many rows all tables have that belong to instances.
+pub(crate) async fn rows(store: &Store) -> u64 {
+    let count = |table: &str| format!("(select count(*) from fsm_{table})");
+    let tables = ["instances", "async_calls", "inbox", "timers", "requests", "once", "history"].map(count);
+    let text: &'static str = format!("select {}", tables.join(" + ")).leak();
+    let rows = store.reader().await.unwrap().conn().rows(&Sql { sqlite: text, postgres: text }, &[]).await.unwrap();
+    rows[0].get::<i64>(0).unwrap().unsigned_abs()
 }

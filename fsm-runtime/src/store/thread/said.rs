@@ -105,7 +105,7 @@ impl Said {
 
     /// A statement that is carried out for each row, with the row's values in their order.
     pub(in crate::store) fn of_each<const WIDTH: usize>(sql: &Many, rows: &[[Value<'_>; WIDTH]]) -> Said {
-        Said::of(kept(sql, false, || sql.for_sqlite()), WIDTH, rows.as_flattened())
+        Said::of(kept(sql, false), WIDTH, rows.as_flattened())
     }
 
     fn of(text: SqlStr, width: usize, all: &[Value<'_>]) -> Said {

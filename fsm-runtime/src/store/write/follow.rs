@@ -37,7 +37,9 @@ pub(super) async fn waits(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> Resu
 
 /// The rows of instances that exist.
 pub(super) async fn save(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> Result<()> {
-    let old: Vec<_> = changes.iter().filter(|change| !change.is_new).collect();
+    let (added, old): (Vec<&Changes>, Vec<_>) = changes.iter().filter(|change| !change.is_new).partition(|change| change.only_adds());
+    let row = |instance: &Instance| values![instance.id.0, instance.inbox_tail, instance.updated_at.as_micros()];
+    sink.put(&sql::SAVE_ADDED, added.iter().map(|change| row(&change.instance)).collect()).await?;
     let errors: Vec<_> = old.iter().map(|change| change.instance.error.as_deref().map(fit_text)).collect();
     let (moved, stayed): (Vec<_>, Vec<_>) =
         old.iter().zip(&errors).partition(|(change, _)| sink.is_postgres() || change.leaves_its_place());

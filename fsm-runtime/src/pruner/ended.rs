@@ -1,0 +1,153 @@
+//! Instances that ended: those with few rows several in a step, those with many rows each in as many steps as it takes.
+
+use std::collections::HashSet;
+
+use fsm_core::ids::{CallId, InstanceId};
+use uuid::Uuid;
+
+use super::{IN_VAIN, Pace, Pruner};
+use crate::store::error::StoreError;
+use crate::store::prune::{self, Ended, OldCall};
+
+/// How many ended instances are read at a time.
+const READ: u32 = 200;
+/// Of how many the calls are read at a time, and how many calls of each.
+const TOGETHER: usize = 50;
+const FEW_CALLS: u32 = 64;
+
+/// An instance whose rows are known, and few.
+struct Small {
+    ended: Ended,
+    calls: Vec<OldCall>,
+    rows: u64,
+}
+
+/// What came of a step.
+#[derive(Default)]
+struct Taken {
+    /// How many instances were deleted.
+    count: usize,
+    /// Those that have calls beside the chain, whose rows are not known.
+    long: Vec<Ended>,
+}
+
+impl Pruner<'_> {
+    /// Walks on from `after` through the ended instances of `machine`, as long as there is something to delete and a little further. At the
+    /// end, the next walk begins anew. Gives back how many instances were deleted.
+    pub(super) async fn prune_ended(self, machine: &str, after: &mut InstanceId, pace: &mut Pace) -> Result<usize, StoreError> {
+        let (mut pruned, mut in_vain) = (0, 0);
+        while in_vain < IN_VAIN {
+            let found = {
+                let mut reader = self.store.reader().await?;
+                prune::ended(&mut reader.conn(), machine, self.cutoff, *after, (READ, pace.rows())).await?
+            };
+            let over: Vec<_> = found.iter().filter(|ended| ended.is_over).cloned().collect();
+            let count = self.prune_all(&over, pace).await?;
+            pruned += count;
+            in_vain = if count > 0 { 0 } else { in_vain + 1 };
+            match found.last() {
+                Some(last) if found.len() == READ as usize => *after = last.instance,
+                _ => {
+                    *after = InstanceId(Uuid::nil());
+                    break;
+                }
+            }
+        }
+        Ok(pruned)
+    }
+
+    async fn prune_all(self, over: &[Ended], pace: &mut Pace) -> Result<usize, StoreError> {
+        let mut pruned = 0;
+        for some in over.chunks(TOGETHER) {
+            let (small, mut long) = self.sized(some, pace).await?;
+            let mut small = small.into_iter().peekable();
+            while small.peek().is_some() {
+                let (mut group, mut rows) = (Vec::new(), 0);
+                while let Some(next) = small.next_if(|next| group.is_empty() || rows + next.rows <= u64::from(pace.rows())) {
+                    rows += next.rows;
+                    group.push(next);
+                }
+                let taken = self.prune_group(&group, pace).await?;
+                pruned += taken.count;
+                long.extend(taken.long);
+            }
+            for one in long {
+                pruned += usize::from(self.survived(one.instance, self.prune_long(one.instance, one.newest, pace).await)?.unwrap_or(false));
+            }
+        }
+        Ok(pruned)
+    }
+
+    /// Those that a step can delete with all that belongs to them, and the others.
+    async fn sized(self, some: &[Ended], pace: &Pace) -> Result<(Vec<Small>, Vec<Ended>), StoreError> {
+        let newest: Vec<_> = some.iter().filter_map(|ended| ended.newest).collect();
+        let mut calls = {
+            let mut reader = self.store.looker().await?;
+            prune::calls_back(&mut reader.conn(), &newest, FEW_CALLS).await?
+        };
+        let (mut small, mut long) = (Vec::new(), Vec::new());
+        for ended in some {
+            let calls = ended.newest.and_then(|newest| calls.remove(&newest)).unwrap_or_default();
+            // The instance's own row counts too.
+            let rows = 1 + ended.rows + calls.iter().map(OldCall::rows).sum::<u64>();
+            if calls.len() < FEW_CALLS as usize && rows <= u64::from(pace.rows()) {
+                small.push(Small { ended: ended.clone(), calls, rows });
+            } else {
+                long.push(ended.clone());
+            }
+        }
+        Ok((small, long))
+    }
+
+    /// Deletes these instances in one step. If that fails, each is tried on its own: one that cannot be deleted keeps no other.
+    async fn prune_group(self, group: &[Small], pace: &mut Pace) -> Result<Taken, StoreError> {
+        match self.prune_together(group, pace).await {
+            Err(error) if !error.is_transient() || error.is_locked() => {
+                let mut all = Taken::default();
+                for one in group {
+                    let done = self.prune_together(std::slice::from_ref(one), pace).await;
+                    let Some(taken) = self.survived(one.ended.instance, done)? else { continue };
+                    all.count += taken.count;
+                    all.long.extend(taken.long);
+                }
+                Ok(all)
+            }
+            done => done,
+        }
+    }
+
+    async fn prune_together(self, group: &[Small], pace: &mut Pace) -> Result<Taken, StoreError> {
+        let ids: Vec<_> = group.iter().map(|small| small.ended.instance).collect();
+        let taken = self
+            .step(pace, async |conn| {
+                let over = prune::still_over(conn, &ids, self.cutoff).await?;
+                let group: Vec<_> = group.iter().filter(|small| over.contains(&small.ended.instance)).collect();
+                // Only an attempt after the first can have been begun by hand.
+                let retried =
+                    group.iter().flat_map(|small| &small.calls).filter(|call| call.last > 1).map(|call| call.call).collect::<Vec<_>>();
+                let caught: HashSet<_> = prune::calls_beside(conn, &retried).await?.into_iter().map(|(call, _)| call).collect();
+                let (long, small): (Vec<&Small>, Vec<_>) =
+                    group.into_iter().partition(|small| small.calls.iter().any(|call| caught.contains(&call.call)));
+                let calls: Vec<CallId> = small.iter().flat_map(|small| &small.calls).map(|call| call.call).collect();
+                let whole: Vec<_> = small.iter().map(|small| small.ended.instance).collect();
+                prune::delete_calls(conn, &calls).await?;
+                prune::delete(conn, &whole).await?;
+                Ok(Taken { count: whole.len(), long: long.into_iter().map(|small| small.ended.clone()).collect() })
+            })
+            .await?;
+        tracing::debug!(instances = taken.count, "deleted what ended before the retention");
+        Ok(taken)
+    }
+
+    /// An instance that cannot be deleted is named, and the others go on. What concerns the whole database is the caller's.
+    fn survived<T>(self, instance: InstanceId, done: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+        match done {
+            Ok(done) => Ok(Some(done)),
+            Err(error) if !error.is_transient() || error.is_locked() => {
+                tracing::warn!(%instance, %error, "an instance that ended before the retention could not be deleted and is tried again");
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}

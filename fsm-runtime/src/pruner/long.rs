@@ -1,0 +1,159 @@
+//! An ended instance with many rows: its past goes from the oldest call on, a step at a time, and its own row last.
+//!
+//! After each step it is what an instance is whose past is older than the retention: the chain of its calls is unbroken from the first one that
+//! is kept on, and its key is taken. A process that dies leaves it so, and the next look goes on.
+
+use std::collections::VecDeque;
+
+use fsm_core::ids::{CallId, InstanceId};
+
+use super::{Pace, Pruner};
+use crate::store::conn::Conn;
+use crate::store::error::StoreError;
+use crate::store::prune::{self, OldCall};
+
+/// How many calls are walked back through at a time.
+const PIECE: u32 = 256;
+
+impl Pruner<'_> {
+    /// Deletes an instance and all that belongs to it. `false` if it is not to be deleted any more, or somebody else has it locked.
+    pub(super) async fn prune_long(self, instance: InstanceId, newest: Option<CallId>, pace: &mut Pace) -> Result<bool, StoreError> {
+        let mut beside = Vec::new();
+        // From the newest call back: where each piece begins. The last piece is the oldest.
+        let mut pieces = match newest {
+            Some(newest) => self.pieces(newest).await?,
+            None => Vec::new(),
+        };
+        while let Some(begins) = pieces.pop() {
+            let Some(found) = self.prune_piece(instance, begins, PIECE, pace).await? else { return Ok(false) };
+            beside.extend(found);
+        }
+        // Calls of catch verbs. They move nothing, and a look that begins anew after this process died finds them by their age.
+        while let Some(caught) = beside.pop() {
+            let Some(found) = self.prune_piece(instance, caught, 1, pace).await? else { return Ok(false) };
+            beside.extend(found.into_iter().filter(|call| *call != caught));
+        }
+        self.prune_rest(instance, pace).await
+    }
+
+    /// The first call of each piece of the chain, newest first.
+    async fn pieces(self, newest: CallId) -> Result<Vec<CallId>, StoreError> {
+        let mut pieces = vec![newest];
+        loop {
+            let last = *pieces.last().expect("there is at least the newest");
+            let calls = self.back(last, PIECE).await?;
+            match calls.last().and_then(|oldest| oldest.previous).filter(|_| calls.len() == PIECE as usize) {
+                Some(previous) => pieces.push(previous),
+                None => return Ok(pieces),
+            }
+        }
+    }
+
+    async fn back(self, call: CallId, most: u32) -> Result<Vec<OldCall>, StoreError> {
+        let mut reader = self.store.looker().await?;
+        Ok(prune::calls_back(&mut reader.conn(), &[call], most).await?.remove(&call).unwrap_or_default())
+    }
+
+    /// Deletes `call` and those before it, `most` in all, oldest first. Gives back calls beside them; `None` if the instance is not to be
+    /// deleted any more.
+    async fn prune_piece(self, instance: InstanceId, call: CallId, most: u32, pace: &mut Pace) -> Result<Option<Vec<CallId>>, StoreError> {
+        let mut left: VecDeque<_> = self.back(call, most).await?.into_iter().rev().collect();
+        let mut beside = Vec::new();
+        while let Some(oldest) = left.front_mut() {
+            let most = u64::from(pace.rows());
+            if oldest.rows() > most && !oldest.is_short() {
+                match self.shorten(instance, oldest, pace).await? {
+                    Some(found) => beside.extend(found),
+                    None => return Ok(None),
+                }
+                continue;
+            }
+            let (mut whole, mut rows) = (Vec::new(), 0);
+            while left.front().is_some_and(|next| whole.is_empty() || rows + next.rows() <= most) {
+                let next = left.pop_front().expect("it is there");
+                rows += next.rows();
+                whole.push(next.call);
+            }
+            match self.prune_calls(instance, &whole, pace).await? {
+                Some(found) => beside.extend(found),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(beside))
+    }
+
+    /// A step that takes from a long call: of what it remembers, else of the attempts between its first and its last, the oldest ones.
+    async fn shorten(self, instance: InstanceId, call: &mut OldCall, pace: &mut Pace) -> Result<Option<Vec<CallId>>, StoreError> {
+        let limit = pace.rows();
+        let (is_once, last) = (call.once > 0, call.last);
+        let id = call.call;
+        let taken = self
+            .step_on(instance, pace, async |conn| {
+                if is_once {
+                    return Ok((prune::some_once(conn, id, limit).await?, Vec::new()));
+                }
+                let before = prune::between(conn, id, last, limit).await?;
+                Ok((before.len() as u64, before))
+            })
+            .await?;
+        let Some((count, before)) = taken else { return Ok(None) };
+        if count < u64::from(limit) {
+            if is_once { call.once = 0 } else { call.shortened() }
+        }
+        let mut beside: Vec<_> = before.into_iter().flatten().filter(|before| Some(*before) != call.previous).collect();
+        beside.sort();
+        beside.dedup();
+        Ok(Some(beside))
+    }
+
+    /// A step that takes whole calls, the oldest ones.
+    async fn prune_calls(self, instance: InstanceId, calls: &[CallId], pace: &mut Pace) -> Result<Option<Vec<CallId>>, StoreError> {
+        self.step_on(instance, pace, async |conn| {
+            let beside = prune::calls_beside(conn, calls).await?;
+            let transitions = prune::transitions(conn, calls).await?;
+            prune::delete_calls(conn, calls).await?;
+            prune::pruned(conn, std::iter::once((instance, transitions))).await?;
+            Ok(beside.into_iter().map(|(_, caught)| caught).collect())
+        })
+        .await
+    }
+
+    /// All else that belongs to the instance, and its own row last.
+    async fn prune_rest(self, instance: InstanceId, pace: &mut Pace) -> Result<bool, StoreError> {
+        loop {
+            let limit = pace.rows();
+            let taken = self
+                .step_on(instance, pace, async |conn| {
+                    let taken = prune::some_of(conn, instance, limit).await?;
+                    let is_rest = taken < u64::from(limit);
+                    if is_rest {
+                        prune::delete(conn, &[instance]).await?;
+                    }
+                    Ok(is_rest)
+                })
+                .await?;
+            match taken {
+                Some(false) => {}
+                Some(true) => {
+                    tracing::debug!(%instance, "deleted an instance with many rows that ended before the retention");
+                    return Ok(true);
+                }
+                None => return Ok(false),
+            }
+        }
+    }
+
+    /// A step under the lock of the instance; `None` if it is not to be deleted any more, or somebody else has it locked.
+    async fn step_on<T>(
+        self,
+        instance: InstanceId,
+        pace: &mut Pace,
+        work: impl AsyncFnOnce(&mut Conn<'_>) -> Result<T, StoreError>,
+    ) -> Result<Option<T>, StoreError> {
+        self.step(pace, async |conn| match prune::still_over(conn, &[instance], self.cutoff).await?.is_empty() {
+            true => Ok(None),
+            false => work(conn).await.map(Some),
+        })
+        .await
+    }
+}
