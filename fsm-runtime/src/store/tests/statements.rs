@@ -7,7 +7,7 @@ use crate::store::open::Store;
 use crate::store::sql::{self, Many, Sql};
 
 /// Each statement of the store that reads or changes rows by a key.
-const ALL: [(&str, &Sql); 48] = [
+const ALL: [(&str, &Sql); 53] = [
     ("CLAIM", &sql::CLAIM),
     ("NEXT_CALL", &sql::NEXT_CALL),
     ("NEXT_TIMER", &sql::NEXT_TIMER),
@@ -25,7 +25,12 @@ const ALL: [(&str, &Sql); 48] = [
     ("EVERY_NEWEST_FIRST", &sql::EVERY_NEWEST_FIRST),
     ("COUNTS", &sql::COUNTS),
     ("WAITING", &sql::WAITING),
+    ("TIMERS_BESIDE", &sql::TIMERS_BESIDE),
     ("TIMERS_SET", &sql::TIMERS_SET),
+    ("NOT_ENDED_OLDEST_FIRST", &sql::NOT_ENDED_OLDEST_FIRST),
+    ("NOT_ENDED_NEWEST_FIRST", &sql::NOT_ENDED_NEWEST_FIRST),
+    ("RETRYING", &sql::RETRYING),
+    ("LAPSED", &sql::LAPSED),
     ("FAILING", &sql::FAILING),
     ("CALLS_TO_COME", &sql::CALLS_TO_COME),
     ("TIMERS_TO_COME", &sql::TIMERS_TO_COME),
