@@ -146,7 +146,8 @@ fn every_state_is_entered(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> {
         let states = listed(names.entered.iter().map(|(name, _)| names.misspelled.get(name).copied().unwrap_or(name)));
         match names.meant(name) {
             meant if names.unsure.contains(name.as_str()) => {
-                let message = format!("`{name}` and `{meant}` are spelled alike: nothing enters `{name}`, and one of them is probably misspelled");
+                let message =
+                    format!("`{name}` and `{meant}` are spelled alike: nothing enters `{name}`, and one of them is probably misspelled");
                 mistake(place, message, format!("write `{meant}` here, or `{name}` where `{meant}` is entered"))
             }
             meant if meant != name => {
