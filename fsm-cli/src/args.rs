@@ -36,7 +36,7 @@ pub enum Command {
     Ls(Ls),
     /// One instance: where it stands, what it is about, and all that happened to it
     Show(Show),
-    /// Instances in error, grouped by verb and error
+    /// Instances in error and instances that are being retried, grouped by verb and error
     Errors(Errors),
     /// What happens next by itself: attempts and timers, the first due first
     Due(Few),
@@ -58,11 +58,16 @@ pub enum Command {
     Resume(Acting),
     /// Give up the open or exhausted call: the instance rests in the state it was in
     Skip(Acting),
-    /// What may be wrong: settings that weaken a promise, clocks, dead workers, drift; with `--deep` every invariant
+    /// What may be wrong: settings that weaken a promise, clocks, dead workers, drift; with `--deep` every invariant.
+    ///
+    /// Ends with code 1 if the database breaks a promise, and with `--strict` also if there is a warning; else with 0.
     Doctor {
         /// Check every invariant, all instances and SQLite's file; reads whole tables
         #[arg(long)]
         deep: bool,
+        /// End with code 1 also if there is only a warning
+        #[arg(long)]
+        strict: bool,
     },
     /// Wait for an instance
     Wait(Wait),
@@ -199,7 +204,7 @@ pub struct Stats {
 pub struct Errors {
     /// Only this machine
     pub machine: Option<String>,
-    /// Group every instance in error, not only the newest
+    /// Group every instance, not only the newest in error and the first to be retried
     #[arg(long)]
     pub all: bool,
 }
@@ -223,9 +228,12 @@ pub struct Wanted {
     /// Only those of this status: running, completed, error or cancelled
     #[arg(long)]
     pub status: Option<Status>,
-    /// Only those in error whose error contains this text, in whatever case
+    /// Only those in error or being retried whose error contains this text, in whatever case
     #[arg(long, value_name = "TEXT")]
     pub error: Option<String>,
+    /// Only those whose open attempt follows one that failed
+    #[arg(long)]
+    pub retrying: bool,
     /// Only those that have not changed for so long, like `1h30m`
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub older: Option<Duration>,
@@ -237,7 +245,7 @@ pub struct Wanted {
 impl Wanted {
     /// Whether anything is said.
     pub fn is_some(&self) -> bool {
-        self.state.is_some() || self.status.is_some() || self.error.is_some() || self.older.is_some() || self.paused
+        self.state.is_some() || self.status.is_some() || self.error.is_some() || self.retrying || self.older.is_some() || self.paused
     }
 }
 

@@ -7,6 +7,7 @@ mod errors;
 mod export;
 mod graph;
 mod import;
+mod liveness;
 mod ls;
 mod machines;
 mod migrate;
@@ -64,7 +65,7 @@ pub async fn run(args: Args, mut opening: Opening, stage: &mut Stage<'_>) -> Res
         Command::Pause(acting) => act::run(&mut session, Act::Pause, acting).await,
         Command::Resume(acting) => act::run(&mut session, Act::Resume, acting).await,
         Command::Skip(acting) => act::run(&mut session, Act::Skip, acting).await,
-        Command::Doctor { deep } => doctor::run(&mut session, deep).await,
+        Command::Doctor { deep, strict } => doctor::run(&mut session, deep, strict).await,
         Command::Wait(wait) => wait::run(&mut session, &wait).await,
         Command::Stats(stats) => stats::run(&mut session, &stats).await,
         Command::Migrate(migrate) => migrate::run(&mut session, &migrate).await,

@@ -1,5 +1,6 @@
 //! The rules that a graph must keep, over names alone, for `fsm!` and every other front end.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A graph as it was written: names in the order of declaration, nothing resolved.
@@ -62,6 +63,10 @@ struct Names<'g> {
     entered: Vec<(&'g str, Place)>,
     /// Each name that nothing enters, and the state it was probably meant to be.
     unknown: BTreeMap<&'g str, Option<&'g str>>,
+    /// Of these, the ones that are right: the state that is entered is their misspelling.
+    misspelled: BTreeMap<&'g str, &'g str>,
+    /// Either spelling may be the right one: they are used as often.
+    unsure: BTreeSet<&'g str>,
 }
 
 impl<'g> Names<'g> {
@@ -71,14 +76,38 @@ impl<'g> Names<'g> {
         let mut known = BTreeSet::new();
         let entered: Vec<(&str, Place)> = starts.chain(targets).filter(|(name, _)| known.insert(*name)).collect();
         let named = graph.edges.iter().map(|(from, _)| from).chain(&graph.ends).map(String::as_str);
-        let unknown = named.filter(|name| !known.contains(name)).map(|name| (name, nearest(name, known.iter().copied()))).collect();
-        Names { entered, unknown }
+        let unknown: BTreeMap<&str, Option<&str>> =
+            named.filter(|name| !known.contains(name)).map(|name| (name, nearest(name, known.iter().copied()))).collect();
+        let (mut misspelled, mut unsure) = (BTreeMap::new(), BTreeSet::new());
+        for (name, entered) in unknown.iter().filter_map(|(name, entered)| Some((*name, (*entered)?))) {
+            match uses(graph, name).cmp(&uses(graph, entered)) {
+                Ordering::Greater => drop(misspelled.insert(entered, name)),
+                Ordering::Equal => drop(unsure.insert(name)),
+                Ordering::Less => {}
+            }
+        }
+        Names { entered, unknown, misspelled, unsure }
     }
 
     /// The state that a name stands for: itself, or what it was probably meant to be.
     fn meant(&self, name: &'g str) -> &'g str {
         self.unknown.get(name).copied().flatten().unwrap_or(name)
     }
+}
+
+/// How often a name is written. A name under `starts` or `ends` counts once more: those are lists of names, written with care.
+fn uses(graph: &Graph, name: &str) -> usize {
+    let edges = graph.edges.iter().flat_map(|(from, to)| [from, to]);
+    let listed = graph.starts.iter().chain(&graph.ends);
+    edges.chain(listed.clone()).chain(listed).filter(|other| *other == name).count()
+}
+
+/// Each state that is probably misspelled where it is entered, and the right spelling; and each pair of names of which one is misspelled.
+/// These names stand for one state: nothing else that is said of them helps.
+pub fn misspelled(graph: &Graph) -> BTreeMap<String, String> {
+    let names = Names::of(graph);
+    let unsure = names.unsure.iter().filter_map(|name| Some((names.unknown.get(name).copied()??, *name)));
+    names.misspelled.iter().map(|(entered, name)| (*entered, *name)).chain(unsure).map(|(a, b)| (a.to_owned(), b.to_owned())).collect()
 }
 
 fn the_machine_is_not_empty(graph: &Graph, _: &Names<'_>) -> Vec<Mistake> {
@@ -108,19 +137,35 @@ fn every_state_is_entered(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> {
     let is_unknown = |name: &str| names.unknown.contains_key(name) && (!graph.starts.is_empty() || names.meant(name) != name);
     let froms = graph.edges.iter().enumerate().map(|(i, (from, _))| (from, Place::EdgeFrom(i)));
     let ends = graph.ends.iter().enumerate().map(|(i, end)| (end, Place::End(i)));
-    froms
-        .chain(ends)
-        .filter(|(name, _)| is_unknown(name))
-        .map(|(name, place)| {
-            let states = listed(names.entered.iter().map(|(name, _)| *name));
-            let message = format!("unknown state `{name}`: nothing enters it; the states are {states}");
-            let help = match names.meant(name) {
-                meant if meant != name => format!("did you mean `{meant}`?"),
-                _ => format!("add an edge that leads to it, like `… -> {name};`, or `start {name};`"),
-            };
-            mistake(place, message, help)
-        })
-        .collect()
+    let is_right = |name: &str| names.misspelled.values().any(|right| *right == name);
+    let mut told = BTreeSet::new();
+    // Of two that may both be right, one place is enough.
+    let mut is_news = |name: &'_ String| !names.unsure.contains(name.as_str()) || told.insert(name.clone());
+    let unknown: Vec<_> = froms.chain(ends).filter(|(name, _)| is_unknown(name) && !is_right(name) && is_news(name)).collect();
+    let unknown = unknown.into_iter().map(|(name, place)| {
+        let states = listed(names.entered.iter().map(|(name, _)| names.misspelled.get(name).copied().unwrap_or(name)));
+        match names.meant(name) {
+            meant if names.unsure.contains(name.as_str()) => {
+                let message =
+                    format!("`{name}` and `{meant}` are spelled alike: nothing enters `{name}`, and one of them is probably misspelled");
+                mistake(place, message, format!("write `{meant}` here, or `{name}` where `{meant}` is entered"))
+            }
+            meant if meant != name => {
+                let message = format!("unknown state `{name}`: nothing enters it; the states are {states}");
+                mistake(place, message, format!("did you mean `{meant}`?"))
+            }
+            _ => {
+                let message = format!("unknown state `{name}`: nothing enters it; the states are {states}");
+                mistake(place, message, format!("add an edge that leads to it, like `… -> {name};`, or `start {name};`"))
+            }
+        }
+    });
+    let misspelled = names.entered.iter().filter_map(|(name, place)| {
+        let right = names.misspelled.get(name)?;
+        let message = format!("unknown state `{name}`: elsewhere in the machine it is `{right}`");
+        Some(mistake(*place, message, format!("did you mean `{right}`?")))
+    });
+    unknown.chain(misspelled).collect()
 }
 
 fn every_state_can_be_reached(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> {
@@ -130,6 +175,8 @@ fn every_state_can_be_reached(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> 
     let mut reached: BTreeSet<&str> = graph.starts.iter().map(String::as_str).collect();
     // What an unknown state leads to is not blamed as well.
     reached.extend(names.unknown.keys());
+    // Nor is a state whose name the one that leads nowhere was probably meant to be.
+    reached.extend(stuck(graph, names).filter_map(|(name, _)| nearest(name, others(names, name))));
     loop {
         let next: Vec<&str> = graph
             .edges
@@ -151,14 +198,24 @@ fn every_state_can_be_reached(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> 
         .collect()
 }
 
-fn every_state_has_a_way_out(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> {
+/// The states that nothing leaves and that are no end, and where each is first entered.
+fn stuck<'n>(graph: &Graph, names: &'n Names<'_>) -> impl Iterator<Item = (&'n str, Place)> {
     let left = graph.edges.iter().map(|(from, _)| from).chain(&graph.ends);
-    let left: BTreeSet<&str> = left.map(|name| names.meant(name)).collect();
-    let stuck = names.entered.iter().filter(|(name, _)| !left.contains(name));
-    stuck
+    let left: BTreeSet<String> = left.map(|name| names.meant(name).to_owned()).collect();
+    names.entered.iter().filter(move |(name, _)| !left.contains(*name)).copied()
+}
+
+/// Every state but this one.
+fn others<'n>(names: &'n Names<'_>, name: &'n str) -> impl Iterator<Item = &'n str> {
+    names.entered.iter().map(|(other, _)| *other).filter(move |other| *other != name)
+}
+
+fn every_state_has_a_way_out(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> {
+    stuck(graph, names)
         .map(|(name, place)| {
             let message = format!("the state `{name}` has no way out: a state has an edge that leaves it, or stands under `end`");
-            mistake(*place, message, format!("add `end {name};` or an edge `{name} -> …;`"))
+            let alike = nearest(name, others(names, name)).map_or_else(String::new, |other| format!("; or did you mean `{other}`?"));
+            mistake(place, message, format!("add `end {name};` or an edge `{name} -> …;`{alike}"))
         })
         .collect()
 }
@@ -268,15 +325,20 @@ mod tests {
     #[test]
     fn each_mistake_at_its_place_and_no_other() {
         use Place::*;
-        let cases: [(&str, &[(Place, &str)]); 14] = [
+        let cases: [(&str, &[(Place, &str)]); 18] = [
             ("::", &[(Graph, "the machine is empty")]),
             (": a>b: b", &[(Graph, "no start")]),
             (":: b", &[(Graph, "no start")]),
             ("a: a>b: b zebra", &[(End(1), "unknown state `zebra`")]),
             ("a: a>b zebra>c: b c", &[(EdgeFrom(1), "unknown state `zebra`")]),
-            ("created: created>paid piad>done: done", &[(EdgeFrom(1), "unknown state `piad`")]),
-            ("created: created>paid paidd>done: done", &[(EdgeFrom(1), "unknown state `paidd`")]),
-            ("created: created>paid: pai", &[(End(0), "unknown state `pai`")]),
+            ("created: created>paid piad>done: done", &[(EdgeFrom(1), "`piad` and `paid` are spelled alike")]),
+            ("created: created>paid paidd>done: done", &[(EdgeFrom(1), "`paidd` and `paid` are spelled alike")]),
+            // Once more under `ends`.
+            ("created: created>pai: paid", &[(EdgeTo(0), "unknown state `pai`: elsewhere in the machine it is `paid`")]),
+            ("created: created>paid: pai", &[(EdgeTo(0), "unknown state `paid`: elsewhere in the machine it is `pai`")]),
+            ("created: created>paid paid>created: pai", &[(End(0), "`pai` and `paid` are spelled alike")]),
+            ("created: created>paid paid>created paid>done: pai done", &[(End(0), "unknown state `pai`")]),
+            ("a creatd: a>paid created>paid created>done: paid done", &[(EdgeFrom(1), "`created` and `creatd` are spelled alike")]),
             ("a: a>b c>d d>c: b", &[(EdgeTo(1), "the state `d` cannot be"), (EdgeTo(2), "the state `c` cannot be")]),
             ("a: a>b:", &[(EdgeTo(0), "the state `b` has no way out")]),
             ("a::", &[(Start(0), "the state `a` has no way out")]),

@@ -44,6 +44,8 @@ pub struct Standing {
     pub inbox: Inbox,
     /// It has a timer of its state.
     pub has_timer: bool,
+    /// Other events are still to be delivered to it later; needed when a delayed event comes to an instance that has not begun.
+    pub awaits_others: bool,
     /// The request with the same dedup id, if there was one.
     pub request: Option<Request>,
 }
@@ -52,7 +54,16 @@ impl Standing {
     /// An instance of which only the row is known.
     pub fn of(instance: impl Into<Arc<Instance>>) -> Standing {
         let instance = instance.into();
-        Standing { instance, is_new: false, newest: None, caught: None, inbox: Inbox::default(), has_timer: false, request: None }
+        Standing {
+            instance,
+            is_new: false,
+            newest: None,
+            caught: None,
+            inbox: Inbox::default(),
+            has_timer: false,
+            awaits_others: false,
+            request: None,
+        }
     }
 }
 

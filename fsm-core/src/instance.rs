@@ -106,6 +106,11 @@ impl Instance {
         u64::try_from(self.inbox_tail.saturating_sub(self.inbox_head)).unwrap_or(0)
     }
 
+    /// No call was ever begun for it, and no event waits: it exists for events that are delivered later.
+    pub fn has_not_begun(&self) -> bool {
+        self.status == Status::Running && self.state.is_none() && self.newest.is_none() && self.inbox_len() == 0
+    }
+
     /// True if nothing is executing, scheduled or in the inbox, or if the instance is in error. `settled` waits for this.
     pub fn is_settled(&self) -> bool {
         self.status == Status::Error || (!self.is_open && self.inbox_len() == 0)

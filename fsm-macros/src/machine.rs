@@ -22,11 +22,14 @@ pub fn expand(tokens: TokenStream) -> TokenStream {
             return quote!(#mistakes);
         }
     };
-    let graph = Graph::of(&declared);
+    let mut graph = Graph::of(&declared);
     // With a statement missing, what the others say of the graph would be wrong.
     if declared.is_whole {
         rules::check(&declared, &graph, &mut mistakes);
+        graph.leave_out_misspelled();
+    } else {
+        graph.name_all(&declared);
     }
-    let machine = emit::machine(&declared, &graph);
+    let machine = emit::machine(&declared, &graph, mistakes.is_empty());
     quote!(#machine #mistakes)
 }

@@ -132,12 +132,22 @@ pub struct Definition {
     pub last_seen_at: Timestamp,
     /// How many definitions of this machine were ever started.
     pub definitions: usize,
+    /// The states of all of them, those of the one that counts first: an instance may be in a state that only an older one has.
+    pub states: Vec<String>,
 }
 
 impl Definition {
     /// One that no start has written down.
     fn unseen(machine: Machine) -> Definition {
-        Definition { machine, hash: String::new(), first_seen_at: Timestamp::default(), last_seen_at: Timestamp::default(), definitions: 0 }
+        let states = states_of(&machine, Vec::new());
+        Definition {
+            machine,
+            hash: String::new(),
+            first_seen_at: Timestamp::default(),
+            last_seen_at: Timestamp::default(),
+            definitions: 0,
+            states,
+        }
     }
 }
 
@@ -161,7 +171,10 @@ impl Admin {
             for own in engine.catalog.iter() {
                 let machine = (*own.machine).clone();
                 match machines.iter_mut().find(|known| known.machine.name == machine.name) {
-                    Some(known) => known.machine = machine,
+                    Some(known) => {
+                        known.states = states_of(&machine, std::mem::take(&mut known.states));
+                        known.machine = machine;
+                    }
                     None => machines.push(Definition::unseen(machine)),
                 }
             }
@@ -297,18 +310,25 @@ async fn clock_of(store: &Store, held_at: Option<Timestamp>) -> Result<Clock, Er
     Ok(clock)
 }
 
+/// The states of a machine, and behind them those that only `older` definitions have.
+fn states_of(machine: &Machine, older: Vec<String>) -> Vec<String> {
+    let older = older.into_iter().filter(|state| machine.states().all(|known| known != *state));
+    machine.states().map(str::to_owned).chain(older).collect()
+}
+
 async fn described(store: &Store) -> Result<Vec<Definition>, Error> {
     let mut known: Vec<Definition> = Vec::new();
     for (name, kept) in machines::all(&mut store.reader().await?.conn()).await? {
         let machine: Machine = serde_json::from_str(&kept.definition).map_err(|error| crate::store::error::StoreError::Corrupt {
             what: format!("definition {} of the machine `{name}` cannot be read: {error}", kept.hash),
         })?;
-        let definitions = match known.last() {
-            Some(last) if last.machine.name == name => known.pop().map_or(0, |last| last.definitions),
-            _ => 0,
+        let (definitions, older) = match known.pop_if(|last| last.machine.name == name) {
+            Some(last) => (last.definitions, last.states),
+            None => (0, Vec::new()),
         };
+        let states = states_of(&machine, older);
         let Kept { hash, first_seen_at, last_seen_at, .. } = kept;
-        known.push(Definition { machine, hash, first_seen_at, last_seen_at, definitions: definitions + 1 });
+        known.push(Definition { machine, hash, first_seen_at, last_seen_at, definitions: definitions + 1, states });
     }
     Ok(known)
 }

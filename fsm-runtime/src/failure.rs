@@ -44,6 +44,26 @@ macro_rules! retryable {
     };
 }
 
+/// A stored value that this program's types cannot read. It fails the attempt: another program, or this one after a deployment, may read it.
+#[derive(Debug)]
+pub(crate) struct Unreadable(pub(crate) String);
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl StdError for Unreadable {}
+
+impl Unreadable {
+    /// Whether a stored error is the text of one.
+    pub(crate) fn is_said_in(error: &str) -> bool {
+        let value = ["the payload ", "the record ", "the retry policy "].iter().find_map(|value| error.strip_prefix(value));
+        value.is_some_and(|says| says.starts_with("does not decode") || says.starts_with("cannot be read"))
+    }
+}
+
 /// What a delay function is told of the attempt that failed.
 pub struct FailedAttempt<'a> {
     attempt: u32,
@@ -85,6 +105,11 @@ impl Failure {
         let known = || inventory::iter::<RetryableRef>.into_iter();
         let mut said = self.chain().flat_map(|error| known().filter_map(move |retryable| (retryable.0)(error)));
         said.find(|advice| *advice != RetryAdvice::Default).unwrap_or_default()
+    }
+
+    /// Whether a stored value could not be read, so that the verb was not called.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        self.error().is::<Unreadable>()
     }
 
     /// The error itself; its `source()` chain is intact.

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::data::Data;
-use crate::failure::Failure;
+use crate::failure::{Failure, Unreadable};
 
 pub use self::checks::{
     Catches, Fresh, IsEvent, IsTimeout, IsVerb, Pick, Returned, broken, catches, inherits, is_caught, is_event, is_none_of, is_timeout,
@@ -61,13 +61,17 @@ impl<E> DecodingAny for Decoding<E> {
 
 /// The event, or a failed attempt that says what did not decode.
 pub fn decode_event<E: DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<E, Failure> {
-    serde_json::from_slice(bytes).map_err(|error| Failure::new(format!("the payload does not decode as `{name}`: {error}")))
+    serde_json::from_slice(bytes).map_err(|error| unreadable("payload", name, &error))
 }
 
 /// The record, `Default` while none was written, or a failed attempt that says what did not decode.
 pub fn decode_record<R: DeserializeOwned + Default>(name: &str, bytes: Option<&[u8]>) -> Result<R, Failure> {
     let Some(bytes) = bytes else { return Ok(R::default()) };
-    serde_json::from_slice(bytes).map_err(|error| Failure::new(format!("the record does not decode as `{name}`: {error}")))
+    serde_json::from_slice(bytes).map_err(|error| unreadable("record", name, &error))
+}
+
+fn unreadable(value: &str, name: &str, why: &serde_json::Error) -> Failure {
+    Failure::new(Unreadable(format!("the {value} does not decode as `{name}`: {why}")))
 }
 
 /// The record as it is kept, or a failed attempt that says why it cannot be.

@@ -22,7 +22,7 @@ use crate::context::{Around, Ctx};
 use crate::discretion::Owner;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
-use crate::failure::{FailedAttempt, Failure};
+use crate::failure::{FailedAttempt, Failure, Unreadable};
 use crate::registry::{Input, VerbEntry};
 use crate::running::{Phase, Running};
 use crate::store::claim::Claimed;
@@ -111,11 +111,17 @@ impl Engine {
                 let input = Input { event: payload, record: record.as_deref() };
                 bounded((verb.run)(&mut ctx, input), verb.timeout, &cancel).await
             }
-            Err(why) => Err(Failure::new(why.as_str())),
+            Err(why) => Err(Failure::new(Unreadable(why.clone()))),
         };
         let outcome = match ended {
             Ok(record) => Outcome::Success { record, asks: ctx.take_asks() },
-            Err(failure) => Outcome::Failure(self.judge(known, verb, &attempt, &failure)),
+            Err(failure) => {
+                let problem = self.judge(known, verb, &attempt, &failure);
+                if failure.is_unreadable() {
+                    tracing::warn!(error = problem.error, "an attempt failed without its verb: this program cannot read a stored value");
+                }
+                Outcome::Failure(problem)
+            }
         };
         let tx = ctx.take_tx();
         Ended { outcome, tx }

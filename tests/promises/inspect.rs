@@ -258,3 +258,33 @@ promise! {
         run(bed, "update fsm_instances set version = 1 where machine = 'payment'").await;
     }
 }
+
+promise! {
+    async fn what_happens_at_one_moment_is_told_in_the_order_in_which_it_happened(bed in failing(0)) {
+        let payments = bed.machine::<Payment>();
+        payments.send("o-1", checkout()).await.unwrap();
+        bed.run_until_idle().await;
+        payments.send("o-1", paid_with("")).await.unwrap();
+        payments.send("o-1", OnlinePaymentCompleted).await.unwrap();
+        bed.run_until_idle().await;
+        payments.send("o-1", paid_with("r")).await.unwrap();
+        payments.skip("o-1").actor("bob").await.unwrap();
+        bed.run_until_idle().await;
+        payments.pause("o-1").actor("bob").await.unwrap();
+        let told: Vec<_> = payments.history("o-1").await.unwrap().iter().map(|entry| entry.to_string()[22..].to_owned()).collect();
+        assert_eq!(told, [
+            "`OnlinePaymentCreated` calls `created`",
+            "attempt 1 of `created`: success after 0s",
+            "begins in `created`",
+            "`OnlinePaymentPaid` calls `paid`",
+            "attempt 1 of `paid`: error after 0s: no receipt",
+            "`paid` is exhausted after one attempt",
+            "skipped by bob",
+            "rejected: `payment` `o-1` is in `created` and takes `OnlinePaymentPaid`, `OnlinePaymentFailed` or `Cancel`, not `OnlinePaymentCompleted`",
+            "`OnlinePaymentPaid` calls `paid`",
+            "attempt 1 of `paid`: success after 0s",
+            "`created` -> `paid`",
+            "paused by bob",
+        ]);
+    }
+}

@@ -67,6 +67,40 @@ promise! {
 }
 
 promise! {
+    async fn a_delayed_event_that_can_start_no_instance_is_refused_and_leaves_none(bed in failing(0).only::<Meddler>()) {
+        let payments = bed.machine::<Payment>();
+        let refused = payments.send("o-1", OnlinePaymentCompleted).after(Duration::from_secs(60)).await.unwrap_err();
+        assert!(refused.is_refused(), "{refused}");
+        let says = "`payment` `o-1` has not begun and takes `OnlinePaymentCreated`, not `OnlinePaymentCompleted`";
+        assert_eq!(refused.to_string(), says);
+        assert!(payments.get("o-1").await.unwrap().is_none());
+        assert_eq!(run(bed, "select count(*) from fsm_timers").await.unwrap(), 0);
+    }
+}
+
+promise! {
+    async fn an_instance_is_not_running_for_ever_when_the_delayed_event_it_waits_for_does_not_fit(bed in failing(0).only::<Meddler>()) {
+        let payments = bed.machine::<Payment>();
+        for key in ["o-1", "o-2"] {
+            payments.send(key, checkout()).after(Duration::from_secs(60)).await.unwrap();
+        }
+        // Comes too early, and something that fits is still to come.
+        payments.send("o-2", OnlinePaymentCompleted).after(Duration::from_secs(30)).await.unwrap();
+        // As if a definition that begins with another event delivered it.
+        run(bed, "update fsm_timers set event = 'OnlinePaymentPaid' where instance_id = (select instance_id from fsm_instances where key = 'o-1')")
+            .await;
+        bed.advance(Duration::from_secs(30)).await;
+        assert_eq!(payments.get("o-2").await.unwrap().unwrap().status, Status::Running);
+        bed.advance(Duration::from_secs(30)).await;
+        assert_eq!(payments.get("o-2").await.unwrap().unwrap().state, Some(PaymentState::Created));
+        let empty = payments.get("o-1").await.unwrap().unwrap();
+        assert_eq!((empty.state, empty.status), (None, Status::Cancelled));
+        let told: Vec<_> = payments.history("o-1").await.unwrap().iter().map(ToString::to_string).collect();
+        assert!(told.iter().any(|line| line.contains("rejected: `payment` `o-1` has not begun")), "{told:#?}");
+    }
+}
+
+promise! {
     async fn a_timer_that_several_processes_look_at_fires_once(bed in failing(0)) {
         let other = failing(0).beside(bed).await.unwrap();
         let payments = bed.machine::<Payment>();

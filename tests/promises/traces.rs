@@ -13,6 +13,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::clumsy::{Clumsy, Deed, clumsy};
+use crate::meddler::{Meddler, bytes, run};
 use crate::support::promise;
 
 /// Fields by name, those of the spans around it too.
@@ -145,5 +146,21 @@ mod a_lost_attempt_is_the_system_working_and_told_at_info {
     async fn postgres() {
         let stall = once();
         kept(&stalling(&stall).postgres().await, &stall).await;
+    }
+}
+
+promise! {
+    async fn an_attempt_that_fails_because_a_stored_value_cannot_be_read_is_told_at_warn(bed in clumsy().only::<Meddler>()) {
+        let clumsies = bed.machine::<Clumsy>();
+        let call = clumsies.send("c", Deed::Fail("it fell".into())).await.unwrap().call.unwrap();
+        bed.run_until_idle().await;
+        run(bed, format!("update fsm_instances set record = {} where key = 'c'", bytes(bed, "[true]"))).await;
+        let (listener, _guard) = listen();
+        bed.advance(Duration::from_secs(5)).await;
+        let warned = "WARN an attempt failed without its verb: this program cannot read a stored value 2";
+        assert_eq!(listener.story(call), ["DEBUG claimed 2", "DEBUG started 2", warned, "DEBUG ended 2", "WARN exhausted 2"]);
+        let told = listener.all().into_iter().find(|told| told.0.contains_key("error")).unwrap();
+        assert!(told.0["error"].starts_with("the record does not decode as `Tally`: "), "{told:?}");
+        assert_eq!((told.0["key"].as_str(), told.0["verb"].as_str()), ("c", "did"));
     }
 }

@@ -7,13 +7,15 @@ use super::Session;
 use crate::problem::Problem;
 use crate::table::{BAD, Cell, GOOD, OPEN, Table};
 
-pub(super) async fn run(session: &mut Session<'_, '_>, is_deep: bool) -> Result<(), Problem> {
+pub(super) async fn run(session: &mut Session<'_, '_>, is_deep: bool, is_strict: bool) -> Result<(), Problem> {
     let admin = session.to_read().await?;
     let findings = if is_deep { admin.deep_checkup().await? } else { admin.checkup().await? };
-    let broken = findings.iter().filter(|finding| finding.level == Level::Error).count();
+    let of_level = |level: Level| findings.iter().filter(|finding| finding.level == level).count();
+    let (broken, warnings) = (of_level(Level::Error), of_level(Level::Warning));
     if session.is_json {
         let of = |finding: &fsm_runtime::admin::checkup::Finding| json!({ "level": finding.level.as_str(), "about": finding.about, "says": finding.says });
-        let answer = json!({ "deep": is_deep, "broken": broken, "findings": findings.iter().map(of).collect::<Vec<_>>() });
+        let answer =
+            json!({ "deep": is_deep, "broken": broken, "warnings": warnings, "findings": findings.iter().map(of).collect::<Vec<_>>() });
         session.stage.json(&answer)?;
     } else {
         let mut table = Table::of_sentences(&["", "ABOUT", "FINDING"]);
@@ -30,8 +32,9 @@ pub(super) async fn run(session: &mut Session<'_, '_>, is_deep: bool) -> Result<
             session.stage.say("invariants, all instances and the whole file are looked at with --deep, which reads whole tables");
         }
     }
-    match broken {
-        0 => Ok(()),
-        n => Err(Problem::Failed(format!("the database breaks what is promised: {n} findings"))),
+    match (broken, warnings) {
+        (0, n) if n > 0 && is_strict => Err(Problem::Failed(format!("there are {n} warnings, and --strict was given"))),
+        (0, _) => Ok(()),
+        (n, _) => Err(Problem::Failed(format!("the database breaks what is promised: {n} findings"))),
     }
 }

@@ -3,6 +3,7 @@
 use fsm_runtime::store::overview::ToCome;
 use serde_json::json;
 
+use super::liveness::Liveness;
 use super::{Session, some};
 use crate::args::Few;
 use crate::problem::Problem;
@@ -16,6 +17,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, few: Few) -> Result<(), P
     }
     coming.sort_by_key(|coming| coming.at);
     coming.truncate(few.limit as usize);
+    let alive = Liveness::of(&admin).await?.alive();
     if session.is_json {
         let due: Vec<_> = coming
             .iter()
@@ -24,13 +26,16 @@ pub(super) async fn run(session: &mut Session<'_, '_>, few: Few) -> Result<(), P
                     ToCome::Attempt { verb, event, number, max_attempts } => {
                         ("attempt", json!({ "verb": verb, "event": event, "attempt": number, "max_attempts": max_attempts }))
                     }
+                    ToCome::Lapsed { verb, event, number, max_attempts } => {
+                        ("lapsed", json!({ "verb": verb, "event": event, "attempt": number, "max_attempts": max_attempts }))
+                    }
                     ToCome::Event { state: Some(state), event } => ("timer", json!({ "state": state, "event": event })),
                     ToCome::Event { state: None, event } => ("event", json!({ "event": event })),
                 };
                 json!({ "at": coming.at.to_string(), "machine": coming.machine, "key": coming.key, "kind": kind, "what": what })
             })
             .collect();
-        return session.stage.json(&json!({ "due": due }));
+        return session.stage.json(&json!({ "due": due, "workers_alive": alive }));
     }
     let now = admin.now();
     let mut table = Table::new(&["AT", "MACHINE", "KEY", "WHAT"]);
@@ -38,6 +43,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, few: Few) -> Result<(), P
         let what = match &coming.what {
             ToCome::Attempt { verb, number, max_attempts: Some(most), .. } => format!("attempt {number} of {most} of `{verb}`"),
             ToCome::Attempt { verb, number, max_attempts: None, .. } => format!("attempt {number} of `{verb}`"),
+            ToCome::Lapsed { verb, number, .. } => format!("attempt {number} of `{verb}` is taken over: its worker's lease has ended"),
             ToCome::Event { state: Some(state), .. } => format!("the timer of `{state}`"),
             ToCome::Event { state: None, event } => format!("`{event}` is delivered"),
         };
@@ -48,6 +54,8 @@ pub(super) async fn run(session: &mut Session<'_, '_>, few: Few) -> Result<(), P
     session.stage.table(&table)?;
     if table.is_empty() {
         session.stage.say("nothing happens by itself: every instance rests, is in error, is paused, executes or has ended");
+    } else if alive == 0 {
+        session.stage.say("no worker is alive: nothing of this happens until one starts");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `fsm errors`: instances in error, grouped by verb and by what their errors have in common.
+//! `fsm errors`: instances in error and those that are being retried, grouped by verb and by what their errors have in common.
 
 use std::collections::HashMap;
 
@@ -9,10 +9,12 @@ use serde_json::json;
 use super::{Session, some};
 use crate::args::Errors;
 use crate::problem::Problem;
-use crate::table::{BAD, Cell, Table};
+use crate::table::{BAD, Cell, OPEN, Table};
 
 /// As many are grouped of all machines together.
 const MOST: usize = 2000;
+/// No more scheduled attempts of a machine are looked at for those that are retries.
+const MOST_LOOKED_AT: u32 = 20_000;
 /// As many are read at a time.
 const PAGE: u32 = 500;
 /// A fingerprint is no longer than this, in characters.
@@ -20,11 +22,26 @@ const LONGEST: usize = 200;
 
 struct Group {
     machine: String,
-    verb: Option<String>,
-    fingerprint: String,
+    what: What,
     count: usize,
     first: Failing,
     last_at: Timestamp,
+    /// The first attempt that comes next, where it is retried.
+    next_at: Option<Timestamp>,
+}
+
+/// What the instances of a group have in common.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct What {
+    verb: Option<String>,
+    is_retried: bool,
+    fingerprint: String,
+}
+
+impl What {
+    fn word(&self) -> &'static str {
+        if self.is_retried { "retrying" } else { "error" }
+    }
 }
 
 pub(super) async fn run(session: &mut Session<'_, '_>, wanted: &Errors) -> Result<(), Problem> {
@@ -34,63 +51,75 @@ pub(super) async fn run(session: &mut Session<'_, '_>, wanted: &Errors) -> Resul
     let (mut unread, mut read) = (Vec::new(), 0);
     for known in some(&admin, wanted.machine.as_deref())? {
         let machine = known.machine.name.as_str();
-        let mut places: HashMap<(Option<String>, String), usize> = HashMap::new();
+        let mut places: HashMap<What, usize> = HashMap::new();
+        let look_at = if wanted.all { u32::MAX } else { MOST_LOOKED_AT };
+        let retrying = admin.retrying(machine, u32::try_from(most).unwrap_or(u32::MAX), look_at).await?;
+        if retrying.len() >= most {
+            unread.push(machine);
+        }
+        for one in retrying {
+            add(&mut groups, &mut places, machine, one.failing, Some(one.next_at));
+        }
         let mut before = None;
         loop {
             let page = admin.failing(machine, before, PAGE).await?;
             let is_last = page.len() < PAGE as usize;
             before = page.last().map(|last| last.id);
             read += page.len();
-            page.into_iter().for_each(|failing| add(&mut groups, &mut places, machine, failing));
+            page.into_iter().for_each(|failing| add(&mut groups, &mut places, machine, failing, None));
             if is_last {
                 break;
             }
             if read >= most {
                 unread.push(machine);
+                unread.dedup();
                 break;
             }
         }
     }
-    groups.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| (&a.machine, &a.fingerprint).cmp(&(&b.machine, &b.fingerprint))));
+    groups.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| (&a.machine, &a.what.fingerprint).cmp(&(&b.machine, &b.what.fingerprint))));
     if session.is_json {
         let told: Vec<_> = groups.iter().map(told).collect();
         return session.stage.json(&json!({ "errors": told, "grouped_up_to": (!wanted.all).then_some(MOST), "more_in": unread }));
     }
     let now = admin.now();
-    let mut table = Table::new(&["COUNT", "MACHINE", "VERB", "ERROR", "FIRST", "LAST", "EXAMPLE"]);
+    let mut table = Table::new(&["COUNT", "STATUS", "MACHINE", "VERB", "ERROR", "FIRST", "LAST", "NEXT", "EXAMPLE"]);
     for group in &groups {
         table.row([
             Cell::from(group.count.to_string()),
+            Cell::styled(group.what.word(), if group.what.is_retried { OPEN } else { BAD }),
             Cell::from(&group.machine),
-            Cell::from(group.verb.as_deref().unwrap_or("-")),
-            Cell::styled(&group.fingerprint, BAD),
+            Cell::from(group.what.verb.as_deref().unwrap_or("-")),
+            Cell::styled(&group.what.fingerprint, BAD),
             Cell::from(session.stage.moment(group.first.since, now)),
             Cell::from(session.stage.moment(group.last_at, now)),
+            Cell::from(group.next_at.map_or_else(|| "-".to_owned(), |at| session.stage.moment(at, now))),
             Cell::from(&group.first.key),
         ]);
     }
     session.stage.table(&table)?;
     if table.is_empty() {
-        session.stage.say("no instance is in error");
+        session.stage.say("no instance is in error or being retried");
     }
     for machine in unread {
-        session
-            .stage
-            .say(&format!("`{machine}` has more instances in error: the newest {MOST} of all are grouped; --all groups every one"));
+        session.stage.say(&format!(
+            "`{machine}` has more instances in error or being retried: at most {MOST} of each are grouped; --all groups every one"
+        ));
     }
     Ok(())
 }
 
-fn add(groups: &mut Vec<Group>, places: &mut HashMap<(Option<String>, String), usize>, machine: &str, failing: Failing) {
-    let fingerprint = fingerprint(&failing.error);
-    let place = *places.entry((failing.verb.clone(), fingerprint.clone())).or_insert_with(|| {
-        let (verb, first, last_at) = (failing.verb.clone(), failing.clone(), failing.since);
-        groups.push(Group { machine: machine.to_owned(), verb, fingerprint, count: 0, first, last_at });
+fn add(groups: &mut Vec<Group>, places: &mut HashMap<What, usize>, machine: &str, failing: Failing, next_at: Option<Timestamp>) {
+    let what = What { verb: failing.verb.clone(), is_retried: next_at.is_some(), fingerprint: fingerprint(&failing.error) };
+    let place = *places.entry(what.clone()).or_insert_with(|| {
+        let (first, last_at) = (failing.clone(), failing.since);
+        groups.push(Group { machine: machine.to_owned(), what, count: 0, first, last_at, next_at });
         groups.len() - 1
     });
     let group = &mut groups[place];
     group.count += 1;
     group.last_at = group.last_at.max(failing.since);
+    group.next_at = group.next_at.min(next_at);
     if failing.since < group.first.since {
         group.first = failing;
     }
@@ -99,11 +128,13 @@ fn add(groups: &mut Vec<Group>, places: &mut HashMap<(Option<String>, String), u
 fn told(group: &Group) -> serde_json::Value {
     json!({
         "machine": group.machine,
-        "verb": group.verb,
-        "fingerprint": group.fingerprint,
+        "status": group.what.word(),
+        "verb": group.what.verb,
+        "fingerprint": group.what.fingerprint,
         "count": group.count,
         "first_at": group.first.since.to_string(),
         "last_at": group.last_at.to_string(),
+        "next_at": group.next_at.map(|at| at.to_string()),
         "example": { "key": group.first.key, "state": group.first.state, "error": group.first.error },
     })
 }

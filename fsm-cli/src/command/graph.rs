@@ -13,11 +13,13 @@ use crate::problem::Problem;
 /// No more instances of one status are counted than this.
 const MOST: u32 = 5000;
 
-/// How many instances stand in a state.
+/// How many instances stand in a state, and how many were cancelled in it.
 #[derive(Default)]
 struct Count {
     instances: u64,
     in_error: u64,
+    /// They were cancelled there. They are not among the instances.
+    cancelled: u64,
     /// They were not all counted.
     has_more: bool,
 }
@@ -25,10 +27,13 @@ struct Count {
 impl Count {
     fn says(&self) -> String {
         let plus = if self.has_more { "+" } else { "" };
-        match self.in_error {
-            0 => format!("{}{plus}", self.instances),
-            in_error => format!("{}{plus}, {in_error} in error", self.instances),
+        let mut says = format!("{}{plus}", self.instances);
+        for (count, what) in [(self.in_error, "in error"), (self.cancelled, "cancelled")] {
+            if count > 0 {
+                says.push_str(&format!(", {count} {what}"));
+            }
         }
+        says
     }
 }
 
@@ -44,9 +49,12 @@ pub(super) async fn run(session: &mut Session<'_, '_>, graph: &Graph) -> Result<
     for (status, state, count) in counted {
         let Some(state) = state else { continue };
         let at = counts.entry(state).or_default();
-        at.instances += count;
+        match status {
+            Status::Cancelled => at.cancelled += count,
+            _ => at.instances += count,
+        }
         at.in_error += if status == Status::Error { count } else { 0 };
-        at.has_more |= more.contains(&status);
+        at.has_more |= more.contains(&if status.is_ended() { Status::Completed } else { status });
     }
     let note = |state: &str| counts.get(state).map(Count::says);
     let drawn = match graph.format {
@@ -57,7 +65,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, graph: &Graph) -> Result<
     if session.is_json {
         let counts = graph.counts.then(|| {
             let of = |(state, at): (&String, &Count)| {
-                json!({ "state": state, "instances": at.instances, "in_error": at.in_error, "more": at.has_more })
+                json!({ "state": state, "instances": at.instances, "in_error": at.in_error, "cancelled": at.cancelled, "more": at.has_more })
             };
             counts.iter().map(of).collect::<Vec<_>>()
         });

@@ -1,5 +1,6 @@
 //! `fsm ls`: instances, a page at a time.
 
+use fsm_core::check::{listed, nearest};
 use fsm_core::ids::InstanceId;
 use fsm_core::instance::Status;
 use fsm_core::time::Timestamp;
@@ -9,6 +10,7 @@ use fsm_runtime::store::view::PageFilter;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::liveness::{Lapse, Liveness};
 use super::{Session, some};
 use crate::args::{Ls, Wanted};
 use crate::problem::Problem;
@@ -20,10 +22,12 @@ const MOST_LOOKED_AT: u32 = 20_000;
 
 pub(super) async fn run(session: &mut Session<'_, '_>, ls: Ls) -> Result<(), Problem> {
     let admin = session.to_read().await?;
+    check_state(&admin, ls.machine.as_deref(), &ls.wanted)?;
     let Page { instances, next, was_cut } = page(&admin, &ls).await?;
     let now = admin.now();
+    let liveness = Liveness::of(&admin).await?;
     if session.is_json {
-        let instances: Vec<_> = instances.iter().map(told).collect();
+        let instances: Vec<_> = instances.iter().map(|seen| told(seen, &liveness)).collect();
         return session.stage.json(&json!({ "instances": instances, "next": next, "was_cut": was_cut }));
     }
     let mut table = Table::new(&["MACHINE", "KEY", "STATE", "STATUS", "CHANGED", "ABOUT"]);
@@ -35,7 +39,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, ls: Ls) -> Result<(), Pro
             Cell::from(row.state.as_deref().unwrap_or("-")),
             status(row.status, row.paused),
             Cell::from(session.stage.moment(row.updated_at, now)),
-            Cell::from(about(seen, session.stage.width.map(|_| now))),
+            Cell::from(about(seen, &liveness, session.stage.width.map(|_| now))),
         ]);
     }
     session.stage.table(&table)?;
@@ -89,14 +93,27 @@ async fn page(admin: &Admin, ls: &Ls) -> Result<Page, Problem> {
     Ok(Page { instances, next: None, was_cut: false })
 }
 
+/// `NotFound` if no definition of the machine, or of any machine, ever had the state that is asked for.
+pub(super) fn check_state(admin: &Admin, machine: Option<&str>, wanted: &Wanted) -> Result<(), Problem> {
+    let Some(state) = wanted.state.as_deref() else { return Ok(()) };
+    let states: Vec<&str> = some(admin, machine)?.iter().flat_map(|known| &known.states).map(String::as_str).collect();
+    if states.contains(&state) {
+        return Ok(());
+    }
+    let whose = machine.map_or_else(|| "no machine has".to_owned(), |machine| format!("`{machine}` has not"));
+    let meant = nearest(state, states.iter().copied()).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+    let known = if states.is_empty() { "none".to_owned() } else { listed(states.iter().copied()) };
+    Err(Problem::NotFound(format!("{whose} the state `{state}`; the states are {known}{meant}")))
+}
+
 /// What the store is asked for.
 pub(super) fn filter(wanted: &Wanted, after: Option<InstanceId>, limit: u32, now: Timestamp) -> PageFilter {
     PageFilter {
-        // Only what is in error has one.
-        status: wanted.status.or(wanted.error.as_ref().map(|_| Status::Error)),
+        status: wanted.status,
         state: wanted.state.clone(),
         paused: wanted.paused.then_some(true),
         error: wanted.error.clone(),
+        retrying: wanted.retrying,
         unchanged_since: wanted.older.map(|older| now - older),
         after,
         limit,
@@ -123,20 +140,27 @@ pub(super) fn status(status: Status, paused: bool) -> Cell {
 }
 
 /// What it is about, in few words; with `now` moments are told from there.
-pub(super) fn about(seen: &Seen, now: Option<Timestamp>) -> String {
+pub(super) fn about(seen: &Seen, liveness: &Liveness, now: Option<Timestamp>) -> String {
     use fsm_runtime::handle::activity::Activity;
     let moment = |at: Timestamp| now.map_or_else(|| at.to_string(), |now| apart(at, now));
     match seen.activity() {
         Activity::Rests => "rests".into(),
-        Activity::Runs { verb, attempt } => format!("runs `{verb}`, attempt {attempt}"),
-        Activity::Waits { verb, attempt, until } => format!("`{verb}`, attempt {attempt}, due {}", moment(until)),
+        Activity::Runs { verb, attempt } => match seen.call.as_ref().and_then(|call| liveness.lapse(call)) {
+            Some(Lapse { at: Some(at) }) => format!("`{verb}`, attempt {attempt}, has no worker: its lease ended {}", moment(at)),
+            Some(Lapse { at: None }) => format!("`{verb}`, attempt {attempt}, has no worker"),
+            None => format!("runs `{verb}`, attempt {attempt}"),
+        },
+        Activity::Waits { verb, attempt, until } => {
+            let error = seen.call.as_ref().and_then(|call| call.last_error.as_ref()).map_or_else(String::new, |error| format!(": {error}"));
+            format!("`{verb}`, attempt {attempt}, due {}{error}", moment(until))
+        }
         Activity::Stuck { why } => why,
         Activity::Ended(_) => String::new(),
     }
 }
 
 /// An instance as JSON.
-pub(super) fn told(seen: &Seen) -> Value {
+pub(super) fn told(seen: &Seen, liveness: &Liveness) -> Value {
     let row = &seen.row;
     json!({
         "machine": row.machine,
@@ -162,6 +186,8 @@ pub(super) fn told(seen: &Seen) -> Value {
             "next_at": call.next_at.to_string(),
             "last_error": call.last_error,
             "worker": call.worker,
+            "lease_until": liveness.lease_until(call).map(|at| at.to_string()),
+            "has_lapsed": liveness.lapse(call).is_some(),
         })),
     })
 }

@@ -5,6 +5,7 @@ use fsm_core::machine::Machine;
 use serde_json::json;
 
 use super::Session;
+use super::liveness::Liveness;
 use crate::args::Send;
 use crate::problem::Problem;
 use crate::table::{Cell, GOOD, Table};
@@ -31,17 +32,28 @@ pub(super) async fn run(session: &mut Session<'_, '_>, send: Send) -> Result<(),
         sending = sending.reject_if_busy();
     }
     let sent = sending.await?;
-    let (word, says) = match sent.outcome {
-        SendOutcome::Started => ("started", "its transition has begun"),
-        SendOutcome::Queued => ("queued", "the instance is busy: it waits in the inbox"),
-        SendOutcome::Scheduled => ("scheduled", "it is delivered later"),
-        SendOutcome::Duplicate => ("duplicate", "it was sent before; nothing happened now"),
+    let alive = Liveness::of(&admin).await?.alive();
+    let (word, says) = match (sent.outcome, alive) {
+        (SendOutcome::Started, 0) => ("started", "its call waits for a worker: none is alive"),
+        (SendOutcome::Started, _) => ("started", "its call is due, and a worker runs it"),
+        (SendOutcome::Queued, 0) => ("queued", "the instance is busy: it waits in the inbox; no worker is alive"),
+        (SendOutcome::Queued, _) => ("queued", "the instance is busy: it waits in the inbox"),
+        (SendOutcome::Scheduled, 0) => ("scheduled", "it is delivered later, if a worker is alive then: none is now"),
+        (SendOutcome::Scheduled, _) => ("scheduled", "it is delivered later"),
+        (SendOutcome::Duplicate, _) => ("duplicate", "it was sent before; nothing happened now"),
     };
     if session.is_json {
-        let answer = json!({ "machine": send.machine, "key": send.key, "outcome": word, "instance": sent.instance, "call": sent.call });
+        let answer = json!({
+            "machine": send.machine,
+            "key": send.key,
+            "outcome": word,
+            "instance": sent.instance,
+            "call": sent.call,
+            "workers_alive": alive,
+        });
         return session.stage.json(&answer);
     }
-    let mut table = Table::new(&["MACHINE", "KEY", "EVENT", "FATE", ""]);
+    let mut table = Table::new(&["MACHINE", "KEY", "EVENT", "OUTCOME", ""]);
     table.row([Cell::from(&send.machine), Cell::from(&send.key), Cell::from(&send.event), Cell::styled(word, GOOD), Cell::from(says)]);
     session.stage.table(&table)
 }

@@ -13,6 +13,7 @@ use fsm_runtime::handle::history::HistoryEntry;
 use serde_json::{Value, json};
 
 use self::timeline::Drawing;
+use super::liveness::{Lapse, Liveness};
 use super::{Session, ls};
 use crate::args::Show;
 use crate::clean::clean;
@@ -27,10 +28,11 @@ pub(super) async fn run(session: &mut Session<'_, '_>, show: &Show) -> Result<()
     let admin = session.to_read().await?;
     admin.machine(&show.machine)?;
     let mut story = admin.story(&show.machine, &show.key).await?;
+    let liveness = Liveness::of(&admin).await?;
     if session.is_json {
-        session.stage.json(&told(&story))?;
+        session.stage.json(&told(&story, &liveness))?;
     } else {
-        whole(session, &admin, show, &story)?;
+        whole(session, &admin, show, &story, &liveness)?;
     }
     if show.follow {
         story = follow(session, &admin, show, story).await?;
@@ -40,11 +42,11 @@ pub(super) async fn run(session: &mut Session<'_, '_>, show: &Show) -> Result<()
 }
 
 /// All of it.
-fn whole(session: &mut Session<'_, '_>, admin: &Admin, show: &Show, story: &Story) -> Result<(), Problem> {
+fn whole(session: &mut Session<'_, '_>, admin: &Admin, show: &Show, story: &Story, liveness: &Liveness) -> Result<(), Problem> {
     let now = session.stage.width.map(|_| admin.now());
     let goes_on = show.follow && !story.seen.row.status.is_ended();
     let drawing = Drawing { goes_on, width: session.stage.width, in_full: show.all };
-    let text = drawn(story, now) + "\n" + &timeline::drawn(&story.entries, &drawing, |_| true);
+    let text = drawn(story, liveness, now) + "\n" + &timeline::drawn(&story.entries, &drawing, |_| true);
     session.stage.text(&text)
 }
 
@@ -62,7 +64,7 @@ async fn follow(session: &mut Session<'_, '_>, admin: &Admin, show: &Show, mut s
         let later = admin.story(&show.machine, &show.key).await?;
         if redraws {
             session.stage.clear()?;
-            whole(session, admin, show, &later)?;
+            whole(session, admin, show, &later, &Liveness::of(admin).await?)?;
         } else {
             news(session, &story, &later)?;
         }
@@ -82,7 +84,7 @@ fn news(session: &mut Session<'_, '_>, before: &Story, now: &Story) -> Result<()
 }
 
 /// What is known of it, a line each; with `now` moments are also told from there.
-fn drawn(story: &Story, now: Option<Timestamp>) -> String {
+fn drawn(story: &Story, liveness: &Liveness, now: Option<Timestamp>) -> String {
     let row = &story.seen.row;
     let moment = |at: Timestamp| match now {
         Some(now) => format!("{at}  {}", painted(&apart(at, now), FAINT)),
@@ -95,7 +97,7 @@ fn drawn(story: &Story, now: Option<Timestamp>) -> String {
     if row.status == Status::Error {
         lines.push(("error", painted(&clean(row.error.as_deref().unwrap_or_default()), BAD)));
     } else if !row.status.is_ended() {
-        lines.push(("about", clean(&story.seen.activity().to_string())));
+        lines.push(("about", clean(&liveness.about(&story.seen))));
     }
     lines.push(("created", moment(row.created_at)));
     lines.push(("changed", moment(row.updated_at)));
@@ -105,7 +107,7 @@ fn drawn(story: &Story, now: Option<Timestamp>) -> String {
     }
     if let Some(call) = &story.seen.call {
         lines.push(("call", format!("`{}` on `{}`, attempt {}", clean(&call.verb), clean(&call.event), call.attempt_of())));
-        lines.push(("", progress(call, &moment)));
+        lines.push(("", progress(call, liveness, &moment)));
         lines.extend(call.last_error.as_deref().map(|error| ("", failure(call, error))));
     }
     let label = |place: usize, name: &'static str| if place == 0 { name } else { "" };
@@ -121,10 +123,12 @@ fn drawn(story: &Story, now: Option<Timestamp>) -> String {
     format!("{} {}\n\n", clean(&row.machine), clean(&row.key)) + &lines.iter().map(line).collect::<String>()
 }
 
-fn progress(call: &OpenCall, moment: &impl Fn(Timestamp) -> String) -> String {
-    match call.worker {
-        Some(worker) => format!("executes in session {worker}"),
-        None => format!("due at {}", moment(call.next_at)),
+fn progress(call: &OpenCall, liveness: &Liveness, moment: &impl Fn(Timestamp) -> String) -> String {
+    match (call.worker, liveness.lapse(call)) {
+        (Some(worker), Some(Lapse { at: Some(at) })) => format!("was executed by session {worker}, whose lease ended at {}", moment(at)),
+        (Some(worker), Some(Lapse { at: None })) => format!("was executed by session {worker}, which is gone"),
+        (Some(worker), None) => format!("executes in session {worker}"),
+        (None, _) => format!("due at {}", moment(call.next_at)),
     }
 }
 
@@ -133,8 +137,8 @@ fn failure(call: &OpenCall, error: &str) -> String {
     format!("the attempt before failed{took}: {}", painted(&clean(error), BAD))
 }
 
-fn told(story: &Story) -> Value {
-    let mut told = ls::told(&story.seen);
+fn told(story: &Story, liveness: &Liveness) -> Value {
+    let mut told = ls::told(&story.seen, liveness);
     let inbox: Vec<_> =
         story.inbox.iter().map(|one| json!({ "event": one.event, "call": one.call, "since": one.since.to_string() })).collect();
     let timers: Vec<_> = story

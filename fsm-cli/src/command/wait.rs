@@ -6,6 +6,7 @@ use fsm_core::instance::Status;
 use fsm_runtime::admin::Admin;
 use fsm_runtime::handle::seen::Seen;
 
+use super::liveness::Liveness;
 use super::{Session, ls};
 use crate::args::Wait;
 use crate::problem::Problem;
@@ -19,7 +20,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, wait: &Wait) -> Result<()
         None => Ok(until(&admin, wait, wanted).await),
     };
     match found {
-        Ok(found) => show(session, &admin, &found?, wanted),
+        Ok(found) => show(session, &admin, &found?, wanted, &Liveness::of(&admin).await?),
         Err(limit) => Err(too_late(&admin, wait, limit).await?),
     }
 }
@@ -73,10 +74,10 @@ async fn until(admin: &Admin, wait: &Wait, wanted: Wanted<'_>) -> Result<Seen, P
     last.ok_or_else(|| Problem::NotFound(format!("there is no `{}` `{}`", wait.machine, wait.key)))
 }
 
-fn show(session: &mut Session<'_, '_>, admin: &Admin, seen: &Seen, wanted: Wanted<'_>) -> Result<(), Problem> {
+fn show(session: &mut Session<'_, '_>, admin: &Admin, seen: &Seen, wanted: Wanted<'_>, liveness: &Liveness) -> Result<(), Problem> {
     let row = &seen.row;
     if session.is_json {
-        session.stage.json(&ls::told(seen))?;
+        session.stage.json(&ls::told(seen, liveness))?;
     } else {
         let mut table = Table::new(&["MACHINE", "KEY", "STATE", "STATUS", "CHANGED"]);
         let changed = session.stage.moment(row.updated_at, admin.now());
@@ -99,6 +100,7 @@ fn show(session: &mut Session<'_, '_>, admin: &Admin, seen: &Seen, wanted: Wante
 async fn too_late(admin: &Admin, wait: &Wait, limit: Duration) -> Result<Problem, Problem> {
     let seen = admin.story(&wait.machine, &wait.key).await?.seen;
     let limit = fsm_core::duration::display(limit);
-    let text = format!("`{}` `{}` was waited for in vain, {limit} long: {}", wait.machine, wait.key, seen.activity());
+    let text =
+        format!("`{}` `{}` was waited for in vain, {limit} long: {}", wait.machine, wait.key, Liveness::of(admin).await?.about(&seen));
     Ok(Problem::Failed(text))
 }

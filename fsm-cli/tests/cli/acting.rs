@@ -87,7 +87,7 @@ on_both! {
         assert!(agreed.out.contains("`order` `o-3` cannot be paused: it is completed"), "{agreed:?}");
         assert!(agreed.talk.ends_with("fsm: 1 of 3 instances refused\n"), "{agreed:?}");
         assert!(orders.get("o-2").await.unwrap().unwrap().paused);
-        let none = fsm(bed, To::Pipe, &["pause", "order", "--state", "nowhere"]).await;
+        let none = fsm(bed, To::Pipe, &["pause", "order", "--state", "expired"]).await;
         assert_eq!((none.code, none.out.as_str()), (0, ""), "{none:?}");
         healthy(bed).await;
     }
@@ -114,7 +114,7 @@ on_both! {
         let orders = bed.machine::<Order>();
         let said = fsm(bed, WIDE, &["send", "order", "o-1", "Placed", r#"{"cents": 5, "fails": 0}"#]).await;
         assert_eq!((said.out.as_str(), said.code), (
-            "MACHINE  KEY  EVENT   FATE\norder    o-1  Placed  started  its transition has begun\n", 0), "{said:?}");
+            "MACHINE  KEY  EVENT   OUTCOME\norder    o-1  Placed  started  its call is due, and a worker runs it\n", 0), "{said:?}");
         bed.run_until_idle().await;
         let order = orders.get("o-1").await.unwrap().unwrap();
         assert_eq!((order.state, order.record.cents), (Some(OrderState::Placed), 5));

@@ -65,8 +65,8 @@ on_both! {
         let later = bed.now() + Duration::from_secs(600);
         let said = fsm_at(Some(later), To::Pipe, &["--database", bed.url(), "doctor"]).await;
         assert_eq!(said.code, 0, "{said:?}");
-        assert!(said.out.contains(" died ") && said.out.contains(" and holds 0 attempts"), "{said:?}");
-        let late = "1 attempts of `order` are due, the first since 2030-01-01T00:00:05Z: no process works";
+        assert!(said.out.contains("the lease of session <id>, process ") && said.out.contains(" ended 9m30s ago, at "), "{said:?}");
+        let late = "1 attempts of `order` are due, the first since 2030-01-01T00:00:05Z: no worker is alive";
         assert!(said.out.contains(late), "{said:?}");
     }
 }

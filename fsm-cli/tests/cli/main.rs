@@ -12,3 +12,4 @@ mod shop;
 mod simulate;
 mod support;
 mod terminal;
+mod truth;

@@ -51,7 +51,8 @@ fn wake(machine: &Machine, standing: &Standing, timer: &Timer, moment: Moment) -
     Ok(changes)
 }
 
-/// A delayed event arrives like any other; if it does not fit any more, that is recorded.
+/// A delayed event arrives like any other; if it does not fit any more, that is recorded. An instance that exists only for it, and that
+/// nothing else is to be delivered to, ends with it.
 fn deliver(machine: &Machine, standing: &Standing, timer: Timer, inbox_limit: u64, moment: Moment) -> Result<Changes, Unread> {
     let call = CallId(timer.id.0);
     let request = Send { id: call, event: timer.event, dedup: None, deliver_at: None, reject_if_busy: false, inbox_limit };
@@ -59,7 +60,14 @@ fn deliver(machine: &Machine, standing: &Standing, timer: Timer, inbox_limit: u6
     let mut changes = match send(machine, standing, request, moment)?.map(|accepted| accepted.changes) {
         Ok(Some(changes)) => changes,
         Ok(None) => Changes::of(instance),
-        Err(refusal) => rejected(instance, call, &refusal, moment.now),
+        Err(refusal) => {
+            let is_over = instance.has_not_begun() && !standing.awaits_others;
+            let mut changes = rejected(instance, call, &refusal, moment.now);
+            if is_over {
+                changes.instance.status = Status::Cancelled;
+            }
+            changes
+        }
     };
     changes.timers.push(TimerChange::Fired(timer.id));
     Ok(changes)

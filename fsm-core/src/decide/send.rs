@@ -74,7 +74,7 @@ pub type Answer = Result<Accepted, Refusal>;
 /// Decides what becomes of an event.
 ///
 /// An event that fits no state the instance can be in once all before it succeeded is refused; so is every event to an
-/// ended instance. What this definition cannot judge, because the instance is in a state that it lacks, or will be, waits for a process
+/// ended instance, and a delayed event to an instance that does not exist if the event cannot start one. What this definition cannot judge, because the instance is in a state that it lacks, or will be, waits for a process
 /// that can.
 pub fn send(machine: &Machine, standing: &Standing, send: Send, moment: Moment) -> Result<Answer, Unread> {
     answer(machine, standing, send, moment, true)
@@ -120,7 +120,9 @@ fn known_already(standing: &Standing, send: &Send) -> Result<Option<Accepted>, R
 
 fn deliver_later(changes: &mut Changes, machine: &Machine, call: CallId, event: Event, due_at: Timestamp) -> Result<SendOutcome, Refusal> {
     let instance = &changes.instance;
-    if instance.status.is_ended() {
+    // An instance that a delayed event creates is one that this event can start: it would wait for ever for another one.
+    let can_start = || machine.edge(None, &event.name).is_some_and(|edge| edge.after.is_none());
+    if instance.status.is_ended() || (changes.is_new && !can_start()) {
         return Err(Refusal::Unfit(Unfit::new(machine, instance, std::slice::from_ref(&instance.state), &event.name)));
     }
     changes.timers.push(TimerChange::Set(Timer { id: TimerId(call.0), instance: instance.id, state: None, event, due_at }));

@@ -7,6 +7,7 @@ use fsm_core::ids::SessionId;
 use fsm_core::time::Timestamp;
 
 use super::Model;
+use super::promise::{Broken, Promise};
 use super::queue::{Board, Decided, KEYS, Reply, Request, Seen, Trip, Way};
 use super::trip::Verdict;
 use super::variant::Variant;
@@ -36,7 +37,7 @@ impl Model {
 
     /// What is beside the rows is read, each by a statement of its own, and all is decided. `false` when that needs locks, as a refusal
     /// does that nothing would guard.
-    pub fn decide_at_once(&mut self, trip: &mut Trip) -> Result<bool, String> {
+    pub fn decide_at_once(&mut self, trip: &mut Trip) -> Result<bool, Broken> {
         for request in &trip.batch {
             if let Some(standing) = trip.board.standings[request.key].as_mut().filter(|standing| !standing.is_new) {
                 self.read_rest(standing, Some(request));
@@ -54,7 +55,7 @@ impl Model {
     }
 
     /// `write_at_once`. `None`, and nothing is written, when one guard fails. These instances are `locked` by others.
-    pub fn commit_at_once(&mut self, trip: &mut Trip, locked: u8) -> Result<Option<Vec<Verdict>>, String> {
+    pub fn commit_at_once(&mut self, trip: &mut Trip, locked: u8) -> Result<Option<Vec<Verdict>>, Broken> {
         let Way::AtOnce(stamps) = trip.way else { return Ok(None) };
         let decided = std::mem::take(&mut trip.decided);
         let holds: Vec<bool> = (trip.batch.iter().zip(&decided))
@@ -94,7 +95,7 @@ impl Model {
     }
 
     /// `Trip::of_ahead`, in the writer's turn. `None`, and nothing is written, when the epoch is `now` another one.
-    pub fn commit_ahead(&mut self, trip: &mut Trip, now: u64) -> Result<Option<Vec<Verdict>>, String> {
+    pub fn commit_ahead(&mut self, trip: &mut Trip, now: u64) -> Result<Option<Vec<Verdict>>, Broken> {
         if trip.way != Way::Ahead(now) && self.variant != Variant::EpochNotCompared {
             return Ok(None);
         }
@@ -102,7 +103,8 @@ impl Model {
         for n in 0..trip.batch.len() {
             let anew = |model: &mut Model| model.set_out(vec![trip.batch[n].clone()], trip.now, None).decided[0].reply;
             if trip.decided[n].reply == Reply::Refused && anew(self) != Reply::Refused {
-                return Err(format!("a sender to `{}` is refused, and nothing is why", KEYS[trip.batch[n].key]));
+                return Promise::RefusedForAReason
+                    .broken(format!("a sender to `{}` is refused, and nothing is why", KEYS[trip.batch[n].key]));
             }
         }
         let mut verdicts = self.commit(trip)?;

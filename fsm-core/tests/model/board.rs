@@ -45,6 +45,10 @@ impl Model {
             standing.caught = self.store.last_attempt(caught).cloned();
         }
         standing.inbox = self.store.inbox(&standing.instance, FIRST);
+        if let Some(What::Fire(fired)) = request.map(|request| &request.what) {
+            let mut others = self.store.timers.values().filter(|(timer, _)| timer.id != fired.id);
+            standing.awaits_others = others.any(|(timer, _)| timer.instance == standing.instance.id);
+        }
         let dedup = match request.map(|request| &request.what) {
             Some(What::Send(_)) if self.variant == Variant::DedupWithoutLooking => None,
             Some(What::Send(send)) => send.dedup.as_ref().map(|dedup| dedup.id.clone()),

@@ -6,6 +6,7 @@ use fsm_core::call::AttemptState;
 use fsm_core::changes::{Changes, Close, Open, Payload, TimerChange};
 use fsm_core::outcome::Event;
 
+use super::promise::{Broken, Promise};
 use super::store::{Row, Store};
 use super::variant::Variant;
 
@@ -18,7 +19,7 @@ pub enum Written {
 
 impl Store {
     /// Writes all of the changes or nothing. An error is a constraint of the schema that a statement ran into.
-    pub fn write(&mut self, changes: &Changes, variant: Variant) -> Result<Written, String> {
+    pub fn write(&mut self, changes: &Changes, variant: Variant) -> Result<Written, Broken> {
         if !self.guards_hold(changes, variant) {
             return Ok(Written::Outdated);
         }
@@ -44,7 +45,7 @@ impl Store {
         if let Some(request) = &changes.request
             && self.requests.insert((changes.instance.id, request.dedup.clone()), request.clone()).is_some()
         {
-            return Err(format!("fsm_requests_pkey: `{}` is there already", request.dedup.escape_debug()));
+            return Promise::DedupIdWrittenOnce.broken(format!("fsm_requests_pkey: `{}` is there already", request.dedup.escape_debug()));
         }
         Ok(Written::Done)
     }
@@ -82,13 +83,13 @@ impl Store {
         }
     }
 
-    fn receive(&mut self, changes: &Changes) -> Result<(), String> {
+    fn receive(&mut self, changes: &Changes) -> Result<(), Broken> {
         let Some(waits) = &changes.waits else { return Ok(()) };
         if self.inbox.values().any(|other| other.call == waits.call) {
-            return Err(format!("fsm_inbox_call: {} waits already", waits.call));
+            return Promise::WaitsInOnePlace.broken(format!("fsm_inbox_call: {} waits already", waits.call));
         }
         match self.inbox.insert((changes.instance.id, waits.position), waits.clone()) {
-            Some(_) => Err(format!("fsm_inbox_pkey: position {} is taken", waits.position)),
+            Some(_) => Promise::PlaceGivenOnce.broken(format!("fsm_inbox_pkey: position {} is taken", waits.position)),
             None => Ok(()),
         }
     }
@@ -108,23 +109,27 @@ impl Store {
     }
 
     /// Begins an attempt: `OPEN` with its primary key and the two partial unique indexes.
-    pub fn open(&mut self, changes: &Changes, open: &Open, taken: &BTreeMap<i64, Event>, variant: Variant) -> Result<(), String> {
+    pub fn open(&mut self, changes: &Changes, open: &Open, taken: &BTreeMap<i64, Event>, variant: Variant) -> Result<(), Broken> {
         let attempt = (*open.attempt).clone();
         let payload = match &open.payload {
             None => None,
             Some(Payload::Bytes(bytes)) => Some(bytes.clone()),
             Some(Payload::Inbox(position)) => {
-                let event = taken.get(position).ok_or_else(|| format!("no event waits at position {position}"))?;
+                let event = taken
+                    .get(position)
+                    .map_or_else(|| Promise::PayloadIsThere.broken(format!("no event waits at position {position}")), Ok)?;
                 Some(event.payload.clone())
             }
             Some(Payload::Caught { call, .. }) => Some(format!("caught {call}").into_bytes()),
         };
         let is_reused = variant == Variant::RowsReused && attempt.number > 1;
         if !is_reused && self.calls.contains_key(&(attempt.call, attempt.number)) {
-            return Err(format!("fsm_async_calls_pkey: attempt {} of {} is there already", attempt.number, attempt.call));
+            return Promise::AttemptWrittenOnce
+                .broken(format!("fsm_async_calls_pkey: attempt {} of {} is there already", attempt.number, attempt.call));
         }
         if self.live().any(|live| live.instance == changes.instance.id) {
-            return Err(format!("fsm_async_calls_one_live: `{}` has a live attempt already", changes.instance.key));
+            return Promise::OneLiveAttempt
+                .broken(format!("fsm_async_calls_one_live: `{}` has a live attempt already", changes.instance.key));
         }
         self.grants += u64::from(attempt.state == AttemptState::Executing);
         if is_reused {
@@ -139,7 +144,7 @@ impl Store {
         Ok(())
     }
 
-    fn change_timers(&mut self, changes: &Changes) -> Result<(), String> {
+    fn change_timers(&mut self, changes: &Changes) -> Result<(), Broken> {
         let whose = changes.instance.id;
         let belongs = |change: &TimerChange, wanted: fn(&TimerChange) -> bool| wanted(change);
         for change in &changes.timers {
@@ -163,7 +168,7 @@ impl Store {
             if let TimerChange::Set(timer) = change
                 && self.timers.insert(timer.id, (timer.clone(), false)).is_some()
             {
-                return Err(format!("fsm_timers_pkey: timer {} is there already", timer.id));
+                return Promise::TimerWrittenOnce.broken(format!("fsm_timers_pkey: timer {} is there already", timer.id));
             }
         }
         Ok(())

@@ -7,6 +7,7 @@ use fsm_core::changes::{Changes, NoteKind};
 use fsm_core::ids::CallId;
 use fsm_core::instance::Status;
 
+use super::promise::{Broken, Promise};
 use super::queue::{Origin, Request, What};
 use super::store::{Row, Store};
 
@@ -31,38 +32,41 @@ pub struct Ledger {
 
 impl Ledger {
     /// A verb begins under a grant.
-    pub fn begins(&mut self, store: &Store, attempt: &Attempt, grant: u64) -> Result<(), String> {
+    pub fn begins(&mut self, store: &Store, attempt: &Attempt, grant: u64) -> Result<(), Broken> {
         self.begun.insert(grant);
         if !store.instances.contains_key(&attempt.instance) {
-            return Err(format!("attempt {} of `{}` begins, and is of no instance", attempt.number, attempt.verb));
+            return Promise::NoRunWithoutAnInstance
+                .broken(format!("attempt {} of `{}` begins, and is of no instance", attempt.number, attempt.verb));
         }
         let executed = self.executed.entry(attempt.call).or_default();
         if executed.contains(&attempt.number) {
-            return Err(format!("attempt {} of `{}` is executed twice", attempt.number, attempt.verb));
+            return Promise::AttemptRunsOnce.broken(format!("attempt {} of `{}` is executed twice", attempt.number, attempt.verb));
         }
         executed.push(attempt.number);
         let by_hand = store.notes.iter().filter(|note| note.kind == NoteKind::Retried && note.call == Some(attempt.call)).count();
         if attempt.budget.policy.is_none() && executed.len() > 1 + by_hand {
-            return Err(format!("`{}` has no policy and is executed again, in attempt {}", attempt.verb, attempt.number));
+            return Promise::NoPolicyNoSecondRun
+                .broken(format!("`{}` has no policy and is executed again, in attempt {}", attempt.verb, attempt.number));
         }
         Ok(())
     }
 
     /// Changes were written: who reported, and whose turn it was. `held` is the closed attempt as it was before.
-    pub fn account(&mut self, store: &Store, changes: &Changes, held: Option<&Row>, request: Option<&Request>) -> Result<(), String> {
+    pub fn account(&mut self, store: &Store, changes: &Changes, held: Option<&Row>, request: Option<&Request>) -> Result<(), Broken> {
         if let (Some(close), Some(held), Some(What::Settle(report))) = (&changes.close, held, request.map(|request| &request.what)) {
             match report.origin {
                 Origin::Verb(grant) if grant != held.grant || !held.attempt.state.is_live() => {
-                    return Err(format!(
-                        "I15: attempt {} of `{}` was {} under grant {}, and the report of grant {grant} closed it",
+                    return Promise::OnlyTheHolderReports.broken(format!(
+                        "attempt {} of `{}` was {} under grant {}, and the report of grant {grant} closed it",
                         close.number, held.attempt.verb, held.attempt.state, held.grant
                     ));
                 }
                 Origin::Stray if self.begun.contains(&held.grant) => {
-                    return Err(format!("attempt {} of `{}` was given back as if it had not begun", close.number, held.attempt.verb));
+                    return Promise::NotReturnedOnceBegun
+                        .broken(format!("attempt {} of `{}` was given back as if it had not begun", close.number, held.attempt.verb));
                 }
                 _ if !held.attempt.state.is_live() => {
-                    return Err(format!(
+                    return Promise::AttemptEndsOnce.broken(format!(
                         "attempt {} of `{}` was {} and was closed again",
                         close.number, held.attempt.verb, held.attempt.state
                     ));
@@ -74,7 +78,8 @@ impl Ledger {
             && held.attempt.state == AttemptState::Executing
             && close.expected == AttemptState::Scheduled
         {
-            return Err(format!("attempt {} of `{}` executes and was ended as if it had not begun", close.number, held.attempt.verb));
+            return Promise::NotEndedWhileItExecutes
+                .broken(format!("attempt {} of `{}` executes and was ended as if it had not begun", close.number, held.attempt.verb));
         }
         if let Some(waits) = &changes.waits {
             self.comes(waits.call);
@@ -83,7 +88,8 @@ impl Ledger {
             let turn = self.comes(open.attempt.call);
             let waiting = store.waiting(changes.instance.id);
             if let Some(first) = waiting.iter().find(|waiting| self.order.get(&waiting.call).is_some_and(|other| *other < turn)) {
-                return Err(format!("`{}` came before `{}`, and its turn comes after", first.event, open.attempt.event));
+                return Promise::FirstComeFirstServed
+                    .broken(format!("`{}` came before `{}`, and its turn comes after", first.event, open.attempt.event));
             }
         }
         Ok(())
@@ -95,10 +101,10 @@ impl Ledger {
     }
 
     /// What must hold after every step.
-    pub fn check(&self, store: &Store) -> Result<(), String> {
+    pub fn check(&self, store: &Store) -> Result<(), Broken> {
         for call in &self.told {
             if store.known(*call).is_none() && !self.pruned.contains(call) {
-                return Err(format!("{call} was acknowledged and is lost"));
+                return Promise::AcknowledgedIsKept.broken(format!("{call} was acknowledged and is lost"));
             }
         }
         for (sent, sender) in &self.sent_by {
@@ -106,47 +112,50 @@ impl Ledger {
                 && !self.pruned.contains(&sender.0)
                 && store.attempt(*sender).is_none_or(|sender| sender.state != AttemptState::Success)
             {
-                return Err(format!("{sent} was sent by an attempt that did not succeed"));
+                return Promise::OnlySuccessSends.broken(format!("{sent} was sent by an attempt that did not succeed"));
             }
         }
         let mut actors = BTreeSet::new();
         if let Some(twice) = store.notes.iter().find(|note| note.actor.as_ref().is_some_and(|actor| !actors.insert(actor))) {
-            return Err(format!("an operator's one act is carried out twice: {}", twice.kind));
+            return Promise::OperatedOnce.broken(format!("an operator's one act is carried out twice: {}", twice.kind));
         }
         self.each_event_is_taken_once(store)
     }
 
     /// The payload names what the sender wished, so that the same wish under two ids is seen.
-    fn each_event_is_taken_once(&self, store: &Store) -> Result<(), String> {
+    fn each_event_is_taken_once(&self, store: &Store) -> Result<(), Broken> {
         let mut wishes = BTreeSet::new();
         let begun = store.calls.values().filter(|row| !row.attempt.is_catch()).filter_map(|row| row.payload.as_deref());
         let waiting = store.inbox.values().map(|waits| waits.event.payload.as_slice());
         let delayed = store.timers.values().map(|(timer, _)| timer.event.payload.as_slice());
         for wish in begun.chain(waiting).chain(delayed).filter(|wish| !wish.starts_with(b"{")) {
             if !wishes.insert(wish) {
-                return Err(format!("event {} is taken twice", String::from_utf8_lossy(wish)));
+                return Promise::TakenOnce.broken(format!("event {} is taken twice", String::from_utf8_lossy(wish)));
             }
         }
         if let Some((call, _)) = store.calls.keys().find(|(call, _)| store.is_rejected(*call)) {
-            return Err(format!("{call} was rejected, and began all the same"));
+            return Promise::RejectedNeverBegins.broken(format!("{call} was rejected, and began all the same"));
         }
         Ok(())
     }
 
     /// What must hold once everything has come to rest with all processes alive.
-    pub fn check_at_rest(&self, store: &Store) -> Result<(), String> {
+    pub fn check_at_rest(&self, store: &Store) -> Result<(), Broken> {
         if let Some(live) = store.live().next() {
-            return Err(format!("attempt {} of `{}` is {} for ever", live.number, live.verb, live.state));
+            return Promise::EverythingComesToRest.broken(format!("attempt {} of `{}` is {} for ever", live.number, live.verb, live.state));
         }
         if let Some((timer, _)) = store.timers.values().find(|(timer, _)| timer.state.is_none()) {
-            return Err(format!("the delayed `{}` is never delivered", timer.event.name));
+            return Promise::EverythingComesToRest.broken(format!("the delayed `{}` is never delivered", timer.event.name));
+        }
+        if let Some(empty) = store.instances.values().find(|instance| instance.has_not_begun()) {
+            return Promise::EverythingComesToRest.broken(format!("`{}` has not begun, and nothing is to come", empty.key));
         }
         for call in self.told.iter().filter(|call| !self.pruned.contains(call)) {
             let successes = store.attempts_of(*call).filter(|row| row.attempt.state == AttemptState::Success).count();
             let given_up = |kind| matches!(kind, NoteKind::Rejected | NoteKind::Skipped | NoteKind::Cancelled);
             let is_noted = store.notes.iter().any(|note| note.call == Some(*call) && given_up(note.kind));
             if successes != 1 && !is_noted && !self.is_in_error(store, *call) {
-                return Err(format!(
+                return Promise::AcknowledgedIsAnswered.broken(format!(
                     "{call} was acknowledged, and at rest it has neither succeeded nor been rejected, exhausted or cancelled"
                 ));
             }

@@ -17,6 +17,7 @@ use fsm_core::time::Timestamp;
 
 use super::Model;
 use super::door::Written;
+use super::promise::Broken;
 use super::queue::{Board, Decided, KEYS, Origin, Reply, Report, Request, Seen, Trip, Way, What, key_index};
 use super::variant::Variant;
 
@@ -160,7 +161,7 @@ impl Model {
     }
 
     /// `Trip::write` and `Trip::send_outgoing`: the transaction commits. `None` when all of it was rolled back, to be decided again.
-    pub fn commit(&mut self, trip: &mut Trip) -> Result<Option<Vec<Verdict>>, String> {
+    pub fn commit(&mut self, trip: &mut Trip) -> Result<Option<Vec<Verdict>>, Broken> {
         let has_outgoing = trip.batch.iter().any(|request| request.touches() != 1 << request.key);
         let before = has_outgoing.then(|| (self.store.clone(), self.ledger.clone()));
         self.store.commits += 1;
@@ -196,7 +197,7 @@ impl Model {
         Ok(Some(verdicts))
     }
 
-    pub fn write_one(&mut self, trip: &mut Trip, key: usize, request: Option<&Request>, decided: Decided) -> Result<Verdict, String> {
+    pub fn write_one(&mut self, trip: &mut Trip, key: usize, request: Option<&Request>, decided: Decided) -> Result<Verdict, Broken> {
         let mut verdict = Verdict::of(decided.reply);
         let Some(mut changes) = decided.changes else { return Ok(verdict) };
         let half = self.second_half(&mut changes);

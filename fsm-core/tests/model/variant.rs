@@ -1,4 +1,5 @@
-//! The engine as it is, and engines with one mistake that others have made: each of these has to be found.
+//! The engine as it is, and engines with one mistake that others have made: each of these has to be found, by the promise
+//! that it breaks.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variant {

@@ -8,6 +8,7 @@ use fsm_core::retry::RetryAdvice;
 use std::time::Duration;
 
 use crate::machine::NAME;
+use crate::model::promise::Broken;
 use crate::model::queue::{KEYS, Origin, Reply, Report, Request, Seen, Trip, Way, What, key_index};
 use crate::model::trip::{INBOX, Run, Verdict};
 use crate::model::variant::Variant;
@@ -161,7 +162,7 @@ impl World {
     }
 
     /// `Engine::carry_out`: what was seen without a lock is decided, or what was decided is written, and the commit ends.
-    pub fn finish(&mut self, p: usize, which: usize, end: End) -> Result<(), String> {
+    pub fn finish(&mut self, p: usize, which: usize, end: End) -> Result<(), Broken> {
         let Some(n) = which.checked_rem(self.processes[p].trips.len()) else { return Ok(()) };
         let mut trip = self.processes[p].trips.remove(n);
         let is_ahead = matches!(trip.way, Way::Ahead(_));
@@ -204,7 +205,7 @@ impl World {
         Ok(())
     }
 
-    fn commit(&mut self, trip: &mut Trip, p: usize) -> Result<Option<Vec<Verdict>>, String> {
+    fn commit(&mut self, trip: &mut Trip, p: usize) -> Result<Option<Vec<Verdict>>, Broken> {
         let mut verdicts = match trip.way {
             Way::Locked => self.model.commit(trip)?,
             Way::AtOnce(_) => self.model.commit_at_once(trip, self.locked())?,
@@ -218,7 +219,7 @@ impl World {
     }
 
     /// A commit that nobody waits for reaches the database after all, or does not.
-    pub fn land(&mut self, which: usize, commits: bool) -> Result<(), String> {
+    pub fn land(&mut self, which: usize, commits: bool) -> Result<(), Broken> {
         let Some(n) = which.checked_rem(self.adrift.len()) else { return Ok(()) };
         let (p, mut trip) = self.adrift.remove(n);
         if commits && self.is_up {
@@ -244,7 +245,7 @@ impl World {
     }
 
     /// `Engine::conclude`.
-    fn conclude(&mut self, p: usize, batch: Vec<Request>, verdicts: Vec<Verdict>) -> Result<(), String> {
+    fn conclude(&mut self, p: usize, batch: Vec<Request>, verdicts: Vec<Verdict>) -> Result<(), Broken> {
         for (request, verdict) in batch.into_iter().zip(verdicts) {
             let Some(reply) = verdict.reply else {
                 self.processes[p].queue.push(Request { tries: request.tries + 1, memory: None, ..request });
@@ -274,7 +275,7 @@ impl World {
     }
 
     /// `Engine::run`.
-    pub fn run(&mut self, p: usize, Run { attempt, grant }: Run) -> Result<(), String> {
+    pub fn run(&mut self, p: usize, Run { attempt, grant }: Run) -> Result<(), Broken> {
         self.model.ledger.begins(&self.model.store, &attempt, grant)?;
         let key = key_index(self.model.store.key_of(attempt.instance));
         self.processes[p].running.push(Running { attempt, key, grant, has_ended: false });
@@ -282,7 +283,7 @@ impl World {
     }
 
     /// What `RetryOutsideTheTransaction` forgot, unless its process died in between.
-    pub fn write_second_half(&mut self, p: usize) -> Result<(), String> {
+    pub fn write_second_half(&mut self, p: usize) -> Result<(), Broken> {
         if let Some(half) = self.processes[p].halves.pop()
             && let Some(open) = &half.open
         {

@@ -5,10 +5,11 @@ use fsm_core::changes::NoteKind;
 use fsm_core::instance::{Instance, Status};
 use fsm_core::machine::Machine;
 
+use crate::model::promise::{Broken, Promise};
 use crate::model::store::Store;
 
 /// The first invariant that does not hold.
-pub fn check(store: &Store, machine: &Machine) -> Result<(), String> {
+pub fn check(store: &Store, machine: &Machine) -> Result<(), Broken> {
     for instance in store.instances.values() {
         instance_is_whole(store, instance)?;
         its_transitions_are_a_chain(store, machine, instance)?;
@@ -19,19 +20,19 @@ pub fn check(store: &Store, machine: &Machine) -> Result<(), String> {
     requests_and_timers_are_whole(store)
 }
 
-fn broken<T>(number: &str, instance: &str, what: impl std::fmt::Display) -> Result<T, String> {
-    Err(format!("{number}: `{instance}` {what}"))
+fn broken<T>(promise: Promise, instance: &str, what: impl std::fmt::Display) -> Result<T, Broken> {
+    promise.broken(format!("`{instance}` {what}"))
 }
 
 /// I1, I4, I5.
-fn instance_is_whole(store: &Store, instance: &Instance) -> Result<(), String> {
+fn instance_is_whole(store: &Store, instance: &Instance) -> Result<(), Broken> {
     let newest = instance.newest.and_then(|id| store.attempt(id));
     let live: Vec<&Attempt> = store.live().filter(|live| live.instance == instance.id).collect();
     if instance.is_open && newest.is_none_or(|newest| !newest.state.is_live()) {
-        return broken("I1", &instance.key, "is open without a live attempt");
+        return broken(Promise::I1, &instance.key, "is open without a live attempt");
     }
     if live.iter().any(|live| !instance.is_open || instance.newest != Some((live.call, live.number))) {
-        return broken("I4", &instance.key, "has a live attempt that is not what it has open");
+        return broken(Promise::I4, &instance.key, "has a live attempt that is not what it has open");
     }
     let state = newest.map(|newest| newest.state);
     let is_exhausted =
@@ -39,13 +40,13 @@ fn instance_is_whole(store: &Store, instance: &Instance) -> Result<(), String> {
     let is_skipped = || store.notes.iter().any(|note| note.kind == NoteKind::Skipped && note.call == instance.newest.map(|(call, _)| call));
     let rests_after_an_end = matches!(state, Some(State::Error | State::Lost | State::Released | State::Cancelled));
     if (instance.status == Status::Error && !is_exhausted) || (instance.status == Status::Running && rests_after_an_end && !is_skipped()) {
-        return broken("I5", &instance.key, format!("is {} and its newest attempt is {state:?}", instance.status));
+        return broken(Promise::I5, &instance.key, format!("is {} and its newest attempt is {state:?}", instance.status));
     }
     Ok(())
 }
 
 /// I6, I7, I8.
-fn its_transitions_are_a_chain(store: &Store, machine: &Machine, instance: &Instance) -> Result<(), String> {
+fn its_transitions_are_a_chain(store: &Store, machine: &Machine, instance: &Instance) -> Result<(), Broken> {
     let mut chain = Vec::new();
     let mut next = instance.newest.map(|(call, _)| call);
     for _ in 0..=store.calls.len() {
@@ -56,7 +57,7 @@ fn its_transitions_are_a_chain(store: &Store, machine: &Machine, instance: &Inst
     chain.reverse();
     if instance.version != i64::try_from(chain.len()).unwrap_or(-1) || instance.state.as_ref() != chain.last().map(|last| &last.to) {
         return broken(
-            "I6",
+            Promise::I6,
             &instance.key,
             format!("has version {} in {:?} after {} transitions", instance.version, instance.state, chain.len()),
         );
@@ -64,15 +65,15 @@ fn its_transitions_are_a_chain(store: &Store, machine: &Machine, instance: &Inst
     let all =
         store.calls.values().map(|row| &row.attempt).filter(|a| a.instance == instance.id && a.state == State::Success && !a.is_catch());
     if all.count() != chain.len() {
-        return broken("I7", &instance.key, "has a transition that is not in its chain");
+        return broken(Promise::I7, &instance.key, "has a transition that is not in its chain");
     }
     let mut at: Option<&String> = None;
     for step in chain {
         if step.from.as_ref() != at {
-            return broken("I7", &instance.key, format!("went from {:?} and was in {at:?}", step.from));
+            return broken(Promise::I7, &instance.key, format!("went from {:?} and was in {at:?}", step.from));
         }
         if !machine.edges.iter().any(|edge| edge.from == step.from && edge.to == step.to && edge.event == step.event) {
-            return broken("I8", &instance.key, format!("has no edge from {:?} to {} on {}", step.from, step.to, step.event));
+            return broken(Promise::I8, &instance.key, format!("has no edge from {:?} to {} on {}", step.from, step.to, step.event));
         }
         at = Some(&step.to);
     }
@@ -80,20 +81,24 @@ fn its_transitions_are_a_chain(store: &Store, machine: &Machine, instance: &Inst
 }
 
 /// I13; and nothing waits for an instance that is free.
-fn its_inbox_is_dense(store: &Store, instance: &Instance) -> Result<(), String> {
+fn its_inbox_is_dense(store: &Store, instance: &Instance) -> Result<(), Broken> {
     let positions: Vec<i64> = store.waiting(instance.id).iter().map(|waiting| waiting.position).collect();
     if positions != (instance.inbox_head..instance.inbox_tail).collect::<Vec<_>>() {
-        return broken("I13", &instance.key, format!("has {positions:?} waiting from {} to {}", instance.inbox_head, instance.inbox_tail));
+        return broken(
+            Promise::I13,
+            &instance.key,
+            format!("has {positions:?} waiting from {} to {}", instance.inbox_head, instance.inbox_tail),
+        );
     }
     let is_free = instance.status == Status::Running && !instance.is_open;
     if (is_free || instance.status.is_ended()) && !positions.is_empty() {
-        return broken("I13", &instance.key, format!("is {} and free, and events wait", instance.status));
+        return broken(Promise::I13, &instance.key, format!("is {} and free, and events wait", instance.status));
     }
     Ok(())
 }
 
 /// What is kept with the last waiting event is where all that waits leads.
-fn what_is_foreseen_is_so(store: &Store, machine: &Machine, instance: &Instance) -> Result<(), String> {
+fn what_is_foreseen_is_so(store: &Store, machine: &Machine, instance: &Instance) -> Result<(), Broken> {
     let waiting = store.inbox.range((instance.id, i64::MIN)..=(instance.id, i64::MAX));
     let Some(outlook) = waiting.clone().next_back().and_then(|(_, waits)| waits.outlook.as_ref()) else { return Ok(()) };
     let to = instance.newest.and_then(|id| store.attempt(id)).map(|newest| (Some(newest.to.clone()), newest.is_catch()));
@@ -109,13 +114,13 @@ fn what_is_foreseen_is_so(store: &Store, machine: &Machine, instance: &Instance)
     states.sort();
     states.dedup();
     if outlook.states != states {
-        return broken("inbox", &instance.key, format!("will be in {states:?}, and {:?} is foreseen", outlook.states));
+        return broken(Promise::OutlookIsTrue, &instance.key, format!("will be in {states:?}, and {:?} is foreseen", outlook.states));
     }
     Ok(())
 }
 
 /// I2, I3, I9, I10, I11, I12, I15.
-fn calls_are_whole(store: &Store) -> Result<(), String> {
+fn calls_are_whole(store: &Store) -> Result<(), Broken> {
     let mut rows = store.calls.values().map(|row| &row.attempt).peekable();
     let mut call: Vec<&Attempt> = Vec::new();
     while let Some(attempt) = rows.next() {
@@ -128,26 +133,26 @@ fn calls_are_whole(store: &Store) -> Result<(), String> {
     Ok(())
 }
 
-fn call_is_whole(store: &Store, call: &[&Attempt]) -> Result<(), String> {
+fn call_is_whole(store: &Store, call: &[&Attempt]) -> Result<(), Broken> {
     let (first, last) = (call[0], call[call.len() - 1]);
-    let wrong = |number: &str, what: String| broken(number, store.key_of(first.instance), format!("in `{}` {what}", first.verb));
+    let wrong = |promise: Promise, what: String| broken(promise, store.key_of(first.instance), format!("in `{}` {what}", first.verb));
     let by_hand = store.notes.iter().filter(|note| note.kind == NoteKind::Retried && note.call == Some(first.call)).count();
     let is_touched =
         store.notes.iter().any(|note| matches!(note.kind, NoteKind::Retried | NoteKind::Rescheduled) && note.call == Some(first.call));
     if call[..call.len() - 1].iter().any(|attempt| attempt.state.is_live()) {
-        return wrong("I2", "has a live attempt before its last one".into());
+        return wrong(Promise::I2, "has a live attempt before its last one".into());
     }
     if call.iter().filter(|attempt| attempt.state == State::Success).count() > 1 {
-        return wrong("I3", "succeeded twice".into());
+        return wrong(Promise::I3, "succeeded twice".into());
     }
     if first.number != 1 || last.number as usize != call.len() {
-        return wrong("I9", format!("has {} attempts up to {}", call.len(), last.number));
+        return wrong(Promise::I9, format!("has {} attempts up to {}", call.len(), last.number));
     }
     let failed: Vec<_> = call.iter().filter(|attempt| matches!(attempt.state, State::Error | State::Lost)).collect();
     let most = |attempt: &Attempt| attempt.budget.policy.as_ref().map_or(1, |policy| policy.max_attempts.unwrap_or(u32::MAX));
     let budget = failed.iter().map(|attempt| most(attempt)).max().unwrap_or(0) as usize;
     if failed.len() > budget.saturating_mul(1 + by_hand) {
-        return wrong("I10", format!("failed {} times on a budget of {budget} and {by_hand} retries by hand", failed.len()));
+        return wrong(Promise::I10, format!("failed {} times on a budget of {budget} and {by_hand} retries by hand", failed.len()));
     }
     for (n, attempt) in call.iter().enumerate() {
         let before = n.checked_sub(1).map(|n| call[n]);
@@ -156,39 +161,41 @@ fn call_is_whole(store: &Store, call: &[&Attempt]) -> Result<(), String> {
         let is_early = due.is_some_and(|end| attempt.scheduled_at < end)
             || (!is_touched && waited.zip(due).is_some_and(|(b, end)| attempt.scheduled_at < end + b.budget.backoff));
         if is_early || attempt.started_at.is_some_and(|started| started < attempt.scheduled_at) {
-            return wrong("I11", format!("began or was due too early, in attempt {}", attempt.number));
+            return wrong(Promise::I11, format!("began or was due too early, in attempt {}", attempt.number));
         }
         let started = attempt.started_at.unwrap_or(attempt.created_at);
         if started < attempt.created_at
             || attempt.finished_at.is_some_and(|end| end < started)
             || attempt.finished_at.is_none() != attempt.state.is_live()
         {
-            return wrong("I12", format!("has times in disorder, in attempt {}", attempt.number));
+            return wrong(Promise::I12, format!("has times in disorder, in attempt {}", attempt.number));
         }
         let needs_a_session = !matches!(attempt.state, State::Scheduled | State::Cancelled);
         if attempt.worker.is_none() != attempt.started_at.is_none() || (needs_a_session && attempt.worker.is_none()) {
-            return wrong("I15", format!("attempt {} is {} and was never given to a session", attempt.number, attempt.state));
+            return wrong(Promise::I15, format!("attempt {} is {} and was never given to a session", attempt.number, attempt.state));
         }
     }
     Ok(())
 }
 
 /// I14, I16.
-fn requests_and_timers_are_whole(store: &Store) -> Result<(), String> {
+fn requests_and_timers_are_whole(store: &Store) -> Result<(), Broken> {
     let mut answers = std::collections::BTreeSet::new();
     for ((instance, dedup), request) in &store.requests {
         if !store.instances.contains_key(instance) || !answers.insert(request.call) {
             return broken(
-                "I14",
+                Promise::I14,
                 store.key_of(*instance),
                 format!("answers to {} with a call that answers to another id too", dedup.escape_debug()),
             );
         }
     }
     for (timer, _) in store.timers.values() {
-        let Some(instance) = store.instances.get(&timer.instance) else { return broken("I16", "?", "has a timer and is no instance") };
+        let Some(instance) = store.instances.get(&timer.instance) else {
+            return broken(Promise::I16, "?", "has a timer and is no instance");
+        };
         if timer.state.is_some() && (timer.state != instance.state || instance.status.is_ended()) {
-            return broken("I16", &instance.key, format!("is in {:?} and has a timer of {:?}", instance.state, timer.state));
+            return broken(Promise::I16, &instance.key, format!("is in {:?} and has a timer of {:?}", instance.state, timer.state));
         }
     }
     Ok(())

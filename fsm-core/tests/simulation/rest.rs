@@ -6,6 +6,7 @@ use fsm_core::call::AttemptState;
 use fsm_core::decide::operate::Act as Operating;
 use fsm_core::time::Timestamp;
 
+use crate::model::promise::{Broken, Promise};
 use crate::model::queue::key_index;
 use crate::process::LEASE;
 use crate::step::{Act, End, Ending, How, Step};
@@ -15,7 +16,7 @@ use crate::world::{PROCESSES, World};
 const ROUNDS: usize = 2000;
 
 /// An error is a promise that does not hold at rest, or that the world never comes to rest.
-pub fn bring_to_rest(world: &mut World) -> Result<(), String> {
+pub fn bring_to_rest(world: &mut World) -> Result<(), Broken> {
     let all = |world: &mut World, act: &Act| (0..PROCESSES).try_for_each(|process| world.step(&Step { process, act: act.clone() }));
     while !world.adrift.is_empty() {
         world.step(&Step { process: 0, act: Act::Land { which: 0, commits: true } })?;
@@ -46,11 +47,11 @@ pub fn bring_to_rest(world: &mut World) -> Result<(), String> {
         let us = i64::try_from(wait.as_micros()).unwrap_or(i64::MAX);
         all(world, &Act::Advance { us: us / PROCESSES as i64 + 1 })?;
     }
-    Err("the world does not come to rest".into())
+    Promise::EverythingComesToRest.broken("the world does not come to rest")
 }
 
 /// One process does one thing that it finds to do; whether it did.
-fn work(world: &mut World, p: usize) -> Result<bool, String> {
+fn work(world: &mut World, p: usize) -> Result<bool, Broken> {
     let process = &world.processes[p];
     let now = world.clock(p);
     let act = if !process.trips.is_empty() {

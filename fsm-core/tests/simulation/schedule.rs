@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use crate::draw::Mood;
+use crate::model::promise::Broken;
 use crate::model::variant::Variant;
 use crate::rest::bring_to_rest;
 use crate::step::Step;
@@ -14,7 +15,7 @@ const STEPS: usize = 120;
 /// A promise that was broken, and what led to it.
 pub struct Failure {
     pub seed: u64,
-    pub why: String,
+    pub why: Broken,
     pub steps: Vec<Step>,
 }
 
@@ -32,7 +33,7 @@ pub fn run(variant: Variant, seed: u64) -> Result<(), Failure> {
 }
 
 /// The steps once more, and how they fail.
-fn replay(variant: Variant, steps: &[Step]) -> Result<(), String> {
+fn replay(variant: Variant, steps: &[Step]) -> Result<(), Broken> {
     let mut world = World::new(variant);
     for step in steps {
         world.step(step)?;
@@ -41,7 +42,7 @@ fn replay(variant: Variant, steps: &[Step]) -> Result<(), String> {
 }
 
 impl Failure {
-    /// The same failure in as few steps as removing some, in ever smaller pieces, leaves.
+    /// The same broken promise in as few steps as removing some, in ever smaller pieces, leaves.
     pub fn shrunk(mut self, variant: Variant) -> Failure {
         let mut piece = self.steps.len().div_ceil(2);
         loop {
@@ -51,8 +52,8 @@ impl Failure {
                 let end = (at + piece).min(self.steps.len());
                 let fewer = [&self.steps[..at], &self.steps[end..]].concat();
                 match replay(variant, &fewer) {
-                    Err(why) => (self.why, self.steps, has_shrunk) = (why, fewer, true),
-                    Ok(()) => at = end,
+                    Err(why) if why.promise == self.why.promise => (self.why, self.steps, has_shrunk) = (why, fewer, true),
+                    _ => at = end,
                 }
             }
             if piece == 1 && !has_shrunk {

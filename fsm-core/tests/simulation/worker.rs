@@ -6,6 +6,7 @@ use fsm_core::outcome::{Outcome, Problem};
 use fsm_core::retry::RetryAdvice;
 use fsm_core::time::Timestamp;
 
+use crate::model::promise::{Broken, Promise};
 use crate::model::queue::{KEYS, Origin, Report, What, key_index};
 use crate::model::trip::Run;
 use crate::model::variant::Variant;
@@ -15,7 +16,7 @@ use crate::world::World;
 
 impl World {
     /// `Engine::claim_due`.
-    pub fn claim(&mut self, p: usize, limit: usize, end: End) -> Result<(), String> {
+    pub fn claim(&mut self, p: usize, limit: usize, end: End) -> Result<(), Broken> {
         let now = self.clock(p);
         let Some(session) = self.processes[p].session(now).filter(|_| !self.processes[p].is_draining) else { return Ok(()) };
         let due = self.model.store.due(now, limit);
@@ -27,6 +28,10 @@ impl World {
             return Ok(());
         }
         for id in due {
+            // Only an engine that claims in two statements comes too late for a row.
+            if self.model.store.attempt(id).is_none() {
+                continue;
+            }
             let row = self.model.store.take(id, session, now);
             self.model.is_dirty = true;
             if end == End::Commits {
@@ -74,14 +79,15 @@ impl World {
     }
 
     /// `Engine::sweep`. Nobody who is alive and was kept from renewing by the database alone is swept.
-    pub fn look_for_orphans(&mut self, p: usize) -> Result<(), String> {
+    pub fn look_for_orphans(&mut self, p: usize) -> Result<(), Broken> {
         if !self.may_sweep(p) {
             return Ok(());
         }
         for orphan in self.model.store.orphans(self.clock(p)) {
             let holder = self.processes.iter().find(|holder| holder.is_alive && Some(holder.life.id) == orphan.worker);
             if holder.is_some_and(|holder| !holder.is_disturbed) && !self.model.ledger.is_skewed {
-                return Err(format!("attempt {} of `{}` is swept, and its worker is alive and well", orphan.number, orphan.verb));
+                return Promise::LiveWorkerKeepsItsWork
+                    .broken(format!("attempt {} of `{}` is swept, and its worker is alive and well", orphan.number, orphan.verb));
             }
             self.settle_found(p, orphan, Outcome::Lost, Origin::Sweeper);
         }

@@ -8,6 +8,7 @@ use fsm_core::time::Timestamp;
 use crate::invariants;
 use crate::machine::machine;
 use crate::model::Model;
+use crate::model::promise::Broken;
 use crate::model::queue::{Trip, Way};
 use crate::model::variant::Variant;
 use crate::process::{LEASE, Process};
@@ -54,7 +55,7 @@ impl World {
     }
 
     /// Applies a step; one that does not apply does nothing. An error is a promise that it broke.
-    pub fn step(&mut self, step: &Step) -> Result<(), String> {
+    pub fn step(&mut self, step: &Step) -> Result<(), Broken> {
         self.apply(step)?;
         if std::mem::take(&mut self.model.is_dirty) {
             invariants::check(&self.model.store, &self.model.machine)?;
@@ -63,7 +64,7 @@ impl World {
         Ok(())
     }
 
-    fn apply(&mut self, step: &Step) -> Result<(), String> {
+    fn apply(&mut self, step: &Step) -> Result<(), Broken> {
         let p = step.process;
         let (is_working, is_able) = (self.is_working(p), self.processes[p].is_alive && !self.processes[p].is_stalled);
         match &step.act {

@@ -6,6 +6,7 @@ use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 
+use super::emit;
 use super::graph::{Graph, State};
 use super::parse::Declared;
 use crate::names;
@@ -30,7 +31,8 @@ fn a_name_is_one_verb(_: &Declared, graph: &Graph) -> TokenStream {
 }
 
 fn a_verb_keeps_the_machines_record(declared: &Declared, graph: &Graph) -> TokenStream {
-    let checks = graph.states.iter().map(|State { verb, .. }| match &declared.record {
+    let record = emit::record(declared);
+    let checks = graph.states.iter().map(|State { verb, .. }| match &record {
         Some(record) => quote_spanned!(verb.span()=> const _: () = ::fsm::__private::keeps::<#verb, #record>();),
         None => quote_spanned!(verb.span()=> const _: () = ::fsm::__private::keeps_nothing::<#verb>();),
     });
@@ -66,26 +68,40 @@ fn timeout_is_only_behind_a_timer(declared: &Declared, graph: &Graph) -> TokenSt
     checks.collect()
 }
 
-/// Of one type, and under one name for it.
+/// Under its name, which is told of the first verb that takes another one; and where the names are the same, of one type.
 fn an_on_block_is_of_one_event(declared: &Declared, graph: &Graph) -> TokenStream {
-    let checks = graph.states.iter().filter_map(|state| {
-        let group = &declared.groups[state.group?];
-        let first = graph.states.iter().find(|first| first.group == state.group)?;
-        let (event_type, event, first_event) = (state.event_type(), state.event(), first.event());
-        let message = format!(
-            "the verbs `{}` and `{}` name their event type differently\nhelp: write the same name in both, without an alias",
-            first.name, state.name
-        );
-        Some(quote_spanned! {state.verb.span()=>
-            const _: () = {
-                ::fsm::__private::is_event::<#event_type, #group>();
-                if !::fsm::__private::same(#event, #first_event) {
+    let blocks = declared.groups.iter().enumerate().map(|(i, ty)| {
+        let (name, group) = (names::event(ty), emit::group(declared, i));
+        let states = || graph.states.iter().filter(move |state| state.group == Some(i) && !state.is_timed);
+        let first = states().next().map_or_else(|| ty.span(), |state| state.verb.span());
+        let named = states().map(|state| {
+            let (event, verb) = (state.event(), &state.name);
+            let message = format!(
+                "the verb `{verb}` takes another event than `{name}`, the one of its `on` block\n\
+                 help: write `on` with the event type that all its verbs take, by the name that they use, and move the others out of the block"
+            );
+            quote_spanned! {state.verb.span()=>
+                if !::fsm::__private::same(#event, #name) {
                     ::fsm::__private::broken(#message)
                 }
-            };
-        })
+            }
+        });
+        let typed = states().map(|state| {
+            let (event_type, event) = (state.event_type(), state.event());
+            quote_spanned! {state.verb.span()=>
+                const _: () = ::fsm::__private::is_event::<
+                    <::fsm::__private::Fresh<{ ::fsm::__private::same(#event, #name) }>
+                        as ::fsm::__private::Pick<#event_type, #group>>::Picked,
+                    #group,
+                >();
+            }
+        });
+        let named: TokenStream = named.collect();
+        let typed: TokenStream = typed.collect();
+        // The type is mentioned: where there is none, the compiler says that alone.
+        quote_spanned!(first=> const _: () = { let _ = ::core::marker::PhantomData::<#group>; #named }; #typed)
     });
-    checks.collect()
+    blocks.collect()
 }
 
 /// Between every two verbs that can be sent an event, but those in `on` blocks.
@@ -141,7 +157,7 @@ fn the_default_catch_fits_every_verb(declared: &Declared, graph: &Graph) -> Toke
     let Some(Retry::Policy(policy)) = &declared.retry else { return TokenStream::new() };
     let Some(catch) = &policy.catch else { return TokenStream::new() };
     let name = names::state(catch);
-    let keeps = match &declared.record {
+    let keeps = match &emit::record(declared) {
         Some(record) => quote_spanned!(catch.span()=> const _: () = ::fsm::__private::keeps::<__Catch, #record>();),
         None => quote_spanned!(catch.span()=> const _: () = ::fsm::__private::keeps_nothing::<__Catch>();),
     };

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use proc_macro2::TokenStream;
-use quote::{quote, quote_spanned};
+use proc_macro2::{Ident, TokenStream};
+use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 
 use super::graph::{Graph, State};
@@ -12,21 +12,23 @@ use super::{asserts, state};
 use crate::names;
 use crate::retry::{self, Retry};
 
-/// All of it, or without the rules on types where a statement is missing.
-pub fn machine(declared: &Declared, graph: &Graph) -> TokenStream {
+/// All of it. Where a mistake was found already, the machine takes every event, and where a statement is missing, the rules on types are left
+/// out: what the compiler would say of either follows from what was said.
+pub fn machine(declared: &Declared, graph: &Graph, is_sound: bool) -> TokenStream {
     let Declared { attributes, visibility, ident, name, .. } = declared;
     let states = state::expand(declared, graph);
     let state = state::ident(declared);
-    let record = declared.record.as_ref().map_or(
-        quote!(
+    let record = match record(declared) {
+        Some(record) => quote_spanned!(record.span()=> type Record = #record;),
+        None => quote!(
             type Record = ();
         ),
-        |ty| quote_spanned!(ty.span()=> type Record = #ty;),
-    );
+    };
+    let mentioned = mentioned(declared);
     let verbs = graph.states.iter().map(alias);
     let catch = catch(declared);
     let retry::Emitted { policy, entry: retry } = retry::emit(&declared.retry);
-    let accepts = accepts(declared, graph);
+    let accepts = if is_sound { accepts(declared, graph) } else { accepts_all(declared) };
     let asserts = declared.is_whole.then(|| asserts::expand(declared, graph));
     let entry = entry(declared, graph, &retry);
     quote! {
@@ -36,6 +38,7 @@ pub fn machine(declared: &Declared, graph: &Graph) -> TokenStream {
         #states
         const _: () = {
             #(#verbs)*
+            #mentioned
             #catch
             #policy
             #entry
@@ -51,6 +54,27 @@ pub fn machine(declared: &Declared, graph: &Graph) -> TokenStream {
             ::fsm::__private::inventory::submit! { ::fsm::__private::MachineRef(&__ENTRY) }
         };
     }
+}
+
+/// The alias of the machine's record, so that a wrong type is told once.
+pub fn record(declared: &Declared) -> Option<Ident> {
+    declared.record.as_ref().map(|ty| format_ident!("__Record", span = ty.span()))
+}
+
+/// The alias of the event type of an `on` block.
+pub fn group(declared: &Declared, i: usize) -> Ident {
+    format_ident!("__Group{i}", span = declared.groups[i].span())
+}
+
+/// The types that the machine names, each mentioned once.
+fn mentioned(declared: &Declared) -> TokenStream {
+    let record = declared.record.as_ref().zip(record(declared)).map(|(ty, alias)| quote_spanned!(ty.span()=> type #alias = #ty;));
+    let groups = declared.groups.iter().enumerate().map(|(i, ty)| {
+        let alias = group(declared, i);
+        quote_spanned!(ty.span()=> #[allow(dead_code)] type #alias = #ty;)
+    });
+    let groups: TokenStream = groups.collect();
+    quote!(#record #groups)
 }
 
 /// The verb's path, mentioned once.
@@ -102,13 +126,7 @@ fn accepts(declared: &Declared, graph: &Graph) -> TokenStream {
     let mut impls = TokenStream::new();
     for owner in owners(declared, graph) {
         let (verb, event) = (&owner.verb, owner.event());
-        let event_type = match owner.group {
-            Some(group) => {
-                let event_type = &declared.groups[group];
-                quote!(#event_type)
-            }
-            None => owner.event_type(),
-        };
+        let event_type = owner.event_type();
         // Where the name is taken already, a rule says so; a second impl would only say it again.
         let event_type = if events.is_empty() {
             event_type
@@ -127,6 +145,17 @@ fn accepts(declared: &Declared, graph: &Graph) -> TokenStream {
         events.push(event);
     }
     impls
+}
+
+/// For a machine with mistakes, so that those who send to it hear nothing.
+fn accepts_all(declared: &Declared) -> TokenStream {
+    let ident = &declared.ident;
+    quote! {
+        #[automatically_derived]
+        impl<__Event> ::fsm::__private::Accepts<__Event> for #ident {
+            const EVENT: &'static str = "";
+        }
+    }
 }
 
 /// The first verb of each event type that can be sent.

@@ -29,13 +29,15 @@ pub struct State {
 pub struct Graph {
     /// Starts first, then in the order in which edges enter them.
     pub states: Vec<State>,
+    /// States of which it is not known whether there is a verb: they have a variant, and nothing else is emitted for them.
+    pub only_named: Vec<String>,
     /// The names alone, for the rules of `fsm-core`.
     pub names: fsm_core::check::Graph,
 }
 
 impl Graph {
     pub fn of(declared: &Declared) -> Graph {
-        let mut graph = Graph { states: Vec::new(), names: names_of(declared) };
+        let mut graph = Graph { states: Vec::new(), only_named: Vec::new(), names: names_of(declared) };
         let mut known = BTreeMap::new();
         let entered = declared.starts.iter().map(|start| (start, None)).chain(declared.edges.iter().map(|edge| (&edge.to, Some(edge))));
         for (path, edge) in entered {
@@ -47,6 +49,21 @@ impl Graph {
             graph.states[i].entered_by(path, edge);
         }
         graph
+    }
+
+    /// Of a misspelled state there is probably no verb, which the compiler would say in words that lead astray. Both spellings are variants,
+    /// for the code that uses the right one.
+    pub fn leave_out_misspelled(&mut self) {
+        let misspelled = fsm_core::check::misspelled(&self.names);
+        self.states.retain(|state| !misspelled.contains_key(&state.name));
+        self.only_named = misspelled.into_iter().flat_map(|(wrong, right)| [wrong, right]).collect();
+    }
+
+    /// With a statement missing, every name that stands anywhere is a state that code may name.
+    pub fn name_all(&mut self, declared: &Declared) {
+        let named = self.names.ends.iter().chain(self.names.edges.iter().map(|(from, _)| from)).chain(&declared.skipped);
+        let is_unknown = |name: &&String| self.states.iter().all(|state| state.name != **name);
+        self.only_named = named.filter(is_unknown).cloned().collect();
     }
 
     pub fn state(&self, path: &Path) -> Option<&State> {

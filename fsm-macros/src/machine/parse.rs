@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use proc_macro2::TokenStream;
+use fsm_core::check::nearest;
+use proc_macro2::{TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::punctuated::Punctuated;
@@ -11,6 +12,9 @@ use syn::{Attribute, Ident, LitStr, Path, Token, Type, Visibility, braced, paren
 use crate::mistake::Mistakes;
 use crate::names;
 use crate::retry::{self, Retry};
+
+/// The words that statements begin with.
+const WORDS: [&str; 5] = ["start", "end", "on", "keeps", "retry"];
 
 /// What is expected where no statement begins.
 const STATEMENTS: &str = "expected a statement: `start a;`, `a -> b | c;`, `any(a, b) -> c;`, `a after \"30m\" -> b;`, \
@@ -32,6 +36,8 @@ pub struct Declared {
     pub groups: Vec<Type>,
     /// No statement was left out because it could not be read.
     pub is_whole: bool,
+    /// The words of what was left out, which may be states.
+    pub skipped: Vec<String>,
 }
 
 /// One edge; `any(…)` and `|` are several.
@@ -80,9 +86,12 @@ fn machine(input: ParseStream<'_>, mistakes: &mut Mistakes) -> syn::Result<Decla
         ends: Vec::new(),
         groups: Vec::new(),
         is_whole: true,
+        skipped: Vec::new(),
     };
-    let is_whole = each_statement(&body, mistakes, |input, mistakes| statement(input, &mut declared, mistakes));
+    let mut skipped = Vec::new();
+    let is_whole = each_statement(&body, mistakes, &mut skipped, |input, mistakes| statement(input, &mut declared, mistakes));
     declared.is_whole &= is_whole;
+    declared.skipped.extend(skipped);
     Ok(declared)
 }
 
@@ -109,23 +118,29 @@ fn name(input: ParseStream<'_>, ident: &Ident, mistakes: &mut Mistakes) -> syn::
 fn each_statement(
     input: ParseStream<'_>,
     mistakes: &mut Mistakes,
+    skipped: &mut Vec<String>,
     mut read: impl FnMut(ParseStream<'_>, &mut Mistakes) -> syn::Result<()>,
 ) -> bool {
     let mut is_whole = true;
     while !input.is_empty() {
         if let Err(error) = read(input, mistakes) {
             mistakes.add_error(error);
-            skip_statement(input);
+            skip_statement(input, skipped);
             is_whole = false;
         }
     }
     is_whole
 }
 
-fn skip_statement(input: ParseStream<'_>) {
+fn skip_statement(input: ParseStream<'_>, skipped: &mut Vec<String>) {
     while !input.is_empty() {
         let is_last = input.peek(Token![;]) || input.peek(token::Brace);
-        if input.parse::<proc_macro2::TokenTree>().is_err() || is_last {
+        match input.parse::<TokenTree>() {
+            Ok(TokenTree::Ident(word)) => skipped.push(word.unraw().to_string()),
+            Ok(_) => {}
+            Err(_) => return,
+        }
+        if is_last {
             return;
         }
     }
@@ -154,6 +169,10 @@ fn statement(input: ParseStream<'_>, declared: &mut Declared, mistakes: &mut Mis
 fn semicolon(input: ParseStream<'_>, mistakes: &mut Mistakes) -> syn::Result<()> {
     if input.peek(Token![;]) {
         return input.parse::<Token![;]>().map(drop);
+    }
+    // A word that no statement begins with: another state of the list.
+    if input.peek(Ident::peek_any) && (input.peek2(Token![;]) || input.peek2(Token![,]) || input.peek2(Token![|])) {
+        return Err(input.error("expected `,` or `|` before another state, or `;`, which ends a statement"));
     }
     if !input.is_empty() && !input.peek(Ident::peek_any) && !input.peek(Token![::]) {
         return Err(input.error("expected `;`, which ends a statement"));
@@ -194,7 +213,7 @@ fn on(input: ParseStream<'_>, declared: &mut Declared, mistakes: &mut Mistakes) 
     }
     let group = group(event, declared, mistakes);
     let edges = &mut declared.edges;
-    declared.is_whole &= each_statement(&block, mistakes, |input, mistakes| {
+    declared.is_whole &= each_statement(&block, mistakes, &mut declared.skipped, |input, mistakes| {
         edges.extend(edges_of(input, Some(group), mistakes)?);
         semicolon(input, mistakes)
     });
@@ -217,6 +236,12 @@ fn edges_of(input: ParseStream<'_>, group: Option<usize>, mistakes: &mut Mistake
     let froms = sources(input)?;
     let after = if peek_word(input, "after") { after(input, group, mistakes)? } else { None };
     if !input.peek(Token![->]) {
+        let word = names::state(&froms[0]);
+        let meant = nearest(&word, WORDS.iter().copied()).filter(|_| input.peek(Ident::peek_any));
+        if let Some(meant) = meant {
+            let message = format!("unknown statement `{word}`\nhelp: did you mean `{meant}`?");
+            return Err(syn::Error::new_spanned(&froms[0], message));
+        }
         return Err(input.error(format!("expected `->` and the state that `{}` leads to", names::state(&froms[0]))));
     }
     input.parse::<Token![->]>()?;
@@ -259,7 +284,7 @@ fn after(input: ParseStream<'_>, group: Option<usize>, mistakes: &mut Mistakes) 
 fn separated(input: ParseStream<'_>) -> syn::Result<Vec<Path>> {
     let mut paths = vec![input.call(Path::parse_mod_style)?];
     while input.peek(Token![|]) || input.peek(Token![,]) {
-        input.parse::<proc_macro2::TokenTree>()?;
+        input.parse::<TokenTree>()?;
         paths.push(input.call(Path::parse_mod_style)?);
     }
     Ok(paths)

@@ -21,8 +21,10 @@ pub fn expand(declared: &Declared, graph: &Graph) -> TokenStream {
     // Of two states that would be one variant, the first: a rule tells of the second.
     let mut seen = BTreeSet::new();
     let distinct: Vec<&State> = graph.states.iter().filter(|state| seen.insert(names::variant(&state.name))).collect();
-    let variants: Vec<Ident> = distinct.iter().map(|state| variant(state)).collect();
-    let states: Vec<&String> = distinct.iter().map(|state| &state.name).collect();
+    let only_named: Vec<&String> = graph.only_named.iter().filter(|name| seen.insert(names::variant(name))).collect();
+    let unplaced = only_named.iter().map(|name| format_ident!("{}", names::variant(name), span = ident.span()));
+    let variants: Vec<Ident> = distinct.iter().map(|state| variant(state)).chain(unplaced).collect();
+    let states: Vec<&String> = distinct.iter().map(|state| &state.name).chain(only_named).collect();
     let docs = format!(" The states of [`{}`].", declared.ident);
     let variant_docs = states.iter().map(|state| format!(" Entered by the verb `{state}`."));
     quote! {

@@ -7,7 +7,7 @@ use syn::spanned::Spanned;
 
 use super::function::{Function, Head};
 use super::options::Options;
-use super::parameters::{Kind, Parameter};
+use super::parameters::{self, Kind, Parameter};
 use crate::names;
 use crate::retry::{self, Retry};
 
@@ -46,10 +46,12 @@ pub fn verb(function: &Function, head: &Head, options: &Options, retry: &Option<
     }
 }
 
-/// For a function with mistakes: enough of a verb for `fsm!` to stay silent about it.
+/// For a function with mistakes: enough of a verb for `fsm!` to stay silent about it, with its event where that can be told.
 pub fn stub(function: &Function) -> TokenStream {
     let ident = &function.signature.ident;
-    let name = ident.unraw().to_string();
+    let event = parameters::event(&function.signature);
+    let name = event.as_ref().map_or_else(|| ident.unraw().to_string(), names::event);
+    let event = event.map_or_else(|| quote!(#ident), |event| quote!(#event));
     let visibility = &function.visibility;
     quote! {
         #[doc(hidden)]
@@ -58,7 +60,7 @@ pub fn stub(function: &Function) -> TokenStream {
         const _: () = {
             #[automatically_derived]
             impl ::fsm::__private::Verb for #ident {
-                type Event = #ident;
+                type Event = #event;
                 type Catch = ::fsm::__private::NoCatch;
                 const EVENT: &'static str = #name;
                 const ENTRY: &'static ::fsm::__private::VerbEntry = &::fsm::__private::MISTAKEN;

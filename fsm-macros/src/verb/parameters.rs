@@ -62,6 +62,15 @@ fn kind(ty: &Type) -> Kind {
     }
 }
 
+/// What is probably the event of a function with mistakes: its last parameter, if that can be one.
+pub fn event(signature: &Signature) -> Option<Type> {
+    match signature.inputs.last().and_then(parameter)? {
+        Parameter { kind: Kind::Event, ty } if matches!(ty, Type::Path(_)) => Some(ty),
+        Parameter { kind: Kind::Shared(ty @ Type::Path(_)), .. } => Some(ty),
+        _ => None,
+    }
+}
+
 fn is_ctx(path: &Path) -> bool {
     names::ends_in(path, "Ctx")
 }
@@ -134,7 +143,10 @@ fn there_is_one_event_and_it_is_last(parameters: &[Parameter], mistakes: &mut Mi
     for parameter in others.iter().filter(|parameter| matches!(parameter.kind, Kind::Event)) {
         let ty = names::joined(&parameter.ty);
         if matches!(last.kind, Kind::Event) {
-            let help = format!("write `Data<{ty}>` for a shared value, or `&mut {ty}` for the machine's record");
+            let help = format!(
+                "write `Data<{ty}>` for a shared value, or `&mut {ty}` for the machine's record; \
+                 if `{ty}` is another name for `Data<…>`, write that itself: a macro sees names only"
+            );
             mistakes.add(&parameter.ty, format!("`{ty}` would be a second event: a verb takes one, as its last parameter"), help);
         } else {
             mistakes.add(&parameter.ty, format!("the event `{ty}` is not the last parameter"), "move it to the end");

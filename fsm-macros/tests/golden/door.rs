@@ -200,6 +200,9 @@ const _: () = {
     type __Verb2 = expired;
     type __Verb3 = locked;
     type __Verb4 = bolted;
+    type __Record = Count;
+    #[allow(dead_code)]
+    type __Group0 = Lock;
     static __POLICY: ::fsm::__private::PolicyEntry = ::fsm::__private::PolicyEntry {
         max_attempts: ::core::option::Option::None,
         min: ::core::time::Duration::from_micros(1000000u64),
@@ -251,7 +254,7 @@ const _: () = {
     #[automatically_derived]
     impl ::fsm::__private::Machine for Door {
         type State = DoorState;
-        type Record = Count;
+        type Record = __Record;
         const NAME: &'static str = "door";
         const ENTRY: &'static ::fsm::__private::MachineEntry = &__ENTRY;
     }
@@ -287,15 +290,18 @@ const _: () = {
                     ],
                 )
             },
-        > as ::fsm::__private::Pick<Lock, __Verb3>>::Picked,
+        > as ::fsm::__private::Pick<
+            <__Verb3 as ::fsm::__private::Verb>::Event,
+            __Verb3,
+        >>::Picked,
     > for Door {
         const EVENT: &'static str = <__Verb3 as ::fsm::__private::Verb>::EVENT;
     }
-    const _: () = ::fsm::__private::keeps::<__Verb0, Count>();
-    const _: () = ::fsm::__private::keeps::<__Verb1, Count>();
-    const _: () = ::fsm::__private::keeps::<__Verb2, Count>();
-    const _: () = ::fsm::__private::keeps::<__Verb3, Count>();
-    const _: () = ::fsm::__private::keeps::<__Verb4, Count>();
+    const _: () = ::fsm::__private::keeps::<__Verb0, __Record>();
+    const _: () = ::fsm::__private::keeps::<__Verb1, __Record>();
+    const _: () = ::fsm::__private::keeps::<__Verb2, __Record>();
+    const _: () = ::fsm::__private::keeps::<__Verb3, __Record>();
+    const _: () = ::fsm::__private::keeps::<__Verb4, __Record>();
     const _: () = ::fsm::__private::is_timeout::<
         <__Verb2 as ::fsm::__private::Verb>::Event,
     >();
@@ -332,27 +338,46 @@ const _: () = {
         )
     };
     const _: () = {
-        ::fsm::__private::is_event::<<__Verb3 as ::fsm::__private::Verb>::Event, Lock>();
-        if !::fsm::__private::same(
-            <__Verb3 as ::fsm::__private::Verb>::EVENT,
-            <__Verb3 as ::fsm::__private::Verb>::EVENT,
-        ) {
+        let _ = ::core::marker::PhantomData::<__Group0>;
+        if !::fsm::__private::same(<__Verb3 as ::fsm::__private::Verb>::EVENT, "Lock") {
             ::fsm::__private::broken(
-                "the verbs `locked` and `locked` name their event type differently\nhelp: write the same name in both, without an alias",
+                "the verb `locked` takes another event than `Lock`, the one of its `on` block\nhelp: write `on` with the event type that all its verbs take, by the name that they use, and move the others out of the block",
+            )
+        }
+        if !::fsm::__private::same(<__Verb4 as ::fsm::__private::Verb>::EVENT, "Lock") {
+            ::fsm::__private::broken(
+                "the verb `bolted` takes another event than `Lock`, the one of its `on` block\nhelp: write `on` with the event type that all its verbs take, by the name that they use, and move the others out of the block",
             )
         }
     };
-    const _: () = {
-        ::fsm::__private::is_event::<<__Verb4 as ::fsm::__private::Verb>::Event, Lock>();
-        if !::fsm::__private::same(
-            <__Verb4 as ::fsm::__private::Verb>::EVENT,
-            <__Verb3 as ::fsm::__private::Verb>::EVENT,
-        ) {
-            ::fsm::__private::broken(
-                "the verbs `locked` and `bolted` name their event type differently\nhelp: write the same name in both, without an alias",
-            )
-        }
-    };
+    const _: () = ::fsm::__private::is_event::<
+        <::fsm::__private::Fresh<
+            {
+                ::fsm::__private::same(
+                    <__Verb3 as ::fsm::__private::Verb>::EVENT,
+                    "Lock",
+                )
+            },
+        > as ::fsm::__private::Pick<
+            <__Verb3 as ::fsm::__private::Verb>::Event,
+            __Group0,
+        >>::Picked,
+        __Group0,
+    >();
+    const _: () = ::fsm::__private::is_event::<
+        <::fsm::__private::Fresh<
+            {
+                ::fsm::__private::same(
+                    <__Verb4 as ::fsm::__private::Verb>::EVENT,
+                    "Lock",
+                )
+            },
+        > as ::fsm::__private::Pick<
+            <__Verb4 as ::fsm::__private::Verb>::Event,
+            __Group0,
+        >>::Picked,
+        __Group0,
+    >();
     const _: () = {
         if ::fsm::__private::same(
             <__Verb1 as ::fsm::__private::Verb>::EVENT,

@@ -8,6 +8,7 @@ use fsm_core::time::Timestamp;
 use super::Admin;
 use crate::drift;
 use crate::error::Error;
+use crate::failure::Unreadable;
 use crate::store::overview::{self, Worker};
 use crate::store::sessions;
 
@@ -72,6 +73,7 @@ impl Admin {
         let mut findings = self.settings().await?;
         findings.extend(self.clock().await?);
         findings.extend(self.work().await?);
+        findings.extend(self.unreadable().await?);
         findings.extend(self.newest_drift().await?);
         Ok(findings)
     }
@@ -83,6 +85,7 @@ impl Admin {
         findings.extend(self.file().await?);
         findings.extend(self.clock().await?);
         findings.extend(self.work().await?);
+        findings.extend(self.unreadable().await?);
         findings.extend(self.drift().await?);
         let report = self.examine().await?;
         if report.is_healthy() {
@@ -135,10 +138,17 @@ impl Admin {
         let (alive, dead): (Vec<Worker>, Vec<Worker>) = self.workers().await?.into_iter().partition(|worker| worker.lease_until > now);
         let mut findings = Vec::new();
         for worker in &dead {
+            let then = match (worker.executing, alive.len()) {
+                (0, _) => String::new(),
+                (n, 0) => {
+                    format!(" and holds {n} attempts: no worker is alive that could take them over, and nothing happens until one starts")
+                }
+                (n, _) => format!(" and holds {n} attempts: a live worker of their machines settles them as lost"),
+            };
             let ended = display(Duration::from_secs(now.since(worker.lease_until).as_secs()));
             let says = format!(
-                "session {} of process {} on `{}` died {ended} ago and holds {} attempts; another process settles them as lost",
-                worker.session, worker.pid, worker.host, worker.executing
+                "the lease of session {}, process {} on `{}`, ended {ended} ago, at {}{then}",
+                worker.session, worker.pid, worker.host, worker.lease_until
             );
             findings.push(Finding::new(Level::Warning, "workers", says));
         }
@@ -148,12 +158,34 @@ impl Admin {
             let Some(since) = overdue.since.filter(|since| now.since(*since) > PATIENCE) else { continue };
             is_late = true;
             let count = if overdue.attempts >= u64::from(MOST) { format!("{MOST} and more") } else { overdue.attempts.to_string() };
-            let why = if alive.is_empty() { "no process works" } else { "those that work are at their limit or do not have its verbs" };
+            let why =
+                if alive.is_empty() { "no worker is alive" } else { "those that are alive are at their limit or do not have its verbs" };
             let says = format!("{count} attempts of `{}` are due, the first since {since}: {why}", known.machine.name);
             findings.push(Finding::new(Level::Warning, "workers", says));
         }
         if dead.is_empty() && !is_late {
             findings.push(Finding::new(Level::Ok, "workers", format!("{} live, and nothing is late", alive.len())));
+        }
+        Ok(findings)
+    }
+
+    /// The newest instances whose last attempt failed because the code that ran it could not read a stored value.
+    async fn unreadable(&self) -> Result<Vec<Finding>, Error> {
+        let mut findings = Vec::new();
+        for known in self.machines() {
+            let name = &known.machine.name;
+            let retrying = self.retrying(name, FEW, MOST).await?;
+            let in_error = self.failing(name, None, FEW).await?;
+            let all = retrying.into_iter().map(|retrying| retrying.failing).chain(in_error);
+            let unreadable: Vec<_> = all.filter(|failing| Unreadable::is_said_in(&failing.error)).collect();
+            let Some(first) = unreadable.first() else { continue };
+            let says = format!(
+                "{} instances of `{name}` have a stored value that the code which ran them cannot read, like `{}`: {}",
+                unreadable.len(),
+                first.key.escape_debug(),
+                first.error
+            );
+            findings.push(Finding::new(Level::Warning, "values", says));
         }
         Ok(findings)
     }

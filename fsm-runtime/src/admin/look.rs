@@ -14,7 +14,7 @@ use crate::handle::history::{self, HistoryEntry};
 use crate::handle::seen::{Seen, calls_of, with_calls};
 use crate::handle::watch::Sight;
 use crate::redact::Redactable;
-use crate::store::overview::{self, Coming, Failing, InboxEvent, Overdue, SetTimer, Times};
+use crate::store::overview::{self, Coming, Failing, InboxEvent, Overdue, Retrying, SetTimer, Times};
 use crate::store::view::{self as rows, Found, PageFilter};
 
 /// All that is known of one instance.
@@ -82,7 +82,7 @@ impl Admin {
     }
 
     /// How many of a machine's newest instances there are by status and state, at most `most` of each status; and the statuses of
-    /// which there are more. Those that ended count as completed, cancelled ones too.
+    /// which there are more; `Completed` there stands for all that have ended, whose newest are counted together.
     pub async fn newest_counts(&self, machine: &str, most: u32) -> Result<(Vec<(Status, Option<String>, u64)>, Vec<Status>), Error> {
         let mut reader = self.engine.store.reader().await?;
         Ok(rows::newest_counts(&mut reader.conn(), machine, most).await?)
@@ -105,6 +105,18 @@ impl Admin {
         Ok(failing)
     }
 
+    /// The instances of a machine whose open attempt follows one that failed or was lost, the one whose attempt is due first first. At most
+    /// `limit`, among the first `look_at` scheduled attempts of the machine and all that execute. Paused ones are not among them.
+    pub async fn retrying(&self, machine: &str, limit: u32, look_at: u32) -> Result<Vec<Retrying>, Error> {
+        let mut reader = self.engine.store.reader().await?;
+        let mut retrying = overview::retrying(&mut reader.conn(), machine, limit, look_at).await?;
+        for Retrying { failing, .. } in &mut retrying {
+            let owner = Owner { machine, key: &failing.key };
+            failing.error = self.engine.discretion.open_error(owner, &failing.error).into_owned();
+        }
+        Ok(retrying)
+    }
+
     /// With a record that a person may read, or with why not.
     fn shown(&self, mut seen: Seen) -> Seen {
         let row = &mut seen.row;
@@ -122,7 +134,7 @@ impl Admin {
     /// What happens next by itself in a machine, in order, at most `limit`.
     pub async fn to_come(&self, machine: &str, limit: u32) -> Result<Vec<Coming>, Error> {
         let mut reader = self.engine.store.reader().await?;
-        Ok(overview::to_come(&mut reader.conn(), machine, limit).await?)
+        Ok(overview::to_come(&mut reader.conn(), machine, self.now(), limit).await?)
     }
 
     /// The attempts of a machine that are due and that nobody has claimed, counted no further than `most`.

@@ -15,6 +15,7 @@ use crate::store::conn::Conn;
 use crate::store::epoch::Epoch;
 use crate::store::error::StoreError;
 use crate::store::lock::{self, KnownCall, Locked, Seen, Target};
+use crate::store::timers;
 use crate::store::write::Stamp;
 
 /// How many of an instance's waiting events are read at first: the first one fits nearly always.
@@ -85,6 +86,7 @@ impl Board {
         self.read_attempts(conn, batch).await?;
         self.read_inboxes(conn).await?;
         self.read_requests(conn, batch).await?;
+        self.read_awaited(conn, batch).await?;
         self.read_known(conn, batch).await
     }
 
@@ -208,6 +210,18 @@ impl Board {
         for (instance, request) in lock::requests(conn, &asked).await? {
             if let Some(standing) = self.by_id(instance) {
                 standing.request = Some(request);
+            }
+        }
+        Ok(())
+    }
+
+    /// An instance that has not begun ends with the last delayed event if that does not fit.
+    async fn read_awaited(&mut self, conn: &mut Conn<'_>, batch: &[Request]) -> Result<(), StoreError> {
+        for request in batch {
+            let What::Fire(fired) = &request.what else { continue };
+            let standing = self.standings.get_mut(&request.whose).expect("the board was read for every instance of the batch");
+            if standing.instance.has_not_begun() {
+                standing.awaits_others = timers::has_another(conn, standing.instance.id, fired.timer.id).await?;
             }
         }
         Ok(())

@@ -16,11 +16,11 @@ pub struct HistoryEntry {
     pub at: Timestamp,
     /// The call it is about.
     pub call: Option<CallId>,
-    /// HistoryEvent happened.
+    /// What happened.
     pub event: HistoryEvent,
 }
 
-/// HistoryEvent happened.
+/// What happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HistoryEvent {
     /// An event was taken, and its verb was called.
@@ -80,6 +80,9 @@ pub enum HistoryEvent {
 }
 
 /// The attempts and notes of an instance as one story, oldest first.
+///
+/// Attempts are in the order of their calls, whatever the clocks of the processes showed that ran them. A note goes where its moment
+/// belongs, and among entries of the same moment where its call does.
 pub(crate) fn told(attempts: Vec<Row>, notes: Vec<Note>) -> Vec<HistoryEntry> {
     let (mut retries, others): (Vec<Note>, Vec<Note>) = notes.into_iter().partition(|note| note.kind == NoteKind::Retried);
     let mut entries = Vec::new();
@@ -90,10 +93,33 @@ pub(crate) fn told(attempts: Vec<Row>, notes: Vec<Note>) -> Vec<HistoryEntry> {
         entries.extend(told_of_attempt(row));
         entries.extend(told_of_exhaustion(row, attempts.get(place + 1)));
     }
-    entries.extend(retries.into_iter().chain(others).map(told_of_note));
-    // Stable: what happened in the same commit stays in the order in which it is told.
-    entries.sort_by_key(|entry| entry.at);
+    let mut rest: Vec<Note> = retries.into_iter().chain(others).collect();
+    rest.sort_by_key(|note| note.at);
+    for note in rest {
+        let place = place_of(&note, &entries);
+        entries.insert(place, told_of_note(note));
+    }
     entries
+}
+
+/// Behind all that is older. Among entries of the same moment: behind those of its own call, or where it has none there, of the call that
+/// came before. The event of a call that never began was rejected before the next one was taken.
+fn place_of(note: &Note, entries: &[HistoryEntry]) -> usize {
+    let begin = entries.iter().rposition(|entry| entry.at < note.at).map_or(0, |last| last + 1);
+    let same = entries[begin..].iter().take_while(|entry| entry.at == note.at).count();
+    let same = &entries[begin..begin + same];
+    let is_own = |entry: &HistoryEntry| entry.call == note.call;
+    let is_event = |entry: &HistoryEntry| matches!(entry.event, HistoryEvent::Event { .. });
+    let place = if note.call.is_none() {
+        same.len()
+    } else if let Some(last) = same.iter().rposition(is_own) {
+        last + 1
+    } else {
+        let began_before = entries[..begin].iter().any(|entry| is_own(entry) && !matches!(entry.event, HistoryEvent::Note { .. }));
+        let next = same.iter().position(|entry| is_event(entry) && (began_before || entry.call > note.call));
+        next.unwrap_or(same.len())
+    };
+    begin + place
 }
 
 fn told_of_note(note: Note) -> HistoryEntry {

@@ -81,13 +81,14 @@ impl SendRequest {
         self
     }
 
-    /// Delivered after `wait` or later. The event is checked against the graph then.
+    /// Delivered after `wait` or later. The event is checked against the graph then; now it is only refused (`is_refused`) if the instance
+    /// has ended, or if there is none and the event cannot start one.
     pub fn after(mut self, wait: Duration) -> Self {
         self.deliver = Deliver::After(wait);
         self
     }
 
-    /// Delivered at `time` or later. The event is checked against the graph then.
+    /// Delivered at `time` or later, as [`after`](SendRequest::after).
     pub fn at(mut self, time: impl Into<SystemTime>) -> Self {
         self.deliver = Deliver::At(time.into().into());
         self

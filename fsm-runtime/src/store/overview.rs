@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::conn::Conn;
 use super::error::Result;
+use super::rows::Row;
 use super::sql;
 use super::values::values;
 
@@ -55,6 +56,21 @@ pub struct Failing {
     pub since: Timestamp,
 }
 
+/// An instance whose open attempt follows one that failed or was lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retrying {
+    /// The instance, the verb, and the error of the attempt before; since when that has ended.
+    pub failing: Failing,
+    /// The number of the open attempt.
+    pub number: u32,
+    /// How many attempts there are in all; `None` is unlimited.
+    pub max_attempts: Option<u32>,
+    /// When the open attempt may start, or might have.
+    pub next_at: Timestamp,
+    /// It executes.
+    pub executes: bool,
+}
+
 /// Something that happens by itself once its time has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Coming {
@@ -76,6 +92,17 @@ pub enum ToCome {
         /// What runs.
         verb: String,
         /// What it is given.
+        event: String,
+        /// From 1.
+        number: u32,
+        /// How many attempts there are in all; `None` is unlimited.
+        max_attempts: Option<u32>,
+    },
+    /// An attempt is lost, and its call goes on, as soon as a process of its machine is alive: its worker's lease ended then.
+    Lapsed {
+        /// What ran.
+        verb: String,
+        /// What it was given.
         event: String,
         /// From 1.
         number: u32,
@@ -139,15 +166,41 @@ pub async fn failing(conn: &mut Conn<'_>, machine: &str, before: Option<Instance
         .collect()
 }
 
-/// What comes next in a machine, in order.
-pub async fn to_come(conn: &mut Conn<'_>, machine: &str, limit: u32) -> Result<Vec<Coming>> {
+/// The instances of a machine whose open attempt follows a failed one, the first due first: at most `limit`, among the first `look_at` that
+/// are scheduled and all that execute.
+pub async fn retrying(conn: &mut Conn<'_>, machine: &str, limit: u32, look_at: u32) -> Result<Vec<Retrying>> {
+    let rows = conn.rows(&sql::RETRYING, &values![machine, i64::from(limit), i64::from(look_at)]).await?;
+    rows.iter()
+        .map(|row| {
+            let number = row.count(7)?;
+            let error = row.get::<Option<String>>(4)?.unwrap_or_else(|| "the attempt was lost: its worker died".to_owned());
+            let failing =
+                Failing { id: row.instance_id(0)?, key: row.get(1)?, state: row.get(2)?, verb: row.get(3)?, error, since: row.time(5)? };
+            let executes = row.word::<AttemptState>(10)? == AttemptState::Executing;
+            Ok(Retrying { failing, number, max_attempts: most(row, 8, number)?, next_at: row.time(9)?, executes })
+        })
+        .collect()
+}
+
+/// How many attempts there are in all, by how many are left at place `at` after this one.
+fn most(row: &Row, at: usize, number: u32) -> Result<Option<u32>> {
+    let is_bounded = row.get::<Option<i64>>(at)?.is_some();
+    is_bounded.then(|| row.count(at).map(|left| number.saturating_add(left))).transpose()
+}
+
+/// What comes next in a machine at `now`, in order.
+pub async fn to_come(conn: &mut Conn<'_>, machine: &str, now: Timestamp, limit: u32) -> Result<Vec<Coming>> {
     let coming = |key, at, what| Coming { machine: machine.to_owned(), key, at, what };
     let mut all = Vec::new();
     for row in conn.rows(&sql::CALLS_TO_COME, &values![machine, i64::from(limit)]).await? {
         let number = row.count(3)?;
-        let left = if row.get::<Option<i64>>(4)?.is_some() { Some(row.count(4)?) } else { None };
-        let max_attempts = left.map(|left| number.saturating_add(left));
+        let max_attempts = most(&row, 4, number)?;
         all.push(coming(row.get(0)?, row.time(5)?, ToCome::Attempt { verb: row.get(1)?, event: row.get(2)?, number, max_attempts }));
+    }
+    for row in conn.rows(&sql::LAPSED, &values![machine, now.as_micros(), i64::from(limit)]).await? {
+        let number = row.count(3)?;
+        let max_attempts = most(&row, 4, number)?;
+        all.push(coming(row.get(0)?, row.time(5)?, ToCome::Lapsed { verb: row.get(1)?, event: row.get(2)?, number, max_attempts }));
     }
     for row in conn.rows(&sql::TIMERS_TO_COME, &values![machine, i64::from(limit)]).await? {
         all.push(coming(row.get(0)?, row.time(3)?, ToCome::Event { state: row.get(1)?, event: row.get(2)? }));

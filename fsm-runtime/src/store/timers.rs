@@ -41,6 +41,13 @@ pub async fn due(conn: &mut Conn<'_>, served: &[Served], now: Timestamp, limit: 
     Ok(due)
 }
 
+/// Whether the instance has another timer beside this one.
+pub async fn has_another(conn: &mut Conn<'_>, instance: InstanceId, beside: TimerId) -> Result<bool> {
+    let rows = conn.rows(&sql::TIMERS_BESIDE, &values![instance.0]).await?;
+    let others = rows.iter().map(|row| row.get(0).map(TimerId)).collect::<Result<Vec<_>>>()?;
+    Ok(others.iter().any(|other| *other != beside))
+}
+
 /// The keys of at most `limit` instances of `machine` after `after` that rest in one of these states without a timer of it.
 pub async fn missing(
     conn: &mut Conn<'_>,

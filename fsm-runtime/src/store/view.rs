@@ -23,8 +23,10 @@ pub struct PageFilter {
     pub state: Option<String>,
     /// Only those that are paused, or that are not.
     pub paused: Option<bool>,
-    /// Only those whose error contains this text, in whatever case.
+    /// Only those whose error contains this text, in whatever case; of one that is being retried, the error of the attempt before.
     pub error: Option<String>,
+    /// Only those whose open attempt follows one that failed or was lost.
+    pub retrying: bool,
     /// Only those that have not changed since this moment.
     pub unchanged_since: Option<Timestamp>,
     /// Only those after this one.
@@ -94,6 +96,8 @@ pub async fn page(conn: &mut Conn<'_>, machine: &str, filter: &PageFilter) -> Re
     let sql = match (among, filter.newest_first) {
         ([one], false) => &one.oldest_first,
         ([one], true) => &one.newest_first,
+        ([_, _], false) => &sql::NOT_ENDED_OLDEST_FIRST,
+        ([_, _], true) => &sql::NOT_ENDED_NEWEST_FIRST,
         (_, false) => &sql::EVERY_OLDEST_FIRST,
         (_, true) => &sql::EVERY_NEWEST_FIRST,
     };
@@ -108,6 +112,7 @@ pub async fn page(conn: &mut Conn<'_>, machine: &str, filter: &PageFilter) -> Re
         filter.error.as_deref().into(),
         filter.unchanged_since.map(Timestamp::as_micros).into(),
         end.into(),
+        filter.retrying.then_some(1).into(),
     ];
     let mut rows = conn.rows(sql, &values).await?.iter().map(|row| row.instance(0)).collect::<Result<Vec<_>>>()?;
     let is_full = rows.len() > filter.limit as usize;
@@ -120,7 +125,11 @@ impl PageFilter {
     /// Whether rows may be looked at and left out.
     fn is_picky(&self) -> bool {
         let is_of_an_index = self.paused == Some(true) && self.status.is_none();
-        self.state.is_some() || (self.paused.is_some() && !is_of_an_index) || self.error.is_some() || self.unchanged_since.is_some()
+        self.state.is_some()
+            || (self.paused.is_some() && !is_of_an_index)
+            || self.error.is_some()
+            || self.retrying
+            || self.unchanged_since.is_some()
     }
 
     fn beginning(&self) -> Uuid {
@@ -136,6 +145,9 @@ fn among(filter: &PageFilter) -> &'static [&'static Among] {
         Some(Status::Completed) => &[&sql::COMPLETED],
         Some(Status::Cancelled) => &[&sql::CANCELLED],
         None if filter.paused == Some(true) => &[&sql::PAUSED],
+        None if filter.retrying => &[&sql::RUNNING],
+        // Of those that have ended, none has an error.
+        None if filter.error.is_some() => &[&sql::RUNNING, &sql::IN_ERROR],
         None => &ALL,
     }
 }
@@ -159,7 +171,7 @@ async fn looked_to(conn: &mut Conn<'_>, among: &Among, machine: &str, filter: &P
 }
 
 /// How many of the newest instances of a machine there are by status and state, at most `most` of each status; and the statuses of
-/// which there are more. Those that ended count as completed here, cancelled ones too.
+/// which there are more; `Completed` there stands for all that have ended.
 pub async fn newest_counts(conn: &mut Conn<'_>, machine: &str, most: u32) -> Result<(Vec<(Status, Option<String>, u64)>, Vec<Status>)> {
     let (mut counts, mut more) = (Vec::new(), Vec::new());
     for (status, among) in [Status::Running, Status::Error, Status::Completed].into_iter().zip(ALL) {
@@ -167,7 +179,7 @@ pub async fn newest_counts(conn: &mut Conn<'_>, machine: &str, most: u32) -> Res
         for row in conn.rows(&among.states, &values![machine, i64::from(most)]).await? {
             let count = u64::try_from(row.get::<i64>(1)?).unwrap_or(0);
             all += count;
-            counts.push((status, row.get(0)?, count));
+            counts.push((row.word(2)?, row.get(0)?, count));
         }
         if all >= u64::from(most) {
             more.push(status);

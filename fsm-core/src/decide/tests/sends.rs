@@ -136,3 +136,28 @@ fn an_event_that_bears_the_name_of_a_timer_runs_no_timer_out() {
     let changes = fire(&machine(), &standing, wake, 1000, moment(7)).unwrap();
     assert_eq!((changes.open, changes.notes.len(), changes.notes[0].kind), (None, 1, NoteKind::Rejected));
 }
+
+#[test]
+fn a_delayed_event_that_cannot_start_an_instance_is_refused_where_there_is_none() {
+    let later = |event| Send { deliver_at: Some(at(60)), ..request(2, event) };
+    let refusal = sent(unborn(), later("Paid"), 5).unwrap_err().to_string();
+    assert_eq!(refusal, "`payment` `order-7` has not begun and takes `Created`, not `Paid`");
+    assert_eq!(sent(unborn(), later("Created"), 5).unwrap().outcome, SendOutcome::Scheduled);
+    // One that waits for its start may be given what follows later.
+    let waits = Standing { is_new: false, ..unborn() };
+    assert_eq!(sent(waits, later("Paid"), 5).unwrap().outcome, SendOutcome::Scheduled);
+}
+
+#[test]
+fn an_instance_that_has_not_begun_ends_with_the_last_delayed_event_if_that_does_not_fit() {
+    let waits = |awaits_others| Standing { is_new: false, awaits_others, ..unborn() };
+    let event = request(2, "Completed").event;
+    let timer = Timer { id: TimerId(call(2).0), instance: waits(false).instance.id, state: None, event, due_at: at(60) };
+    let fired = |standing: &Standing| fire(&machine(), standing, timer.clone(), 1000, moment(60)).unwrap();
+    for (standing, becomes) in [(waits(false), Status::Cancelled), (waits(true), Status::Running), (rests_in_created(), Status::Running)] {
+        let changes = fired(&standing);
+        assert_eq!(changes.instance.status, becomes);
+        assert_eq!((changes.notes[0].kind, changes.notes[0].call), (NoteKind::Rejected, Some(call(2))));
+        assert_eq!(changes.fired(), Some(timer.id));
+    }
+}

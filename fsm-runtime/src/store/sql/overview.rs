@@ -14,6 +14,44 @@ pub const FAILING: Sql = same(
     limit $3",
 );
 
+/// The attempts of machine `$1` that follow a failed or lost one and have not ended, with that error: at most `$2`, among the first `$3` that
+/// are scheduled and among those that execute. Rides the due index and the index of executing attempts.
+pub const RETRYING: Sql = same(
+    "
+    select i.instance_id, i.key, i.state, l.verb, p.error, p.finished_at, p.state, l.attempt, l.remaining_attempts, l.scheduled_at, l.state
+    from (
+        select * from (
+            select c.instance_id, c.call_id, c.attempt, c.verb, c.remaining_attempts, c.scheduled_at, c.state
+            from fsm_async_calls c
+            where c.machine = $1 and c.state = 'scheduled' and not c.held
+            order by c.scheduled_at
+            limit $3
+        ) as d
+        union all
+        select c.instance_id, c.call_id, c.attempt, c.verb, c.remaining_attempts, c.scheduled_at, c.state
+        from fsm_async_calls c
+        where c.machine = $1 and c.state = 'executing'
+    ) as l
+    join fsm_async_calls p on p.call_id = l.call_id and p.attempt = l.attempt - 1
+    join fsm_instances i on i.instance_id = l.instance_id
+    where l.attempt > 1 and p.state in ('error', 'lost')
+    order by l.scheduled_at
+    limit $2",
+);
+
+/// The attempts of machine `$1` that execute in a session without a row, or whose lease has ended at `$2`, at most `$3`. Rides the index of
+/// executing attempts.
+pub const LAPSED: Sql = same(
+    "
+    select i.key, c.verb, c.event, c.attempt, c.remaining_attempts, coalesce(w.lease_until, c.started_at)
+    from fsm_async_calls c
+    join fsm_instances i on i.instance_id = c.instance_id
+    left join fsm_workers w on w.session_id = c.worker
+    where c.machine = $1 and c.state = 'executing' and (w.session_id is null or w.lease_until <= $2)
+    order by c.started_at
+    limit $3",
+);
+
 /// The scheduled attempts of machine `$1`, the first due first, at most `$2`. Rides the due index.
 pub const CALLS_TO_COME: Sql = same(
     "

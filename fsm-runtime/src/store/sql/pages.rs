@@ -5,7 +5,8 @@ use super::{Sql, same};
 /// The instances that have a status, or are paused, in the order of their creation: each kind has an index of its own.
 pub struct Among {
     /// Those of machine `$1` after `$2` and up to `$8`, at most `$3`: only in state `$4`, paused `$5`, with the text `$6` in the error, and
-    /// not changed since `$7`, where these are given.
+    /// not changed since `$7`, where these are given; and where `$9` is given, only those whose open attempt follows one that failed. The error
+    /// of those is that of the attempt before.
     pub oldest_first: Sql,
     /// The same before `$2` and down to `$8`.
     pub newest_first: Sql,
@@ -13,8 +14,36 @@ pub struct Among {
     pub edge_up: Sql,
     /// The same before `$2`.
     pub edge_down: Sql,
-    /// The states of the newest of machine `$1`, at most `$2` of them, and how many are in each.
+    /// The states of the newest of machine `$1`, at most `$2` of them, how many are in each, and with which status.
     pub states: Sql,
+}
+
+/// The open attempt of the instance follows one that failed or was lost.
+macro_rules! retrying {
+    () => {
+        "i.is_open and i.attempt > 1 and exists (
+                    select 1
+                    from fsm_async_calls p
+                    where p.call_id = i.call_id and p.attempt = i.attempt - 1 and p.state in ('error', 'lost')
+                )"
+    };
+}
+
+/// The error of an instance; of one that is being retried, that of the attempt before.
+macro_rules! failure {
+    () => {
+        "coalesce(i.error, (
+                    select p.error
+                    from fsm_async_calls p
+                    where i.is_open and p.call_id = i.call_id and p.attempt = i.attempt - 1
+                ))"
+    };
+}
+
+macro_rules! has_text {
+    ($position:literal) => {
+        concat!($position, "(lower(", failure!(), "), lower($6)) > 0")
+    };
 }
 
 macro_rules! page {
@@ -34,9 +63,12 @@ macro_rules! page {
                 and (cast($4 as text) is null or i.state = $4)
                 and (cast($5 as integer) is null or (case when i.paused then 1 else 0 end) = $5)
                 and (cast($6 as text) is null or ",
-            $has,
+            has_text!($has),
             ")
                 and (cast($7 as bigint) is null or i.updated_at <= $7)
+                and (cast($9 as integer) is null or ",
+            retrying!(),
+            ")
             order by i.instance_id ",
             $order,
             "
@@ -55,6 +87,20 @@ macro_rules! every {
             ") as e union all select * from (",
             page!("i.status in ('completed', 'cancelled')", $has, $beyond, $until, $order),
             ") as x order by 1 ",
+            $order,
+            " limit $3"
+        )
+    };
+}
+
+macro_rules! not_ended {
+    ($has:literal, $beyond:literal, $until:literal, $order:literal) => {
+        concat!(
+            "select * from (",
+            page!("i.status = 'running'", $has, $beyond, $until, $order),
+            ") as r union all select * from (",
+            page!("i.status = 'error'", $has, $beyond, $until, $order),
+            ") as e order by 1 ",
             $order,
             " limit $3"
         )
@@ -82,20 +128,14 @@ macro_rules! edge {
 macro_rules! among {
     ($status:literal) => {
         Among {
-            oldest_first: Sql {
-                sqlite: page!($status, "instr(lower(i.error), lower($6)) > 0", ">", "<=", "asc"),
-                postgres: page!($status, "strpos(lower(i.error), lower($6)) > 0", ">", "<=", "asc"),
-            },
-            newest_first: Sql {
-                sqlite: page!($status, "instr(lower(i.error), lower($6)) > 0", "<", ">=", "desc"),
-                postgres: page!($status, "strpos(lower(i.error), lower($6)) > 0", "<", ">=", "desc"),
-            },
+            oldest_first: Sql { sqlite: page!($status, "instr", ">", "<=", "asc"), postgres: page!($status, "strpos", ">", "<=", "asc") },
+            newest_first: Sql { sqlite: page!($status, "instr", "<", ">=", "desc"), postgres: page!($status, "strpos", "<", ">=", "desc") },
             edge_up: edge!($status, ">", "asc"),
             edge_down: edge!($status, "<", "desc"),
             states: same(concat!(
-                "select counted.state, count(*)
+                "select counted.state, count(*), counted.status
                 from (
-                    select i.state
+                    select i.state, i.status
                     from fsm_instances i
                     where i.machine = $1 and ",
                 $status,
@@ -103,23 +143,25 @@ macro_rules! among {
                     order by i.instance_id desc
                     limit $2
                 ) as counted
-                group by counted.state"
+                group by counted.state, counted.status"
             )),
         }
     };
 }
 
 /// Instances of every status, as `Among::oldest_first`: the first of each, in one look. Rides the three indexes by status.
-pub const EVERY_OLDEST_FIRST: Sql = Sql {
-    sqlite: every!("instr(lower(i.error), lower($6)) > 0", ">", "<=", "asc"),
-    postgres: every!("strpos(lower(i.error), lower($6)) > 0", ">", "<=", "asc"),
-};
+pub const EVERY_OLDEST_FIRST: Sql = Sql { sqlite: every!("instr", ">", "<=", "asc"), postgres: every!("strpos", ">", "<=", "asc") };
 
 /// Instances of every status, as `Among::newest_first`: the first of each, in one look. Rides the three indexes by status.
-pub const EVERY_NEWEST_FIRST: Sql = Sql {
-    sqlite: every!("instr(lower(i.error), lower($6)) > 0", "<", ">=", "desc"),
-    postgres: every!("strpos(lower(i.error), lower($6)) > 0", "<", ">=", "desc"),
-};
+pub const EVERY_NEWEST_FIRST: Sql = Sql { sqlite: every!("instr", "<", ">=", "desc"), postgres: every!("strpos", "<", ">=", "desc") };
+
+/// Instances that are running or in error, as `Among::oldest_first`: the first of each, in one look. Rides the two indexes by status.
+pub const NOT_ENDED_OLDEST_FIRST: Sql =
+    Sql { sqlite: not_ended!("instr", ">", "<=", "asc"), postgres: not_ended!("strpos", ">", "<=", "asc") };
+
+/// Instances that are running or in error, as `Among::newest_first`: the first of each, in one look. Rides the two indexes by status.
+pub const NOT_ENDED_NEWEST_FIRST: Sql =
+    Sql { sqlite: not_ended!("instr", "<", ">=", "desc"), postgres: not_ended!("strpos", "<", ">=", "desc") };
 
 /// Rides the index of running instances.
 pub const RUNNING: Among = among!("i.status = 'running'");

@@ -1,6 +1,6 @@
 //! Timers that are due.
 
-use super::Sql;
+use super::{Sql, same};
 
 /// When the first timer of machine `$1` is due: of a state of `$2`, a delayed event of `$3`, or a wake for such an event in a state of `$4`.
 /// Rides the due index of timers.
@@ -59,3 +59,12 @@ pub const TIMERS_DUE: Sql = Sql {
         limit $3"
     ),
 };
+
+/// Two of the timers of instance `$1`, whichever: whether there is another one beside a known one. Rides the index by instance.
+pub const TIMERS_BESIDE: Sql = same(
+    "
+    select t.timer_id
+    from fsm_timers t
+    where t.instance_id = $1
+    limit 2",
+);

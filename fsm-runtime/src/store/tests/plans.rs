@@ -48,8 +48,11 @@ fn all(is_postgres: bool) -> Vec<Asked> {
         asked("CALLS", &sql::CALLS, &[call], 20),
         asked("NOTES", &sql::NOTES, &[instance], SMALL),
         asked("WAITING", &sql::WAITING, &[instance], SMALL),
+        asked("TIMERS_BESIDE", &sql::TIMERS_BESIDE, &[instance], 5),
         asked("TIMERS_SET", &sql::TIMERS_SET, &[instance], 5),
         asked("PAYLOAD", &sql::PAYLOAD, &[call], 1),
+        asked("RETRYING", &sql::RETRYING, &["'order'", "50", "500"], 2600),
+        asked("LAPSED", &sql::LAPSED, &["'order'", &now, "50"], 400),
         asked("FAILING", &sql::FAILING, &["'order'", last, "100"], 220),
         // So few are scheduled that PostgreSQL may sort all of them.
         asked("CALLS_TO_COME", &sql::CALLS_TO_COME, &["'order'", "50"], 400),
@@ -69,9 +72,11 @@ fn all(is_postgres: bool) -> Vec<Asked> {
         ("PAUSED", &sql::PAUSED),
     ];
     for machine in ["'order'", "'parcel'"] {
-        let page = |beyond, until| [machine, beyond, "51", "null", "null", "null", "null", until];
+        let page = |beyond, until| [machine, beyond, "51", "null", "null", "null", "null", until, "null"];
         all.push(asked("EVERY_OLDEST_FIRST", &sql::EVERY_OLDEST_FIRST, &page(first, last), 160));
         all.push(asked("EVERY_NEWEST_FIRST", &sql::EVERY_NEWEST_FIRST, &page(last, first), 160));
+        all.push(asked("NOT_ENDED_OLDEST_FIRST", &sql::NOT_ENDED_OLDEST_FIRST, &page(first, last), 110));
+        all.push(asked("NOT_ENDED_NEWEST_FIRST", &sql::NOT_ENDED_NEWEST_FIRST, &page(last, first), 110));
         for (name, among) in kinds {
             // PostgreSQL may walk all instances where most are of the kind.
             let most = 160;
@@ -84,7 +89,7 @@ fn all(is_postgres: bool) -> Vec<Asked> {
     }
     // A state that hardly any instance is in, looked for up to an edge.
     let edge = &*uuid(Uuid::from_u128(((scale::BEGINS_AT_MS as u128) + 10 * 300) << 80));
-    let rare = ["'order'", first, "51", "'paid'", "null", "null", "null", edge];
+    let rare = ["'order'", first, "51", "'paid'", "null", "null", "null", edge, "null"];
     all.push(asked("a rare state", &sql::EVERY_OLDEST_FIRST, &rare, 330));
     all
 }

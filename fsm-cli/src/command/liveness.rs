@@ -1,0 +1,72 @@
+//! Which workers are alive, and what that means for an attempt that the database has as executing.
+
+use fsm_core::call::AttemptState;
+use fsm_core::time::Timestamp;
+use fsm_runtime::admin::Admin;
+use fsm_runtime::handle::activity::{Activity, OpenCall};
+use fsm_runtime::handle::seen::Seen;
+use fsm_runtime::store::overview::Worker;
+
+use crate::problem::Problem;
+
+/// The workers of a database at one moment.
+pub(super) struct Liveness {
+    workers: Vec<Worker>,
+    now: Timestamp,
+}
+
+/// An attempt whose worker's lease has ended.
+#[derive(Clone, Copy)]
+pub(super) struct Lapse {
+    /// When it ended; `None` if nothing is known of that worker any more.
+    pub at: Option<Timestamp>,
+}
+
+impl Liveness {
+    pub(super) async fn of(admin: &Admin) -> Result<Liveness, Problem> {
+        Ok(Liveness { workers: admin.workers().await?, now: admin.now() })
+    }
+
+    /// How many have a lease.
+    pub(super) fn alive(&self) -> usize {
+        self.workers.iter().filter(|worker| worker.lease_until > self.now).count()
+    }
+
+    /// How the lease of the worker ended that executed the call, if it did.
+    pub(super) fn lapse(&self, call: &OpenCall) -> Option<Lapse> {
+        let session = call.worker.filter(|_| call.state == AttemptState::Executing)?;
+        let worker = self.workers.iter().find(|worker| worker.session == session);
+        let at = worker.map(|worker| worker.lease_until);
+        at.is_none_or(|at| at <= self.now).then_some(Lapse { at })
+    }
+
+    /// Until when the worker that executes the call has its lease.
+    pub(super) fn lease_until(&self, call: &OpenCall) -> Option<Timestamp> {
+        self.workers.iter().find(|worker| call.worker == Some(worker.session)).map(|worker| worker.lease_until)
+    }
+
+    /// A sentence about what the instance does, also where nobody is left to do it.
+    pub(super) fn about(&self, seen: &Seen) -> String {
+        let activity = seen.activity();
+        match (&activity, seen.call.as_ref().and_then(|call| self.lapse(call))) {
+            (Activity::Runs { verb, attempt }, Some(lapse)) => {
+                format!("attempt {attempt} of `{verb}` has no worker: {lapse}; {}", self.taken_over())
+            }
+            (Activity::Waits { .. }, _) if self.alive() == 0 => format!("{activity}; no worker is alive"),
+            _ => activity.to_string(),
+        }
+    }
+
+    fn taken_over(&self) -> &'static str {
+        if self.alive() == 0 { "no worker is alive to take it over" } else { "a live worker of its machine takes it over" }
+    }
+}
+
+impl std::fmt::Display for Lapse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.at {
+            Some(at) => write!(f, "the lease ended at {at}"),
+            None => f.write_str("its session is gone"),
+        }
+    }
+}

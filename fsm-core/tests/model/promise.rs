@@ -1,0 +1,118 @@
+//! The promises that a schedule is checked against, by name: a mistake that is made on purpose says which of them it breaks.
+
+use std::fmt;
+
+/// What holds after every step, or once everything has come to rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Promise {
+    /// An open instance has a live attempt.
+    I1,
+    /// Only the last attempt of a call is live.
+    I2,
+    /// A call succeeds at most once.
+    I3,
+    /// A live attempt is what its instance has open.
+    I4,
+    /// An instance is in error if and only if its newest call is exhausted.
+    I5,
+    /// The version is the number of transitions.
+    I6,
+    /// The transitions are a chain without a gap.
+    I7,
+    /// Each transition is a declared edge.
+    I8,
+    /// The attempts of a call are numbered from 1 without a gap.
+    I9,
+    /// No call fails more often than its budget allows.
+    I10,
+    /// No attempt begins before its time.
+    I11,
+    /// The times of an attempt are in order.
+    I12,
+    /// The inbox has no gap, and no event waits for an instance that is free.
+    I13,
+    /// Each dedup id has a call of its own as its answer.
+    I14,
+    /// An attempt that began was given to a session.
+    I15,
+    /// A state's timer belongs to the state that the instance is in.
+    I16,
+    /// The states kept with the last waiting event are those that all waiting events lead to.
+    OutlookIsTrue,
+    /// A dedup id is written once (`fsm_requests_pkey`).
+    DedupIdWrittenOnce,
+    /// A place in an inbox is given once (`fsm_inbox_pkey`).
+    PlaceGivenOnce,
+    /// An event waits in one place (`fsm_inbox_call`).
+    WaitsInOnePlace,
+    /// The payload of an event that is taken from the inbox is there.
+    PayloadIsThere,
+    /// An attempt is written once (`fsm_async_calls_pkey`).
+    AttemptWrittenOnce,
+    /// An instance has at most one live attempt (`fsm_async_calls_one_live`).
+    OneLiveAttempt,
+    /// A timer is written once (`fsm_timers_pkey`).
+    TimerWrittenOnce,
+    /// A verb runs only for an instance that exists.
+    NoRunWithoutAnInstance,
+    /// An attempt runs at most once.
+    AttemptRunsOnce,
+    /// A verb without a retry policy is not run again.
+    NoPolicyNoSecondRun,
+    /// An attempt is ended only by the session and for the run that holds it.
+    OnlyTheHolderReports,
+    /// An attempt ends once.
+    AttemptEndsOnce,
+    /// An attempt that has begun is not returned as if it had not.
+    NotReturnedOnceBegun,
+    /// An attempt that executes is not ended as if it were only scheduled.
+    NotEndedWhileItExecutes,
+    /// Events of one instance are taken in the order in which they came.
+    FirstComeFirstServed,
+    /// An acknowledged event is in the database.
+    AcknowledgedIsKept,
+    /// Each acknowledged event has succeeded, or was rejected, exhausted or cancelled, once all has come to rest.
+    AcknowledgedIsAnswered,
+    /// An event is taken at most once.
+    TakenOnce,
+    /// A rejected event never begins.
+    RejectedNeverBegins,
+    /// Only an attempt that succeeded has sent its events.
+    OnlySuccessSends,
+    /// An act of an operator is carried out at most once.
+    OperatedOnce,
+    /// A worker that is alive and renews its lease keeps its attempts.
+    LiveWorkerKeepsItsWork,
+    /// An event is refused only if it does not fit.
+    RefusedForAReason,
+    /// Nothing is left to do for ever: attempts end, delayed events are delivered.
+    EverythingComesToRest,
+}
+
+/// A promise that was broken, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Broken {
+    /// Which one.
+    pub promise: Promise,
+    /// How, for people.
+    pub says: String,
+}
+
+impl Promise {
+    /// It is broken in this way.
+    pub fn broken<T>(self, says: impl Into<String>) -> Result<T, Broken> {
+        Err(Broken { promise: self, says: says.into() })
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.promise, self.says)
+    }
+}
+
+impl From<Broken> for String {
+    fn from(broken: Broken) -> String {
+        broken.to_string()
+    }
+}

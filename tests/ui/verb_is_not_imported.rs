@@ -1,0 +1,37 @@
+//! A verb without the prelude.
+use fsm::{Result, fsm};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct Opened;
+
+#[derive(Serialize, Deserialize)]
+struct Closed;
+
+#[derive(Serialize, Deserialize)]
+struct Cancel;
+
+#[verb]
+async fn opened(_event: Opened) -> Result {
+    Ok(())
+}
+
+#[verb]
+async fn closed(_event: Closed) -> Result {
+    Ok(())
+}
+
+#[verb]
+async fn cancelled(_event: Cancel) -> Result {
+    Ok(())
+}
+
+fsm! {
+    machine Door = "door" {
+        start opened;
+        opened -> closed;
+        end closed;
+    }
+}
+
+fn main() {}
