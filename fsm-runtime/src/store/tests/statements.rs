@@ -7,7 +7,7 @@ use crate::store::open::Store;
 use crate::store::sql::{self, Many, Sql};
 
 /// Each statement of the store that reads or changes rows by a key.
-const ALL: [(&str, &Sql); 55] = [
+const ALL: [(&str, &Sql); 60] = [
     ("CLAIM", &sql::CLAIM),
     ("NEXT_CALL", &sql::NEXT_CALL),
     ("NEXT_TIMER", &sql::NEXT_TIMER),
