@@ -25,6 +25,7 @@ pub mod prune;
 mod reading;
 mod rows;
 pub(crate) mod sealed;
+mod servers;
 pub mod sessions;
 pub(crate) mod sql;
 mod sqlite;

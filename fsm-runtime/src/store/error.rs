@@ -87,6 +87,19 @@ impl StoreError {
         }
     }
 
+    /// Whether the server cannot be written to or goes away, so that connections to it that are idle are of no use either.
+    pub(super) fn is_server_lost(&self) -> bool {
+        match self {
+            StoreError::ReadOnly { .. } => true,
+            StoreError::Database(sqlx::Error::Io(_)) => true,
+            StoreError::Database(error) => error
+                .as_database_error()
+                .and_then(|error| error.code())
+                .is_some_and(|code| code.starts_with("57P") || code.starts_with("08")),
+            _ => false,
+        }
+    }
+
     /// Whether a lock was not free in time: the fault of one of those whom the transaction concerned, and not of the others.
     pub fn is_locked(&self) -> bool {
         match self {

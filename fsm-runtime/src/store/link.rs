@@ -1,5 +1,7 @@
 //! A connection that somebody uses, and what is kept about it.
 
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -7,7 +9,12 @@ use sqlx::Connection;
 
 use super::error::{Result, StoreError};
 use super::fault::Fault;
+use super::servers::Servers;
 use super::thread::Said;
+
+/// A statement that takes longer than this is waited for only as long as its server answers new connections. A socket alone does not show
+/// that the machine at its other end is gone: the driver sets no TCP keepalive.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// A borrowed connection, with what is kept about it.
 pub struct Link<'c, C> {
@@ -25,6 +32,8 @@ pub(super) struct Rules {
     pub is_cached: bool,
     /// Where a test cuts the connection.
     pub fault: Fault,
+    /// The PostgreSQL servers, one of which the connection goes to.
+    pub servers: Option<Arc<Servers>>,
 }
 
 /// Whether a connection can be used again.
@@ -36,12 +45,34 @@ pub(super) struct Health {
     pub is_open: bool,
     /// Somebody else's statements ran on it, and its driver counts a transaction more than there is.
     pub was_lent: bool,
+    /// The place of its server among those of the URL.
+    pub host: usize,
+    /// The server cannot be written to, or it is going away: connections made before are of no use either.
+    pub is_server_lost: bool,
     /// What SQLite is told together with what comes next.
     pub unsaid: Vec<Said>,
 }
 
 impl Rules {
-    pub(super) const DEFAULT: Rules = Rules { deadline: Duration::from_secs(30), is_cached: true, fault: Fault::NEVER };
+    pub(super) const DEFAULT: Rules = Rules { deadline: Duration::from_secs(30), is_cached: true, fault: Fault::NEVER, servers: None };
+
+    /// Waits for an operation on a connection to this server, at most for the limit on one operation, and not when the server is gone.
+    pub(super) async fn within<T>(&self, host: usize, operation: impl Future<Output = sqlx::Result<T>>) -> Result<T> {
+        let Some(servers) = self.servers.as_ref().filter(|_| self.deadline > QUIET) else {
+            return within(self.deadline, operation).await;
+        };
+        let mut operation = pin!(operation);
+        if let Ok(done) = tokio::time::timeout(QUIET, &mut operation).await {
+            return Ok(done?);
+        }
+        tokio::select! {
+            done = tokio::time::timeout(self.deadline - QUIET, &mut operation) => match done {
+                Ok(done) => Ok(done?),
+                Err(_) => Err(StoreError::Deadline(self.deadline)),
+            },
+            gone = servers.gone(host) => Err(gone.into()),
+        }
+    }
 }
 
 impl<'c, C> Link<'c, C> {
@@ -69,9 +100,10 @@ impl<'c, C> Link<'c, C> {
         }
         health.is_broken = true;
         self.rules.fault.pass(|| format!("before `{}`", about(text))).await;
-        let done = within(self.rules.deadline, operation(self.conn)).await?;
-        health.is_broken = false;
-        Ok(done)
+        let done = self.rules.within(health.host, operation(self.conn)).await;
+        health.is_broken = done.is_err();
+        health.is_server_lost |= done.as_ref().is_err_and(StoreError::is_server_lost);
+        done
     }
 }
 

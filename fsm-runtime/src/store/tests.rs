@@ -12,4 +12,5 @@ mod one_trip;
 mod opening;
 mod plans;
 mod samples;
+mod servers;
 mod statements;
