@@ -75,7 +75,7 @@ impl<'u> Hosts<'u> {
         for place in places.split(',') {
             let (name, port) = match place.strip_prefix('[') {
                 Some(bracketed) => {
-                    let (name, after) = bracketed.split_once(']').ok_or_else(|| format!("has `{place}`, whose bracket is not closed"))?;
+                    let (name, after) = bracketed.split_once(']').ok_or("has a bracket that is not closed")?;
                     (name, after.strip_prefix(':').unwrap_or(after))
                 }
                 None => place.split_once(':').unwrap_or((place, "")),
@@ -97,7 +97,7 @@ impl<'u> Hosts<'u> {
         }
         let each = names.iter().enumerate().map(|(place, name)| {
             let port = ports.get(place).or(ports.first().filter(|_| ports.len() == 1)).filter(|port| !port.is_empty());
-            let port = port.map(|port| port.parse::<u16>().map_err(|_| format!("has the port `{port}`, which is none"))).transpose()?;
+            let port = port.map(|port| port.parse::<u16>().map_err(|_| "has a port that is no number".to_owned())).transpose()?;
             Ok(((!name.is_empty()).then(|| (*name).to_owned()), port))
         });
         each.collect()
@@ -149,8 +149,10 @@ mod tests {
     fn a_wrong_url_says_what_is_wrong() {
         let cases = [
             ("postgres://h1:1,h2:2/db?port=1,2,3", "2 hosts and 3 ports"),
-            ("postgres://h1:x,h2/db", "the port `x`"),
+            ("postgres://h1:x,h2/db", "a port that is no number"),
             ("postgres://[::1,h2/db", "bracket"),
+            // A part of a password may stand where a port is expected, and is not shown.
+            ("postgres://me:s3c/ret@h1/db", "has a port that is no number"),
             ("postgres://h1,h2/db?target_session_attrs=writable", "none of any, read-write"),
             ("postgres://h1,h2/db?connect_timeout=soon", "no number of seconds"),
             ("postgres://h1,h2/db?load_balance_hosts=yes", "neither `disable` nor `random`"),
