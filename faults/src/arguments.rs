@@ -37,9 +37,14 @@ impl Arguments {
         Ok(arguments)
     }
 
+    /// Whether the scenario was asked for by its name.
+    pub fn names(&self, name: &str) -> bool {
+        self.names.iter().any(|wanted| wanted == name)
+    }
+
     /// Whether the scenario of this name is to run: all do unless some are named.
     pub fn wants(&self, name: &str) -> bool {
-        self.names.is_empty() || self.names.iter().any(|wanted| wanted == name)
+        self.names.is_empty() || self.names(name)
     }
 }
 

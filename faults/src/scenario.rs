@@ -2,9 +2,11 @@
 
 mod block;
 mod clocks;
+mod conditions;
 mod crowd;
 mod cut;
 mod disk;
+mod failover;
 mod kill;
 mod outage;
 mod pooler;
@@ -80,6 +82,8 @@ scenarios! {
     "hang" POSTGRES cut::hang, "connections hang: deadlines end them, and others go on meanwhile";
     "disk" BOTH disk::run, "the disk is full, and is freed: nothing in between is half there";
     "wal" POSTGRES wal::run, "the disk of a whole cluster is full, so that the server stops, and is started once there is room";
+    "conditions" BOTH conditions::run, "read-only for a while, cancelled and terminated sessions, short timeouts, locked rows, files that cannot be written: nothing hangs";
+    "failover" POSTGRES failover::run, "switchovers, killed and frozen nodes of a Patroni cluster, through haproxy and a URL of several hosts";
     "drop" BOTH crowd::dropped, "one connection, and futures that are dropped half-way";
     "crowd" SQLITE crowd::crowd, "one file, four processes, eight threads each: no database is locked";
     "clocks" BOTH clocks::clocks, "workers whose clocks are an hour apart";
