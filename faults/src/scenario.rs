@@ -11,6 +11,7 @@ mod kill;
 mod outage;
 mod pooler;
 mod snapshot;
+mod soak;
 mod stop;
 mod wal;
 mod writers;
@@ -31,6 +32,7 @@ pub struct Size {
     pub kills: Option<u64>,
     pub transitions: Option<u64>,
     pub seconds: Option<u64>,
+    pub minutes: Option<u64>,
     pub seed: u64,
 }
 
@@ -91,5 +93,6 @@ scenarios! {
     "pooler" POSTGRES pooler::run, "all goes through PgBouncer in transaction mode";
     "writers" BOTH writers::run, "many write to few instances, in every order: no deadlock";
     "block" BOTH block::run, "a verb blocks every thread for five leases: nothing is lost";
+    "soak" BOTH soak::run, "all of it at random, for --minutes (default 60); only where it is named";
     "snapshot" BOTH snapshot::run, "an old snapshot is held under load: work goes on as fast";
 }
