@@ -16,13 +16,6 @@ use crate::store::open::Store;
 use crate::store::sessions;
 use crate::store::tx::Apart;
 
-/// How soon a lease that could not be renewed is tried again.
-const AGAIN: Duration = Duration::from_millis(250);
-/// One of so many failures in a row is a warning.
-const WARN_EVERY: u32 = 40;
-/// A new connection takes longer than a statement, however short the lease is.
-const CONNECT_AT_LEAST: Duration = Duration::from_secs(1);
-
 /// This process's session.
 #[derive(Clone)]
 pub(crate) struct Session(Arc<Inner>);
@@ -153,33 +146,21 @@ impl Session {
     async fn renew_for_ever(&self, store: &Store, clock: &Clock) {
         let pause = self.0.lease / 4;
         let mut connection: Option<Apart> = None;
-        let mut failures: u32 = 0;
         while !self.0.is_stopped.load(Ordering::Acquire) {
-            match self.renew_once(&mut connection, store, clock).await {
-                Ok(()) => failures = 0,
-                Err(error) => {
-                    connection = None;
-                    // Once for each outage, and again when the lease may have run out.
-                    if failures.is_multiple_of(WARN_EVERY) {
-                        tracing::warn!(%error, "the lease was not renewed");
-                    }
-                    failures += 1;
-                }
+            let renewed = match connection.take() {
+                Some(open) => Ok(open),
+                None => store.apart().await,
+            };
+            match renewed {
+                Ok(mut open) => match tokio::time::timeout(self.0.lease / 2, self.renew_and_measure(&mut open, store, clock)).await {
+                    Ok(Ok(())) => connection = Some(open),
+                    Ok(Err(error)) => tracing::warn!(%error, "the lease was not renewed"),
+                    Err(_) => tracing::warn!("the lease was not renewed: the database does not answer"),
+                },
+                Err(error) => tracing::warn!(%error, "the lease was not renewed"),
             }
-            // A database that comes back is found soon: nothing is claimed until the lease is renewed.
-            self.pause(if failures == 0 { pause } else { pause.min(AGAIN) }).await;
+            self.pause(pause).await;
         }
-    }
-
-    /// Renews on the open connection, else on a new one. Waits half a lease at most for each of the two.
-    async fn renew_once(&self, connection: &mut Option<Apart>, store: &Store, clock: &Clock) -> Result<(), StoreError> {
-        let limit = self.0.lease / 2;
-        if connection.is_none() {
-            let limit = limit.max(CONNECT_AT_LEAST);
-            *connection = Some(tokio::time::timeout(limit, store.apart()).await.map_err(|_| StoreError::Deadline(limit))??);
-        }
-        let Some(open) = connection else { return Ok(()) };
-        tokio::time::timeout(limit, self.renew_and_measure(open, store, clock)).await.map_err(|_| StoreError::Deadline(limit))?
     }
 
     async fn renew_and_measure(&self, connection: &mut Apart, store: &Store, clock: &Clock) -> Result<(), StoreError> {

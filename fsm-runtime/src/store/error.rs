@@ -87,19 +87,6 @@ impl StoreError {
         }
     }
 
-    /// Whether the server cannot be written to or goes away, so that connections to it that are idle are of no use either.
-    pub(super) fn is_server_lost(&self) -> bool {
-        match self {
-            StoreError::ReadOnly { .. } => true,
-            StoreError::Database(sqlx::Error::Io(_)) => true,
-            StoreError::Database(error) => error
-                .as_database_error()
-                .and_then(|error| error.code())
-                .is_some_and(|code| code.starts_with("57P") || code.starts_with("08")),
-            _ => false,
-        }
-    }
-
     /// Whether a lock was not free in time: the fault of one of those whom the transaction concerned, and not of the others.
     pub fn is_locked(&self) -> bool {
         match self {
@@ -150,6 +137,14 @@ pub(super) fn is_read_only(error: &sqlx::Error) -> bool {
         Some(code) => code == SQLITE_READONLY,
         None => error.code().is_some_and(|code| code == "25006"),
     }
+}
+
+/// Whether the server cannot be written to or goes away, so that idle connections to it are of no use either.
+pub(super) fn is_server_lost(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    is_read_only(error)
+        || matches!(error, sqlx::Error::Io(_))
+        || code.is_some_and(|code| ["57P", "08"].iter().any(|class| code.starts_with(class)))
 }
 
 impl From<sqlx::Error> for StoreError {

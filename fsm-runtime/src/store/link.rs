@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use sqlx::Connection;
 
-use super::error::{Result, StoreError};
+use super::error::{self, Result, StoreError};
 use super::fault::Fault;
 use super::servers::Servers;
 use super::thread::Said;
@@ -56,21 +56,32 @@ pub(super) struct Health {
 impl Rules {
     pub(super) const DEFAULT: Rules = Rules { deadline: Duration::from_secs(30), is_cached: true, fault: Fault::NEVER, servers: None };
 
-    /// Waits for an operation on a connection to this server, at most for the limit on one operation, and not when the server is gone.
-    pub(super) async fn within<T>(&self, host: usize, operation: impl Future<Output = sqlx::Result<T>>) -> Result<T> {
-        let Some(servers) = self.servers.as_ref().filter(|_| self.deadline > QUIET) else {
-            return within(self.deadline, operation).await;
+    /// Waits for an operation on a connection of this health, at most for the limit on one operation, and not when its server is gone.
+    pub(super) async fn within<T>(&self, health: &mut Health, operation: impl Future<Output = sqlx::Result<T>>) -> Result<T> {
+        let done = match &self.servers {
+            Some(servers) if self.deadline > QUIET => self.while_there(servers, health.host, operation).await,
+            _ => tokio::time::timeout(self.deadline, operation).await.ok(),
         };
+        if let Some(Err(error)) = &done {
+            health.is_server_lost |= error::is_server_lost(error);
+        }
+        Ok(done.ok_or(StoreError::Deadline(self.deadline))??)
+    }
+
+    /// The same for a server that can vanish. `None` when the limit has passed.
+    async fn while_there<T>(
+        &self,
+        servers: &Servers,
+        host: usize,
+        operation: impl Future<Output = sqlx::Result<T>>,
+    ) -> Option<sqlx::Result<T>> {
         let mut operation = pin!(operation);
         if let Ok(done) = tokio::time::timeout(QUIET, &mut operation).await {
-            return Ok(done?);
+            return Some(done);
         }
         tokio::select! {
-            done = tokio::time::timeout(self.deadline - QUIET, &mut operation) => match done {
-                Ok(done) => Ok(done?),
-                Err(_) => Err(StoreError::Deadline(self.deadline)),
-            },
-            gone = servers.gone(host) => Err(gone.into()),
+            done = tokio::time::timeout(self.deadline - QUIET, operation) => done.ok(),
+            gone = servers.gone(host) => Some(Err(gone)),
         }
     }
 }
@@ -100,10 +111,9 @@ impl<'c, C> Link<'c, C> {
         }
         health.is_broken = true;
         self.rules.fault.pass(|| format!("before `{}`", about(text))).await;
-        let done = self.rules.within(health.host, operation(self.conn)).await;
-        health.is_broken = done.is_err();
-        health.is_server_lost |= done.as_ref().is_err_and(StoreError::is_server_lost);
-        done
+        let done = self.rules.within(health, operation(self.conn)).await?;
+        health.is_broken = false;
+        Ok(done)
     }
 }
 

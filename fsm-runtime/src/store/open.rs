@@ -250,7 +250,7 @@ impl Store {
         let (conn, health) = taken.parts();
         health.is_open = true;
         self.inner.rules.fault.pass(|| "before a transaction began".to_owned()).await;
-        self.inner.rules.within(health.host, how(conn)).await.inspect_err(|error| health.is_server_lost |= error.is_server_lost())?;
+        self.inner.rules.within(health, how(conn)).await?;
         Ok(taken)
     }
 
@@ -304,7 +304,7 @@ impl Store {
     async fn say(&self, taken: &mut Taken<PgConnection>, text: &'static str) -> Result<()> {
         let (conn, health) = taken.parts();
         health.is_broken = true;
-        self.inner.rules.within(health.host, postgres::words(conn, text)).await?;
+        self.inner.rules.within(health, postgres::words(conn, text)).await?;
         health.is_broken = false;
         Ok(())
     }

@@ -94,9 +94,7 @@ async fn end<C: Connects>(taken: &mut Taken<C>, rules: &Rules, how: impl AsyncFn
     }
     health.is_broken = true;
     rules.fault.pass(|| "before a transaction ended".to_owned()).await;
-    let ended = rules.within(health.host, how(conn)).await;
-    health.is_server_lost |= ended.as_ref().is_err_and(StoreError::is_server_lost);
-    match ended {
+    match rules.within(health, how(conn)).await {
         Ok(()) => {
             // It was done, and a process that dies here never hears of it.
             rules.fault.pass(|| "after a transaction ended, and never heard of it".to_owned()).await;
