@@ -58,11 +58,11 @@ pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, 
             return Err(error);
         }
     };
-    let mut admin = PgConnection::connect(&cluster.through_proxy("postgres")).await?;
-    sqlx::raw_sql(AssertSqlSafe(format!("create database {DATABASE}"))).execute(&mut admin).await?;
-    drop(admin);
+    write_to(&cluster.through_proxy("postgres"), &format!("create database {DATABASE}")).await?;
+    write_to(&cluster.through_proxy(DATABASE), "create table fault_probes (at bigint not null)").await?;
     let mut stage = Stage::at(ground, kind, size.seed, folder, cluster.through_proxy(DATABASE)).await?;
-    write_to(&cluster, "create table fault_probes (at bigint not null)").await?;
+    // The load must not keep the servers from telling each other that they live.
+    stage.prefix = &["nice", "-n", "10"];
     // Longer than any fail-over: no worker dies here.
     stage.lease = Duration::from_secs(60);
     let load = Load { lanes: 8, is_timed: true, ..Load::default() };
@@ -186,10 +186,20 @@ async fn write_for_ever(url: String, committed: Arc<Mutex<Vec<u64>>>) {
     }
 }
 
-async fn write_to(cluster: &Patroni, statement: &'static str) -> Result<(), Failure> {
-    let mut conn = PgConnection::connect(&cluster.through_proxy(DATABASE)).await?;
-    sqlx::raw_sql(statement).execute(&mut conn).await?;
-    Ok(())
+/// Writes through haproxy, which may not know the leader yet.
+async fn write_to(url: &str, statement: &str) -> Result<(), Failure> {
+    let limit = Instant::now() + ACCEPTS;
+    loop {
+        let written = async {
+            let mut conn = PgConnection::connect(url).await?;
+            sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&mut conn).await.map(drop)
+        };
+        match written.await {
+            Ok(()) => return Ok(()),
+            Err(error) if Instant::now() > limit => return Err(error.into()),
+            Err(_) => tokio::time::sleep(10 * LOOK).await,
+        }
+    }
 }
 
 /// After each act, each process is told of a commit soon after the cluster accepts writes.
