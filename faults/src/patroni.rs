@@ -19,7 +19,9 @@ use crate::{Failure, Skipped};
 use settings::Places;
 
 /// Within this long the cluster is complete: three servers, one leads, one is a synchronous standby.
-const READY: Duration = Duration::from_secs(90);
+const READY: Duration = Duration::from_secs(120);
+/// A node that was killed copies what it lacks within this.
+const STUCK: Duration = Duration::from_secs(25);
 const LOOK: Duration = Duration::from_millis(200);
 /// How many servers there are.
 pub const NODES: usize = 3;
@@ -128,9 +130,42 @@ impl Patroni {
 
     /// Waits for all three servers, of which one leads and one is a synchronous standby.
     pub fn until_complete(&mut self) -> Result<(), Failure> {
-        self.until("three servers run, one leads and one is a synchronous standby", |cluster| {
-            cluster.leader().is_some() && (0..NODES).any(|node| rest::is_complete(cluster.places.nodes[node].rest))
-        })
+        let limit = Instant::now() + READY;
+        while !self.is_complete_within(STUCK) {
+            if Instant::now() > limit {
+                return Err(format!("the cluster is not complete within {READY:?}; logs are in {}", self.folder.display()).into());
+            }
+            // Patroni's copy of etcd's keys may be stale for good after its machine stood still: it says that somebody else has updated a
+            // key, again and again. A new process reads them, and the server goes on meanwhile.
+            if let Some(leader) = self.leader() {
+                self.restart_patroni(leader)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_complete_within(&self, time: Duration) -> bool {
+        let limit = Instant::now() + time;
+        loop {
+            if self.leader().is_some() && (0..NODES).any(|node| rest::is_complete(self.places.nodes[node].rest)) {
+                return true;
+            }
+            if Instant::now() > limit {
+                return false;
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Another Patroni for a server that goes on.
+    fn restart_patroni(&mut self, node: usize) -> Result<(), Failure> {
+        let name = format!("node{node}");
+        if let Some(place) = self.daemons.iter().position(|(daemon, _)| *daemon == name) {
+            let (_, mut child) = self.daemons.remove(place);
+            child.kill()?;
+            child.wait()?;
+        }
+        self.start_node(node)
     }
 
     /// Hands the lead to another server.

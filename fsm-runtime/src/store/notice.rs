@@ -29,10 +29,10 @@ pub struct Ear {
 }
 
 enum Kind {
-    /// Boxed, being much larger than the other.
+    /// Boxed, as the other, being large.
     Postgres(Box<PgListener>),
     Sqlite {
-        conn: Apart,
+        conn: Box<Apart>,
         version: i64,
     },
 }
@@ -43,7 +43,7 @@ impl Store {
         let kind = match self.listening() {
             Listening::Never => return Ok(None),
             Listening::Glances => {
-                let mut conn = self.apart().await?;
+                let mut conn = Box::new(self.apart().await?);
                 let version = version(&mut conn).await?;
                 Kind::Sqlite { conn, version }
             }

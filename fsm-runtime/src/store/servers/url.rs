@@ -63,6 +63,9 @@ impl Servers {
     }
 }
 
+/// A host and its port.
+type Place = (Option<String>, Option<u16>);
+
 /// The hosts and ports of a URL, as they stand there: percent-encoded.
 struct Hosts<'u> {
     names: Vec<&'u str>,
@@ -90,7 +93,7 @@ impl<'u> Hosts<'u> {
     }
 
     /// Each host with its port. `None` is the driver's default, which the environment may set.
-    fn each(&self) -> Result<Vec<(Option<String>, Option<u16>)>, String> {
+    fn each(&self) -> Result<Vec<Place>, String> {
         let (names, ports) = (&self.names, &self.ports);
         if ports.len() > 1 && ports.len() != names.len() {
             return Err(format!("has {} hosts and {} ports; one port for each host or one for all would do", names.len(), ports.len()));
