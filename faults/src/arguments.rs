@@ -4,6 +4,9 @@ use crate::Failure;
 use crate::ground::Kind;
 use crate::scenario::{ALL, Size};
 
+/// The scenario that takes an hour.
+const SOAK: &str = "soak";
+
 /// Which scenarios run, and how large.
 pub struct Arguments {
     names: Vec<String>,
@@ -14,9 +17,9 @@ pub struct Arguments {
 impl Arguments {
     /// Reads the words; an error names the one that is wrong and all that would be right.
     pub fn parse(words: &[String]) -> Result<Arguments, Failure> {
-        let size = Size { is_short: false, kills: None, transitions: None, seconds: None, seed: 1 };
+        let size = Size { is_short: false, kills: None, transitions: None, seconds: None, minutes: None, seed: 1 };
         let mut arguments = Arguments { names: Vec::new(), database: None, size };
-        let mut words = words.iter();
+        let (mut words, mut has_seed) = (words.iter(), false);
         while let Some(word) = words.next() {
             let mut number = || -> Result<u64, Failure> {
                 let value = words.next().ok_or_else(|| format!("`{word}` needs a number"))?;
@@ -27,23 +30,38 @@ impl Arguments {
                 "--kills" => arguments.size.kills = Some(number()?),
                 "--transitions" => arguments.size.transitions = Some(number()?),
                 "--seconds" => arguments.size.seconds = Some(number()?),
-                "--seed" => arguments.size.seed = number()?,
+                "--minutes" => arguments.size.minutes = Some(number()?),
+                "--seed" => {
+                    arguments.size.seed = number()?;
+                    has_seed = true;
+                }
                 "sqlite" => arguments.database = Some(Kind::Sqlite),
                 "postgres" => arguments.database = Some(Kind::Postgres),
                 name if ALL.iter().any(|scenario| scenario.name == name) => arguments.names.push(name.to_owned()),
                 other => return Err(format!("`{other}` is not known\n\n{}", help()).into()),
             }
         }
+        // A soak that is the same each time would meet the same moments.
+        if arguments.names(SOAK) && !has_seed {
+            arguments.size.seed = crate::load::now_us() % 1_000_000;
+        }
         Ok(arguments)
     }
 
-    /// Whether the scenario of this name is to run: all do unless some are named.
+    /// Whether the scenario was asked for by its name.
+    pub fn names(&self, name: &str) -> bool {
+        self.names.iter().any(|wanted| wanted == name)
+    }
+
+    /// Whether the scenario of this name is to run: all but the soak do unless some are named.
     pub fn wants(&self, name: &str) -> bool {
-        self.names.is_empty() || self.names.iter().any(|wanted| wanted == name)
+        self.names.is_empty() && name != SOAK || self.names(name)
     }
 }
 
 fn help() -> String {
     let scenarios: String = ALL.iter().map(|one| format!("  {:<12} {}\n", one.name, one.says)).collect();
-    format!("faults [NAME…] [sqlite|postgres] [--short] [--kills N] [--transitions N] [--seconds N] [--seed N]\n\n{scenarios}")
+    format!(
+        "faults [NAME…] [sqlite|postgres] [--short] [--kills N] [--transitions N] [--seconds N] [--minutes N] [--seed N]\n\n{scenarios}"
+    )
 }

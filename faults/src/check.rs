@@ -23,7 +23,7 @@ struct Case<'a> {
 
 type Rule = (&'static str, fn(&Case<'_>) -> Vec<String>);
 
-const RULES: [Rule; 14] = [
+const RULES: [Rule; 15] = [
     ("no process heard what must never be heard", nothing_surprised_anybody),
     ("what was acknowledged is there", what_was_told_is_there),
     ("the same dedup id was always told the same call", a_dedup_id_names_one_call),
@@ -33,6 +33,7 @@ const RULES: [Rule; 14] = [
     ("every execution had its attempt, and no attempt was executed twice", executions_were_granted),
     ("a session belongs to one process", a_session_is_one_process),
     ("what succeeded was executed", successes_were_executed),
+    ("no success is recorded as a failure", successes_are_recorded),
     ("without a policy nothing runs twice", wagers_run_once),
     ("records and rows of the verbs' own add up", money_adds_up),
     ("each closed account has one receipt", receipts_match),
@@ -206,6 +207,19 @@ fn successes_were_executed(case: &Case<'_>) -> Vec<String> {
     let ended = case.rows.attempts.iter().filter(|attempt| attempt.state == "success" || attempt.state == "error");
     let unseen = ended.filter(|attempt| !granted.contains(&(attempt.call.as_str(), attempt.number)));
     unseen.map(|one| format!("attempt {} of `{}` ended as {} and never ran: call {}", one.number, one.verb, one.state, one.call)).collect()
+}
+
+/// A worker may die, or be taken for dead, after its verb has ended: the attempt is lost then. It is never a failure.
+fn successes_are_recorded(case: &Case<'_>) -> Vec<String> {
+    let mut broken = Vec::new();
+    for line in case.lines() {
+        let Line::Done { call, attempt } = line else { continue };
+        let recorded = case.calls.get(call.as_str()).and_then(|all| all.iter().find(|one| one.number == i64::from(*attempt)));
+        if let Some(recorded) = recorded.filter(|recorded| recorded.state == "error") {
+            broken.push(format!("attempt {attempt} of `{}` succeeded and is recorded as a failure: call {call}", recorded.verb));
+        }
+    }
+    broken
 }
 
 fn wagers_run_once(case: &Case<'_>) -> Vec<String> {

@@ -18,6 +18,10 @@ pub enum Line {
     Told { key: String, n: u32, call: String, dedup: Option<String>, outcome: String },
     /// A verb was given an attempt; this stands before it does anything.
     Granted { key: String, call: String, attempt: u32, verb: String },
+    /// A verb has done all that it does, none of it in the transaction of its transition, and returns its success.
+    Done { call: String, attempt: u32 },
+    /// A sender waited for an answer: since when (microseconds since 1970) and how long, for a send or until all came to rest.
+    Took { key: String, began_us: u64, took_us: u64, is_send: bool, is_ok: bool },
     /// A verb moved money in the world outside, under this idempotency key.
     Moved { call: String, attempt: u32, cents: u64 },
     /// What must never be heard: an event refused that fits, another call for the same dedup id.

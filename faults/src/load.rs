@@ -4,7 +4,7 @@ use std::future::IntoFuture;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fsm::{EventFor, Handle, Sent};
 use serde::{Deserialize, Serialize};
@@ -36,11 +36,25 @@ pub struct Load {
     pub has_delays: bool,
     /// It waits between two accounts.
     pub pause_ms: u64,
+    /// It writes down how long each answer took.
+    pub is_timed: bool,
 }
 
 impl Default for Load {
     fn default() -> Load {
-        Load { lanes: 16, moves: 4, ms: 3, wagers: 10, books: 12, stalls: None, drops: false, tills: 0, has_delays: true, pause_ms: 0 }
+        Load {
+            lanes: 16,
+            moves: 4,
+            ms: 3,
+            wagers: 10,
+            books: 12,
+            stalls: None,
+            drops: false,
+            tills: 0,
+            has_delays: true,
+            pause_ms: 0,
+            is_timed: false,
+        }
     }
 }
 
@@ -48,6 +62,23 @@ impl Default for Load {
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a sender waits after it was told that the database is away.
 const AWAY: Duration = Duration::from_millis(100);
+
+/// When a wait began, on the clock that all processes share, and on one that never jumps.
+struct Stopwatch {
+    began_us: u64,
+    since: Instant,
+}
+
+impl Stopwatch {
+    fn start() -> Stopwatch {
+        Stopwatch { began_us: now_us(), since: Instant::now() }
+    }
+}
+
+/// Microseconds since 1970.
+pub fn now_us() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+}
 
 /// One of the loops of a sender.
 #[derive(Clone)]
@@ -163,6 +194,7 @@ impl Lane {
         dedup: &Option<String>,
         wait: Option<Duration>,
     ) -> Option<Result<Sent, fsm::Error>> {
+        let clock = Stopwatch::start();
         let mut sending = self.accounts.send(key, event);
         if let Some(dedup) = dedup {
             sending = sending.dedup(dedup);
@@ -170,7 +202,18 @@ impl Lane {
         if let Some(wait) = wait {
             sending = sending.after(wait);
         }
-        self.perhaps(sending.into_future()).await
+        let sent = self.perhaps(sending.into_future()).await;
+        self.took(key, &clock, sent.as_ref().map(Result::is_ok), true);
+        sent
+    }
+
+    /// Writes down how long an answer took, if it came.
+    fn took(&self, key: &str, clock: &Stopwatch, is_ok: Option<bool>, is_send: bool) {
+        if let (Some(is_ok), true) = (is_ok, self.load.is_timed) {
+            let took_us = u64::try_from(clock.since.elapsed().as_micros()).unwrap_or(u64::MAX);
+            // A sender that cannot write its ledger fails with the next line that matters.
+            let _ = self.ledger.note(&Line::Took { key: key.to_owned(), began_us: clock.began_us, took_us, is_send, is_ok });
+        }
     }
 
     async fn told(&self, key: &str, n: u32, dedup: &Option<String>, sent: Sent) -> io::Result<()> {
@@ -183,7 +226,9 @@ impl Lane {
     async fn look(&mut self, key: &str) {
         let accounts = self.accounts.clone();
         // What the database says of it while it is away, or slow, is the checker's to judge.
-        let _ = self.perhaps(accounts.settled(key).within(PATIENCE).into_future()).await;
+        let clock = Stopwatch::start();
+        let settled = self.perhaps(accounts.settled(key).within(PATIENCE).into_future()).await;
+        self.took(key, &clock, settled.map(|settled| settled.is_ok()), false);
         let _ = self.perhaps(accounts.get(key)).await;
     }
 

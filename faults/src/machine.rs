@@ -61,6 +61,11 @@ async fn work(ctx: &Ctx<'_>, ledger: &Ledger, work: &Work) -> io::Result<()> {
     ledger.note(&Line::Moved { call: ctx.idempotency_key().to_owned(), attempt: ctx.attempt(), cents: work.cents })
 }
 
+/// Nothing can fail after this: the attempt must never be recorded as a failure.
+fn done(ctx: &Ctx<'_>, ledger: &Ledger) -> Result {
+    Ok(ledger.note(&Line::Done { call: ctx.idempotency_key().to_owned(), attempt: ctx.attempt() })?)
+}
+
 fn remember(record: &mut Purse, work: &Work) {
     record.cents += work.cents;
     record.taken.push(work.n);
@@ -72,7 +77,7 @@ async fn opened(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, eve
     granted(ctx, &ledger, "opened").await?;
     work(ctx, &ledger, &event.0).await?;
     remember(record, &event.0);
-    Ok(())
+    done(ctx, &ledger)
 }
 
 /// Without a policy: it must not run twice.
@@ -81,7 +86,7 @@ async fn wagered(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, ev
     granted(ctx, &ledger, "wagered").await?;
     work(ctx, &ledger, &event.0).await?;
     remember(record, &event.0);
-    Ok(())
+    done(ctx, &ledger)
 }
 
 #[verb]
@@ -93,7 +98,7 @@ async fn moved(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, even
     if let Some(till) = event.0.till {
         ctx.send::<Till>(till_key(till), Count(Work { failures: 0, ms: 0, ..event.0 }))?;
     }
-    Ok(())
+    done(ctx, &ledger)
 }
 
 /// Writes a row of its own in the transaction of its transition.
@@ -119,7 +124,7 @@ async fn stalled(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, ev
     granted(ctx, &ledger, "stalled").await?;
     std::thread::sleep(Duration::from_millis(event.0.ms));
     remember(record, &event.0);
-    Ok(())
+    done(ctx, &ledger)
 }
 
 /// The end, which sends a receipt to an instance of another machine.
@@ -131,7 +136,7 @@ async fn closed(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, eve
     remember(record, &event.0);
     let key = ctx.key().to_owned();
     ctx.send::<Receipt>(&key, Issue(Work { failures: 0, ..event.0 }))?;
-    Ok(())
+    done(ctx, &ledger)
 }
 
 fsm! {
@@ -149,7 +154,7 @@ fsm! {
 async fn issued(ctx: &mut Ctx<'_>, ledger: Data<Ledger>, event: Issue) -> Result {
     granted(ctx, &ledger, "issued").await?;
     work(ctx, &ledger, &event.0).await?;
-    Ok(())
+    done(ctx, &ledger)
 }
 
 fsm! {
@@ -170,7 +175,7 @@ pub fn till_key(till: u64) -> String {
 async fn counted(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, event: Count) -> Result {
     granted(ctx, &ledger, "counted").await?;
     record.cents += event.0.cents;
-    Ok(())
+    done(ctx, &ledger)
 }
 
 fsm! {

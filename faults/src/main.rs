@@ -11,6 +11,7 @@ mod load;
 mod lots;
 mod machine;
 mod patrol;
+mod patroni;
 mod process;
 mod proxy;
 mod report;
@@ -25,6 +26,18 @@ use std::process::ExitCode;
 use arguments::Arguments;
 use ground::Ground;
 use scenario::ALL;
+
+/// A scenario cannot be carried out on this machine. It fails only if it was asked for by its name.
+#[derive(Debug)]
+pub struct Skipped(pub String);
+
+impl std::fmt::Display for Skipped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Skipped {}
 
 /// Whatever keeps the harness itself from going on.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -68,6 +81,7 @@ fn run(arguments: &Arguments) -> Result<bool, Failure> {
                     is_whole &= report.is_whole();
                     println!("    {report}");
                 }
+                Err(failure) if failure.is::<Skipped>() && !arguments.names(scenario.name) => println!("    SKIPPED: {failure}"),
                 Err(failure) => {
                     println!("    could not be carried out: {failure}; what there is is kept among the temporary files");
                     is_whole = false;

@@ -19,8 +19,28 @@ pub struct Process {
 impl Process {
     /// Starts this program in the part of `role`, which `spec` tells all about. What it prints is kept in the folder.
     pub fn start(role: &str, name: &str, spec: &impl Serialize, folder: &Path, variables: &[(&str, &str)]) -> Result<Process, Failure> {
+        Process::start_under(&[], role, name, spec, folder, variables)
+    }
+
+    /// The same under another program, which becomes this one.
+    pub fn start_under(
+        prefix: &[&str],
+        role: &str,
+        name: &str,
+        spec: &impl Serialize,
+        folder: &Path,
+        variables: &[(&str, &str)],
+    ) -> Result<Process, Failure> {
         let output = File::options().create(true).append(true).open(folder.join(format!("{name}.out")))?;
-        let mut command = Command::new(std::env::current_exe()?);
+        let program = std::env::current_exe()?;
+        let mut command = match prefix {
+            [] => Command::new(program),
+            [first, rest @ ..] => {
+                let mut command = Command::new(first);
+                command.args(rest).arg(program);
+                command
+            }
+        };
         command.arg(role).arg(serde_json::to_string(spec)?).envs(variables.iter().copied());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(output);
         Ok(Process { child: command.spawn()?, name: name.to_owned() })
@@ -43,6 +63,13 @@ impl Process {
 
     pub fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// The memory that it has, in KiB.
+    pub fn resident_kib(&self) -> Result<u64, Failure> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("its status has no VmRSS")?;
+        Ok(line.trim().trim_end_matches(" kB").trim().parse()?)
     }
 
     /// SIGKILL.

@@ -2,13 +2,16 @@
 
 mod block;
 mod clocks;
+mod conditions;
 mod crowd;
 mod cut;
 mod disk;
+mod failover;
 mod kill;
 mod outage;
 mod pooler;
 mod snapshot;
+mod soak;
 mod stop;
 mod wal;
 mod writers;
@@ -29,6 +32,7 @@ pub struct Size {
     pub kills: Option<u64>,
     pub transitions: Option<u64>,
     pub seconds: Option<u64>,
+    pub minutes: Option<u64>,
     pub seed: u64,
 }
 
@@ -80,6 +84,8 @@ scenarios! {
     "hang" POSTGRES cut::hang, "connections hang: deadlines end them, and others go on meanwhile";
     "disk" BOTH disk::run, "the disk is full, and is freed: nothing in between is half there";
     "wal" POSTGRES wal::run, "the disk of a whole cluster is full, so that the server stops, and is started once there is room";
+    "conditions" BOTH conditions::run, "read-only for a while, cancelled and terminated sessions, short timeouts, locked rows, files that cannot be written: nothing hangs";
+    "failover" POSTGRES failover::run, "switchovers, killed and frozen nodes of a Patroni cluster, through haproxy and a URL of several hosts";
     "drop" BOTH crowd::dropped, "one connection, and futures that are dropped half-way";
     "crowd" SQLITE crowd::crowd, "one file, four processes, eight threads each: no database is locked";
     "clocks" BOTH clocks::clocks, "workers whose clocks are an hour apart";
@@ -87,5 +93,6 @@ scenarios! {
     "pooler" POSTGRES pooler::run, "all goes through PgBouncer in transaction mode";
     "writers" BOTH writers::run, "many write to few instances, in every order: no deadlock";
     "block" BOTH block::run, "a verb blocks every thread for five leases: nothing is lost";
+    "soak" BOTH soak::run, "all of it at random, for --minutes (default 60); only where it is named";
     "snapshot" BOTH snapshot::run, "an old snapshot is held under load: work goes on as fast";
 }

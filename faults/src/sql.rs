@@ -40,6 +40,44 @@ pub const RESTLESS: &str = "
     where state in ('scheduled', 'executing')
     limit 10";
 
+/// Cancels some of what runs, but nothing of the harness.
+pub const CANCEL: &str = "
+    select count(pg_cancel_backend(a.pid))
+    from (
+        select pid from pg_stat_activity
+        where datname = current_database() and pid <> pg_backend_pid() and state = 'active' and application_name = 'durable-fsm'
+        order by random()
+        limit 3
+    ) a";
+
+/// Ends a session of the engine's.
+pub const TERMINATE: &str = "
+    select count(pg_terminate_backend(a.pid))
+    from (
+        select pid from pg_stat_activity
+        where datname = current_database() and pid <> pg_backend_pid() and application_name = 'durable-fsm'
+        order by random()
+        limit 1
+    ) a";
+
+/// Locks some instances that live, with their attempts, and gives their keys. Waits for nobody.
+pub const LOCK_SOME: &str = "
+    select i.key
+    from fsm_instances i
+    join fsm_async_calls c on c.instance_id = i.instance_id
+    where i.status = 'running' and c.state in ('scheduled', 'executing')
+    limit 8
+    for update skip locked";
+
+/// Begins what locks rows, or a whole SQLite file, for as long as it likes.
+pub const LOCK_BEGIN: &str = "begin";
+
+/// The same for a SQLite file, to which nobody else writes meanwhile.
+pub const LOCK_FILE: &str = "begin immediate";
+
+/// Ends either.
+pub const LOCK_END: &str = "rollback";
+
 /// Deadlocks that the server saw in this database.
 pub const DEADLOCKS: &str = "select deadlocks from pg_stat_database where datname = current_database()";
 

@@ -16,7 +16,7 @@ use crate::report::Report;
 use crate::rows::{Db, Rows};
 use crate::{Failure, sql};
 
-/// The database comes to rest within this once nobody sends and nothing is broken any more.
+/// The same unless a scenario says otherwise.
 const REST: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -32,6 +32,10 @@ pub struct Stage<'g> {
     pub children: Vec<Process>,
     pub lease: Duration,
     pub seed: u64,
+    /// All comes to rest within this once nobody sends and nothing is broken any more.
+    pub rest_within: Duration,
+    /// What children run under: a program that becomes them.
+    pub prefix: &'static [&'static str],
     patrol: Patrol,
     begun: Instant,
     started: usize,
@@ -64,6 +68,8 @@ impl<'g> Stage<'g> {
             children: Vec::new(),
             lease: Duration::from_secs(1),
             seed,
+            rest_within: REST,
+            prefix: &[],
             patrol: Patrol::begin(client),
             begun: Instant::now(),
             started: 0,
@@ -109,13 +115,13 @@ impl<'g> Stage<'g> {
 
     /// The same with these environment variables.
     pub fn start_with(&mut self, spec: &Spec, variables: &[(&str, &str)]) -> Result<usize, Failure> {
-        self.children.push(Process::start("child", &spec.name, spec, self.folder.path(), variables)?);
+        self.children.push(Process::start_under(self.prefix, "child", &spec.name, spec, self.folder.path(), variables)?);
         Ok(self.children.len() - 1)
     }
 
     /// Another child at the place of one that was killed.
     pub fn replace(&mut self, place: usize, spec: &Spec) -> Result<(), Failure> {
-        self.children[place] = Process::start("child", &spec.name, spec, self.folder.path(), &[])?;
+        self.children[place] = Process::start_under(self.prefix, "child", &spec.name, spec, self.folder.path(), &[])?;
         Ok(())
     }
 
@@ -214,7 +220,8 @@ impl<'g> Stage<'g> {
 
     async fn rest(&mut self) -> Result<(), Failure> {
         self.children.iter_mut().for_each(Process::rest);
-        let limit = Instant::now() + REST;
+        let begun = Instant::now();
+        let limit = begun + self.rest_within;
         loop {
             let mut at_work = 0;
             for child in &mut self.children {
@@ -222,13 +229,16 @@ impl<'g> Stage<'g> {
             }
             let unrest = if at_work == 0 { self.db().await?.number(sql::UNREST).await? } else { -1 };
             if at_work == 0 && unrest == 0 {
+                self.note(format!("at rest after {:.1} s", begun.elapsed().as_secs_f32()));
                 return Ok(());
             }
             if Instant::now() > limit {
                 let some = self.db().await?.texts(sql::RESTLESS).await?;
-                return Err(
-                    format!("not at rest within {REST:?}: {at_work} processes still send, {unrest} rows are to come: {some:#?}").into()
-                );
+                return Err(format!(
+                    "not at rest within {:?}: {at_work} processes still send, {unrest} rows are to come: {some:#?}",
+                    self.rest_within
+                )
+                .into());
             }
             tokio::time::sleep(LOOK).await;
         }

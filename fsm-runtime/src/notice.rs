@@ -80,15 +80,15 @@ impl Engine {
                 Ok(None) => return,
                 Ok(Some(mut ear)) => {
                     let cut_off = loop {
-                        if let Err(error) = ear.heard().await {
-                            break error;
-                        }
-                        // It may be nothing for this process, or its own.
+                        // It may be nothing for this process, or its own. Before the first word something may have been missed.
                         match self.next_due().await {
                             Ok(next) => next.into_iter().for_each(|next| self.hint.due(next)),
                             Err(error) => tracing::debug!(%error, "what is due after a word is not known; it is found by polling"),
                         }
                         tokio::time::sleep(BREATH).await;
+                        if let Err(error) = ear.heard().await {
+                            break error;
+                        }
                     };
                     tracing::debug!(error = %cut_off, "the ear for other processes is cut off, and opened anew");
                 }

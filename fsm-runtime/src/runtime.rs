@@ -96,6 +96,9 @@ impl Builder {
     /// The database: `sqlite://payments.db`, `sqlite::memory:` or `postgres://…`. Without it `$DATABASE_URL`, else
     /// `sqlite://fsm.db`.
     ///
+    /// A PostgreSQL URL may name several servers, as libpq's do: `postgres://user@h1:5432,h2:5433/db`. Each connection goes to the one that
+    /// `target_session_attrs` describes: `read-write` unless set. `connect_timeout` is the limit for each server in seconds, 5 unless set.
+    ///
     /// # Encryption of the connection to PostgreSQL
     ///
     /// The URL's parameter `sslmode`, or the variable `PGSSLMODE`, is one of:

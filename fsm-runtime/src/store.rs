@@ -26,6 +26,7 @@ mod reading;
 mod rights;
 mod rows;
 pub(crate) mod sealed;
+mod servers;
 pub mod sessions;
 pub(crate) mod sql;
 mod sqlite;

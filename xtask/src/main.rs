@@ -10,6 +10,7 @@ mod examples;
 mod faults;
 mod guide;
 mod install;
+mod patroni;
 mod peers;
 mod pgbouncer;
 mod postgres;
@@ -26,7 +27,10 @@ cargo xtask test [ARGS]   all tests on SQLite and PostgreSQL, then the code in t
                           starts a throw-away server, or uses the one that FSM_TEST_POSTGRES names.
                           ARGS go to `cargo nextest run` (or `cargo test`) and leave the docs out.
 cargo xtask faults [ARGS] real faults on real processes; ARGS: names of scenarios, sqlite, postgres, --short, --kills N,
-                          --transitions N, --seconds N, --seed N. An unknown name lists the scenarios.
+                          --transitions N, --seconds N, --seed N. An unknown name lists the scenarios, among them
+                          conditions and failover (on Debian's packages of Patroni, etcd and haproxy, which it installs).
+cargo xtask soak [ARGS]   mixes kills, stops, outages and the conditions at random, on SQLite and then on PostgreSQL; ARGS: --minutes N
+                          (default 60, for each database), --seed N, sqlite, postgres. Fails if anything is lost or hangs, or memory grows.
 cargo xtask ci            all that must hold before a merge: format, lints, docs, tests, faults (short), examples, dependencies
 cargo xtask guide         the pages of the user guide, in target/guide; needs mdBook (`cargo install mdbook`)
 cargo xtask bench [ARGS]  how fast the engine is, in release mode. ARGS: postgres, sqlite, sqlite-full, sqlite-normal; limit, transitions,
@@ -48,6 +52,7 @@ fn main() -> ExitCode {
         Some("guide") => guide::run(),
         Some("bench") => bench::run(&args[1..]),
         Some("faults") => faults::run(&args[1..]),
+        Some("soak") => faults::soak(&args[1..]),
         Some("scale") => bench::scale(&args[1..]),
         Some("peers") => peers::run(&args[1..]),
         Some("ci") => ci::run(),

@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
 
 use super::error::{Result, StoreError};
+use super::servers::Servers;
 
 pub(super) enum Address {
     Memory,
     File(SqliteFile),
-    Server(Box<PgConnectOptions>),
+    Servers(Box<Servers>),
 }
 
 /// A file, and what its URL says of it.
@@ -50,10 +50,7 @@ impl Address {
                 Err(error) => Err(wrong(format!("is no SQLite URL ({error})"))),
             }
         } else if url.starts_with("postgres:") || url.starts_with("postgresql:") {
-            match PgConnectOptions::from_str(url) {
-                Ok(options) => Ok(Address::Server(Box::new(options))),
-                Err(_) => Err(wrong("is no PostgreSQL URL".into())),
-            }
+            Servers::parse(url).map(|servers| Address::Servers(Box::new(servers))).map_err(wrong)
         } else if !url.contains("://") && url.ends_with(".db") {
             Ok(Address::File(SqliteFile::new("", SqliteConnectOptions::new().filename(url))))
         } else {

@@ -149,6 +149,14 @@ pub(super) fn is_read_only(error: &sqlx::Error) -> bool {
     }
 }
 
+/// Whether the server cannot be written to or goes away, so that idle connections to it are of no use either.
+pub(super) fn is_server_lost(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    is_read_only(error)
+        || matches!(error, sqlx::Error::Io(_))
+        || code.is_some_and(|code| ["57P", "08"].iter().any(|class| code.starts_with(class)))
+}
+
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
         match error {

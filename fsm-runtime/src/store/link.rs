@@ -1,13 +1,20 @@
 //! A connection that somebody uses, and what is kept about it.
 
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use sqlx::Connection;
 
-use super::error::{Result, StoreError};
+use super::error::{self, Result, StoreError};
 use super::fault::Fault;
+use super::servers::Servers;
 use super::thread::Said;
+
+/// A statement that takes longer than this is waited for only as long as its server answers new connections. A socket alone does not show
+/// that the machine at its other end is gone: the driver sets no TCP keepalive.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// A borrowed connection, with what is kept about it.
 pub struct Link<'c, C> {
@@ -25,6 +32,8 @@ pub(super) struct Rules {
     pub is_cached: bool,
     /// Where a test cuts the connection.
     pub fault: Fault,
+    /// The PostgreSQL servers, one of which the connection goes to.
+    pub servers: Option<Arc<Servers>>,
 }
 
 /// Whether a connection can be used again.
@@ -36,12 +45,45 @@ pub(super) struct Health {
     pub is_open: bool,
     /// Somebody else's statements ran on it, and its driver counts a transaction more than there is.
     pub was_lent: bool,
+    /// The place of its server among those of the URL.
+    pub host: usize,
+    /// The server cannot be written to, or it is going away: connections made before are of no use either.
+    pub is_server_lost: bool,
     /// What SQLite is told together with what comes next.
     pub unsaid: Vec<Said>,
 }
 
 impl Rules {
-    pub(super) const DEFAULT: Rules = Rules { deadline: Duration::from_secs(30), is_cached: true, fault: Fault::NEVER };
+    pub(super) const DEFAULT: Rules = Rules { deadline: Duration::from_secs(30), is_cached: true, fault: Fault::NEVER, servers: None };
+
+    /// Waits for an operation on a connection of this health, at most for the limit on one operation, and not when its server is gone.
+    pub(super) async fn within<T>(&self, health: &mut Health, operation: impl Future<Output = sqlx::Result<T>>) -> Result<T> {
+        let done = match &self.servers {
+            Some(servers) if self.deadline > QUIET => self.while_there(servers, health.host, operation).await,
+            _ => tokio::time::timeout(self.deadline, operation).await.ok(),
+        };
+        if let Some(Err(error)) = &done {
+            health.is_server_lost |= error::is_server_lost(error);
+        }
+        Ok(done.ok_or(StoreError::Deadline(self.deadline))??)
+    }
+
+    /// The same for a server that can vanish. `None` when the limit has passed.
+    async fn while_there<T>(
+        &self,
+        servers: &Servers,
+        host: usize,
+        operation: impl Future<Output = sqlx::Result<T>>,
+    ) -> Option<sqlx::Result<T>> {
+        let mut operation = pin!(operation);
+        if let Ok(done) = tokio::time::timeout(QUIET, &mut operation).await {
+            return Some(done);
+        }
+        tokio::select! {
+            done = tokio::time::timeout(self.deadline - QUIET, operation) => done.ok(),
+            gone = servers.gone(host) => Some(Err(gone)),
+        }
+    }
 }
 
 impl<'c, C> Link<'c, C> {
@@ -69,7 +111,7 @@ impl<'c, C> Link<'c, C> {
         }
         health.is_broken = true;
         self.rules.fault.pass(|| format!("before `{}`", about(text))).await?;
-        let done = within(self.rules.deadline, operation(self.conn)).await?;
+        let done = self.rules.within(health, operation(self.conn)).await?;
         health.is_broken = false;
         Ok(done)
     }

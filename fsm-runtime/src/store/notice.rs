@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use sqlx::Executor;
 use sqlx::postgres::{PgListener, PgPoolOptions};
+use tokio::time::timeout;
 
 use super::error::Result;
+use super::link::within;
 use super::open::{Listening, Store};
 use super::sql;
 use super::tx::Apart;
@@ -15,16 +18,21 @@ pub(super) const CHANNEL: &str = "fsm_due";
 /// How often a file is asked whether somebody wrote to it. An answer comes from shared memory, without reading the file.
 const GLANCES: Duration = Duration::from_millis(20);
 
+/// A connection on which nothing was heard for this long is asked whether it is still there: the machine at its other end may have vanished.
+const SILENCE: Duration = Duration::from_secs(5);
+/// How long the answer to that may take.
+const ANSWER: Duration = Duration::from_secs(2);
+
 /// An ear for the word of other processes, on a connection of its own.
 pub struct Ear {
     kind: Kind,
 }
 
 enum Kind {
-    /// Boxed, being much larger than the other.
+    /// Boxed, as the other, being large.
     Postgres(Box<PgListener>),
     Sqlite {
-        conn: Apart,
+        conn: Box<Apart>,
         version: i64,
     },
 }
@@ -35,14 +43,18 @@ impl Store {
         let kind = match self.listening() {
             Listening::Never => return Ok(None),
             Listening::Glances => {
-                let mut conn = self.apart().await?;
+                let mut conn = Box::new(self.apart().await?);
                 let version = version(&mut conn).await?;
                 Kind::Sqlite { conn, version }
             }
-            Listening::Channel(options) => {
-                let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(self.deadline()).connect_lazy_with(*options);
+            Listening::Channel(servers) => {
+                let limit = servers.connect_timeout().min(self.deadline());
+                // The driver's listener knows one server only. When that is lost another one may fit, so it must not connect again by itself.
+                let options = within(limit, servers.choose()).await?;
+                let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(limit).connect_lazy_with(options);
                 let mut listener = PgListener::connect_with(&pool).await?;
-                listener.listen(CHANNEL).await?;
+                listener.eager_reconnect(false);
+                within(limit, listener.listen(CHANNEL)).await?;
                 Kind::Postgres(Box::new(listener))
             }
         };
@@ -59,10 +71,18 @@ impl Store {
 }
 
 impl Ear {
-    /// Waits until somebody gives word, this process included. A connection that was lost counts as word, for some may have been missed.
+    /// Waits until somebody gives word, this process included. An error when the connection was lost: some may have been missed, and only a
+    /// new ear hears more.
     pub async fn heard(&mut self) -> Result<()> {
         match &mut self.kind {
-            Kind::Postgres(listener) => Ok(listener.try_recv().await.map(drop)?),
+            Kind::Postgres(listener) => loop {
+                match timeout(SILENCE, listener.try_recv()).await {
+                    Ok(Ok(Some(_))) => return Ok(()),
+                    Ok(Ok(None)) => return Err(sqlx::Error::Io(std::io::ErrorKind::ConnectionAborted.into()).into()),
+                    Ok(Err(error)) => return Err(error.into()),
+                    Err(_) => within(ANSWER, listener.execute("select 1")).await.map(drop)?,
+                }
+            },
             Kind::Sqlite { conn, version: seen } => loop {
                 tokio::time::sleep(GLANCES).await;
                 let now = version(conn).await?;

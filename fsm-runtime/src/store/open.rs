@@ -7,18 +7,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fsm_core::time::Timestamp;
-use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::postgres::PgConnection;
 use sqlx::sqlite::SqliteConnection;
 
 use super::address::{self, Address};
 use super::conn::Conn;
-use super::link::{Rules, within};
+use super::link::Rules;
 
 use super::epoch::{Epoch, Epochs, Turns};
 use super::error::{Result, StoreError};
 use super::fault::Fault;
 use super::pool::{Connects, Pool, Taken};
 use super::rights::Rights;
+use super::servers::Servers;
 use super::thread::SqliteThread;
 use super::tx::{Apart, Reader, Side, Tx};
 use super::{lent, postgres, sql, sqlite};
@@ -103,7 +104,7 @@ pub(super) enum Listening {
     Never,
     /// By looking, cheaply and often.
     Glances,
-    Channel(Box<PgConnectOptions>),
+    Channel(Box<Servers>),
 }
 
 /// What PostgreSQL says of time.
@@ -118,18 +119,22 @@ pub struct ServerClock {
 impl Store {
     /// Opens the database and makes a first connection. A SQLite file is created when it does not exist; the tables are [`migrate`](super::migrate)'s.
     pub async fn open(settings: Settings) -> Result<Store> {
-        let rules = Rules { deadline: settings.deadline, is_cached: settings.statement_cache, fault: Fault::somewhere() };
         let address = Address::parse(&settings.url)?;
         let read_only = settings.read_only || matches!(&address, Address::File(file) if file.is_read_only);
         let made = match address {
             Address::Memory => make::memory(&settings).await,
             Address::File(file) => make::file(&settings, file).await,
-            Address::Server(options) => make::server(&settings, *options).await,
+            Address::Servers(servers) => make::servers(&settings, *servers).await,
         };
         let (place, kind) = made.map_err(|error| match error {
             StoreError::NotWritable { place } if read_only => StoreError::ReadOnly { place },
             error => error,
         })?;
+        let servers = match &kind {
+            Kind::Postgres { pool, .. } => Some(Arc::new(pool.options().clone())),
+            Kind::Sqlite { .. } => None,
+        };
+        let rules = Rules { deadline: settings.deadline, is_cached: settings.statement_cache, fault: Fault::somewhere(), servers };
         Ok(Store { inner: Arc::new(Inner { place, rules, read_only, rights: Rights::default(), kind }) })
     }
 
@@ -258,7 +263,7 @@ impl Store {
         let (conn, health) = taken.parts();
         health.is_open = true;
         self.inner.rules.fault.pass(|| "before a transaction began".to_owned()).await?;
-        within(self.inner.rules.deadline, how(conn)).await?;
+        self.inner.rules.within(health, how(conn)).await?;
         Ok(taken)
     }
 
@@ -312,7 +317,7 @@ impl Store {
     async fn say(&self, taken: &mut Taken<PgConnection>, text: &'static str) -> Result<()> {
         let (conn, health) = taken.parts();
         health.is_broken = true;
-        within(self.inner.rules.deadline, postgres::words(conn, text)).await?;
+        self.inner.rules.within(health, postgres::words(conn, text)).await?;
         health.is_broken = false;
         Ok(())
     }

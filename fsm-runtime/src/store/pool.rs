@@ -4,22 +4,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use sqlx::postgres::PgConnection;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error::{Result, StoreError};
 use super::link::{Health, within};
 use super::plans::Plans;
+use super::servers::Servers;
 use super::thread::{SqliteOptions, SqliteThread};
 
 /// A server that went away takes its idle connections with it: one that waited this long is asked first.
 const ASK_AFTER: Duration = Duration::from_secs(2);
 
+/// How long the answer to that may take. The machine may have vanished, and then there is none.
+const ANSWER: Duration = Duration::from_secs(2);
+
 /// What a pool is of.
 pub(super) trait Connects: Sized + Send {
     /// How one is made.
     type Options: Send + Sync;
-    fn connect(options: &Self::Options) -> impl Future<Output = sqlx::Result<Self>> + Send;
+    /// Makes a connection, and gives the place of its server among those of the options.
+    fn connect(options: &Self::Options) -> impl Future<Output = sqlx::Result<(Self, usize)>> + Send;
     /// Whether it can be used, as far as is known without asking.
     fn is_there(&self) -> bool {
         true
@@ -29,11 +36,28 @@ pub(super) trait Connects: Sized + Send {
     fn close(self) -> impl Future<Output = ()> + Send;
 }
 
-impl<C: Connection> Connects for C {
-    type Options = C::Options;
+impl Connects for PgConnection {
+    type Options = Servers;
 
-    async fn connect(options: &C::Options) -> sqlx::Result<C> {
+    async fn connect(options: &Servers) -> sqlx::Result<(PgConnection, usize)> {
         options.connect().await
+    }
+
+    async fn ping(&mut self) -> sqlx::Result<()> {
+        Connection::ping(self).await
+    }
+
+    async fn close(self) {
+        // Who closes it does not want it any more, whatever it says.
+        let _ = Connection::close(self).await;
+    }
+}
+
+impl Connects for SqliteConnection {
+    type Options = SqliteConnectOptions;
+
+    async fn connect(options: &SqliteConnectOptions) -> sqlx::Result<(SqliteConnection, usize)> {
+        Ok((options.connect().await?, 0))
     }
 
     async fn ping(&mut self) -> sqlx::Result<()> {
@@ -49,8 +73,8 @@ impl<C: Connection> Connects for C {
 impl Connects for SqliteThread {
     type Options = SqliteOptions;
 
-    async fn connect(options: &SqliteOptions) -> sqlx::Result<SqliteThread> {
-        SqliteThread::connect(options).await
+    async fn connect(options: &SqliteOptions) -> sqlx::Result<(SqliteThread, usize)> {
+        Ok((SqliteThread::connect(options).await?, 0))
     }
 
     fn is_there(&self) -> bool {
@@ -92,6 +116,8 @@ pub(super) struct Session {
     pub(super) is_pinned: bool,
     /// How old the plans of its statements are.
     pub(super) plans: Plans,
+    /// The place of its server among those of the options.
+    host: usize,
 }
 
 /// A connection in use.
@@ -104,9 +130,9 @@ pub(super) struct Taken<C: Connects> {
 
 impl Session {
     /// As a connection begins.
-    fn new() -> Session {
+    fn new(host: usize) -> Session {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        Session { id: NEXT.fetch_add(1, Ordering::Relaxed), is_pinned: false, plans: Plans::new() }
+        Session { id: NEXT.fetch_add(1, Ordering::Relaxed), is_pinned: false, plans: Plans::new(), host }
     }
 }
 
@@ -137,12 +163,14 @@ impl<C: Connects> Pool<C> {
             if !conn.is_there() {
                 continue;
             }
-            if since.elapsed() < ASK_AFTER || matches!(tokio::time::timeout(self.deadline, conn.ping()).await, Ok(Ok(()))) {
+            if since.elapsed() < ASK_AFTER || matches!(tokio::time::timeout(ANSWER.min(self.deadline), conn.ping()).await, Ok(Ok(()))) {
                 return Ok(self.taken(conn, session, Some(permit)));
             }
+            // The others that are idle were made before, and each of them would keep somebody waiting as long.
+            forget(&self.idle);
         }
-        let conn = self.connect().await?;
-        Ok(self.taken(conn, Session::new(), Some(permit)))
+        let (conn, host) = self.connect().await?;
+        Ok(self.taken(conn, Session::new(host), Some(permit)))
     }
 
     /// Waits for the place of a connection, and keeps it for another one.
@@ -160,7 +188,8 @@ impl<C: Connects> Pool<C> {
 
     /// A connection that does not count and is closed after use.
     pub(super) async fn apart(&self) -> Result<Taken<C>> {
-        Ok(self.taken(self.connect().await?, Session::new(), None))
+        let (conn, host) = self.connect().await?;
+        Ok(self.taken(conn, Session::new(host), None))
     }
 
     /// No more connections; those in use end with their users.
@@ -172,7 +201,8 @@ impl<C: Connects> Pool<C> {
     }
 
     fn taken(&self, conn: C, session: Session, permit: Option<OwnedSemaphorePermit>) -> Taken<C> {
-        Taken { conn: Some(conn), health: Health::default(), session, home: permit.map(|permit| (self.idle.clone(), permit)) }
+        let health = Health { host: session.host, ..Health::default() };
+        Taken { conn: Some(conn), health, session, home: permit.map(|permit| (self.idle.clone(), permit)) }
     }
 
     /// One that is wanted; another only where no more can be made. Who asks has a permit already.
@@ -185,7 +215,7 @@ impl<C: Connects> Pool<C> {
         }
     }
 
-    async fn connect(&self) -> Result<C> {
+    async fn connect(&self) -> Result<(C, usize)> {
         within(self.deadline, C::connect(&self.options)).await.map_err(|error| match error {
             StoreError::Database(source) => StoreError::Unreachable { place: self.place.clone(), source },
             StoreError::Deadline(limit) => StoreError::Unreachable {
@@ -210,6 +240,9 @@ impl<C: Connects> Taken<C> {
 impl<C: Connects> Drop for Taken<C> {
     fn drop(&mut self) {
         let is_reusable = !self.health.is_broken && !self.health.is_open && !self.health.was_lent;
+        if let (true, Some((idle, _))) = (self.health.is_server_lost, &self.home) {
+            forget(idle);
+        }
         if let (Some(conn), Some((idle, permit)), true) = (self.conn.take(), &self.home, is_reusable) {
             if permit.semaphore().is_closed() {
                 return;
@@ -221,4 +254,10 @@ impl<C: Connects> Drop for Taken<C> {
             });
         }
     }
+}
+
+/// Drops the connections that nobody uses.
+fn forget<C: Connects>(idle: &Idle<C>) {
+    let forgotten = std::mem::take(&mut *idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+    drop(forgotten);
 }

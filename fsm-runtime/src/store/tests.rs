@@ -14,5 +14,6 @@ mod opening;
 mod plans;
 mod pooler;
 pub(crate) mod samples;
+mod servers;
 mod statements;
 mod time;

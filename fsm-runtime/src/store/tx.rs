@@ -5,7 +5,7 @@ use sqlx::sqlite::SqliteConnection;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::conn::Conn;
-use super::link::{Link, Rules, within};
+use super::link::{Link, Rules};
 
 use super::epoch::Turn;
 use super::error::{Result, StoreError};
@@ -109,7 +109,7 @@ async fn end<C: Connects>(taken: &mut Taken<C>, rules: &Rules, how: impl AsyncFn
     }
     health.is_broken = true;
     rules.fault.pass(|| "before a transaction ended".to_owned()).await?;
-    match within(rules.deadline, how(conn)).await {
+    match rules.within(health, how(conn)).await {
         Ok(()) => {
             // It was done, and a process that dies here never hears of it.
             rules.fault.pass(|| "after a transaction ended, and never heard of it".to_owned()).await?;

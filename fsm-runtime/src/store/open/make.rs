@@ -1,7 +1,7 @@
 //! How the connections to a database are made.
 
 use sqlx::ConnectOptions;
-use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::postgres::PgConnection;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 
 use super::{Kind, Settings, Synchronous};
@@ -11,6 +11,7 @@ use crate::store::epoch::Turns;
 use crate::store::error::{Result, StoreError};
 use crate::store::link::{Link, Rules};
 use crate::store::pool::Pool;
+use crate::store::servers::{Servers, is_setting_refused};
 use crate::store::thread::{SqliteOptions, SqliteThread};
 use crate::store::turn::BUSY_TIMEOUT;
 use crate::store::{reading, sql};
@@ -97,32 +98,37 @@ async fn check_sqlite(writer: &Pool<SqliteThread>) -> Result<()> {
     if numbers.as_slice() < OLDEST_SQLITE.as_slice() { Err(StoreError::OldSqlite { found }) } else { Ok(()) }
 }
 
-pub(super) async fn server(settings: &Settings, options: PgConnectOptions) -> Result<(String, Kind)> {
-    let place = match options.get_socket() {
-        Some(socket) => format!("the PostgreSQL server at `{}`", socket.display()),
-        None => {
-            let name = options.get_database().unwrap_or(options.get_username());
-            format!("the PostgreSQL database `{name}` at `{}:{}`", options.get_host(), options.get_port())
-        }
+pub(super) async fn servers(settings: &Settings, servers: Servers) -> Result<(String, Kind)> {
+    let name = servers.first().get_database().unwrap_or(servers.first().get_username());
+    let place = match servers.first().get_socket() {
+        Some(_) => format!("the PostgreSQL server at `{}`", servers.names()),
+        None => format!("the PostgreSQL database `{name}` at `{}`", servers.names()),
     };
-    let mut options = options.disable_statement_logging();
-    if !settings.statement_cache {
-        options = options.statement_cache_capacity(0);
-    }
+    let timeout_ms = settings.deadline.as_millis().to_string();
+    let mut options = servers.each(|options| {
+        let mut options = options.disable_statement_logging();
+        if !settings.statement_cache {
+            options = options.statement_cache_capacity(0);
+        }
+        if settings.read_only {
+            options = options.options([("default_transaction_read_only", "on"), ("statement_timeout", &timeout_ms)]);
+        }
+        if options.get_application_name().is_none() {
+            options = options.application_name("durable-fsm");
+        }
+        options
+    });
     if settings.read_only {
-        let timeout_ms = settings.deadline.as_millis().to_string();
-        options = options.options([("default_transaction_read_only", "on"), ("statement_timeout", &timeout_ms)]);
-    }
-    if options.get_application_name().is_none() {
-        options = options.application_name("durable-fsm");
+        options = options.for_reading();
     }
     let pool_of = |options| Pool::<PgConnection>::new(&place, options, settings.connections.max(1) as usize, settings.deadline);
     if settings.statement_cache {
         // A pooler refuses a setting that it does not know when a connection begins, or keeps it from the server.
-        let pool = pool_of(options.clone().options([(sql::MARK, "on")]));
+        let pool = pool_of(options.clone().each(|options| options.options([(sql::MARK, "on")])));
         match is_marked(&pool).await {
             Ok(true) => return Ok((place, Kind::Postgres { pool, is_direct: true })),
-            Ok(false) | Err(StoreError::Unreachable { source: sqlx::Error::Database(_), .. }) => {}
+            Ok(false) => {}
+            Err(StoreError::Unreachable { source, .. }) if is_setting_refused(&source) => {}
             Err(error) => return Err(error),
         }
     }

@@ -2,6 +2,10 @@
 
 use super::{Sql, same};
 
+/// Whether the server is in recovery, and whether this session's transactions may not write. PostgreSQL only, sent as plain text because a
+/// connection may be one of a pooler.
+pub const ROLE: &str = "select pg_is_in_recovery(), current_setting('transaction_read_only')::boolean";
+
 /// Which SQLite is linked.
 pub const SQLITE_VERSION: Sql = same("select sqlite_version()");
 

@@ -1,0 +1,286 @@
+//! A cluster of three PostgreSQL servers that Patroni leads, with etcd and haproxy: all on loopback, all gone with the harness.
+//!
+//! Its times are short, for tests: a leader that is silent for 5 s is replaced. In production use Patroni's own 30 s, 10 s and 10 s, and a
+//! watchdog.
+
+mod rest;
+mod settings;
+
+use std::fs::{self, File};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::small::me;
+use crate::{Failure, Skipped};
+use settings::Places;
+
+/// Within this long the cluster is complete: three servers, one leads, one is a synchronous standby.
+const READY: Duration = Duration::from_secs(120);
+/// A node that was killed copies what it lacks within this.
+const STUCK: Duration = Duration::from_secs(25);
+const LOOK: Duration = Duration::from_millis(200);
+/// How many servers there are.
+pub const NODES: usize = 3;
+
+/// The cluster. Each node is named by its place.
+pub struct Patroni {
+    folder: PathBuf,
+    places: Places,
+    daemons: Vec<(String, Child)>,
+    /// A shell that ends everything when its input ends, which is when the harness does.
+    guardian: Child,
+    owner: Option<(u32, u32)>,
+    programs: Programs,
+}
+
+/// What the system's packages bring.
+struct Programs {
+    postgres: PathBuf,
+    patroni: PathBuf,
+    etcd: PathBuf,
+    haproxy: PathBuf,
+}
+
+impl Programs {
+    fn find() -> Result<Programs, Skipped> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders: Vec<PathBuf> = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]).collect();
+        let find = |program: &str| {
+            let found = folders.iter().map(|folder| folder.join(program)).find(|program| program.is_file());
+            found.ok_or_else(|| {
+                Skipped(format!(
+                    "`{program}` is not installed; `cargo xtask faults failover` installs it on Debian, or `apt-get install patroni python3-etcd \
+                     etcd-server etcd-client haproxy`"
+                ))
+            })
+        };
+        let postgres = fsm::testing::cluster::find_programs().map_err(|error| Skipped(error.to_string()))?;
+        // Patroni needs more of them than are linked to where others look for a server.
+        let postgres = fs::canonicalize(postgres.join("postgres")).map_err(|error| Skipped(format!("PostgreSQL's programs: {error}")))?;
+        let postgres = postgres.parent().map(Path::to_owned).unwrap_or_default();
+        Ok(Programs { postgres, patroni: find("patroni")?, etcd: find("etcd")?, haproxy: find("haproxy")? })
+    }
+}
+
+impl Patroni {
+    /// A complete cluster in this folder. An error is a [`Skipped`] where its programs are not installed.
+    pub fn start(folder: &Path) -> Result<Patroni, Failure> {
+        let programs = Programs::find()?;
+        let folder = folder.join("patroni");
+        fs::create_dir(&folder)?;
+        // PostgreSQL refuses to run as root, and nothing here needs it.
+        let owner = if me()? == 0 { Some(user("postgres")?) } else { None };
+        if let Some((user, group)) = owner {
+            chown(&folder, Some(user), Some(group))?;
+        }
+        let guardian = Command::new("sh")
+            .args(["-c", include_str!("patroni/guardian.sh"), "fsm-patroni-guardian"])
+            .arg(&folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()?;
+        let mut cluster = Patroni { folder, places: Places::free(free_port)?, daemons: Vec::new(), guardian, owner, programs };
+        for node in 0..NODES {
+            let words = cluster.places.etcd(node, &cluster.folder);
+            cluster.daemon(&format!("etcd{node}"), &cluster.programs.etcd.clone(), &words)?;
+        }
+        cluster.until("etcd listens", |cluster| cluster.places.nodes.iter().all(|node| listens(node.etcd)))?;
+        for node in 0..NODES {
+            cluster.start_node(node)?;
+            if node == 0 {
+                cluster.until("the first node leads", |cluster| cluster.leader() == Some(0))?;
+            }
+        }
+        cluster.until_complete()?;
+        let settings = cluster.folder.join("haproxy.cfg");
+        fs::write(&settings, cluster.places.haproxy())?;
+        let words = ["-db".to_owned(), "-f".to_owned(), settings.display().to_string()];
+        cluster.daemon("haproxy", &cluster.programs.haproxy.clone(), &words)?;
+        let proxy = cluster.places.proxy;
+        cluster.until("haproxy listens", |_| listens(proxy))?;
+        Ok(cluster)
+    }
+
+    /// The URL of a database through haproxy, which forwards to the leader.
+    pub fn through_proxy(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.places.proxy)
+    }
+
+    /// The URL that names all three servers.
+    pub fn of_all(&self, database: &str) -> String {
+        let hosts: Vec<String> = self.places.nodes.iter().map(|node| format!("127.0.0.1:{}", node.postgres)).collect();
+        format!("postgres://postgres@{}/{database}?target_session_attrs=read-write", hosts.join(","))
+    }
+
+    /// The URL of one server.
+    pub fn of(&self, node: usize, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.places.nodes[node].postgres)
+    }
+
+    /// The node that leads, as the nodes themselves say.
+    pub fn leader(&self) -> Option<usize> {
+        (0..NODES).find(|node| rest::status(self.places.nodes[*node].rest, "/primary") == Some(200))
+    }
+
+    /// Waits for all three servers, of which one leads and one is a synchronous standby.
+    pub fn until_complete(&mut self) -> Result<(), Failure> {
+        let limit = Instant::now() + READY;
+        while !self.is_complete_within(STUCK) {
+            if Instant::now() > limit {
+                return Err(format!("the cluster is not complete within {READY:?}; logs are in {}", self.folder.display()).into());
+            }
+            // Patroni's copy of etcd's keys may be stale for good after its machine stood still: it says that somebody else has updated a
+            // key, again and again. A new process reads them, and the server goes on meanwhile.
+            if let Some(leader) = self.leader() {
+                self.restart_patroni(leader)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_complete_within(&self, time: Duration) -> bool {
+        let limit = Instant::now() + time;
+        loop {
+            if self.leader().is_some() && (0..NODES).any(|node| rest::is_complete(self.places.nodes[node].rest)) {
+                return true;
+            }
+            if Instant::now() > limit {
+                return false;
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Another Patroni for a server that goes on.
+    fn restart_patroni(&mut self, node: usize) -> Result<(), Failure> {
+        let name = format!("node{node}");
+        if let Some(place) = self.daemons.iter().position(|(daemon, _)| *daemon == name) {
+            let (_, mut child) = self.daemons.remove(place);
+            child.kill()?;
+            child.wait()?;
+        }
+        self.start_node(node)
+    }
+
+    /// Hands the lead to another server.
+    pub fn switch_over(&mut self) -> Result<(), Failure> {
+        let leader = self.leader().ok_or("no node leads")?;
+        rest::switch_over(self.places.nodes[leader].rest, &format!("node{leader}"))
+    }
+
+    /// Kills the node as the loss of its machine does.
+    pub fn kill(&mut self, node: usize) -> Result<(), Failure> {
+        self.signal(node, "KILL")?;
+        let name = format!("node{node}");
+        if let Some(place) = self.daemons.iter().position(|(daemon, _)| *daemon == name) {
+            let (_, mut child) = self.daemons.remove(place);
+            child.wait()?;
+        }
+        Ok(())
+    }
+
+    /// The node's machine stands still: its connections stay open, and nothing comes.
+    pub fn freeze(&self, node: usize) -> Result<(), Failure> {
+        self.signal(node, "STOP")
+    }
+
+    /// It goes on.
+    pub fn thaw(&self, node: usize) -> Result<(), Failure> {
+        self.signal(node, "CONT")
+    }
+
+    /// Starts a node, or one that was killed again.
+    pub fn start_node(&mut self, node: usize) -> Result<(), Failure> {
+        let settings = self.folder.join(format!("node{node}.yml"));
+        fs::write(&settings, self.places.patroni(node, &self.folder, &self.programs.postgres))?;
+        self.daemon(&format!("node{node}"), &self.programs.patroni.clone(), &[settings.display().to_string()])
+    }
+
+    fn daemon(&mut self, name: &str, program: &Path, words: &[String]) -> Result<(), Failure> {
+        let log = File::options().create(true).append(true).open(self.folder.join(format!("{name}.log")))?;
+        let mut command = Command::new(program);
+        if let Some((user, group)) = self.owner {
+            command.uid(user).gid(group);
+        }
+        command.args(words).current_dir(&self.folder).env("HOME", &self.folder);
+        let child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0).spawn()?;
+        fs::write(self.folder.join(format!("{name}.pid")), child.id().to_string())?;
+        self.daemons.push((name.to_owned(), child));
+        Ok(())
+    }
+
+    /// Sends a signal to all processes of a node: Patroni, the server and its children.
+    fn signal(&self, node: usize, signal: &str) -> Result<(), Failure> {
+        let name = format!("node{node}");
+        let patroni = self.daemons.iter().find(|(daemon, _)| *daemon == name).map(|(_, child)| child.id());
+        let server = fs::read_to_string(self.folder.join(format!("data{node}/postmaster.pid"))).unwrap_or_default();
+        let server = server.lines().next().and_then(|line| line.trim().parse::<u32>().ok());
+        let mut pids: Vec<u32> = patroni.into_iter().chain(server).collect();
+        pids.extend(server.map(children).unwrap_or_default());
+        for pid in pids {
+            // Some may have ended in between.
+            Command::new("kill").arg(format!("-{signal}")).arg(pid.to_string()).stderr(Stdio::null()).status()?;
+        }
+        Ok(())
+    }
+
+    fn until(&mut self, what: &str, is_so: impl Fn(&Patroni) -> bool) -> Result<(), Failure> {
+        let limit = Instant::now() + READY;
+        while !is_so(self) {
+            if Instant::now() > limit {
+                return Err(format!("not so within {READY:?}: {what}; logs are in {}", self.folder.display()).into());
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Patroni {
+    fn drop(&mut self) {
+        // The guardian ends all that was started, here and when this process is killed.
+        drop(self.guardian.stdin.take());
+        let _ = self.guardian.wait();
+        for (_, child) in &mut self.daemons {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn listens(port: u16) -> bool {
+    TcpStream::connect(("127.0.0.1", port)).is_ok()
+}
+
+fn free_port() -> Result<u16, Failure> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// The processes that this one started.
+fn children(parent: u32) -> Vec<u32> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    // `pid (name) state parent …`, and a name may have spaces.
+    let parent_of = |pid: u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(") ")?.1.split_whitespace().nth(1)?.parse::<u32>().ok()
+    };
+    pids.filter(|pid| parent_of(*pid) == Some(parent)).collect()
+}
+
+/// The user and group of this name.
+fn user(name: &str) -> Result<(u32, u32), Failure> {
+    let users = fs::read_to_string("/etc/passwd")?;
+    let fields: Vec<&str> = users
+        .lines()
+        .map(|line| line.split(':').collect::<Vec<_>>())
+        .find(|line| line[0] == name)
+        .ok_or_else(|| Skipped(format!("there is no user `{name}` to run the servers as")))?;
+    Ok((fields[2].parse()?, fields[3].parse()?))
+}

@@ -1,0 +1,135 @@
+//! Conditions that pass: each one breaks what runs for a while, and then work continues by itself. Nothing is lost, no success is recorded
+//! as a failure, nothing hangs, and locked rows delay nobody else.
+
+pub mod file;
+pub mod server;
+
+use std::time::{Duration, Instant};
+
+use super::Size;
+use crate::Failure;
+use crate::child::Spec;
+use crate::ground::{Folder, Ground, Kind};
+use crate::ledger::{self, Line};
+use crate::load::Load;
+use crate::lots::Lots;
+use crate::report::Report;
+use crate::small::{Small, me};
+use crate::stage::Stage;
+
+/// Work continues within this once a condition has passed.
+const RESUMES: Duration = Duration::from_secs(10);
+/// All comes to rest within this: a claim that failed is tried again after a poll, and a send after a tenth of a second.
+const REST: Duration = Duration::from_secs(30);
+/// The limit on the 99th percentile for instances that nobody locked.
+const P99: Duration = Duration::from_secs(1);
+/// An answer that is an error counts as one that took this long.
+const FAILED_US: u64 = 10_000_000;
+/// The SQLite database lies on a filesystem of this size, except while that is full.
+const ENOUGH_MIB: u32 = 4096;
+
+/// Rows that were locked, since when and until when, in microseconds since 1970.
+pub struct Locked {
+    pub keys: Vec<String>,
+    pub from_us: u64,
+    pub until_us: u64,
+}
+
+pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
+    match kind {
+        Kind::Postgres => {
+            let stage = Stage::open(ground, "conditions", kind, size.seed).await?;
+            go_on(stage, None, size).await
+        }
+        Kind::Sqlite => {
+            let folder = Folder::new("conditions-sqlite")?;
+            let disk = Small::mount(folder.path().join("small"), ENOUGH_MIB, me()?)?;
+            let url = format!("sqlite://{}/faults.db", disk.path().display());
+            let mut stage = Stage::at(ground, kind, size.seed, folder, url).await?;
+            stage.prefix = file::prefix()?;
+            go_on(stage, Some(disk), size).await
+        }
+    }
+}
+
+async fn go_on(mut stage: Stage<'_>, disk: Option<Small>, size: Size) -> Result<Report, Failure> {
+    let transitions = i64::try_from(size.transitions(0, 200_000))?;
+    let each = if size.is_short { Duration::from_millis(800) } else { Duration::from_secs(3) };
+    let rounds = size.kills(1, 5);
+    // No worker dies, and none is to be taken for dead.
+    stage.lease = Duration::from_secs(20);
+    stage.rest_within = REST;
+    for _ in 0..2 {
+        let spec = stage.spec("node");
+        stage.start(&Spec { load: Load { lanes: 12, is_timed: true, ..spec.load }, ..spec })?;
+    }
+    let sender = stage.sender();
+    stage.start(&Spec { load: Load { lanes: 12, is_timed: true, ..sender.load }, ..sender })?;
+    resume(&mut stage, "the start").await?;
+
+    let names: Vec<&'static str> = if disk.is_some() { file::NAMES.to_vec() } else { server::NAMES.to_vec() };
+    let (mut lots, mut locked, mut round) = (Lots::new(size.seed), Vec::new(), 0);
+    while round < rounds || stage.transitions().await? < transitions {
+        round += 1;
+        let mut order = names.clone();
+        while !order.is_empty() {
+            let name = order.swap_remove(usize::try_from(lots.below(order.len() as u64))?);
+            match &disk {
+                Some(disk) => file::impose(&stage, disk, name, each).await?,
+                None => locked.extend(server::impose(&mut stage, name, each).await?),
+            }
+            resume(&mut stage, name).await?;
+        }
+    }
+    stage.note(format!("{round} rounds of {}", names.join(", ")));
+    if disk.is_none() {
+        judge_latencies(&mut stage, &locked)?;
+    }
+    let (mut report, rows) = stage.finish().await?;
+    report.require(rows.ended("lost") == 0, "nothing is lost, for every worker lives");
+    report.require(rows.instances.values().all(|one| one.status != "error"), "no instance is in error, for no verb failed for good");
+    drop(disk);
+    Ok(report)
+}
+
+/// The condition has passed, and transitions are committed again.
+pub async fn resume(stage: &mut Stage<'_>, name: &str) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let before = stage.transitions().await?;
+    while stage.transitions().await? < before + 20 {
+        if begun.elapsed() > RESUMES {
+            stage.require(false, format!("work continues within {RESUMES:?} after {name}"));
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
+/// The answers that senders waited for while some rows were locked, of all other instances.
+fn judge_latencies(stage: &mut Stage<'_>, locked: &[Locked]) -> Result<(), Failure> {
+    let (mut sent, mut settled) = (Vec::new(), Vec::new());
+    for told in ledger::read_all(stage.folder.path())? {
+        for line in told.lines {
+            let Line::Took { key, began_us, took_us, is_send, is_ok } = line else { continue };
+            let meets = |one: &&Locked| began_us <= one.until_us && began_us + took_us >= one.from_us;
+            let mut meanwhile = locked.iter().filter(meets).peekable();
+            if meanwhile.peek().is_some() && meanwhile.all(|one| !one.keys.contains(&key)) {
+                // An error is no faster than the wait that it ended.
+                let took_us = if is_ok { took_us } else { took_us.max(FAILED_US) };
+                if is_send { &mut sent } else { &mut settled }.push(took_us);
+            }
+        }
+    }
+    for (what, mut times) in [("acknowledged", sent), ("settled", settled)] {
+        times.sort_unstable();
+        let Some(p99_us) = times.get(times.len() * 99 / 100) else {
+            stage.require(false, format!("something is {what} while rows are locked"));
+            continue;
+        };
+        let p99 = Duration::from_micros(*p99_us);
+        stage.note(format!("{} {what} beside locked rows, 99 % within {:.0} ms", times.len(), p99.as_secs_f64() * 1000.0));
+        stage.require(p99 < P99, format!("99 % of what nobody locked are {what} within {P99:?}, not {p99:?}"));
+    }
+    Ok(())
+}

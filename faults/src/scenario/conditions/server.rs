@@ -1,0 +1,82 @@
+//! Conditions of a PostgreSQL server, each imposed for a while and taken back.
+
+use std::time::{Duration, Instant};
+
+use sqlx::{Connection, PgConnection};
+
+use super::Locked;
+use crate::Failure;
+use crate::load::now_us;
+use crate::sql;
+use crate::stage::Stage;
+
+pub const NAMES: [&str; 7] =
+    ["read-only", "cancelled", "terminated", "statement_timeout", "idle_in_transaction_session_timeout", "lock_timeout", "locked"];
+/// How often statements are cancelled and sessions ended.
+const STRIKE: Duration = Duration::from_millis(30);
+
+/// Imposes the condition of this name, and takes it back. Gives the rows that were locked.
+pub async fn impose(stage: &mut Stage<'_>, name: &str, each: Duration) -> Result<Option<Locked>, Failure> {
+    match name {
+        "read-only" => with_setting(stage, "default_transaction_read_only", "on", each).await?,
+        "cancelled" => strike(stage, sql::CANCEL, each).await?,
+        "terminated" => strike(stage, sql::TERMINATE, each).await?,
+        "locked" => return lock(stage, each).await.map(Some),
+        // Shorter than most statements under load, and longer than some.
+        timeout => with_setting(stage, timeout, "4ms", each).await?,
+    }
+    Ok(None)
+}
+
+/// The server goes by this setting for a while.
+async fn with_setting(stage: &mut Stage<'_>, name: &str, value: &str, each: Duration) -> Result<(), Failure> {
+    // Sessions of the harness that begin meanwhile are under it too, so this one is kept.
+    let mut session = PgConnection::connect(&stage.ground.cluster()?.url()).await?;
+    for setting in ["default_transaction_read_only", "statement_timeout"] {
+        run(&mut session, &format!("set {setting} = {}", if setting == "statement_timeout" { "0" } else { "off" })).await?;
+    }
+    run(&mut session, &format!("alter system set {name} = '{value}'")).await?;
+    run(&mut session, "select pg_reload_conf()").await?;
+    tokio::time::sleep(each).await;
+    run(&mut session, &format!("alter system reset {name}")).await?;
+    run(&mut session, "select pg_reload_conf()").await?;
+    // The server's processes read it one after the other.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    Ok(())
+}
+
+async fn run(session: &mut PgConnection, statement: &str) -> Result<(), Failure> {
+    sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned())).execute(session).await?;
+    Ok(())
+}
+
+/// Statements or sessions are ended at random, again and again.
+async fn strike(stage: &mut Stage<'_>, how: &'static str, each: Duration) -> Result<(), Failure> {
+    let mut db = stage.db().await?;
+    let begun = Instant::now();
+    let mut struck = 0;
+    while begun.elapsed() < each {
+        struck += db.number(how).await?;
+        tokio::time::sleep(STRIKE).await;
+    }
+    stage.require(struck > 0, "something was there to be cancelled or terminated");
+    Ok(())
+}
+
+/// Another client holds the locks of some instances that live.
+async fn lock(stage: &Stage<'_>, each: Duration) -> Result<Locked, Failure> {
+    let mut db = stage.db().await?;
+    let limit = Instant::now() + each;
+    loop {
+        db.run(sql::LOCK_BEGIN).await?;
+        let from_us = now_us();
+        let keys = db.texts(sql::LOCK_SOME).await?;
+        // What lives for milliseconds may have ended just then.
+        if !keys.is_empty() || Instant::now() > limit {
+            tokio::time::sleep(each).await;
+            db.run(sql::LOCK_END).await?;
+            return Ok(Locked { keys, from_us, until_us: now_us() });
+        }
+        db.run(sql::LOCK_END).await?;
+    }
+}

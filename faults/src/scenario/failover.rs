@@ -1,0 +1,244 @@
+//! Fail-over of a PostgreSQL cluster under load: switchovers, nodes that are killed and nodes that freeze. Half of the processes connect
+//! through haproxy, the others by a URL that names all servers.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use tokio::task::JoinHandle;
+
+use super::Size;
+use crate::Failure;
+use crate::child::Spec;
+use crate::ground::{Folder, Ground, Kind};
+use crate::ledger::{self, Line};
+use crate::load::{Load, now_us};
+use crate::lots::Lots;
+use crate::patroni::{NODES, Patroni};
+use crate::report::Report;
+use crate::stage::Stage;
+
+/// Work continues within this once the cluster accepts writes again.
+const RESUMES: Duration = Duration::from_secs(2);
+/// A cluster accepts writes again within this.
+const ACCEPTS: Duration = Duration::from_secs(60);
+/// No write for this long is a fail-over under way.
+const PAUSE: Duration = Duration::from_millis(700);
+/// How long a write is waited for that asks whether the cluster accepts writes.
+const WRITE: Duration = Duration::from_millis(1000);
+const LOOK: Duration = Duration::from_millis(20);
+const DATABASE: &str = "faults";
+
+/// One thing that happens to the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Act {
+    Switchover,
+    Kill,
+    Freeze,
+}
+
+/// When it happened, and when the cluster accepted writes again, in microseconds since 1970.
+struct Done {
+    act: Act,
+    /// The node that led.
+    leader: usize,
+    at_us: u64,
+    accepts_us: u64,
+}
+
+pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
+    let folder = Folder::new("failover-postgres")?;
+    // PostgreSQL's user makes its files below this folder.
+    let mut cluster = match tokio::task::block_in_place(|| Patroni::start(folder.path())) {
+        Ok(cluster) => cluster,
+        Err(error) => {
+            let mut folder = folder;
+            folder.is_kept = !error.is::<crate::Skipped>();
+            return Err(error);
+        }
+    };
+    write_to(&cluster.through_proxy("postgres"), &format!("create database {DATABASE}")).await?;
+    write_to(&cluster.through_proxy(DATABASE), "create table fault_probes (at bigint not null)").await?;
+    let mut stage = Stage::at(ground, kind, size.seed, folder, cluster.through_proxy(DATABASE)).await?;
+    // The load must not keep the servers from telling each other that they live.
+    stage.prefix = &["nice", "-n", "10"];
+    // Longer than any fail-over: no worker dies here.
+    stage.lease = Duration::from_secs(60);
+    let load = Load { lanes: 8, is_timed: true, ..Load::default() };
+    let mut ways = BTreeMap::new();
+    for (way, url) in [("haproxy", cluster.through_proxy(DATABASE)), ("several hosts", cluster.of_all(DATABASE))] {
+        for works in [true, false] {
+            let spec = stage.spec(if works { "node" } else { "sender" });
+            ways.insert(spec.name.clone(), way);
+            stage.start(&Spec { url: url.clone(), works, load: load.clone(), ..spec })?;
+        }
+    }
+    stage.until_transitions(200).await?;
+    let writes = Writes::begin(&cluster);
+    let mut done = Vec::new();
+    let acts = acts(size);
+    for (place, act) in acts.iter().enumerate() {
+        tokio::task::block_in_place(|| cluster.until_complete())?;
+        done.push(perform(&mut cluster, &writes, *act).await?);
+        // The short form ends with two servers, which is as many as a commit needs.
+        if size.is_short && place + 1 == acts.len() {
+            break;
+        }
+        match *act {
+            Act::Kill => cluster.start_node(done[place].leader)?,
+            Act::Freeze => cluster.thaw(done[place].leader)?,
+            Act::Switchover => {}
+        }
+    }
+    drop(writes);
+    judge(&mut stage, &done, &ways)?;
+    let (mut report, rows) = stage.finish().await?;
+    report.require(rows.ended("lost") == 0, "nothing is lost, for every worker lives");
+    report.require(rows.instances.values().all(|one| one.status != "error"), "no instance is in error, for no verb failed for good");
+    drop(cluster);
+    Ok(report)
+}
+
+/// What happens, in an order that the seed draws.
+fn acts(size: Size) -> Vec<Act> {
+    if size.is_short {
+        return vec![Act::Switchover, Act::Kill];
+    }
+    let mut acts = Vec::new();
+    for (act, often) in [(Act::Switchover, 5), (Act::Kill, 5), (Act::Freeze, 2)] {
+        acts.extend(std::iter::repeat_n(act, usize::try_from(size.kills.unwrap_or(often)).unwrap_or(0)));
+    }
+    let mut lots = Lots::new(size.seed);
+    for last in (1..acts.len()).rev() {
+        acts.swap(last, usize::try_from(lots.below(last as u64 + 1)).unwrap_or(0));
+    }
+    acts
+}
+
+/// Carries it out, and waits until the cluster accepts writes again.
+async fn perform(cluster: &mut Patroni, writes: &Writes, act: Act) -> Result<Done, Failure> {
+    let leader = cluster.leader().ok_or("no node leads")?;
+    let at_us = now_us();
+    match act {
+        Act::Switchover => tokio::task::block_in_place(|| cluster.switch_over())?,
+        Act::Kill => cluster.kill(leader)?,
+        Act::Freeze => cluster.freeze(leader)?,
+    }
+    let accepts_us = writes.accepted_again(at_us).await?;
+    // Each process has time to show that it goes on, before the old leader is back.
+    tokio::time::sleep(RESUMES + RESUMES / 2).await;
+    Ok(Done { act, leader, at_us, accepts_us })
+}
+
+/// The harness's own writes, to each server past every proxy: they tell when the cluster accepts writes.
+struct Writes {
+    /// When one was committed, in microseconds since 1970.
+    committed: Arc<Mutex<Vec<u64>>>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Writes {
+    fn begin(cluster: &Patroni) -> Writes {
+        let committed = Arc::<Mutex<Vec<u64>>>::default();
+        let tasks = (0..NODES).map(|node| tokio::spawn(write_for_ever(cluster.of(node, DATABASE), Arc::clone(&committed)))).collect();
+        Writes { committed, tasks }
+    }
+
+    /// When a write was committed again, after the first pause since then.
+    async fn accepted_again(&self, since_us: u64) -> Result<u64, Failure> {
+        let limit = Instant::now() + ACCEPTS;
+        while Instant::now() < limit {
+            let mut times = self.committed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            times.sort_unstable();
+            let after = times.windows(2).filter(|pair| pair[1] > since_us);
+            if let Some(pair) = after.filter(|pair| u128::from(pair[1] - pair[0]) > PAUSE.as_micros()).next_back() {
+                return Ok(pair[1]);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Err(format!("the cluster accepts no write within {ACCEPTS:?}").into())
+    }
+}
+
+impl Drop for Writes {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Writes to one server, as long as there is somebody to know.
+async fn write_for_ever(url: String, committed: Arc<Mutex<Vec<u64>>>) {
+    let mut open: Option<PgConnection> = None;
+    loop {
+        let writing = async {
+            let mut conn = match open.take() {
+                Some(conn) => conn,
+                None => PgConnection::connect(&url).await?,
+            };
+            sqlx::raw_sql("insert into fault_probes values (1)").execute(&mut conn).await.map(|_| conn)
+        };
+        if let Ok(Ok(conn)) = tokio::time::timeout(WRITE, writing).await {
+            committed.lock().unwrap_or_else(PoisonError::into_inner).push(now_us());
+            open = Some(conn);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Writes through haproxy, which may not know the leader yet.
+async fn write_to(url: &str, statement: &str) -> Result<(), Failure> {
+    let limit = Instant::now() + ACCEPTS;
+    loop {
+        let written = async {
+            let mut conn = PgConnection::connect(url).await?;
+            sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&mut conn).await.map(drop)
+        };
+        match written.await {
+            Ok(()) => return Ok(()),
+            Err(error) if Instant::now() > limit => return Err(error.into()),
+            Err(_) => tokio::time::sleep(10 * LOOK).await,
+        }
+    }
+}
+
+/// After each act, each process is told of a commit soon after the cluster accepts writes.
+fn judge(stage: &mut Stage<'_>, done: &[Done], ways: &BTreeMap<String, &'static str>) -> Result<(), Failure> {
+    let ledgers = ledger::read_all(stage.folder.path())?;
+    let mut slowest: BTreeMap<(&str, &str), Duration> = BTreeMap::new();
+    for Done { act, at_us, accepts_us, .. } in done {
+        let act_name = match act {
+            Act::Switchover => "switchover",
+            Act::Kill => "killed node",
+            Act::Freeze => "frozen node",
+        };
+        stage.note(format!("{act_name}: writes again after {:.1} s", Duration::from_micros(accepts_us - at_us).as_secs_f32()));
+        for told in &ledgers {
+            let Some(way) = ways.get(&told.process) else { continue };
+            // Acknowledged afterwards, or while the first write of the harness was still under way.
+            let acknowledged = told.lines.iter().filter_map(|line| match line {
+                Line::Took { began_us, took_us, is_ok: true, .. } => Some(began_us + took_us),
+                _ => None,
+            });
+            let first = acknowledged.filter(|when| when >= accepts_us).min();
+            match first {
+                Some(first) => {
+                    let wait = Duration::from_micros(first - accepts_us);
+                    let slowest = slowest.entry((act_name, way)).or_default();
+                    *slowest = wait.max(*slowest);
+                    if wait > RESUMES {
+                        stage.require(
+                            false,
+                            format!("{} goes on within {RESUMES:?} after a {act_name}, not after {wait:.1?} ({way})", told.process),
+                        );
+                    }
+                }
+                None => stage.require(false, format!("{} goes on after a {act_name} ({way})", told.process)),
+            }
+        }
+    }
+    for ((act, way), wait) in slowest {
+        stage.note(format!("{act} through {way}: the slowest process goes on {:.1} s later", wait.as_secs_f32()));
+    }
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! All of it at random, for as long as one likes: kills, stops, outages and conditions that pass. At the end all comes to rest, everything
+//! adds up, and the processes that were never killed have no more memory than before.
+
+use std::time::{Duration, Instant};
+
+use super::Size;
+use super::conditions::{file, resume, server};
+use crate::Failure;
+use crate::child::Spec;
+use crate::ground::{Folder, Ground, Kind};
+use crate::load::Load;
+use crate::lots::Lots;
+use crate::report::Report;
+use crate::small::{Small, me};
+use crate::stage::Stage;
+
+/// The first two processes, one that works and one that only sends, live to the end: their memory is looked at.
+const STEADY: usize = 2;
+const PROCESSES: usize = 4;
+const LEASE: Duration = Duration::from_secs(3);
+/// What a process that stands still holds may be waited for until its lease ends, and after that for a poll.
+const REST: Duration = Duration::from_secs(60);
+/// How often memory is looked at, at most.
+const SAMPLE: Duration = Duration::from_secs(1);
+/// The memory of a process may vary by so much, in KiB: caches, and what an allocator keeps.
+const VARIES_KIB: u64 = 12 << 10;
+const DISK_MIB: u32 = 4096;
+
+/// The figures of one process that lives to the end.
+#[derive(Default)]
+struct Memory {
+    samples_kib: Vec<u64>,
+}
+
+pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
+    match kind {
+        Kind::Postgres => {
+            let stage = Stage::open(ground, "soak", kind, size.seed).await?;
+            soak(stage, None, size).await
+        }
+        Kind::Sqlite => {
+            let folder = Folder::new("soak-sqlite")?;
+            let disk = Small::mount(folder.path().join("small"), DISK_MIB, me()?)?;
+            let url = format!("sqlite://{}/faults.db", disk.path().display());
+            let mut stage = Stage::at(ground, kind, size.seed, folder, url).await?;
+            stage.prefix = file::prefix()?;
+            soak(stage, Some(disk), size).await
+        }
+    }
+}
+
+async fn soak(mut stage: Stage<'_>, disk: Option<Small>, size: Size) -> Result<Report, Failure> {
+    let lasts = Duration::from_secs(size.minutes.unwrap_or(60) * 60);
+    stage.lease = LEASE;
+    stage.rest_within = REST;
+    for place in 0..PROCESSES {
+        let spec = process(&mut stage, place, lasts);
+        stage.start(&spec)?;
+    }
+    resume(&mut stage, "the start").await?;
+    let conditions = if disk.is_some() { file::NAMES.as_slice() } else { server::NAMES.as_slice() };
+    let acts: Vec<&'static str> = ["kill", "stop", "outage"].into_iter().filter(|act| disk.is_none() || *act != "outage").collect();
+    let mut lots = Lots::new(size.seed);
+    let mut memory: [Memory; STEADY] = Default::default();
+    let (begun, mut sampled, mut said, mut performed) = (Instant::now(), Instant::now(), 0, 0);
+    while begun.elapsed() < lasts {
+        let choice = usize::try_from(lots.below((2 * acts.len() + conditions.len()) as u64))?;
+        let name = if choice < 2 * acts.len() { acts[choice / 2] } else { conditions[choice - 2 * acts.len()] };
+        let each = Duration::from_millis(300 + lots.below(3000));
+        match (name, &disk) {
+            ("kill", _) => {
+                let place = STEADY + usize::try_from(lots.below((PROCESSES - STEADY) as u64))?;
+                stage.children[place].kill()?;
+                let next = process(&mut stage, place, lasts);
+                stage.replace(place, &next)?;
+            }
+            ("stop", _) => {
+                let place = usize::try_from(lots.below(PROCESSES as u64))?;
+                stage.children[place].stop()?;
+                tokio::time::sleep(2 * each).await;
+                stage.children[place].go_on()?;
+            }
+            ("outage", _) => {
+                tokio::task::block_in_place(|| stage.ground.cluster()?.stop().map_err(Failure::from))?;
+                tokio::time::sleep(2 * each).await;
+                tokio::task::block_in_place(|| stage.ground.cluster()?.start().map_err(Failure::from))?;
+            }
+            (name, Some(disk)) => file::impose(&stage, disk, name, each).await?,
+            (name, None) => server::impose(&mut stage, name, each).await.map(drop)?,
+        }
+        performed += 1;
+        resume(&mut stage, name).await?;
+        if sampled.elapsed() >= SAMPLE {
+            sampled = Instant::now();
+            for (child, memory) in stage.children.iter().zip(&mut memory) {
+                memory.samples_kib.push(child.resident_kib()?);
+            }
+        }
+        let minutes = begun.elapsed().as_secs() / 60;
+        if minutes > said || said == 0 {
+            said = minutes.max(1);
+            let now: Vec<String> = memory.iter().filter_map(|one| Some(format!("{} MiB", one.samples_kib.last()? >> 10))).collect();
+            println!("    minute {minutes}: {performed} faults, {} transitions, resident: {}", stage.transitions().await?, now.join(", "));
+        }
+    }
+    stage.note(format!("{performed} faults"));
+    for (place, memory) in memory.iter().enumerate() {
+        memory.judge(&mut stage, place);
+    }
+    let (report, _) = stage.finish().await?;
+    drop(disk);
+    Ok(report)
+}
+
+/// A process for this place. What it sends in an hour is still to be compared in memory.
+fn process(stage: &mut Stage<'_>, place: usize, lasts: Duration) -> Spec {
+    let spec = if place == 1 { stage.sender() } else { stage.spec("node") };
+    let pause_ms = if lasts > Duration::from_secs(300) { 1000 } else { 150 };
+    Spec { load: Load { lanes: 8, tills: 4, pause_ms, ..spec.load }, ..spec }
+}
+
+impl Memory {
+    /// The median of the last quarter is about that of the second: the first one fills caches.
+    fn judge(&self, stage: &mut Stage<'_>, place: usize) {
+        let quarter = self.samples_kib.len() / 4;
+        let median = |samples: &[u64]| {
+            let mut sorted = samples.to_vec();
+            sorted.sort_unstable();
+            sorted.get(sorted.len() / 2).copied().unwrap_or(0)
+        };
+        let (second, last) = (median(&self.samples_kib[quarter..2 * quarter]), median(&self.samples_kib[3 * quarter..]));
+        let name = stage.children[place].name.clone();
+        stage.note(format!("{name}: {} MiB resident in the second quarter, {} in the last", second >> 10, last >> 10));
+        stage.require(
+            quarter > 0 && last <= second + second / 10 + VARIES_KIB,
+            format!("the memory of {name} is flat, not {second} KiB and then {last} KiB"),
+        );
+    }
+}

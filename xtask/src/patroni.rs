@@ -1,0 +1,40 @@
+//! Patroni, etcd and haproxy for the fault tests: the installed ones, else those that the system's package manager installs.
+
+use std::path::Path;
+
+use crate::install::{self, is_on_the_path};
+use crate::step::Failed;
+
+const PROGRAMS: [&str; 3] = ["patroni", "etcd", "haproxy"];
+/// The command that brings them. Other systems have no packages of all three.
+const MANAGERS: [(&str, &[&[&str]]); 1] = [(
+    "apt-get",
+    &[
+        &["apt-get", "update"],
+        &[
+            "apt-get",
+            "install",
+            "--yes",
+            "--no-install-recommends",
+            "--no-upgrade",
+            "patroni",
+            "python3-etcd",
+            "etcd-server",
+            "etcd-client",
+            "haproxy",
+        ],
+    ],
+)];
+
+/// They are there afterwards.
+pub fn ensure() -> Result<(), Failed> {
+    let is_there =
+        |program: &&str| is_on_the_path(program) || ["/usr/sbin", "/usr/local/sbin"].iter().any(|at| Path::new(at).join(program).is_file());
+    let missing: Vec<&str> = PROGRAMS.into_iter().filter(|program| !is_there(program)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let missing = format!("{} not installed; the fault tests fail over a cluster of three servers", missing.join(", "));
+    println!("{missing}");
+    install::install(&MANAGERS, missing)
+}
