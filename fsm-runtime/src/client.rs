@@ -55,7 +55,7 @@ impl ClientBuilder {
     /// Connects, as [`Client::connect`].
     pub async fn connect(self, url: impl AsRef<str>) -> Result<Client, Error> {
         let settings = Settings::new(url.as_ref());
-        let (store, clock) = patiently(self.limits.patience, |left| open(settings.clone(), left)).await?;
+        let (store, clock) = patiently(self.limits.patience, |left| Box::pin(open(settings.clone(), left))).await?;
         let engine = Engine::new(store, clock, Catalog::new(&[], false)?, (self.limits, self.discretion), None);
         engine.start_lanes();
         engine.start_giving_word();

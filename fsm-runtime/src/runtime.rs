@@ -281,7 +281,7 @@ impl Builder {
         let catalog = Catalog::new(&self.machines, self.only_named)?;
         catalog.check_data(&self.data)?;
         self.discretion.check()?;
-        let (store, clock, work) = patiently(self.limits.patience, |left| self.join(&catalog, left)).await?;
+        let (store, clock, work) = patiently(self.limits.patience, |left| Box::pin(self.join(&catalog, left))).await?;
         let session = work.session.clone();
         let engine = Engine::new(store.clone(), clock.clone(), catalog, (self.limits, self.discretion), Some(work));
         engine.start_lanes();

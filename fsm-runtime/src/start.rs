@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fsm_core::duration;
+use futures_util::future::BoxFuture;
 
 use crate::catalog::Catalog;
 use crate::clock::Clock;
@@ -19,10 +20,8 @@ use crate::store::open::{Settings, Store};
 use crate::store::{machines, migrate as migrations};
 
 /// Starts, and tries again while the error may pass, until `patience` ends. `start` is told how much of it is left.
-pub(crate) async fn patiently<T, F: Future<Output = Result<T, Error>>>(
-    patience: Duration,
-    start: impl Fn(Duration) -> F,
-) -> Result<T, Error> {
+/// The future of `start` has no type of its own: programs would otherwise reach the limits of the compiler by the size of their `main`.
+pub(crate) async fn patiently<'s, T>(patience: Duration, start: impl Fn(Duration) -> BoxFuture<'s, Result<T, Error>>) -> Result<T, Error> {
     let (begun, mut tries) = (Instant::now(), 0);
     loop {
         let error = match start(patience.saturating_sub(begun.elapsed())).await {
