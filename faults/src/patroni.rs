@@ -135,10 +135,10 @@ impl Patroni {
             if Instant::now() > limit {
                 return Err(format!("the cluster is not complete within {READY:?}; logs are in {}", self.folder.display()).into());
             }
-            // Patroni's copy of etcd's keys may be stale for good after its machine stood still: it says that somebody else has updated a
-            // key, again and again. A new process reads them, and the server goes on meanwhile.
-            if let Some(leader) = self.leader() {
-                self.restart_patroni(leader)?;
+            // Patroni 3.0 may keep the old leader's note of who is synchronous, which it takes for somebody else's, again and again. Without
+            // the note it writes its own.
+            if self.leader().is_some() {
+                self.places.nodes.iter().find_map(|node| rest::forget_synchronous(node.etcd).ok());
             }
         }
         Ok(())
@@ -155,17 +155,6 @@ impl Patroni {
             }
             std::thread::sleep(LOOK);
         }
-    }
-
-    /// Another Patroni for a server that goes on.
-    fn restart_patroni(&mut self, node: usize) -> Result<(), Failure> {
-        let name = format!("node{node}");
-        if let Some(place) = self.daemons.iter().position(|(daemon, _)| *daemon == name) {
-            let (_, mut child) = self.daemons.remove(place);
-            child.kill()?;
-            child.wait()?;
-        }
-        self.start_node(node)
     }
 
     /// Hands the lead to another server.

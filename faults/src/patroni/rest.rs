@@ -34,6 +34,14 @@ pub fn switch_over(port: u16, leader: &str) -> Result<(), Failure> {
     }
 }
 
+/// Deletes the note of who is synchronous from etcd: its key `/service/fsm/sync`, in base64.
+pub fn forget_synchronous(etcd: u16) -> Result<(), Failure> {
+    match request(etcd, "POST", "/v3/kv/deleterange", "{\"key\": \"L3NlcnZpY2UvZnNtL3N5bmM=\"}", LIMIT)? {
+        (200, _) => Ok(()),
+        (status, body) => Err(format!("etcd answered {status}: {body}").into()),
+    }
+}
+
 fn request(port: u16, method: &str, path: &str, body: &str, limit: Duration) -> Result<(u16, String), Failure> {
     let mut stream = TcpStream::connect_timeout(&SocketAddr::from(([127, 0, 0, 1], port)), LIMIT)?;
     stream.set_read_timeout(Some(limit))?;

@@ -79,7 +79,10 @@ pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, 
     let mut done = Vec::new();
     let acts = acts(size);
     for (place, act) in acts.iter().enumerate() {
-        tokio::task::block_in_place(|| cluster.until_complete())?;
+        if let Err(error) = tokio::task::block_in_place(|| cluster.until_complete()) {
+            stage.require(false, error);
+            break;
+        }
         done.push(perform(&mut cluster, &writes, *act).await?);
         // The short form ends with two servers, which is as many as a commit needs.
         if size.is_short && place + 1 == acts.len() {
