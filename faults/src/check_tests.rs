@@ -93,6 +93,7 @@ const PLANTS: &[Plant] = plants! {
         |ledgers, _| { let line = take_a_grant(ledgers); ledgers.push(Told { process: "other".into(), lines: vec![line] }) }
         => "a session belongs to one process";
     "nobody executed what succeeded": |ledgers, _| take_a_grant(ledgers) => "what succeeded was executed";
+    "a success is recorded as a failure": |_, rows| first(rows, "moved").state = "error".into() => "no success is recorded as a failure";
     "a verb without a policy runs twice": |ledgers, _| run_once_more(ledgers, "wagered", 2) => "without a policy nothing runs twice";
     "a verb's own row is missing": |_, rows| rows.books.pop() => "records and rows of the verbs' own add up";
     "a verb's own row is there twice":

@@ -6,8 +6,9 @@ use crate::{patroni, pgbouncer, postgres};
 /// Runs the scenarios that `args` name, else all of them. Longer than a moment, they run in release mode.
 pub fn run(args: &[String]) -> Result<(), Failed> {
     let is_named = |name: &str| args.iter().any(|word| word == name);
-    let names_any =
-        args.iter().any(|word| !word.starts_with("--") && word.parse::<u64>().is_err() && word != "sqlite" && word != "postgres");
+    // All others are options, their numbers, and databases.
+    let names = args.iter().filter(|word| word.starts_with(char::is_alphabetic) && !["sqlite", "postgres"].contains(&word.as_str()));
+    let names_any = names.count() > 0;
     postgres::ensure()?;
     if !names_any || is_named("pooler") {
         pgbouncer::ensure()?;
