@@ -154,8 +154,8 @@ impl Writes {
         while Instant::now() < limit {
             let mut times = self.committed.lock().unwrap_or_else(PoisonError::into_inner).clone();
             times.sort_unstable();
-            let after = times.windows(2).filter(|pair| pair[1] > since_us);
-            if let Some(pair) = after.filter(|pair| u128::from(pair[1] - pair[0]) > PAUSE.as_micros()).next_back() {
+            let mut after = times.windows(2).filter(|pair| pair[1] > since_us);
+            if let Some(pair) = after.rfind(|pair| u128::from(pair[1] - pair[0]) > PAUSE.as_micros()) {
                 return Ok(pair[1]);
             }
             tokio::time::sleep(LOOK).await;

@@ -162,7 +162,7 @@ async fn who_meets_a_read_only_server_finds_the_next_one_with_the_next_connectio
     drop((one, other));
     let mut tx = store.begin().await.unwrap();
     let error = tx.conn().script("create table refused (n integer)").await.unwrap_err();
-    assert!(matches!(error, StoreError::ReadOnly { .. }), "{error}");
+    assert!(error.to_string().contains("write"), "{error}");
     drop(tx);
     let mut tx = store.begin().await.unwrap();
     tx.conn().script("create table taken (n integer)").await.unwrap();
