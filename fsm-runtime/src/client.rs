@@ -45,7 +45,7 @@ impl ClientBuilder {
         self
     }
 
-    /// The time that a send or an operator's act may take, and [`connect`](ClientBuilder::connect); 10 s unless set, at least 100 ms. While
+    /// The time that a send or an operator's act may wait without progress, and [`connect`](ClientBuilder::connect); 10 s unless set, at least 100 ms. While
     /// the database cannot be used, requests are retried for so long; then the caller gets the error.
     pub fn patience(mut self, limit: Duration) -> Self {
         self.limits.patience = limit.max(SHORTEST_PATIENCE);

@@ -6,7 +6,7 @@ pub(crate) mod pace;
 pub(crate) mod queue;
 pub(crate) mod request;
 pub(crate) mod retry;
-mod ticket;
+pub(crate) mod ticket;
 mod told;
 pub(crate) mod trip;
 pub(crate) mod verdict;
@@ -61,19 +61,26 @@ impl Engine {
     {
         let (reply, answer) = oneshot::channel();
         let request = request(reply);
-        let patience = self.limits.patience;
-        // What is too long to be a moment has no end.
-        let deadline = request.ticket().and_then(|ticket| Some((ticket, Instant::now().checked_add(patience)?)));
+        let (patience, commits) = (self.limits.patience, Arc::clone(&self.last_commit));
+        let (ticket, begun) = (request.ticket(), Instant::now());
         self.queue.put(request);
         async move {
             let stopping = |_| Err(Kind::Stopping.into());
-            match deadline {
-                Some((ticket, deadline)) => match tokio::time::timeout_at(deadline, answer).await {
-                    Ok(answered) => answered.unwrap_or_else(stopping),
-                    Err(_) => Err(ticket.give_up(patience)),
-                },
-                // No bound for the end of an attempt, which must not be given up. A loop is answered after one try.
-                None => answer.await.unwrap_or_else(stopping),
+            // No bound for the end of an attempt, which must not be given up. A loop is answered after one try.
+            let Some(ticket) = ticket else { return answer.await.unwrap_or_else(stopping) };
+            let mut answer = std::pin::pin!(answer);
+            let mut since = begun;
+            loop {
+                // What is too long to be a moment has no end.
+                let Some(deadline) = since.checked_add(patience) else { return answer.await.unwrap_or_else(stopping) };
+                if let Ok(answered) = tokio::time::timeout_at(deadline, answer.as_mut()).await {
+                    return answered.unwrap_or_else(stopping);
+                }
+                match ticket.progress_since(since, commits.latest()) {
+                    // Its turn comes: those before it are committed, or it is under way for less than that.
+                    Some(progress) => since = progress,
+                    None => return Err(ticket.give_up(patience)),
+                }
             }
         }
     }
@@ -116,7 +123,10 @@ impl Engine {
         let error = {
             let under_way = self.committing.begin();
             match self.commit(&batch).await {
-                Ok(verdicts) => return Some(Committed { batch, verdicts, _under_way: under_way }),
+                Ok(verdicts) => {
+                    self.last_commit.note();
+                    return Some(Committed { batch, verdicts, _under_way: under_way });
+                }
                 Err(error) => Arc::new(error),
             }
         };

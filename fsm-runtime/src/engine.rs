@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::committer::memory::Memories;
 use crate::committer::pace::Pace;
 use crate::committer::queue::Queue;
+use crate::committer::ticket::LastCommit;
 use crate::committing::Committing;
 use crate::data::DataMap;
 use crate::discretion::Discretion;
@@ -62,6 +63,8 @@ pub(crate) struct Engine {
     /// `None` for a client.
     pub(crate) work: Option<Work>,
     pub(crate) tasks: Mutex<Vec<AbortHandle>>,
+    /// When a commit of the committer succeeded last.
+    pub(crate) last_commit: Arc<LastCommit>,
     /// Those under way in this process, until what follows from them has been done.
     pub(crate) committing: Committing,
     /// Since when nobody else wrote to the SQLite file.
@@ -89,6 +92,7 @@ impl Engine {
             notices: Notices::default(),
             work,
             tasks: Mutex::default(),
+            last_commit: Arc::default(),
             committing: Committing::default(),
             epochs: Epochs::default(),
         })

@@ -170,7 +170,7 @@ impl Builder {
         self
     }
 
-    /// The time that a send or an operator's act may take, and [`start`](Builder::start); 10 s unless set, at least 100 ms. While the
+    /// The time that a send or an operator's act may wait without progress, and [`start`](Builder::start); 10 s unless set, at least 100 ms. While the
     /// database cannot be used, requests are retried for so long; then the caller gets the error. The end of an attempt is retried for as
     /// long as the process lives.
     pub fn patience(mut self, limit: Duration) -> Self {

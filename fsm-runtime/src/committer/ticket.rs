@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use fsm_core::duration;
+use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind};
 use crate::store::error::StoreError;
@@ -21,8 +22,8 @@ enum Progress {
     Waiting,
     /// A commit of it failed, and it waits to be retried.
     Failed(Arc<StoreError>),
-    /// A commit of it is under way.
-    UnderWay,
+    /// A commit of it is under way since then.
+    UnderWay(Instant),
     /// The caller gave up while it waited.
     Withdrawn,
 }
@@ -33,7 +34,7 @@ impl Ticket {
         let mut progress = self.progress();
         let is_wanted = !matches!(*progress, Progress::Withdrawn);
         if is_wanted {
-            *progress = Progress::UnderWay;
+            *progress = Progress::UnderWay(Instant::now());
         }
         is_wanted
     }
@@ -41,6 +42,17 @@ impl Ticket {
     /// The commit failed, and the request waits for the next one.
     pub(super) fn failed(&self, error: &Arc<StoreError>) {
         *self.progress() = Progress::Failed(Arc::clone(error));
+    }
+
+    /// The latest progress after `since`: a commit of it began, or it waits for its turn and another commit of this process succeeded. `None`
+    /// when there was none.
+    pub(super) fn progress_since(&self, since: Instant, last_commit: Option<Instant>) -> Option<Instant> {
+        let progress = match *self.progress() {
+            Progress::Waiting => last_commit,
+            Progress::UnderWay(begun) => Some(begun),
+            Progress::Failed(_) | Progress::Withdrawn => None,
+        };
+        progress.filter(|progress| *progress > since)
     }
 
     /// The patience of the caller has ended: the request is withdrawn unless a commit of it is under way. Returns the error for the caller.
@@ -54,7 +66,7 @@ impl Ticket {
                     "the database did not take the request within {within}: nothing was written; send again later, or set a longer patience"
                 ),
             ),
-            Progress::UnderWay => Error::other(
+            Progress::UnderWay(_) => Error::other(
                 ErrorKind::Database,
                 format!(
                     "the database did not answer within {within}: whether the request took effect is not known; the same request with the same \
@@ -66,6 +78,25 @@ impl Ticket {
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().expect("no code panics while it holds a ticket")
+    }
+}
+
+/// When a commit of this process succeeded last.
+#[derive(Debug, Default)]
+pub(crate) struct LastCommit(Mutex<Option<Instant>>);
+
+impl LastCommit {
+    /// One succeeded now.
+    pub(super) fn note(&self) {
+        *self.lock() = Some(Instant::now());
+    }
+
+    pub(super) fn latest(&self) -> Option<Instant> {
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.lock().expect("no code panics while it holds a moment")
     }
 }
 
@@ -84,6 +115,20 @@ mod tests {
         assert!(ticket.begin());
         let error = ticket.give_up(Duration::from_secs(10));
         assert!(error.is_database() && error.to_string().contains("is not known"), "{error}");
+    }
+
+    #[test]
+    fn a_request_that_waits_for_its_turn_has_patience_while_others_are_committed() {
+        let (ticket, commits, since) = (Ticket::default(), LastCommit::default(), Instant::now());
+        assert_eq!(ticket.progress_since(since, commits.latest()), None);
+        commits.note();
+        let latest = commits.latest().filter(|latest| *latest > since);
+        assert_eq!(ticket.progress_since(since, latest), latest);
+        assert_eq!(ticket.progress_since(Instant::now(), latest), None, "nothing has been committed since");
+        assert!(ticket.begin());
+        assert!(ticket.progress_since(since, None).is_some(), "its own commit began");
+        ticket.failed(&Arc::new(StoreError::Overtaken));
+        assert_eq!(ticket.progress_since(since, latest), None, "the error is known");
     }
 
     #[test]
