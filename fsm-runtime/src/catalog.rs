@@ -141,14 +141,7 @@ impl Known {
     }
 
     fn served(&self) -> Served {
-        let mut verbs: Vec<_> = self.verbs.keys().map(|name| (*name).to_owned()).collect();
-        verbs.sort();
-        let states: Vec<_> = self.machine.states().map(str::to_owned).collect();
-        let timed = states.iter().filter(|state| self.machine.timer(state).is_some()).cloned().collect();
-        let mut events: Vec<_> = self.machine.edges.iter().map(|edge| edge.event.clone()).collect();
-        events.sort();
-        events.dedup();
-        Served { machine: self.machine.name.clone(), verbs, states, timed, events }
+        Served::of(&self.machine)
     }
 }
 

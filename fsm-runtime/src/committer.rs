@@ -1,6 +1,7 @@
 //! Groups requests into commits: whatever waits while one commit is under way makes the next one.
 
 pub(crate) mod board;
+pub(crate) mod lines;
 pub(crate) mod memory;
 pub(crate) mod pace;
 pub(crate) mod queue;
@@ -13,9 +14,11 @@ pub(crate) mod verdict;
 mod waiting;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fsm_core::instance::Status;
+use futures_util::StreamExt;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -27,10 +30,11 @@ use crate::session::Renewal;
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::error::class::Batch;
+use crate::store::held;
 use crate::store::lock::{Memory, Seen};
 use crate::store::sessions;
 use pace::Pace;
-use request::{Reply, Request};
+use request::{Reply, Request, Whose};
 use retry::Next;
 use trip::{Ahead, Trip};
 use verdict::{Moved, Run, Verdict};
@@ -39,6 +43,10 @@ use verdict::{Moved, Run, Verdict};
 /// way, and each waits for the disk.
 const MOST: usize = 100;
 const MOST_IN_SQLITE: usize = 250;
+
+/// So many requests of a batch that met a lock are tried at the same time, and no more after so many in a row that met it.
+const SINGLY: usize = 3;
+const IN_A_ROW: usize = 8;
 
 /// A batch that was committed, and whose consequences this process has still to draw.
 struct Committed {
@@ -63,8 +71,12 @@ impl Engine {
         let request = request(reply);
         let (patience, commits) = (self.limits.patience, Arc::clone(&self.last_commit));
         let (ticket, begun) = (request.ticket(), Instant::now());
-        self.queue.put(request);
+        let checked = self.check_held(&request.whose);
+        if checked.is_ok() {
+            self.queue.put(request);
+        }
         async move {
+            checked?;
             let stopping = |_| Err(Kind::Stopping.into());
             // No bound for the end of an attempt, which must not be given up. A loop is answered after one try.
             let Some(ticket) = ticket else { return answer.await.unwrap_or_else(stopping) };
@@ -85,13 +97,27 @@ impl Engine {
         }
     }
 
+    /// What only the end of the verb that asks could make possible is refused at once.
+    fn check_held(&self, Whose { machine, key }: &Whose) -> Result<(), Error> {
+        let store = self.store.id();
+        if !self.store.is_postgres() && held::has_writer(store) {
+            return Err(StoreError::Crosswise.into());
+        }
+        if held::has_locked(store, machine, key) {
+            let why = "until it ends: use `ctx.send`, or `send_in` in that transaction";
+            return Err(Error::input(format!("`{machine}` `{}` is locked by this verb's own transaction {why}", key.escape_debug())));
+        }
+        Ok(())
+    }
+
     /// One lane of the committer. A few of them share the queue, never an instance.
     pub(crate) async fn commit_for_ever(self: Arc<Self>, pace: Arc<Pace>) {
         let most = if self.store.is_postgres() { MOST } else { MOST_IN_SQLITE };
         while let Some((taken, mut batch)) = self.queue.take(most, || pace.enough()).await {
-            let whose = request::touched(&batch);
+            let numbers: Vec<_> = batch.iter().map(|request| request.number).collect();
             batch.retain(Request::begin);
-            self.memories.remind(&mut batch, &whose);
+            let touched = request::touched(&batch);
+            self.memories.remind(&mut batch, &touched);
             let committed = self.carry_out(batch).await;
             pace.took(taken.elapsed());
             match committed {
@@ -100,12 +126,12 @@ impl Engine {
                     let engine = Arc::clone(&self);
                     self.spawn(async move {
                         engine.conclude_all(committed);
-                        engine.queue.release(taken, &whose);
+                        engine.queue.release(taken, &numbers);
                     });
                 }
                 committed => {
                     committed.into_iter().for_each(|committed| self.conclude_all(committed));
-                    self.queue.release(taken, &whose);
+                    self.queue.release(taken, &numbers);
                 }
             }
         }
@@ -130,6 +156,10 @@ impl Engine {
                 Err(error) => Arc::new(error),
             }
         };
+        if error.is_locked() {
+            self.meet_lock(batch, &error);
+            return None;
+        }
         if batch.len() == 1 || error.class().batch() != Batch::EachAtOnce {
             self.put_back(batch, &error);
             return None;
@@ -142,6 +172,38 @@ impl Engine {
             }
         }
         None
+    }
+
+    /// A lock that others hold was in the way of this commit, and nothing of it is written. It does not say whose it is, so each request
+    /// is tried on its own: beside the lane, which has others to carry out. The one that meets it rests.
+    fn meet_lock(self: &Arc<Self>, mut batch: Vec<Request>, error: &Arc<StoreError>) {
+        if batch.len() == 1 {
+            let request = batch.remove(0);
+            let whose = [request.whose.clone()];
+            self.note_unreported(&request, error);
+            return self.queue.put_back(request, &whose, error);
+        }
+        tracing::debug!(%error, requests = batch.len(), "a commit met a lock; its requests are tried one by one");
+        self.queue.set_apart(&batch);
+        let (engine, error) = (Arc::clone(self), Arc::clone(error));
+        self.spawn(async move {
+            let in_a_row = &AtomicUsize::new(0);
+            let (engine, error) = (&engine, &error);
+            let singly = batch.into_iter().map(|request| async move {
+                let number = request.number;
+                // When nothing gets through it is not one of them: a whole table is locked, and who waits for it must be told.
+                if in_a_row.load(Ordering::Relaxed) >= IN_A_ROW {
+                    engine.meet_lock(vec![request], error);
+                } else if let Some(committed) = Box::pin(engine.carry_out(vec![request])).await {
+                    engine.conclude_all(committed);
+                }
+                match engine.queue.release_one(number) {
+                    true => in_a_row.fetch_add(1, Ordering::Relaxed),
+                    false => in_a_row.swap(0, Ordering::Relaxed),
+                };
+            });
+            futures_util::stream::iter(singly).for_each_concurrent(SINGLY, |one| one).await;
+        });
     }
 
     async fn commit(&self, batch: &[Request]) -> Result<Vec<Verdict>, StoreError> {
@@ -162,7 +224,7 @@ impl Engine {
         self.measure(&mut tx.conn(), number).await?;
         let verdicts = match ahead.filter(|ahead| Some(ahead.epoch) == epoch && trip.may_still_grant()) {
             Some(ahead) => trip.of_ahead(&mut tx.conn(), batch, ahead).await,
-            None => Trip::new(self).of(&mut tx.conn(), batch).await,
+            None => Trip::past_locks(self).of(&mut tx.conn(), batch).await,
         };
         let verdicts = self.store.naming(verdicts)?;
         let renewal = self.renew_beside(&mut tx.conn()).await?;
@@ -197,7 +259,7 @@ impl Engine {
     async fn look_ahead(&self, trip: &Trip<'_>, batch: &[Request]) -> Result<Option<Ahead>, StoreError> {
         match self.epochs.lasting() {
             Some(epoch) if batch.iter().all(Request::is_short) => {
-                let mut reader = self.store.reader().await?;
+                let mut reader = self.store.looker().await?;
                 trip.ahead(&mut reader.conn(), batch, epoch).await
             }
             _ => Ok(None),
@@ -220,6 +282,12 @@ impl Engine {
     pub(crate) fn conclude(self: &Arc<Self>, batch: Vec<Request>, verdicts: Vec<Verdict>) {
         for (request, verdict) in batch.into_iter().zip(verdicts) {
             told::tell(&request, &verdict, &self.discretion);
+            if let Some(Whose { machine, key }) = verdict.locked.first() {
+                let error = Arc::new(StoreError::Locked { machine: machine.to_string(), key: key.to_string() });
+                self.note_unreported(&request, &error);
+                self.queue.put_back(request, &verdict.locked, &error);
+                continue;
+            }
             let Some(reply) = verdict.reply else {
                 self.queue.put_again(request.again(), Duration::ZERO);
                 continue;

@@ -26,6 +26,7 @@ use crate::error::Error;
 use crate::failure::Failure;
 use crate::limits::Limits;
 use crate::store::conn::Conn;
+use crate::store::held;
 use crate::store::once;
 use crate::store::open::Store;
 use crate::store::tx::Tx;
@@ -120,7 +121,13 @@ impl Ctx<'_> {
     /// The connection whose transaction will commit this transition: SQL written there happens exactly once. Opened at
     /// the first call.
     ///
-    /// An error when the runtime is on SQLite, or the database cannot be reached.
+    /// At most half of the runtime's [`connections`](crate::runtime::Builder::connections) are lent so at a time. Others wait for one in their
+    /// order, until the attempt times out or is cancelled, and at most for the runtime's
+    /// [`operation_timeout`](crate::runtime::Builder::operation_timeout), which is 30 s unless set. A verb that holds one may send, look and
+    /// call `ctx.once`: for these there are other connections. What its own transaction has locked, such as the instance of a
+    /// `send_in`, it can reach only through that transaction: a plain send to it is an error at once.
+    ///
+    /// An error when the runtime is on SQLite, no connection became free in time, or the database cannot be reached.
     pub async fn postgres(&mut self) -> Result<&mut PgConnection, Error> {
         if !self.around.store.is_postgres() {
             return Err(Error::input("this runtime is on SQLite: `ctx.sqlite()` has its connection"));
@@ -134,7 +141,9 @@ impl Ctx<'_> {
     /// The connection whose transaction will commit this transition: SQL written there happens exactly once. Opened at
     /// the first call.
     ///
-    /// SQLite has one writer: from here to the end of the attempt nobody else commits, so call it late and end soon.
+    /// SQLite has one writer: from here to the end of the attempt nobody else commits, so call it late and end soon. What this verb
+    /// itself asks for that needs a commit, such as `handle.send(…)`, is an error at once, as is `handle.get(…)` on a database in memory: use
+    /// `ctx.send`, or `send_in` with this connection. A task that the verb spawns is not known to belong to it, and waits in vain.
     /// An error when the runtime is on PostgreSQL, or the database cannot be opened.
     pub async fn sqlite(&mut self) -> Result<&mut SqliteConnection, Error> {
         if self.around.store.is_postgres() {
@@ -148,9 +157,18 @@ impl Ctx<'_> {
 
     async fn transaction(&mut self) -> Result<Conn<'_>, Error> {
         if self.tx.is_none() {
-            self.tx = Some(opened(self.around.store.clone()).await?);
+            let cancelled = self.cancelled();
+            // There are fewer connections than verbs that may want one: who is no longer wanted leaves the place to others.
+            let tx = tokio::select! {
+                biased;
+                tx = opened(self.around.store.clone()) => tx?,
+                () = cancelled => return Err(Error::input("the attempt was to end while it waited for a connection")),
+            };
+            self.tx = Some(tx);
         }
-        Ok(self.tx.as_mut().expect("it was opened just now").conn())
+        let conn = self.tx.as_mut().expect("it was opened just now").conn();
+        held::opened(self.around.store.id(), &conn);
+        Ok(conn)
     }
 
     /// The value of `work`, which is done once over all attempts of this call: what it gave is kept at once, in a commit of its own, also if

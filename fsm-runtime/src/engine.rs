@@ -18,6 +18,7 @@ use crate::committer::ticket::LastCommit;
 use crate::committing::Committing;
 use crate::data::DataMap;
 use crate::discretion::Discretion;
+use crate::failing::Failures;
 use crate::hint::{Hint, Notices};
 use crate::limits::Limits;
 use crate::mending::Mending;
@@ -43,6 +44,8 @@ pub(crate) struct Work {
     pub(crate) retention: Option<Duration>,
     /// What other code may write and this one mends.
     pub(crate) mending: tokio::sync::Mutex<Mending>,
+    /// What fails and is tried again less and less often.
+    pub(crate) failures: Failures,
     pub(crate) running: Mutex<HashMap<(CallId, u32), Running>>,
     pub(crate) is_draining: AtomicBool,
     pub(crate) ended: Notify,

@@ -96,6 +96,7 @@ impl Error {
             Kind::Refused(Refusal::Conflict { .. }) => ErrorKind::Conflict,
             Kind::Refused(Refusal::NotAllowed { .. }) => ErrorKind::NotAllowed,
             Kind::Store(error) if matches!(**error, StoreError::Overtaken) => ErrorKind::Contended,
+            Kind::Store(error) if matches!(**error, StoreError::Crosswise) => ErrorKind::Input,
             Kind::Store(_) => ErrorKind::Database,
             Kind::Stopping => ErrorKind::Stopping,
             Kind::Other(kind, _) => *kind,

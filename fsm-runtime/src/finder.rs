@@ -1,17 +1,18 @@
 //! Finds what is due: timers that ran out, and scheduled attempts. Polling is the truth; hints only make it prompt.
 
+mod claiming;
+mod firing;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use fsm_core::time::Timestamp;
 
-use crate::committer::request::{Request, What, Whose};
 use crate::committer::retry::{backoff, is_worth_a_line};
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::store::error::Class;
-use crate::store::lock::Memory;
-use crate::store::{claim, timers};
+use crate::store::claim;
+use crate::store::error::{Class, StoreError};
 
 /// How often a process whose lease is not certain looks whether it is again.
 const UNCERTAIN: Duration = Duration::from_secs(1);
@@ -35,7 +36,7 @@ impl Engine {
                 tokio::time::sleep(BREATH).await;
             }
             self.hint.take();
-            let found = match self.find_due(turn).await {
+            let found = match self.find_all(turn).await {
                 Ok(found) => found,
                 Err(error) => {
                     if is_worth_a_line(failures) {
@@ -76,11 +77,16 @@ impl Engine {
         }
     }
 
-    /// When the next attempt or timer comes due.
+    /// When the next attempt or timer comes due, or one that failed is tried again.
     pub(crate) async fn next_due(&self) -> Result<Option<Timestamp>, Error> {
         let Some(work) = &self.work else { return Ok(None) };
         let mut reader = self.looker().await?;
-        Ok(claim::next_due(&mut reader.conn(), &work.served).await?)
+        let mut next: Option<Timestamp> = None;
+        for (served, failing) in work.served.iter().zip(&work.failures.of) {
+            let due = claim::next_due(&mut reader.conn(), served, &failing.except()).await?;
+            next = [next, due, failing.next()].into_iter().flatten().min();
+        }
+        Ok(next)
     }
 
     /// Fires the timers that are due and claims the attempts that are, one machine after the other beginning with the
@@ -90,51 +96,29 @@ impl Engine {
             return Ok(0);
         }
         let most = self.queue.wanted().max(1);
-        Ok(self.fire_due(most).await? + self.claim_due(turn, most).await?)
+        let timers = self.look_for_timers(most).await?;
+        Ok(self.fire_all(timers).await + self.claim_due(turn, most).await?)
     }
 
-    async fn fire_due(self: &Arc<Self>, most: usize) -> Result<usize, Error> {
-        let Some(work) = &self.work else { return Ok(0) };
-        let due = {
-            let mut reader = self.looker().await?;
-            timers::due(&mut reader.conn(), &work.served, self.clock.now(), u32::try_from(most).unwrap_or(u32::MAX)).await?
-        };
-        let found = due.len();
-        let firing = due.into_iter().map(|due| {
-            let whose = Whose::new(&due.machine, &due.key);
-            self.request(|reply| Request::new(whose, What::Fire(Box::new(due)), Some(reply)))
+    /// The same, and a timer that takes long to fire keeps nothing waiting: neither the claims nor the next look.
+    async fn find_all(self: &Arc<Self>, turn: usize) -> Result<usize, Error> {
+        let most = self.queue.wanted().max(1);
+        let timers = self.look_for_timers(most).await;
+        let found = timers.as_ref().map_or(0, Vec::len);
+        let looked = timers.map(|timers| {
+            if !timers.is_empty() {
+                let engine = Arc::clone(self);
+                self.spawn(async move {
+                    engine.fire_all(timers).await;
+                });
+            }
         });
-        let mut fired = found;
-        for failed in futures_util::future::join_all(firing).await.into_iter().filter_map(Result::err) {
-            // One that cannot fire does not keep the others, nor what is due besides: it is found again.
-            tracing::warn!(error = %failed, "a timer did not fire, and is tried again");
-            fired -= 1;
-        }
-        Ok(fired)
+        let claimed = self.claim_due(turn, most).await?;
+        looked.map(|()| found + claimed)
     }
+}
 
-    async fn claim_due(self: &Arc<Self>, turn: usize, most: usize) -> Result<usize, Error> {
-        let (Some(work), Some(session)) = (&self.work, self.session()) else { return Ok(0) };
-        let machines = work.served.len();
-        let mut found = 0;
-        for n in 0..machines {
-            let served = &work.served[(turn + n) % machines];
-            // Each machine gets an even part of the free slots first; what one leaves the next look gives to all.
-            let share = (work.slots.available_permits() / (machines - n)).clamp(1, most);
-            let mut slots: Vec<_> = (0..share).map_while(|_| self.free_slot()).collect();
-            if slots.is_empty() {
-                break;
-            }
-            let _under_way = self.committing.begin();
-            let limit = u32::try_from(slots.len()).unwrap_or(u32::MAX);
-            let claimed = self.store.claim(session, served, limit, self.clock.now()).await?;
-            found += claimed.len();
-            for mut claimed in claimed {
-                let whose = Whose::new(&claimed.attempt.machine, &claimed.instance.key);
-                self.memories.put(&whose, Memory::of(&claimed.instance, claimed.seen.take()));
-                self.run(whose, claimed, slots.pop());
-            }
-        }
-        Ok(found)
-    }
+/// Whether the database answered, though with an error: for another machine it may have a better one. Without a connection there is none.
+fn has_answered(error: &StoreError) -> bool {
+    matches!(error, StoreError::Database(sqlx::Error::Database(_)) | StoreError::Corrupt { .. })
 }

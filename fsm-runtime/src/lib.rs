@@ -18,6 +18,7 @@ pub mod drift;
 mod encode;
 mod engine;
 pub mod error;
+mod failing;
 pub mod failure;
 mod finder;
 pub mod handle;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fsm_core::changes::Changes;
-use fsm_core::decide::migrate::late_timer;
+use fsm_core::decide::migrate::{Renames, late_timer};
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::{Instance, Status};
 use fsm_core::machine::{Machine, TIMEOUT};
@@ -20,6 +20,7 @@ use crate::drift;
 use crate::encode;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::store::claim::may_be_a_rows;
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::lock::{self, Target};
@@ -51,22 +52,34 @@ impl Engine {
         let Some(work) = &self.work else { return Ok(0) };
         // No bound of its own: only another look holds it, and each of its operations has one.
         let mut mending = work.mending.lock().await;
-        let mut mended = 0;
+        let (mut mended, mut failed) = (0, None);
         let is_time = mending.is_time(self.clock.now());
         for known in self.catalog.iter() {
-            let machine = &known.machine;
-            if is_time {
-                if let Some(renames) = mending.renames(&machine.name) {
-                    mended += drift::apply(&self.store, &self.clock, machine, renames).await?;
+            let renames = mending.renames(&known.machine.name).filter(|_| is_time);
+            match self.mend_machine(&known.machine, renames, is_time).await {
+                Ok(count) => mended += count,
+                // It does not keep the other machines from being mended, and is looked at again in a minute.
+                Err(error) => {
+                    tracing::warn!(machine = known.machine.name, %error, "mending what other code wrote failed");
+                    failed = Some(error);
                 }
-                mended += set_timers(&self.store, &self.clock, machine).await?;
             }
-            mended += self.drop_timers(machine).await?;
         }
-        if is_time {
+        if is_time && failed.is_none() {
             mending.looked(self.clock.now());
         }
-        Ok(mended)
+        failed.map_or(Ok(mended), Err)
+    }
+
+    async fn mend_machine(&self, machine: &Machine, renames: Option<&Renames>, is_time: bool) -> Result<usize, Error> {
+        let mut mended = 0;
+        if let Some(renames) = renames {
+            mended += drift::apply(&self.store, &self.clock, machine, renames).await?;
+        }
+        if is_time {
+            mended += set_timers(&self.store, &self.clock, machine).await?;
+        }
+        Ok(mended + self.drop_timers(machine).await?)
     }
 
     /// Timers that came due of states that have none in the newest definition, if that is this one. Older code leaves them alone.
@@ -113,12 +126,37 @@ pub(crate) async fn set_timers(store: &Store, clock: &Clock, machine: &Machine) 
             found
         };
         after = found.last().map_or(after, |(last, _)| *last);
-        let mut tx = store.begin().await?;
-        let changes = late_timers(&mut tx.conn(), clock.now(), machine, &found).await?;
-        write(&mut tx.conn(), &changes.iter().collect::<Vec<_>>()).await?;
-        tx.commit().await?;
-        set += changes.len();
+        match set_some(store, clock, machine, &found).await {
+            Ok(count) => set += count,
+            Err(error) if is_one_of_them(&error) => {
+                for one in found.chunks(1) {
+                    match set_some(store, clock, machine, one).await {
+                        Ok(count) => set += count,
+                        Err(error) if is_one_of_them(&error) => {
+                            let key = &one[0].1;
+                            tracing::warn!(machine = machine.name, key, %error, "the timer of an instance cannot be set; the others are");
+                        }
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
+}
+
+/// Whether it may be the fault of one of several rows.
+fn is_one_of_them(error: &StoreError) -> bool {
+    may_be_a_rows(error) || error.is_locked()
+}
+
+/// Sets the timers of these, in one transaction. Gives back how many.
+async fn set_some(store: &Store, clock: &Clock, machine: &Machine, found: &[(InstanceId, String)]) -> Result<usize, StoreError> {
+    let mut tx = store.begin().await?;
+    let changes = late_timers(&mut tx.conn(), clock.now(), machine, found).await?;
+    write(&mut tx.conn(), &changes.iter().collect::<Vec<_>>()).await?;
+    tx.commit().await?;
+    Ok(changes.len())
 }
 
 /// What sets the timers of those among the instances that still rest without one.

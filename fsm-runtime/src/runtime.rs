@@ -15,6 +15,7 @@ use crate::discretion::Discretion;
 use crate::drift::Migrate;
 use crate::engine::{Engine, Work};
 use crate::error::{Error, ErrorKind};
+use crate::failing::Failures;
 use crate::handle::Handle;
 use crate::inside::Inside;
 use crate::limits::{Limits, SHORTEST_PATIENCE};
@@ -36,6 +37,8 @@ pub struct Runtime {
 
 /// A shorter lease runs out while its owner lives.
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
+/// One for each purpose.
+const FEWEST_CONNECTIONS: u32 = 3;
 /// A shorter pause is no pause.
 const SHORTEST_POLL: Duration = Duration::from_millis(1);
 /// Nothing is done in a shorter time.
@@ -224,9 +227,13 @@ impl Builder {
         self
     }
 
-    /// The most connections to PostgreSQL; 8 unless set, beside one for the lease.
+    /// The most connections to PostgreSQL; 8 unless set, at least 3, beside two: one for the lease and one that listens.
+    ///
+    /// At most half of them, rounded down, are lent to verbs by `ctx.postgres()` at a time, and a quarter of them, at least one, is used for nothing
+    /// but commits, claims and sweeps; the rest serves looks and `ctx.once`, and the engine too. Of 8 that is 4, 2 and 2, of 3 one each: so
+    /// verbs that hold a connection for long delay other verbs that want one, and nothing else.
     pub fn connections(mut self, connections: u32) -> Self {
-        self.connections = Some(connections);
+        self.connections = Some(connections.max(FEWEST_CONNECTIONS));
         self
     }
 
@@ -309,6 +316,7 @@ impl Builder {
     pub(crate) fn work(&self, catalog: &Catalog, grace: Duration, mending: Mending) -> Work {
         Work {
             session: Session::new(self.lease, grace),
+            failures: Failures::of(catalog.served().len()),
             served: catalog.served(),
             data: self.data.clone(),
             slots: Arc::new(Semaphore::new(self.concurrency as usize)),

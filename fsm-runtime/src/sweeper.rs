@@ -1,13 +1,17 @@
 //! Finds attempts whose session died and settles them as lost, each as a request of its own.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use fsm_core::ids::CallId;
 use fsm_core::outcome::Outcome;
+use fsm_core::time::Timestamp;
 
 use crate::committer::request::{Report, Request, What, Whose};
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::failing::longest;
+use crate::store::claim::Except;
 use crate::store::sessions::{self, Orphan};
 
 /// The most orphans that are settled in one look.
@@ -29,23 +33,49 @@ impl Engine {
         }
     }
 
-    /// Settles what died. Gives back how many attempts it settled.
+    /// Settles what died. Gives back how many attempts it settled. What fails of it keeps the rest from nothing.
     pub(crate) async fn sweep(self: &Arc<Self>) -> Result<usize, Error> {
         let Some(work) = &self.work else { return Ok(0) };
         let now = self.clock.now();
-        let mut settled = self.compare_with_held().await?;
+        let compared = self.compare_with_held().await;
         if !work.session.may_sweep(now) {
-            return Ok(settled);
+            return compared;
         }
-        let orphans = {
+        let swept = self.settle_orphans(now).await;
+        self.bury(now).await?;
+        Ok(compared? + swept?)
+    }
+
+    async fn settle_orphans(self: &Arc<Self>, now: Timestamp) -> Result<usize, Error> {
+        let Some(work) = &self.work else { return Ok(0) };
+        let failing = &work.failures.orphans;
+        let again = failing.due(now, usize::MAX);
+        let found = {
             let mut reader = self.looker().await?;
-            sessions::orphans(&mut reader.conn(), &work.served, now, AT_A_TIME).await?
+            sessions::orphans(&mut reader.conn(), &work.served, now, AT_A_TIME, &Except::of(failing.waiting(now), [])).await?
         };
-        settled += self.settle_all(orphans, Outcome::Lost).await;
+        let is_there: HashSet<_> =
+            found.orphans.iter().map(|orphan| orphan.attempt.call).chain(found.unread.iter().map(|(call, _)| *call)).collect();
+        again.into_iter().filter(|call| !is_there.contains(call)).for_each(|call| failing.passed(call));
+        for (call, why) in found.unread {
+            self.cannot_settle(call, None, &why.into());
+        }
+        Ok(self.settle_all(found.orphans, Outcome::Lost).await)
+    }
+
+    async fn bury(&self, now: Timestamp) -> Result<(), Error> {
         let mut tx = self.store.begin().await?;
         sessions::bury(&mut tx.conn(), now).await?;
-        tx.commit().await?;
-        Ok(settled)
+        Ok(tx.commit().await?)
+    }
+
+    fn cannot_settle(&self, call: CallId, whose: Option<&Whose>, error: &Error) {
+        let Some(work) = &self.work else { return };
+        let again = work.failures.orphans.failed(call, self.clock.now(), longest(error));
+        if again.is_told() {
+            let (machine, key) = whose.map_or(("", ""), |whose| (&*whose.machine, &*whose.key));
+            tracing::warn!(machine, key, %call, tries = again.tries, %error, again_in = ?again.wait, "a lost attempt cannot be settled; the others are");
+        }
     }
 
     /// Compares what this session holds with what it runs. What it runs and no longer holds was closed elsewhere, by an
@@ -58,14 +88,16 @@ impl Engine {
             let mut reader = self.looker().await?;
             sessions::held(&mut reader.conn(), work.session.id()).await?
         };
-        let is_held = |id: &(CallId, u32)| held.iter().any(|held| (held.attempt.call, held.attempt.number) == *id);
+        let is_unread = |call: CallId| held.unread.iter().any(|(unread, _)| *unread == call);
+        let is_held =
+            |id: &(CallId, u32)| is_unread(id.0) || held.orphans.iter().any(|held| (held.attempt.call, held.attempt.number) == *id);
         for id in ran_before.iter().filter(|id| !is_held(id)) {
             if let Some(running) = work.running().get(id) {
                 running.cancel();
             }
         }
         let is_stray = |held: &Orphan| !work.running().contains_key(&(held.attempt.call, held.attempt.number));
-        let mut strays: Vec<_> = held.into_iter().filter(is_stray).collect();
+        let mut strays: Vec<_> = held.orphans.into_iter().filter(is_stray).collect();
         if strays.is_empty() {
             return Ok(0);
         }
@@ -87,12 +119,18 @@ impl Engine {
     /// Whether it was settled. One that cannot be does not keep the others (known bug 9).
     async fn settle_orphan(self: &Arc<Self>, orphan: Orphan, outcome: Outcome) -> bool {
         let whose = Whose::new(&orphan.machine, &orphan.key);
+        let call = orphan.attempt.call;
         let report = Report::new(Arc::new(orphan.attempt), outcome);
         let what = What::Settle(Box::new(report));
         let settled = self.request(|reply| Request::new(whose.clone(), what, Some(reply)).of_loop()).await;
-        let told = settled.inspect_err(|error| {
-            tracing::warn!(machine = &*whose.machine, key = &*whose.key, %error, "a lost attempt could not be settled, and is tried again");
-        });
-        told.is_ok()
+        let Some(work) = &self.work else { return settled.is_ok() };
+        match settled {
+            Ok(_) => work.failures.orphans.passed(call),
+            Err(error) => {
+                self.cannot_settle(call, Some(&whose), &error);
+                return false;
+            }
+        }
+        true
     }
 }

@@ -26,6 +26,7 @@ use crate::failure::{FailedAttempt, Failure, Unreadable};
 use crate::registry::{Input, VerbEntry};
 use crate::running::{Phase, Running};
 use crate::store::claim::Claimed;
+use crate::store::held;
 use crate::store::tx::Tx;
 
 /// How long a verb may clean up once its time is over.
@@ -109,7 +110,7 @@ impl Engine {
         let ended = match &opened {
             Ok((payload, record)) => {
                 let input = Input { event: payload, record: record.as_deref() };
-                bounded((verb.run)(&mut ctx, input), verb.timeout, &cancel).await
+                held::noting(bounded((verb.run)(&mut ctx, input), verb.timeout, &cancel)).await
             }
             Err(why) => Err(Failure::new(Unreadable(why.clone()))),
         };

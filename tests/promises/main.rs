@@ -40,5 +40,6 @@ mod support;
 mod time;
 mod traces;
 mod turns;
+mod undelayed;
 mod watch;
 mod word;

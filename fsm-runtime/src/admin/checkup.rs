@@ -9,6 +9,7 @@ use super::Admin;
 use crate::drift;
 use crate::error::Error;
 use crate::failure::Unreadable;
+use crate::store::claim::{Served, claimable, may_be_a_rows};
 use crate::store::overview::{self, Worker};
 use crate::store::sessions;
 
@@ -42,6 +43,8 @@ const APART: Duration = Duration::from_secs(1);
 const OLD_SNAPSHOT: Duration = Duration::from_secs(3600);
 /// So many of the newest instances of each status are looked at.
 const FEW: u32 = 1000;
+/// So many overdue attempts of each machine are tried.
+const TRIED: u32 = 20;
 /// Overdue attempts are counted no further.
 const MOST: u32 = 10_000;
 
@@ -163,6 +166,9 @@ impl Admin {
             let says = format!("{count} attempts of `{}` are due, the first since {since}: {why}", known.machine.name);
             findings.push(Finding::new(Level::Warning, "workers", says));
         }
+        let stuck = self.stuck(now - PATIENCE).await?;
+        is_late |= !stuck.is_empty();
+        findings.extend(stuck);
         if dead.is_empty() && !is_late {
             findings.push(Finding::new(Level::Ok, "workers", format!("{} live, and nothing is late", alive.len())));
         }
@@ -186,6 +192,29 @@ impl Admin {
                 first.error
             );
             findings.push(Finding::new(Level::Warning, "values", says));
+        }
+        Ok(findings)
+    }
+
+    /// Attempts that are due for long and that nobody can claim, each by name: the claims of the oldest are tried, and taken back.
+    async fn stuck(&self, until: Timestamp) -> Result<Vec<Finding>, Error> {
+        let mut findings = Vec::new();
+        for known in self.machines() {
+            let served = Served::of(&known.machine);
+            let store = &self.engine.store;
+            let due = claimable(&mut store.reader().await?.conn(), &served, TRIED, until, &[]).await?;
+            for (call, key) in due {
+                match store.try_claim(&served, until, call).await {
+                    Err(error) if may_be_a_rows(&error) => {
+                        let key = key.map_or("an instance that cannot be read".to_owned(), |key| format!("`{}`", key.escape_debug()));
+                        let says = format!("an attempt of `{}` {key}, call {call}, cannot be claimed: {error}", known.machine.name);
+                        findings.push(Finding::new(Level::Error, "stuck", says));
+                    }
+                    Ok(()) => {}
+                    // Who may only look cannot try.
+                    Err(_) => return Ok(findings),
+                }
+            }
         }
         Ok(findings)
     }

@@ -1,6 +1,6 @@
 //! What is known of the instances that a batch concerns, read under their locks and kept up to date while it is decided.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use fsm_core::changes::{Changes, TimerChange};
@@ -31,20 +31,35 @@ pub(crate) struct Board {
     known: HashMap<CallId, KnownCall>,
     /// Which commit left each of them as it is, where none is locked.
     stamps: HashMap<InstanceId, Stamp>,
+    /// Those that somebody else has locked: nothing is known of them.
+    locked: HashSet<Whose>,
+}
+
+/// How an instance is read that somebody else has locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Locks {
+    /// Once its lock is free.
+    AreWaitedFor,
+    /// Not at all: its requests are left out.
+    ArePassedOver,
 }
 
 impl Board {
     /// Locks and reads every instance that the batch may write, and beside it only what its requests need.
-    pub(crate) async fn read(conn: &mut Conn<'_>, batch: &[Request], now: Timestamp) -> Result<Board, StoreError> {
+    pub(crate) async fn read(conn: &mut Conn<'_>, batch: &[Request], now: Timestamp, locks: Locks) -> Result<Board, StoreError> {
         let mut all = touched(batch);
         all.sort();
         all.dedup();
-        let found = lock::instances(conn, &targets(&all)).await?;
+        let (found, locked) = match locks {
+            Locks::AreWaitedFor => (lock::instances(conn, &targets(&all)).await?, Vec::new()),
+            Locks::ArePassedOver => lock::free_instances(conn, &targets(&all)).await?,
+        };
+        let locked = locked.into_iter().map(|place| all[place].clone()).collect();
         let standings = all.into_iter().zip(found).map(|(whose, locked)| {
             let standing = locked.map(|Locked { instance, has_timer }| Standing { has_timer, ..Standing::of(instance) });
             (whose.clone(), standing.unwrap_or_else(|| new(&whose, now)))
         });
-        let mut board = Board::of(standings.collect(), HashMap::new());
+        let mut board = Board { locked, ..Board::of(standings.collect(), HashMap::new()) };
         board.read_rest(conn, batch).await?;
         Ok(board)
     }
@@ -79,7 +94,7 @@ impl Board {
 
     fn of(standings: HashMap<Whose, Standing>, stamps: HashMap<InstanceId, Stamp>) -> Board {
         let names = standings.iter().map(|(whose, standing)| (standing.instance.id, whose.clone())).collect();
-        Board { standings, names, known: HashMap::new(), stamps }
+        Board { standings, names, known: HashMap::new(), stamps, locked: HashSet::new() }
     }
 
     async fn read_rest(&mut self, conn: &mut Conn<'_>, batch: &[Request]) -> Result<(), StoreError> {
@@ -93,6 +108,16 @@ impl Board {
     /// Which commit left the instance as it was seen; `None` for one that is new.
     pub(crate) fn stamp(&self, instance: InstanceId) -> Option<Stamp> {
         self.stamps.get(&instance).copied()
+    }
+
+    /// Those instances of the request that somebody else has locked: it is left out.
+    pub(crate) fn locked(&self, request: &Request) -> Vec<Whose> {
+        // Most often there is none.
+        if self.locked.is_empty() {
+            Vec::new()
+        } else {
+            request.touches().into_iter().filter(|whose| self.locked.contains(whose)).collect()
+        }
     }
 
     pub(crate) fn standing(&self, whose: &Whose) -> &Standing {

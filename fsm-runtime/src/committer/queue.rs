@@ -1,13 +1,14 @@
 //! The requests that wait for a commit. Two that concern the same instance are never under way at once.
 
-use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
+use super::lines::Number;
 use super::request::{Request, Whose};
 use super::waiting::Waiting;
+use crate::store::error::StoreError;
 
 /// A commit that takes longer than this may never end, and nobody waits for company because of it.
 pub(super) const TOO_LONG: Duration = Duration::from_millis(20);
@@ -23,11 +24,8 @@ pub(crate) struct Queue {
 #[derive(Default)]
 struct State {
     waiting: Waiting,
-    under_way: HashSet<Whose>,
     /// When each batch that is under way was taken.
     taken: Vec<Instant>,
-    /// Those that are retried at a moment.
-    later: Vec<(Instant, Request)>,
     is_closed: bool,
     /// Nobody will carry out anything any more.
     is_abandoned: bool,
@@ -55,7 +53,7 @@ impl Queue {
         if wait.is_zero() {
             state.waiting.put(request);
         } else {
-            state.later.push((Instant::now() + wait, request));
+            state.waiting.put_later(request, Instant::now() + wait);
         }
         drop(state);
         self.wake.notify_one();
@@ -66,14 +64,15 @@ impl Queue {
     /// With them comes when they were taken. `None` once the queue is closed and empty.
     pub(crate) async fn take(&self, most: usize, enough: impl Fn() -> usize) -> Option<(Instant, Vec<Request>)> {
         loop {
-            let (is_worth_it, next_retry) = {
+            let wait = {
                 let mut state = self.state();
-                state.retry_due(Instant::now());
-                let is_worth_it = state.waiting.len() >= enough() || state.taken.iter().all(|taken| taken.elapsed() >= TOO_LONG);
-                let (now, State { waiting, under_way, .. }) = (Instant::now(), &mut *state);
-                let batch = if is_worth_it { waiting.pick(most, under_way, now) } else { Vec::new() };
-                if !batch.is_empty() {
-                    let more = state.has_more();
+                let now = Instant::now();
+                state.waiting.wake(now);
+                let ready = state.waiting.ready();
+                let is_worth_it = ready >= enough() || state.taken.iter().all(|taken| taken.elapsed() >= TOO_LONG);
+                if ready > 0 && is_worth_it {
+                    let batch = state.waiting.pick(most, now);
+                    let more = state.waiting.ready() > 0;
                     state.taken.push(now);
                     drop(state);
                     if more {
@@ -81,15 +80,15 @@ impl Queue {
                     }
                     return Some((now, batch));
                 }
-                if state.is_closed && !state.has_more() {
+                if state.is_closed && state.waiting.is_empty() {
                     self.wake.notify_one();
                     return None;
                 }
-                (is_worth_it || state.waiting.is_empty(), state.next_retry())
+                let company = (ready > 0).then_some(TOO_LONG);
+                let rest = state.waiting.next_wake().map(|next| next.saturating_duration_since(now));
+                company.into_iter().chain(rest).min()
             };
-            let company = (!is_worth_it).then_some(TOO_LONG);
-            let retry = next_retry.map(|at| at.saturating_duration_since(Instant::now()));
-            match company.into_iter().chain(retry).min() {
+            match wait {
                 Some(wait) => drop(tokio::time::timeout(wait, self.wake.notified()).await),
                 // No bound: there is nothing to do until somebody asks for something, or closes the queue.
                 None => self.wake.notified().await,
@@ -97,16 +96,47 @@ impl Queue {
         }
     }
 
-    /// These instances, of the batch taken then, are free again.
-    pub(crate) fn release(&self, taken: Instant, whose: &[Whose]) {
+    /// The batch taken then is done with, and its instances are free again, but for what is set apart or was put back.
+    pub(crate) fn release(&self, taken: Instant, numbers: &[Number]) {
         let mut state = self.state();
         if let Some(place) = state.taken.iter().position(|one| *one == taken) {
             state.taken.swap_remove(place);
         }
-        for whose in whose {
-            state.under_way.remove(whose);
+        state.waiting.leave(numbers);
+        self.released(state);
+    }
+
+    /// These are carried out by a task of their own, each until it is [released](Queue::release_one).
+    pub(super) fn set_apart(&self, batch: &[Request]) {
+        self.state().waiting.set_apart(batch.iter().map(|request| request.number));
+    }
+
+    /// One that was set apart is done with, unless it was put back. Whether it was.
+    pub(super) fn release_one(&self, number: Number) -> bool {
+        let mut state = self.state();
+        let was_put_back = state.waiting.leave_apart(number);
+        self.released(state);
+        was_put_back
+    }
+
+    /// Somebody else has locked these instances, and nothing of the request was written. It goes again after a rest, like all others that
+    /// concern them.
+    pub(super) fn put_back(&self, request: Request, locked: &[Whose], error: &Arc<StoreError>) {
+        let mut state = self.state();
+        let told = match state.is_abandoned {
+            true => Some(request),
+            false => state.waiting.put_back(request.unwritten(), locked, error, Instant::now()),
+        };
+        // Those who sleep have to know when the rest is over.
+        self.wake.notify_one();
+        self.released(state);
+        if let Some(request) = told {
+            request.answer(Err(Arc::clone(error).into()));
         }
-        let (more, idle) = (state.has_more(), state.is_idle());
+    }
+
+    fn released(&self, state: MutexGuard<'_, State>) {
+        let (more, idle) = (state.waiting.ready() > 0 || state.is_closed, state.waiting.is_idle());
         drop(state);
         if more {
             self.wake.notify_one();
@@ -122,7 +152,7 @@ impl Queue {
             let emptied = self.emptied.notified();
             tokio::pin!(emptied);
             emptied.as_mut().enable();
-            if self.state().is_idle() {
+            if self.state().waiting.is_idle() {
                 return;
             }
             emptied.await;
@@ -145,8 +175,7 @@ impl Queue {
         let left = {
             let mut state = self.state();
             (state.is_closed, state.is_abandoned) = (true, true);
-            let later = std::mem::take(&mut state.later).into_iter().map(|(_, request)| request);
-            later.chain(std::mem::take(&mut state.waiting).into_all()).collect::<Vec<_>>()
+            std::mem::take(&mut state.waiting).into_all().collect::<Vec<_>>()
         };
         left.into_iter().for_each(|request| request.answer(Err(crate::error::Kind::Stopping.into())));
         self.wake.notify_one();
@@ -155,7 +184,7 @@ impl Queue {
     /// Nothing waits and nothing is under way.
     #[cfg(feature = "testing")]
     pub(crate) fn is_idle(&self) -> bool {
-        self.state().is_idle()
+        self.state().waiting.is_idle()
     }
 
     /// Forgets what waits and is under way, as the death of the process would, and takes requests again.
@@ -169,34 +198,13 @@ impl Queue {
     }
 }
 
-impl State {
-    fn is_idle(&self) -> bool {
-        !self.has_more() && self.under_way.is_empty()
-    }
-
-    fn has_more(&self) -> bool {
-        !self.waiting.is_empty() || !self.later.is_empty()
-    }
-
-    fn next_retry(&self) -> Option<Instant> {
-        self.later.iter().map(|(at, _)| *at).min()
-    }
-
-    /// Those whose moment has come wait like any other.
-    fn retry_due(&mut self, now: Instant) {
-        for (_, request) in self.later.extract_if(.., |(at, _)| *at <= now) {
-            self.waiting.put(request);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use fsm_core::decide::send::Send;
     use fsm_core::ids::CallId;
     use uuid::Uuid;
 
-    use super::super::request::{What, touched};
+    use super::super::request::What;
     use super::*;
 
     fn request(key: &str) -> Request {
@@ -204,6 +212,10 @@ mod tests {
         let id = CallId(Uuid::now_v7());
         let send = Send { id, event, dedup: None, deliver_at: None, reject_if_busy: false, inbox_limit: 1 };
         Request::new(Whose::new("payment", key), What::Send(send), None)
+    }
+
+    fn numbers(batch: &[Request]) -> Vec<Number> {
+        batch.iter().map(|request| request.number).collect()
     }
 
     #[tokio::test]
@@ -224,7 +236,7 @@ mod tests {
         queue.put(request("one"));
         let (taken, batch) = queue.take(10, || 32).await.expect("the queue is open");
         ["two", "three"].into_iter().for_each(|key| queue.put(request(key)));
-        let (next, ()) = tokio::join!(queue.take(10, || 32), async { queue.release(taken, &touched(&batch)) });
+        let (next, ()) = tokio::join!(queue.take(10, || 32), async { queue.release(taken, &numbers(&batch)) });
         assert_eq!(next.map(|(_, batch)| batch.len()), Some(2));
         ["four", "five"].into_iter().for_each(|key| queue.put(request(key)));
         assert_eq!(queue.take(10, || 2).await.map(|(_, batch)| batch.len()), Some(2), "two are enough");
@@ -243,7 +255,7 @@ mod tests {
         queue.put(request("two"));
         let (taken, batch) = next(&queue).await;
         assert_eq!(&*batch[0].whose.key, "two");
-        queue.release(taken, &touched(&batch));
+        queue.release(taken, &numbers(&batch));
         let (_, batch) = next(&queue).await;
         assert_eq!(&*batch[0].whose.key, "one");
         assert!(put.elapsed() >= wait);
@@ -258,7 +270,7 @@ mod tests {
         let mut batches = Vec::new();
         while batches.len() < 3 {
             let (taken, batch) = next(&queue).await;
-            queue.release(taken, &touched(&batch));
+            queue.release(taken, &numbers(&batch));
             batches.push(batch.iter().map(|request| request.whose.key.to_string()).collect::<Vec<_>>());
         }
         assert_eq!(batches, [vec!["one", "four"], vec!["two"], vec!["three"]]);
@@ -276,7 +288,7 @@ mod tests {
         queue.close();
         let first = asked(&queue, "one");
         let (taken, batch) = next(&queue).await;
-        queue.release(taken, &touched(&batch));
+        queue.release(taken, &numbers(&batch));
         batch.into_iter().for_each(|request| request.answer(Ok(super::super::request::Reply::Fired)));
         assert!(first.await.expect("it is answered").is_ok());
         let second = asked(&queue, "two");

@@ -11,6 +11,7 @@ use fsm_core::outcome::Outcome;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use uuid::Uuid;
 
+use super::lines::Number;
 use super::retry::{self, Next};
 use super::ticket::Ticket;
 use crate::error::Error;
@@ -34,6 +35,8 @@ pub(crate) struct Request {
     pub(crate) tries: u32,
     /// What is remembered of its instance, since it is under way.
     pub(super) memory: Option<Memory>,
+    /// Its number while it is in the queue.
+    pub(super) number: Number,
     /// It is committed alone: a batch failed in a way that may be the fault of one of its members.
     pub(super) is_alone: bool,
     origin: Origin,
@@ -107,7 +110,7 @@ impl Request {
             What::Settle(_) => (Origin::Report, None),
             What::Fire(_) => (Origin::Loop, None),
         };
-        Request { whose, what, tries: 0, memory: None, is_alone: false, origin, since: Instant::now(), reply, ticket }
+        Request { whose, what, tries: 0, memory: None, number: 0, is_alone: false, origin, since: Instant::now(), reply, ticket }
     }
 
     /// The same, of a loop of the engine.
@@ -145,6 +148,21 @@ impl Request {
             ticket.failed(error);
         }
         retry::next(self.origin, error.class(), self.tries, self.since.elapsed(), patience)
+    }
+
+    /// Its instance is locked by another transaction, and nothing of it was written. `false` when nobody waits for it any more.
+    pub(super) fn met_lock(&self, error: &Arc<StoreError>) -> bool {
+        self.ticket.as_ref().is_none_or(|ticket| ticket.met_lock(error))
+    }
+
+    /// Whether it waits until the lock is free. A loop finds the same work again, and has others to look after.
+    pub(super) fn waits_for_locks(&self) -> bool {
+        self.origin != Origin::Loop
+    }
+
+    /// Nothing of it was written, so that its next commit is like the first.
+    pub(super) fn unwritten(self) -> Request {
+        Request { memory: None, ..self }
     }
 
     /// The end of an attempt that this process ran.

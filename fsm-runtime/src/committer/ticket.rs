@@ -55,6 +55,16 @@ impl Ticket {
         progress.filter(|progress| *progress > since)
     }
 
+    /// Nothing of the request was written, for its instance is locked, and it waits until that is free. `false` when it was withdrawn.
+    pub(super) fn met_lock(&self, error: &Arc<StoreError>) -> bool {
+        let mut progress = self.progress();
+        let is_wanted = !matches!(*progress, Progress::Withdrawn);
+        if is_wanted {
+            *progress = Progress::Failed(Arc::clone(error));
+        }
+        is_wanted
+    }
+
     /// The patience of the caller has ended: the request is withdrawn unless a commit of it is under way. Returns the error for the caller.
     pub(super) fn give_up(&self, patience: Duration) -> Error {
         let within = duration::display(patience);
@@ -129,6 +139,16 @@ mod tests {
         assert!(ticket.progress_since(since, None).is_some(), "its own commit began");
         ticket.failed(&Arc::new(StoreError::Overtaken));
         assert_eq!(ticket.progress_since(since, latest), None, "the error is known");
+    }
+
+    #[test]
+    fn a_request_that_was_withdrawn_is_not_revived_by_a_lock() {
+        let error = Arc::new(StoreError::Overtaken);
+        let ticket = Ticket::default();
+        assert!(ticket.met_lock(&error) && ticket.begin());
+        assert!(ticket.met_lock(&error));
+        assert!(ticket.give_up(Duration::from_secs(1)).is_contended(), "the caller is told of the lock");
+        assert!(!ticket.met_lock(&error) && !ticket.begin());
     }
 
     #[test]

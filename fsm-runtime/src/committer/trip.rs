@@ -18,7 +18,7 @@ use fsm_core::time::Timestamp;
 use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
 
-use super::board::Board;
+use super::board::{Board, Locks};
 use super::request::{Reply, Report, Request, What, Whose};
 use super::verdict::{After, Moved, Run, Verdict};
 use crate::engine::Engine;
@@ -44,16 +44,22 @@ pub(crate) struct Trip<'e> {
     /// Under which calls may execute here at once, if that is certain.
     session: Option<SessionId>,
     grants: bool,
+    locks: Locks,
 }
 
 impl<'e> Trip<'e> {
     pub(crate) fn new(engine: &'e Engine) -> Trip<'e> {
-        Trip { engine, now: engine.clock.now(), session: engine.session(), grants: true }
+        Trip { engine, now: engine.clock.now(), session: engine.session(), grants: true, locks: Locks::AreWaitedFor }
     }
 
     /// A trip in a transaction that somebody else commits, or not: nothing runs here that may never have been.
     pub(crate) fn without_grants(engine: &'e Engine) -> Trip<'e> {
         Trip { grants: false, ..Trip::new(engine) }
+    }
+
+    /// A trip of the committer's own, which has others to look after: a request whose instance somebody else has locked is left out.
+    pub(crate) fn past_locks(engine: &'e Engine) -> Trip<'e> {
+        Trip { locks: Locks::ArePassedOver, ..Trip::new(engine) }
     }
 
     /// Whether its session is as certain now as it was when it set out: the turn may have been long in coming.
@@ -73,9 +79,13 @@ impl<'e> Trip<'e> {
 
     /// Reads, decides and writes a batch of requests for different instances. One that is refused or outdated fails alone.
     pub(crate) async fn of(&self, conn: &mut Conn<'_>, batch: &[Request]) -> Result<Vec<Verdict>, StoreError> {
-        let mut board = Board::read(conn, batch, self.now).await?;
+        let mut board = Board::read(conn, batch, self.now, self.locks).await?;
         let mut decided = Vec::with_capacity(batch.len());
         for request in batch {
+            if !board.locked(request).is_empty() {
+                decided.push(Decided { reply: None, changes: None, permit: None });
+                continue;
+            }
             decided.push(loop {
                 match self.decide(&board, request) {
                     Ok(decided) => break decided,
@@ -85,6 +95,9 @@ impl<'e> Trip<'e> {
         }
         let mut verdicts = self.write(conn, &mut board, batch.iter().map(|request| &request.whose), decided).await?;
         self.send_outgoing(conn, &mut board, batch, &mut verdicts).await?;
+        for (request, verdict) in batch.iter().zip(&mut verdicts) {
+            verdict.locked = board.locked(request);
+        }
         Ok(verdicts)
     }
 

@@ -28,6 +28,8 @@ pub(crate) struct Verdict {
     pub(crate) after: Option<After>,
     /// Those of the verb's own sends that were refused.
     pub(crate) rejected: Vec<CallId>,
+    /// The instances that somebody else has locked, for which the request was left out.
+    pub(crate) locked: Vec<Whose>,
 }
 
 /// An instance as a commit left it.
@@ -78,7 +80,7 @@ impl After {
 impl Verdict {
     /// Nothing follows from it yet.
     pub(super) fn of(reply: Option<Result<Reply, Error>>) -> Verdict {
-        Verdict { reply, moved: Vec::new(), runs: Vec::new(), due_at: None, after: None, rejected: Vec::new() }
+        Verdict { reply, moved: Vec::new(), runs: Vec::new(), due_at: None, after: None, rejected: Vec::new(), locked: Vec::new() }
     }
 
     /// A guard found the row other than it was read. A report is answered; whoever asks for something asks again.

@@ -1,9 +1,12 @@
 //! Which of the requests that wait go next: what was due lets what is fresh go first, and never stands still.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::lines::{Left, Lines, Number};
 use super::request::{Request, Whose};
+use crate::store::error::StoreError;
 
 /// What was due has at least so many places in a batch, however much is fresh.
 const LEAST: usize = 16;
@@ -14,53 +17,172 @@ const LONG: usize = 64;
 /// The most that is claimed at a time.
 const AT_A_TIME: usize = 128;
 
-/// The waiting requests, of each kind first come first served.
+/// The waiting requests. Those that can go are of two kinds, each first come first served; the others stand in the lines of their instances.
 #[derive(Default)]
 pub(super) struct Waiting {
+    lines: Lines,
     /// What somebody has just asked for, and what follows from it here.
-    fresh: VecDeque<Request>,
+    fresh: VecDeque<Number>,
     /// What waited in the database for its time: the ends of attempts that were claimed, and timers.
-    due: VecDeque<Request>,
+    due: VecDeque<Number>,
+    /// What is committed alone, of either kind.
+    alone: VecDeque<Number>,
+    /// What waits for a moment outside all lines: a retry, and what concerns several instances of which one is locked.
+    later: BTreeMap<(Instant, Number), Request>,
+    last_number: Number,
     /// When a batch had something fresh last, and how much.
     last_fresh: Option<(Instant, usize)>,
 }
 
 impl Waiting {
     pub(super) fn put(&mut self, request: Request) {
-        if request.was_due() { self.due.push_back(request) } else { self.fresh.push_back(request) }
+        let mut touches = request.touches();
+        touches.sort();
+        touches.dedup();
+        self.last_number += 1;
+        let number = self.last_number;
+        match self.lines.rest_of(&touches).filter(|_| touches.len() > 1) {
+            // In the line of one that is locked it would keep those behind it in the other lines waiting.
+            Some(until) => drop(self.later.insert((until, number), request)),
+            None => {
+                if self.lines.join(number, request, touches) {
+                    self.can_go([number]);
+                }
+            }
+        }
     }
 
-    /// All of them.
+    /// It joins its lines at that moment.
+    pub(super) fn put_later(&mut self, request: Request, at: Instant) {
+        self.last_number += 1;
+        self.later.insert((at, self.last_number), request);
+    }
+
+    /// All that wait.
     pub(super) fn into_all(self) -> impl Iterator<Item = Request> {
-        self.fresh.into_iter().chain(self.due)
+        self.lines.into_waiting().chain(self.later.into_values())
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.fresh.len() + self.due.len()
+    /// How many can go.
+    pub(super) fn ready(&self) -> usize {
+        self.fresh.len() + self.due.len() + self.alone.len()
     }
 
+    /// Nobody waits.
     pub(super) fn is_empty(&self) -> bool {
-        self.fresh.is_empty() && self.due.is_empty()
+        self.lines.waiting() == 0 && self.later.is_empty()
     }
 
-    /// Takes up to `most` for a batch, no two for the same instance and none for one that is `under_way`; now they are.
-    pub(super) fn pick(&mut self, most: usize, under_way: &mut HashSet<Whose>, now: Instant) -> Vec<Request> {
+    /// Nobody waits, and nothing is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.lines.is_empty() && self.later.is_empty()
+    }
+
+    /// Takes up to `most` for a batch, no two for the same instance and none for one that is under way; now they are.
+    pub(super) fn pick(&mut self, most: usize, now: Instant) -> Vec<Request> {
+        let others = self.fresh.front().into_iter().chain(self.due.front()).min();
+        if let Some(number) = self.alone.pop_front_if(|alone| others.is_none_or(|other| *alone < *other)) {
+            return self.lines.take(number).into_iter().collect();
+        }
         let kept = self.due.len().min(LEAST).min(most / 2);
-        let mut batch = Batch { requests: Vec::new(), under_way, passed_over: HashSet::new(), is_full: false };
-        batch.fill(&mut self.fresh, most - kept);
-        let fresh = batch.requests.len();
+        let fresh = self.fresh.len().min(most - kept);
+        let mut batch: Vec<_> = self.fresh.drain(..fresh).filter_map(|number| self.lines.take(number)).collect();
         if fresh > 0 {
             self.last_fresh = Some((now, fresh));
         }
-        let until = most.min(fresh.saturating_add(self.room(now)));
-        batch.fill(&mut self.due, until);
-        batch.requests
+        let due = self.due.len().min(most.min(fresh.saturating_add(self.room(now))) - fresh);
+        batch.extend(self.due.drain(..due).filter_map(|number| self.lines.take(number)));
+        batch
+    }
+
+    /// These were carried out or answered, unless they are set apart or were put back.
+    pub(super) fn leave(&mut self, numbers: &[Number]) {
+        for number in numbers {
+            if self.lines.is_in_lane(*number) {
+                self.left(*number);
+            }
+        }
+    }
+
+    /// One that was set apart was carried out or answered, unless it was put back. Whether it was.
+    pub(super) fn leave_apart(&mut self, number: Number) -> bool {
+        let was_put_back = !self.lines.is_apart(number);
+        if !was_put_back {
+            self.left(number);
+        }
+        was_put_back
+    }
+
+    /// A task of its own carries these out.
+    pub(super) fn set_apart(&mut self, numbers: impl IntoIterator<Item = Number>) {
+        numbers.into_iter().for_each(|number| self.lines.set_apart(number));
+    }
+
+    /// Somebody else has locked these instances, and nothing of the request was written. It goes again after a rest, like all others that concern
+    /// them. Gives it back if nobody waits for it, or if it has to be answered.
+    pub(super) fn put_back(&mut self, request: Request, locked: &[Whose], error: &Arc<StoreError>, now: Instant) -> Option<Request> {
+        for whose in locked {
+            let Left { withdrawn, later } = self.lines.rest(whose, error, now);
+            for number in withdrawn {
+                self.left(number);
+            }
+            for (until, request) in later {
+                self.left(request.number);
+                self.put_later(request, until);
+            }
+        }
+        let number = request.number;
+        let waits = request.waits_for_locks() && request.met_lock(error);
+        if waits && request.touches().len() == 1 && locked.contains(&request.whose) {
+            self.last_number += 1;
+            self.lines.put_back(request, self.last_number);
+            return None;
+        }
+        let until = self.lines.rest_of(locked).unwrap_or(now);
+        self.left(number);
+        if !waits {
+            return Some(request);
+        }
+        self.put_later(request, until);
+        None
+    }
+
+    fn left(&mut self, number: Number) {
+        let ready = self.lines.leave(number);
+        self.can_go(ready);
+    }
+
+    /// What rested because of a lock goes on, and what is retried.
+    pub(super) fn wake(&mut self, now: Instant) {
+        let ready = self.lines.wake(now);
+        self.can_go(ready);
+        while self.later.first_key_value().is_some_and(|((until, _), _)| *until <= now) {
+            let (_, request) = self.later.pop_first().expect("there is a first one");
+            self.put(request);
+        }
+    }
+
+    /// When something that rests goes on.
+    pub(super) fn next_wake(&self) -> Option<Instant> {
+        let later = self.later.first_key_value().map(|((until, _), _)| *until);
+        [self.lines.next_wake(), later].into_iter().flatten().min()
+    }
+
+    fn can_go(&mut self, numbers: impl IntoIterator<Item = Number>) {
+        for number in numbers {
+            let ready = match (self.lines.is_alone(number), self.lines.was_due(number)) {
+                (true, _) => &mut self.alone,
+                (false, true) => &mut self.due,
+                (false, false) => &mut self.fresh,
+            };
+            ready.push_back(number);
+        }
     }
 
     /// How much more is worth claiming now. What is due waits in the database rather than here, where it would make commits long.
     pub(super) fn wanted(&self, now: Instant) -> usize {
         match self.room(now) {
-            usize::MAX if self.len() <= LONG => AT_A_TIME,
+            usize::MAX if self.ready() <= LONG => AT_A_TIME,
             usize::MAX => 0,
             room if self.due.len() < room => (2 * room).min(AT_A_TIME),
             _ => 0,
@@ -74,137 +196,12 @@ impl Waiting {
             _ => usize::MAX,
         }
     }
-}
 
-/// A batch that is being put together.
-struct Batch<'u> {
-    requests: Vec<Request>,
-    under_way: &'u mut HashSet<Whose>,
-    /// An instance that one waiting request had to be left for is left for those behind it too: order is kept.
-    passed_over: HashSet<Whose>,
-    /// Its only request is committed alone.
-    is_full: bool,
-}
-
-impl Batch<'_> {
-    /// Takes what can be taken until the batch has so many.
-    fn fill(&mut self, waiting: &mut VecDeque<Request>, until: usize) {
-        let mut left = VecDeque::new();
-        while !self.is_full
-            && self.requests.len() < until
-            && let Some(request) = waiting.pop_front()
-        {
-            let touches = request.touches();
-            let is_in_the_way = request.is_alone && !self.requests.is_empty();
-            if is_in_the_way || touches.iter().any(|whose| self.under_way.contains(whose) || self.passed_over.contains(whose)) {
-                self.passed_over.extend(touches);
-                left.push_back(request);
-            } else {
-                let is_alone = request.is_alone;
-                self.under_way.extend(touches);
-                self.requests.push(request);
-                if is_alone {
-                    self.is_full = true;
-                    break;
-                }
-            }
-        }
-        while let Some(request) = left.pop_back() {
-            waiting.push_front(request);
-        }
+    #[cfg(test)]
+    pub(super) fn steps(&self) -> usize {
+        self.lines.steps
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use fsm_core::call::{Attempt, AttemptState};
-    use fsm_core::ids::{CallId, InstanceId, SessionId};
-    use fsm_core::outcome::Outcome;
-    use fsm_core::retry::Budget;
-    use fsm_core::time::Timestamp;
-    use uuid::Uuid;
-
-    use super::super::request::{Report, What};
-    use super::*;
-
-    /// The end of an attempt that began so many microseconds after it was written.
-    fn end(key: &str, waited_us: i64) -> Request {
-        let attempt = Attempt {
-            call: CallId(Uuid::now_v7()),
-            number: 1,
-            instance: InstanceId(Uuid::now_v7()),
-            machine: "payment".into(),
-            verb: "paid".into(),
-            event: "Paid".into(),
-            from: None,
-            to: "paid".into(),
-            state: AttemptState::Executing,
-            held: false,
-            created_at: Timestamp::from_micros(1000),
-            scheduled_at: Timestamp::from_micros(1000),
-            budget: Budget::fresh(None, Timestamp::from_micros(1000)),
-            worker: Some(SessionId(Uuid::now_v7())),
-            started_at: Some(Timestamp::from_micros(1000 + waited_us)),
-            finished_at: None,
-            error: None,
-            previous: None,
-        };
-        let report = Report::new(Arc::new(attempt), Outcome::Released);
-        Request::new(Whose::new("payment", key), What::Settle(Box::new(report)), None)
-    }
-
-    fn waiting(fresh: usize, due: usize) -> Waiting {
-        let mut waiting = Waiting::default();
-        (0..due).for_each(|n| waiting.put(end(&format!("due-{n}"), 1)));
-        (0..fresh).for_each(|n| waiting.put(end(&format!("fresh-{n}"), 0)));
-        waiting
-    }
-
-    /// How much that is fresh and how much that was due goes next.
-    fn next(waiting: &mut Waiting, most: usize, now: Instant) -> (usize, usize) {
-        let batch = waiting.pick(most, &mut HashSet::new(), now);
-        let due = batch.iter().filter(|request| request.was_due()).count();
-        (batch.len() - due, due)
-    }
-
-    #[test]
-    fn what_was_due_goes_in_the_numbers_of_what_is_fresh() {
-        let (mut waiting, now) = (waiting(40, 200), Instant::now());
-        assert_eq!(next(&mut waiting, 100, now), (40, 40));
-        waiting.put(end("another", 0));
-        assert_eq!(next(&mut waiting, 100, now), (1, LEAST));
-        assert_eq!(next(&mut waiting, 100, now), (0, LEAST), "more that is fresh is expected");
-        assert_eq!(next(&mut waiting, 100, now + RECENT), (0, 100));
-    }
-
-    #[test]
-    fn what_was_due_never_stands_still() {
-        let (mut waiting, now) = (waiting(300, 20), Instant::now());
-        assert_eq!(next(&mut waiting, 100, now), (84, 16));
-        assert_eq!(next(&mut waiting, 100, now), (96, 4));
-    }
-
-    #[test]
-    fn no_more_is_claimed_than_goes_soon() {
-        let now = Instant::now();
-        assert_eq!(waiting(0, 0).wanted(now), AT_A_TIME);
-        assert_eq!(waiting(0, LONG + 1).wanted(now), 0);
-        let mut busy = waiting(20, 45);
-        assert_eq!(next(&mut busy, 100, now), (20, 20));
-        assert_eq!(busy.wanted(now), 0, "25 wait, and 20 go with the next commit");
-        assert_eq!(next(&mut busy, 100, now), (0, 20));
-        assert_eq!(busy.wanted(now), 40);
-    }
-
-    #[test]
-    fn an_instance_keeps_its_order() {
-        let mut waiting = Waiting::default();
-        ["one", "one", "two"].into_iter().for_each(|key| waiting.put(end(key, 0)));
-        let mut under_way = HashSet::from([Whose::new("payment", "two")]);
-        assert_eq!(waiting.pick(100, &mut under_way, Instant::now()).len(), 1);
-        assert_eq!(waiting.pick(100, &mut under_way, Instant::now()).len(), 0);
-        assert_eq!(waiting.len(), 2);
-    }
-}
+mod tests;

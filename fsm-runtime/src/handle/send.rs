@@ -18,6 +18,7 @@ use crate::encode;
 use crate::engine::{Engine, Life};
 use crate::error::{Error, ErrorKind};
 use crate::store::conn::Conn;
+use crate::store::held;
 
 /// How often a send in the caller's transaction is decided again because somebody else created the instance just then.
 const TRIES: u32 = 5;
@@ -177,12 +178,14 @@ impl SendInTransaction<'_> {
         engine.store.adopt(&mut self.conn);
         let (whose, what) = self.sending.into_request()?;
         let batch = [Request::new(whose, what, None)];
+        let Whose { machine, key } = &batch[0].whose;
         for _ in 0..TRIES {
             let verdict = Trip::without_grants(&engine).of(&mut self.conn, &batch).await?.remove(0);
             if let Some(reply) = verdict.reply {
+                held::locked(engine.store.id(), &self.conn, machine, key);
                 let sent = Sent::of(reply?)?;
                 engine.give_word_perhaps();
-                tracing::debug!(machine = &*batch[0].whose.machine, key = &*batch[0].whose.key, outcome = ?sent.outcome, "sent once the caller commits");
+                tracing::debug!(%machine, %key, outcome = ?sent.outcome, "sent once the caller commits");
                 return Ok(sent);
             }
         }

@@ -71,8 +71,19 @@ pub enum StoreError {
     },
     /// An operation took longer than allowed. Whether it took effect is not known.
     Deadline(Duration),
+    /// As many transactions as may be open were open for that long. Nothing was begun.
+    Crowded(Duration),
+    /// Code that holds the one writer of SQLite asked for what that keeps waiting until it ends.
+    Crosswise,
     /// A statement of this transaction failed or was abandoned before, so nothing of it can be committed.
     Aborted,
+    /// Another transaction has locked the instance, and was not waited for.
+    Locked {
+        /// The graph it lives in.
+        machine: String,
+        /// The user's name for it.
+        key: String,
+    },
     /// Another process was faster, in a way that only shows when it is written: all of it is to be decided again.
     Overtaken,
     /// The store was closed.
@@ -103,6 +114,7 @@ impl StoreError {
     pub fn is_locked(&self) -> bool {
         match self {
             StoreError::Database(error) => error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == LOCKED),
+            StoreError::Locked { .. } => true,
             _ => false,
         }
     }
@@ -206,7 +218,21 @@ impl fmt::Display for StoreError {
             StoreError::Deadline(limit) => {
                 write!(f, "the database did not answer within {} s; its connection is closed", limit.as_secs_f64())
             }
+            StoreError::Crowded(limit) => write!(
+                f,
+                "as many transactions as may be open were open for {} s; end them sooner, or give the runtime more `connections`",
+                limit.as_secs_f64()
+            ),
+            StoreError::Crosswise => f.write_str(
+                "this verb holds the one writer of SQLite since `ctx.sqlite()`, and nothing else is committed until it ends; ask before \
+                 `ctx.sqlite()`, or send with `ctx.send`, or with `send_in` in its own transaction",
+            ),
             StoreError::Aborted => f.write_str("a statement of this transaction failed before, so none of it is written; begin a new one"),
+            StoreError::Locked { machine, key } => write!(
+                f,
+                "`{machine}` `{}` is locked by another transaction for too long; end that one, or send again later",
+                key.escape_debug()
+            ),
             StoreError::Overtaken => f.write_str("another process changed the same instance at the same time; try again"),
             StoreError::Closed => f.write_str("the store is closed; open it again"),
             StoreError::Corrupt { what } => write!(f, "the database holds what durable-fsm never writes: {what}"),

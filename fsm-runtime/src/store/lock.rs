@@ -8,6 +8,7 @@ use fsm_core::changes::{Outlook, Request, Waiting};
 use fsm_core::decide::inbox::Inbox;
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::Instance;
+use uuid::Uuid;
 
 use super::conn::Conn;
 use super::epoch::Epoch;
@@ -99,6 +100,24 @@ pub enum Place {
 pub async fn instances(conn: &mut Conn<'_>, targets: &[Target<'_>]) -> Result<Vec<Option<Locked>>> {
     let rows = conn.batch(&sql::LOCK_BY_KEY, targets.iter().map(|target| values![target.machine, target.key]).collect()).await?;
     in_order(&rows, targets, |row, instance| Ok(Locked { instance, has_timer: row.get(16)? }))
+}
+
+/// The same, and which of them somebody else has locked: they are not waited for, and are not among those found.
+pub async fn free_instances(conn: &mut Conn<'_>, targets: &[Target<'_>]) -> Result<(Vec<Option<Locked>>, Vec<usize>)> {
+    if !conn.is_postgres() {
+        return Ok((instances(conn, targets).await?, Vec::new()));
+    }
+    let rows = conn.batch(&sql::LOCK_IF_FREE, targets.iter().map(|target| values![target.machine, target.key]).collect()).await?;
+    let (mut free, mut locked) = (Vec::with_capacity(rows.len()), Vec::new());
+    for row in rows {
+        if row.get::<Option<Uuid>>(0)?.is_some() {
+            free.push(row);
+            continue;
+        }
+        let (machine, key): (String, String) = (row.get(17)?, row.get(18)?);
+        locked.extend(targets.iter().position(|target| target.machine == machine && target.key == key));
+    }
+    Ok((in_order(&free, targets, |row, instance| Ok(Locked { instance, has_timer: row.get(16)? }))?, locked))
 }
 
 /// The same without a lock: from SQLite in that epoch, else from PostgreSQL.

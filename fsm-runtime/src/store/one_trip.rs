@@ -8,6 +8,7 @@ use super::error::Result;
 use super::link::within;
 use super::open::Store;
 use super::rows::Row;
+use super::shares::Purpose;
 use super::sql::{Many, Sql};
 use super::sqlite::rows;
 use super::thread::{Said, Whole, ask_in_turn};
@@ -24,7 +25,7 @@ impl Store {
         still: impl FnOnce() -> bool + Send + 'static,
     ) -> Result<bool> {
         let Some((writer, Some(turns))) = self.writer() else { return Ok(false) };
-        let mut taken = writer.take().await?;
+        let mut taken = writer.take(Purpose::Engine).await?;
         let turn = turns.begin(Some(epochs));
         if taken.session.id != epoch.connection || epochs.others(turns) != epoch.others {
             return Ok(false);
@@ -44,7 +45,7 @@ impl Store {
     pub(super) async fn write_and_ask(&self, write: &Sql, values: &[Value<'_>], ask: &Many) -> Result<Option<Vec<Row>>> {
         let Some((writer, _)) = self.writer() else { return Ok(None) };
         let (said, each) = (Said::once(write.sqlite.into_sql_str(), values), kept(ask, false));
-        let mut taken = writer.take().await?;
+        let mut taken = writer.take(Purpose::Engine).await?;
         self.fault().pass(|| "before a transaction was carried out".to_owned()).await?;
         let done = taken.parts().0.apart(move |connection| ask_in_turn(&said, each, connection));
         drop(taken);

@@ -17,9 +17,11 @@ use super::link::Rules;
 use super::epoch::{Epoch, Epochs, Turns};
 use super::error::{Result, StoreError};
 use super::fault::Fault;
+use super::held;
 use super::pool::{Connects, Pool, Taken};
 use super::rights::Rights;
 use super::servers::Servers;
+use super::shares::Purpose;
 use super::thread::SqliteThread;
 use super::tx::{Apart, Reader, Side, Tx};
 use super::{lent, postgres, sql, sqlite};
@@ -29,7 +31,8 @@ use super::{lent, postgres, sql, sqlite};
 pub struct Settings {
     /// `sqlite://payments.db`, `sqlite:payments.db`, `payments.db`, `sqlite::memory:` or `postgres://…`.
     pub url: String,
-    /// How many connections to PostgreSQL at most, besides those held apart.
+    /// How many connections to PostgreSQL at most, besides those held apart. Of three and more, a quarter is left to commits and claims, and at
+    /// most half are in transactions that somebody else ends.
     pub connections: u32,
     /// What a commit of SQLite waits for.
     pub synchronous: Synchronous,
@@ -162,6 +165,11 @@ impl Store {
         &self.inner.rules.fault
     }
 
+    /// Which store it is, among those of this process.
+    pub(crate) fn id(&self) -> usize {
+        Arc::as_ptr(&self.inner) as usize
+    }
+
     /// The limit on one operation.
     pub fn deadline(&self) -> Duration {
         self.inner.rules.deadline
@@ -169,14 +177,23 @@ impl Store {
 
     /// Begins a transaction that writes. With SQLite there is one at a time in this process, first come first served, and no other
     /// process writes meanwhile.
+    ///
+    /// `Err(Crosswise)` where this task's own verb is the one who writes.
     pub async fn begin(&self) -> Result<Tx> {
-        let tx = self.begin_unseen().await?;
+        self.begin_for(Purpose::Short).await
+    }
+
+    pub(super) async fn begin_for(&self, purpose: Purpose) -> Result<Tx> {
+        if !self.is_postgres() && held::has_writer(self.id()) {
+            return Err(StoreError::Crosswise);
+        }
+        let tx = self.begin_unseen(purpose, sql::BEGIN_POSTGRES).await?;
         Ok(Tx { _turn: self.turns().map(|turns| turns.begin(None)), ..tx })
     }
 
     /// The same for a committer, and the epoch of a SQLite file: while that lasts, what the committer saw before is still so.
     pub async fn begin_in_epoch(&self, epochs: &Epochs) -> Result<(Tx, Option<Epoch>)> {
-        let mut tx = self.begin_unseen().await?;
+        let mut tx = self.begin_unseen(Purpose::Engine, sql::BEGIN_COMMIT_POSTGRES).await?;
         let Some(turns) = self.turns() else { return Ok((tx, None)) };
         tx._turn = Some(turns.begin(Some(epochs)));
         let connection = match &tx.side {
@@ -192,11 +209,14 @@ impl Store {
         let mut tx = match &self.inner.kind {
             Kind::Sqlite { .. } if self.inner.read_only => return Err(StoreError::ReadOnly { place: self.inner.place.clone() }),
             Kind::Sqlite { writer, lent, .. } => {
-                let place = writer.place().await?;
+                if held::has_writer(self.id()) {
+                    return Err(StoreError::Crosswise);
+                }
+                let place = writer.place(Purpose::Long).await?;
                 let taken = self.begun(lent.apart().await?, async |conn| lent::begin(conn).await).await;
                 Tx { _turn: None, side: Side::Lent { taken: self.naming(taken)?, _place: place }, rules: self.inner.rules.clone() }
             }
-            Kind::Postgres { .. } => self.begin().await?,
+            Kind::Postgres { .. } => self.begin_for(Purpose::Long).await?,
         };
         match &mut tx.conn() {
             Conn::Sqlite(_) => {}
@@ -219,17 +239,17 @@ impl Store {
     }
 
     /// Begins a transaction whose turn is still to be counted.
-    async fn begin_unseen(&self) -> Result<Tx> {
+    async fn begin_unseen(&self, purpose: Purpose, in_postgres: &'static str) -> Result<Tx> {
         if self.inner.read_only {
             return Err(StoreError::ReadOnly { place: self.inner.place.clone() });
         }
         let begun = match &self.inner.kind {
             Kind::Sqlite { writer, .. } => {
-                self.begun(writer.take().await?, async |conn| sqlite::begin(conn, sql::BEGIN_SQLITE).await).await.map(Side::Sqlite)
+                self.begun(writer.take(purpose).await?, async |conn| sqlite::begin(conn, sql::BEGIN_SQLITE).await).await.map(Side::Sqlite)
             }
             Kind::Postgres { pool, .. } => {
-                let taken = self.replanned(pool.take().await?).await?;
-                self.begun(taken, async |conn| postgres::words(conn, sql::BEGIN_POSTGRES).await).await.map(Side::Postgres)
+                let taken = self.replanned(pool.take(purpose).await?).await?;
+                self.begun(taken, async |conn| postgres::words(conn, in_postgres).await).await.map(Side::Postgres)
             }
         };
         self.naming(begun.map(|side| Tx { _turn: None, side, rules: self.inner.rules.clone() }))
@@ -238,11 +258,12 @@ impl Store {
     /// Begins a transaction that reads what was there at one moment, however long it takes. With SQLite nothing can be written in it.
     pub async fn snapshot(&self) -> Result<Tx> {
         let side = match &self.inner.kind {
-            Kind::Sqlite { readers, .. } => {
-                self.begun(readers.take().await?, async |conn| sqlite::begin(conn, sql::SNAPSHOT_SQLITE).await).await.map(Side::Sqlite)
-            }
+            Kind::Sqlite { readers, .. } => self
+                .begun(readers.take(Purpose::Long).await?, async |conn| sqlite::begin(conn, sql::SNAPSHOT_SQLITE).await)
+                .await
+                .map(Side::Sqlite),
             Kind::Postgres { pool, .. } => {
-                let taken = self.set(pool.take_rather(false).await?, false).await?;
+                let taken = self.set(pool.take_rather(Purpose::Long, false).await?, false).await?;
                 self.begun(taken, async |conn| postgres::words(conn, sql::SNAPSHOT_POSTGRES).await).await.map(Side::Postgres)
             }
         };
@@ -268,19 +289,26 @@ impl Store {
     }
 
     /// A connection whose every statement stands alone. With SQLite it can only read.
+    ///
+    /// `Err(Crosswise)` where this task's own verb writes, and keeps readers waiting, as it does in memory.
     pub async fn reader(&self) -> Result<Reader> {
+        self.reader_for(Purpose::Short).await
+    }
+
+    async fn reader_for(&self, purpose: Purpose) -> Result<Reader> {
         let side = match &self.inner.kind {
-            Kind::Sqlite { readers, .. } => Side::Sqlite(readers.take().await?),
-            Kind::Postgres { pool, .. } => Side::Postgres(self.set(pool.take_rather(false).await?, false).await?),
+            Kind::Sqlite { turns: None, .. } if held::has_writer(self.id()) => return Err(StoreError::Crosswise),
+            Kind::Sqlite { readers, .. } => Side::Sqlite(readers.take(purpose).await?),
+            Kind::Postgres { pool, .. } => Side::Postgres(self.set(pool.take_rather(purpose, false).await?, false).await?),
         };
         Ok(Reader { side, rules: self.inner.rules.clone() })
     }
 
-    /// The same to look at rows by their keys: where that can be set, they are planned as those of a transaction are.
+    /// The same for the engine, to look at rows by their keys: where that can be set, they are planned as those of a transaction are.
     pub async fn looker(&self) -> Result<Reader> {
         match self.for_commits().await? {
             Some(reader) => Ok(reader),
-            None => self.reader().await,
+            None => self.reader_for(Purpose::Engine).await,
         }
     }
 
@@ -289,7 +317,7 @@ impl Store {
     pub async fn for_commits(&self) -> Result<Option<Reader>> {
         match &self.inner.kind {
             Kind::Postgres { pool, is_direct: true } if !self.inner.read_only => {
-                let side = Side::Postgres(self.set(pool.take_rather(true).await?, true).await?);
+                let side = Side::Postgres(self.set(pool.take_rather(Purpose::Engine, true).await?, true).await?);
                 Ok(Some(Reader { side, rules: self.inner.rules.clone() }))
             }
             _ => Ok(None),

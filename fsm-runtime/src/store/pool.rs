@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use sqlx::postgres::PgConnection;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error::{Result, StoreError};
 use super::link::{Health, within};
 use super::plans::Plans;
 use super::servers::Servers;
+use super::shares::{Place, Purpose, Shares};
 use super::thread::{SqliteOptions, SqliteThread};
 
 /// A server that went away takes its idle connections with it: one that waited this long is asked first.
@@ -94,7 +94,7 @@ pub(super) struct Pool<C: Connects> {
     place: String,
     options: Box<C::Options>,
     deadline: Duration,
-    permits: Arc<Semaphore>,
+    shares: Shares,
     idle: Arc<Idle<C>>,
 }
 
@@ -125,7 +125,7 @@ pub(super) struct Taken<C: Connects> {
     conn: Option<C>,
     pub(super) health: Health,
     pub(super) session: Session,
-    home: Option<(Arc<Idle<C>>, OwnedSemaphorePermit)>,
+    home: Option<(Arc<Idle<C>>, Place)>,
 }
 
 impl Session {
@@ -138,27 +138,21 @@ impl Session {
 
 impl<C: Connects> Pool<C> {
     pub(super) fn new(place: &str, options: C::Options, most: usize, deadline: Duration) -> Self {
-        Pool {
-            place: place.to_owned(),
-            options: Box::new(options),
-            deadline,
-            permits: Arc::new(Semaphore::new(most)),
-            idle: Arc::default(),
-        }
+        Pool { place: place.to_owned(), options: Box::new(options), deadline, shares: Shares::of(most), idle: Arc::default() }
     }
 
     /// Waits, first come first served, for one of the connections, whichever it is.
-    pub(super) async fn take(&self) -> Result<Taken<C>> {
-        self.take_one(|_| true).await
+    pub(super) async fn take(&self, purpose: Purpose) -> Result<Taken<C>> {
+        self.take_one(purpose, |_| true).await
     }
 
     /// The same, and for one that is pinned, or not, unless all that there may be are of the other kind.
-    pub(super) async fn take_rather(&self, is_pinned: bool) -> Result<Taken<C>> {
-        self.take_one(|resting| resting.session.is_pinned == is_pinned).await
+    pub(super) async fn take_rather(&self, purpose: Purpose, is_pinned: bool) -> Result<Taken<C>> {
+        self.take_one(purpose, |resting| resting.session.is_pinned == is_pinned).await
     }
 
-    async fn take_one(&self, is_wanted: impl Fn(&Resting<C>) -> bool) -> Result<Taken<C>> {
-        let permit = self.place().await?;
+    async fn take_one(&self, purpose: Purpose, is_wanted: impl Fn(&Resting<C>) -> bool) -> Result<Taken<C>> {
+        let permit = self.place(purpose).await?;
         while let Some(Resting { mut conn, since, session }) = self.pop(&is_wanted) {
             if !conn.is_there() {
                 continue;
@@ -174,9 +168,10 @@ impl<C: Connects> Pool<C> {
     }
 
     /// Waits for the place of a connection, and keeps it for another one.
-    pub(super) async fn place(&self) -> Result<OwnedSemaphorePermit> {
-        match tokio::time::timeout(self.deadline, self.permits.clone().acquire_owned()).await {
+    pub(super) async fn place(&self, purpose: Purpose) -> Result<Place> {
+        match tokio::time::timeout(self.deadline, self.shares.place(purpose)).await {
             Ok(permit) => permit.map_err(|_| StoreError::Closed),
+            Err(_) if purpose == Purpose::Long => Err(StoreError::Crowded(self.deadline)),
             Err(_) => Err(StoreError::Deadline(self.deadline)),
         }
     }
@@ -194,13 +189,13 @@ impl<C: Connects> Pool<C> {
 
     /// No more connections; those in use end with their users.
     pub(super) async fn close(&self) {
-        self.permits.close();
+        self.shares.close();
         while let Some(resting) = self.pop(&|_: &_| true) {
             let _ = tokio::time::timeout(self.deadline, resting.conn.close()).await;
         }
     }
 
-    fn taken(&self, conn: C, session: Session, permit: Option<OwnedSemaphorePermit>) -> Taken<C> {
+    fn taken(&self, conn: C, session: Session, permit: Option<Place>) -> Taken<C> {
         let health = Health { host: session.host, ..Health::default() };
         Taken { conn: Some(conn), health, session, home: permit.map(|permit| (self.idle.clone(), permit)) }
     }
@@ -210,7 +205,7 @@ impl<C: Connects> Pool<C> {
         let mut idle = self.idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         match idle.iter().rposition(is_wanted) {
             Some(place) => Some(idle.remove(place)),
-            None if idle.len() > self.permits.available_permits() => idle.pop(),
+            None if idle.len() > self.shares.free() => idle.pop(),
             None => None,
         }
     }
@@ -244,7 +239,7 @@ impl<C: Connects> Drop for Taken<C> {
             forget(idle);
         }
         if let (Some(conn), Some((idle, permit)), true) = (self.conn.take(), &self.home, is_reusable) {
-            if permit.semaphore().is_closed() {
+            if permit.is_closed() {
                 return;
             }
             idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(Resting {

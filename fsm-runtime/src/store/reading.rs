@@ -5,6 +5,7 @@ use std::path::Path;
 use super::conn::Conn;
 use super::link::{Link, Rules};
 use super::pool::Pool;
+use super::shares::Purpose;
 use super::sql;
 use super::thread::SqliteThread;
 
@@ -17,7 +18,7 @@ pub(super) fn has_wal(file: &Path) -> bool {
 
 /// Whether SQLite can read the file as one that others write to. If not, the reason shows when it is read in the other way.
 pub(super) async fn can_share(readers: &Pool<SqliteThread>) -> bool {
-    let Ok(mut taken) = readers.take().await else { return false };
+    let Ok(mut taken) = readers.take(Purpose::Short).await else { return false };
     let (conn, health) = taken.parts();
     Conn::Sqlite(Link::new(conn, Rules::DEFAULT, health)).rows(&sql::MIGRATION_TABLE_EXISTS, &[]).await.is_ok()
 }

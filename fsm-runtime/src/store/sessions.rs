@@ -1,10 +1,10 @@
 //! Sessions of worker processes, and the attempts of those that died.
 
 use fsm_core::call::Attempt;
-use fsm_core::ids::SessionId;
+use fsm_core::ids::{CallId, SessionId};
 use fsm_core::time::Timestamp;
 
-use super::claim::Served;
+use super::claim::{Except, Served};
 use super::conn::Conn;
 use super::error::{Result, StoreError};
 use super::open::ServerClock;
@@ -21,6 +21,15 @@ pub struct Orphan {
     pub key: String,
     /// The attempt.
     pub attempt: Attempt,
+}
+
+/// Executing attempts that were found.
+#[derive(Debug, Default)]
+pub struct Orphans {
+    /// Those that can be read.
+    pub orphans: Vec<Orphan>,
+    /// The calls of those that cannot be.
+    pub unread: Vec<(CallId, StoreError)>,
 }
 
 /// The session begins, believed until `lease_until`.
@@ -48,17 +57,16 @@ pub async fn leave(conn: &mut Conn<'_>, session: SessionId) -> Result<()> {
 }
 
 /// At most `limit` executing attempts of the served machines whose session's lease has ended at `now`, or that has no row any more.
-pub async fn orphans(conn: &mut Conn<'_>, served: &[Served], now: Timestamp, limit: u32) -> Result<Vec<Orphan>> {
+/// Those of the calls in `except` are left out.
+pub async fn orphans(conn: &mut Conn<'_>, served: &[Served], now: Timestamp, limit: u32, except: &Except) -> Result<Orphans> {
     let machines: Vec<String> = served.iter().map(|served| served.machine.clone()).collect();
-    let values = [now.as_micros().into(), i64::from(limit).into(), Value::Words(&machines)];
-    let rows = conn.rows(&sql::ORPHANS, &values).await?;
-    rows.iter().map(read).collect()
+    let values = [now.as_micros().into(), i64::from(limit).into(), Value::Words(&machines), Value::Words(&except.calls)];
+    each(&conn.rows(&sql::ORPHANS, &values).await?)
 }
 
 /// What the session executes.
-pub async fn held(conn: &mut Conn<'_>, session: SessionId) -> Result<Vec<Orphan>> {
-    let rows = conn.rows(&sql::SESSION_HOLDS, &values![session.0]).await?;
-    rows.iter().map(read).collect()
+pub async fn held(conn: &mut Conn<'_>, session: SessionId) -> Result<Orphans> {
+    each(&conn.rows(&sql::SESSION_HOLDS, &values![session.0]).await?)
 }
 
 /// What the database's clock shows; `None` for SQLite, which has this machine's.
@@ -84,6 +92,18 @@ pub async fn next_lapse(conn: &mut Conn<'_>, me: SessionId) -> Result<Option<Tim
 pub async fn bury(conn: &mut Conn<'_>, now: Timestamp) -> Result<u64> {
     let rows = conn.rows(&sql::SESSION_BURY, &values![now.as_micros()]).await?;
     Ok(rows.len() as u64)
+}
+
+/// Each by itself: one that cannot be read keeps no other from being settled.
+fn each(rows: &[Row]) -> Result<Orphans> {
+    let mut all = Orphans::default();
+    for row in rows {
+        match read(row) {
+            Ok(orphan) => all.orphans.push(orphan),
+            Err(why) => all.unread.push((row.call_id(2)?, why)),
+        }
+    }
+    Ok(all)
 }
 
 fn read(row: &Row) -> Result<Orphan> {

@@ -6,6 +6,7 @@ mod whole;
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
@@ -29,6 +30,8 @@ pub struct SqliteThread {
     orders: mpsc::Sender<Order>,
     /// The thread has the other half while it goes on.
     life: Weak<()>,
+    /// An order failed that ends the connection.
+    ends: Arc<AtomicBool>,
     /// Ends when the connection is closed.
     closed: oneshot::Receiver<()>,
 }
@@ -98,7 +101,7 @@ impl SqliteThread {
         };
         std::thread::Builder::new().name("fsm-sqlite".to_owned()).spawn(carry_out).map_err(sqlx::Error::Io)?;
         is_open.await.map_err(|_| sqlx::Error::WorkerCrashed)?.map_err(refused)?;
-        Ok(SqliteThread { orders, life, closed })
+        Ok(SqliteThread { orders, life, closed, ends: Arc::default() })
     }
 
     /// Carries this out on the thread. Once this is polled it is carried out even if the caller goes away.
@@ -127,9 +130,14 @@ impl SqliteThread {
         F: FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
+        let ends = Arc::clone(&self.ends);
         let order = Box::new(move |connection: &mut Connection| {
             let done = order(connection);
             let next = and_then(&done);
+            if next.is_break() {
+                // Before anybody hears of it: whoever asks for a connection then gets another one.
+                ends.store(true, Ordering::Release);
+            }
             // Who asked may have gone away.
             let _ = answer.send(done);
             next
@@ -144,7 +152,7 @@ impl SqliteThread {
 
     /// Whether its thread goes on.
     pub(super) fn is_there(&self) -> bool {
-        self.life.strong_count() > 0
+        self.life.strong_count() > 0 && !self.ends.load(Ordering::Acquire)
     }
 
     /// Closes it, and waits until it is closed.

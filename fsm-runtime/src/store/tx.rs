@@ -2,7 +2,6 @@
 
 use sqlx::postgres::PgConnection;
 use sqlx::sqlite::SqliteConnection;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::conn::Conn;
 use super::link::{Link, Rules};
@@ -10,6 +9,7 @@ use super::link::{Link, Rules};
 use super::epoch::Turn;
 use super::error::{Result, StoreError};
 use super::pool::{Connects, Taken};
+use super::shares::Place;
 use super::thread::SqliteThread;
 use super::{lent, postgres, sql, sqlite};
 
@@ -18,7 +18,7 @@ pub(super) enum Side {
     Lent {
         taken: Taken<SqliteConnection>,
         /// Of the one connection that writes.
-        _place: OwnedSemaphorePermit,
+        _place: Place,
     },
     Postgres(Taken<PgConnection>),
 }

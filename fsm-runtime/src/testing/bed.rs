@@ -204,6 +204,7 @@ impl TestBed {
         self.engine.queue.reopen();
         if let Some(work) = &self.engine.work {
             work.session.begin_anew();
+            work.failures.forget();
         }
         *self.lease_keeper.lock().await = self.engine.store.apart().await?;
         self.engine.start_lanes();
@@ -301,7 +302,7 @@ impl TestBed {
         let Some(work) = &self.engine.work else { return Ok(due) };
         let mut reader = self.engine.store.reader().await?;
         let lapse = sessions::next_lapse(&mut reader.conn(), work.session.id()).await?;
-        Ok([due, lapse].into_iter().flatten().filter(|moment| *moment > self.now()).min())
+        Ok([due, lapse, work.failures.orphans.next()].into_iter().flatten().filter(|moment| *moment > self.now()).min())
     }
 
     /// The session is believed until one lease after `horizon`.

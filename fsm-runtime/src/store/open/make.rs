@@ -12,6 +12,7 @@ use crate::store::error::{Result, StoreError};
 use crate::store::link::{Link, Rules};
 use crate::store::pool::Pool;
 use crate::store::servers::{Servers, is_setting_refused};
+use crate::store::shares::Purpose;
 use crate::store::thread::{SqliteOptions, SqliteThread};
 use crate::store::turn::BUSY_TIMEOUT;
 use crate::store::{reading, sql};
@@ -90,7 +91,7 @@ fn told(pragmas: &str) -> String {
 
 /// Makes the first connection, and asks which SQLite this is.
 async fn check_sqlite(writer: &Pool<SqliteThread>) -> Result<()> {
-    let mut taken = writer.take().await?;
+    let mut taken = writer.take(Purpose::Short).await?;
     let (conn, health) = taken.parts();
     let rows = Conn::Sqlite(Link::new(conn, Rules::DEFAULT, health)).rows(&sql::SQLITE_VERSION, &[]).await?;
     let found: String = rows.first().map(|row| row.get(0)).transpose()?.unwrap_or_default();
@@ -133,13 +134,13 @@ pub(super) async fn servers(settings: &Settings, servers: Servers) -> Result<(St
         }
     }
     let pool = pool_of(options);
-    drop(pool.take().await?);
+    drop(pool.take(Purpose::Short).await?);
     Ok((place, Kind::Postgres { pool, is_direct: false }))
 }
 
 /// Whether what a connection asked for when it began is there where its statements run.
 async fn is_marked(pool: &Pool<PgConnection>) -> Result<bool> {
-    let mut taken = pool.take().await?;
+    let mut taken = pool.take(Purpose::Short).await?;
     let (conn, health) = taken.parts();
     let rows = Conn::Postgres(Link::new(conn, Rules::DEFAULT, health)).rows(&sql::IS_MARKED, &[]).await?;
     rows.first().map_or(Ok(false), |row| row.get(0))

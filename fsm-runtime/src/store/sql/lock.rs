@@ -26,6 +26,29 @@ pub const LOCK_BY_KEY: Many = Many {
     ),
 };
 
+/// The same without waiting: an instance that somebody else has locked has a row without its columns. The name comes last. Rides the unique index
+/// on machine and key, and the index of timers by instance.
+pub const LOCK_IF_FREE: Many = Many {
+    columns: "machine text, key text",
+    sqlite: "-- SQLite has no locks of rows",
+    postgres: concat!(
+        ", free as materialized (
+            select f.*
+            from w
+            join fsm_instances f on f.machine = w.machine and f.key = w.key
+            order by f.instance_id
+            for update of f skip locked
+        )
+        select ",
+        instance!(),
+        has_timer!(),
+        ", w.machine, w.key
+        from w
+        left join free i on i.machine = w.machine and i.key = w.key
+        where exists (select 1 from fsm_instances there where there.machine = w.machine and there.key = w.key)"
+    ),
+};
+
 /// Each instance, locked in instance order. Rides the primary key.
 pub const LOCK_BY_ID: Many = Many {
     columns: "instance_id uuid",

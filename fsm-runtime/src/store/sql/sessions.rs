@@ -26,8 +26,8 @@ pub const SESSION_LEAVE: Sql = same(
     where session_id = $1",
 );
 
-/// Executing attempts of machines `$3` whose session has no row or whose lease has ended at `$1`, at most `$2`. Rides the index of
-/// executing attempts. PostgreSQL leaves out whose instance is locked: a process that hangs in a transaction is not waited for.
+/// Executing attempts of machines `$3` whose session has no row or whose lease has ended at `$1`, at most `$2`, but for those of the
+/// calls `$4`. Rides the index of executing attempts. PostgreSQL leaves out whose instance is locked: a process that hangs in a transaction is not waited for.
 pub const ORPHANS: Sql = Sql {
     sqlite: concat!(
         "select i.machine, i.key, ",
@@ -37,6 +37,7 @@ pub const ORPHANS: Sql = Sql {
         join fsm_instances i on i.instance_id = c.instance_id
         left join fsm_workers w on w.session_id = c.worker
         where c.state = 'executing' and (w.session_id is null or w.lease_until <= $1) and c.machine in (select value from json_each($3))
+            and c.call_id not in (select unhex(value) from json_each($4))
         limit $2"
     ),
     postgres: concat!(
@@ -47,6 +48,7 @@ pub const ORPHANS: Sql = Sql {
         join fsm_instances i on i.instance_id = c.instance_id
         left join fsm_workers w on w.session_id = c.worker
         where c.state = 'executing' and (w.session_id is null or w.lease_until <= $1) and c.machine = any($3::text[])
+            and c.call_id <> all($4::text[]::uuid[])
         limit $2
         for update of i skip locked"
     ),

@@ -5,6 +5,11 @@ use super::{Sql, same};
 /// Takes SQLite's one place to write at once, instead of at the first statement that writes.
 pub const BEGIN_SQLITE: &str = "begin immediate";
 
+/// Begins a commit of the committer's. Instances that others have locked are passed over, so that a lock in the way is a rare one: of a key
+/// that an open transaction creates, or of another table's row. Those who wait for nothing wait no longer for it.
+pub const BEGIN_COMMIT_POSTGRES: &str = "begin; set local lock_timeout = '250ms'; \
+    set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off; set local jit = off";
+
 /// Begins. A lock that others hold for longer than that is not waited for: a process that hangs in the middle of a transaction keeps its
 /// locks until the server finds out, and whoever wants nothing of its instances must not wait with those who do. And every statement of
 /// ours finds its rows by a key: a plan made while the tables were empty, or by figures that are out of date, may read whole tables
@@ -15,7 +20,7 @@ pub const BEGIN_POSTGRES: &str = "begin; set local lock_timeout = '2s'; \
 
 /// The same for a session, whose statements commit by themselves. They are long, and planning one anew takes longer than carrying it out.
 /// And a bitmap of an index holds what ended long ago, and does not strike it out as a plain walk does.
-pub const PIN: &str = "set plan_cache_mode = force_generic_plan; set lock_timeout = '2s'; \
+pub const PIN: &str = "set plan_cache_mode = force_generic_plan; set lock_timeout = '250ms'; \
     set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; \
     set enable_bitmapscan = off; set jit = off";
 

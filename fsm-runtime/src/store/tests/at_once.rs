@@ -231,7 +231,7 @@ async fn a_session_is_set_only_where_it_is_nobody_elses() {
         for _ in 0..2 {
             let mut commits = store.for_commits().await.unwrap().unwrap();
             assert_eq!(ask(&mut commits.conn(), "enable_seqscan").await, "off");
-            assert_eq!(ask(&mut commits.conn(), "lock_timeout").await, "2s");
+            assert_eq!(ask(&mut commits.conn(), "lock_timeout").await, "250ms");
             drop(commits);
             let mut reader = store.reader().await.unwrap();
             assert_eq!(ask(&mut reader.conn(), "enable_seqscan").await, "on");

@@ -10,10 +10,12 @@ use fsm_core::time::Timestamp;
 use tokio::sync::Barrier;
 
 use super::samples::{Fresh, at, beginning, on_each, opened, session, written};
-use crate::store::claim::{Claimed, Served, claim, next_due};
+use crate::store::claim::{Claimed, Except, Served, Which, claim, next_due};
 use crate::store::conn::Conn;
 use crate::store::open::Store;
 use crate::store::{machines, once, sessions};
+
+const ALL: Which<'_> = Which::AllBut(&[]);
 
 fn served(verbs: &[&str]) -> Served {
     let verbs = verbs.iter().map(|verb| (*verb).to_owned()).collect();
@@ -22,9 +24,9 @@ fn served(verbs: &[&str]) -> Served {
 
 async fn claimed(store: &Store, me: SessionId, limit: u32, now: Timestamp) -> Vec<Claimed> {
     let mut tx = store.begin().await.unwrap();
-    let claimed = claim(&mut tx.conn(), me, &served(&["created", "other"]), limit, now).await.unwrap();
+    let claims = claim(&mut tx.conn(), me, &served(&["created", "other"]), limit, now, ALL).await.unwrap();
     tx.commit().await.unwrap();
-    claimed
+    claims.claimed
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -55,9 +57,8 @@ async fn a_claim_takes_what_is_due_and_no_more() {
         }
         let mut reader = store.reader().await.unwrap();
         let mut conn = reader.conn();
-        assert_eq!(next_due(&mut conn, &[served(&["created"])]).await.unwrap(), Some(at(140)));
-        assert_eq!(next_due(&mut conn, &[served(&["created", "unknown"])]).await.unwrap(), Some(at(110)));
-        assert_eq!(next_due(&mut conn, &[]).await.unwrap(), None);
+        assert_eq!(next_due(&mut conn, &served(&["created"]), &Except::default()).await.unwrap(), Some(at(140)));
+        assert_eq!(next_due(&mut conn, &served(&["created", "unknown"]), &Except::default()).await.unwrap(), Some(at(110)));
     })
     .await;
 }
@@ -120,9 +121,9 @@ async fn a_claim_locks_no_more_than_it_takes_under_any_plan() {
             let text = format!("set local enable_{kind} = off");
             sqlx::raw_sql(sqlx::AssertSqlSafe(text)).execute(&mut *conn).await.unwrap();
         }
-        let mine = claim(&mut tx.conn(), session(), &served(&["created"]), 3, at(1000)).await.unwrap();
+        let mine = claim(&mut tx.conn(), session(), &served(&["created"]), 3, at(1000), ALL).await.unwrap().claimed;
         let mut other = store.begin().await.unwrap();
-        let theirs = claim(&mut other.conn(), session(), &served(&["created"]), 100, at(1000)).await.unwrap();
+        let theirs = claim(&mut other.conn(), session(), &served(&["created"]), 100, at(1000), ALL).await.unwrap().claimed;
         assert_eq!((mine.len(), theirs.len()), (3, 37), "without {forbidden:?}");
         other.rollback().await.unwrap();
         tx.rollback().await.unwrap();
@@ -147,15 +148,19 @@ async fn attempts_of_dead_sessions_are_orphans() {
             keys.sort();
             keys
         };
-        assert_eq!(keys(sessions::orphans(&mut conn, &everything, at(499), 9).await.unwrap()), ["g"]);
-        assert_eq!(keys(sessions::orphans(&mut conn, &everything, at(500), 9).await.unwrap()), ["g", "s"]);
-        assert_eq!(sessions::orphans(&mut conn, &everything, at(500), 1).await.unwrap().len(), 1);
-        assert_eq!(sessions::orphans(&mut conn, &elsewhere, at(500), 9).await.unwrap(), [], "those who have the machine settle them");
+        assert_eq!(keys(sessions::orphans(&mut conn, &everything, at(499), 9, &Except::default()).await.unwrap().orphans), ["g"]);
+        assert_eq!(keys(sessions::orphans(&mut conn, &everything, at(500), 9, &Except::default()).await.unwrap().orphans), ["g", "s"]);
+        assert_eq!(sessions::orphans(&mut conn, &everything, at(500), 1, &Except::default()).await.unwrap().orphans.len(), 1);
+        assert_eq!(
+            sessions::orphans(&mut conn, &elsewhere, at(500), 9, &Except::default()).await.unwrap().orphans,
+            [],
+            "those who have the machine settle them"
+        );
         assert!(sessions::renew(&mut conn, silent, at(950)).await.unwrap());
         assert!(sessions::renew(&mut conn, silent, at(100)).await.unwrap(), "one that comes late does not make the lease shorter");
         assert!(!sessions::renew(&mut conn, gone, at(950)).await.unwrap());
-        assert_eq!(keys(sessions::orphans(&mut conn, &everything, at(500), 9).await.unwrap()), ["g"]);
-        let held = sessions::held(&mut conn, alive).await.unwrap();
+        assert_eq!(keys(sessions::orphans(&mut conn, &everything, at(500), 9, &Except::default()).await.unwrap().orphans), ["g"]);
+        let held = sessions::held(&mut conn, alive).await.unwrap().orphans;
         assert_eq!(held[0].attempt, *begun[0].open.as_ref().unwrap().attempt);
         assert_eq!((held[0].machine.as_str(), held.len()), ("payment", 1));
 
@@ -164,7 +169,7 @@ async fn attempts_of_dead_sessions_are_orphans() {
         assert_eq!(sessions::bury(&mut conn, at(2000)).await.unwrap(), 1);
         assert!(!sessions::renew(&mut conn, idle, at(3000)).await.unwrap());
         sessions::leave(&mut conn, alive).await.unwrap();
-        assert_eq!(keys(sessions::orphans(&mut conn, &everything, at(500), 9).await.unwrap()), ["a", "g"]);
+        assert_eq!(keys(sessions::orphans(&mut conn, &everything, at(500), 9, &Except::default()).await.unwrap().orphans), ["a", "g"]);
     })
     .await;
 }
@@ -198,7 +203,7 @@ async fn a_timer_can_be_what_is_next() {
         }));
         written(&store, &[&begun]).await;
         let mut reader = store.reader().await.unwrap();
-        assert_eq!(next_due(&mut reader.conn(), &[served(&["created"])]).await.unwrap(), Some(at(50)));
+        assert_eq!(next_due(&mut reader.conn(), &served(&["created"]), &Except::default()).await.unwrap(), Some(at(50)));
     })
     .await;
 }

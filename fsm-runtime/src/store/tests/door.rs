@@ -8,7 +8,7 @@ use fsm_core::outcome::Event;
 use uuid::Uuid;
 
 use super::samples::{at, attempt, beginning, call, close, done, instance, on_each, opened, opening, session, success, written};
-use crate::store::claim::Served;
+use crate::store::claim::{Except, Served};
 use crate::store::conn::Conn;
 use crate::store::lock::{self, Locked, Place, Target};
 use crate::store::open::Store;
@@ -26,9 +26,9 @@ fn timer(instance: &Instance, state: Option<&str>, due_at: i64) -> Timer {
     Timer { id: TimerId(Uuid::now_v7()), instance: instance.id, state: state.map(Into::into), event, due_at: at(due_at) }
 }
 
-fn served() -> [Served; 1] {
+fn served() -> Served {
     let [verbs, states, events] = [["created"], ["created"], ["Paid"]].map(|names| names.map(str::to_owned).to_vec());
-    [Served { machine: "payment".into(), verbs, timed: states.clone(), states, events }]
+    Served { machine: "payment".into(), verbs, timed: states.clone(), states, events }
 }
 
 async fn found(store: &Store, key: &str) -> Option<Instance> {
@@ -42,8 +42,8 @@ async fn how_many_wait(conn: &mut Conn<'_>, id: InstanceId) -> usize {
 }
 
 async fn due_keys(store: &Store, now: i64) -> Vec<Timer> {
-    let due = timers::due(&mut store.reader().await.unwrap().conn(), &served(), at(now), 10).await.unwrap();
-    due.into_iter().map(|due| due.timer).collect()
+    let due = timers::due(&mut store.reader().await.unwrap().conn(), &served(), at(now), 10, &Except::default()).await.unwrap();
+    due.timers.into_iter().map(|due| due.timer).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -26,7 +26,7 @@ async fn an_epoch_lasts_while_only_its_committer_writes() {
     assert_eq!(turn(&store, &epochs).await, first);
     assert_eq!(epochs.lasting(), first);
     let served = claim::Served { machine: "payment".into(), verbs: vec!["created".into()], states: vec![], timed: vec![], events: vec![] };
-    assert_eq!(store.claim(super::samples::session(), &served, 1, at(100)).await.unwrap().len(), 1);
+    assert_eq!(store.claim(super::samples::session(), &served, 1, at(100), claim::Which::AllBut(&[])).await.unwrap().claimed.len(), 1);
     assert_eq!(turn(&store, &epochs).await, first, "a claim writes no instance");
 }
 

@@ -6,7 +6,7 @@ use fsm_core::changes::{Changes, TimerChange};
 
 use super::at_once::{going_on, timer};
 use super::samples::{Fresh, at, beginning, opened, session, success, written};
-use crate::store::claim::Served;
+use crate::store::claim::{Served, Which};
 use crate::store::epoch::{Epoch, Epochs};
 use crate::store::error::StoreError;
 use crate::store::open::{Settings, Store};
@@ -140,7 +140,7 @@ async fn whoever_orders_next_is_next() {
     let served = Served { machine: "payment".into(), verbs: vec!["created".into()], states: vec![], timed: vec![], events: vec![] };
     let second = whole(&store, &epochs, now, &twos);
     // Polled in this order, none of them waits for the answer of the one before.
-    let (first, second, claimed) = tokio::join!(biased; first, second, store.claim(session(), &served, 5, at(100)));
+    let (first, second, claimed) = tokio::join!(biased; first, second, store.claim(session(), &served, 5, at(100), Which::AllBut(&[])));
     assert!(first.unwrap() && second.unwrap());
-    assert_eq!(claimed.unwrap().len(), 2, "the claim comes after both");
+    assert_eq!(claimed.unwrap().claimed.len(), 2, "the claim comes after both");
 }

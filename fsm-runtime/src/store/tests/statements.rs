@@ -7,11 +7,15 @@ use crate::store::open::Store;
 use crate::store::sql::{self, Many, Sql};
 
 /// Each statement of the store that reads or changes rows by a key.
-const ALL: [(&str, &Sql); 60] = [
+const ALL: [(&str, &Sql); 64] = [
     ("CLAIM", &sql::CLAIM),
+    ("CLAIM_THESE", &sql::CLAIM_THESE),
+    ("CLAIMABLE", &sql::CLAIMABLE),
+    ("UNCLAIM", &sql::UNCLAIM),
     ("NEXT_CALL", &sql::NEXT_CALL),
     ("NEXT_TIMER", &sql::NEXT_TIMER),
     ("TIMERS_DUE", &sql::TIMERS_DUE),
+    ("THESE_TIMERS_DUE", &sql::THESE_TIMERS_DUE),
     ("SESSION_JOIN", &sql::SESSION_JOIN),
     ("SESSION_RENEW", &sql::SESSION_RENEW),
     ("SESSION_LEAVE", &sql::SESSION_LEAVE),
@@ -122,8 +126,13 @@ const MANY: [(&str, &Many); 47] = [
 ];
 
 /// Those that only PostgreSQL has.
-const OF_POSTGRES: [(&str, &Many); 4] =
-    [("SEE_BY_KEY", &sql::SEE_BY_KEY), ("AS_SEEN", &sql::AS_SEEN), ("AS_HELD", &sql::AS_HELD), ("CREATE_ALL", &sql::CREATE_ALL)];
+const OF_POSTGRES: [(&str, &Many); 5] = [
+    ("LOCK_IF_FREE", &sql::LOCK_IF_FREE),
+    ("SEE_BY_KEY", &sql::SEE_BY_KEY),
+    ("AS_SEEN", &sql::AS_SEEN),
+    ("AS_HELD", &sql::AS_HELD),
+    ("CREATE_ALL", &sql::CREATE_ALL),
+];
 
 /// The kinds of instances that are listed, each with its statements.
 const AMONG: [(&str, &sql::Among); 6] = [
@@ -203,7 +212,7 @@ async fn every_statement_rides_an_index() {
         conn.script(format!("prepare p_{place} as {postgres}").leak()).await.unwrap();
         let explain = Sql { sqlite: "", postgres: format!("explain execute p_{place}{arguments}").leak() };
         let plan: Vec<String> = conn.rows(&explain, &[]).await.unwrap().iter().map(|row| row.get(0).unwrap()).collect();
-        let goes_by_key = **name == "CLAIM" || MANY.iter().chain(&OF_POSTGRES).any(|(many, _)| many == *name);
+        let goes_by_key = matches!(**name, "CLAIM" | "CLAIM_THESE") || MANY.iter().chain(&OF_POSTGRES).any(|(many, _)| many == *name);
         for (n, line) in plan.iter().enumerate() {
             let is_whole = line.contains("Seq Scan on fsm_") && !SMALL.iter().any(|small| line.contains(small));
             // An index without a condition on its first column is walked from end to end.

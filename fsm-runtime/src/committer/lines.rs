@@ -1,0 +1,222 @@
+//! The requests that wait, in a line for each instance: one of a line goes at a time, and each step costs the same however long it is.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::request::{Request, Whose};
+use crate::store::error::StoreError;
+
+/// A line whose instance somebody else has locked rests: at first so long, and doubling up to the longest.
+const REST: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
+/// The number of a request in the queue, in the order of arrival.
+pub(crate) type Number = u64;
+
+/// All lines. A request that concerns several instances stands in the line of each, and goes once it is the first in all of them.
+#[derive(Default)]
+pub(super) struct Lines {
+    places: HashMap<Number, Place>,
+    lines: HashMap<Whose, Line>,
+    /// Which lines rest until when.
+    rests: BTreeSet<(Instant, Whose)>,
+    waiting: usize,
+    /// How often a place was looked at.
+    #[cfg(test)]
+    pub(super) steps: usize,
+}
+
+struct Place {
+    /// `None` while it is under way.
+    request: Option<Request>,
+    touches: Vec<Whose>,
+    /// In how many of its lines it is not the first, or the line rests.
+    blocked: usize,
+    /// Its lane has left it to a task of its own.
+    is_apart: bool,
+}
+
+#[derive(Default)]
+struct Line {
+    /// The first may be under way; others may have left.
+    numbers: VecDeque<Number>,
+    rests_until: Option<Instant>,
+    /// How often in a row it had to rest.
+    rests: u32,
+}
+
+/// What has to leave a line that rests.
+#[derive(Default)]
+pub(super) struct Left {
+    /// Nobody waits for them any more.
+    pub(super) withdrawn: Vec<Number>,
+    /// They concern other instances too, and must not keep those waiting until then.
+    pub(super) later: Vec<(Instant, Request)>,
+}
+
+impl Lines {
+    /// Puts a request at the end of its lines. Whether it can go at once.
+    pub(super) fn join(&mut self, number: Number, mut request: Request, touches: Vec<Whose>) -> bool {
+        let mut blocked = 0;
+        for whose in &touches {
+            self.step();
+            let line = self.lines.entry(whose.clone()).or_default();
+            blocked += usize::from(!line.numbers.is_empty());
+            line.numbers.push_back(number);
+        }
+        self.waiting += 1;
+        request.number = number;
+        self.places.insert(number, Place { request: Some(request), touches, blocked, is_apart: false });
+        blocked == 0
+    }
+
+    /// The request goes: it is under way until it leaves.
+    pub(super) fn take(&mut self, number: Number) -> Option<Request> {
+        self.step();
+        let request = self.places.get_mut(&number)?.request.take()?;
+        self.waiting -= 1;
+        Some(request)
+    }
+
+    /// The request was carried out or answered. Gives those who can go now.
+    pub(super) fn leave(&mut self, number: Number) -> Vec<Number> {
+        let Some(place) = self.places.remove(&number) else { return Vec::new() };
+        self.waiting -= usize::from(place.request.is_some());
+        let mut ready = Vec::new();
+        for whose in &place.touches {
+            self.step();
+            let Some(line) = self.lines.get_mut(whose) else { continue };
+            if line.numbers.front() != Some(&number) {
+                continue;
+            }
+            line.numbers.pop_front();
+            while line.numbers.front().is_some_and(|next| !self.places.contains_key(next)) {
+                line.numbers.pop_front();
+            }
+            match line.numbers.front() {
+                None => drop(self.lines.remove(whose)),
+                Some(_) if line.rests_until.is_some() => {}
+                Some(&next) => {
+                    line.rests = 0;
+                    ready.extend(self.unblocked(next));
+                }
+            }
+        }
+        ready
+    }
+
+    /// The instance is locked by somebody else: its line rests. Those leave it that nobody waits for any more, or that concern others.
+    pub(super) fn rest(&mut self, whose: &Whose, error: &Arc<StoreError>, now: Instant) -> Left {
+        let mut left = Left::default();
+        let Some(line) = self.lines.get_mut(whose) else { return left };
+        let until = now + REST.0.saturating_mul(1 << line.rests.min(16)).min(REST.1);
+        line.rests = line.rests.saturating_add(1);
+        if let Some(before) = line.rests_until.replace(until) {
+            self.rests.remove(&(before, whose.clone()));
+        }
+        let numbers: Vec<_> = line.numbers.iter().copied().collect();
+        self.rests.insert((until, whose.clone()));
+        for number in numbers {
+            self.step();
+            let Some(Place { request: Some(request), touches, .. }) = self.places.get(&number) else { continue };
+            if !request.met_lock(error) {
+                left.withdrawn.push(number);
+            } else if touches.len() > 1 {
+                left.later.push((until, self.take(number).expect("it was there just now")));
+            }
+        }
+        left
+    }
+
+    /// The request met a lock and nothing of it was written. It stays the first of its line, which rests, under another number: whoever carried it
+    /// out has still to say that he is done with this one.
+    pub(super) fn put_back(&mut self, mut request: Request, number: Number) {
+        let place = self.places.remove(&request.number).expect("it is under way");
+        for whose in &place.touches {
+            let line = self.lines.get_mut(whose).expect("it stands in its lines");
+            *line.numbers.front_mut().expect("it is the first") = number;
+        }
+        request.number = number;
+        self.waiting += 1;
+        self.places.insert(number, Place { request: Some(request), blocked: 1, is_apart: false, ..place });
+    }
+
+    /// The lines that have rested go on. Gives those who can go now.
+    pub(super) fn wake(&mut self, now: Instant) -> Vec<Number> {
+        let mut ready = Vec::new();
+        while self.rests.first().is_some_and(|(until, _)| *until <= now) {
+            let (until, whose) = self.rests.pop_first().expect("there is a first one");
+            let Some(line) = self.lines.get_mut(&whose).filter(|line| line.rests_until == Some(until)) else { continue };
+            line.rests_until = None;
+            if let Some(&first) = line.numbers.front() {
+                ready.extend(self.unblocked(first));
+            }
+        }
+        ready
+    }
+
+    fn unblocked(&mut self, number: Number) -> Option<Number> {
+        self.step();
+        let place = self.places.get_mut(&number)?;
+        place.blocked = place.blocked.saturating_sub(1);
+        (place.blocked == 0 && place.request.is_some()).then_some(number)
+    }
+
+    /// Until when one of these lines rests.
+    pub(super) fn rest_of(&self, touches: &[Whose]) -> Option<Instant> {
+        touches.iter().filter_map(|whose| self.lines.get(whose)?.rests_until).max()
+    }
+
+    /// When the next line goes on.
+    pub(super) fn next_wake(&self) -> Option<Instant> {
+        self.rests.first().map(|(until, _)| *until)
+    }
+
+    /// A task of its own carries the request out, and its lane does not wait for it.
+    pub(super) fn set_apart(&mut self, number: Number) {
+        if let Some(place) = self.places.get_mut(&number) {
+            place.is_apart = true;
+        }
+    }
+
+    /// Whether it is under way, and in its lane.
+    pub(super) fn is_in_lane(&self, number: Number) -> bool {
+        self.places.get(&number).is_some_and(|place| place.request.is_none() && !place.is_apart)
+    }
+
+    /// Whether it is under way in a task of its own.
+    pub(super) fn is_apart(&self, number: Number) -> bool {
+        self.places.get(&number).is_some_and(|place| place.is_apart)
+    }
+
+    /// All that wait.
+    pub(super) fn into_waiting(self) -> impl Iterator<Item = Request> {
+        self.places.into_values().filter_map(|place| place.request)
+    }
+
+    pub(super) fn is_alone(&self, number: Number) -> bool {
+        self.places.get(&number).and_then(|place| place.request.as_ref()).is_some_and(|request| request.is_alone)
+    }
+
+    pub(super) fn was_due(&self, number: Number) -> bool {
+        self.places.get(&number).and_then(|place| place.request.as_ref()).is_some_and(Request::was_due)
+    }
+
+    /// How many wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Nobody waits and nothing is under way.
+    pub(super) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    #[cfg(test)]
+    fn step(&mut self) {
+        self.steps += 1;
+    }
+
+    #[cfg(not(test))]
+    fn step(&self) {}
+}

@@ -1,0 +1,229 @@
+//! Due rows that failed, and when each is tried next: in memory, so that they take no place of those that do not fail.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use fsm_core::ids::{CallId, TimerId};
+use fsm_core::time::Timestamp;
+
+use crate::error::{Error, Kind};
+use crate::store::claim::Except;
+
+/// The wait after the first failure. Each next one is twice as long, up to the longest.
+const FIRST: Duration = Duration::from_millis(100);
+/// The longest wait of a row that was refused, or that cannot be read.
+pub(crate) const LONGEST: Duration = Duration::from_secs(60);
+/// The longest wait of a row that somebody else has locked: it is free when they are ready.
+const LONGEST_OF_LOCKED: Duration = Duration::from_secs(1);
+/// The most rows of one kind that are remembered.
+const MOST: usize = 10_000;
+/// The most of them that are tried again in one look: each fails a batch of others once more.
+pub(crate) const AGAIN: usize = 16;
+
+/// Rows of one kind that failed.
+pub(crate) struct Failing<K>(Mutex<HashMap<K, Failure>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Failure {
+    tries: u32,
+    next: Timestamp,
+}
+
+/// How long a row waits at most that failed by this error.
+pub(crate) fn longest(error: &Error) -> Duration {
+    match error.cause() {
+        Kind::Store(error) if error.is_locked() => LONGEST_OF_LOCKED,
+        _ => LONGEST,
+    }
+}
+
+/// What is known of a row that failed once more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Again {
+    /// How often it failed in a row.
+    pub(crate) tries: u32,
+    pub(crate) wait: Duration,
+}
+
+impl Again {
+    /// Whether this failure is told: the first, the second, the fourth and so on.
+    pub(crate) fn is_told(self) -> bool {
+        self.tries.is_power_of_two()
+    }
+}
+
+impl<K> Default for Failing<K> {
+    fn default() -> Self {
+        Failing(Mutex::default())
+    }
+}
+
+impl<K: Copy + Eq + Hash> Failing<K> {
+    /// The row failed: it is left out of the looks, and tried again later.
+    pub(crate) fn failed(&self, row: K, now: Timestamp, longest: Duration) -> Again {
+        let mut rows = self.rows();
+        let tries = rows.get(&row).map_or(0, |failure| failure.tries).saturating_add(1);
+        let wait = FIRST.saturating_mul(1 << (tries - 1).min(20)).min(longest);
+        if rows.len() >= MOST && !rows.contains_key(&row) {
+            // The one that is tried next anyhow makes room.
+            let soonest = rows.iter().min_by_key(|(_, failure)| failure.next).map(|(row, _)| *row);
+            soonest.map(|soonest| rows.remove(&soonest));
+        }
+        rows.insert(row, Failure { tries, next: now + wait });
+        Again { tries, wait }
+    }
+
+    /// The row did not fail, or is there no more.
+    pub(crate) fn passed(&self, row: K) {
+        self.rows().remove(&row);
+    }
+
+    /// Those whose wait is over, the first first.
+    pub(crate) fn due(&self, now: Timestamp, most: usize) -> Vec<K> {
+        let mut due: Vec<_> =
+            self.rows().iter().filter(|(_, failure)| failure.next <= now).map(|(row, failure)| (failure.next, *row)).collect();
+        due.sort_by_key(|(next, _)| *next);
+        due.into_iter().take(most).map(|(_, row)| row).collect()
+    }
+
+    /// Those whose wait is not over.
+    pub(crate) fn waiting(&self, now: Timestamp) -> Vec<K> {
+        self.rows().iter().filter(|(_, failure)| failure.next > now).map(|(row, _)| *row).collect()
+    }
+
+    /// When the next of them is tried.
+    pub(crate) fn next(&self) -> Option<Timestamp> {
+        self.rows().values().map(|failure| failure.next).min()
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<K> {
+        self.rows().keys().copied().collect()
+    }
+
+    fn rows(&self) -> MutexGuard<'_, HashMap<K, Failure>> {
+        self.0.lock().expect("no code panics while it holds what failed")
+    }
+}
+
+/// What fails of the machines that a process works for.
+#[derive(Default)]
+pub(crate) struct Failures {
+    /// In the order of those machines.
+    pub(crate) of: Vec<OfMachine>,
+    /// Attempts of dead sessions that cannot be settled.
+    pub(crate) orphans: Failing<CallId>,
+}
+
+/// What fails of one machine.
+#[derive(Default)]
+pub(crate) struct OfMachine {
+    /// Attempts that cannot be claimed.
+    pub(crate) calls: Failing<CallId>,
+    /// Timers that cannot fire.
+    pub(crate) timers: Failing<TimerId>,
+    /// Timers that are being fired: they are not found again meanwhile.
+    firing: Mutex<HashSet<TimerId>>,
+}
+
+/// A timer that is being fired.
+pub(crate) struct Firing<'o> {
+    of: &'o OfMachine,
+    timer: TimerId,
+}
+
+impl Failures {
+    pub(crate) fn of(machines: usize) -> Failures {
+        Failures { of: (0..machines).map(|_| OfMachine::default()).collect(), orphans: Failing::default() }
+    }
+
+    /// Nothing is known any more, as after the death of the process.
+    #[cfg(feature = "testing")]
+    pub(crate) fn forget(&self) {
+        self.orphans.rows().clear();
+        for of in &self.of {
+            of.calls.rows().clear();
+            of.timers.rows().clear();
+            of.firing().clear();
+        }
+    }
+}
+
+impl OfMachine {
+    /// Which rows a look leaves out.
+    pub(crate) fn except(&self) -> Except {
+        let mut timers = self.timers.all();
+        timers.extend(self.firing().iter().copied());
+        Except::of(self.calls.all(), timers)
+    }
+
+    /// When the next of them is tried.
+    pub(crate) fn next(&self) -> Option<Timestamp> {
+        [self.calls.next(), self.timers.next()].into_iter().flatten().min()
+    }
+
+    /// The timer is being fired, until this is dropped. `None` when it is already.
+    pub(crate) fn fire(&self, timer: TimerId) -> Option<Firing<'_>> {
+        let is_first = self.firing().insert(timer);
+        is_first.then(|| Firing { of: self, timer })
+    }
+
+    fn firing(&self) -> MutexGuard<'_, HashSet<TimerId>> {
+        self.firing.lock().expect("no code panics while it holds what fires")
+    }
+}
+
+impl Drop for Firing<'_> {
+    fn drop(&mut self) {
+        self.of.firing().remove(&self.timer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: i64) -> Timestamp {
+        Timestamp::from_micros(ms * 1000)
+    }
+
+    #[test]
+    fn a_row_that_fails_is_tried_less_and_less_often_and_told_less_and_less_often() {
+        let failing = Failing::default();
+        let (mut now, mut tries, mut told) = (at(0), 0, 0);
+        while now < at(600_000) {
+            assert_eq!(failing.due(now, AGAIN), if tries == 0 { vec![] } else { vec![7] });
+            let again = failing.failed(7, now, LONGEST);
+            (tries, told) = (again.tries, told + u32::from(again.is_told()));
+            now = failing.next().expect("it is tried again");
+            assert_eq!(now, failing.next().expect("it is tried again"));
+        }
+        assert_eq!((tries, told), (19, 5), "in ten minutes");
+        failing.passed(7);
+        assert_eq!((failing.all(), failing.next()), (vec![], None));
+        assert_eq!(failing.failed(7, now, LONGEST), Again { tries: 1, wait: FIRST });
+    }
+
+    #[test]
+    fn no_more_are_remembered_than_fit() {
+        let failing = Failing::default();
+        for n in 0..MOST as i64 + 5 {
+            failing.failed(n, at(n), LONGEST);
+        }
+        assert_eq!(failing.all().len(), MOST);
+        assert_eq!(failing.due(at(1_000_000), 1), [5], "those that are tried soonest make room");
+    }
+
+    #[test]
+    fn a_timer_that_fires_is_left_out_until_it_has() {
+        let of = OfMachine::default();
+        let timer = TimerId(uuid::Uuid::nil());
+        let firing = of.fire(timer);
+        assert!(firing.is_some() && of.fire(timer).is_none());
+        assert_eq!(of.except().timers, ["00000000000000000000000000000000"]);
+        drop(firing);
+        assert!(of.except().timers.is_empty());
+    }
+}

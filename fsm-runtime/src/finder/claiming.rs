@@ -1,0 +1,138 @@
+//! Claims the attempts that are due. One that cannot be claimed is left out, and tried again less and less often.
+
+use std::sync::Arc;
+
+use fsm_core::ids::{CallId, SessionId};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::has_answered;
+use crate::committer::request::Whose;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::failing::{AGAIN, LONGEST};
+use crate::store::claim::{Claims, Which, claimable, may_be_a_rows};
+use crate::store::error::StoreError;
+use crate::store::lock::Memory;
+
+/// After so many attempts in a row that cannot be claimed the others of the look are left for the next one: it may be no fault of theirs.
+const IN_A_ROW: usize = 8;
+
+impl Engine {
+    /// Claims attempts of one machine after the other, beginning with the `turn`th. A machine whose attempts cannot be claimed keeps no other's
+    /// from being.
+    pub(super) async fn claim_due(self: &Arc<Self>, turn: usize, most: usize) -> Result<usize, Error> {
+        let (Some(work), Some(session)) = (&self.work, self.session()) else { return Ok(0) };
+        let machines = work.served.len();
+        let (mut found, mut failed) = (0, None);
+        for n in 0..machines {
+            // Each machine gets an even part of the free slots first; what one leaves the next look gives to all.
+            let share = (work.slots.available_permits() / (machines - n)).clamp(1, most);
+            let slots: Vec<_> = (0..share).map_while(|_| self.free_slot()).collect();
+            if slots.is_empty() {
+                break;
+            }
+            let place = (turn + n) % machines;
+            match self.claim_of(place, session, slots).await {
+                Ok(claimed) => found += claimed,
+                Err(error) => {
+                    tracing::warn!(machine = work.served[place].machine, %error, "claiming due attempts failed");
+                    let has_answered = has_answered(&error);
+                    failed = Some(error);
+                    if !has_answered {
+                        break;
+                    }
+                }
+            }
+        }
+        match failed {
+            Some(error) if found == 0 => Err(error.into()),
+            _ => Ok(found),
+        }
+    }
+
+    async fn claim_of(
+        self: &Arc<Self>,
+        place: usize,
+        session: SessionId,
+        mut slots: Vec<OwnedSemaphorePermit>,
+    ) -> Result<usize, StoreError> {
+        let Some(work) = &self.work else { return Ok(0) };
+        let (served, failing) = (&work.served[place], &work.failures.of[place]);
+        let _under_way = self.committing.begin();
+        let mut found = self.claim_each(place, session, failing.calls.due(self.clock.now(), AGAIN), &mut slots).await?;
+        let (now, except) = (self.clock.now(), failing.except().calls);
+        let limit = u32::try_from(slots.len()).unwrap_or(u32::MAX);
+        if limit == 0 {
+            return Ok(found);
+        }
+        match self.store.claim(session, served, limit, now, Which::AllBut(&except)).await {
+            Ok(claims) => found += self.begin(place, session, claims, &mut slots).await,
+            Err(error) if may_be_a_rows(&error) => {
+                tracing::debug!(machine = served.machine, %error, "a claim failed; its attempts are claimed one by one");
+                let due = claimable(&mut self.looker().await?.conn(), served, limit, now, &except).await?;
+                let claimed = self.claim_each(place, session, due.into_iter().map(|(call, _)| call).collect(), &mut slots).await?;
+                found += claimed;
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(found)
+    }
+
+    /// Claims each by itself, so that one that cannot be keeps no other. Gives back how many were claimed.
+    async fn claim_each(
+        self: &Arc<Self>,
+        place: usize,
+        session: SessionId,
+        calls: Vec<CallId>,
+        slots: &mut Vec<OwnedSemaphorePermit>,
+    ) -> Result<usize, StoreError> {
+        let Some(work) = &self.work else { return Ok(0) };
+        let (mut found, mut in_a_row) = (0, 0);
+        for call in calls {
+            if slots.is_empty() || in_a_row == IN_A_ROW {
+                break;
+            }
+            match self.store.claim(session, &work.served[place], 1, self.clock.now(), Which::Call(call)).await {
+                Ok(claims) => {
+                    if claims.unread.is_empty() {
+                        work.failures.of[place].calls.passed(call);
+                    }
+                    found += self.begin(place, session, claims, slots).await;
+                    in_a_row = 0;
+                }
+                Err(error) if may_be_a_rows(&error) => {
+                    self.cannot_claim(place, call, &error);
+                    in_a_row += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Runs what was claimed. What cannot be read is given back, and left out for a while.
+    async fn begin(self: &Arc<Self>, place: usize, session: SessionId, claims: Claims, slots: &mut Vec<OwnedSemaphorePermit>) -> usize {
+        let found = claims.claimed.len();
+        for mut claimed in claims.claimed {
+            let whose = Whose::new(&claimed.attempt.machine, &claimed.instance.key);
+            self.memories.put(&whose, Memory::of(&claimed.instance, claimed.seen.take()));
+            self.run(whose, claimed, slots.pop());
+        }
+        for (call, why) in claims.unread {
+            self.cannot_claim(place, call, &why);
+            if let Err(error) = self.store.unclaim(session, call).await {
+                tracing::warn!(%call, %error, "an attempt that cannot be read was claimed and could not be given back");
+            }
+        }
+        found
+    }
+
+    fn cannot_claim(&self, place: usize, call: CallId, error: &StoreError) {
+        let Some(work) = &self.work else { return };
+        let again = work.failures.of[place].calls.failed(call, self.clock.now(), LONGEST);
+        if again.is_told() {
+            let (machine, tries) = (&work.served[place].machine, again.tries);
+            tracing::warn!(machine, %call, tries, %error, again_in = ?again.wait, "a due attempt cannot be claimed; the others are");
+        }
+    }
+}
