@@ -8,7 +8,7 @@ use tokio::time::Instant;
 const STEP_IN_SQLITE: Duration = Duration::from_millis(20);
 const STEP_IN_POSTGRES: Duration = Duration::from_millis(50);
 /// A step deletes no fewer rows however slow it is, or it would be all commits.
-const LEAST: u32 = 50;
+const LEAST: u32 = 200;
 /// A step deletes no more rows however fast it is.
 const MOST: u32 = 2000;
 /// The first step.
