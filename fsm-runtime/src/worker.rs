@@ -46,7 +46,8 @@ impl Engine {
         let Some(work) = &self.work else { return };
         let attempt = Arc::clone(&claimed.attempt);
         let cancel = Arc::new(watch::Sender::new(false));
-        let span = tracing::info_span!("attempt", machine = attempt.machine, key = &*whose.key, verb = attempt.verb, call = %attempt.call, attempt = attempt.number);
+        // A span without a parent: the attempt before it may have ended in this very task, and a chain of attempts is not a stack.
+        let span = tracing::info_span!(parent: None, "attempt", machine = attempt.machine, key = &*whose.key, verb = attempt.verb, call = %attempt.call, attempt = attempt.number);
         span.in_scope(|| tracing::debug!("claimed"));
         // Held while it is entered, so that an attempt is never gone before it is there.
         let mut running = work.running();
