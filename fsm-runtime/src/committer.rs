@@ -21,7 +21,8 @@ use tokio::time::Instant;
 
 use crate::committing::UnderWay;
 use crate::engine::Engine;
-use crate::error::{Error, Kind};
+use crate::error::Error;
+use crate::guard;
 use crate::running::Unreported;
 use crate::session::Renewal;
 use crate::store::conn::Conn;
@@ -29,8 +30,9 @@ use crate::store::error::StoreError;
 use crate::store::error::class::Batch;
 use crate::store::lock::{Memory, Seen};
 use crate::store::sessions;
+use crate::supervise;
 use pace::Pace;
-use request::{Reply, Request};
+use request::{Reply, Request, Whose};
 use retry::Next;
 use trip::{Ahead, Trip};
 use verdict::{Moved, Run, Verdict};
@@ -45,6 +47,40 @@ struct Committed {
     batch: Vec<Request>,
     verdicts: Vec<Verdict>,
     _under_way: UnderWay,
+}
+
+/// The instances of a batch that is under way. They are free again when this is dropped, also by a panic.
+struct Held {
+    engine: Arc<Engine>,
+    taken: std::time::Instant,
+    whose: Vec<Whose>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.engine.queue.release(self.taken, &self.whose);
+    }
+}
+
+/// A batch whose commit is under way. If that panics its end is unknown, and each request is decided again, as after a lost connection.
+struct Kept<'e> {
+    engine: &'e Engine,
+    batch: Vec<Request>,
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        for request in std::mem::take(&mut self.batch) {
+            let request = request.after_a_panic();
+            match request.wait_after_a_panic() {
+                Some(wait) => self.engine.queue.put_again(request, wait),
+                None => request.answer(Err(StoreError::Interrupted.into())),
+            }
+        }
+    }
 }
 
 impl Engine {
@@ -65,15 +101,16 @@ impl Engine {
         // What is too long to be a moment has no end.
         let deadline = request.ticket().and_then(|ticket| Some((ticket, Instant::now().checked_add(patience)?)));
         self.queue.put(request);
+        let queue = Arc::clone(&self.queue);
         async move {
-            let stopping = |_| Err(Kind::Stopping.into());
+            let unanswered = |_| Err(queue.unanswered());
             match deadline {
                 Some((ticket, deadline)) => match tokio::time::timeout_at(deadline, answer).await {
-                    Ok(answered) => answered.unwrap_or_else(stopping),
+                    Ok(answered) => answered.unwrap_or_else(unanswered),
                     Err(_) => Err(ticket.give_up(patience)),
                 },
                 // No bound for the end of an attempt, which must not be given up. A loop is answered after one try.
-                None => answer.await.unwrap_or_else(stopping),
+                None => answer.await.unwrap_or_else(unanswered),
             }
         }
     }
@@ -82,9 +119,9 @@ impl Engine {
     pub(crate) async fn commit_for_ever(self: Arc<Self>, pace: Arc<Pace>) {
         let most = if self.store.is_postgres() { MOST } else { MOST_IN_SQLITE };
         while let Some((taken, mut batch)) = self.queue.take(most, || pace.enough()).await {
-            let whose = request::touched(&batch);
+            let held = Held { engine: Arc::clone(&self), taken, whose: request::touched(&batch) };
             batch.retain(Request::begin);
-            self.memories.remind(&mut batch, &whose);
+            self.memories.remind(&mut batch, &held.whose);
             let committed = self.carry_out(batch).await;
             pace.took(taken.elapsed());
             match committed {
@@ -93,12 +130,12 @@ impl Engine {
                     let engine = Arc::clone(&self);
                     self.spawn(async move {
                         engine.conclude_all(committed);
-                        engine.queue.release(taken, &whose);
+                        drop(held);
                     });
                 }
                 committed => {
                     committed.into_iter().for_each(|committed| self.conclude_all(committed));
-                    self.queue.release(taken, &whose);
+                    drop(held);
                 }
             }
         }
@@ -113,20 +150,22 @@ impl Engine {
         if batch.is_empty() {
             return None;
         }
+        let mut kept = Kept { engine: self, batch };
         let error = {
             let under_way = self.committing.begin();
-            match self.commit(&batch).await {
-                Ok(verdicts) => return Some(Committed { batch, verdicts, _under_way: under_way }),
+            match self.commit(&kept.batch).await {
+                Ok(verdicts) => return Some(Committed { batch: std::mem::take(&mut kept.batch), verdicts, _under_way: under_way }),
                 Err(error) => Arc::new(error),
             }
         };
-        if batch.len() == 1 || error.class().batch() != Batch::EachAtOnce {
-            self.put_back(batch, &error);
+        if kept.batch.len() == 1 || error.class().batch() != Batch::EachAtOnce {
+            self.put_back(std::mem::take(&mut kept.batch), &error);
             return None;
         }
         // One request spoils the transaction of all: each on its own, only that one fails.
-        tracing::debug!(%error, requests = batch.len(), "a commit failed; its requests are tried one by one");
-        for request in batch {
+        tracing::debug!(%error, requests = kept.batch.len(), "a commit failed; its requests are tried one by one");
+        kept.batch.reverse();
+        while let Some(request) = kept.batch.pop() {
             if let Some(committed) = Box::pin(self.carry_out(vec![request])).await {
                 self.conclude_all(committed);
             }
@@ -209,24 +248,30 @@ impl Engine {
     /// What follows a commit: answers, the hand-off of what may run here, and word to those who wait.
     pub(crate) fn conclude(self: &Arc<Self>, batch: Vec<Request>, verdicts: Vec<Verdict>) {
         for (request, verdict) in batch.into_iter().zip(verdicts) {
-            told::tell(&request, &verdict, &self.discretion);
-            let Some(reply) = verdict.reply else {
-                self.queue.put_again(request.again(), Duration::ZERO);
-                continue;
-            };
-            self.watchers.tell(&verdict.moved, &verdict.runs);
-            if let Some(due_at) = verdict.due_at {
-                self.hint.due(due_at);
-                self.give_word(due_at);
+            // One that panics keeps no other from its answer.
+            if let Err(text) = guard::guarded("what follows a commit", || self.conclude_one(request, verdict)) {
+                supervise::tell("committer", &text);
             }
-            let mut request = request;
-            for Run { whose, claimed, permit } in verdict.runs {
-                let permit = permit.or_else(|| request.take_permit());
-                self.run(whose, claimed, permit);
-            }
-            verdict.moved.iter().for_each(|moved| self.remember(moved));
-            request.answer(reply);
         }
+    }
+
+    fn conclude_one(self: &Arc<Self>, mut request: Request, verdict: Verdict) {
+        told::tell(&request, &verdict, &self.discretion);
+        let Some(reply) = verdict.reply else {
+            self.queue.put_again(request.again(), Duration::ZERO);
+            return;
+        };
+        self.watchers.tell(&verdict.moved, &verdict.runs);
+        if let Some(due_at) = verdict.due_at {
+            self.hint.due(due_at);
+            self.give_word(due_at);
+        }
+        for Run { whose, claimed, permit } in verdict.runs {
+            let permit = permit.or_else(|| request.take_permit());
+            self.run(whose, claimed, permit);
+        }
+        verdict.moved.iter().for_each(|moved| self.remember(moved));
+        request.answer(reply);
     }
 
     /// How a commit left an instance is remembered where the next request for it is likely to come to this process.

@@ -20,6 +20,7 @@ mod engine;
 pub mod error;
 pub mod failure;
 mod finder;
+mod guard;
 pub mod handle;
 mod hint;
 pub mod inside;
@@ -38,6 +39,7 @@ pub mod schema;
 mod session;
 mod start;
 pub mod store;
+mod supervise;
 mod sweeper;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -8,6 +8,7 @@ use fsm_core::outcome::Outcome;
 use crate::committer::request::{Report, Request, What, Whose};
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::running::{self, Running};
 use crate::store::sessions::{self, Orphan};
 
 /// The most orphans that are settled in one look.
@@ -60,9 +61,8 @@ impl Engine {
         };
         let is_held = |id: &(CallId, u32)| held.iter().any(|held| (held.attempt.call, held.attempt.number) == *id);
         for id in ran_before.iter().filter(|id| !is_held(id)) {
-            if let Some(running) = work.running().get(id) {
-                running.cancel();
-            }
+            let cancel = work.running().get(id).map(Running::canceller);
+            cancel.into_iter().for_each(running::cancel);
         }
         let is_stray = |held: &Orphan| !work.running().contains_key(&(held.attempt.call, held.attempt.number));
         let mut strays: Vec<_> = held.into_iter().filter(is_stray).collect();

@@ -134,6 +134,7 @@ must_fail! {
     a_memory_of_another_epoch_is_found: MemoryOfAnotherEpoch breaks I13, also LOST_UPDATE;
     half_of_a_batch_is_found: HalfOfABatch breaks AcknowledgedIsKept, also &[NotReturnedOnceBegun];
     a_memory_that_is_taken_early_is_found: MemoryTakenEarly breaks I13, also LOST_UPDATE;
+    a_full_inbox_that_drops_an_event_is_found: FullInboxDrops breaks NoneDroppedForLackOfRoom, also &[];
     a_key_without_guard_is_found: KeyWithoutGuard breaks NoRunWithoutAnInstance,
         also &[I14, I16, AttemptWrittenOnce, EverythingComesToRest];
 }

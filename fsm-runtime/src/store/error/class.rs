@@ -240,6 +240,7 @@ pub fn of_store(error: &StoreError) -> Option<(&'static str, Class)> {
         StoreError::Deadline(_) => ("Deadline", Unknown),
         StoreError::Aborted => ("Aborted", Unknown),
         StoreError::Overtaken => ("Overtaken", Contended),
+        StoreError::Interrupted => ("Interrupted", Unknown),
         StoreError::Corrupt { .. } => ("Corrupt", Rejected),
         StoreError::Url { .. } => ("Url", Misfit),
         StoreError::NewerSchema { .. } => ("NewerSchema", Misfit),

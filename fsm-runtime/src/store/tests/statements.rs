@@ -7,7 +7,7 @@ use crate::store::open::Store;
 use crate::store::sql::{self, Many, Sql};
 
 /// Each statement of the store that reads or changes rows by a key.
-const ALL: [(&str, &Sql); 60] = [
+const ALL: [(&str, &Sql); 62] = [
     ("CLAIM", &sql::CLAIM),
     ("NEXT_CALL", &sql::NEXT_CALL),
     ("NEXT_TIMER", &sql::NEXT_TIMER),
@@ -40,6 +40,8 @@ const ALL: [(&str, &Sql); 60] = [
     ("COUNT_IN_ERROR", &sql::COUNT_IN_ERROR),
     ("OVERDUE", &sql::OVERDUE),
     ("NEWEST", &sql::NEWEST),
+    ("REJECTED", &sql::REJECTED),
+    ("COUNT_REJECTED", &sql::COUNT_REJECTED),
     ("PAYLOAD", &sql::PAYLOAD),
     ("REMEMBER", &sql::REMEMBER),
     ("DEFINITIONS", &sql::DEFINITIONS),
