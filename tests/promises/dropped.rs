@@ -237,6 +237,7 @@ promise! {
             "send" => |key| droppers.send(key, next());
             "send-dedup" => |key| droppers.send(key, next()).dedup("d");
             "send-later" => |key| droppers.send(key, next()).after(minute);
+            "send_many" => |key| droppers.send_many((0..3).map(|_| (key.to_owned(), next()))).collect();
             "settled" => |key| droppers.settled(key).within(minute);
             "get" => |key| droppers.get(key);
             "history" => |key| droppers.history(key);
