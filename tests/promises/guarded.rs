@@ -192,7 +192,9 @@ async fn did(ctx: &mut Ctx<'_>, record: &mut Count, event: Deed) -> Result {
         }
         Then::Next => ctx.next(Deed(usize::MAX))?,
         Then::Send => ctx.send::<Trapped>("other", Deed(usize::MAX))?,
-        Then::Once => drop(ctx.once("count", async { Ok::<_, Brittle>(Count(1)) }).await?),
+        Then::Once => {
+            ctx.once("count", async { Ok::<_, Brittle>(Count(1)) }).await?;
+        }
         Then::Hold => drop(Held),
         Then::Bomb => std::panic::panic_any(Bomb),
         Then::Yield => tokio::task::yield_now().await,

@@ -53,8 +53,8 @@ fn report(ctx: &mut Ctx<'_>) -> Result {
 async fn delivered(ctx: &mut Ctx<'_>, event: Deliver) -> Result {
     let text = "insert into ledger values (1)";
     match event.own_sql {
-        Some(true) => drop(sqlx::query(text).execute(ctx.postgres().await?).await?),
-        Some(false) => drop(sqlx::query(text).execute(ctx.sqlite().await?).await?),
+        Some(true) => sqlx::query(text).execute(ctx.postgres().await?).await.map(drop)?,
+        Some(false) => sqlx::query(text).execute(ctx.sqlite().await?).await.map(drop)?,
         None => {}
     }
     (0..event.reports).try_for_each(|_| report(ctx))
