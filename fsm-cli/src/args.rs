@@ -204,9 +204,13 @@ pub struct Stats {
 pub struct Errors {
     /// Only this machine
     pub machine: Option<String>,
-    /// Group every instance, not only the newest in error and the first to be retried
+    /// Group every instance, or every rejected event, not only the newest in error and the first to be retried
     #[arg(long)]
     pub all: bool,
+    /// Group events instead that were accepted and not taken: they no longer fitted when their turn came, or the receiver refused what a
+    /// verb sent
+    #[arg(long)]
+    pub rejected: bool,
 }
 
 /// The first few of all machines, or of one.

@@ -11,6 +11,7 @@ mod liveness;
 mod ls;
 mod machines;
 mod migrate;
+mod rejected;
 mod send;
 mod show;
 mod simulate;
@@ -54,6 +55,7 @@ pub async fn run(args: Args, mut opening: Opening, stage: &mut Stage<'_>) -> Res
         Command::Machines => machines::run(&mut session).await,
         Command::Ls(ls) => ls::run(&mut session, ls).await,
         Command::Show(show) => show::run(&mut session, &show).await,
+        Command::Errors(wanted) if wanted.rejected => rejected::run(&mut session, &wanted).await,
         Command::Errors(wanted) => errors::run(&mut session, &wanted).await,
         Command::Due(few) => due::run(&mut session, few).await,
         Command::Workers => workers::run(&mut session).await,

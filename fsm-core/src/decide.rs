@@ -6,13 +6,14 @@ pub mod inbox;
 pub mod migrate;
 pub mod operate;
 pub mod refusal;
+pub mod room;
 pub mod send;
 pub mod settle;
 
 use std::sync::Arc;
 
 use crate::call::Attempt;
-use crate::changes::Request;
+use crate::changes::{Changes, Request, TimerChange};
 use crate::ids::{CallId, SessionId};
 use crate::instance::Instance;
 use crate::time::Timestamp;
@@ -63,6 +64,25 @@ impl Standing {
             has_timer: false,
             awaits_others: false,
             request: None,
+        }
+    }
+}
+
+impl Standing {
+    /// The same once these changes are written.
+    pub fn apply(&mut self, changes: Changes) {
+        self.inbox.apply(&changes);
+        self.instance = Arc::new(changes.instance);
+        self.is_new = false;
+        if let Some(open) = changes.open {
+            self.newest = Some(open.attempt);
+        }
+        for timer in &changes.timers {
+            match timer {
+                TimerChange::Clear => self.has_timer = false,
+                TimerChange::Set(timer) if timer.state.is_some() || timer.is_wake() => self.has_timer = true,
+                _ => {}
+            }
         }
     }
 }

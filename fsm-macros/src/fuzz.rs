@@ -1,6 +1,7 @@
 //! Any tokens, and machines and directives with a few tokens moved, taken away or put in: no macro panics, and each gives an error or code that parses.
 //!
-//! Each test prints its seed; `FSM_FUZZ_SEED=…` runs it again, and `FSM_FUZZ_CASES=…` runs more.
+//! Each test has a fixed seed, which it prints. `FSM_FUZZ_SEED=…` is another one, `FSM_FRESH_SEEDS=1` a new one for each run, and
+//! `FSM_FUZZ_CASES=…` runs more.
 
 use proc_macro2::TokenStream;
 use proptest::prelude::*;
@@ -108,12 +109,20 @@ const DIRECTIVES: [&str; 5] = [
     r#""5s" , "10m" , catch = recover"#,
 ];
 
+/// The seed of every test, unless the environment names another.
+const SEED: u64 = 17;
+
 fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is a number, not {value:?}")))
 }
 
+fn seed() -> u64 {
+    let fresh = || std::time::UNIX_EPOCH.elapsed().map_or(SEED, |since| since.as_nanos() as u64);
+    setting("FSM_FUZZ_SEED").unwrap_or_else(|| if std::env::var_os("FSM_FRESH_SEEDS").is_some() { fresh() } else { SEED })
+}
+
 fn try_all<S: Strategy>(cases: u32, values: S, holds: impl Fn(S::Value) -> Result<(), TestCaseError>) {
-    let seed = setting("FSM_FUZZ_SEED").unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64));
+    let seed = seed();
     let cases = setting("FSM_FUZZ_CASES").and_then(|cases| u32::try_from(cases).ok()).unwrap_or(cases);
     println!("FSM_FUZZ_SEED={seed} FSM_FUZZ_CASES={cases}");
     let config = Config { cases, rng_seed: RngSeed::Fixed(seed), failure_persistence: None, ..Config::default() };

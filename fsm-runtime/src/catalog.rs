@@ -10,6 +10,7 @@ use fsm_core::retry::Retry;
 
 use crate::data::DataMap;
 use crate::error::Error;
+use crate::guard;
 use crate::registry::{MachineEntry, MachineRef, PolicyEntry, RetryEntry, VerbEntry};
 use crate::store::claim::Served;
 
@@ -122,7 +123,8 @@ impl Known {
 
     /// Why these bytes are no event of that name; `None` when they are one, or nothing is known of its type here.
     pub(crate) fn why_not(&self, event: &str, bytes: &[u8]) -> Option<String> {
-        self.verbs.values().find(|verb| verb.event == event).and_then(|verb| (verb.decodes)(bytes))
+        let verb = self.verbs.values().find(|verb| verb.event == event)?;
+        guard::guarded("its `Deserialize`", || (verb.decodes)(bytes)).unwrap_or_else(Some)
     }
 
     /// Whether no event led to this attempt but the end of a timer, or it is of a verb that catches such a call.

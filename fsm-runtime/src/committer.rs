@@ -24,7 +24,8 @@ use tokio::time::Instant;
 
 use crate::committing::UnderWay;
 use crate::engine::Engine;
-use crate::error::{Error, Kind};
+use crate::error::Error;
+use crate::guard;
 use crate::running::Unreported;
 use crate::session::Renewal;
 use crate::store::conn::Conn;
@@ -33,6 +34,8 @@ use crate::store::error::class::Batch;
 use crate::store::held;
 use crate::store::lock::{Memory, Seen};
 use crate::store::sessions;
+use crate::supervise;
+use lines::Number;
 use pace::Pace;
 use request::{Reply, Request, Whose};
 use retry::Next;
@@ -55,6 +58,40 @@ struct Committed {
     _under_way: UnderWay,
 }
 
+/// The instances of a batch that is under way. They are free again when this is dropped, also by a panic.
+struct Held {
+    engine: Arc<Engine>,
+    taken: std::time::Instant,
+    numbers: Vec<Number>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.engine.queue.release(self.taken, &self.numbers);
+    }
+}
+
+/// A batch whose commit is under way. If that panics its end is unknown, and each request is decided again, as after a lost connection.
+struct Kept<'e> {
+    engine: &'e Engine,
+    batch: Vec<Request>,
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        for request in std::mem::take(&mut self.batch) {
+            let request = request.after_a_panic();
+            match request.wait_after_a_panic() {
+                Some(wait) => self.engine.queue.put_again(request, wait),
+                None => request.answer(Err(StoreError::Interrupted.into())),
+            }
+        }
+    }
+}
+
 impl Engine {
     /// Puts a request to the committer and waits for its answer. Once this is polled the request is carried out even if
     /// the caller goes away. A caller is told when its patience ends.
@@ -75,18 +112,19 @@ impl Engine {
         if checked.is_ok() {
             self.queue.put(request);
         }
+        let queue = Arc::clone(&self.queue);
         async move {
             checked?;
-            let stopping = |_| Err(Kind::Stopping.into());
+            let unanswered = |_| Err(queue.unanswered());
             // No bound for the end of an attempt, which must not be given up. A loop is answered after one try.
-            let Some(ticket) = ticket else { return answer.await.unwrap_or_else(stopping) };
+            let Some(ticket) = ticket else { return answer.await.unwrap_or_else(unanswered) };
             let mut answer = std::pin::pin!(answer);
             let mut since = begun;
             loop {
                 // What is too long to be a moment has no end.
-                let Some(deadline) = since.checked_add(patience) else { return answer.await.unwrap_or_else(stopping) };
+                let Some(deadline) = since.checked_add(patience) else { return answer.await.unwrap_or_else(unanswered) };
                 if let Ok(answered) = tokio::time::timeout_at(deadline, answer.as_mut()).await {
-                    return answered.unwrap_or_else(stopping);
+                    return answered.unwrap_or_else(unanswered);
                 }
                 match ticket.progress_since(since, commits.latest()) {
                     // Its turn comes: those before it are committed, or it is under way for less than that.
@@ -114,7 +152,8 @@ impl Engine {
     pub(crate) async fn commit_for_ever(self: Arc<Self>, pace: Arc<Pace>) {
         let most = if self.store.is_postgres() { MOST } else { MOST_IN_SQLITE };
         while let Some((taken, mut batch)) = self.queue.take(most, || pace.enough()).await {
-            let numbers: Vec<_> = batch.iter().map(|request| request.number).collect();
+            let numbers = batch.iter().map(|request| request.number).collect();
+            let held = Held { engine: Arc::clone(&self), taken, numbers };
             batch.retain(Request::begin);
             let touched = request::touched(&batch);
             self.memories.remind(&mut batch, &touched);
@@ -126,12 +165,12 @@ impl Engine {
                     let engine = Arc::clone(&self);
                     self.spawn(async move {
                         engine.conclude_all(committed);
-                        engine.queue.release(taken, &numbers);
+                        drop(held);
                     });
                 }
                 committed => {
                     committed.into_iter().for_each(|committed| self.conclude_all(committed));
-                    self.queue.release(taken, &numbers);
+                    drop(held);
                 }
             }
         }
@@ -146,27 +185,29 @@ impl Engine {
         if batch.is_empty() {
             return None;
         }
+        let mut kept = Kept { engine: self, batch };
         let error = {
             let under_way = self.committing.begin();
-            match self.commit(&batch).await {
+            match self.commit(&kept.batch).await {
                 Ok(verdicts) => {
                     self.last_commit.note();
-                    return Some(Committed { batch, verdicts, _under_way: under_way });
+                    return Some(Committed { batch: std::mem::take(&mut kept.batch), verdicts, _under_way: under_way });
                 }
                 Err(error) => Arc::new(error),
             }
         };
         if error.is_locked() {
-            self.meet_lock(batch, &error);
+            self.meet_lock(std::mem::take(&mut kept.batch), &error);
             return None;
         }
-        if batch.len() == 1 || error.class().batch() != Batch::EachAtOnce {
-            self.put_back(batch, &error);
+        if kept.batch.len() == 1 || error.class().batch() != Batch::EachAtOnce {
+            self.put_back(std::mem::take(&mut kept.batch), &error);
             return None;
         }
         // One request spoils the transaction of all: each on its own, only that one fails.
-        tracing::debug!(%error, requests = batch.len(), "a commit failed; its requests are tried one by one");
-        for request in batch {
+        tracing::debug!(%error, requests = kept.batch.len(), "a commit failed; its requests are tried one by one");
+        kept.batch.reverse();
+        while let Some(request) = kept.batch.pop() {
             if let Some(committed) = Box::pin(self.carry_out(vec![request])).await {
                 self.conclude_all(committed);
             }
@@ -281,30 +322,35 @@ impl Engine {
     /// What follows a commit: answers, the hand-off of what may run here, and word to those who wait.
     pub(crate) fn conclude(self: &Arc<Self>, batch: Vec<Request>, verdicts: Vec<Verdict>) {
         for (request, verdict) in batch.into_iter().zip(verdicts) {
-            told::tell(&request, &verdict, &self.discretion);
-            if let Some(Whose { machine, key }) = verdict.locked.first() {
-                let error = Arc::new(StoreError::Locked { machine: machine.to_string(), key: key.to_string() });
-                self.note_unreported(&request, &error);
-                self.queue.put_back(request, &verdict.locked, &error);
-                continue;
+            // One that panics keeps no other from its answer.
+            if let Err(text) = guard::guarded("what follows a commit", || self.conclude_one(request, verdict)) {
+                supervise::tell("committer", &text);
             }
-            let Some(reply) = verdict.reply else {
-                self.queue.put_again(request.again(), Duration::ZERO);
-                continue;
-            };
-            self.watchers.tell(&verdict.moved, &verdict.runs);
-            if let Some(due_at) = verdict.due_at {
-                self.hint.due(due_at);
-                self.give_word(due_at);
-            }
-            let mut request = request;
-            for Run { whose, claimed, permit } in verdict.runs {
-                let permit = permit.or_else(|| request.take_permit());
-                self.run(whose, claimed, permit);
-            }
-            verdict.moved.iter().for_each(|moved| self.remember(moved));
-            request.answer(reply);
         }
+    }
+
+    fn conclude_one(self: &Arc<Self>, mut request: Request, verdict: Verdict) {
+        told::tell(&request, &verdict, &self.discretion);
+        if let Some(Whose { machine, key }) = verdict.locked.first() {
+            let error = Arc::new(StoreError::Locked { machine: machine.to_string(), key: key.to_string() });
+            self.note_unreported(&request, &error);
+            return self.queue.put_back(request, &verdict.locked, &error);
+        }
+        let Some(reply) = verdict.reply else {
+            self.queue.put_again(request.again(), Duration::ZERO);
+            return;
+        };
+        self.watchers.tell(&verdict.moved, &verdict.runs);
+        if let Some(due_at) = verdict.due_at {
+            self.hint.due(due_at);
+            self.give_word(due_at);
+        }
+        for Run { whose, claimed, permit } in verdict.runs {
+            let permit = permit.or_else(|| request.take_permit());
+            self.run(whose, claimed, permit);
+        }
+        verdict.moved.iter().for_each(|moved| self.remember(moved));
+        request.answer(reply);
     }
 
     /// How a commit left an instance is remembered where the next request for it is likely to come to this process.

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::Notify;
 
+use crate::guard;
+
 /// Which commits are under way. Whoever looks waits for those who commit, and never the other way round: a verb that commits has a
 /// transaction open, for whose connection others may wait.
 #[derive(Debug, Clone, Default)]
@@ -57,7 +59,7 @@ impl Committing {
 
 impl Inner {
     fn numbers(&self) -> MutexGuard<'_, Numbers> {
-        self.numbers.lock().expect("no code panics while it holds the numbers")
+        guard::lock(&self.numbers)
     }
 }
 

@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use crate::clock::Clock;
 use crate::data::{Data, DataMap};
 use crate::discretion::{Discretion, Owner};
+use crate::encode;
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::limits::Limits;
@@ -173,6 +174,7 @@ impl Ctx<'_> {
 
     /// The value of `work`, which is done once over all attempts of this call: what it gave is kept at once, in a commit of its own, also if
     /// this attempt fails later. An error is not kept. Names are unique within a call: the same name again gives what is kept.
+    /// A name has 1 to 255 bytes and no NUL; with another one it is an error before `work` is begun.
     ///
     /// On SQLite, call it before `ctx.sqlite()`, which holds the one writer: afterwards it is an error, before `work` is begun.
     pub async fn once<T, E>(&mut self, name: &str, work: impl Future<Output = Result<T, E>>) -> Result<T, Failure>
@@ -180,6 +182,7 @@ impl Ctx<'_> {
         T: Serialize + DeserializeOwned,
         E: Into<Failure>,
     {
+        encode::check_once(name)?;
         if self.tx.is_some() && !self.around.store.is_postgres() {
             return Err(Error::input(format!(
                 "`ctx.once(\"{name}\")` comes after `ctx.sqlite()`, which holds the one writer: call it before"

@@ -1,7 +1,6 @@
 //! What the process keeps from eyes that should not see it: redaction before a text is stored or shown, a codec for what is stored.
 
 use std::borrow::Cow;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use fsm_core::call::Attempt;
@@ -14,6 +13,7 @@ use crate::canonical::canonical;
 use crate::codec::{EncryptedField, EncryptionContext, PayloadCodec};
 use crate::encode;
 use crate::error::Error;
+use crate::guard;
 use crate::redact::{Redactable, Redaction};
 use crate::store::sealed::{self, Kept};
 
@@ -178,31 +178,37 @@ impl Discretion {
         }
     }
 
-    /// Names by which an event under a dedup id is known again, in whatever order its maps are. The first is kept.
-    pub(crate) fn digests(&self, owner: Owner<'_>, payload: &[u8]) -> Vec<Vec<u8>> {
+    /// Names by which an event under a dedup id is known again, in whatever order its maps are. The first is kept. `Err` says why there are
+    /// none.
+    pub(crate) fn digests(&self, owner: Owner<'_>, payload: &[u8]) -> Result<Vec<Vec<u8>>, String> {
         let payload = canonical(payload);
         let unkeyed = encode::digest("", &payload);
-        let Some(codec) = &self.codec else { return vec![unkeyed] };
+        let Some(codec) = &self.codec else { return Ok(vec![unkeyed]) };
         // With whose it is: the same content elsewhere has another name.
         let content = [owner.place(EncryptedField::Payload).to_bytes(), payload].concat();
-        let mut digests = codec.digests(&content);
-        assert!(!digests.is_empty(), "a codec gives each content at least one digest");
+        let mut digests = guard::guarded("the codec", || codec.digests(&content))?;
+        if digests.is_empty() {
+            return Err("the codec gave no digest of it".to_owned());
+        }
         // What was sent before there was a codec.
         digests.push(unkeyed);
-        digests
+        Ok(digests)
     }
 
     fn decoded(&self, place: &EncryptionContext<'_>, encoded: &[u8]) -> Result<Vec<u8>, String> {
         let Some(codec) = &self.codec else {
             return Err("it is sealed, and this process has no codec: give it to the builder with `.codec(…)`".to_owned());
         };
-        match catch_unwind(AssertUnwindSafe(|| codec.decode(place, encoded))) {
-            Ok(decoded) => decoded.map_err(|error| error.to_string()),
-            Err(_) => Err("the codec panicked".to_owned()),
-        }
+        let error = match guard::guarded("the codec", || codec.decode(place, encoded))? {
+            Ok(decoded) => return Ok(decoded),
+            Err(error) => error,
+        };
+        let text = guard::guarded("the codec's error", || error.to_string());
+        let ended = guard::dropped("the codec's error", error);
+        Err(text.and_then(|text| ended.map(|()| text)).unwrap_or_else(|why| why))
     }
 }
 
 fn encoded(codec: &dyn PayloadCodec, place: &EncryptionContext<'_>, plain: &[u8]) -> Result<Vec<u8>, String> {
-    catch_unwind(AssertUnwindSafe(|| codec.encode(place, plain))).map_err(|_| "the codec panicked".to_owned())
+    guard::guarded("the codec", || codec.encode(place, plain))
 }

@@ -7,6 +7,7 @@ use fsm_core::time::micros;
 use serde::Serialize;
 
 use crate::error::{Error, ErrorKind};
+use crate::guard;
 
 /// The longest key, in bytes.
 const LONGEST_KEY: usize = 255;
@@ -31,9 +32,31 @@ pub(crate) fn check_dedup(dedup: &str) -> Result<(), Error> {
     })
 }
 
+/// The longest reason that an operator may give, in bytes.
+const LONGEST_REASON: usize = 8 * 1024;
+
+/// Who acts and why, as an operator says it: PostgreSQL's text takes no NUL, and the history is no place for large content.
+pub(crate) fn check_operator(actor: Option<&str>, reason: Option<&str>) -> Result<(), Error> {
+    for (what, text, longest) in [("actor", actor, LONGEST_KEY), ("reason", reason, LONGEST_REASON)] {
+        if text.is_some_and(|text| text.len() > longest || text.contains('\0')) {
+            return Err(Error::input(format!("the {what} of an act has at most {longest} bytes and no NUL")));
+        }
+    }
+    Ok(())
+}
+
+/// The name of a memoised effect, under the same rule as keys: it is part of an index.
+pub(crate) fn check_once(name: &str) -> Result<(), Error> {
+    check_key(name).map_err(|_| {
+        let shown: String = name.chars().take(40).flat_map(char::escape_debug).collect();
+        Error::input(format!("`{shown}` is no name for `ctx.once`: it has 1 to {LONGEST_KEY} bytes and no NUL"))
+    })
+}
+
 /// The event as JSON, within the limit in bytes.
 pub(crate) fn payload(event: &impl Serialize, name: &str, limit: usize) -> Result<Vec<u8>, Error> {
-    let bytes = serde_json::to_vec(event).map_err(|error| Error::input(format!("the event `{name}` does not encode as JSON: {error}")))?;
+    let encoded = guard::guarded("its `Serialize`", || serde_json::to_vec(event).map_err(|error| error.to_string())).flatten();
+    let bytes = encoded.map_err(|why| Error::input(format!("the event `{name}` does not encode as JSON: {why}")))?;
     within_limit(bytes, name, limit)
 }
 

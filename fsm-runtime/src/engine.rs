@@ -19,6 +19,7 @@ use crate::committing::Committing;
 use crate::data::DataMap;
 use crate::discretion::Discretion;
 use crate::failing::Failures;
+use crate::guard;
 use crate::hint::{Hint, Notices};
 use crate::limits::Limits;
 use crate::mending::Mending;
@@ -58,7 +59,7 @@ pub(crate) struct Engine {
     pub(crate) catalog: Catalog,
     pub(crate) limits: Limits,
     pub(crate) discretion: Discretion,
-    pub(crate) queue: Queue,
+    pub(crate) queue: Arc<Queue>,
     pub(crate) memories: Memories,
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) hint: Hint,
@@ -88,7 +89,7 @@ impl Engine {
             catalog,
             limits,
             discretion,
-            queue: Queue::default(),
+            queue: Arc::default(),
             memories: Memories::default(),
             watchers: Arc::default(),
             hint: Hint::default(),
@@ -106,14 +107,15 @@ impl Engine {
         let lanes = if self.store.is_postgres() { 3 } else { 2 };
         let pace = Arc::new(Pace::of(lanes));
         for _ in 0..lanes {
-            self.spawn(Arc::clone(self).commit_for_ever(Arc::clone(&pace)));
+            let pace = Arc::clone(&pace);
+            self.keep_running("committer", move |engine| engine.commit_for_ever(Arc::clone(&pace)));
         }
     }
 
-    /// Runs a task that ends with the engine.
+    /// Runs a task that ends with the engine, and is not started again if it panics.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let handle = tokio::spawn(task).abort_handle();
-        let mut tasks = self.tasks.lock().expect("no code panics while it holds the tasks");
+        let mut tasks = guard::lock(&self.tasks);
         tasks.retain(|task| !task.is_finished());
         tasks.push(handle);
     }
@@ -158,7 +160,7 @@ impl Engine {
     }
 
     fn abort_tasks(&self) -> Vec<AbortHandle> {
-        let mut ended = std::mem::take(&mut *self.tasks.lock().expect("no code panics while it holds the tasks"));
+        let mut ended = std::mem::take(&mut *guard::lock(&self.tasks));
         if let Some(work) = &self.work {
             ended.extend(std::mem::take(&mut *work.running()).into_values().map(Running::into_task));
         }
@@ -170,7 +172,9 @@ impl Engine {
     #[cfg(feature = "testing")]
     pub(crate) async fn end_tasks(&self) {
         self.memories.forget();
-        for task in self.abort_tasks() {
+        let aborted = self.abort_tasks();
+        self.queue.close();
+        for task in aborted {
             while !task.is_finished() {
                 tokio::task::yield_now().await;
             }
@@ -192,7 +196,7 @@ impl Work {
     }
 
     pub(crate) fn running(&self) -> MutexGuard<'_, HashMap<(CallId, u32), Running>> {
-        self.running.lock().expect("no code panics while it holds what runs")
+        guard::lock(&self.running)
     }
 }
 

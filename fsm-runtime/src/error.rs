@@ -79,6 +79,10 @@ impl Error {
         matches!(*self.0, Kind::Stopping)
     }
 
+    pub(crate) fn is_interrupted(&self) -> bool {
+        matches!(&*self.0, Kind::Store(error) if matches!(**error, StoreError::Interrupted))
+    }
+
     pub(crate) fn cause(&self) -> &Kind {
         &self.0
     }

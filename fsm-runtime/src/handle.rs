@@ -80,7 +80,10 @@ impl<M: Machine> Handle<M> {
     /// Sends an event in the caller's own transaction: it is sent if and only if that commits. `tx` is a `&mut` sqlx
     /// transaction or connection to the database of this handle.
     ///
-    /// On SQLite begin the transaction with `BEGIN IMMEDIATE`, and commit soon: meanwhile nobody else writes.
+    /// Whenever its future is dropped, for example by a timeout, the transaction has all of the send or nothing of it.
+    ///
+    /// On SQLite begin the transaction with `begin_with("begin immediate")` of sqlx, and commit soon: meanwhile nobody else writes. An error if
+    /// sqlx did not begin it.
     pub fn send_in<'t, E: EventFor<M>>(&self, tx: impl Into<Conn<'t>>, key: impl AsRef<str>, event: E) -> SendInTransaction<'t> {
         self.send(key, event).in_transaction(tx)
     }

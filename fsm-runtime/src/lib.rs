@@ -21,6 +21,7 @@ pub mod error;
 mod failing;
 pub mod failure;
 mod finder;
+mod guard;
 pub mod handle;
 mod hint;
 pub mod inside;
@@ -39,6 +40,7 @@ pub mod schema;
 mod session;
 mod start;
 pub mod store;
+mod supervise;
 mod sweeper;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -32,9 +32,9 @@ impl Engine {
 
     /// Starts what gives word.
     pub(crate) fn start_giving_word(self: &Arc<Self>) {
-        self.spawn(Arc::clone(self).look_for_lent_for_ever());
+        self.keep_running("look for events in other transactions", Engine::look_for_lent_for_ever);
         if self.store.is_postgres() {
-            self.spawn(Arc::clone(self).give_word_for_ever());
+            self.keep_running("wake-ups of other processes", Engine::give_word_for_ever);
         }
     }
 

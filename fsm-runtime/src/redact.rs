@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+
+use crate::guard;
 
 /// What kind of text is about to be seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -72,10 +73,9 @@ impl Redaction {
     /// The text as it may be seen. If the user's function panics, nothing of the text may.
     pub(crate) fn of<'a>(&self, shown: Redactable<'a>) -> Cow<'a, str> {
         let Some(redact) = &self.0 else { return shown.text.into() };
-        match catch_unwind(AssertUnwindSafe(|| redact(&shown))) {
-            Ok(redacted) => redacted.map_or(shown.text.into(), Cow::Owned),
-            Err(_) => WITHHELD.into(),
-        }
+        // The text of the panic may quote what nobody should read.
+        guard::guarded("the redaction", || redact(&shown))
+            .map_or_else(|_| WITHHELD.into(), |redacted| redacted.map_or(shown.text.into(), Cow::Owned))
     }
 }
 

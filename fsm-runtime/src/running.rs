@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use crate::committer::request::Whose;
+use crate::guard;
 
 /// An attempt that executes in this process.
 pub(crate) struct Running {
@@ -63,9 +64,9 @@ impl Running {
         self.abort
     }
 
-    /// Lets the verb know that its end is wanted.
-    pub(crate) fn cancel(&self) {
-        self.cancel.send_replace(true);
+    /// What lets the verb know that its end is wanted.
+    pub(crate) fn canceller(&self) -> Arc<watch::Sender<bool>> {
+        Arc::clone(&self.cancel)
     }
 
     /// Its outcome, if that could not be written yet.
@@ -81,4 +82,9 @@ impl Running {
             error,
         })
     }
+}
+
+/// Lets a verb know that its end is wanted. It wakes what the verb waits with, which may panic: no lock is held meanwhile.
+pub(crate) fn cancel(canceller: Arc<watch::Sender<bool>>) {
+    let _ = guard::guarded("a waker", || canceller.send_replace(true));
 }

@@ -292,11 +292,11 @@ impl Builder {
         let session = work.session.clone();
         let engine = Engine::new(store.clone(), clock.clone(), catalog, (self.limits, self.discretion), Some(work));
         engine.start_lanes();
-        engine.spawn(Arc::clone(&engine).find_for_ever());
-        engine.spawn(Arc::clone(&engine).sweep_for_ever());
-        engine.spawn(Arc::clone(&engine).prune_for_ever());
-        engine.spawn(Arc::clone(&engine).mend_for_ever());
-        engine.spawn(Arc::clone(&engine).listen_for_ever());
+        engine.keep_running("finder", Engine::find_for_ever);
+        engine.keep_running("sweeper", Engine::sweep_for_ever);
+        engine.keep_running("pruner", Engine::prune_for_ever);
+        engine.keep_running("mender", Engine::mend_for_ever);
+        engine.keep_running("listener", Engine::listen_for_ever);
         engine.start_giving_word();
         session
             .keep_alive(store, clock)

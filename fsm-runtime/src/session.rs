@@ -11,11 +11,15 @@ use uuid::Uuid;
 
 use crate::clock::Clock;
 use crate::committer::retry::{backoff, is_worth_a_line};
+use crate::guard;
 use crate::store::conn::Conn;
 use crate::store::error::{Class, StoreError};
 use crate::store::open::Store;
 use crate::store::sessions;
 use crate::store::tx::Apart;
+
+/// The longest wait before the thread that renews the lease is begun again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// This process's session.
 #[derive(Clone)]
@@ -153,11 +157,24 @@ impl Session {
     pub(crate) fn keep_alive(&self, store: Store, clock: Clock) -> std::io::Result<()> {
         let session = self.clone();
         std::thread::Builder::new().name("fsm-lease".into()).spawn(move || {
-            match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-                Ok(runtime) => runtime.block_on(session.renew_for_ever(&store, &clock)),
-                Err(error) => tracing::error!(%error, "the thread that renews the lease could not start"),
+            // Without it the lease ends, and others take what executes here: it is begun again whatever ended it.
+            while !session.0.is_stopped.load(Ordering::Acquire) {
+                let renewing = guard::guarded("the thread that renews the lease", || session.renew_on_this_thread(&store, &clock));
+                if let Err(text) = renewing.map_err(Into::into).flatten() {
+                    let _ = guard::guarded(
+                        "the subscriber",
+                        || tracing::error!(error = %text, "the lease is not renewed, and this is tried again"),
+                    );
+                    std::thread::sleep((session.0.lease / 8).min(LONGEST_PAUSE));
+                }
             }
         })?;
+        Ok(())
+    }
+
+    fn renew_on_this_thread(&self, store: &Store, clock: &Clock) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(self.renew_for_ever(store, clock));
         Ok(())
     }
 
@@ -214,7 +231,7 @@ impl Session {
     }
 
     fn life(&self) -> MutexGuard<'_, Life> {
-        self.0.life.lock().expect("no code panics while it holds the session")
+        guard::lock(&self.0.life)
     }
 }
 

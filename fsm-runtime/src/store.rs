@@ -26,6 +26,7 @@ pub mod prune;
 mod reading;
 mod rights;
 mod rows;
+pub mod savepoint;
 pub(crate) mod sealed;
 mod servers;
 pub mod sessions;

@@ -11,6 +11,7 @@ use crate::committer::request::{Report, Request, What, Whose};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::failing::longest;
+use crate::running::{self, Running};
 use crate::store::claim::Except;
 use crate::store::sessions::{self, Orphan};
 
@@ -92,9 +93,8 @@ impl Engine {
         let is_held =
             |id: &(CallId, u32)| is_unread(id.0) || held.orphans.iter().any(|held| (held.attempt.call, held.attempt.number) == *id);
         for id in ran_before.iter().filter(|id| !is_held(id)) {
-            if let Some(running) = work.running().get(id) {
-                running.cancel();
-            }
+            let cancel = work.running().get(id).map(Running::canceller);
+            cancel.into_iter().for_each(running::cancel);
         }
         let is_stray = |held: &Orphan| !work.running().contains_key(&(held.attempt.call, held.attempt.number));
         let mut strays: Vec<_> = held.orphans.into_iter().filter(is_stray).collect();

@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 
 use crate::committer::request::Whose;
 use crate::committer::verdict::{Moved, Run};
+use crate::guard;
 
 /// How much one who does not listen is told at most. What is left out is found by looking.
 const MOST_UNHEARD: usize = 256;
@@ -84,7 +85,7 @@ impl Watchers {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.by_instance.lock().expect("no code panics while it holds the watchers")
+        guard::lock(&self.by_instance)
     }
 }
 
@@ -94,12 +95,13 @@ impl Mailbox {
         let mut unheard = self.unheard();
         if unheard.len() < MOST_UNHEARD {
             unheard.push_back(news);
-            self.wake.notify_one();
+            drop(unheard);
+            let _ = guard::guarded("a waker", || self.wake.notify_one());
         }
     }
 
     fn unheard(&self) -> MutexGuard<'_, VecDeque<News>> {
-        self.unheard.lock().expect("no code panics while it holds a mailbox")
+        guard::lock(&self.unheard)
     }
 }
 

@@ -1,7 +1,9 @@
-//! Runs claimed attempts: calls the verb, bounds its time, catches its panic, and reports how it ended.
+//! Runs claimed attempts: calls the verb and reports how it ended.
+
+mod bounded;
+mod judge;
 
 use std::borrow::Cow;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,7 +13,6 @@ use fsm_core::ids::CallId;
 use fsm_core::instance::Instance;
 use fsm_core::outcome::{Outcome, Problem};
 use fsm_core::retry::RetryAdvice;
-use futures_util::FutureExt;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tracing::Instrument;
 
@@ -22,15 +23,18 @@ use crate::context::{Around, Ctx};
 use crate::discretion::Owner;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
-use crate::failure::{FailedAttempt, Failure, Unreadable};
-use crate::registry::{Input, VerbEntry};
-use crate::running::{Phase, Running};
+use crate::failure::{Failure, Unreadable};
+use crate::guard;
+use crate::registry::Input;
+use crate::running::{self, Phase, Running};
 use crate::store::claim::Claimed;
 use crate::store::held;
 use crate::store::tx::Tx;
+use crate::supervise;
+use bounded::bounded;
 
-/// How long a verb may clean up once its time is over.
-const LAST_MOMENT: Duration = Duration::from_secs(1);
+/// The wait before an attempt whose report panicked is reported again.
+const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
 
 /// A payload and a record that can be read.
 type Opened<'b> = (Cow<'b, [u8]>, Option<Cow<'b, [u8]>>);
@@ -47,11 +51,13 @@ impl Engine {
         let Some(work) = &self.work else { return };
         let attempt = Arc::clone(&claimed.attempt);
         let cancel = Arc::new(watch::Sender::new(false));
-        let span = tracing::info_span!("attempt", machine = attempt.machine, key = &*whose.key, verb = attempt.verb, call = %attempt.call, attempt = attempt.number);
+        // A span without a parent: the attempt before it may have ended in this very task, and a chain of attempts is not a stack.
+        let span = tracing::info_span!(parent: None, "attempt", machine = attempt.machine, key = &*whose.key, verb = attempt.verb, call = %attempt.call, attempt = attempt.number);
         span.in_scope(|| tracing::debug!("claimed"));
         // Held while it is entered, so that an attempt is never gone before it is there.
         let mut running = work.running();
-        let task = tokio::spawn(Arc::clone(self).execute(whose.clone(), claimed, permit, Arc::clone(&cancel)).instrument(span));
+        let executing = Arc::clone(self).execute(whose.clone(), claimed, permit, Arc::clone(&cancel)).instrument(span);
+        let task = tokio::spawn(Arc::clone(self).supervise(whose.clone(), Arc::clone(&attempt), executing));
         let id = (attempt.call, attempt.number);
         let abort = task.abort_handle();
         running.insert(id, Running { attempt, whose, abort, cancel, phase: Phase::Executing, unreported: None });
@@ -76,8 +82,12 @@ impl Engine {
         }
         let mut report = Report { permit, ..Report::new(Arc::clone(&attempt), Outcome::Released) };
         report.outcome = self.sealed(&whose, report.fresh, outcome);
+        self.end(&whose, &attempt, report, tx).await;
+    }
+
+    async fn end(self: &Arc<Self>, whose: &Whose, attempt: &Attempt, report: Report, tx: Option<Tx>) {
         let is_told = self.report(whose.clone(), report, tx).await;
-        self.watchers.ended(&whose, (attempt.call, attempt.number));
+        self.watchers.ended(whose, (attempt.call, attempt.number));
         // What could not be told stays among what runs here, or it would be taken for a stray, which never began.
         if let Some(work) = self.work.as_ref().filter(|_| is_told) {
             work.running().remove(&(attempt.call, attempt.number));
@@ -94,6 +104,24 @@ impl Engine {
             running.phase = Phase::Ended;
         }
         running.phase == Phase::Ended
+    }
+
+    /// Sees an attempt through. A panic of the engine's own code around the verb is a failed attempt too, and is reported until that is told.
+    async fn supervise(self: Arc<Self>, whose: Whose, attempt: Arc<Attempt>, executing: impl Future<Output = ()> + Send) {
+        let mut ended = guard::to_its_end("the attempt's task", Box::pin(executing)).await;
+        while let Err(text) = ended {
+            supervise::tell("attempt", &text);
+            if !self.may_report((attempt.call, attempt.number)) {
+                return;
+            }
+            let problem = self.discretion.problem(&attempt.machine, &attempt.verb, &text, RetryAdvice::Default);
+            let mut report = Report::new(Arc::clone(&attempt), Outcome::Released);
+            report.outcome = self.sealed(&whose, report.fresh, Outcome::Failure(problem));
+            ended = guard::to_its_end("the report of it", Box::pin(self.end(&whose, &attempt, report, None))).await;
+            if ended.is_err() {
+                tokio::time::sleep(BETWEEN_REPORTS).await;
+            }
+        }
     }
 
     async fn call_verb(self: &Arc<Self>, claimed: Claimed, cancel: Arc<watch::Sender<bool>>) -> Ended {
@@ -117,8 +145,9 @@ impl Engine {
         let outcome = match ended {
             Ok(record) => Outcome::Success { record, asks: ctx.take_asks() },
             Err(failure) => {
-                let problem = self.judge(known, verb, &attempt, &failure);
-                if failure.is_unreadable() {
+                let is_unreadable = failure.is_unreadable();
+                let problem = self.judge(known, verb, &attempt, failure);
+                if is_unreadable {
                     tracing::warn!(error = problem.error, "an attempt failed without its verb: this program cannot read a stored value");
                 }
                 Outcome::Failure(problem)
@@ -158,34 +187,6 @@ impl Engine {
         }
     }
 
-    /// The error as text, and what it, the policy's list, or the delay function says of its retry.
-    fn judge(&self, known: &Known, verb: &'static VerbEntry, attempt: &Attempt, failure: &Failure) -> Problem {
-        let (advice, error) = self.advised(known, verb, attempt, failure);
-        self.discretion.problem(&attempt.machine, &attempt.verb, &error, advice)
-    }
-
-    fn advised(&self, known: &Known, verb: &'static VerbEntry, attempt: &Attempt, failure: &Failure) -> (RetryAdvice, String) {
-        let error = failure.to_string();
-        let advice = failure.advised();
-        let Some(policy) = known.policy(verb).filter(|_| advice == RetryAdvice::Default) else {
-            return (advice, error);
-        };
-        if policy.give_up_on.iter().any(|given_up| failure.chain().any(given_up.is)) {
-            return (RetryAdvice::Never, error);
-        }
-        let Some(delay) = &policy.delay else { return (RetryAdvice::Default, error) };
-        let failed = FailedAttempt::new(attempt.number, failure.error(), self.clock.now().since(attempt.budget.first_at));
-        match std::panic::catch_unwind(AssertUnwindSafe(|| (delay.function)(&failed))) {
-            Ok(Some(wait)) => (RetryAdvice::After(wait), error),
-            Ok(None) => (RetryAdvice::Never, error),
-            // The retry procedure itself failed (seed 001): both are recorded, and nothing is tried again.
-            Err(panic) => {
-                let error = format!("{error}; and its delay function `{}` panicked: {}", delay.name, panic_text(&*panic));
-                (RetryAdvice::Never, error)
-            }
-        }
-    }
-
     /// Whether the database knows the end. Reports until the report is in: through the verb's own transaction if it opened one, else
     /// through the committer, which retries it for as long as the process lives. The outcome stays what it is.
     async fn report(self: &Arc<Self>, whose: Whose, mut report: Report, tx: Option<Tx>) -> bool {
@@ -204,6 +205,8 @@ impl Engine {
             }
             Ok(_) => true,
             Err(error) if error.is_stopping() => false,
+            // It was committed, and what followed from it here panicked.
+            Err(error) if error.is_interrupted() => true,
             Err(error) => {
                 tracing::error!(%error, "the end of an attempt was refused; other workers find it lost once this process has ended");
                 false
@@ -223,7 +226,12 @@ impl Engine {
     async fn settle_in(self: &Arc<Self>, mut tx: Tx, whose: Whose, what: What) -> Result<(), Error> {
         let _under_way = self.committing.begin();
         let batch = vec![Request::new(whose, what, None)];
+        tx.take_back().await?;
         let verdicts = Trip::new(self).of(&mut tx.conn(), &batch).await?;
+        // The verb wrote in this transaction, so that a failure must not be committed in it.
+        if let Some(problem) = &verdicts[0].no_room {
+            return Err(Error::input(problem.error.clone()));
+        }
         if !matches!(verdicts[0].reply, Some(Ok(Reply::Settled { counted: true }))) {
             return Err(Error::other(ErrorKind::Contended, "the attempt was closed before, by the sweeper or an operator"));
         }
@@ -235,7 +243,8 @@ impl Engine {
     /// Tells the verb of a call that runs here that its end is wanted.
     pub(crate) fn cancel_running(&self, whose: &Whose) {
         if let Some(work) = &self.work {
-            work.running().values().filter(|running| running.whose == *whose).for_each(Running::cancel);
+            let wanted: Vec<_> = work.running().values().filter(|running| running.whose == *whose).map(Running::canceller).collect();
+            wanted.into_iter().for_each(running::cancel);
         }
     }
 
@@ -293,35 +302,4 @@ fn given_back(attempt: &Attempt) -> Outcome {
             Outcome::Failure(Problem { error: "its process was shut down before the verb ended".to_owned(), advice: RetryAdvice::Never })
         }
     }
-}
-
-/// The verb's result, within its time; a panic is a failure like any other. Once its time is over the verb is told through
-/// `ctx.cancelled()` and has a last moment to clean up; whatever it returns then, the attempt has timed out.
-async fn bounded(
-    running: crate::registry::Running<'_>,
-    timeout: Option<Duration>,
-    cancel: &watch::Sender<bool>,
-) -> Result<Option<Vec<u8>>, Failure> {
-    let mut caught = AssertUnwindSafe(running).catch_unwind();
-    let ended = match timeout {
-        // No bound: that is the verb's choice. An operator can cancel it, and a shutdown releases it.
-        None => caught.await,
-        Some(limit) => match tokio::time::timeout(limit, &mut caught).await {
-            Ok(ended) => ended,
-            Err(_) => {
-                cancel.send_replace(true);
-                // The context listens itself; beyond that only a verb that asked for `ctx.cancelled()`.
-                if cancel.receiver_count() > 1 {
-                    let _ = tokio::time::timeout(LAST_MOMENT, caught).await;
-                }
-                return Err(Failure::new(format!("the attempt took longer than its timeout of {}", fsm_core::duration::display(limit))));
-            }
-        },
-    };
-    ended.unwrap_or_else(|panic| Err(Failure::new(format!("the verb panicked: {}", panic_text(&*panic)))))
-}
-
-pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a text".to_owned())
 }

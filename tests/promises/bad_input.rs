@@ -1,6 +1,7 @@
 //! Bad input gets a clear error, and nothing is lost: URLs and databases, keys, ids, payloads, machines, data.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use fsm::prelude::*;
@@ -169,6 +170,92 @@ promise! {
         assert!(payments.get("o-1").await.unwrap().is_none(), "nothing came of those");
         payments.send("o-1", checkout()).dedup("d".repeat(255)).await.unwrap();
         bed.run_until_idle().await;
+    }
+}
+
+/// An effect under a name of the sender's choice.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Remember {
+    name: String,
+}
+#[verb]
+#[retry(1, "5s")]
+async fn remembered(ctx: &mut Ctx<'_>, effects: Data<Arc<AtomicU32>>, event: Remember) -> Result {
+    let effect = async {
+        effects.fetch_add(1, Ordering::SeqCst);
+        Ok::<_, Failure>(())
+    };
+    ctx.once(&event.name, effect).await
+}
+fsm! {
+    machine Rememberer = "rememberer" {
+        start remembered;
+        end remembered;
+    }
+}
+
+mod the_name_of_an_effect_has_1_to_255_bytes_and_no_nul_and_is_checked_before_the_effect {
+    use super::*;
+
+    async fn kept(bed: &fsm::testing::TestBed, effects: &AtomicU32) {
+        let rememberers = bed.machine::<Rememberer>();
+        for (n, (name, shown)) in [
+            (String::new(), String::new()),
+            ("n".repeat(256), "n".repeat(40)),
+            ("n".repeat(3000), "n".repeat(40)),
+            ("a\0b".into(), "a\\0b".into()),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let key = format!("r-{n}");
+            rememberers.send(&key, Remember { name }).await.unwrap();
+            bed.advance(Duration::from_secs(5)).await;
+            let error = rememberers.get(&key).await.unwrap().unwrap().error.unwrap();
+            assert_eq!(error, format!("`{shown}` is no name for `ctx.once`: it has 1 to 255 bytes and no NUL"));
+        }
+        assert_eq!(effects.load(Ordering::SeqCst), 0, "no effect was done");
+        rememberers.send("r", Remember { name: "n".repeat(255) }).await.unwrap();
+        bed.run_until_idle().await;
+        assert_eq!((rememberers.get("r").await.unwrap().unwrap().version, effects.load(Ordering::SeqCst)), (1, 1));
+        crate::support::healthy(bed).await;
+    }
+
+    fn rememberers(effects: &Arc<AtomicU32>) -> fsm::testing::TestBedBuilder {
+        fsm::testing::TestBed::builder().only::<Rememberer>().data(Arc::clone(effects))
+    }
+
+    #[tokio::test]
+    async fn sqlite() {
+        let effects = Arc::new(AtomicU32::new(0));
+        kept(&rememberers(&effects).sqlite().await, &effects).await;
+    }
+
+    #[tokio::test]
+    async fn postgres() {
+        let effects = Arc::new(AtomicU32::new(0));
+        kept(&rememberers(&effects).postgres().await, &effects).await;
+    }
+}
+
+promise! {
+    async fn the_actor_and_the_reason_of_an_act_are_checked_before_it(bed in failing(0)) {
+        let payments = bed.machine::<Payment>();
+        payments.send("o-1", checkout()).await.unwrap();
+        bed.run_until_idle().await;
+        for error in [
+            payments.cancel("o-1", "a\0b").await.unwrap_err(),
+            payments.cancel("o-1", "r".repeat(8 * 1024 + 1)).await.unwrap_err(),
+        ] {
+            assert_eq!(error.to_string(), "the reason of an act has at most 8192 bytes and no NUL");
+        }
+        for actor in ["a\0b".to_owned(), "a".repeat(256)] {
+            let error = payments.cancel("o-1", "why").actor(actor).await.unwrap_err();
+            assert_eq!(error.to_string(), "the actor of an act has at most 255 bytes and no NUL");
+        }
+        assert!(payments.cancel("o-1", "why").request_id("i".repeat(256)).await.unwrap_err().is_input());
+        assert_eq!(payments.get("o-1").await.unwrap().unwrap().status, Status::Running);
+        payments.cancel("o-1", "r".repeat(8 * 1024)).actor("a".repeat(255)).request_id("i".repeat(255)).await.unwrap();
     }
 }
 

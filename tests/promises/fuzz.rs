@@ -1,6 +1,6 @@
 //! Whatever stands in a row, and whatever a key or an error is made of: a clear failure of that one instance, and all others go on.
 //!
-//! Each test prints its seed; `FSM_FUZZ_SEED=…` runs it again.
+//! Each test has a fixed seed, which it prints. `FSM_FUZZ_SEED=…` is another one, `FSM_FRESH_SEEDS=1` a new one for each run.
 
 use std::time::Duration;
 
@@ -15,13 +15,16 @@ use crate::meddler::{Meddler, is_postgres, run};
 use crate::support::promise;
 
 const FIVE_SECONDS: Duration = Duration::from_secs(5);
+/// The seed of every test, unless the environment names another.
+const SEED: u64 = 17;
 /// The longest error text that is kept.
 const LONGEST_ERROR: usize = 8 * 1024;
 
 /// So many values, which the seed tells.
 fn drawn<S: Strategy>(many: usize, values: &S) -> Vec<S::Value> {
-    let now = || std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64);
-    let seed = std::env::var("FSM_FUZZ_SEED").map_or_else(|_| now(), |seed| seed.parse().expect("FSM_FUZZ_SEED is a number"));
+    let fresh = || std::time::UNIX_EPOCH.elapsed().map_or(SEED, |since| since.as_nanos() as u64);
+    let unset = || if std::env::var_os("FSM_FRESH_SEEDS").is_some() { fresh() } else { SEED };
+    let seed = std::env::var("FSM_FUZZ_SEED").map_or_else(|_| unset(), |seed| seed.parse().expect("FSM_FUZZ_SEED is a number"));
     println!("FSM_FUZZ_SEED={seed}");
     let mut runner = TestRunner::new(Config { rng_seed: RngSeed::Fixed(seed), failure_persistence: None, ..Config::default() });
     (0..many).map(|_| values.new_tree(&mut runner).expect("it can be drawn").current()).collect()

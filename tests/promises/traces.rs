@@ -2,9 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use fsm::prelude::*;
+use fsm::testing::{TestBed, TestBedBuilder};
+use serde::{Deserialize, Serialize};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id};
 use tracing::{Event, Level, Subscriber};
@@ -13,7 +17,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::clumsy::{Clumsy, Deed, clumsy};
-use crate::meddler::{Meddler, bytes, run};
+use crate::meddler::{Meddler, bytes, is_postgres, run};
 use crate::support::promise;
 
 /// Fields by name, those of the spans around it too.
@@ -70,10 +74,69 @@ impl Listener {
     }
 }
 
+/// How many spans stand around each other at most.
+#[derive(Clone, Default)]
+struct Depth(Arc<AtomicUsize>);
+
+impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for Depth {
+    fn on_new_span(&self, _: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let depth = context.span_scope(id).into_iter().flatten().filter(|span| span.name() == "attempt").count();
+        self.0.fetch_max(depth, Ordering::SeqCst);
+    }
+}
+
+fn measure_depth() -> (Arc<AtomicUsize>, tracing::subscriber::DefaultGuard) {
+    let depth = Depth::default();
+    let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(depth.clone()));
+    (depth.0, guard)
+}
+
+/// One transition after the other, each with SQL of the verb's own.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Link {
+    left: u32,
+    is_postgres: bool,
+}
+
+#[verb]
+async fn linked(ctx: &mut Ctx<'_>, event: Link) -> Result {
+    if event.is_postgres {
+        sqlx::query("select 1").execute(ctx.postgres().await?).await?;
+    } else {
+        sqlx::query("select 1").execute(ctx.sqlite().await?).await?;
+    }
+    if event.left > 0 {
+        ctx.next(Link { left: event.left - 1, ..event })?;
+    }
+    Ok(())
+}
+
+fsm! {
+    machine Chain = "chain" {
+        start linked;
+        linked -> linked;
+    }
+}
+
+fn chains() -> TestBedBuilder {
+    TestBed::builder().only::<Chain>()
+}
+
 fn listen() -> (Listener, tracing::subscriber::DefaultGuard) {
     let listener = Listener::default();
     let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(listener.clone()));
     (listener, guard)
+}
+
+promise! {
+    async fn each_attempt_has_a_span_of_its_own_with_no_other_around_it(bed in chains()) {
+        let (deepest, _guard) = measure_depth();
+        let chains = bed.machine::<Chain>();
+        chains.send("c", Link { left: 30, is_postgres: is_postgres(bed) }).await.unwrap();
+        bed.run_until_idle().await;
+        assert_eq!(chains.get("c").await.unwrap().unwrap().version, 31);
+        assert_eq!(deepest.load(Ordering::SeqCst), 1, "spans around one attempt");
+    }
 }
 
 promise! {
@@ -111,7 +174,6 @@ promise! {
 mod a_lost_attempt_is_the_system_working_and_told_at_info {
     use super::*;
     use crate::durable::{Load, Ship, Stall, once, stalling};
-    use fsm::testing::TestBed;
 
     async fn kept(bed: &TestBed, stall: &Stall) {
         let (listener, _guard) = listen();

@@ -39,8 +39,9 @@ cargo xtask bench [ARGS]  how fast the engine is, in release mode. ARGS: postgre
                           --waiting N, --transitions N, --charts FOLDER, --json.
 cargo xtask scale [ARGS]  how fast the screens of the `fsm` command are on a database of 1,000,000 instances and 5,000,000 attempts, which
                           it makes: fails if one takes more than 200 ms. ARGS: postgres, sqlite, --instances N.
-cargo xtask simulate      as many schedules of the simulation as fit into its usual time; --seeds N so many, --seconds N no longer
+cargo xtask simulate      the usual schedules of the simulation, the same each time; --seeds N so many, --seconds N no longer
                           than that, --first N from that seed. A failure prints its seed and the shortest schedule that fails.
+                          FSM_FRESH_SEEDS=1 in the environment gives this and every property test a new seed.
 cargo xtask peers [ARGS]  this engine beside other queues and engines, each brought by cargo or npm; see benches/peers/README.md.
                           ARGS: names of peers; --seconds N, --callers N,N, --json, --build.
 cargo xtask help          this text";

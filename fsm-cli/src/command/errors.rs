@@ -12,11 +12,11 @@ use crate::problem::Problem;
 use crate::table::{BAD, Cell, OPEN, Table};
 
 /// As many are grouped of all machines together.
-const MOST: usize = 2000;
+pub(super) const MOST: usize = 2000;
 /// No more scheduled attempts of a machine are looked at for those that are retries.
 const MOST_LOOKED_AT: u32 = 20_000;
 /// As many are read at a time.
-const PAGE: u32 = 500;
+pub(super) const PAGE: u32 = 500;
 /// A fingerprint is no longer than this, in characters.
 const LONGEST: usize = 200;
 
@@ -140,7 +140,7 @@ fn told(group: &Group) -> serde_json::Value {
 }
 
 /// The first line of an error with `#` for each word that has a digit: numbers, ids, addresses and times differ from case to case.
-fn fingerprint(error: &str) -> String {
+pub(super) fn fingerprint(error: &str) -> String {
     let line = error.trim().lines().next().unwrap_or_default();
     let mut print = String::new();
     let mut rest = line;

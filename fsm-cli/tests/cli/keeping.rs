@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 
-use crate::shop::{Order, Placed, orders, three};
+use crate::shop::{Order, Paid, Placed, orders, three};
 use crate::support::{File, To, WIDE, fsm, fsm_at, golden, json, on_both};
 
 async fn sql(url: &str, text: &str) {
@@ -55,6 +55,32 @@ on_both! {
         assert!(said.out.contains("error\tI6\t") && said.out.contains("has version 9 and state shipped after 3 transitions"), "{said:?}");
         // A bed looks for broken promises when it goes.
         sql(bed.url(), "update fsm_instances set version = 3 where key = 'o-3'").await;
+    }
+}
+
+on_both! {
+    async fn rejected_events_are_counted_and_listed(bed) {
+        three(bed).await;
+        assert!(says(bed, "rejected").await.is_empty());
+        assert_eq!(fsm(bed, To::Pipe, &["errors", "--rejected"]).await.talk, "no event was rejected\n");
+        let orders = bed.machine::<Order>();
+        for key in ["o-4", "o-5"] {
+            orders.send(key, Placed { cents: 1, fails: 9 }).await.unwrap();
+            bed.run_until_idle().await;
+            for event in ["r-1", "r-2"] {
+                orders.send(key, Paid { receipt: event.into() }).after(Duration::from_secs(60)).await.unwrap();
+            }
+            orders.skip(key).await.unwrap();
+        }
+        bed.advance(Duration::from_secs(60)).await;
+        let says = says(bed, "rejected").await;
+        assert_eq!(says.len(), 1);
+        assert_eq!(says[0].0, "warning");
+        assert!(says[0].1.starts_with("events that instances of `order` did not take: 4, the last at 2030-01-01T00:01:02Z"), "{says:?}");
+        let told = json(bed, &["errors", "--rejected"]).await;
+        assert_eq!((told["rejected"].as_array().unwrap().len(), &told["rejected"][0]["count"]), (1, &json!(4)), "{told:#}");
+        let said = fsm(bed, To::Pipe, &["errors", "order", "--rejected"]).await;
+        assert!(said.code == 0 && said.out.contains("4\torder\t`order` # has not begun and takes `Placed`, not `Paid`"), "{said:?}");
     }
 }
 

@@ -11,11 +11,11 @@ use crate::machine::Machine;
 use crate::time::Timestamp;
 
 /// Decides what a due timer does. Firing it is guarded: of several processes that look, one writes.
-pub fn fire(machine: &Machine, standing: &Standing, timer: Timer, inbox_limit: u64, moment: Moment) -> Result<Changes, Unread> {
+pub fn fire(machine: &Machine, standing: &Standing, timer: Timer, moment: Moment) -> Result<Changes, Unread> {
     match &timer.state {
         _ if timer.is_wake() => wake(machine, standing, &timer, moment),
         Some(state) => Ok(run_out(machine, standing, state, &timer, moment)),
-        None => deliver(machine, standing, timer, inbox_limit, moment),
+        None => deliver(machine, standing, timer, moment),
     }
 }
 
@@ -53,8 +53,10 @@ fn wake(machine: &Machine, standing: &Standing, timer: &Timer, moment: Moment) -
 
 /// A delayed event arrives like any other; if it does not fit any more, that is recorded. An instance that exists only for it, and that
 /// nothing else is to be delivered to, ends with it.
-fn deliver(machine: &Machine, standing: &Standing, timer: Timer, inbox_limit: u64, moment: Moment) -> Result<Changes, Unread> {
+fn deliver(machine: &Machine, standing: &Standing, timer: Timer, moment: Moment) -> Result<Changes, Unread> {
     let call = CallId(timer.id.0);
+    // It was accepted when it was sent: an inbox that is full by now must not lose it, and it takes no more space there than it did here.
+    let inbox_limit = u64::MAX;
     let request = Send { id: call, event: timer.event, dedup: None, deliver_at: None, reject_if_busy: false, inbox_limit };
     let instance = Instance::clone(&standing.instance);
     let mut changes = match send(machine, standing, request, moment)?.map(|accepted| accepted.changes) {

@@ -110,7 +110,7 @@ fn what_a_definition_cannot_judge_is_left_for_one_that_can() {
     let mut newer = machine();
     newer.edges.push(Edge { from: Some("created".into()), event: "Refund".into(), to: "cancelled".into(), after: None });
     let rests = Standing { inbox: standing.inbox.clone(), ..Standing::of(left.instance.clone()) };
-    let taken = fire(&newer, &rests, wake(&left).unwrap(), 1000, moment(5)).unwrap();
+    let taken = fire(&newer, &rests, wake(&left).unwrap(), moment(5)).unwrap();
     assert_eq!((taken.open.unwrap().attempt.call, taken.instance.inbox_len()), (call(100), 1));
 
     // Behind it also waits what is sent to the free instance.

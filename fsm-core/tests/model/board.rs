@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fsm_core::changes::{Changes, TimerChange};
+use fsm_core::changes::Changes;
 use fsm_core::decide::Standing;
 use fsm_core::ids::InstanceId;
 use fsm_core::instance::{Instance, Status};
@@ -67,18 +67,6 @@ impl Trip {
     /// `Board::apply`.
     pub fn apply(&mut self, key: usize, changes: &Changes) {
         let standing = self.board.standings[key].as_mut().expect("the board was read for every instance of the batch");
-        standing.instance = changes.instance.clone().into();
-        standing.is_new = false;
-        if let Some(open) = &changes.open {
-            standing.newest = Some(Arc::clone(&open.attempt));
-        }
-        standing.inbox.apply(changes);
-        for change in &changes.timers {
-            match change {
-                TimerChange::Clear => standing.has_timer = false,
-                TimerChange::Set(timer) => standing.has_timer |= timer.state.is_some(),
-                _ => {}
-            }
-        }
+        standing.apply(changes.clone());
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fsm_core::call::{Attempt, AttemptState};
-use fsm_core::changes::{Changes, NoteKind};
+use fsm_core::changes::{Changes, Note, NoteKind};
 use fsm_core::ids::CallId;
 use fsm_core::instance::Status;
 
@@ -114,6 +114,12 @@ impl Ledger {
             {
                 return Promise::OnlySuccessSends.broken(format!("{sent} was sent by an attempt that did not succeed"));
             }
+        }
+        // A sender outside is told that the inbox is full. Nobody tells a verb, whose transition is committed.
+        let is_dropped =
+            |note: &&Note| note.kind == NoteKind::Rejected && note.detail.as_ref().is_some_and(|why| why.contains("inbox is full"));
+        if let Some(dropped) = store.notes.iter().find(is_dropped) {
+            return Promise::NoneDroppedForLackOfRoom.broken(dropped.detail.clone().unwrap_or_default());
         }
         let mut actors = BTreeSet::new();
         if let Some(twice) = store.notes.iter().find(|note| note.actor.as_ref().is_some_and(|actor| !actors.insert(actor))) {

@@ -79,6 +79,8 @@ pub enum Promise {
     RejectedNeverBegins,
     /// Only an attempt that succeeded has sent its events.
     OnlySuccessSends,
+    /// No event of a committed transition is dropped for lack of room.
+    NoneDroppedForLackOfRoom,
     /// An act of an operator is carried out at most once.
     OperatedOnce,
     /// A worker that is alive and renews its lease keeps its attempts.

@@ -100,6 +100,14 @@ pub enum Way {
 pub struct Decided {
     pub reply: Reply,
     pub changes: Option<Changes>,
+    /// Every event that the verb sends finds room. Else its success is written as a failure.
+    pub has_room: bool,
+}
+
+impl Decided {
+    pub fn of(reply: Reply, changes: Option<Changes>) -> Decided {
+        Decided { reply, changes, has_room: true }
+    }
 }
 
 /// `Board` of `committer/board.rs`.

@@ -7,12 +7,15 @@ use fsm_core::changes::{Changes, Note, NoteKind};
 use fsm_core::decide::fire::{fire, rejected};
 use fsm_core::decide::inbox::Unread;
 use fsm_core::decide::operate::operate;
+use fsm_core::decide::refusal::Refusal;
+use fsm_core::decide::room::{Delivery, no_room};
 use fsm_core::decide::send::{Send, send};
 use fsm_core::decide::settle::settle;
 use fsm_core::decide::{Moment, Standing};
 use fsm_core::ids::CallId;
 use fsm_core::instance::Instance;
-use fsm_core::outcome::{Outcome, Outgoing};
+use fsm_core::outcome::{Outcome, Outgoing, Problem};
+use fsm_core::retry::RetryAdvice;
 use fsm_core::time::Timestamp;
 
 use super::Model;
@@ -85,17 +88,17 @@ impl Model {
             What::Settle(report) => self.decide_settle(trip, request, report)?,
             What::Fire(timer) => {
                 let moment = self.moment(trip);
-                let firing = |model: &Model, standing: &Standing| fire(&model.machine, standing, (**timer).clone(), INBOX, moment);
+                let firing = |model: &Model, standing: &Standing| fire(&model.machine, standing, (**timer).clone(), moment);
                 let changes = self.read_on(trip, standing, firing)?;
-                Decided { reply: Reply::Done, changes: Some(changes) }
+                Decided::of(Reply::Done, Some(changes))
             }
-            What::Operate(_) if standing.is_new => Decided { reply: Reply::Refused, changes: None },
+            What::Operate(_) if standing.is_new => Decided::of(Reply::Refused, None),
             What::Operate(operation) => {
                 let moment = Moment { grant: None, ..self.moment(trip) };
                 let operating = |model: &Model, standing: &Standing| operate(&model.machine, standing, (**operation).clone(), moment);
                 match self.read_on(trip, standing, operating)? {
-                    Ok(changes) => Decided { reply: Reply::Done, changes },
-                    Err(_) => Decided { reply: Reply::Refused, changes: None },
+                    Ok(changes) => Decided::of(Reply::Done, changes),
+                    Err(_) => Decided::of(Reply::Refused, None),
                 }
             }
         })
@@ -103,16 +106,16 @@ impl Model {
 
     fn decide_send(&mut self, trip: &Trip, key: usize, request: Send) -> Result<Decided, Unread> {
         if let Some((call, outcome)) = trip.board.known.iter().find(|(call, _)| *call == request.id) {
-            return Ok(Decided { reply: Reply::Sent { call: *call, outcome: *outcome }, changes: None });
+            return Ok(Decided::of(Reply::Sent { call: *call, outcome: *outcome }, None));
         }
         let moment = self.moment(trip);
         let sending = |model: &Model, standing: &Standing| send(&model.machine, standing, request.clone(), moment);
         Ok(match self.read_on(trip, trip.standing(key).clone(), sending)? {
             Ok(accepted) => {
                 let reply = Reply::Sent { call: accepted.call, outcome: accepted.outcome };
-                Decided { reply, changes: accepted.changes }
+                Decided::of(reply, accepted.changes)
             }
-            Err(_) => Decided { reply: Reply::Refused, changes: None },
+            Err(_) => Decided::of(Reply::Refused, None),
         })
     }
 
@@ -129,7 +132,7 @@ impl Model {
         let is_blind =
             self.variant == Variant::LateReportById || (self.variant == Variant::SweepWithoutLooking && report.origin == Origin::Sweeper);
         if standing.is_new || !is_newest || (!instance.is_open && !is_blind) {
-            return Ok(Decided { reply: Reply::Settled { counted: false }, changes: late(standing, request, report, trip.now) });
+            return Ok(Decided::of(Reply::Settled { counted: false }, late(standing, request, report, trip.now)));
         }
         let moment = self.moment(trip);
         let settling = |model: &Model, standing: &Standing| settle(&model.machine, standing, &attempt, report.outcome.clone(), moment);
@@ -137,7 +140,27 @@ impl Model {
         if let (true, Some(close)) = (self.variant == Variant::LateReportById, &mut changes.close) {
             close.expected = attempt.state;
         }
-        Ok(Decided { reply: Reply::Settled { counted: true }, changes: Some(changes) })
+        if self.variant != Variant::FullInboxDrops
+            && let Some(refusal) = self.no_room(trip, report, &changes, moment)
+        {
+            let failure = Outcome::Failure(Problem::new(&refusal.to_string(), RetryAdvice::Default));
+            changes = settle(&self.machine, standing, &attempt, failure, moment)?;
+            return Ok(Decided { has_room: false, ..Decided::of(Reply::Settled { counted: true }, Some(changes)) });
+        }
+        Ok(Decided::of(Reply::Settled { counted: true }, Some(changes)))
+    }
+
+    /// `Trip::no_room`.
+    fn no_room(&self, trip: &Trip, report: &Report, changes: &Changes, moment: Moment) -> Option<Refusal> {
+        let deliveries = report.outcome.sends().iter().map(|outgoing| {
+            let mut receiver = trip.standing(key_index(&outgoing.key)).clone();
+            receiver.inbox.first = self.store.waiting(receiver.instance.id);
+            if receiver.instance.id == changes.instance.id {
+                receiver.apply(changes.clone());
+            }
+            Delivery { machine: &self.machine, receiver, send: delivery(outgoing) }
+        });
+        no_room(deliveries, Moment { grant: None, ..moment }).expect(ALL)
     }
 
     /// A decision under locks that needs more of the inbox gets all of it.
@@ -166,7 +189,13 @@ impl Model {
         let before = has_outgoing.then(|| (self.store.clone(), self.ledger.clone()));
         self.store.commits += 1;
         let mut verdicts = Vec::new();
-        for (n, decided) in std::mem::take(&mut trip.decided).into_iter().enumerate() {
+        let decided = std::mem::take(&mut trip.decided);
+        let has_room: Vec<_> = decided.iter().map(|decided| decided.has_room).collect();
+        // What a verb wrote in its own transaction must not be committed with its failure.
+        if trip.batch.iter().zip(&has_room).any(|(request, has_room)| request.is_alone() && !has_room) {
+            return Ok(None);
+        }
+        for (n, decided) in decided.into_iter().enumerate() {
             let request = trip.batch[n].clone();
             let verdict = match decided.reply {
                 // Not even the note of a late report outlives the transaction of a verb that was too late.
@@ -178,7 +207,7 @@ impl Model {
         for (n, verdict) in verdicts.iter_mut().enumerate() {
             let What::Settle(report) = &trip.batch[n].what else { continue };
             let Outcome::Success { asks, .. } = &report.outcome else { continue };
-            if verdict.reply != Some(Reply::Settled { counted: true }) {
+            if verdict.reply != Some(Reply::Settled { counted: true }) || !has_room[n] {
                 continue;
             }
             let (sender, sends) = (trip.batch[n].key, asks.sends.clone());
@@ -234,22 +263,26 @@ impl Model {
 
     fn decide_outgoing(&mut self, trip: &Trip, sender: usize, outgoing: &Outgoing) -> (usize, Decided) {
         let key = key_index(&outgoing.key);
-        let (event, deliver_at) = (outgoing.event.clone(), outgoing.deliver_at);
-        let request = Send { id: outgoing.id, event, dedup: None, deliver_at, reject_if_busy: false, inbox_limit: INBOX };
         let moment = self.moment(trip);
-        let sending = |model: &Model, standing: &Standing| send(&model.machine, standing, request.clone(), moment);
+        let sending = |model: &Model, standing: &Standing| send(&model.machine, standing, delivery(outgoing), moment);
         match self.read_on(trip, trip.standing(key).clone(), sending).expect(ALL) {
             Ok(accepted) => {
                 let reply = Reply::Sent { call: accepted.call, outcome: accepted.outcome };
-                (key, Decided { reply, changes: accepted.changes })
+                (key, Decided::of(reply, accepted.changes))
             }
             Err(refusal) => {
                 let keeper = if trip.standing(key).is_new { sender } else { key };
                 let changes = rejected(Instance::clone(&trip.standing(keeper).instance), outgoing.id, &refusal, trip.now);
-                (keeper, Decided { reply: Reply::Settled { counted: false }, changes: Some(changes) })
+                (keeper, Decided::of(Reply::Settled { counted: false }, Some(changes)))
             }
         }
     }
+}
+
+/// `Trip::delivery`.
+fn delivery(outgoing: &Outgoing) -> Send {
+    let (event, deliver_at) = (outgoing.event.clone(), outgoing.deliver_at);
+    Send { id: outgoing.id, event, dedup: None, deliver_at, reject_if_busy: false, inbox_limit: INBOX }
 }
 
 /// `Trip::late`.

@@ -60,6 +60,8 @@ pub enum Variant {
     HalfOfABatch,
     /// What is remembered is taken to the committer when the attempt ends, and other commits of the process come first.
     MemoryTakenEarly,
+    /// An event that a verb sends to a full inbox is dropped, and the transition of the sender is committed.
+    FullInboxDrops,
     /// A new instance whose key is taken meanwhile is left out, and not what belongs to it.
     KeyWithoutGuard,
 }

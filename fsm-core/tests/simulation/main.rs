@@ -2,8 +2,8 @@
 //! invariant is checked after every step, and what callers were told once all has come to rest.
 //!
 //! A failure prints its seed and the shortest schedule that fails. `cargo xtask simulate` sets how many schedules are run:
-//! `FSM_SIMULATION_SEEDS=1000000` so many, `FSM_SIMULATION_SECONDS=300` no longer than that, and as many as fit into the usual time without
-//! either; `FSM_SIMULATION_FIRST=77` begins with that seed.
+//! `FSM_SIMULATION_SEEDS=1000000` so many, `FSM_SIMULATION_SECONDS=300` no longer than that, and always the same ones without either;
+//! `FSM_SIMULATION_FIRST=77` begins with that seed, `FSM_FRESH_SEEDS=1` with a new one for each run.
 
 #![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 mod committer;
@@ -28,8 +28,8 @@ use model::promise::Promise::{self, *};
 use model::variant::Variant;
 use schedule::run;
 
-/// How long the engine as it is runs when no number of seeds is given.
-const USUAL: Duration = Duration::from_secs(20);
+/// How many schedules of the engine as it is are run when neither a number nor a time is given.
+const USUAL: u64 = 30_000;
 /// A mistake that is not found within so many schedules would say that the simulation proves nothing.
 const MOST: u64 = 100_000;
 
@@ -38,13 +38,17 @@ fn setting(name: &str) -> Option<u64> {
     Some(value.parse().unwrap_or_else(|_| panic!("{name} is a number of seeds, not {value:?}")))
 }
 
+/// The same for each run, unless the environment asks for a new one.
+fn first_seed() -> u64 {
+    let fresh = || std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs() << 20);
+    if std::env::var_os("FSM_FRESH_SEEDS").is_some() { fresh() } else { 0 }
+}
+
 #[test]
 fn no_schedule_breaks_a_promise() {
-    let (first, most) = (setting("FSM_SIMULATION_FIRST").unwrap_or(0), setting("FSM_SIMULATION_SEEDS"));
-    let limit = match setting("FSM_SIMULATION_SECONDS") {
-        Some(seconds) => Duration::from_secs(seconds),
-        None => most.map_or(USUAL, |_| Duration::MAX),
-    };
+    let (first, seconds) = (setting("FSM_SIMULATION_FIRST").unwrap_or_else(first_seed), setting("FSM_SIMULATION_SECONDS"));
+    let most = setting("FSM_SIMULATION_SEEDS").or(if seconds.is_some() { None } else { Some(USUAL) });
+    let limit = seconds.map_or(Duration::MAX, Duration::from_secs);
     let begun = Instant::now();
     let next = AtomicU64::new(0);
     let failures = Mutex::new(Vec::new());
@@ -130,6 +134,7 @@ must_fail! {
     a_memory_of_another_epoch_is_found: MemoryOfAnotherEpoch breaks I13, also LOST_UPDATE;
     half_of_a_batch_is_found: HalfOfABatch breaks AcknowledgedIsKept, also &[NotReturnedOnceBegun];
     a_memory_that_is_taken_early_is_found: MemoryTakenEarly breaks I13, also LOST_UPDATE;
+    a_full_inbox_that_drops_an_event_is_found: FullInboxDrops breaks NoneDroppedForLackOfRoom, also &[];
     a_key_without_guard_is_found: KeyWithoutGuard breaks NoRunWithoutAnInstance,
         also &[I14, I16, AttemptWrittenOnce, EverythingComesToRest];
 }

@@ -37,6 +37,8 @@ pub struct Finding {
 
 /// Attempts that are due for longer than this wait for something.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// An event that was rejected within this time is a warning.
+const RECENTLY: Duration = Duration::from_secs(24 * 3600);
 /// Clocks further apart than this are worth a word.
 const APART: Duration = Duration::from_secs(1);
 /// A snapshot older than this keeps too many old rows.
@@ -45,7 +47,7 @@ const OLD_SNAPSHOT: Duration = Duration::from_secs(3600);
 const FEW: u32 = 1000;
 /// So many overdue attempts of each machine are tried.
 const TRIED: u32 = 20;
-/// Overdue attempts are counted no further.
+/// Overdue attempts and rejected events are counted no further.
 const MOST: u32 = 10_000;
 
 impl Level {
@@ -77,6 +79,7 @@ impl Admin {
         findings.extend(self.clock().await?);
         findings.extend(self.work().await?);
         findings.extend(self.unreadable().await?);
+        findings.extend(self.rejections().await?);
         findings.extend(self.newest_drift().await?);
         Ok(findings)
     }
@@ -89,6 +92,7 @@ impl Admin {
         findings.extend(self.clock().await?);
         findings.extend(self.work().await?);
         findings.extend(self.unreadable().await?);
+        findings.extend(self.rejections().await?);
         findings.extend(self.drift().await?);
         let report = self.examine().await?;
         if report.is_healthy() {
@@ -215,6 +219,23 @@ impl Admin {
                     Err(_) => return Ok(findings),
                 }
             }
+        }
+        Ok(findings)
+    }
+
+    /// Events that were accepted and not taken. A sender that was told so by an error is not counted.
+    async fn rejections(&self) -> Result<Vec<Finding>, Error> {
+        let mut findings = Vec::new();
+        for known in self.machines() {
+            let machine = &known.machine.name;
+            let rejected = self.rejected_count(machine, MOST).await?;
+            let Some(last_at) = rejected.last_at else { continue };
+            let count = if rejected.events >= u64::from(MOST) { format!("{MOST} and more") } else { rejected.events.to_string() };
+            let says = format!(
+                "events that instances of `{machine}` did not take: {count}, the last at {last_at}; `fsm errors --rejected` lists them"
+            );
+            let level = if self.now().since(last_at) < RECENTLY { Level::Warning } else { Level::Ok };
+            findings.push(Finding::new(level, "rejected", says));
         }
         Ok(findings)
     }

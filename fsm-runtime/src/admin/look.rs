@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fsm_core::call::Attempt;
-use fsm_core::ids::InstanceId;
+use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::Status;
 
 use super::Admin;
@@ -14,7 +14,7 @@ use crate::handle::history::{self, HistoryEntry};
 use crate::handle::seen::{Seen, calls_of, with_calls};
 use crate::handle::watch::Sight;
 use crate::redact::Redactable;
-use crate::store::overview::{self, Coming, Failing, InboxEvent, Overdue, Retrying, SetTimer, Times};
+use crate::store::overview::{self, Coming, Failing, InboxEvent, Overdue, RejectedCount, RejectedEvent, Retrying, SetTimer, Times};
 use crate::store::view::{self as rows, Found, PageFilter};
 
 /// All that is known of one instance.
@@ -115,6 +115,18 @@ impl Admin {
             failing.error = self.engine.discretion.open_error(owner, &failing.error).into_owned();
         }
         Ok(retrying)
+    }
+
+    /// The events that instances of a machine were sent and did not take, of calls made before `before`, at most `limit`, the newest first.
+    pub async fn rejected(&self, machine: &str, before: Option<CallId>, limit: u32) -> Result<Vec<RejectedEvent>, Error> {
+        let mut reader = self.engine.store.reader().await?;
+        Ok(overview::rejected(&mut reader.conn(), machine, before, limit).await?)
+    }
+
+    /// How many events a machine rejected, counted no further than `most`, the newest first.
+    pub async fn rejected_count(&self, machine: &str, most: u32) -> Result<RejectedCount, Error> {
+        let mut reader = self.engine.store.reader().await?;
+        Ok(overview::rejected_count(&mut reader.conn(), machine, most).await?)
     }
 
     /// With a record that a person may read, or with why not.

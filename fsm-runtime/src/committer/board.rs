@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use fsm_core::changes::{Changes, TimerChange};
+use fsm_core::changes::Changes;
 use fsm_core::decide::Standing;
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::{Instance, Status};
@@ -131,20 +131,12 @@ impl Board {
 
     /// What was decided and written becomes what is known.
     pub(crate) fn apply(&mut self, whose: &Whose, changes: Changes) {
-        let standing = self.standings.get_mut(whose).expect("the board was read for every instance of the batch");
-        standing.inbox.apply(&changes);
-        standing.instance = Arc::new(changes.instance);
-        standing.is_new = false;
-        if let Some(open) = changes.open {
-            standing.newest = Some(open.attempt);
-        }
-        for timer in &changes.timers {
-            match timer {
-                TimerChange::Clear => standing.has_timer = false,
-                TimerChange::Set(timer) if timer.state.is_some() || timer.is_wake() => standing.has_timer = true,
-                _ => {}
-            }
-        }
+        self.standings.get_mut(whose).expect("the board was read for every instance of the batch").apply(changes);
+    }
+
+    /// Whose instance it is.
+    pub(crate) fn name(&self, instance: InstanceId) -> &Whose {
+        self.names.get(&instance).expect("the board was read for every instance of the batch")
     }
 
     /// Reads more of an inbox whose first events did not suffice.

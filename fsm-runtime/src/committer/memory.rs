@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 use fsm_core::instance::Instance;
 
 use super::request::{Request, Whose};
+use crate::guard;
 use crate::store::lock::{Memory, Seen};
 
 /// So many bytes fill a generation.
@@ -80,11 +81,11 @@ impl Memories {
     }
 
     fn doubts(&self) -> MutexGuard<'_, Doubts> {
-        self.doubts.lock().expect("no code panics while it holds the doubts")
+        guard::lock(&self.doubts)
     }
 
     fn lock(&self) -> MutexGuard<'_, Generations> {
-        self.generations.lock().expect("no code panics while it holds the memories")
+        guard::lock(&self.generations)
     }
 }
 

@@ -8,6 +8,8 @@ use tokio::sync::Notify;
 use super::lines::Number;
 use super::request::{Request, Whose};
 use super::waiting::Waiting;
+use crate::error::{Error, Kind};
+use crate::guard;
 use crate::store::error::StoreError;
 
 /// A commit that takes longer than this may never end, and nobody waits for company because of it.
@@ -181,6 +183,11 @@ impl Queue {
         self.wake.notify_one();
     }
 
+    /// Why a request gets no answer: the process stops, or a panic took the answer along.
+    pub(crate) fn unanswered(&self) -> Error {
+        if self.state().is_closed { Kind::Stopping.into() } else { StoreError::Interrupted.into() }
+    }
+
     /// Nothing waits and nothing is under way.
     #[cfg(feature = "testing")]
     pub(crate) fn is_idle(&self) -> bool {
@@ -194,7 +201,7 @@ impl Queue {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics while it holds the queue")
+        guard::lock(&self.state)
     }
 }
 

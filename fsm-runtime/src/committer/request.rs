@@ -15,10 +15,16 @@ use super::lines::Number;
 use super::retry::{self, Next};
 use super::ticket::Ticket;
 use crate::error::Error;
+use crate::guard;
 use crate::store::epoch::Epoch;
 use crate::store::error::StoreError;
 use crate::store::lock::{Memory, Seen};
 use crate::store::timers::DueTimer;
+
+/// A request whose commit panicked so often is not tried again: it may be what panics. The end of an attempt is, for it must not be lost.
+const MOST_PANICS: u32 = 3;
+/// The wait before that, which a commit that always panics must not shorten.
+const AFTER_A_PANIC: Duration = Duration::from_millis(100);
 
 /// An instance by the user's name for it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -33,6 +39,8 @@ pub(crate) struct Request {
     pub(crate) what: What,
     /// How often it was put back: after an unknown commit it may have been carried out already.
     pub(crate) tries: u32,
+    /// How many commits of it panicked.
+    panics: u32,
     /// What is remembered of its instance, since it is under way.
     pub(super) memory: Option<Memory>,
     /// Its number while it is in the queue.
@@ -110,7 +118,7 @@ impl Request {
             What::Settle(_) => (Origin::Report, None),
             What::Fire(_) => (Origin::Loop, None),
         };
-        Request { whose, what, tries: 0, memory: None, number: 0, is_alone: false, origin, since: Instant::now(), reply, ticket }
+        Request { whose, what, tries: 0, panics: 0, memory: None, number: 0, is_alone: false, origin, since: Instant::now(), reply, ticket }
     }
 
     /// The same, of a loop of the engine.
@@ -130,6 +138,16 @@ impl Request {
 
     pub(crate) fn again(self) -> Request {
         Request { tries: self.tries.saturating_add(1), memory: None, ..self }
+    }
+
+    /// The same, after its commit panicked: in a commit of its own from now on, for it may be what panics.
+    pub(super) fn after_a_panic(self) -> Request {
+        Request { panics: self.panics.saturating_add(1), is_alone: true, ..self.again() }
+    }
+
+    /// The wait before it is tried again after that; `None` for one that is answered with an error instead.
+    pub(super) fn wait_after_a_panic(&self) -> Option<Duration> {
+        (self.panics < MOST_PANICS || self.origin == Origin::Report).then_some(AFTER_A_PANIC)
     }
 
     /// How far it has come; `None` for one that nobody withdraws.
@@ -204,7 +222,8 @@ impl Request {
     pub(crate) fn answer(self, answer: Result<Reply, Error>) {
         if let Some(reply) = self.reply {
             // Nobody may be there to hear it: the caller went away, and the request was carried out all the same.
-            let _ = reply.send(answer);
+            // Nor need its waker behave.
+            let _ = guard::guarded("a waker", || reply.send(answer));
         } else if let Err(error) = answer {
             tracing::warn!(machine = &*self.whose.machine, key = &*self.whose.key, %error, "a request of the engine's own failed");
         }

@@ -22,6 +22,10 @@ pub(super) fn tell(request: &Request, verdict: &Verdict, discretion: &Discretion
 
 fn settled(Whose { machine, key }: &Whose, Report { attempt, outcome, .. }: &Report, verdict: &Verdict, discretion: &Discretion) {
     let (verb, call, number) = (&attempt.verb, attempt.call, attempt.number);
+    let outcome = match &verdict.no_room {
+        Some(problem) => &Outcome::Failure(problem.clone()),
+        None => outcome,
+    };
     let error = match outcome {
         Outcome::Failure(problem) => discretion.open_error(Owner { machine, key }, &problem.error),
         Outcome::Lost => {

@@ -1,10 +1,13 @@
 //! The trip of a batch: read and lock, decide, write. Whoever owns the transaction commits it afterwards.
 
 mod one;
+mod outgoing;
+
+use std::borrow::Cow;
 
 use fsm_core::call::AttemptState;
 use fsm_core::changes::{Changes, Note, NoteKind, Open};
-use fsm_core::decide::fire::{fire, rejected};
+use fsm_core::decide::fire::fire;
 use fsm_core::decide::inbox::Unread;
 use fsm_core::decide::operate::operate;
 use fsm_core::decide::send::{Send, SendOutcome, put, send};
@@ -13,7 +16,7 @@ use fsm_core::decide::{Moment, Standing};
 use fsm_core::ids::{CallId, SessionId};
 use fsm_core::instance::Instance;
 use fsm_core::machine::Machine;
-use fsm_core::outcome::{Outcome, Outgoing};
+use fsm_core::outcome::{Outcome, Problem};
 use fsm_core::time::Timestamp;
 use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
@@ -27,7 +30,7 @@ use crate::store::claim::Claimed;
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::lock::Place;
-use crate::store::write::{Written, write};
+use crate::store::write::{Written, fits, payload, write, write_in_one};
 pub(crate) use one::Ahead;
 
 /// A decision before it is written.
@@ -35,6 +38,19 @@ struct Decided {
     reply: Option<Result<Reply, Error>>,
     changes: Option<Changes>,
     permit: Option<OwnedSemaphorePermit>,
+    /// Why a reported success is written as a failure: an event that the verb sends finds no room.
+    no_room: Option<Problem>,
+}
+
+impl Decided {
+    fn of(reply: Result<Reply, Error>, changes: Option<Changes>) -> Decided {
+        Decided { reply: Some(reply), changes, permit: None, no_room: None }
+    }
+
+    /// No decision: the instance is locked, and the request waits.
+    fn none() -> Decided {
+        Decided { reply: None, changes: None, permit: None, no_room: None }
+    }
 }
 
 /// One trip through the door.
@@ -43,18 +59,20 @@ pub(crate) struct Trip<'e> {
     now: Timestamp,
     /// Under which calls may execute here at once, if that is certain.
     session: Option<SessionId>,
-    grants: bool,
     locks: Locks,
+    /// It runs in a transaction that somebody else commits, or not.
+    is_guest: bool,
 }
 
 impl<'e> Trip<'e> {
     pub(crate) fn new(engine: &'e Engine) -> Trip<'e> {
-        Trip { engine, now: engine.clock.now(), session: engine.session(), grants: true, locks: Locks::AreWaitedFor }
+        Trip { engine, now: engine.clock.now(), session: engine.session(), is_guest: false, locks: Locks::AreWaitedFor }
     }
 
-    /// A trip in a transaction that somebody else commits, or not: nothing runs here that may never have been.
-    pub(crate) fn without_grants(engine: &'e Engine) -> Trip<'e> {
-        Trip { grants: false, ..Trip::new(engine) }
+    /// A trip of one send in a transaction that somebody else commits, or not: nothing runs here that may never have been. In PostgreSQL
+    /// all is written by one statement, so that a future that is dropped leaves all of it or nothing.
+    pub(crate) fn as_guest(engine: &'e Engine) -> Trip<'e> {
+        Trip { is_guest: true, ..Trip::new(engine) }
     }
 
     /// A trip of the committer's own, which has others to look after: a request whose instance somebody else has locked is left out.
@@ -74,7 +92,7 @@ impl<'e> Trip<'e> {
     }
 
     fn free_slot(&self) -> Option<OwnedSemaphorePermit> {
-        if self.grants { self.engine.free_slot() } else { None }
+        if self.is_guest { None } else { self.engine.free_slot() }
     }
 
     /// Reads, decides and writes a batch of requests for different instances. One that is refused or outdated fails alone.
@@ -83,15 +101,16 @@ impl<'e> Trip<'e> {
         let mut decided = Vec::with_capacity(batch.len());
         for request in batch {
             if !board.locked(request).is_empty() {
-                decided.push(Decided { reply: None, changes: None, permit: None });
+                decided.push(Decided::none());
                 continue;
             }
-            decided.push(loop {
+            let one = loop {
                 match self.decide(&board, request) {
                     Ok(decided) => break decided,
                     Err(Unread) => board.read_on(conn, &request.whose).await?,
                 }
-            });
+            };
+            decided.push(self.with_room(conn, &mut board, request, one).await?);
         }
         let mut verdicts = self.write(conn, &mut board, batch.iter().map(|request| &request.whose), decided).await?;
         self.send_outgoing(conn, &mut board, batch, &mut verdicts).await?;
@@ -104,7 +123,7 @@ impl<'e> Trip<'e> {
     fn decide(&self, board: &Board, request: &Request) -> Result<Decided, Unread> {
         let machine = match self.engine.catalog.expect(&request.whose.machine) {
             Ok(known) => &known.machine,
-            Err(error) => return Ok(Decided { reply: Some(Err(error)), changes: None, permit: None }),
+            Err(error) => return Ok(Decided::of(Err(error), None)),
         };
         match &request.what {
             What::Send(send) => self.decide_send(board, machine, &request.whose, send.clone()),
@@ -112,18 +131,18 @@ impl<'e> Trip<'e> {
             What::Fire(due) => {
                 let permit = self.free_slot();
                 let standing = board.standing(&request.whose);
-                let changes = fire(machine, standing, due.timer.clone(), self.engine.limits.inbox, self.moment(permit.is_some()))?;
-                Ok(Decided { reply: Some(Ok(Reply::Fired)), changes: Some(changes), permit })
+                let changes = fire(machine, standing, due.timer.clone(), self.moment(permit.is_some()))?;
+                Ok(Decided { permit, ..Decided::of(Ok(Reply::Fired), Some(changes)) })
             }
             What::Operate(operation) => {
                 let standing = board.standing(&request.whose);
                 if standing.is_new {
                     let error = Error::not_found(&request.whose.machine, &request.whose.key);
-                    return Ok(Decided { reply: Some(Err(error)), changes: None, permit: None });
+                    return Ok(Decided::of(Err(error), None));
                 }
                 Ok(match operate(machine, standing, (**operation).clone(), self.moment(false))? {
-                    Ok(changes) => Decided { reply: Some(Ok(Reply::Operated)), changes, permit: None },
-                    Err(refusal) => Decided { reply: Some(Err(refusal.into())), changes: None, permit: None },
+                    Ok(changes) => Decided::of(Ok(Reply::Operated), changes),
+                    Err(refusal) => Decided::of(Err(refusal.into()), None),
                 })
             }
         }
@@ -132,7 +151,7 @@ impl<'e> Trip<'e> {
     fn decide_send(&self, board: &Board, machine: &Machine, whose: &Whose, request: Send) -> Result<Decided, Unread> {
         if let Some(known) = board.known(request.id) {
             let reply = Reply::Sent { instance: known.instance, call: known.call, outcome: fate_of(known.place) };
-            return Ok(Decided { reply: Some(Ok(reply)), changes: None, permit: None });
+            return Ok(Decided::of(Ok(reply), None));
         }
         let standing = board.standing(whose);
         let instance = standing.instance.id;
@@ -141,13 +160,10 @@ impl<'e> Trip<'e> {
         Ok(match decide(machine, standing, request, self.moment(permit.is_some()))? {
             Ok(accepted) => {
                 let reply = Reply::Sent { instance, call: accepted.call, outcome: accepted.outcome };
-                Decided {
-                    reply: Some(Ok(reply)),
-                    changes: accepted.changes,
-                    permit: permit.filter(|_| accepted.outcome == SendOutcome::Started),
-                }
+                let permit = permit.filter(|_| accepted.outcome == SendOutcome::Started);
+                Decided { permit, ..Decided::of(Ok(reply), accepted.changes) }
             }
-            Err(refusal) => Decided { reply: Some(Err(refusal.into())), changes: None, permit: None },
+            Err(refusal) => Decided::of(Err(refusal.into()), None),
         })
     }
 
@@ -157,11 +173,11 @@ impl<'e> Trip<'e> {
         let instance = &standing.instance;
         if standing.is_new || !instance.is_open || instance.newest != Some((attempt.call, attempt.number)) {
             let changes = self.late(standing, request, report);
-            return Ok(Decided { reply: Some(Ok(Reply::Settled { counted: false })), changes, permit: None });
+            return Ok(Decided::of(Ok(Reply::Settled { counted: false }), changes));
         }
         let moment = Moment { fresh: *fresh, ..self.moment(report.permit.is_some() && self.engine.may_start()) };
         let changes = settle(machine, standing, attempt, outcome.clone(), moment)?;
-        Ok(Decided { reply: Some(Ok(Reply::Settled { counted: true })), changes: Some(changes), permit: None })
+        Ok(Decided::of(Ok(Reply::Settled { counted: true }), Some(changes)))
     }
 
     /// A late report changes nothing and is recorded, unless it is our own come twice, or the sweeper lost a race.
@@ -202,7 +218,14 @@ impl<'e> Trip<'e> {
         decided: Vec<Decided>,
     ) -> Result<Vec<Verdict>, StoreError> {
         let changes: Vec<&Changes> = decided.iter().filter_map(|decided| decided.changes.as_ref()).collect();
-        let written = if changes.is_empty() { Vec::new() } else { write(conn, &changes).await? };
+        let written = match changes[..] {
+            [] => Vec::new(),
+            [send] if self.is_guest && conn.is_postgres() && fits(send) => match write_in_one(conn, send).await? {
+                true => vec![Written::Done { payload: payload(send).map(Cow::into_owned) }],
+                false => vec![Written::Outdated],
+            },
+            _ => write(conn, &changes).await?,
+        };
         Ok(self.verdicts(board, whose, decided, written))
     }
 
@@ -217,7 +240,7 @@ impl<'e> Trip<'e> {
         let mut written = written.into_iter();
         let mut verdicts = Vec::with_capacity(decided.len());
         for (whose, decided) in whose.zip(decided) {
-            let mut verdict = Verdict::of(decided.reply);
+            let mut verdict = Verdict { no_room: decided.no_room, ..Verdict::of(decided.reply) };
             if let Some(changes) = decided.changes {
                 match written.next().expect("the store answers for each of the changes") {
                     Written::Done { payload } => {
@@ -242,72 +265,6 @@ impl<'e> Trip<'e> {
             verdicts.push(verdict);
         }
         verdicts
-    }
-
-    /// What verbs sent to other instances is decided like any send, in the same transaction, once their own transition is
-    /// written. What is refused is recorded with the receiver, or with the sender where there is none.
-    async fn send_outgoing(
-        &self,
-        conn: &mut Conn<'_>,
-        board: &mut Board,
-        batch: &[Request],
-        verdicts: &mut [Verdict],
-    ) -> Result<(), StoreError> {
-        let mut all = Vec::new();
-        for (place, (request, verdict)) in batch.iter().zip(verdicts.iter()).enumerate() {
-            if let (What::Settle(report), Some(Ok(Reply::Settled { counted: true }))) = (&request.what, &verdict.reply) {
-                all.extend(report.outcome.sends().iter().map(|outgoing| (place, outgoing)));
-            }
-        }
-        // In the order of their names, so that two commits that create the same receivers do not wait for each other crosswise.
-        all.sort_by_key(|(_, outgoing)| (&outgoing.machine, &outgoing.key));
-        for (place, outgoing) in all {
-            let (sender, verdict) = (&batch[place].whose, &mut verdicts[place]);
-            let (whose, decided) = loop {
-                match self.decide_outgoing(board, sender, outgoing) {
-                    Ok(decided) => break decided,
-                    Err(Unread) => board.read_on(conn, &Whose::new(&outgoing.machine, &outgoing.key)).await?,
-                }
-            };
-            let one = self.write(conn, board, std::iter::once(&whose), vec![decided]).await?.remove(0);
-            verdict.moved.extend(one.moved);
-            verdict.runs.extend(one.runs);
-            verdict.due_at = earlier(verdict.due_at, one.due_at);
-            if !matches!(one.reply, Some(Ok(Reply::Sent { .. }))) {
-                verdict.rejected.push(outgoing.id);
-            }
-            if one.reply.is_none() {
-                // Another process created the receiver just now: all of it is decided again.
-                return Err(StoreError::Overtaken);
-            }
-        }
-        Ok(())
-    }
-
-    fn decide_outgoing(&self, board: &Board, sender: &Whose, outgoing: &Outgoing) -> Result<(Whose, Decided), Unread> {
-        let whose = Whose::new(&outgoing.machine, &outgoing.key);
-        let request = Send {
-            id: outgoing.id,
-            event: outgoing.event.clone(),
-            dedup: None,
-            deliver_at: outgoing.deliver_at,
-            reject_if_busy: false,
-            inbox_limit: self.engine.limits.inbox,
-        };
-        let decided = match self.engine.catalog.expect(&whose.machine) {
-            Ok(known) => self.decide_send(board, &known.machine, &whose, request)?,
-            Err(error) => Decided { reply: Some(Err(error)), changes: None, permit: None },
-        };
-        let Some(Err(error)) = &decided.reply else { return Ok((whose, decided)) };
-        tracing::warn!(machine = outgoing.machine, key = outgoing.key, event = outgoing.event.name, %error, "an event sent by a verb was rejected");
-        let keeper = if board.standing(&whose).is_new { sender.clone() } else { whose };
-        let changes = match error.cause() {
-            crate::error::Kind::Refused(refusal) => {
-                Some(rejected(Instance::clone(&board.standing(&keeper).instance), outgoing.id, refusal, self.now))
-            }
-            _ => None,
-        };
-        Ok((keeper, Decided { reply: Some(Ok(Reply::Settled { counted: false })), changes, permit: None }))
     }
 }
 

@@ -6,6 +6,7 @@ use fsm_core::call::{Attempt, AttemptState};
 use fsm_core::changes::Changes;
 use fsm_core::ids::CallId;
 use fsm_core::instance::Instance;
+use fsm_core::outcome::Problem;
 use fsm_core::time::Timestamp;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -30,6 +31,8 @@ pub(crate) struct Verdict {
     pub(crate) rejected: Vec<CallId>,
     /// The instances that somebody else has locked, for which the request was left out.
     pub(crate) locked: Vec<Whose>,
+    /// Why a reported success was written as a failure: an event that the verb sends finds no room.
+    pub(crate) no_room: Option<Problem>,
 }
 
 /// An instance as a commit left it.
@@ -80,7 +83,16 @@ impl After {
 impl Verdict {
     /// Nothing follows from it yet.
     pub(super) fn of(reply: Option<Result<Reply, Error>>) -> Verdict {
-        Verdict { reply, moved: Vec::new(), runs: Vec::new(), due_at: None, after: None, rejected: Vec::new(), locked: Vec::new() }
+        Verdict {
+            reply,
+            moved: Vec::new(),
+            runs: Vec::new(),
+            due_at: None,
+            after: None,
+            rejected: Vec::new(),
+            no_room: None,
+            locked: Vec::new(),
+        }
     }
 
     /// A guard found the row other than it was read. A report is answered; whoever asks for something asks again.

@@ -38,6 +38,7 @@ impl Order {
         if let Some(id) = &self.request_id {
             encode::check_dedup(id)?;
         }
+        encode::check_operator(self.actor.as_deref(), self.reason.as_deref())?;
         if let Act::SetRetry(policy) = &self.act
             && let Some(why) = policy.fault()
         {

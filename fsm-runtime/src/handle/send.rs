@@ -19,6 +19,7 @@ use crate::engine::{Engine, Life};
 use crate::error::{Error, ErrorKind};
 use crate::store::conn::Conn;
 use crate::store::held;
+use crate::store::savepoint::Savepoint;
 
 /// How often a send in the caller's transaction is decided again because somebody else created the instance just then.
 const TRIES: u32 = 5;
@@ -120,9 +121,12 @@ impl SendRequest {
         }
         let (id, discretion) = (CallId(Uuid::now_v7()), &self.engine.discretion);
         let owner = Owner { machine: &self.whose.machine, key: &self.whose.key };
-        let dedup = self.dedup.map(|id| Dedup { id, digests: discretion.digests(owner, &event.payload) });
+        let unfit = |why| Error::other(ErrorKind::Codec, format!("the event `{}` cannot be stored: {why}", event.name));
+        let digests = self.dedup.as_ref().map(|_| discretion.digests(owner, &event.payload)).transpose().map_err(unfit)?;
+        let dedup = self.dedup.zip(digests).map(|(id, digests)| Dedup { id, digests });
+        let payload = std::mem::take(&mut event.payload);
         event.payload = discretion
-            .seal(&owner.payload(id), event.payload)
+            .seal(&owner.payload(id), payload)
             .map_err(|why| Error::other(ErrorKind::Codec, format!("the event `{}` cannot be stored: {why}", event.name)))?;
         let deliver_at = match self.deliver {
             Deliver::Now => None,
@@ -177,20 +181,36 @@ impl SendInTransaction<'_> {
         engine.store.may_begin_calls().await?;
         engine.store.adopt(&mut self.conn);
         let (whose, what) = self.sending.into_request()?;
-        let batch = [Request::new(whose, what, None)];
-        let Whose { machine, key } = &batch[0].whose;
-        for _ in 0..TRIES {
-            let verdict = Trip::without_grants(&engine).of(&mut self.conn, &batch).await?.remove(0);
-            if let Some(reply) = verdict.reply {
-                held::locked(engine.store.id(), &self.conn, machine, key);
-                let sent = Sent::of(reply?)?;
-                engine.give_word_perhaps();
-                tracing::debug!(%machine, %key, outcome = ?sent.outcome, "sent once the caller commits");
-                return Ok(sent);
+        let request = Request::new(whose, what, None);
+        let sent = match self.conn {
+            Conn::Lent(link) => {
+                let Some(mut savepoint) = Savepoint::set(link).await? else {
+                    return Err(Error::input(
+                        "the connection is in no transaction that sqlx knows of: begin it with `begin_with(\"begin immediate\")` of sqlx",
+                    ));
+                };
+                let sent = send_in(&engine, &mut savepoint.conn(), &request).await?;
+                savepoint.release().await?;
+                sent
             }
-        }
-        Err(Error::other(ErrorKind::Contended, "others created and changed the instance at the same time, again and again; send again"))
+            mut conn => send_in(&engine, &mut conn, &request).await?,
+        };
+        engine.give_word_perhaps();
+        tracing::debug!(machine = &*request.whose.machine, key = &*request.whose.key, outcome = ?sent.outcome, "sent once the caller commits");
+        Ok(sent)
     }
+}
+
+/// Decides and writes the send in a transaction that somebody else commits.
+async fn send_in(engine: &Engine, conn: &mut Conn<'_>, request: &Request) -> Result<Sent, Error> {
+    for _ in 0..TRIES {
+        let verdict = Trip::as_guest(engine).of(conn, std::slice::from_ref(request)).await?.remove(0);
+        if let Some(reply) = verdict.reply {
+            held::locked(engine.store.id(), conn, &request.whose.machine, &request.whose.key);
+            return Sent::of(reply?);
+        }
+    }
+    Err(Error::other(ErrorKind::Contended, "others created and changed the instance at the same time, again and again; send again"))
 }
 
 impl IntoFuture for SendRequest {

@@ -12,6 +12,7 @@ use super::activity::{Activity, OpenCall, took};
 use super::seen::Seen;
 use crate::discretion::{Discretion, Owner};
 use crate::error::{Error, ErrorKind};
+use crate::guard;
 use crate::redact::Redactable;
 use crate::registry::Machine;
 
@@ -174,10 +175,11 @@ impl<M: Machine> Instance<M> {
             Error::other(ErrorKind::Unreadable, format!("the record of `{}` `{}` {why}", row.machine, row.key.escape_debug()))
         };
         let record = match &row.record {
-            None => M::Record::default(),
+            None => guard::guarded("its `Default`", M::Record::default).map_err(broken)?,
             Some(bytes) => {
                 let plain = discretion.open(&Owner::of(&row).record(), bytes).map_err(|why| broken(format!("cannot be read: {why}")))?;
-                serde_json::from_slice(&plain).map_err(|error| broken(format!("does not decode: {error}")))?
+                let decoded = guard::guarded("its `Deserialize`", || serde_json::from_slice(&plain).map_err(|error| error.to_string()));
+                decoded.flatten().map_err(|why| broken(format!("does not decode: {why}")))?
             }
         };
         Ok(Instance {

@@ -86,6 +86,8 @@ pub enum StoreError {
     },
     /// Another process was faster, in a way that only shows when it is written: all of it is to be decided again.
     Overtaken,
+    /// A panic inside this process interrupted the commit. Whether it took effect is not known.
+    Interrupted,
     /// The store was closed.
     Closed,
     /// A row holds what no version of this crate writes.
@@ -234,6 +236,9 @@ impl fmt::Display for StoreError {
                 key.escape_debug()
             ),
             StoreError::Overtaken => f.write_str("another process changed the same instance at the same time; try again"),
+            StoreError::Interrupted => {
+                f.write_str("a panic inside this process interrupted the commit; whether it took effect is not known")
+            }
             StoreError::Closed => f.write_str("the store is closed; open it again"),
             StoreError::Corrupt { what } => write!(f, "the database holds what durable-fsm never writes: {what}"),
         }

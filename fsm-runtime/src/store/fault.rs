@@ -5,7 +5,7 @@
 mod injected;
 
 #[cfg(feature = "testing")]
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 #[cfg(feature = "testing")]
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -34,6 +34,10 @@ struct Place {
     struck_at: Mutex<Option<String>>,
     /// How many statements fail, and with which code.
     failing: Mutex<(u32, String)>,
+    /// The statement that does not get through panics, and those after it do.
+    panics: AtomicBool,
+    /// Whoever runs a statement waits for a moment before it.
+    yields: AtomicBool,
 }
 
 #[cfg(feature = "testing")]
@@ -75,6 +79,8 @@ impl Fault {
                 struck: Notify::new(),
                 struck_at: Mutex::default(),
                 failing: Mutex::default(),
+                panics: AtomicBool::new(false),
+                yields: AtomicBool::new(false),
             })),
         }
     }
@@ -106,8 +112,15 @@ impl Fault {
     /// Lets a statement through, or never returns. `at` says, after "the process died", where this is.
     pub(crate) async fn live(&self, at: impl FnOnce() -> String) {
         let Some(place) = &self.place else { return };
+        if place.yields.load(Ordering::SeqCst) {
+            tokio::task::yield_now().await;
+        }
         let count_down = |left| if left == OFF { None } else { Some(left - 1) };
         if place.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count_down).is_ok_and(|left| left <= 0) {
+            if place.panics.swap(false, Ordering::SeqCst) {
+                place.left.store(OFF, Ordering::SeqCst);
+                panic!("injected {}", at());
+            }
             place.struck_at().get_or_insert_with(at);
             place.struck.notify_one();
             std::future::pending::<()>().await;
@@ -133,6 +146,26 @@ impl Fault {
             *place.struck_at() = None;
             place.left.store(i64::from(statements), Ordering::SeqCst);
         }
+    }
+
+    /// From now on, whoever runs a statement waits for a moment before it, so that each is an await point, however fast the database is.
+    pub(crate) fn yield_at_statements(&self) {
+        if let Some(place) = &self.place {
+            place.yields.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// After so many statements one panics.
+    pub(crate) fn panic_after(&self, statements: u32) {
+        if let Some(place) = &self.place {
+            place.panics.store(true, Ordering::SeqCst);
+        }
+        self.strike_after(statements);
+    }
+
+    /// Whether a panic is still to come.
+    pub(crate) fn is_about_to_panic(&self) -> bool {
+        self.place.as_ref().is_some_and(|place| place.panics.load(Ordering::SeqCst))
     }
 
     /// Waits until a statement did not get through.
@@ -162,6 +195,7 @@ impl Fault {
     pub(crate) fn mend(&self) {
         if let Some(place) = &self.place {
             place.left.store(OFF, Ordering::SeqCst);
+            place.panics.store(false, Ordering::SeqCst);
             let _ = futures_util::FutureExt::now_or_never(place.struck.notified());
         }
     }

@@ -71,6 +71,28 @@ pub struct Retrying {
     pub executes: bool,
 }
 
+/// An event that was accepted and not taken: it did not fit when its turn came, or its receiver refused what a verb sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RejectedEvent {
+    /// The call that it would have begun.
+    pub call: CallId,
+    /// The key of the receiver; where there is no such instance, of the sender.
+    pub key: String,
+    /// When it was rejected.
+    pub at: Timestamp,
+    /// Why.
+    pub reason: String,
+}
+
+/// How many events a machine rejected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RejectedCount {
+    /// How many, as far as they were counted.
+    pub events: u64,
+    /// When the last of them was rejected.
+    pub last_at: Option<Timestamp>,
+}
+
 /// Something that happens by itself once its time has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Coming {
@@ -180,6 +202,25 @@ pub async fn retrying(conn: &mut Conn<'_>, machine: &str, limit: u32, look_at: u
             Ok(Retrying { failing, number, max_attempts: most(row, 8, number)?, next_at: row.time(9)?, executes })
         })
         .collect()
+}
+
+/// The rejected events of a machine of calls made before `before`, the newest first.
+pub async fn rejected(conn: &mut Conn<'_>, machine: &str, before: Option<CallId>, limit: u32) -> Result<Vec<RejectedEvent>> {
+    let before = before.map_or(Uuid::max(), |before| before.0);
+    let rows = conn.rows(&sql::REJECTED, &values![machine, before, i64::from(limit)]).await?;
+    rows.iter()
+        .map(|row| {
+            let reason = row.get::<Option<String>>(3)?.unwrap_or_default();
+            Ok(RejectedEvent { call: row.call_id(0)?, key: row.get(1)?, at: row.time(2)?, reason })
+        })
+        .collect()
+}
+
+/// How many events a machine rejected, counted no further than `most`, the newest first.
+pub async fn rejected_count(conn: &mut Conn<'_>, machine: &str, most: u32) -> Result<RejectedCount> {
+    let rows = conn.rows(&sql::COUNT_REJECTED, &values![machine, i64::from(most)]).await?;
+    let Some(row) = rows.first() else { return Ok(RejectedCount::default()) };
+    Ok(RejectedCount { events: number(row.get(0)?), last_at: row.time_if_any(1)? })
 }
 
 /// How many attempts there are in all, by how many are left at place `at` after this one.

@@ -71,6 +71,20 @@ impl Tx {
         self.side.number()
     }
 
+    /// Takes a lent transaction back, before anything of ours is written in it. `Err(Aborted)` when somebody else's statements left it failed or
+    /// ended it: what is written on its connection then would be committed at once, one statement after the other.
+    pub async fn take_back(&mut self) -> Result<()> {
+        let done = match self.conn() {
+            Conn::Sqlite(_) => Ok(()),
+            Conn::Lent(mut link) => link.guarded(sql::RELEASE_LENT, async |conn| lent::words(conn, sql::RELEASE_LENT).await).await,
+            Conn::Postgres(mut link) => link.guarded(sql::RELEASE_LENT, async |conn| postgres::words(conn, sql::RELEASE_LENT).await).await,
+        };
+        match done {
+            Err(StoreError::Database(error)) if error.as_database_error().is_some() => Err(StoreError::Aborted),
+            done => done,
+        }
+    }
+
     /// Commits. `Err(Aborted)` when a statement of it failed before, whoever ran that: nothing is written then. After any other error the
     /// outcome is not known.
     pub async fn commit(mut self) -> Result<()> {
@@ -151,6 +165,17 @@ pub struct Apart {
 }
 
 impl Apart {
+    /// Whether no statement on it failed or was abandoned.
+    #[cfg(feature = "testing")]
+    pub(crate) fn is_usable(&self) -> bool {
+        let health = match &self.side {
+            Side::Sqlite(taken) => &taken.health,
+            Side::Lent { taken, .. } => &taken.health,
+            Side::Postgres(taken) => &taken.health,
+        };
+        !health.is_broken
+    }
+
     /// The connection.
     pub fn conn(&mut self) -> Conn<'_> {
         self.side.conn(self.rules.clone())

@@ -17,7 +17,7 @@ use super::error::{Result, StoreError};
 use super::together::Sink;
 use super::values::values;
 use super::{sealed, sql};
-pub(crate) use at_once::{Stamp, fits, payload, write_at_once, write_whole};
+pub(crate) use at_once::{Stamp, fits, payload, write_at_once, write_in_one, write_whole};
 use follow::{open, remember, save, timers, waits};
 use guards::guards;
 

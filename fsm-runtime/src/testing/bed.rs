@@ -1,10 +1,12 @@
 //! `TestBed`: the very engine of a runtime, with a clock that a test holds, on SQLite in memory or a fresh PostgreSQL database.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use fsm_core::time::Timestamp;
+use futures_util::FutureExt;
 use tokio::sync::Mutex;
 
 use super::fresh::Fresh;
@@ -227,6 +229,22 @@ impl TestBed {
         self.engine.store.fault().struck_at().is_some()
     }
 
+    /// Runs `scenario` and lets a statement panic within it, after so many others: in whatever task of the engine, or of the test, that runs
+    /// it. The engine goes on by itself. `false` when the scenario came to its end without.
+    pub async fn panic_after_statements(&self, statements: u32, scenario: impl Future<Output = ()>) -> bool {
+        let fault = self.engine.store.fault();
+        fault.panic_after(statements);
+        let _ = AssertUnwindSafe(scenario).catch_unwind().await;
+        let has_panicked = !fault.is_about_to_panic();
+        fault.mend();
+        has_panicked
+    }
+
+    /// From now on each statement is an await point, however fast the database answers.
+    pub fn yield_at_statements(&self) {
+        self.engine.store.fault().yield_at_statements();
+    }
+
     /// The same of a scenario that gives something, if it lives to.
     pub(super) async fn cut_after<T>(&self, statements: u32, scenario: impl Future<Output = T>) -> Option<T> {
         let fault = self.engine.store.fault();
@@ -309,6 +327,10 @@ impl TestBed {
     async fn renew(&self, horizon: Timestamp) -> Result<(), Error> {
         let Some(work) = &self.engine.work else { return Ok(()) };
         let mut connection = self.lease_keeper.lock().await;
+        // Whoever renewed before may have been dropped half-way.
+        if !connection.is_usable() {
+            *connection = self.engine.store.apart().await?;
+        }
         Ok(work.session.renew(&mut connection, &self.engine.clock, horizon).await?)
     }
 

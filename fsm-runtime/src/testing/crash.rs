@@ -11,6 +11,7 @@ use super::bed::TestBed;
 use super::effects::Effects;
 use super::end::End;
 use crate::error::{Error, ErrorKind};
+use crate::guard;
 use crate::store::sessions;
 
 /// How often the process died, and it made no difference.
@@ -89,10 +90,10 @@ impl TestBed {
                 sessions::leave(&mut bed.lease_keeper.lock().await.conn(), dead).await?;
             }
             bed.catch_up().await?;
-            said = Some(AssertUnwindSafe(scenario(Arc::clone(&bed))).catch_unwind().await);
-            if let Some(Err(panic)) = &said {
-                return Ok(Run::Panicked { place: place.clone(), text: crate::worker::panic_text(&**panic) });
-            }
+            said = match AssertUnwindSafe(scenario(Arc::clone(&bed))).catch_unwind().await {
+                Ok(answer) => Some(Ok(answer)),
+                Err(panic) => return Ok(Run::Panicked { place: place.clone(), text: guard::text_of(panic) }),
+            };
         }
         let answer = match said {
             Some(Ok(answer)) => format!("{answer:?}"),

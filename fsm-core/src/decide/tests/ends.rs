@@ -102,15 +102,15 @@ fn a_timer_runs_out_only_while_the_instance_rests_in_its_state() {
     let id = TimerId(Uuid::from_u128(1));
     let timer =
         || Timer { id, instance: InstanceId(Uuid::from_u128(1)), state: Some("created".into()), event: event.clone(), due_at: at(1801) };
-    let rests = fire(&machine(), &rests_in_created(), timer(), 1000, moment(1801)).unwrap();
+    let rests = fire(&machine(), &rests_in_created(), timer(), moment(1801)).unwrap();
     assert_eq!((rests.fired(), rests.open.unwrap().attempt.to.as_str()), (Some(id), "expired"));
 
     let busy = after(&sent(rests_in_created(), request(2, "Paid"), 5).unwrap().changes.unwrap());
-    let held = fire(&machine(), &busy, timer(), 1000, moment(1801)).unwrap();
+    let held = fire(&machine(), &busy, timer(), moment(1801)).unwrap();
     assert_eq!((&held.timers[..], held.open), (&[TimerChange::Hold(id)][..], None));
 
     let elsewhere = Standing::of(Instance { state: Some("paid".into()), ..Arc::unwrap_or_clone(rests_in_created().instance) });
-    let gone = fire(&machine(), &elsewhere, timer(), 1000, moment(1801)).unwrap();
+    let gone = fire(&machine(), &elsewhere, timer(), moment(1801)).unwrap();
     assert_eq!((gone.fired(), gone.open), (Some(id), None));
 }
 
@@ -118,6 +118,6 @@ fn a_timer_runs_out_only_while_the_instance_rests_in_its_state() {
 fn a_delayed_event_that_no_longer_fits_is_recorded() {
     let event = Event { name: "Completed".into(), payload: b"{}".to_vec() };
     let timer = Timer { id: TimerId(Uuid::from_u128(5)), instance: InstanceId(Uuid::from_u128(1)), state: None, event, due_at: at(9) };
-    let changes = fire(&machine(), &rests_in_created(), timer, 1000, moment(9)).unwrap();
+    let changes = fire(&machine(), &rests_in_created(), timer, moment(9)).unwrap();
     assert_eq!((changes.fired(), changes.notes[0].kind, changes.open), (Some(TimerId(Uuid::from_u128(5))), NoteKind::Rejected, None));
 }

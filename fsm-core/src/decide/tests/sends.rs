@@ -115,7 +115,7 @@ fn a_process_that_may_begin_no_call_leaves_the_event_to_a_worker() {
         assert_eq!(next.changes.unwrap().timers, [], "a worker is called already");
         let impatient = Send { reject_if_busy: true, ..request(3, "Paid") };
         assert!(put(&machine(), &left, impatient, moment(6)).unwrap().is_err());
-        let woken = fire(&machine(), &left, wake.clone(), 1000, moment(7)).unwrap();
+        let woken = fire(&machine(), &left, wake.clone(), moment(7)).unwrap();
         let attempt = woken.open.unwrap().attempt;
         assert_eq!((attempt.call, attempt.verb.as_str(), attempt.scheduled_at), (call(2), to, at(7)));
     }
@@ -133,7 +133,7 @@ fn an_event_that_bears_the_name_of_a_timer_runs_no_timer_out() {
     let standing = Standing { instance: instance.into(), inbox: forged.into(), ..rests };
     let wake = put(&machine(), &rests_in_created(), request(2, "Paid"), moment(5)).unwrap().unwrap().changes.unwrap().timers.remove(0);
     let TimerChange::Set(wake) = wake else { panic!("{wake:?}") };
-    let changes = fire(&machine(), &standing, wake, 1000, moment(7)).unwrap();
+    let changes = fire(&machine(), &standing, wake, moment(7)).unwrap();
     assert_eq!((changes.open, changes.notes.len(), changes.notes[0].kind), (None, 1, NoteKind::Rejected));
 }
 
@@ -153,7 +153,7 @@ fn an_instance_that_has_not_begun_ends_with_the_last_delayed_event_if_that_does_
     let waits = |awaits_others| Standing { is_new: false, awaits_others, ..unborn() };
     let event = request(2, "Completed").event;
     let timer = Timer { id: TimerId(call(2).0), instance: waits(false).instance.id, state: None, event, due_at: at(60) };
-    let fired = |standing: &Standing| fire(&machine(), standing, timer.clone(), 1000, moment(60)).unwrap();
+    let fired = |standing: &Standing| fire(&machine(), standing, timer.clone(), moment(60)).unwrap();
     for (standing, becomes) in [(waits(false), Status::Cancelled), (waits(true), Status::Running), (rests_in_created(), Status::Running)] {
         let changes = fired(&standing);
         assert_eq!(changes.instance.status, becomes);

@@ -243,6 +243,7 @@ pub fn of_store(error: &StoreError) -> Option<(&'static str, Class)> {
         StoreError::Locked { .. } => ("Locked", Contended),
         StoreError::Crowded(_) => ("Crowded", Contended),
         StoreError::Crosswise => ("Crosswise", Rejected),
+        StoreError::Interrupted => ("Interrupted", Unknown),
         StoreError::Corrupt { .. } => ("Corrupt", Rejected),
         StoreError::Url { .. } => ("Url", Misfit),
         StoreError::NewerSchema { .. } => ("NewerSchema", Misfit),

@@ -53,5 +53,8 @@ pub const CREATE_ALL: Many = Many {
         from w",
 };
 
+/// The answer of the one statement in a transaction of the caller's: whether it wrote.
+pub const WROTE_IN_ONE: &str = "select good from verdict";
+
 /// The answer of the one statement: whether it wrote, and the stamp of its own commit.
 pub const WROTE_AT_ONCE: &str = "select good, pg_current_xact_id()::xid::text::bigint from verdict";

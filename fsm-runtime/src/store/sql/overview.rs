@@ -127,3 +127,30 @@ pub const NEWEST: Sql = same(
     order by c.call_id desc, c.attempt desc
     limit $1",
 );
+
+/// The events that instances of machine `$1` were sent and did not take, of calls made before `$2`, at most `$3`, the newest first. Rides
+/// the index of rejected events.
+pub const REJECTED: Sql = same(
+    "
+    select h.call_id, i.key, h.at, h.detail
+    from fsm_history h
+    join fsm_instances i on i.instance_id = h.instance_id
+    where h.kind = 'rejected' and h.call_id < $2 and i.machine = $1
+    order by h.call_id desc
+    limit $3",
+);
+
+/// How many events instances of machine `$1` were sent and did not take, as far as `$2`, and when the last was rejected of those counted.
+/// Rides the index of rejected events.
+pub const COUNT_REJECTED: Sql = same(
+    "
+    select count(*), max(counted.at)
+    from (
+        select h.at
+        from fsm_history h
+        join fsm_instances i on i.instance_id = h.instance_id
+        where h.kind = 'rejected' and i.machine = $1
+        order by h.call_id desc
+        limit $2
+    ) as counted",
+);

@@ -59,5 +59,8 @@ pub const COMMIT: &str = "commit";
 /// that fails in one is sent ahead.
 pub const COMMIT_LENT: &str = "select 1; commit";
 
+/// Ends the use of a transaction by somebody else's statements. It fails if they left the transaction failed, or ended it.
+pub const RELEASE_LENT: &str = "release savepoint fsm_lent";
+
 /// Gives up.
 pub const ROLLBACK: &str = "rollback";

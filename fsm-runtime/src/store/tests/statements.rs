@@ -7,7 +7,7 @@ use crate::store::open::Store;
 use crate::store::sql::{self, Many, Sql};
 
 /// Each statement of the store that reads or changes rows by a key.
-const ALL: [(&str, &Sql); 64] = [
+const ALL: [(&str, &Sql); 66] = [
     ("CLAIM", &sql::CLAIM),
     ("CLAIM_THESE", &sql::CLAIM_THESE),
     ("CLAIMABLE", &sql::CLAIMABLE),
@@ -44,6 +44,8 @@ const ALL: [(&str, &Sql); 64] = [
     ("COUNT_IN_ERROR", &sql::COUNT_IN_ERROR),
     ("OVERDUE", &sql::OVERDUE),
     ("NEWEST", &sql::NEWEST),
+    ("REJECTED", &sql::REJECTED),
+    ("COUNT_REJECTED", &sql::COUNT_REJECTED),
     ("PAYLOAD", &sql::PAYLOAD),
     ("REMEMBER", &sql::REMEMBER),
     ("DEFINITIONS", &sql::DEFINITIONS),

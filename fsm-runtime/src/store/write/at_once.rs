@@ -95,6 +95,26 @@ pub async fn write_at_once(conn: &mut Conn<'_>, changes: &[(&Changes, Option<Sta
     }
 }
 
+/// Writes the changes by one statement in a transaction of the caller's. Whenever its future is dropped, the transaction has all of them or
+/// none. `false`, and nothing is written, when another has the key of a new instance. An instance that is not new is locked by this
+/// transaction, and the changes [`fit`](fits). Only for PostgreSQL.
+pub async fn write_in_one(conn: &mut Conn<'_>, changes: &Changes) -> Result<bool> {
+    let (mut all, changes) = (Together::new(), [changes]);
+    created(&changes, |rows| all.part("created", &sql::CREATE, rows))?;
+    let good = if changes[0].is_new { "(select count(*) from created) = 1" } else { "true" };
+    all.words("verdict (good)", &format!("select {good}"));
+    all.only_if("(select good from verdict)".to_owned());
+    let payloads = [payload(changes[0])];
+    let sink = &mut Sink::Together(&mut all);
+    save(sink, &changes).await?;
+    waits(sink, &changes).await?;
+    timers(sink, &changes).await?;
+    remember(sink, &changes).await?;
+    open(sink, &changes, &payloads).await?;
+    let rows = all.commit(conn, sql::WROTE_IN_ONE).await?;
+    rows.first().ok_or_else(|| StoreError::Corrupt { what: "a statement with one answer gave none".to_owned() })?.get(0)
+}
+
 /// The instances and attempts are locked as they have to be, or nothing else is about any row.
 fn guard(all: &mut Together, changes: &[(&Changes, Option<Stamp>)]) -> Result<()> {
     let mut seen = Vec::with_capacity(changes.len());

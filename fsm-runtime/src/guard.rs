@@ -1,0 +1,97 @@
+//! Runs code that a user brings, so that its panic is a failure with the panic's text, and nothing else.
+//!
+//! Each place where the engine runs code of a user, and what becomes of a panic there:
+//!
+//! | code | where it runs | a panic is |
+//! |---|---|---|
+//! | a verb's body, with what it awaits | `worker::bounded` | a failed attempt |
+//! | `Deserialize` and `Default` of event and record, `Serialize` of the record | in the verb's future | a failed attempt |
+//! | `Serialize` of what `ctx.next`, `ctx.send` and `ctx.once` are given, `Deserialize` of what `ctx.once` kept | in the verb's future | a failed attempt |
+//! | `Into<Failure>` and `Retryable::retry` of a verb's own error type | in the verb's future | a failed attempt |
+//! | `Drop` of a verb's future, also of one over its time | `worker::bounded` | a failed attempt |
+//! | `Display` and `source` of errors, `Retryable::retry`, `give_up_on` | `Engine::judge` | told in the failed attempt's error; the policy decides |
+//! | a delay function | `Engine::judge` | told in the failed attempt's error; the call is exhausted |
+//! | `Drop` of an error | `Engine::judge` | told in the failed attempt's error |
+//! | a redaction | `Redaction::of` | the text is withheld |
+//! | a codec's `encode` and `decode`, and `Display` of its errors | `discretion` | a failed attempt, or an error to who sends or looks |
+//! | a codec's `digests` | `discretion` | an error to the sender |
+//! | `Serialize` of an event that is sent from outside | `encode::payload` | an error to the sender |
+//! | `Deserialize` and `Default` of a record that is looked at | `Instance::of` | an error to who looks, and of that one instance |
+//! | `Deserialize` of stored events when a start compares them with the code | `Known::why_not` | drift, told by the start |
+//! | a waker, and a subscriber of `tracing` | in a task of the engine | a line in the log; the task is started again (`supervise`) |
+//! | conversions of arguments (`AsRef<str>`, `Into<String>`) and `Drop` of arguments | in the caller's own stack | the caller's own |
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use futures_util::FutureExt;
+
+/// Calls code of a user. `Err` is the text of its panic, and says what panicked.
+pub(crate) fn guarded<T>(what: &str, code: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(code)).map_err(|panic| format!("{what} panicked: {}", text_of(panic)))
+}
+
+/// Drops a value of a user's type. `Err` is the text of the panic in its `Drop`.
+pub(crate) fn dropped<T>(what: &str, value: T) -> Result<(), String> {
+    guarded(what, || drop(value))
+}
+
+/// Waits for a task and drops it. `Err` is the text of a panic in either.
+pub(crate) async fn to_its_end(what: &str, mut task: Pin<Box<impl Future<Output = ()>>>) -> Result<(), String> {
+    let ended = AssertUnwindSafe(task.as_mut()).catch_unwind().await;
+    let dropped = dropped(what, task);
+    ended.map_err(|panic| format!("{what} panicked: {}", text_of(panic))).and(dropped)
+}
+
+/// The text of a panic. What the panic carried is dropped, and may panic in turn.
+pub(crate) fn text_of(panic: Box<dyn Any + Send>) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a text".to_owned());
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        // There may be another panic in that one, and so on without an end.
+        std::mem::forget(another);
+    }
+    text
+}
+
+/// Locks a value that is whole after each statement that changes it: a panic of who held it before harms nobody else.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Bomb(u32);
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            std::panic::panic_any(Bomb(self.0 + 1));
+        }
+    }
+
+    #[test]
+    fn a_panic_is_told_with_its_text_whatever_it_carries() {
+        assert_eq!(guarded("it", || 1), Ok(1));
+        assert_eq!(guarded("it", || panic!("no {}", 7)), Err::<(), _>("it panicked: no 7".to_owned()));
+        assert_eq!(guarded("it", || std::panic::panic_any(Bomb(0))), Err::<(), _>("it panicked: without a text".to_owned()));
+        assert_eq!(dropped("its end", Bomb(0)), Err("its end panicked: without a text".to_owned()));
+    }
+
+    #[test]
+    fn a_lock_outlives_a_panic_under_it() {
+        let counted = Mutex::new(1);
+        assert!(
+            guarded("it", || {
+                let _held = lock(&counted);
+                panic!("under the lock")
+            })
+            .is_err()
+        );
+        *lock(&counted) += 1;
+        assert_eq!(*lock(&counted), 2);
+    }
+}

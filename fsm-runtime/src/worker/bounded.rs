@@ -1,0 +1,51 @@
+//! A verb within its time, whose panics are failures.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::sync::watch;
+
+use crate::failure::Failure;
+use crate::guard;
+use crate::registry::Running;
+
+/// How long a verb may clean up once its time is over.
+const LAST_MOMENT: Duration = Duration::from_secs(1);
+
+/// The verb's result, within its time. A panic in it, or when it is dropped, is a failure like any other. Once its time is over the verb is
+/// told through `ctx.cancelled()` and has a last moment to clean up. Whatever it returns then, the attempt has timed out.
+pub(super) async fn bounded(
+    running: Running<'_>,
+    timeout: Option<Duration>,
+    cancel: &watch::Sender<bool>,
+) -> Result<Option<Vec<u8>>, Failure> {
+    let mut verb = AssertUnwindSafe(running).catch_unwind();
+    let in_time = match timeout {
+        None => Some((&mut verb).await),
+        Some(limit) => tokio::time::timeout(limit, &mut verb).await.ok(),
+    };
+    let mut late = None;
+    if in_time.is_none() {
+        let _ = guard::guarded("a waker", || cancel.send_replace(true));
+        // The context listens itself; beyond that only a verb that asked for `ctx.cancelled()`.
+        if cancel.receiver_count() > 1 {
+            late = tokio::time::timeout(LAST_MOMENT, &mut verb).await.ok();
+        }
+    }
+    let late = guard::dropped("the end of the verb", late.map(|late| late.map_err(guard::text_of)));
+    let dropped = guard::dropped("the end of the verb", verb).and(late);
+    match (in_time, dropped) {
+        (Some(Ok(ended)), Ok(())) => ended,
+        (Some(Ok(ended)), Err(text)) => {
+            let _ = guard::dropped("its error", ended);
+            Err(Failure::new(text))
+        }
+        (Some(Err(panic)), _) => Err(Failure::new(format!("the verb panicked: {}", guard::text_of(panic)))),
+        (None, dropped) => {
+            let limit = fsm_core::duration::display(timeout.unwrap_or_default());
+            let and_then = dropped.err().map(|text| format!("; and {text}")).unwrap_or_default();
+            Err(Failure::new(format!("the attempt took longer than its timeout of {limit}{and_then}")))
+        }
+    }
+}

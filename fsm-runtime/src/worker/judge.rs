@@ -1,0 +1,47 @@
+//! A failed attempt as it is recorded: the error as text, and what is said of its retry. All of this is code of the user's.
+
+use fsm_core::call::Attempt;
+use fsm_core::outcome::Problem;
+use fsm_core::retry::RetryAdvice;
+
+use crate::catalog::Known;
+use crate::engine::Engine;
+use crate::failure::{FailedAttempt, Failure};
+use crate::guard;
+use crate::registry::{PolicyEntry, VerbEntry};
+
+impl Engine {
+    /// The error as text, and what it, the policy's list, or the delay function says of its retry.
+    pub(super) fn judge(&self, known: &Known, verb: &'static VerbEntry, attempt: &Attempt, failure: Failure) -> Problem {
+        let mut texts = Vec::new();
+        texts.push(guard::guarded("the `Display` of its error", || failure.to_string()).unwrap_or_else(|text| text));
+        let mut advice = guard::guarded("the `Retryable` of its error", || advised(known.policy(verb), &failure)).unwrap_or_else(|text| {
+            texts.push(text);
+            RetryAdvice::Default
+        });
+        if advice == RetryAdvice::Default
+            && let Some(delay) = known.policy(verb).and_then(|policy| policy.delay.as_ref())
+        {
+            let failed = FailedAttempt::new(attempt.number, failure.error(), self.clock.now().since(attempt.budget.first_at));
+            advice = match guard::guarded(&format!("its delay function `{}`", delay.name), || (delay.function)(&failed)) {
+                Ok(Some(wait)) => RetryAdvice::After(wait),
+                Ok(None) => RetryAdvice::Never,
+                // The delay function failed itself: both errors are recorded, and the call is exhausted.
+                Err(text) => {
+                    texts.push(text);
+                    RetryAdvice::Never
+                }
+            };
+        }
+        texts.extend(guard::dropped("the `Drop` of its error", failure).err());
+        self.discretion.problem(&attempt.machine, &attempt.verb, &texts.join("; and "), advice)
+    }
+}
+
+fn advised(policy: Option<&PolicyEntry>, failure: &Failure) -> RetryAdvice {
+    let gives_up = |policy: &PolicyEntry| policy.give_up_on.iter().any(|given_up| failure.chain().any(given_up.is));
+    match failure.advised() {
+        RetryAdvice::Default if policy.is_some_and(gives_up) => RetryAdvice::Never,
+        advice => advice,
+    }
+}
