@@ -1,6 +1,7 @@
-//! Whatever is read or counted: any text, any number, any bytes. Nothing panics, nothing overflows, and what is shown reads back.
+//! Fuzz tests of all parsers and counters with any text, number or bytes: nothing panics or overflows, and formatted values can be read
+//! back.
 //!
-//! Each test prints its seed; `FSM_FUZZ_SEED=…` runs it again, and `FSM_FUZZ_CASES=…` runs more.
+//! Each test prints its seed. `FSM_FUZZ_SEED=…` repeats it, and `FSM_FUZZ_CASES=…` sets the number of cases.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is a number, not {value:?}")))
 }
 
-/// Tries so many values, or as many as the caller wants.
+/// Tries `cases` values, or as many as `FSM_FUZZ_CASES` says.
 fn try_all<S: Strategy>(cases: u32, values: S, holds: impl Fn(S::Value) -> Result<(), TestCaseError>) {
     let seed = setting("FSM_FUZZ_SEED").unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64));
     let cases = setting("FSM_FUZZ_CASES").and_then(|cases| u32::try_from(cases).ok()).unwrap_or(cases);
@@ -26,7 +27,7 @@ fn try_all<S: Strategy>(cases: u32, values: S, holds: impl Fn(S::Value) -> Resul
     TestRunner::new(config).run(&values, holds).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// Texts that are nearly durations.
+/// Texts that are similar to durations.
 fn almost_durations() -> impl Strategy<Value = String> {
     let piece =
         prop_oneof![Just("d"), Just("h"), Just("m"), Just("s"), Just("ms"), Just("us"), Just(" "), Just("-"), Just("µ"), Just("\0")];
@@ -90,7 +91,7 @@ fn no_policy_advice_moment_or_chance_overflows_a_retry() {
         let under = budget.under(other.clone());
         prop_assert!(under.backoff <= other.max);
         if let Next::Again { wait, budget: next } = budget.after(advice, failed, roll) {
-            prop_assert!(advice != RetryAdvice::Default || wait >= budget.backoff, "an attempt is early");
+            prop_assert!(advice != RetryAdvice::Default || wait >= budget.backoff, "the wait is shorter than the backoff");
             prop_assert!(
                 next.backoff >= budget.backoff.min(Duration::from_micros(u64::MAX)) || next.backoff == policy.max,
                 "a wait shrinks"
@@ -142,7 +143,7 @@ fn a_sound_policy_is_the_same_after_it_was_stored() {
         if policy.fault().is_none() {
             let whole = |duration: Duration| i64::try_from(duration.as_micros()).is_ok() && duration.subsec_nanos().is_multiple_of(1_000);
             if [Some(policy.min), Some(policy.max), policy.within].into_iter().flatten().all(whole) {
-                // The last digit of a float may be another one.
+                // The last digit of a float may differ after reading it back.
                 let close = |one: f64, other: f64| (one - other).abs() <= one.abs() * 1e-15;
                 let read = read.map_err(|error| TestCaseError::fail(error.to_string()))?;
                 prop_assert!(close(read.backoff, policy.backoff) && close(read.jitter, policy.jitter), "{:?}", read);

@@ -1,4 +1,4 @@
-//! A moment has come: a state's timer runs out, or a delayed event is delivered.
+//! Due timers: a state timer fires, or a delayed event is delivered.
 
 use super::inbox::{self, Unread};
 use super::refusal::Refusal;
@@ -10,7 +10,7 @@ use crate::instance::{Instance, Status};
 use crate::machine::Machine;
 use crate::time::Timestamp;
 
-/// Decides what a due timer does. Firing it is guarded: of several processes that look, one writes.
+/// Decides the effect of a due timer. `TimerChange::Fired` is a guard: of several processes that see the timer due, only one writes.
 pub fn fire(machine: &Machine, standing: &Standing, timer: Timer, inbox_limit: u64, moment: Moment) -> Result<Changes, Unread> {
     match &timer.state {
         _ if timer.is_wake() => wake(machine, standing, &timer, moment),
@@ -23,7 +23,7 @@ fn run_out(machine: &Machine, standing: &Standing, state: &str, timer: &Timer, m
     let mut changes = Changes::of(Instance { updated_at: moment.now, ..Instance::clone(&standing.instance) });
     let rests_there = changes.instance.state.as_deref() == Some(state) && !changes.instance.status.is_ended();
     match machine.timer(state) {
-        // A transition under way holds the timer back: its end decides whether the state is left.
+        // While a transition is in progress the timer is held. The end of the transition decides whether the state is left.
         Some(_) if rests_there && (changes.instance.is_open || changes.instance.status == Status::Error) => {
             changes.timers.push(TimerChange::Hold(timer.id));
         }
@@ -32,14 +32,15 @@ fn run_out(machine: &Machine, standing: &Standing, state: &str, timer: &Timer, m
             begin::call(&mut changes, machine, edge, moment.fresh, Payload::Bytes(timer.event.payload.clone()), moment);
             inbox::follow(&mut changes, machine, standing);
         }
-        // Declared by other code, which fires it.
+        // The timer was declared by other code. A process with that code fires it.
         None if rests_there => {}
         _ => changes.timers.push(TimerChange::Fired(timer.id)),
     }
     changes
 }
 
-/// What waits for a free instance was left for a process that can judge it: this one. A busy one takes it by itself when it is free.
+/// Decides a wake-up. A free instance takes the event that was left for a process with newer code. A busy instance takes it when it is
+/// free.
 fn wake(machine: &Machine, standing: &Standing, timer: &Timer, moment: Moment) -> Result<Changes, Unread> {
     let mut changes = Changes::of(Instance::clone(&standing.instance));
     changes.timers.push(TimerChange::Fired(timer.id));
@@ -51,7 +52,7 @@ fn wake(machine: &Machine, standing: &Standing, timer: &Timer, moment: Moment) -
     Ok(changes)
 }
 
-/// A delayed event arrives like any other; if it does not fit any more, that is recorded.
+/// Delivers a delayed event like any other send. If it no longer fits the state, the rejection is recorded in the history.
 fn deliver(machine: &Machine, standing: &Standing, timer: Timer, inbox_limit: u64, moment: Moment) -> Result<Changes, Unread> {
     let call = CallId(timer.id.0);
     let request = Send { id: call, event: timer.event, dedup: None, deliver_at: None, reject_if_busy: false, inbox_limit };
@@ -65,7 +66,7 @@ fn deliver(machine: &Machine, standing: &Standing, timer: Timer, inbox_limit: u6
     Ok(changes)
 }
 
-/// The event is not taken, and the history says why.
+/// Returns the changes of a rejected delivery: only a history entry with the reason.
 pub fn rejected(instance: Instance, call: CallId, refusal: &Refusal, now: Timestamp) -> Changes {
     let mut changes = Changes::of(Instance { updated_at: now, ..instance });
     changes.notes.push(begin::note(&changes.instance, NoteKind::Rejected, Some(call), Some(refusal.to_string()), now));
