@@ -1,5 +1,5 @@
-//! The trip of a small batch without a lock, mirroring `Board::see`, `Trip::{at_once,ahead}` and `store/{write/at_once,epoch}.rs`: a look, a
-//! decision and one guarded writing, between any two of which others commit.
+//! The optimistic commit of a small batch, mirroring `Board::see`, `Trip::{at_once,ahead}` and `store/{write/at_once,epoch}.rs`: a read, a
+//! decision and a guarded write. Other processes commit between any two of them.
 
 use fsm_core::changes::{Changes, Payload, TimerChange};
 use fsm_core::decide::inbox::Unread;
@@ -12,7 +12,8 @@ use super::trip::Verdict;
 use super::variant::Variant;
 
 impl Model {
-    /// The rows of the instances, as they are or as they are remembered, and nothing beside them yet. In an `epoch`, that is what guards them.
+    /// Reads the rows of the instances, or takes them from the snapshot cache; the attempts and the inboxes are not read yet. If there is
+    /// an `epoch`, the file version guards the batch.
     pub fn look(&mut self, batch: Vec<Request>, now: Timestamp, grant: Option<SessionId>, epoch: Option<u64>) -> Trip {
         let touches = batch.iter().fold(0, |touches, request| touches | request.touches());
         let mut board = Board { standings: Default::default(), known: Vec::new() };
@@ -34,8 +35,8 @@ impl Model {
         Trip { now, grant, batch, decided: Vec::new(), board, touches, locks: 0, way }
     }
 
-    /// What is beside the rows is read, each by a statement of its own, and all is decided. `false` when that needs locks, as a refusal
-    /// does that nothing would guard.
+    /// Reads the rest, each part by a statement of its own, and decides all requests. Returns false if the batch needs locks, as a refusal
+    /// does that no guard covers.
     pub fn decide_at_once(&mut self, trip: &mut Trip) -> Result<bool, String> {
         for request in &trip.batch {
             if let Some(standing) = trip.board.standings[request.key].as_mut().filter(|standing| !standing.is_new) {
@@ -53,7 +54,7 @@ impl Model {
         Ok(matches!(trip.way, Way::Ahead(_)) || trip.decided.iter().all(is_accepted))
     }
 
-    /// `write_at_once`. `None`, and nothing is written, when one guard fails. These instances are `locked` by others.
+    /// `write_at_once`. Returns `None` and writes nothing if a guard fails. The instances `locked` are locked by other processes.
     pub fn commit_at_once(&mut self, trip: &mut Trip, locked: u8) -> Result<Option<Vec<Verdict>>, String> {
         let Way::AtOnce(stamps) = trip.way else { return Ok(None) };
         let decided = std::mem::take(&mut trip.decided);
@@ -85,7 +86,7 @@ impl Model {
         Ok(Some(verdicts))
     }
 
-    /// How this commit left the instance, and what shows whether it is still so.
+    /// Stores the snapshot that this commit leaves, with the row version or the file version that guards it.
     fn remember(&self, trip: &Trip, request: &Request, verdict: &mut Verdict) {
         let epoch = if let Way::Ahead(epoch) = trip.way { Some(epoch) } else { None };
         let standing = trip.standing(request.key);
@@ -93,12 +94,13 @@ impl Model {
         verdict.left = Some(Seen { instance, has_timer, stamp: self.store.commits, epoch }).filter(|_| verdict.has_written);
     }
 
-    /// `Trip::of_ahead`, in the writer's turn. `None`, and nothing is written, when the epoch is `now` another one.
+    /// `Trip::of_ahead`, while this process holds the write lock. Returns `None` and writes nothing if the file version is `now` a
+    /// different one.
     pub fn commit_ahead(&mut self, trip: &mut Trip, now: u64) -> Result<Option<Vec<Verdict>>, String> {
         if trip.way != Way::Ahead(now) && self.variant != Variant::EpochNotCompared {
             return Ok(None);
         }
-        // Nothing guards a refusal but the epoch.
+        // Only the file version guards a refusal.
         for n in 0..trip.batch.len() {
             let anew = |model: &mut Model| model.set_out(vec![trip.batch[n].clone()], trip.now, None).decided[0].reply;
             if trip.decided[n].reply == Reply::Refused && anew(self) != Reply::Refused {
@@ -112,7 +114,7 @@ impl Model {
         Ok(verdicts)
     }
 
-    /// The guards of one member.
+    /// Checks the guards of one request of the batch.
     fn is_as_seen(&self, trip: &Trip, key: usize, changes: &Changes, stamp: Option<u64>, is_locked: bool) -> bool {
         let id = changes.instance.id;
         let is_same = match self.variant {
@@ -128,12 +130,12 @@ impl Model {
 }
 
 impl Trip {
-    /// Nothing is decided yet.
+    /// True if the batch has been read and not decided.
     pub fn is_undecided(&self) -> bool {
         self.way != Way::Locked && self.decided.is_empty()
     }
 
-    /// The mistake, if it is one that this way makes.
+    /// Returns the variant, or `True` if this kind of commit cannot make its mistake.
     pub fn variant(&self, variant: Variant) -> Variant {
         match (&self.way, variant) {
             (Way::Locked | Way::Ahead(_), Variant::KeyWithoutGuard) => Variant::True,

@@ -1,4 +1,5 @@
-//! The door, mirroring `store/write.rs`: guards first, then all of one decision's changes, under the schema's unique constraints.
+//! The write path, mirroring `store/write.rs`: the guards first, then all changes of one decision, under the unique constraints of the
+//! schema.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use fsm_core::outcome::Event;
 use super::store::{Row, Store};
 use super::variant::Variant;
 
-/// What became of one member of a batch.
+/// The result of writing one request of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
     Done,
@@ -17,7 +18,7 @@ pub enum Written {
 }
 
 impl Store {
-    /// Writes all of the changes or nothing. An error is a constraint of the schema that a statement ran into.
+    /// Writes all of the changes or nothing. An error means that a statement violated a constraint of the schema.
     pub fn write(&mut self, changes: &Changes, variant: Variant) -> Result<Written, String> {
         if !self.guards_hold(changes, variant) {
             return Ok(Written::Outdated);
@@ -107,7 +108,7 @@ impl Store {
         }
     }
 
-    /// Begins an attempt: `OPEN` with its primary key and the two partial unique indexes.
+    /// Opens an attempt: `OPEN` with its primary key and the two partial unique indexes.
     pub fn open(&mut self, changes: &Changes, open: &Open, taken: &BTreeMap<i64, Event>, variant: Variant) -> Result<(), String> {
         let attempt = (*open.attempt).clone();
         let payload = match &open.payload {

@@ -1,4 +1,5 @@
-//! What callers were told and what verbs did, kept outside the database, and the promises that are checked against it.
+//! The ledger: the answers that callers received and the verbs that ran, recorded outside the database, and the checks of the promises
+//! against it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,17 +13,17 @@ use super::store::{Row, Store};
 
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
-    /// Calls of events that came from outside: not those of `next`, timers and catch verbs.
+    /// The calls of events that came from outside; not those of `next`, timers and catch verbs.
     pub clients: BTreeSet<CallId>,
-    /// Calls that somebody was told of.
+    /// The calls that were acknowledged to a caller.
     pub told: Vec<CallId>,
-    /// What verbs sent, and by which attempt.
+    /// The events that verbs sent, each with the attempt that sent it.
     pub sent_by: Vec<(CallId, (CallId, u32))>,
-    /// Clocks differ, so that leases are not what they seem.
+    /// True if the clocks differ, so that a lease may expire early or late for another process.
     pub is_skewed: bool,
-    /// Calls that are gone with their instances.
+    /// The calls that were deleted with their instances.
     pub pruned: BTreeSet<CallId>,
-    /// In which order events came to their instances.
+    /// The order in which events arrived at their instances.
     order: BTreeMap<CallId, usize>,
     turns: usize,
     begun: BTreeSet<u64>,
@@ -30,7 +31,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A verb begins under a grant.
+    /// Records that a verb starts under a grant.
     pub fn begins(&mut self, store: &Store, attempt: &Attempt, grant: u64) -> Result<(), String> {
         self.begun.insert(grant);
         if !store.instances.contains_key(&attempt.instance) {
@@ -48,7 +49,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Changes were written: who reported, and whose turn it was. `held` is the closed attempt as it was before.
+    /// Checks changes that were written: that the report belongs to the grant of the attempt, and that events are taken in their order.
+    /// `held` is the closed attempt as it was before.
     pub fn account(&mut self, store: &Store, changes: &Changes, held: Option<&Row>, request: Option<&Request>) -> Result<(), String> {
         if let (Some(close), Some(held), Some(What::Settle(report))) = (&changes.close, held, request.map(|request| &request.what)) {
             match report.origin {
@@ -94,7 +96,7 @@ impl Ledger {
         *self.order.entry(call).or_insert(self.turns)
     }
 
-    /// What must hold after every step.
+    /// Checks the promises that hold after every step.
     pub fn check(&self, store: &Store) -> Result<(), String> {
         for call in &self.told {
             if store.known(*call).is_none() && !self.pruned.contains(call) {
@@ -116,7 +118,7 @@ impl Ledger {
         self.each_event_is_taken_once(store)
     }
 
-    /// The payload names what the sender wished, so that the same wish under two ids is seen.
+    /// Checks that no event is taken twice. The payload names the sender's intent, so that the same intent under two ids is detected.
     fn each_event_is_taken_once(&self, store: &Store) -> Result<(), String> {
         let mut wishes = BTreeSet::new();
         let begun = store.calls.values().filter(|row| !row.attempt.is_catch()).filter_map(|row| row.payload.as_deref());
@@ -133,7 +135,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// What must hold once everything has come to rest with all processes alive.
+    /// Checks the promises that hold when nothing is left to do and all processes are alive.
     pub fn check_at_rest(&self, store: &Store) -> Result<(), String> {
         if let Some(live) = store.live().next() {
             return Err(format!("attempt {} of `{}` is {} for ever", live.number, live.verb, live.state));
@@ -154,7 +156,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// It, or what it waits behind, is exhausted; or it was caught, and the catch verb led the instance on.
+    /// True if the call, or the call that it waits behind, is exhausted, or if it was caught and the catch verb gave the instance its next
+    /// event.
     fn is_in_error(&self, store: &Store, call: CallId) -> bool {
         let waits_for = store.inbox.iter().find(|(_, waits)| waits.call == call).map(|((instance, _), _)| *instance);
         let whose = waits_for.or(store.last_attempt(call).map(|last| last.instance));

@@ -1,4 +1,4 @@
-//! I1 to I16 over the model, as `INVARIANTS` of `store/sql/invariants.rs` says them over the tables.
+//! The invariants I1 to I16 over the model, as `INVARIANTS` of `store/sql/invariants.rs` states them over the tables.
 
 use fsm_core::call::{Attempt, AttemptState as State};
 use fsm_core::changes::NoteKind;
@@ -7,7 +7,7 @@ use fsm_core::machine::Machine;
 
 use crate::model::store::Store;
 
-/// The first invariant that does not hold.
+/// Returns the first invariant that does not hold.
 pub fn check(store: &Store, machine: &Machine) -> Result<(), String> {
     for instance in store.instances.values() {
         instance_is_whole(store, instance)?;
@@ -79,7 +79,7 @@ fn its_transitions_are_a_chain(store: &Store, machine: &Machine, instance: &Inst
     Ok(())
 }
 
-/// I13; and nothing waits for an instance that is free.
+/// I13. In addition, no event waits for a free instance.
 fn its_inbox_is_dense(store: &Store, instance: &Instance) -> Result<(), String> {
     let positions: Vec<i64> = store.waiting(instance.id).iter().map(|waiting| waiting.position).collect();
     if positions != (instance.inbox_head..instance.inbox_tail).collect::<Vec<_>>() {
@@ -92,7 +92,7 @@ fn its_inbox_is_dense(store: &Store, instance: &Instance) -> Result<(), String> 
     Ok(())
 }
 
-/// What is kept with the last waiting event is where all that waits leads.
+/// The forecast that is stored with the last waiting event names the states that the waiting events lead to.
 fn what_is_foreseen_is_so(store: &Store, machine: &Machine, instance: &Instance) -> Result<(), String> {
     let waiting = store.inbox.range((instance.id, i64::MIN)..=(instance.id, i64::MAX));
     let Some(outlook) = waiting.clone().next_back().and_then(|(_, waits)| waits.outlook.as_ref()) else { return Ok(()) };

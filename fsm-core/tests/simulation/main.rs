@@ -1,9 +1,9 @@
 //! The decisions under a seeded scheduler: several processes around a model of the store, with faults between any two steps. Every
-//! invariant is checked after every step, and what callers were told once all has come to rest.
+//! invariant is checked after every step. The answers that callers received are checked when nothing is left to do.
 //!
-//! A failure prints its seed and the shortest schedule that fails. `cargo xtask simulate` sets how many schedules are run:
-//! `FSM_SIMULATION_SEEDS=1000000` so many, `FSM_SIMULATION_SECONDS=300` no longer than that, and as many as fit into the usual time without
-//! either; `FSM_SIMULATION_FIRST=77` begins with that seed.
+//! A failure prints its seed and the shortest schedule that fails. `cargo xtask simulate` sets the number of schedules:
+//! `FSM_SIMULATION_SEEDS=1000000` is the number, `FSM_SIMULATION_SECONDS=300` is a time limit. Without either, the simulation runs for 20
+//! seconds. `FSM_SIMULATION_FIRST=77` sets the first seed.
 
 #![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 mod committer;
@@ -27,9 +27,9 @@ use std::time::{Duration, Instant};
 use model::variant::Variant;
 use schedule::{Failure, run};
 
-/// How long the engine as it is runs when no number of seeds is given.
+/// The time for which the correct engine runs if no number of seeds is given.
 const USUAL: Duration = Duration::from_secs(20);
-/// A mistake that is not found within so many schedules would say that the simulation proves nothing.
+/// The number of schedules within which a mistake must be found.
 const MOST: u64 = 100_000;
 
 fn setting(name: &str) -> Option<u64> {
@@ -83,7 +83,7 @@ macro_rules! must_fail {
         #[test]
         fn $name() {
             let why = found(Variant::$variant).why;
-            assert!(why.contains($why), "it was found, but by another promise: {why}");
+            assert!(why.contains($why), "the mistake broke another promise than expected: {why}");
         }
     )* };
 }

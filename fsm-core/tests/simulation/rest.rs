@@ -1,4 +1,4 @@
-//! Brings a world to rest: all faults end, all processes live, time passes until nothing is left to do.
+//! Brings a world to rest: all faults end, all processes live, and time passes until nothing is left to do.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::process::LEASE;
 use crate::step::{Act, End, Ending, How, Step};
 use crate::world::{PROCESSES, World};
 
-/// More rounds than any schedule needs.
+/// The maximum number of rounds; no schedule needs that many.
 const ROUNDS: usize = 2000;
 
-/// An error is a promise that does not hold at rest, or that the world never comes to rest.
+/// An error names a promise that does not hold at rest, or says that the world does not come to rest.
 pub fn bring_to_rest(world: &mut World) -> Result<(), String> {
     let all = |world: &mut World, act: &Act| (0..PROCESSES).try_for_each(|process| world.step(&Step { process, act: act.clone() }));
     while !world.adrift.is_empty() {
@@ -32,7 +32,7 @@ pub fn bring_to_rest(world: &mut World) -> Result<(), String> {
         if has_worked {
             continue;
         }
-        // Who drained has reported all, and is replaced.
+        // A process that was shut down has reported all attempts and is replaced.
         for process in (0..PROCESSES).filter(|p| world.processes[*p].is_draining).collect::<Vec<_>>() {
             world.step(&Step { process, act: Act::Crash { adrift: false } })?;
             world.step(&Step { process, act: Act::Start })?;
@@ -49,7 +49,7 @@ pub fn bring_to_rest(world: &mut World) -> Result<(), String> {
     Err("the world does not come to rest".into())
 }
 
-/// One process does one thing that it finds to do; whether it did.
+/// Lets one process do one thing that is due. Returns whether there was one.
 fn work(world: &mut World, p: usize) -> Result<bool, String> {
     let process = &world.processes[p];
     let now = world.clock(p);
@@ -75,7 +75,7 @@ fn work(world: &mut World, p: usize) -> Result<bool, String> {
     Ok(true)
 }
 
-/// How long until something comes due, or a dead session may be swept.
+/// Returns the time until an attempt or timer is due, or a dead session may be swept.
 fn next_moment(world: &World) -> Option<Duration> {
     let scheduled =
         world.model.store.live().filter(|live| live.state == AttemptState::Scheduled && !live.held).map(|live| live.scheduled_at);

@@ -1,4 +1,4 @@
-//! Runs a schedule from its seed, and shrinks one that fails to the steps that are needed for it.
+//! Runs a schedule from its seed, and reduces a failing schedule to the steps that the failure needs.
 
 use std::fmt::Write;
 
@@ -8,10 +8,10 @@ use crate::rest::bring_to_rest;
 use crate::step::Step;
 use crate::world::World;
 
-/// How many steps a schedule has before the world comes to rest.
+/// The number of steps before the world is brought to rest.
 const STEPS: usize = 120;
 
-/// A promise that was broken, and what led to it.
+/// A broken promise, with the steps that led to it.
 pub struct Failure {
     pub seed: u64,
     pub why: String,
@@ -31,7 +31,7 @@ pub fn run(variant: Variant, seed: u64) -> Result<(), Failure> {
     bring_to_rest(&mut world).map_err(|why| Failure { seed, why, steps })
 }
 
-/// The steps once more, and how they fail.
+/// Runs the steps again and returns their error.
 fn replay(variant: Variant, steps: &[Step]) -> Result<(), String> {
     let mut world = World::new(variant);
     for step in steps {
@@ -41,7 +41,7 @@ fn replay(variant: Variant, steps: &[Step]) -> Result<(), String> {
 }
 
 impl Failure {
-    /// The same failure in as few steps as removing some, in ever smaller pieces, leaves.
+    /// Removes steps, in ever smaller groups, as long as the same promise still fails.
     pub fn shrunk(mut self, variant: Variant) -> Failure {
         let mut piece = self.steps.len().div_ceil(2);
         loop {
@@ -62,7 +62,7 @@ impl Failure {
         }
     }
 
-    /// Seed, promise and steps, for a person.
+    /// Formats the seed, the promise and the steps.
     pub fn told(&self) -> String {
         let mut told = format!("seed {}: {}\n", self.seed, self.why);
         for (n, step) in self.steps.iter().enumerate() {
