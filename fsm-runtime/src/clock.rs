@@ -1,4 +1,4 @@
-//! Where the time comes from: the system, the database, or a test's hand.
+//! The sources of time: the system, the database, or a test.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -6,14 +6,14 @@ use std::time::{Duration, SystemTime};
 
 use fsm_core::time::Timestamp;
 
-/// The time that decisions are given.
+/// The clock that decisions use.
 #[derive(Debug, Clone)]
 pub(crate) enum Clock {
-    /// This machine's.
+    /// The clock of this machine.
     System,
-    /// The database's: this machine's plus the measured offset in microseconds, so that all workers agree.
+    /// The clock of the database: this machine's clock plus the measured offset in microseconds, so that all workers agree.
     Database(Arc<AtomicI64>),
-    /// Moves only by hand; microseconds since 1970.
+    /// A clock that only a test moves; microseconds since 1970.
     #[cfg_attr(not(feature = "testing"), allow(dead_code, reason = "only a test holds the clock"))]
     Held(Arc<AtomicI64>),
 }
@@ -30,7 +30,7 @@ impl Clock {
         }
     }
 
-    /// The database said `database_us` between the system times `before` and `after`.
+    /// Stores the offset of the database's clock, which showed `database` between the system times `before` and `after`.
     pub(crate) fn measured(&self, database: Timestamp, before: SystemTime, after: SystemTime) {
         if let Clock::Database(offset_us) = self {
             let middle = Timestamp::from(before) + after.duration_since(before).unwrap_or_default() / 2;
@@ -38,7 +38,7 @@ impl Clock {
         }
     }
 
-    /// How long to sleep, in real time, until `at`; `None` where only a hand moves the clock.
+    /// Returns the real time to sleep until `at`; `None` for a clock that only a test moves.
     pub(crate) fn until(&self, at: Timestamp) -> Option<Duration> {
         match self {
             Clock::Held(_) => None,
@@ -47,7 +47,7 @@ impl Clock {
     }
 }
 
-/// What this machine's clock shows, or would show where a test has set it wrong.
+/// Returns the time of this machine's clock, or the wrong time that a test has set.
 #[cfg(not(feature = "testing"))]
 pub(crate) fn system() -> SystemTime {
     SystemTime::now()
@@ -60,11 +60,11 @@ pub(crate) fn system() -> SystemTime {
     if ahead_us < 0 { SystemTime::now() - by } else { SystemTime::now() + by }
 }
 
-/// How far this process's clock is ahead of the machine's, in microseconds.
+/// The microseconds by which this process's clock is ahead of the machine's; negative is behind.
 #[cfg(feature = "testing")]
 static AHEAD_US: AtomicI64 = AtomicI64::new(0);
 
-/// Sets this process's clock ahead of the machine's, or behind it, as a machine's is whose clock is wrong.
+/// Simulates a wrong clock: this process's clock is ahead of the machine's by `us` microseconds, or behind it if `us` is negative.
 #[cfg(feature = "testing")]
 pub fn set_ahead(us: i64) {
     AHEAD_US.store(us, Ordering::Relaxed);
