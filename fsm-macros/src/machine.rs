@@ -1,4 +1,4 @@
-//! `fsm!`: a graph becomes a type, an enum of its states and a registered machine.
+//! `fsm!`: expands a graph into a type, an enum of its states and the registration of the machine.
 
 mod asserts;
 mod emit;
@@ -23,7 +23,7 @@ pub fn expand(tokens: TokenStream) -> TokenStream {
         }
     };
     let graph = Graph::of(&declared);
-    // With a statement missing, what the others say of the graph would be wrong.
+    // If a statement could not be read, the rules would report mistakes that are not there.
     if declared.is_whole {
         rules::check(&declared, &graph, &mut mistakes);
     }

@@ -1,4 +1,4 @@
-//! What `fsm!` makes: the machine's type, its state enum, its traits and its registration.
+//! The output of `fsm!`: the machine's type, its state enum, its traits and its registration.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::{asserts, state};
 use crate::names;
 use crate::retry::{self, Retry};
 
-/// All of it, or without the rules on types where a statement is missing.
+/// Returns the whole output. If a statement could not be read, the checks of types are left out.
 pub fn machine(declared: &Declared, graph: &Graph) -> TokenStream {
     let Declared { attributes, visibility, ident, name, .. } = declared;
     let states = state::expand(declared, graph);
@@ -53,13 +53,13 @@ pub fn machine(declared: &Declared, graph: &Graph) -> TokenStream {
     }
 }
 
-/// The verb's path, mentioned once.
+/// Returns an alias for the verb's path, so that the path occurs once in the output.
 fn alias(state: &State) -> TokenStream {
     let State { path, verb, .. } = state;
     quote_spanned!(path.span()=> type #verb = #path;)
 }
 
-/// The type of the default policy's catch verb.
+/// Returns the type of the default policy's catch verb.
 fn catch(declared: &Declared) -> Option<TokenStream> {
     let Some(Retry::Policy(policy)) = &declared.retry else { return None };
     policy.catch.as_ref().map(|path| quote_spanned!(path.span()=> type __Catch = #path;))
@@ -95,7 +95,8 @@ fn entry(declared: &Declared, graph: &Graph, retry: &TokenStream) -> TokenStream
     }
 }
 
-/// One impl for each event type that a sender may send: the verbs of an `on` block share theirs, a timer's verb has none.
+/// Returns one `Accepts` implementation for each event type that a sender may send. The verbs of an `on` block share one; the verb of a
+/// timer has none.
 fn accepts(declared: &Declared, graph: &Graph) -> TokenStream {
     let ident = &declared.ident;
     let mut events = Vec::new();
@@ -109,7 +110,7 @@ fn accepts(declared: &Declared, graph: &Graph) -> TokenStream {
             }
             None => owner.event_type(),
         };
-        // Where the name is taken already, a rule says so; a second impl would only say it again.
+        // If two verbs have the same event type, a rule reports it. A second implementation would only add another error.
         let event_type = if events.is_empty() {
             event_type
         } else {
@@ -129,7 +130,7 @@ fn accepts(declared: &Declared, graph: &Graph) -> TokenStream {
     impls
 }
 
-/// The first verb of each event type that can be sent.
+/// Returns the first verb of each event type that can be sent.
 fn owners<'g>(declared: &Declared, graph: &'g Graph) -> Vec<&'g State> {
     let mut blocks = BTreeSet::new();
     let mut is_first = |group: usize| blocks.insert(names::event(&declared.groups[group]));
