@@ -82,7 +82,7 @@ impl Place {
         Ok(())
     }
 
-    /// Describes the machine and the database, in one line each.
+    /// Describes the database and the machine, in one line each.
     pub async fn describe(&self) -> Result<Vec<String>> {
         let cores = std::thread::available_parallelism()?;
         let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

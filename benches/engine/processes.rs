@@ -58,7 +58,8 @@ async fn together(place: &Place, arguments: &Arguments, name: &str, count: usize
     Ok(sum)
 }
 
-/// Measures the way from a process that only sends to the verb in another process, and back to the sender that waits for the end.
+/// Measures the latency between two processes, one that only sends and one that runs verbs: until the verb starts, and until the sender
+/// sees the instance settled.
 pub async fn across(place: &Place, report: &mut Report) -> Result {
     let client = Client::connect(&place.url).await?;
     let mut child = Working::begin(place, &["across", "0", "0"])?;
@@ -85,7 +86,7 @@ pub async fn across(place: &Place, report: &mut Report) -> Result {
 
 /// The task of a child process: with callers it produces a load of its own; without callers it runs verbs for other processes.
 pub async fn work(url: &str, words: &[String]) -> Result {
-    let [name, callers, seconds] = words else { return Err("a child is told its name, its callers and the seconds".into()) };
+    let [name, callers, seconds] = words else { return Err("a child needs a name, a number of callers and the seconds".into()) };
     let (callers, seconds): (usize, f64) = (callers.parse()?, seconds.parse()?);
     let ended = Arc::<Ended>::default();
     let builder = fsm::Runtime::builder().database(url).only::<Pulse>().concurrency(4096);

@@ -50,10 +50,10 @@ pub fn retry(options: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// ```text
 /// fsm! {
-///     /// What it is for.
+///     /// An online payment.
 ///     pub machine Payment = "payment" {
 ///         retry(3, "1s", "1m");               // the default policy of its verbs
-///         keeps PaymentRecord;                // what an instance remembers
+///         keeps PaymentRecord;                // the record that an instance keeps
 ///         start created;
 ///         created -> paid | failed;
 ///         created after "30m" -> expired;     // a durable timer

@@ -11,7 +11,7 @@ use crate::names;
 
 /// A policy as tokens.
 pub struct Emitted {
-    /// The static value, if there is one. Where it is emitted, `__Catch` must be the type of the catch verb.
+    /// The static value, if there is one. It must be emitted in a scope in which `__Catch` is the type of the catch verb.
     pub policy: Option<TokenStream>,
     /// The expression of the `RetryEntry`.
     pub entry: TokenStream,
