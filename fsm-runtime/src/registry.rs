@@ -28,7 +28,7 @@ pub trait Machine: Send + Sync + 'static {
     const ENTRY: &'static MachineEntry;
 }
 
-/// The machine accepts the event type `E` from senders. `fsm!` implements it for each event type of the machine's verbs, except timers.
+/// The machine accepts the event type `E` from senders. `fsm!` implements it for the event types of the edges, except timers.
 #[diagnostic::on_unimplemented(
     message = "the machine `{Self}` does not accept the event `{E}`",
     label = "no verb of `{Self}` takes this",
