@@ -1,4 +1,4 @@
-//! The speed of the engine through its public API, beside the lean limit and its own statements. `cargo xtask bench` runs it.
+//! Measures the speed of the engine through its public API, beside the lean limit and its own statements. `cargo xtask bench` runs it.
 
 #[path = "engine/arguments.rs"]
 mod arguments;
@@ -76,7 +76,7 @@ async fn measure(database: Database, arguments: &Arguments) -> Result<Report, Bo
     }
     if arguments.has(Part::Limit) {
         limit::measure(&place, arguments, &mut report).await?;
-        // Its rows are no instances that the invariants know.
+        // Its rows are not valid instances, and the invariants would report them.
         place.remove().await?;
         place = database.make().await?;
     }

@@ -1,12 +1,15 @@
-//! Purchases that a person approves. Nobody answers in time: somebody else is asked. Nobody answers at all: it lapses.
+//! Purchases that a person approves, with durable timers. If nobody answers in time, another person is asked. If nobody answers at all, the
+//! request lapses.
 //!
 //! ```sh
 //! cargo run --example approval                                # embedded SQLite, nothing else installed
 //! cargo run --example approval -- --database postgres://…     # the same on PostgreSQL
 //! ```
 //!
-//! While a purchase waits for an answer it is a row: no task, no thread, and no process that must live until then. Here people
-//! have 600 ms; with `"3 days"` in their place nothing else changes. It exits 1 if a purchase does not end as it should.
+//! A purchase that waits for an answer is only a row in the database. No task or thread waits for it, and no process has to live until
+//! then. In this example people have 600 ms to answer; with `"3d"` instead of `"600ms"` nothing else would change.
+//!
+//! The program exits with status 1 if a purchase does not end as expected.
 
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -16,7 +19,7 @@ use fsm::Handle;
 use fsm::prelude::*;
 use serde::{Deserialize, Serialize};
 
-// --- What happens to a purchase: events from outside, and what it remembers. ---
+// --- The events from outside, and the record of a purchase. ---
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Request {
@@ -40,9 +43,9 @@ struct Purchase {
     answer: String,
 }
 
-// --- One function for each state: it does what is to be done to enter it. ---
+// --- One verb for each state: it does the work of the transition into that state. ---
 
-/// Asks the one who pays. If the mail server is down, the retries see to it.
+/// Sends a mail to the person who decides. If the mail server failed, the attempt would be retried.
 #[verb]
 #[retry(20, "1s", "1h")]
 async fn asked(record: &mut Purchase, mail: Data<Mail>, event: Request) -> Result {
@@ -52,7 +55,7 @@ async fn asked(record: &mut Purchase, mail: Data<Mail>, event: Request) -> Resul
     Ok(())
 }
 
-/// The time to answer is over: another person is asked. Nobody sent this event; the timer did.
+/// Asks another person, because the time to answer is over. The event comes from the timer, not from a sender.
 #[verb]
 #[retry(20, "1s", "1h")]
 async fn escalated(record: &mut Purchase, mail: Data<Mail>, _timeout: Timeout) -> Result {
@@ -90,7 +93,7 @@ fsm! {
     }
 }
 
-/// Stands for a mail server.
+/// A stand-in for a mail server.
 struct Mail;
 impl Mail {
     fn send(&self, to: &str, item: &str) {
@@ -104,7 +107,7 @@ async fn run(url: &str) -> Result<bool, fsm::Error> {
     let runtime = Runtime::builder().database(url).data(Mail).start().await?;
     let approvals = runtime.machine::<Approval>();
     let began = Instant::now();
-    // A database that is used again has purchases of earlier runs.
+    // The database may hold purchases of earlier runs, so the keys contain the process id.
     let key = |name: &str| format!("{name}-{}", std::process::id());
 
     let mut watches = Vec::new();
@@ -115,13 +118,13 @@ async fn run(url: &str) -> Result<bool, fsm::Error> {
         watches.push(tokio::spawn(follow(approvals.clone(), name, key(name), began)));
     }
 
-    // The head of department reads mails at once, but not all of them.
+    // The head of department answers two of the four requests.
     approvals.settled(key("laptop")).await?;
     approvals.send(key("laptop"), Approve { by: "the head".into() }).dedup("answer").await?;
     approvals.settled(key("chair")).await?;
     approvals.send(key("chair"), Decline { by: "the head".into(), reason: "not gilded".into() }).dedup("answer").await?;
 
-    // The director answers what was escalated, and only one of the two.
+    // The managing director answers one of the two escalated requests.
     let mut pens = approvals.watch(key("pens"));
     while let Some(purchase) = pens.next().await {
         if purchase?.state == Some(ApprovalState::Escalated) {
@@ -131,13 +134,13 @@ async fn run(url: &str) -> Result<bool, fsm::Error> {
 
     let mut ended = HashMap::new();
     for watch in watches {
-        let (name, state) = watch.await.expect("a watch does not panic")?;
+        let (name, state) = watch.await.expect("`follow` does not panic")?;
         ended.insert(name, state);
     }
 
-    let late = approvals.send(key("car"), Approve { by: "the director".into() }).await.expect_err("it has lapsed");
-    println!("\na late answer is refused: {late}");
-    println!("\nthe history of the pens:");
+    let late = approvals.send(key("car"), Approve { by: "the director".into() }).await.expect_err("the instance has ended");
+    println!("\nan answer that comes too late is refused: {late}");
+    println!("\nthe history of the request for pens:");
     for entry in approvals.history(key("pens")).await? {
         println!("  {entry}");
     }
@@ -150,11 +153,11 @@ async fn run(url: &str) -> Result<bool, fsm::Error> {
         ("car", ApprovalState::Lapsed),
     ];
     let is_well = expected.iter().all(|(name, state)| ended.get(name) == Some(&Some(*state)));
-    println!("\n{}", if is_well { "Every purchase ended as it should." } else { "A PURCHASE DID NOT END AS IT SHOULD." });
+    println!("\n{}", if is_well { "Every purchase ended as expected." } else { "A PURCHASE DID NOT END AS EXPECTED." });
     Ok(is_well)
 }
 
-/// Says what becomes of one purchase, until it has ended.
+/// Prints each state of one purchase until it has ended. Returns the last state.
 async fn follow(
     approvals: Handle<Approval>,
     name: &'static str,

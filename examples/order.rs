@@ -1,29 +1,31 @@
-//! Orders that branch by what is in them, and a store room of another machine that they talk to.
+//! Orders that branch by their content, and a second machine, a store room, that they exchange events with.
 //!
 //! ```sh
 //! cargo run --example order                                # embedded SQLite, nothing else installed
 //! cargo run --example order -- --database postgres://…     # the same on PostgreSQL
 //! ```
 //!
-//! A verb looks at its data and says which event comes next (`ctx.next`); what it sends to another instance (`ctx.send`) is
-//! committed with its own transition. It exits 1 if an order ends where it should not, or if the store room's count is wrong.
+//! A verb decides from its data which event comes next (`ctx.next`). An event that it sends to another instance (`ctx.send`) is committed
+//! together with its own transition.
+//!
+//! The program exits with status 1 if an order does not end as expected, or if the store room's count is wrong.
 
 use std::process::ExitCode;
 
 use fsm::prelude::*;
 use serde::{Deserialize, Serialize};
 
-// --- Orders. ---
+// --- The orders. ---
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Place {
     article: String,
     quantity: u32,
 }
-/// Nothing to ship: the customer downloads it.
+/// The next event of an order for an e-book.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Download;
-/// The store room's answers.
+/// The answers of the store room: `Reserved` and `SoldOut`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Reserved;
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -37,7 +39,7 @@ struct Cart {
     quantity: u32,
 }
 
-/// Here the ways part: an e-book is downloaded right away; for all else the store room is asked.
+/// The branch: an e-book is downloaded at once; for any other article, the store room is asked.
 #[verb]
 async fn placed(ctx: &mut Ctx<'_>, record: &mut Cart, event: Place) -> Result {
     record.article = event.article;
@@ -56,7 +58,7 @@ async fn downloaded(_event: Download) -> Result {
     Ok(())
 }
 
-/// What is reserved is shipped without waiting for anybody.
+/// A reserved order is shipped at once.
 #[verb]
 async fn reserved(ctx: &mut Ctx<'_>, _event: Reserved) -> Result {
     Ok(ctx.next(Ship)?)
@@ -85,7 +87,7 @@ fsm! {
     }
 }
 
-// --- The store room: one instance an article. Its events run one at a time, so that nothing is given away twice. ---
+// --- The store room: one instance for each article. Its events run one at a time, so that no piece is given away twice. ---
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Deliver {
@@ -101,7 +103,7 @@ struct Take {
 struct Shelf {
     left: u32,
     taken: u32,
-    /// Orders that wait for the next delivery, first come first served.
+    /// Orders that wait for the next delivery, in the order of their arrival.
     waiting: Vec<Take>,
 }
 
@@ -132,7 +134,7 @@ fn give(ctx: &mut Ctx<'_>, shelf: &mut Shelf, take: &Take) -> Result {
 }
 
 fsm! {
-    /// The shelf of one article.
+    /// The stock of one article.
     machine StoreRoom = "store-room" {
         keeps Shelf;
         start filled;
@@ -145,7 +147,7 @@ fsm! {
 async fn run(url: &str) -> Result<bool, fsm::Error> {
     let runtime = Runtime::builder().database(url).start().await?;
     let (orders, store_room) = (runtime.machine::<Order>(), runtime.machine::<StoreRoom>());
-    // A database that is used again has orders and articles of earlier runs.
+    // The database may hold orders and articles of earlier runs, so the keys contain the process id.
     let own = |name: &str| format!("{}-{name}", std::process::id());
     let lamp = own("lamp");
 
@@ -160,7 +162,7 @@ async fn run(url: &str) -> Result<bool, fsm::Error> {
     ];
     for (customer, article, quantity) in &placed {
         orders.send(own(customer), Place { article: article.clone(), quantity: *quantity }).await?;
-        // One after the other here, so that the lamps go in this order.
+        // Each order waits for the previous one, so that the lamps are given out in this order.
         answered(&orders, &own(customer)).await?;
     }
     show(&orders, &placed, &own).await?;
@@ -179,20 +181,20 @@ async fn run(url: &str) -> Result<bool, fsm::Error> {
     }
     show(&orders, &placed, &own).await?;
 
-    println!("\nhow the order of cem got there:");
+    println!("\nthe history of cem's order:");
     for entry in orders.history(own("cem")).await? {
         println!("  {entry}");
     }
     let shelf = store_room.settled(&lamp).await?.record;
     let ordered: u32 = placed.iter().filter(|(_, article, _)| *article == lamp).map(|(_, _, quantity)| quantity).sum();
-    println!("\n20 lamps were delivered; {} are gone, {} are left, {ordered} were ordered", shelf.taken, shelf.left);
+    println!("\n20 lamps were delivered; {ordered} were ordered, {} were reserved, {} are left", shelf.taken, shelf.left);
     is_well &= shelf.taken == ordered && shelf.taken + shelf.left == 20 && shelf.waiting.is_empty();
-    println!("{}", if is_well { "Every order ended where it should." } else { "AN ORDER, OR THE COUNT, IS NOT AS IT SHOULD BE." });
+    println!("{}", if is_well { "Every order ended as expected." } else { "AN ORDER OR THE COUNT IS WRONG." });
     runtime.shutdown().await?;
     Ok(is_well)
 }
 
-/// Waits until an order is where it can go by itself: it is not `placed` any more.
+/// Waits until the store room has answered, or the download has ended: the order has left `placed` and has no open call.
 async fn answered(orders: &fsm::Handle<Order>, key: &str) -> Result<(), fsm::Error> {
     let mut watch = orders.watch(key);
     while let Some(order) = watch.next().await {

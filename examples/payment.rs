@@ -1,11 +1,11 @@
-//! Some hundreds of payments through a gateway that fails three calls in ten and goes down for a while.
+//! Several hundred payments through a gateway that fails three calls in ten and is down for a while.
 //!
 //! ```sh
 //! cargo run --example payment                                # embedded SQLite, nothing else installed
 //! cargo run --example payment -- --database postgres://…     # the same on PostgreSQL
 //! ```
 //!
-//! It exits 1 if the gateway's ledger does not balance with the payments.
+//! The program exits with status 1 if the gateway's ledger does not balance with the payments.
 
 use std::collections::{BTreeMap, HashMap};
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ use fsm::prelude::*;
 use fsm::{Handle, HistoryEntry, Instance};
 use serde::{Deserialize, Serialize};
 
-// --- The machine: its events, its record, its verbs, its graph. ---
+// --- The machine: its events, its record, its verbs and its graph. ---
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Checkout {
@@ -33,7 +33,7 @@ struct Settle {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Cancel;
 
-/// What a payment remembers, committed with each transition.
+/// The record of a payment. It is committed with each transition.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct PaymentRecord {
     amount_cents: u64,
@@ -41,7 +41,7 @@ struct PaymentRecord {
     charged_cents: u64,
 }
 
-/// Notes what is to be paid, and goes on to charge it.
+/// Stores the amount and the card in the record, and continues with the charge.
 #[verb]
 async fn created(ctx: &mut Ctx<'_>, record: &mut PaymentRecord, event: Checkout) -> Result {
     record.amount_cents = event.amount_cents;
@@ -49,7 +49,7 @@ async fn created(ctx: &mut Ctx<'_>, record: &mut PaymentRecord, event: Checkout)
     Ok(ctx.next(Charge)?)
 }
 
-/// Charges the card. The gateway knows a repeated charge by its idempotency key.
+/// Charges the card. The gateway recognises a repeated charge by its idempotency key.
 #[verb(timeout = "5s")]
 #[retry(8, "100ms", "1s", jitter = 0.2, give_up_on(Declined))]
 async fn charged(ctx: &mut Ctx<'_>, record: &mut PaymentRecord, gateway: Data<Gateway>, _event: Charge) -> Result {
@@ -85,7 +85,7 @@ fsm! {
     }
 }
 
-// --- The world outside: a gateway that fails. ---
+// --- The outside world: a gateway that fails. ---
 
 #[derive(Debug)]
 struct Unreachable(&'static str);
@@ -105,14 +105,14 @@ impl std::fmt::Display for Declined {
 }
 impl std::error::Error for Declined {}
 
-/// A payment gateway in this process, with the ledger that a real one would keep.
+/// A payment gateway inside this process, with the ledger that a real one would keep.
 struct Gateway {
     ledger: std::sync::Arc<Ledger>,
 }
 
 #[derive(Default)]
 struct Ledger {
-    /// Cents by idempotency key: the same key again is the same charge.
+    /// The charged cents by idempotency key. A second charge with the same key is the same charge.
     charges: Mutex<HashMap<String, u64>>,
     calls: AtomicU64,
     repeats: AtomicU64,
@@ -134,7 +134,7 @@ impl Gateway {
         if card == "6011-0077" && ledger.is_bank_away.load(Ordering::Relaxed) {
             return Err(Unreachable("the bank of this card does not answer").into());
         }
-        // Three calls in ten fail: two before the charge, and one after it, when only the answer is lost.
+        // Three calls in ten fail: two before the charge, and one after it, so that only the answer is lost.
         let luck = call.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         if matches!(luck % 10, 0 | 1) {
             return Err(Unreachable("the gateway does not answer").into());
@@ -151,7 +151,7 @@ impl Gateway {
 
 // --- The program. ---
 
-/// What the command line and the file of orders say.
+/// A payment to make: one line of `payments.csv`.
 struct Order {
     key: String,
     checkout: Checkout,
@@ -205,7 +205,7 @@ async fn run(url: String) -> Result<bool, fsm::Error> {
     let runtime = Runtime::builder().database(&url).data(Gateway { ledger: ledger.clone() }).start().await?;
     let payments = runtime.machine::<Payment>();
 
-    // A database that is used again has payments of earlier runs: these have keys of their own.
+    // The database may hold payments of earlier runs, so the keys of each run begin with a number of their own.
     let orders = orders(&format!("{}-", Timestamp::from(std::time::SystemTime::now()).as_micros() / 1_000_000 % 1_000_000));
     println!("{} payments through a gateway that fails 3 calls in 10, on {}", orders.len(), shown(&url));
     for order in &orders {
@@ -226,7 +226,7 @@ async fn run(url: String) -> Result<bool, fsm::Error> {
     Ok(balances)
 }
 
-/// A moment later the gateway goes down for a while.
+/// The gateway goes down after 150 ms, for 1.2 s.
 async fn outage(ledger: std::sync::Arc<Ledger>) {
     tokio::time::sleep(Duration::from_millis(150)).await;
     ledger.is_down.store(true, Ordering::Relaxed);
@@ -234,7 +234,7 @@ async fn outage(ledger: std::sync::Arc<Ledger>) {
     ledger.is_down.store(false, Ordering::Relaxed);
 }
 
-/// Shows how many payments are where, until none is under way any more.
+/// Prints the number of payments in each phase every 400 ms, until none has an open call.
 async fn watch(payments: &Handle<Payment>, orders: &[Order], ledger: &Ledger, began: Instant) -> Result<(), fsm::Error> {
     loop {
         let all = ours(payments, orders).await?;
@@ -243,7 +243,7 @@ async fn watch(payments: &Handle<Payment>, orders: &[Order], ledger: &Ledger, be
         let gateway = if ledger.is_down.load(Ordering::Relaxed) { "DOWN" } else { "up" };
         let settled = all.iter().filter(|payment| payment.status == Status::Completed).count();
         println!(
-            "{:5.1} s  gateway {gateway:4}  settled {settled:3}  under way {under_way:3} ({waiting:3} in a retry)  in error {}",
+            "{:5.1} s  gateway {gateway:4}  settled {settled:3}  in progress {under_way:3} ({waiting:3} in a retry)  in error {}",
             began.elapsed().as_secs_f64(),
             all.iter().filter(|payment| payment.status == Status::Error).count(),
         );
@@ -292,7 +292,8 @@ async fn report(payments: &Handle<Payment>, orders: &[Order], ledger: &Ledger) -
     retry_by_hand(payments, &all, ledger).await
 }
 
-/// One payment's bank was away for longer than its retries lasted. Now it is back, and a person asks for a fresh run.
+/// The bank of one card was unreachable for longer than the payment's retries lasted. Now it answers again, and an operator retries the
+/// payment.
 async fn retry_by_hand(payments: &Handle<Payment>, all: &[Instance<Payment>], ledger: &Ledger) -> Result<(), fsm::Error> {
     let in_error = |payment: &&Instance<Payment>| payment.error.as_ref().is_some_and(|error| error.contains("bank"));
     let Some(stuck) = all.iter().find(in_error) else { return Ok(()) };
@@ -300,18 +301,18 @@ async fn retry_by_hand(payments: &Handle<Payment>, all: &[Instance<Payment>], le
     ledger.is_bank_away.store(false, Ordering::Relaxed);
     payments.retry(&stuck.key).reason("the bank is back").await?;
     let payment = payments.settled(&stuck.key).within(Duration::from_secs(20)).await?;
-    println!("retried by hand, it is {} in {:?}:", payment.status, payment.state);
+    println!("after the manual retry it is {} in {:?}:", payment.status, payment.state);
     timeline(&payments.history(&stuck.key).await?);
     retry_the_unlucky(payments, all).await
 }
 
-/// Three calls in ten fail: now and then a payment has no luck at all, perhaps after its charge went through. Its books are
-/// open until a person has it run again, under the same idempotency key.
+/// Three calls in ten fail, so a payment can fail in all of its attempts, possibly after its charge succeeded. It does not balance until an
+/// operator retries it, which uses the same idempotency key.
 async fn retry_the_unlucky(payments: &Handle<Payment>, all: &[Instance<Payment>]) -> Result<(), fsm::Error> {
     let is_unlucky = |payment: &&Instance<Payment>| payment.error.as_ref().is_some_and(|error| !error.contains("declined"));
     for payment in all.iter().filter(is_unlucky) {
         while let Some(Instance { status: Status::Error, .. }) = payments.get(&payment.key).await? {
-            println!("{} had no luck in all its attempts, and is retried by hand as well", payment.key);
+            println!("{} failed in all of its attempts and is retried manually as well", payment.key);
             payments.retry(&payment.key).reason("bad luck").await?;
             payments.settled(&payment.key).within(Duration::from_secs(30)).await?;
         }
@@ -325,7 +326,7 @@ fn timeline(history: &[HistoryEntry]) {
     }
 }
 
-/// Every payment that left `created` is charged exactly once, with its amount; no other is.
+/// Checks that every payment that left `created` was charged exactly once, with its amount, and that there is no other charge.
 async fn balance(payments: &Handle<Payment>, orders: &[Order], ledger: &Ledger) -> Result<bool, fsm::Error> {
     let all = ours(payments, orders).await?;
     let left: Vec<_> = all.iter().filter(|payment| !matches!(payment.state, None | Some(PaymentState::Created))).collect();
@@ -340,7 +341,7 @@ async fn balance(payments: &Handle<Payment>, orders: &[Order], ledger: &Ledger) 
         by_us
     );
     println!(
-        "        {} calls, of which {} repeated a charge whose answer had been lost and changed nothing",
+        "        {} calls; {} of them repeated a charge whose answer had been lost, and changed nothing",
         ledger.calls.load(Ordering::Relaxed),
         ledger.repeats.load(Ordering::Relaxed)
     );

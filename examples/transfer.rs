@@ -1,12 +1,14 @@
-//! Money between two tables of the program's own, in the very commit that moves the state machine: never half of it.
+//! Money between two tables of the program's own, moved in the same commit as the state of the machine: never half of a transfer.
 //!
 //! ```sh
 //! cargo run --example transfer                                # embedded SQLite, nothing else installed
 //! cargo run --example transfer -- --database postgres://…     # the same on PostgreSQL
 //! ```
 //!
-//! One transfer goes well. One fails between its two statements, one panics there, one is larger than the balance, and in the
-//! middle of the last one the whole process dies. The balances are shown after each; it exits 1 if a cent is gone or was made.
+//! One transfer succeeds. One fails between its two statements, one panics there, one is larger than the balance, and during the last one
+//! the process dies. The balances are printed after each transfer.
+//!
+//! The program exits with status 1 if a cent was lost or created.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,19 +18,19 @@ use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use tokio::sync::Notify;
 
-/// The program's own tables. They have nothing to do with those of fsm but the database.
+/// The program's own tables. They share only the database with the tables of durable-fsm.
 const TABLES: &str = "
     create table if not exists example_current (owner text not null primary key, cents bigint not null check (cents >= 0));
     create table if not exists example_savings (owner text not null primary key, cents bigint not null check (cents >= 0));";
 
 // --- The machine. ---
 
-/// From an owner's current account to the savings.
+/// Moves money from the owner's current account to the savings account.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Save {
     owner: String,
     cents: i64,
-    /// What goes wrong between the two statements, the first time.
+    /// The failure of the first attempt, between the two statements.
     mishap: Mishap,
 }
 
@@ -40,8 +42,8 @@ enum Mishap {
     Death,
 }
 
-/// Both statements run on the connection whose transaction commits this transition. An error, a panic or the process's death
-/// undoes them with it; a retry finds the tables as they were.
+/// Runs both statements on the connection whose transaction commits this transition. An error, a panic or the death of the process rolls
+/// them back together with it. A retry finds the tables unchanged.
 #[verb]
 #[retry(3, "50ms")]
 async fn saved(ctx: &mut Ctx<'_>, bank: Data<Bank>, event: Save) -> Result {
@@ -59,9 +61,9 @@ async fn saved(ctx: &mut Ctx<'_>, bank: Data<Bank>, event: Save) -> Result {
     add(ctx, &bank, "example_savings", &event.owner, event.cents).await
 }
 
-/// On SQLite everything else waits while a verb holds this connection: take it late, and end soon.
+/// Updates one balance. On SQLite all other writers wait while a verb holds this connection, so take it late and return soon.
 async fn add(ctx: &mut Ctx<'_>, bank: &Bank, table: &str, owner: &str, cents: i64) -> Result {
-    // The name of the table is this program's own; values are bound.
+    // The table name is a constant of this program. The values are bound.
     let statement = AssertSqlSafe(format!("update {table} set cents = cents + $1 where owner = $2"));
     if bank.is_postgres {
         sqlx::query(statement).bind(cents).bind(owner).execute(ctx.postgres().await?).await?;
@@ -72,7 +74,7 @@ async fn add(ctx: &mut Ctx<'_>, bank: &Bank, table: &str, owner: &str, cents: i6
 }
 
 fsm! {
-    /// One transfer.
+    /// A transfer between two accounts.
     machine Transfer = "transfer" {
         start saved;
         end saved;
@@ -82,17 +84,17 @@ fsm! {
 #[derive(Clone)]
 struct Bank {
     is_postgres: bool,
-    /// Rings when the transfer in which the process dies is half done.
+    /// Notified when the transfer in which the process dies is half done.
     halfway: Arc<Notify>,
 }
 
 // --- The example. ---
 
 async fn run(url: &str) -> Result<bool, Box<dyn std::error::Error>> {
-    // The panic is wanted, and told by the history of its transfer.
+    // The panic is intended, and the history of its transfer shows it.
     std::panic::set_hook(Box::new(|_| {}));
     let bank = Bank { is_postgres: url.starts_with("postgres"), halfway: Arc::default() };
-    // A short lease, so that nobody has to wait long for the one who dies.
+    // A short lease, so that the attempt of the dead process is found lost soon.
     let start = || Runtime::builder().database(url).data(bank.clone()).lease(Duration::from_secs(1)).start();
     let runtime = start().await?;
     for statement in [
@@ -109,10 +111,10 @@ async fn run(url: &str) -> Result<bool, Box<dyn std::error::Error>> {
     let key = |name: &str| format!("{name}-{}", std::process::id());
     let save = |cents, mishap| Save { owner: "ada".into(), cents, mishap };
     let told = [
-        ("good", save(1000, Mishap::None), "10.00 went well", (9000, 1500)),
-        ("error", save(2000, Mishap::Error), "20.00 after an error halfway", (7000, 3500)),
-        ("panic", save(500, Mishap::Panic), "5.00 after a panic halfway", (6500, 4000)),
-        ("large", save(999_999, Mishap::None), "more than there is: in error", (6500, 4000)),
+        ("good", save(1000, Mishap::None), "10.00 succeeded", (9000, 1500)),
+        ("error", save(2000, Mishap::Error), "20.00, retried after an error", (7000, 3500)),
+        ("panic", save(500, Mishap::Panic), "5.00, retried after a panic", (6500, 4000)),
+        ("large", save(999_999, Mishap::None), "more than the balance: in error", (6500, 4000)),
     ];
     for (name, event, says, expected) in told {
         transfers.send(key(name), event).await?;
@@ -122,16 +124,16 @@ async fn run(url: &str) -> Result<bool, Box<dyn std::error::Error>> {
 
     transfers.send(key("death"), save(1500, Mishap::Death)).await?;
     bank.halfway.notified().await;
-    // Dropped without a shutdown, a runtime is gone as if its process had died.
+    // A runtime that is dropped without a shutdown leaves the database as a dead process does.
     drop(runtime);
-    is_well &= show(url, "the process died halfway", (6500, 4000)).await?;
+    is_well &= show(url, "the process died during 15.00", (6500, 4000)).await?;
     let runtime = start().await?;
     let transfers = runtime.machine::<Transfer>();
     transfers.settled(key("death")).within(Duration::from_secs(20)).await?;
-    is_well &= show(url, "15.00 by the process after it", (5000, 5500)).await?;
+    is_well &= show(url, "15.00, retried by the next process", (5000, 5500)).await?;
 
     let large = transfers.get(key("large")).await?.ok_or("the large transfer is gone")?;
-    println!("\nwhat is in error waits for a person: {}", large.error.unwrap_or_default());
+    println!("\nthe transfer that is in error waits for an operator: {}", large.error.unwrap_or_default());
     for (name, says) in [("panic", "the transfer with the panic"), ("death", "the transfer in which the process died")] {
         println!("\n{says}:");
         for entry in transfers.history(key(name)).await? {
@@ -139,11 +141,11 @@ async fn run(url: &str) -> Result<bool, Box<dyn std::error::Error>> {
         }
     }
     runtime.shutdown().await?;
-    println!("\n{}", if is_well { "Not a cent is gone, and none was made." } else { "THE BALANCES ARE WRONG." });
+    println!("\n{}", if is_well { "No cent was lost, and none was created." } else { "THE BALANCES ARE WRONG." });
     Ok(is_well)
 }
 
-/// Shows the balances as anybody sees them from outside, and whether they are as expected.
+/// Prints the balances as another connection sees them. Returns true if they are as expected.
 async fn show(url: &str, says: &str, expected: (i64, i64)) -> Result<bool, sqlx::Error> {
     let balances = "select c.cents, s.cents from example_current c join example_savings s on s.owner = c.owner where c.owner = 'ada'";
     let (current, savings): (i64, i64) = if url.starts_with("postgres") {

@@ -42,7 +42,8 @@ pub use fsm_runtime::timeout::{Caught, Timeout};
 
 pub use fsm_runtime::retryable;
 
-/// The `fsm` command inside your own program: the same words, on the connections it has, and knowing the types of its events.
+/// The `fsm` command inside your own program. It has the same subcommands and options, uses the connections of your program, and knows the
+/// types of your events.
 ///
 /// ```no_run
 /// # use fsm::prelude::*;
@@ -63,7 +64,7 @@ pub use fsm_runtime::private as __private;
 #[cfg(doctest)]
 mod guide;
 
-/// HistoryEvent a program that declares machines needs: `use fsm::prelude::*`.
+/// The imports of a program that declares machines: `use fsm::prelude::*`.
 pub mod prelude {
     pub use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The documents lead where they say: links, anchors, chapters, files and tests that they name.
+//! Checks of the documents: their links, anchors, chapters, and the files and tests that they name must exist.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Every document that a user or contributor reads, by its path from the root.
+/// Returns every document for users or contributors, by its path from the root.
 fn documents() -> Vec<Document> {
     let mut paths: Vec<PathBuf> = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(PathBuf::from).into();
     paths.extend(markdown_below(Path::new("docs")));
@@ -49,7 +49,7 @@ fn every_relative_link_leads_to_a_file_and_a_heading() {
     fail_on(mistakes);
 }
 
-/// Why a link leads nowhere; `None` if it does not, or if it leads to another site.
+/// Returns the reason why a link is broken; `None` if it is not, or if it leads to another site.
 fn why_broken(document: &Document, target: &str) -> Option<String> {
     if target.contains("://") || target.starts_with("mailto:") {
         return None;
@@ -123,7 +123,7 @@ fn every_guarantee_names_a_test_that_exists() {
     fail_on(mistakes);
 }
 
-/// The name of a test: several words with underscores.
+/// True if the text has the form of a test name: several words with underscores.
 fn is_a_sentence(text: &str) -> bool {
     text.matches('_').count() >= 3 && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 }

@@ -1,4 +1,4 @@
-//! What the macros accept, and what they register. What they refuse is in `ui.rs`.
+//! Code that the macros accept, and the entries that they register. Rejected code is in `ui.rs`.
 #![forbid(unsafe_code)]
 #![deny(warnings, missing_docs, clippy::all)]
 

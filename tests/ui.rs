@@ -1,4 +1,4 @@
-//! What the macros say of a mistake, and what they accept. The file's name is the mistake.
+//! The compile errors of the macros. Each file in `tests/ui` contains one mistake and is named after it.
 
 #[test]
 fn mistakes_are_told_in_our_words() {

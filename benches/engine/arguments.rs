@@ -1,14 +1,14 @@
-//! What is measured, on which databases, and for how long.
+//! The command line: the measurements, the databases and the durations.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::database::Database;
 
-/// One kind of figure.
+/// One measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// The engine beside the lean limit and its own statements, in turn.
+    /// The engine, the lean limit and the engine's own statements alone, alternately.
     Compare,
     Transitions,
     Idle,
@@ -19,9 +19,9 @@ pub enum Part {
     Limit,
     Across,
     Processes,
-    /// Only where it is named: it takes long.
+    /// A load over many transitions. It takes long, so it runs only if it is named.
     Lasting,
-    /// With an old snapshot open for ten minutes; only where it is named.
+    /// A load while an old snapshot stays open for ten minutes. It runs only if it is named.
     Snapshot,
 }
 
@@ -40,30 +40,30 @@ const PARTS: [(&str, Part); 12] = [
     ("snapshot", Part::Snapshot),
 ];
 
-/// From one turn to the next; a prime, so that every instance has its turn.
+/// The distance between two consecutive instances in scattered order. It is a prime, so that every instance is reached.
 const STEP: usize = 7919;
 
-/// Instances, numbered as they were made, and the order in which they have their turns.
+/// The instances that a load uses, numbered in the order of their creation, and the order in which it uses them.
 #[derive(Debug, Clone, Copy)]
 pub struct Instances {
     pub count: usize,
-    /// Those that have their turns together were made apart, and lie apart in the database.
+    /// If true, instances that are used together were created at different times and lie on different pages of the database.
     pub are_scattered: bool,
 }
 
 impl Instances {
-    /// So many, in the order in which they were made.
+    /// Returns `count` instances that are used in the order of their creation.
     pub fn as_made(count: usize) -> Instances {
         Instances { count, are_scattered: false }
     }
 
-    /// Whose turn is the `n`th. Each has one before any has a second one.
+    /// Returns the number of the instance that is used at step `n`. All instances are used once before any is used again.
     pub fn nth(self, n: usize) -> usize {
         if self.are_scattered { n % self.count * STEP % self.count } else { n % self.count }
     }
 }
 
-/// What the command line says.
+/// The command line.
 pub struct Arguments {
     pub databases: Vec<Database>,
     parts: Vec<Part>,
@@ -73,22 +73,22 @@ pub struct Arguments {
     pub instances: Instances,
     pub is_json: bool,
     pub is_verbose: bool,
-    /// How many instances wait to be retried.
+    /// The number of instances that wait for a retry.
     pub waiting: usize,
-    /// How many transitions a lasting load makes.
+    /// The number of transitions of a lasting load.
     pub transitions: u64,
-    /// Where pictures are drawn.
+    /// The folder for charts.
     pub charts: Option<PathBuf>,
     pub memory_of: Option<String>,
-    /// What a child is told: the database, and what to do with it.
+    /// The arguments of a child process: the URL of the database and its task.
     pub work_on: Vec<String>,
-    /// As a person types it.
+    /// The command as a person types it.
     pub command: String,
 }
 
 impl Arguments {
     pub fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
-        // Cargo tells every bench that it is one.
+        // Cargo passes `--bench` to every benchmark.
         let words: Vec<String> = words.filter(|word| word != "--bench").collect();
         let mut arguments = Arguments {
             databases: Vec::new(),
@@ -141,12 +141,12 @@ impl Arguments {
         Ok(arguments)
     }
 
-    /// Whether this is to be measured; everything but what takes long is when nothing is named.
+    /// True if the measurement is to be made: it was named, or none was named.
     pub fn has(&self, part: Part) -> bool {
         self.parts.is_empty() || self.names(part)
     }
 
-    /// Whether this was asked for by name.
+    /// True if the measurement was named.
     pub fn names(&self, part: Part) -> bool {
         self.parts.contains(&part)
     }

@@ -1,4 +1,4 @@
-//! The figures as pictures: bars in SVG, that a browser or a page of documentation shows as they are.
+//! The figures as bar charts in SVG, for browsers and documentation.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,17 +9,17 @@ const WIDTH: f64 = 810.0;
 const LEFT: f64 = 300.0;
 const BAR: f64 = 18.0;
 const GAP: f64 = 6.0;
-/// The space above the first bar, and above each group.
+/// The space above the first bar and above each group, in pixels.
 const HEAD: f64 = 44.0;
 const TITLE: f64 = 24.0;
 const COLOURS: [&str; 3] = ["#2f6f9f", "#c98b2b", "#5b8c5a"];
 
-/// A picture: which figures it shows, and what it is called.
+/// A chart: its name, its title and the figures that it shows.
 struct Picture {
     file: &'static str,
     title: &'static str,
     unit: &'static str,
-    /// How the names of its figures begin.
+    /// The prefixes of the names of its figures.
     shows: &'static [&'static str],
 }
 
@@ -39,7 +39,7 @@ const PICTURES: [Picture; 3] = [
     },
 ];
 
-/// Writes every picture of which there is a figure into `folder`.
+/// Writes each chart for which there is a figure into `folder`.
 pub fn draw(reports: &[Report], folder: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
     for picture in &PICTURES {
@@ -94,7 +94,7 @@ impl Picture {
     }
 }
 
-/// Three digits are more than such a figure is worth.
+/// Rounds to three digits; the measurement is not more precise.
 fn rounded(value: f64) -> String {
     if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") }
 }

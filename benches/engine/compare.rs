@@ -1,5 +1,6 @@
-//! The engine beside its limits: the lean layout, and its own statements with nothing around them. All take turns, three rounds, and the
-//! figures are medians; ratios come first, because the speed of a machine changes from minute to minute and a ratio of one run does not.
+//! The engine beside its limits: the lean layout, and its own statements alone. They are measured alternately, in three rounds, and the
+//! figures are medians. Ratios come first, because the speed of a machine changes from minute to minute, and a ratio within one run does
+//! not.
 
 use std::error::Error;
 use std::time::Duration;
@@ -13,11 +14,11 @@ use crate::{lean, limit};
 type Result<T = (), E = Box<dyn Error>> = std::result::Result<T, E>;
 
 const ROUNDS: usize = 3;
-/// The batch size of both limits: what the engine's batches grow to under load.
+/// The batch size of both limits. The engine's batches reach it under load.
 const BATCH: usize = 100;
 const CALLERS: [usize; 2] = [256, 2000];
 
-/// The rates of all rounds, by what was measured.
+/// The rates of all rounds, by measurement.
 #[derive(Default)]
 struct Rates {
     lean: Vec<f64>,
@@ -25,7 +26,7 @@ struct Rates {
     engine: [Vec<f64>; CALLERS.len()],
 }
 
-/// Measures all in turn and reports the ratios, then the rates.
+/// Measures all of them alternately, and reports the ratios and then the rates.
 pub async fn measure(place: &Place, arguments: &Arguments, report: &mut Report) -> Result {
     let runtime = place.builder().data(std::sync::Arc::<crate::machine::Ended>::default()).start().await?;
     begin_all(&runtime, "compared", arguments.instances.count).await?;
@@ -74,7 +75,7 @@ impl Rates {
     }
 }
 
-/// The median of some rates, with the lowest and the highest.
+/// The median of several rates, with the lowest and the highest.
 struct Spread {
     median: f64,
     lowest: f64,

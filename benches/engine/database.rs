@@ -1,4 +1,4 @@
-//! The databases that are measured: each a fresh one, gone afterwards.
+//! The databases to measure. Each is created for its measurement and deleted afterwards.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -12,9 +12,9 @@ use crate::machine::Pulse;
 
 type Result<T = (), E = Box<dyn Error>> = std::result::Result<T, E>;
 
-/// The invariants read whole tables.
+/// The timeout of a statement. The invariants read whole tables.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Where the server is; xtask starts one.
+/// The environment variable with the URL of the PostgreSQL server, which xtask starts.
 const VARIABLE: &str = "FSM_TEST_POSTGRES";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Database {
         if self.is_postgres() {
             let cluster = std::env::var(VARIABLE).map_err(|_| format!("`{VARIABLE}` names no server; `cargo xtask bench` starts one"))?;
             let mut connection = PgConnection::connect(&cluster).await?;
-            // The name is our own.
+            // The name is generated here.
             sqlx::raw_sql(sqlx::AssertSqlSafe(format!("create database {name}"))).execute(&mut connection).await?;
             let url = format!("{}/{name}", cluster.rsplit_once('/').map_or(cluster.as_str(), |(server, _)| server));
             return Ok(Place { database: self, url, cluster: Some(cluster), folder: None });
@@ -63,18 +63,18 @@ impl Database {
 }
 
 impl Place {
-    /// A runtime on it, with a slot for every caller.
+    /// Returns the builder of a runtime on this database, with a slot for every caller.
     pub fn builder(&self) -> Builder {
         let synchronous = if self.database == Database::SqliteNormal { Synchronous::Normal } else { Synchronous::Full };
         Runtime::builder().database(&self.url).only::<Pulse>().synchronous(synchronous).concurrency(4096).operation_timeout(PATIENCE)
     }
 
-    /// Where SQLite keeps it.
+    /// Returns the path of the SQLite file.
     pub fn file(&self) -> &str {
         self.url.trim_start_matches("sqlite://")
     }
 
-    /// Tells PostgreSQL's planner what the tables have become: the invariants join them as a whole.
+    /// Updates the statistics of PostgreSQL's planner, because the invariants join whole tables.
     pub async fn analyze(&self) -> Result<()> {
         if self.database.is_postgres() {
             sqlx::raw_sql("analyze").execute(&mut PgConnection::connect(&self.url).await?).await?;
@@ -82,7 +82,7 @@ impl Place {
         Ok(())
     }
 
-    /// The machine and the database in one line.
+    /// Describes the database and the machine, in one line each.
     pub async fn describe(&self) -> Result<Vec<String>> {
         let cores = std::thread::available_parallelism()?;
         let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -101,7 +101,7 @@ impl Place {
         Ok(vec![self.database.title().to_owned(), format!("{cores} cores shared by client and database ({processor}); {version}")])
     }
 
-    /// Makes its tables.
+    /// Creates the tables.
     pub async fn migrate(&self) -> Result {
         Client::connect(&self.url).await?;
         Ok(())

@@ -1,4 +1,4 @@
-//! Whether it stays fast: over millions of transitions, and while somebody's old snapshot keeps the database from tidying up.
+//! The rate over millions of transitions, and the rate while an old snapshot keeps the database from removing old row versions.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use crate::sizes::Sizes;
 
 type Result<T = (), E = Box<dyn Error>> = std::result::Result<T, E>;
 
-/// How many callers there are all the while.
+/// The number of callers.
 const CALLERS: usize = 2000;
-/// In how many parts the rate is told.
+/// The number of parts for which the rate is reported.
 const PARTS: u64 = 10;
 const MINUTE: Duration = Duration::from_secs(60);
-/// How long a snapshot stays open, and how long is measured afterwards.
+/// The time for which the snapshot stays open, and the time for which the rate is measured afterwards, in minutes.
 const MINUTES: u64 = 10;
 const MINUTES_AFTER: u64 = 2;
 
-/// A connection on which a snapshot stays open.
+/// A connection with an open snapshot.
 enum Old {
     Postgres(PgConnection),
     Sqlite(SqliteConnection),
 }
 
-/// The rate of each part of many transitions, on a database of its own; or while a snapshot is open for ten minutes, and after it.
+/// Measures the rate of each part of many transitions on a database of its own, or the rate before, during and after an open snapshot.
 pub async fn measure(place: &Place, arguments: &Arguments, report: &mut Report) -> Result {
     let runtime = place.builder().data(Arc::<Ended>::default()).start().await?;
     begin_all(&runtime, "lasting", arguments.instances.count).await?;
@@ -65,7 +65,7 @@ pub async fn measure(place: &Place, arguments: &Arguments, report: &mut Report) 
     Ok(runtime.shutdown().await?)
 }
 
-/// Rates beside the first of them.
+/// Rates in relation to the first one.
 struct Rates<'a> {
     place: &'a Place,
     begun: Instant,
@@ -79,7 +79,7 @@ impl Rates<'_> {
         self.put(load, what, |_| Instant::now() >= end).await
     }
 
-    /// The rate until `is_over`.
+    /// Measures and reports the rate until `is_over` returns true.
     async fn put(&mut self, load: &mut Load, what: &str, is_over: impl Fn(&Load) -> bool) -> Result {
         let (then, now) = (load.done(), Instant::now());
         while !is_over(load) {

@@ -1,8 +1,9 @@
-//! The lean limit: the rate of durable transitions that a layout chosen for transitions allows, with nothing around it.
+//! The lean limit: the rate of durable transitions on a table layout that is made for transitions, without an engine around it.
 //!
-//! It has all columns and keys of a real engine, and it knows nothing of this one. A transition is two statements in two commits: a send writes
-//! the open call into the row of its instance, and the end inserts the attempt into an append-only table and moves the instance. On PostgreSQL
-//! each batch of sends adds one row to a log of open calls, by which a dead worker's calls would be found.
+//! The layout has all columns and keys that a real engine needs, and it shares no code with this engine. A transition takes two statements
+//! in two commits: a send writes the open call into the row of its instance, and its end inserts the attempt into an append-only table and
+//! updates the instance. On PostgreSQL each batch of sends also adds one row to a log of open calls, which would be used to find the calls
+//! of a dead worker.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -22,7 +23,7 @@ type Result<T = (), E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E
 
 /// The number of PostgreSQL connections.
 const CONNECTIONS: usize = 2;
-/// The log is trimmed once in so many batches.
+/// The number of batches after which the log is trimmed.
 const TRIM_EVERY: i64 = 200;
 /// The number of recent log rows of a connection that a trim keeps.
 const KEPT: i64 = 10;
@@ -51,7 +52,7 @@ const POSTGRES_INSTANCES: &str = "
     select id, 'payment', 'order-' || n, 'running', false, 0, decode(repeat('ab', 40), 'hex'), 0, 0, 0, 0
     from unnest($1::uuid[]) with ordinality t (id, n)";
 
-/// Plans that do not depend on statistics: the tables are new, and a plan made for empty tables stays.
+/// These plans do not depend on statistics. The tables are new, and a plan that is made for empty tables would be kept.
 const POSTGRES_SESSION: &str = "
     set enable_hashjoin = off;
     set enable_mergejoin = off;
@@ -124,7 +125,7 @@ const SQLITE_END: &str = "
     set state = 'paid', call_state = null, payload = null, worker = null, version = version + 1, updated_at = ?4, record = ?3, previous = ?6
     where id = ?1 and call_id = ?2 and call_state = 'executing' and worker = ?5";
 
-/// Transitions a second in batches of this size, on fresh tables.
+/// Returns the transitions per second with batches of this size, on fresh tables.
 pub async fn measure(place: &Place, instances: Instances, batch: usize, each: Duration) -> Result<f64> {
     match place.database {
         Database::Postgres => on_postgres(place, instances, batch, each).await,
@@ -132,7 +133,7 @@ pub async fn measure(place: &Place, instances: Instances, batch: usize, each: Du
     }
 }
 
-/// The layout that is measured, for the report.
+/// Describes the measured layout, for the report.
 pub fn about(database: Database) -> String {
     if database.is_postgres() {
         format!("lean layout with a log of open calls, {CONNECTIONS} connections")
@@ -154,7 +155,7 @@ async fn on_postgres(place: &Place, instances: Instances, batch: usize, each: Du
     sqlx::raw_sql(POSTGRES_TABLES).execute(&mut connection).await?;
     let own = Instances { count: instances.count / CONNECTIONS, ..instances };
     let (done, is_over) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
-    // All rows are there before the first transition, in the order of their ids.
+    // All rows are created before the first transition, in the order of their ids.
     let ids: Vec<Uuid> = (0..own.count * CONNECTIONS).map(|_| Uuid::now_v7()).collect();
     sqlx::query(POSTGRES_INSTANCES).bind(&ids).execute(&mut connection).await?;
     sqlx::raw_sql("vacuum analyze lean.instances").execute(&mut connection).await?;
@@ -199,7 +200,7 @@ async fn one_batch(connection: &mut PgConnection, instances: &[Uuid], worker: Uu
     expect(end.execute(connection).await?.rows_affected(), instances.len() as u64)
 }
 
-/// A figure of statements that did not write is none.
+/// Returns an error if a statement did not write the expected number of rows, because the figure would be meaningless then.
 fn expect(written: u64, expected: u64) -> Result {
     if written == expected { Ok(()) } else { Err(format!("{written} rows were written instead of {expected}").into()) }
 }
@@ -231,7 +232,7 @@ async fn on_sqlite(place: &Place, instances: Instances, batch: usize, each: Dura
     is_over.store(true, Ordering::Relaxed);
     working.await??;
     for suffix in ["", "-wal", "-shm"] {
-        // The log and its index are gone already when the last connection closed cleanly.
+        // The log and its index do not exist any more if the last connection was closed cleanly.
         let _ = std::fs::remove_file(format!("{}{suffix}", file.display()));
     }
     Ok(rate)

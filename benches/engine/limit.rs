@@ -1,7 +1,7 @@
-//! The limit: the statements that a transition cannot do without, on the same tables, with nothing around them.
+//! The limit: the rate of the statements that every transition needs, on the engine's tables, without an engine around them.
 //!
-//! Two commits a batch: an event opens its call, already handed to a worker; its end closes the call and moves the instance.
-//! Nothing is read or decided, and what never differs stands in the statements.
+//! Each batch takes two commits. The first one opens the call of an event, already handed to a worker. The second one closes the call and
+//! updates the instance. Nothing is read or decided, and constant values are part of the statements.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::report::Report;
 
 type Result<T = (), E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// How many batches are under way at a time on PostgreSQL; more did not help on two cores.
+/// The number of concurrent batches on PostgreSQL. More were not faster on two cores.
 const CONNECTIONS: usize = 4;
 const RETRY: &str = r#"{"retries":25,"interval":{"secs":5,"nanos":0},"backoff":2.0,"max":{"secs":3600,"nanos":0}}"#;
 
@@ -66,7 +66,7 @@ const SQLITE: [[&str; 2]; 2] = [
     ],
 ];
 
-/// Transitions a second at each size of batch.
+/// Measures the transitions per second for each batch size.
 pub async fn measure(place: &Place, arguments: &Arguments, report: &mut Report) -> Result<(), Box<dyn Error>> {
     place.migrate().await?;
     let each = arguments.each.div_f64(1.5);
@@ -82,7 +82,7 @@ pub async fn measure(place: &Place, arguments: &Arguments, report: &mut Report) 
     Ok(())
 }
 
-/// Transitions a second in batches of one size.
+/// Returns the transitions per second with batches of one size.
 pub async fn measure_one(place: &Place, instances: Instances, batch: usize, each: Duration) -> Result<f64> {
     match place.database {
         Database::Postgres => on_postgres(place, 0, instances, batch, each).await,
@@ -90,7 +90,7 @@ pub async fn measure_one(place: &Place, instances: Instances, batch: usize, each
     }
 }
 
-/// What the rows of one batch differ in.
+/// The values of the rows of one batch.
 struct Rows {
     instances: Vec<Uuid>,
     calls: Vec<Uuid>,
@@ -133,7 +133,7 @@ async fn on_postgres(place: &Place, turn: usize, instances: Instances, batch: us
                 for half in POSTGRES {
                     sqlx::raw_sql("begin").execute(&mut connection).await?;
                     for statement in half {
-                        // Not every statement uses every value: those it leaves out have no type.
+                        // Not every statement uses every value, and PostgreSQL cannot derive the type of an unused one.
                         run_postgres(&mut connection, statement, &rows, worker).await?;
                     }
                     sqlx::raw_sql("commit").execute(&mut connection).await?;
@@ -191,7 +191,7 @@ async fn on_sqlite(place: &Place, turn: usize, instances: Instances, batch: usiz
     Ok(rate)
 }
 
-/// The statement for each row.
+/// Runs the statement for each row.
 fn run_sqlite(connection: &rusqlite::Connection, statement: &str, rows: &Rows, worker: Uuid) -> Result {
     let mut statement = connection.prepare_cached(statement)?;
     for row in 0..rows.calls.len() {
@@ -206,7 +206,7 @@ fn run_sqlite(connection: &rusqlite::Connection, statement: &str, rows: &Rows, w
     Ok(())
 }
 
-/// The rate over a while, after a warm-up.
+/// Returns the rate over a time, after a warm-up.
 pub async fn rate(done: &AtomicU64, each: Duration) -> f64 {
     tokio::time::sleep(Duration::from_millis(500)).await;
     let (begun, before) = (Instant::now(), done.load(Ordering::Relaxed));

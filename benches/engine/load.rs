@@ -1,4 +1,4 @@
-//! The callers: each sends, and waits for its own durable end before it sends again.
+//! The callers: each sends an event and waits until its instance is settled before it sends again.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use crate::sizes::Sizes;
 
 type Result<T = (), E = Box<dyn Error>> = std::result::Result<T, E>;
 
-/// How long callers run before they are counted.
+/// The time for which callers run before the measurement starts.
 pub const WARM_UP: Duration = Duration::from_millis(700);
-/// What takes longer is stuck.
+/// The maximum time for retries to finish.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Who sends on while retries come due.
+/// The callers that send new events while retries are due, and their instances.
 const FRESH_CALLERS: usize = 16;
 const FRESH_INSTANCES: usize = 1600;
-/// How many requests are under way while something is prepared.
+/// The number of concurrent requests during preparations.
 const AT_A_TIME: usize = 1000;
 
-/// Callers under way.
+/// Running callers.
 pub struct Load {
     callers: JoinSet<Result<Vec<Duration>, fsm::Error>>,
     done: Arc<AtomicU64>,
@@ -34,7 +34,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Callers that step through the instances `prefix-0` to `prefix-n`, each through its own.
+    /// Starts callers that each use their share of the instances `prefix-0` to `prefix-n` again and again.
     pub fn begin(runtime: &Runtime, prefix: &str, instances: Instances, callers: usize) -> Load {
         let (done, is_over) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
         let mut load = Load { callers: JoinSet::new(), done, is_over };
@@ -59,19 +59,19 @@ impl Load {
         load
     }
 
-    /// Transitions a second over a while.
+    /// Measures the transitions per second over `each`.
     pub async fn rate(&self, each: Duration) -> f64 {
         let (begun, before) = (Instant::now(), self.done.load(Ordering::Relaxed));
         tokio::time::sleep(each).await;
         (self.done.load(Ordering::Relaxed) - before) as f64 / begun.elapsed().as_secs_f64()
     }
 
-    /// How many transitions there were.
+    /// Returns the number of transitions so far.
     pub fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// `Err` once a caller has given up.
+    /// Returns the error of a caller that has ended, if there is one.
     pub fn check(&mut self) -> Result {
         while let Some(ended) = self.callers.try_join_next() {
             ended??;
@@ -79,7 +79,7 @@ impl Load {
         Ok(())
     }
 
-    /// Lets the callers finish; how long each of their transitions took.
+    /// Lets the callers finish. Returns the durations of all transitions.
     pub async fn end(mut self) -> Result<Vec<Duration>> {
         self.is_over.store(true, Ordering::Relaxed);
         let mut took = Vec::new();
@@ -90,7 +90,7 @@ impl Load {
     }
 }
 
-/// Everything that a process with workers does.
+/// Runs the measurements that need a process with workers.
 pub async fn working(place: &Place, arguments: &Arguments, report: &mut Report) -> Result {
     let ended = Arc::<Ended>::default();
     let runtime = place.builder().data(Arc::clone(&ended)).start().await?;
@@ -139,16 +139,17 @@ async fn transitions(runtime: &Runtime, place: &Place, arguments: &Arguments, ca
     Ok(())
 }
 
-/// The time that processors spent on this process; unlike a rate it says the same on a busy machine. A server's is not in it.
+/// Returns the processor time of this process in seconds. Unlike a rate, it does not depend on other load of the machine. The time of a
+/// database server is not included.
 fn processor_seconds() -> Result<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace().collect();
-    // User and system time, in hundredths of a second on every Linux.
+    // User and system time, in ticks of 10 ms on every Linux.
     let ticks: f64 = fields.get(11..13).ok_or("no times in /proc/self/stat")?.iter().filter_map(|field| field.parse::<f64>().ok()).sum();
     Ok(ticks / 100.0)
 }
 
-/// One caller with pauses, so that nothing else is under way.
+/// Measures one caller with pauses, so that nothing else is in progress.
 async fn idle(runtime: &Runtime, report: &mut Report) -> Result {
     let handle = runtime.machine::<Pulse>();
     begin_all(runtime, "idle", 20).await?;
@@ -159,7 +160,7 @@ async fn idle(runtime: &Runtime, report: &mut Report) -> Result {
         handle.send(&key, Step { text: text() }).await?;
         let acknowledged = begun.elapsed();
         handle.settled(&key).await?;
-        // The first ones prepare statements.
+        // The first sends prepare the statements.
         if turn >= 20 {
             sent.push(acknowledged);
             settled.push(begun.elapsed());
@@ -172,7 +173,7 @@ async fn idle(runtime: &Runtime, report: &mut Report) -> Result {
     Ok(())
 }
 
-/// Instances that each go through many transitions by themselves.
+/// Measures instances that each make many transitions by themselves.
 async fn chain(runtime: &Runtime, ended: &Ended, arguments: &Arguments, report: &mut Report) -> Result {
     for count in [1, 256, 2000, 10_000] {
         let prefix = format!("chain{count}");
@@ -184,7 +185,7 @@ async fn chain(runtime: &Runtime, ended: &Ended, arguments: &Arguments, report: 
         let (begun, before) = (Instant::now(), ended.links.load(Ordering::Relaxed));
         tokio::time::sleep(arguments.each).await;
         let rate = (ended.links.load(Ordering::Relaxed) - before) as f64 / begun.elapsed().as_secs_f64();
-        // A chain ends only by hand.
+        // A chain ends only if it is cancelled.
         all(runtime, &prefix, count, |handle, key| async move { handle.cancel(&key, "measured").await.map(drop) }).await?;
         let beside = report.value(&format!("transitions, {count} callers"));
         let beside = beside.map(|sends| format!("{:.2} x as many as with a send each", rate / sends)).unwrap_or_default();
@@ -193,7 +194,8 @@ async fn chain(runtime: &Runtime, ended: &Ended, arguments: &Arguments, report: 
     Ok(())
 }
 
-/// Many instances wait, a tenth of them for one moment: how long until the last of these is through, and how fresh sends fare meanwhile.
+/// Measures many waiting instances, of which a tenth is due at one time: the time until all of these are done, and the latency of new sends
+/// meanwhile.
 async fn retries(runtime: &Runtime, ended: &Ended, arguments: &Arguments, report: &mut Report) -> Result {
     let (count, due) = (arguments.waiting, arguments.waiting.div_ceil(10));
     let begun = Instant::now();
@@ -202,7 +204,7 @@ async fn retries(runtime: &Runtime, ended: &Ended, arguments: &Arguments, report
         handle.send(&key, NotBefore { due_us }).await.map(drop)
     });
     ready.await?;
-    // Time enough to send them all at a tenth of the usual rate.
+    // Long enough to send all of them at a tenth of the usual rate.
     let due_us = now_us() + 3_000_000 + 500 * due as u64;
     all(runtime, "retry", due, move |handle, key| async move { handle.send(&key, NotBefore { due_us }).await.map(drop) }).await?;
     let prepared = begun.elapsed();
@@ -234,7 +236,7 @@ async fn retries(runtime: &Runtime, ended: &Ended, arguments: &Arguments, report
     Ok(())
 }
 
-/// A process without workers: what it sends waits for one.
+/// Measures a process without workers, whose events are only stored.
 pub async fn sending(place: &Place, arguments: &Arguments, report: &mut Report) -> Result {
     let client = Client::connect(&place.url).await?;
     for &callers in &arguments.callers {
@@ -266,7 +268,7 @@ pub async fn sending(place: &Place, arguments: &Arguments, report: &mut Report) 
     Ok(())
 }
 
-/// The instances `prefix-0` to `prefix-n` exist and rest.
+/// Creates the instances `prefix-0` to `prefix-n` and waits until they are settled.
 pub async fn begin_all(runtime: &Runtime, prefix: &str, count: usize) -> Result {
     all(runtime, prefix, count, |handle, key| async move {
         handle.send(&key, Begin { text: text() }).await?;
@@ -275,7 +277,7 @@ pub async fn begin_all(runtime: &Runtime, prefix: &str, count: usize) -> Result 
     .await
 }
 
-/// Does something with each of them, many at a time.
+/// Does something with each instance, for many instances concurrently.
 pub async fn all<F>(
     runtime: &Runtime,
     prefix: &str,

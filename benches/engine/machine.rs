@@ -1,4 +1,4 @@
-//! The machine that is measured: its verbs do nothing, or almost nothing.
+//! The measured machine. Its verbs do nothing, or almost nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use fsm::prelude::*;
 use serde::{Deserialize, Serialize};
 
-/// Comes to be.
+/// Creates an instance.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Begin {
     pub text: String,
@@ -17,34 +17,34 @@ pub struct Begin {
 pub struct Step {
     pub text: String,
 }
-/// One transition, of which it is told how long after the send it began.
+/// One transition that records the time between its send and the start of its verb.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Timed {
     pub sent_us: u64,
     pub text: String,
 }
-/// As many transitions as are left, each asked for by the one before.
+/// A chain of `left` further transitions, each requested by the one before it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Links {
     pub left: u32,
     pub text: String,
 }
-/// Fails until this moment in microseconds since 1970, and is tried again then.
+/// Fails until `due_us`, in microseconds since 1970, and is retried then.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NotBefore {
     pub due_us: u64,
 }
 
-/// How often a verb ended well.
+/// The numbers of successful verbs.
 #[derive(Debug, Default)]
 pub struct Ended {
     pub links: AtomicU64,
     pub waits: AtomicU64,
-    /// How long after its send each timed verb began.
+    /// The times between the send and the start of each timed verb, in microseconds.
     pub began_us: Mutex<Vec<u64>>,
 }
 
-/// About 190 bytes, with what surrounds it.
+/// A text of 180 bytes, so that an encoded event has about 190.
 pub fn text() -> String {
     "0123456789".repeat(18)
 }

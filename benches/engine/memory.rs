@@ -1,5 +1,5 @@
-//! Resident memory: idle, with many callers, and with many instances that wait to be tried again. In a process of its own,
-//! so that nothing else that was measured counts.
+//! Resident memory: idle, with many callers, and with many instances that wait for a retry. It is measured in a child process, so that
+//! other measurements do not count.
 
 use std::error::Error;
 use std::process::Command;
@@ -17,7 +17,7 @@ use crate::report::Report;
 const WAITING: usize = 100_000;
 const CALLERS: usize = 256;
 
-/// Measures in a child, which prints one figure a line.
+/// Measures in a child process, which prints one figure per line.
 pub fn in_a_process_of_its_own(place: &Place, report: &mut Report) -> Result<(), Box<dyn Error>> {
     let output = Command::new(std::env::current_exe()?).args(["--memory-of", &place.url]).output()?;
     let text = String::from_utf8(output.stdout)?;
@@ -32,7 +32,7 @@ pub fn in_a_process_of_its_own(place: &Place, report: &mut Report) -> Result<(),
     Ok(())
 }
 
-/// The child's part.
+/// Measures and prints the figures; this is the task of the child process.
 pub async fn measure(url: &str) -> Result<(), Box<dyn Error>> {
     let runtime = Runtime::builder().database(url).only::<Pulse>().data(Arc::new(Ended::default())).start().await?;
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -42,7 +42,8 @@ pub async fn measure(url: &str) -> Result<(), Box<dyn Error>> {
     tokio::time::sleep(Duration::from_secs(2)).await;
     println!("{}", resident()?);
     load.end().await?;
-    // As many calls under way as below, and more instances than a process remembers, so that what these need is not counted as growth.
+    // As many concurrent calls as below, and more instances than the snapshot cache holds, so that the memory for these is not counted as
+    // growth.
     wait_for_an_hour(&runtime, "before", 50_000).await?;
     println!("{}", resident()?);
     wait_for_an_hour(&runtime, "waiting", WAITING).await?;
@@ -62,7 +63,7 @@ async fn wait_for_an_hour(runtime: &Runtime, prefix: &str, count: usize) -> Resu
     Ok(())
 }
 
-/// The resident memory of this process, in MB.
+/// Returns the resident memory of this process in MB.
 fn resident() -> Result<f64, Box<dyn Error>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("this system does not say how much memory is resident")?;

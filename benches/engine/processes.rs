@@ -1,4 +1,4 @@
-//! More than one process on one database: several that work, and one that sends to another.
+//! Several processes on one database: processes that all work, and one that sends to another.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
@@ -16,14 +16,15 @@ use crate::report::{Report, percentiles};
 
 type Result<T = (), E = Box<dyn Error>> = std::result::Result<T, E>;
 
-/// Shared out among the processes, or each one's.
+/// The number of callers, in all processes together or in each one.
 const CALLERS: usize = 256;
-/// Instances of each.
+/// The number of instances of each process.
 const INSTANCES: usize = 2000;
-/// How many sends are timed.
+/// The number of sends that are measured.
 const SAMPLES: usize = 300;
 
-/// The rate of 1, 2, 4 and 8 processes that each send, work and wait, together: as many callers in all, and as many each.
+/// Measures the total rate of 1, 2, 4 and 8 processes that each send, work and wait: with the same number of callers in total, and with the
+/// same number each.
 pub async fn several(place: &Place, arguments: &Arguments, report: &mut Report) -> Result {
     place.migrate().await?;
     let alone = together(place, arguments, "alone", 1, CALLERS).await?;
@@ -39,14 +40,14 @@ pub async fn several(place: &Place, arguments: &Arguments, report: &mut Report) 
     Ok(())
 }
 
-/// The rate of so many processes with so many callers each.
+/// Returns the total rate of `count` processes with `callers` callers each.
 async fn together(place: &Place, arguments: &Arguments, name: &str, count: usize, callers: usize) -> Result<f64> {
     let (callers, seconds) = (callers.to_string(), arguments.each.as_secs_f64().to_string());
     let mut children = Vec::new();
     for number in 0..count {
         children.push(Working::begin(place, &[&format!("{name}-{count}-{number}"), &callers, &seconds])?);
     }
-    // All begin to count at the same time, once all are ready.
+    // All processes start to count at the same time, when all of them are ready.
     children.iter_mut().try_for_each(|child| child.line().map(drop))?;
     children.iter_mut().try_for_each(Working::go)?;
     let mut sum = 0.0;
@@ -57,7 +58,8 @@ async fn together(place: &Place, arguments: &Arguments, name: &str, count: usize
     Ok(sum)
 }
 
-/// From a process that only sends to the verb of one that works, and back to the sender who waits for the end.
+/// Measures the latency between two processes, one that only sends and one that runs verbs: until the verb starts, and until the sender
+/// sees the instance settled.
 pub async fn across(place: &Place, report: &mut Report) -> Result {
     let client = Client::connect(&place.url).await?;
     let mut child = Working::begin(place, &["across", "0", "0"])?;
@@ -82,9 +84,9 @@ pub async fn across(place: &Place, report: &mut Report) -> Result {
     Ok(())
 }
 
-/// The child's part: with callers it makes a load of its own, without it works for others.
+/// The task of a child process: with callers it produces a load of its own; without callers it runs verbs for other processes.
 pub async fn work(url: &str, words: &[String]) -> Result {
-    let [name, callers, seconds] = words else { return Err("a child is told its name, its callers and the seconds".into()) };
+    let [name, callers, seconds] = words else { return Err("a child needs a name, a number of callers and the seconds".into()) };
     let (callers, seconds): (usize, f64) = (callers.parse()?, seconds.parse()?);
     let ended = Arc::<Ended>::default();
     let builder = fsm::Runtime::builder().database(url).only::<Pulse>().concurrency(4096);
@@ -113,13 +115,13 @@ fn say(line: &str) -> Result {
     Ok(std::io::stdout().flush()?)
 }
 
-/// Waits for a line of the parent, or for its end.
+/// Waits for a line from the parent process, or for the parent's end.
 fn hear() -> Result {
     std::io::stdin().lock().read_line(&mut String::new())?;
     Ok(())
 }
 
-/// A child that works on the database.
+/// A child process that works on the database.
 struct Working {
     child: Child,
     lines: BufReader<std::process::ChildStdout>,
@@ -154,7 +156,7 @@ impl Working {
 
 impl Drop for Working {
     fn drop(&mut self) {
-        // Only where something failed does it still live.
+        // The child is still alive only after an error.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -22,14 +22,14 @@ impl Report {
         Report { heading: heading.to_vec(), command: command.to_owned(), rows: Vec::new() }
     }
 
-    /// A figure, and what stands beside it.
+    /// Adds a figure with a comment.
     pub fn put(&mut self, what: impl Into<String>, value: f64, unit: &'static str, beside: impl Into<String>) {
         let row = Row { what: what.into(), value, unit, beside: beside.into() };
         eprintln!("{}", row.line());
         self.rows.push(row);
     }
 
-    /// A line that belongs to the figure before it.
+    /// Adds a line to the comment of the last figure.
     pub fn say(&mut self, text: &str) {
         if let Some(row) = self.rows.last_mut() {
             row.beside = format!("{}\n{:<70}{text}", row.beside, "");
@@ -37,17 +37,17 @@ impl Report {
         }
     }
 
-    /// A figure that was taken before in this run.
+    /// Returns an earlier figure of this run.
     pub fn value(&self, what: &str) -> Option<f64> {
         self.rows.iter().find(|row| row.what == what).map(|row| row.value)
     }
 
-    /// The database.
+    /// Returns the name of the database.
     pub fn title(&self) -> &str {
         &self.heading[0]
     }
 
-    /// What was measured, the figure, and its unit.
+    /// Returns the name, the value and the unit of each figure.
     pub fn figures(&self) -> impl Iterator<Item = (&str, f64, &'static str)> {
         self.rows.iter().map(|row| (row.what.as_str(), row.value, row.unit))
     }
@@ -71,7 +71,7 @@ impl Row {
     }
 }
 
-/// The median and the 99th percentile, in milliseconds.
+/// Returns the median and the 99th percentile in milliseconds.
 pub fn percentiles(mut samples: Vec<Duration>) -> (f64, f64) {
     samples.sort_unstable();
     let at = |share: f64| {

@@ -1,4 +1,4 @@
-//! What the database wrote and keeps: bytes of WAL, of tables and of indexes.
+//! The bytes that the database wrote and stores: WAL, tables and indexes.
 
 use std::error::Error;
 
@@ -8,19 +8,19 @@ use crate::database::Place;
 
 type Result<T = (), E = Box<dyn Error>> = std::result::Result<T, E>;
 
-/// At one moment.
+/// The sizes at one time.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sizes {
-    /// Bytes of PostgreSQL's WAL that were ever written; nothing is known of SQLite's, which is used again and again.
+    /// The bytes that PostgreSQL has ever written to its WAL; `None` for SQLite, which reuses its WAL file.
     pub wal: Option<f64>,
     pub tables: f64,
     pub indexes: f64,
-    /// Rows that wait for vacuum.
+    /// The rows that wait for vacuum.
     pub dead: Option<f64>,
 }
 
 impl Sizes {
-    /// As they are now. PostgreSQL's count of dead rows may be late.
+    /// Reads the sizes. PostgreSQL updates its count of dead rows with a delay.
     pub async fn of(place: &Place) -> Result<Sizes> {
         if place.database.is_postgres() {
             let sql = "select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::float8,
@@ -36,7 +36,7 @@ impl Sizes {
         Ok(Sizes { tables: bytes as f64, ..Sizes::default() })
     }
 
-    /// What came since `before`, for each of `transitions`.
+    /// Formats the growth since `before` per transition.
     pub fn each(self, before: Sizes, transitions: f64) -> String {
         let bytes = |what: &str, now: f64, then: f64| format!("{:.0} bytes of {what}", (now - then) / transitions);
         let mut words = vec![bytes("tables", self.tables, before.tables)];
@@ -49,7 +49,7 @@ impl Sizes {
         words.join(", ")
     }
 
-    /// What it comes to.
+    /// Formats the total sizes.
     pub fn sum(self) -> String {
         let dead = self.dead.map(|dead| format!(", {dead:.0} dead rows")).unwrap_or_default();
         format!("tables {:.0} MB, indexes {:.0} MB{dead}", self.tables / 1e6, self.indexes / 1e6)

@@ -1,29 +1,29 @@
-//! The rules that a graph must keep, over names alone, for `fsm!` and every other front end.
+//! The rules that a graph must keep. They work on names alone, so that `fsm!` and any other front end can use them.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A graph as it was written: names in the order of declaration, nothing resolved.
+/// A graph as it was written: names in the order of declaration, not yet resolved.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Graph {
-    /// The states an instance can begin in.
+    /// The states that an instance can begin in.
     pub starts: Vec<String>,
-    /// From a state to another, timers among them.
+    /// The edges, from a state to a state, including timers.
     pub edges: Vec<(String, String)>,
     /// The states in which an instance is completed.
     pub ends: Vec<String>,
 }
 
-/// Where a mistake stands: an index into the list of that name.
+/// The location of a mistake: an index into the list of that name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// The graph as a whole.
     Graph,
     /// A name under `starts`.
     Start(usize),
-    /// The state an edge leaves.
+    /// The state that an edge leaves.
     EdgeFrom(usize),
-    /// The state an edge enters.
+    /// The state that an edge enters.
     EdgeTo(usize),
     /// A name under `ends`.
     End(usize),
@@ -32,15 +32,15 @@ pub enum Place {
 /// A broken rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistake {
-    /// Where it stands.
+    /// The location.
     pub place: Place,
-    /// What is rejected, and what is expected.
+    /// The message: what is rejected, and what is expected.
     pub message: String,
-    /// What would work.
+    /// The advice: a declaration that would be accepted.
     pub help: String,
 }
 
-/// Every mistake of a graph, in the order of the rules. A mistake that only follows from another one is left out.
+/// Returns all mistakes of a graph, in the order of the rules. A mistake that only follows from another one is left out.
 pub fn check(graph: &Graph) -> Vec<Mistake> {
     let names = Names::of(graph);
     let rules = [
@@ -57,11 +57,11 @@ pub fn check(graph: &Graph) -> Vec<Mistake> {
     rules.iter().flat_map(|rule| rule(graph, &names)).collect()
 }
 
-/// What the rules ask of a graph, worked out once.
+/// The sets of names that the rules need, computed once.
 struct Names<'g> {
-    /// Each state that something enters, and where it is first entered, in that order.
+    /// The states that a start or an edge enters, each with the first place that does, in that order.
     entered: Vec<(&'g str, Place)>,
-    /// Each name that nothing enters, and the state it was probably meant to be.
+    /// The names that no start and no edge enters, each with the state that was probably meant.
     unknown: BTreeMap<&'g str, Option<&'g str>>,
     /// Of these, the ones that are right: the state that is entered is their misspelling.
     misspelled: BTreeMap<&'g str, &'g str>,
@@ -89,7 +89,7 @@ impl<'g> Names<'g> {
         Names { entered, unknown, misspelled, unsure }
     }
 
-    /// The state that a name stands for: itself, or what it was probably meant to be.
+    /// Returns the state that a name stands for: itself, or the one that was probably meant.
     fn meant(&self, name: &'g str) -> &'g str {
         self.unknown.get(name).copied().flatten().unwrap_or(name)
     }
@@ -133,7 +133,7 @@ fn there_is_a_start(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> {
 }
 
 fn every_state_is_entered(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> {
-    // Without a start nothing enters the first states: that rule has spoken.
+    // Without a start, nothing enters the first states. `there_is_a_start` reports that already.
     let is_unknown = |name: &str| names.unknown.contains_key(name) && (!graph.starts.is_empty() || names.meant(name) != name);
     let froms = graph.edges.iter().enumerate().map(|(i, (from, _))| (from, Place::EdgeFrom(i)));
     let ends = graph.ends.iter().enumerate().map(|(i, end)| (end, Place::End(i)));
@@ -173,7 +173,7 @@ fn every_state_can_be_reached(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> 
         return Vec::new();
     }
     let mut reached: BTreeSet<&str> = graph.starts.iter().map(String::as_str).collect();
-    // What an unknown state leads to is not blamed as well.
+    // States behind an unknown state are not reported as well.
     reached.extend(names.unknown.keys());
     // Nor is a state whose name the one that leads nowhere was probably meant to be.
     reached.extend(stuck(graph, names).filter_map(|(name, _)| nearest(name, others(names, name))));
@@ -254,13 +254,13 @@ fn mistake(place: Place, message: impl Into<String>, help: impl Into<String>) ->
     Mistake { place, message: message.into(), help: help.into() }
 }
 
-/// Each item that an equal one precedes.
+/// Returns each item that is equal to an earlier one, with its index.
 fn repeated<T: Ord>(items: &[T]) -> impl Iterator<Item = (usize, &T)> {
     let mut seen = BTreeSet::new();
     items.iter().enumerate().filter(move |(_, item)| !seen.insert(*item))
 }
 
-/// Names for people: `` `a`, `b` and `c` ``.
+/// Formats names for messages: `` `a`, `b` and `c` ``.
 pub fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
     let quoted: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
     match quoted.split_last() {
@@ -270,14 +270,14 @@ pub fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
     }
 }
 
-/// The known name that `name` was probably meant to be: at most one letter in three differs.
+/// Returns the known name that `name` was probably meant to be: at most one letter in three differs.
 pub fn nearest<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let most = (name.chars().count() / 3).max(1);
     let distances = known.into_iter().map(|other| (distance(name, other), other));
     distances.filter(|(distance, other)| *distance <= most && *distance < other.chars().count()).min().map(|(_, other)| other)
 }
 
-/// How many letters must be added, removed, replaced or swapped with the next to make one text from the other.
+/// Returns the edit distance of two texts: the number of letters that must be added, removed, replaced or swapped with the next one.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
@@ -300,7 +300,7 @@ fn distance(a: &str, b: &str) -> usize {
 mod tests {
     use super::*;
 
-    /// `"a b: a>b b>c: c"` is starts, edges and ends.
+    /// Parses `"a b: a>b b>c: c"`: starts, edges and ends.
     fn graph(text: &str) -> Graph {
         let parts: Vec<Vec<String>> = text.split(':').map(|part| part.split_whitespace().map(str::to_owned).collect()).collect();
         let edge = |text: &String| text.split_once('>').map(|(from, to)| (from.to_owned(), to.to_owned())).unwrap();
@@ -313,7 +313,7 @@ mod tests {
             "a:: a",
             "a b: a>c b>c: c",
             "created: created>paid created>failed created>expired paid>completed: completed failed expired",
-            // A machine may run for ever.
+            // A machine may run forever.
             "a: a>a:",
             "a: a>b b>a:",
         ];

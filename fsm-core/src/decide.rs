@@ -1,4 +1,4 @@
-//! What happens next: pure functions from what is known about one instance to all that is written about it.
+//! Decisions: pure functions from a snapshot of one instance to all changes that are written for it.
 
 mod begin;
 pub mod fire;
@@ -19,31 +19,31 @@ use crate::instance::Instance;
 use crate::time::Timestamp;
 use inbox::Inbox;
 
-/// What a decision takes from the world: it reads no clock and draws no lots.
+/// The inputs of a decision that come from outside. A decision itself reads no clock and draws no random number.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
     /// The time.
     pub now: Timestamp,
-    /// A session with a free slot, which a due call is given to at once (the hand-off).
+    /// A session with a free slot. A call that is due at once is handed to it, without a claim; `None` leaves the call to the finder.
     pub grant: Option<SessionId>,
-    /// An unused id, for a call that has none of its own.
+    /// An unused id, for a call that does not have an id of its own.
     pub fresh: CallId,
 }
 
-/// What the store knows of one instance, read under its lock.
+/// The snapshot of one instance, as the store read it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Standing {
-    /// Its row.
+    /// The row of the instance.
     pub instance: Arc<Instance>,
-    /// The row is not in the database yet.
+    /// True if the row is not in the database yet.
     pub is_new: bool,
-    /// Its newest attempt; needed when the instance is open or in error.
+    /// The newest attempt. Required if the instance has an open call or is in error.
     pub newest: Option<Arc<Attempt>>,
-    /// The last attempt of the call that the newest one caught; needed when that is a catch verb's.
+    /// The last attempt of the call that was caught. Required if the newest attempt belongs to a catch verb.
     pub caught: Option<Attempt>,
-    /// What waits, as far as it was read.
+    /// The waiting events that were read.
     pub inbox: Inbox,
-    /// It has a timer of its state.
+    /// True if the current state has a timer.
     pub has_timer: bool,
     /// Other events are still to be delivered to it later; needed when a delayed event comes to an instance that has not begun.
     pub awaits_others: bool,
@@ -52,7 +52,7 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// An instance of which only the row is known.
+    /// A snapshot of which only the row is known.
     pub fn of(instance: impl Into<Arc<Instance>>) -> Standing {
         let instance = instance.into();
         Standing {

@@ -1,4 +1,4 @@
-//! A machine drawn as text: Mermaid for pages that render it, Graphviz for files. The same machine gives the same text.
+//! Diagrams of a machine as text: Mermaid for pages that render it, Graphviz for files. The same machine always gives the same text.
 
 mod layout;
 pub mod svg;
@@ -6,7 +6,7 @@ pub mod svg;
 use crate::duration;
 use crate::machine::{Edge, Machine};
 
-/// The words that a Mermaid state diagram takes for itself, in lower case.
+/// The words that are reserved in a Mermaid state diagram, in lower case.
 const MERMAID_WORDS: [&str; 19] = [
     "accdescr",
     "acctitle",
@@ -29,12 +29,12 @@ const MERMAID_WORDS: [&str; 19] = [
     "title",
 ];
 
-/// A Mermaid `stateDiagram-v2`: edges in the order of their declaration, then the ends. Ends with a line feed.
+/// Returns a Mermaid `stateDiagram-v2`: the edges in the order of their declaration, then the ends. It ends with a line feed.
 pub fn mermaid(machine: &Machine) -> String {
     mermaid_noted(machine, |_| None)
 }
 
-/// The same with a note beside the names of those states that `note` has one for.
+/// Returns the same diagram with a note beside the name of each state for which `note` returns a text.
 pub fn mermaid_noted(machine: &Machine, note: impl Fn(&str) -> Option<String>) -> String {
     let names: Vec<&str> = machine.states().collect();
     let id = |name: &str| match names.iter().position(|known| *known == name) {
@@ -58,15 +58,16 @@ pub fn mermaid_noted(machine: &Machine, note: impl Fn(&str) -> Option<String>) -
     text
 }
 
-/// A Graphviz `digraph`: states in the order of their declaration, ends with a double border, then the edges. Ends with a line feed.
+/// Returns a Graphviz `digraph`: the states in the order of their declaration, ends with a double border, then the edges. It ends with a
+/// line feed.
 pub fn dot(machine: &Machine) -> String {
     dot_noted(machine, |_| None)
 }
 
-/// The same with a note below the names of those states that `note` has one for.
+/// Returns the same diagram with a note below the name of each state for which `note` returns a text.
 pub fn dot_noted(machine: &Machine, note: impl Fn(&str) -> Option<String>) -> String {
     let mut text = format!("digraph {} {{\n    rankdir = LR;\n    node [shape = box, style = rounded];\n", quoted(&machine.name));
-    // No state has this name: it is no identifier.
+    // No state has this name, because it is not an identifier.
     let start = quoted("[*]");
     if machine.starts().next().is_some() {
         text.push_str(&format!("    {start} [shape = point];\n"));
@@ -87,7 +88,7 @@ pub fn dot_noted(machine: &Machine, note: impl Fn(&str) -> Option<String>) -> St
     text
 }
 
-/// What moves an instance along the edge.
+/// Returns the label of an edge: its event, or the wait of a timer.
 fn label(edge: &Edge) -> String {
     match edge.after {
         Some(wait) => format!("after {}", duration::display(wait)),
@@ -95,20 +96,20 @@ fn label(edge: &Edge) -> String {
     }
 }
 
-/// Whether Mermaid takes the name as an identifier.
+/// True if Mermaid accepts the name as an identifier.
 fn is_plain(name: &str) -> bool {
     let is_word = name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    // The names that stand in for others look like `s3_`.
+    // A name that ends with `_` could collide with the generated ids, such as `s3_`.
     is_word && !name.ends_with('_') && !MERMAID_WORDS.contains(&name.to_ascii_lowercase().as_str())
 }
 
-/// Mermaid writes characters that mean something to it as `#` and their number.
+/// Escapes text for Mermaid, which writes special characters as `#`, the number of the character, and `;`.
 fn mermaid_text(text: &str) -> String {
     let is_harmless = |c: char| c.is_alphanumeric() || matches!(c, ' ' | '_' | '.' | ',' | '(' | ')' | '-');
     text.chars().map(|c| if is_harmless(c) { c.to_string() } else { format!("#{};", u32::from(c)) }).collect()
 }
 
-/// A Graphviz string.
+/// Returns a quoted Graphviz string.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }
@@ -153,7 +154,7 @@ mod tests {
         machine("payment", edges, &["completed", "failed", "expired", "cancelled"])
     }
 
-    /// Names that each language takes for something else.
+    /// A machine with names that have a special meaning in each of the languages.
     fn awkward() -> Machine {
         let edges = vec![
             edge(None, "shop::Order<\"a\">", "end"),

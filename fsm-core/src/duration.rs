@@ -1,4 +1,4 @@
-//! The grammar of durations, read by the macros at compile time and by the runtime: `500ms`, `5s`, `1h30m`, `2d`.
+//! Durations as text, such as `500ms`, `5s`, `1h30m` or `2d`. The macros parse them at compile time, and the runtime at run time.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 /// The units from large to small, in microseconds.
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000)];
 
-/// Why a text is not a duration. `Display` says what was rejected and what is expected.
+/// The error of [`parse`]. `Display` says what was rejected and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotADuration {
     text: String,
@@ -14,7 +14,7 @@ pub struct NotADuration {
 }
 
 impl NotADuration {
-    /// What would have worked, as a line of its own.
+    /// Advice for the user: the accepted form. It is printed as a line of its own, after the error.
     pub const HELP: &'static str =
         "write whole numbers with d, h, m, s or ms, from large to small and without spaces, like `250ms`, `5s` or `1h30m`";
 }
@@ -27,9 +27,12 @@ impl fmt::Display for NotADuration {
 
 impl std::error::Error for NotADuration {}
 
-/// Reads a duration: one or more of `<number><unit>`, units descending and each at most once, the sum above zero.
+/// Parses a duration: one or more of `<number><unit>`, with the units `d`, `h`, `m`, `s` and `ms` from large to small and each at most
+/// once.
 ///
-/// A unit may overflow into the next (`1m90s` is 150 s).
+/// The duration is above zero, and in microseconds it fits into an `i64`. Any other text is an error.
+///
+/// A number may be larger than the next unit: `1m90s` is 150 s.
 pub fn parse(text: &str) -> Result<Duration, NotADuration> {
     let reject = |why: String| NotADuration { text: text.to_owned(), why };
     let mut total_us: u64 = 0;
@@ -68,7 +71,8 @@ pub fn parse(text: &str) -> Result<Duration, NotADuration> {
     Ok(Duration::from_micros(total_us))
 }
 
-/// The shortest text that [`parse`] reads back; below a millisecond in `us`, for people only.
+/// Formats a duration for people: `1h30m`, `250ms`. [`parse`] reads the text back if the duration is a whole number of milliseconds.
+/// Smaller parts are left out; a duration below one millisecond is shown in `us`, which `parse` does not accept.
 pub fn display(duration: Duration) -> String {
     let mut us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
     let mut text = String::new();

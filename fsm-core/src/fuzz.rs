@@ -1,4 +1,5 @@
-//! Whatever is read or counted: any text, any number, any bytes. Nothing panics, nothing overflows, and what is shown reads back.
+//! Fuzz tests of all parsers and counters with any text, number or bytes: nothing panics or overflows, and formatted values can be read
+//! back.
 //!
 //! Each test has a fixed seed, which it prints. `FSM_FUZZ_SEED=…` is another one, `FSM_FRESH_SEEDS=1` a new one for each run, and
 //! `FSM_FUZZ_CASES=…` runs more.
@@ -35,7 +36,7 @@ fn try_all<S: Strategy>(cases: u32, values: S, holds: impl Fn(S::Value) -> Resul
     TestRunner::new(config).run(&values, holds).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// Texts that are nearly durations.
+/// Texts that are similar to durations.
 fn almost_durations() -> impl Strategy<Value = String> {
     let piece =
         prop_oneof![Just("d"), Just("h"), Just("m"), Just("s"), Just("ms"), Just("us"), Just(" "), Just("-"), Just("µ"), Just("\0")];
@@ -99,7 +100,7 @@ fn no_policy_advice_moment_or_chance_overflows_a_retry() {
         let under = budget.under(other.clone());
         prop_assert!(under.backoff <= other.max);
         if let Next::Again { wait, budget: next } = budget.after(advice, failed, roll) {
-            prop_assert!(advice != RetryAdvice::Default || wait >= budget.backoff, "an attempt is early");
+            prop_assert!(advice != RetryAdvice::Default || wait >= budget.backoff, "the wait is shorter than the backoff");
             prop_assert!(
                 next.backoff >= budget.backoff.min(Duration::from_micros(u64::MAX)) || next.backoff == policy.max,
                 "a wait shrinks"

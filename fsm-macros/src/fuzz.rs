@@ -1,4 +1,5 @@
-//! Any tokens, and machines and directives with a few tokens moved, taken away or put in: no macro panics, and each gives an error or code that parses.
+//! Fuzz tests with random tokens, and with machines and directives in which a few tokens are moved, removed or inserted: no macro panics,
+//! and each returns an error or code that parses.
 //!
 //! Each test has a fixed seed, which it prints. `FSM_FUZZ_SEED=…` is another one, `FSM_FRESH_SEEDS=1` a new one for each run, and
 //! `FSM_FUZZ_CASES=…` runs more.
@@ -137,7 +138,7 @@ fn anything() -> impl Strategy<Value = String> {
     prop::collection::vec(word(), 0..40).prop_map(|words| words.join(" "))
 }
 
-/// The text with a few words taken away, doubled, moved or replaced.
+/// Returns the text with a few words removed, doubled, moved or replaced.
 fn mutated(text: &'static str) -> impl Strategy<Value = String> {
     prop::collection::vec((any::<Index>(), any::<Index>(), 0..5_u8, word()), 0..6).prop_map(move |changes| {
         let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
@@ -158,7 +159,7 @@ fn mutated(text: &'static str) -> impl Strategy<Value = String> {
     })
 }
 
-/// The tokens of a text, if its brackets and quotes are in order: the compiler gives a macro no others.
+/// Returns the tokens of a text; `None` if its brackets and quotes do not match, because the compiler never passes such tokens to a macro.
 fn tokens(text: &str) -> Option<TokenStream> {
     text.parse().ok()
 }
@@ -192,7 +193,8 @@ fn any_tokens_are_a_verb_with_options_or_an_error() {
         (Some(options), Some(item)) => {
             let text = item.to_string();
             let expansion = crate::verb::expand(options, item);
-            // Bodies are carried, never parsed: of what is no Rust, the compiler tells, for it comes back as it is.
+            // Bodies are passed on without being parsed. If the item is not valid Rust, the macro returns it as it is, and the compiler
+            // reports the error.
             if syn::parse_str::<syn::Item>(&text).is_ok() { is_an_error_or_code(expansion, &text) } else { Ok(()) }
         }
         _ => Ok(()),

@@ -1,4 +1,4 @@
-//! One expansion of each macro, printed: what a change of them does is read here.
+//! Golden test: the printed expansion of each macro, so that a review shows the effect of a change.
 
 use proc_macro2::TokenStream;
 
@@ -39,7 +39,7 @@ fn pretty(tokens: TokenStream) -> String {
     prettyplease::unparse(&syn::parse2(tokens).expect("an expansion is items"))
 }
 
-/// The body is carried as it is, so that it is replaced by one that parses before it is printed.
+/// Expands the macros. The body is passed on as it is, so it is replaced by one that parses before the output is printed.
 fn expansion() -> String {
     let verb = crate::verb::expand(tokens(VERB.0), tokens(VERB.1)).to_string();
     let verb = verb.replace("anything that has (balanced) brackets", "");
@@ -56,7 +56,7 @@ fn an_expansion_is_as_it_was() {
     assert!(found == expected, "the expansion changed; `GOLDEN=overwrite cargo test -p fsm-macros` writes it to {GOLDEN}:\n{found}");
 }
 
-/// Half-typed code comes back as it is, beside what is wrong with it.
+/// Incomplete code is returned unchanged, beside the errors.
 #[test]
 fn what_cannot_be_read_comes_back_untouched() {
     let half = "async fn opened(event: Opened) -> Result { let x = ; match { }";

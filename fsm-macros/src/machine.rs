@@ -1,4 +1,4 @@
-//! `fsm!`: a graph becomes a type, an enum of its states and a registered machine.
+//! `fsm!`: expands a graph into a type, an enum of its states and the registration of the machine.
 
 mod asserts;
 mod emit;

@@ -1,15 +1,15 @@
-//! The names that tokens get in the database, on the screens and in the state enum.
+//! The names that types and verbs have in the database, in tools and in the state enum.
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::{Attribute, Expr, GenericArgument, Ident, Lit, Meta, Path, PathArguments, Type};
 
-/// The name of an event type: its last path segment, with its generic arguments named in the same way and no spaces.
+/// Returns the name of an event type: its last path segment with its generic arguments, which are named by the same rule, without spaces.
 pub fn event(ty: &Type) -> String {
     let path = match ty {
         Type::Path(path) => path,
-        // What a `macro_rules!` fragment is wrapped in.
+        // A `macro_rules!` fragment is wrapped in a group.
         Type::Group(group) => return event(&group.elem),
         _ => return joined(ty),
     };
@@ -23,12 +23,12 @@ pub fn event(ty: &Type) -> String {
     format!("{}<{}>", last.ident.unraw(), arguments.join(","))
 }
 
-/// The name of a verb, which is that of the state it enters: the last path segment.
+/// Returns the name of a verb and of the state that it enters: the last path segment.
 pub fn state(path: &Path) -> String {
     path.segments.last().map(|last| last.ident.unraw().to_string()).unwrap_or_default()
 }
 
-/// The variant of a state: `in_review` is `InReview`. A name of which nothing would be left, like `__`, stays as it is.
+/// Returns the variant name of a state: `in_review` becomes `InReview`. A name that would become empty, such as `__`, stays as it is.
 pub fn variant(state: &str) -> String {
     let capital = |word: &str| {
         let mut letters = word.chars();
@@ -38,7 +38,7 @@ pub fn variant(state: &str) -> String {
     if syn::parse_str::<syn::Ident>(&variant).is_ok() { variant } else { state.to_owned() }
 }
 
-/// Tokens as written, for people: no spaces but those between words.
+/// Formats tokens for messages, with spaces only between words.
 pub fn joined(tokens: impl ToTokens) -> String {
     let mut text = String::new();
     write(tokens.to_token_stream(), &mut text);
@@ -55,7 +55,7 @@ fn write(tokens: TokenStream, text: &mut String) {
     }
 }
 
-/// The doc comment among the attributes of an item.
+/// Returns the doc comment of an item.
 pub fn docs(attributes: &[Attribute]) -> String {
     let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
         Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {
@@ -71,12 +71,12 @@ pub fn docs(attributes: &[Attribute]) -> String {
     lines.join("\n").trim().to_owned()
 }
 
-/// Whether a path ends in this word, however it is qualified.
+/// True if a path ends with this word, in any module.
 pub fn ends_in(path: &Path, word: &str) -> bool {
     path.segments.last().is_some_and(|last| is(&last.ident, word))
 }
 
-/// Whether an identifier is this word.
+/// True if an identifier is this word.
 pub fn is(ident: &Ident, word: &str) -> bool {
     ident.unraw() == word
 }

@@ -1,4 +1,4 @@
-//! `#[retry(…)]`, and `retry(…)` inside `fsm!`: one grammar, one policy.
+//! `#[retry(…)]`, and `retry(…)` inside `fsm!`: the same grammar and the same policy.
 
 mod emit;
 mod grammar;
@@ -17,14 +17,14 @@ pub use emit::{Emitted, emit, micros, optional};
 use crate::mistake::Mistakes;
 use crate::names;
 
-/// What a directive says.
+/// A parsed directive.
 pub enum Retry {
     /// `none`.
     Never,
     Policy(Box<Policy>),
 }
 
-/// A policy in which every hole is filled.
+/// A complete policy: every value that was not given has its default.
 pub struct Policy {
     pub max_attempts: Option<u32>,
     pub min: Duration,
@@ -37,7 +37,7 @@ pub struct Policy {
     pub catch: Option<Path>,
 }
 
-/// Reads a directive; `at` is what mistakes of the whole point to. `None` if it breaks a rule.
+/// Parses a directive. Mistakes that concern all of it point at `at`. Returns `None` if it breaks a rule.
 pub fn parse(options: TokenStream, at: impl ToTokens, mistakes: &mut Mistakes) -> Option<Retry> {
     let mut found = Mistakes::default();
     let arguments = grammar::parse(options, &mut found);
@@ -47,7 +47,7 @@ pub fn parse(options: TokenStream, at: impl ToTokens, mistakes: &mut Mistakes) -
     retry.filter(|_| is_sound)
 }
 
-/// An expression, out of what a `macro_rules!` fragment is wrapped in.
+/// Parses an expression, without the groups that `macro_rules!` fragments are wrapped in.
 pub fn expression(input: ParseStream<'_>) -> syn::Result<Expr> {
     let mut expression = input.parse()?;
     while let Expr::Group(group) = expression {
@@ -56,7 +56,7 @@ pub fn expression(input: ParseStream<'_>) -> syn::Result<Expr> {
     Ok(expression)
 }
 
-/// The duration that an option was given as text.
+/// Parses the duration in the text of an option.
 pub fn duration(value: &Expr, mistakes: &mut Mistakes) -> Option<Duration> {
     let help = fsm_core::duration::NotADuration::HELP;
     let Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) = value else {
@@ -72,9 +72,9 @@ pub fn duration(value: &Expr, mistakes: &mut Mistakes) -> Option<Duration> {
     }
 }
 
-/// `#[retry(…)]` as the outer attribute: puts itself below `#[verb]`, which reads it.
+/// Expands `#[retry(…)]` as the outer attribute: it moves itself below `#[verb]`, which reads it.
 ///
-/// What `#[verb]` has read comes back as an [`echo`], which leaves nothing.
+/// A directive that `#[verb]` has read comes back as an [`echo`], which expands to nothing.
 pub fn above(options: TokenStream, item: TokenStream) -> TokenStream {
     if options.to_string() == READ {
         return TokenStream::new();
@@ -88,7 +88,8 @@ pub fn above(options: TokenStream, item: TokenStream) -> TokenStream {
 
 const READ: &str = "__read_by_verb";
 
-/// A use of the attribute that `#[verb]` read and took off: its import counts as used, and a missing one is told of.
+/// Returns a use of an attribute that `#[verb]` read and removed. With it, the compiler counts the import as used, and reports a missing
+/// import.
 pub fn echo(path: &Path) -> TokenStream {
     let read = quote::format_ident!("{}", READ);
     quote!(#[#path(#read)] const _: () = ();)
@@ -101,7 +102,7 @@ fn alone(item: TokenStream) -> TokenStream {
     quote!(#item #mistakes)
 }
 
-/// Any item, its attributes apart.
+/// Any item, with its attributes separate.
 struct Item {
     attributes: Vec<Attribute>,
     rest: TokenStream,

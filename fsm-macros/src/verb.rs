@@ -34,7 +34,7 @@ pub fn expand(options: TokenStream, item: TokenStream) -> TokenStream {
     let head = function::check(&function, &mut mistakes);
     let beside = match (head, function.signature.receiver()) {
         (Some(head), _) => emit::verb(&function, &head, &options, &retry),
-        // Only the function comes back: an `impl` block has no room for a type.
+        // Only the function is returned, because a type cannot be declared inside an `impl` block.
         (None, Some(_)) => TokenStream::new(),
         (None, None) => emit::stub(&function),
     };

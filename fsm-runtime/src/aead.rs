@@ -1,4 +1,4 @@
-//! A codec with authenticated encryption, XChaCha20-Poly1305, and keys that can be changed.
+//! A codec with authenticated encryption, XChaCha20-Poly1305, and key rotation.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -11,18 +11,19 @@ use sha2::Sha256;
 
 use crate::codec::{EncryptionContext, PayloadCodec};
 
-/// Bytes of a nonce. So many that random ones never meet.
+/// The length of a nonce in bytes. With 24 random bytes, no two nonces are equal in practice.
 const NONCE: usize = 24;
-/// The longest name of a key, in bytes.
+/// The maximum length of a key's name, in bytes.
 const LONGEST_ID: usize = 255;
 
-/// Encrypts values with the newest of its keys, and decrypts what any of them encrypted. Each value is bound to its place: copied into
-/// another row, or changed by a bit, it does not decrypt.
+/// A [`PayloadCodec`] that encrypts values with XChaCha20-Poly1305. It encrypts with its newest key and decrypts with any of its keys. Each
+/// value is bound to its place in the database: it does not decrypt after it was copied to another row or changed in any bit.
 ///
-/// Keys have names, which are stored beside the values. To change the key, start every process with the new one as one that is
-/// [also read](Aead::also_reads), and then every process with the new one as the first. An old key can go once nothing that it
-/// encrypted is kept any more: what ended is gone after the retention, and what lives is written anew by each transition, but for
-/// the payloads of what has happened.
+/// Keys have names, which are stored beside the values. To rotate the key, first start every process with the new key as one that it [also
+/// reads](Aead::also_reads). Then start every process with the new key as the first one and the old key as one that it also reads. The old
+/// key can be removed when no stored value needs it any more: ended instances are deleted after the retention time, and each transition
+/// writes the record of a live instance again. The payloads in the history of a live instance stay encrypted with the old key until the
+/// retention deletes them.
 ///
 /// ```
 /// # use fsm_runtime::aead::Aead;
@@ -31,7 +32,7 @@ const LONGEST_ID: usize = 255;
 /// let builder = Runtime::builder().codec(Aead::new("2031", key).also_reads("2030", last_years));
 /// ```
 pub struct Aead {
-    /// The newest first.
+    /// The keys, the newest first.
     keys: Vec<Secret>,
 }
 
@@ -41,7 +42,7 @@ struct Secret {
     digest: Hmac<Sha256>,
 }
 
-/// Why a value cannot be decrypted.
+/// The reason why a value cannot be decrypted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Refused {
     Damaged,
@@ -50,16 +51,20 @@ enum Refused {
 }
 
 impl Aead {
-    /// Encrypts with this key of 32 random bytes. `id` names it: 1 to 255 bytes, not a secret.
+    /// Creates a codec that encrypts with `key`, 32 random bytes. `id` is the key's name, 1 to 255 bytes; it is not secret.
     ///
-    /// Panics on an `id` of another length.
+    /// # Panics
+    ///
+    /// If `id` is empty or longer than 255 bytes.
     pub fn new(id: impl Into<String>, key: [u8; 32]) -> Aead {
         Aead { keys: Vec::new() }.also_reads(id, key)
     }
 
-    /// Decrypts also what this key encrypted.
+    /// Adds a key that decrypts values and recognises deduplicated requests, but does not encrypt.
     ///
-    /// Panics on an `id` that another key has, or of another length than 1 to 255 bytes.
+    /// # Panics
+    ///
+    /// If another key has the same `id`, or if `id` is empty or longer than 255 bytes.
     pub fn also_reads(mut self, id: impl Into<String>, key: [u8; 32]) -> Aead {
         let id = id.into();
         assert!((1..=LONGEST_ID).contains(&id.len()), "the name of a key has 1 to {LONGEST_ID} bytes, and `{id}` has {}", id.len());
@@ -70,7 +75,7 @@ impl Aead {
 }
 
 impl Secret {
-    /// What encrypts and what digests are different keys, made of the one that was given.
+    /// Derives two different keys from the given one, for encryption and for digests.
     fn new(id: String, key: [u8; 32]) -> Secret {
         let root = Hkdf::<Sha256>::new(Some(b"durable-fsm"), &key);
         let derived = |what: &[u8]| {
@@ -89,7 +94,7 @@ impl Secret {
 }
 
 impl PayloadCodec for Aead {
-    /// One byte for the length of the key's name, the name, the nonce, what is encrypted, and its tag.
+    /// The format: one byte with the length of the key's name, the name, the nonce, the encrypted value and its authentication tag.
     fn encode(&self, place: &EncryptionContext<'_>, plain: &[u8]) -> Vec<u8> {
         let key = self.keys.first().expect("it was made with a key");
         let mut nonce = [0; NONCE];
@@ -116,7 +121,7 @@ impl PayloadCodec for Aead {
     }
 }
 
-/// The key's name, the nonce, and the rest.
+/// Splits an encoded value into the key's name, the nonce and the encrypted value.
 fn parts(encoded: &[u8]) -> Option<(&[u8], &[u8; NONCE], &[u8])> {
     let (length, rest) = encoded.split_first()?;
     let (id, rest) = rest.split_at_checked(usize::from(*length))?;
@@ -124,7 +129,7 @@ fn parts(encoded: &[u8]) -> Option<(&[u8], &[u8; NONCE], &[u8])> {
     Some((id, nonce, encrypted))
 }
 
-/// The names of its keys.
+/// Shows the names of the keys only.
 impl fmt::Debug for Aead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.keys.iter().map(|key| &key.id)).finish()
@@ -172,7 +177,7 @@ mod tests {
         let encoded = codec.encode(&HERE, SECRET);
         assert_eq!(codec.decode(&HERE, &encoded).unwrap(), SECRET);
         assert!(!encoded.windows(4).any(|bytes| bytes == b"4242"));
-        assert_ne!(codec.encode(&HERE, SECRET), encoded, "the same is never the same twice");
+        assert_ne!(codec.encode(&HERE, SECRET), encoded, "each encryption uses a fresh nonce");
         let call = Some(CallId(Uuid::from_u128(1)));
         for there in [
             EncryptionContext { key: "o-2", ..HERE },
@@ -211,7 +216,7 @@ mod tests {
         let (old, both) = (Aead::new("old", [1; 32]), Aead::new("new", [2; 32]).also_reads("old", [1; 32]));
         let kept = &old.digests(SECRET)[0];
         assert!(both.digests(SECRET).contains(kept));
-        assert_ne!(&both.digests(SECRET)[0], kept, "the newest key's is kept from now on");
+        assert_ne!(&both.digests(SECRET)[0], kept, "the digest of the newest key comes first");
         assert!(!both.digests(b"another").contains(kept));
     }
 

@@ -1,4 +1,4 @@
-//! The machines of this program: each as data for decisions, and the functions behind its verbs.
+//! The machines of this program: their definitions, which the decisions need, and their verbs.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -14,26 +14,27 @@ use crate::guard;
 use crate::registry::{MachineEntry, MachineRef, PolicyEntry, RetryEntry, VerbEntry};
 use crate::store::claim::Served;
 
-/// A machine that this process can decide for.
+/// A machine whose definition this process has.
 pub(crate) struct Known {
     pub(crate) machine: Arc<Machine>,
-    /// The machine's events, by their types.
+    /// The machine's event types with their names.
     pub(crate) events: Arc<[(TypeId, &'static str)]>,
-    /// `None` for one that only the database describes: this program has no code for it.
+    /// The registered machine; `None` if only the database describes it and this program has no code for it.
     entry: Option<&'static MachineEntry>,
     verbs: HashMap<&'static str, &'static VerbEntry>,
 }
 
-/// All of them, by name.
+/// The known machines by name.
 #[derive(Clone)]
 pub(crate) struct Catalog {
     known: Arc<HashMap<String, Known>>,
-    /// In alphabetical order.
+    /// The names in alphabetical order.
     pub(crate) names: Arc<[String]>,
 }
 
 impl Catalog {
-    /// The machines of `named`, and, unless only those are wanted, all that are registered in this program.
+    /// Builds the catalog of the machines in `named` and, unless `only_named`, of all machines that are registered in this program. An
+    /// error if two machines have the same name.
     pub(crate) fn new(named: &[&'static MachineEntry], only_named: bool) -> Result<Catalog, Error> {
         let registered = inventory::iter::<MachineRef>.into_iter().map(|machine| machine.0).filter(|_| !only_named);
         let mut known = HashMap::new();
@@ -50,7 +51,7 @@ impl Catalog {
         Ok(Catalog::of(known))
     }
 
-    /// Machines as the database describes them: enough to look, to send and to operate.
+    /// Builds a catalog from definitions that the database stores. They suffice to read, to send and to operate, but not to run verbs.
     pub(crate) fn described(machines: impl IntoIterator<Item = Machine>) -> Catalog {
         let known = |machine| Known { machine: Arc::new(machine), events: Arc::new([]), entry: None, verbs: HashMap::new() };
         Catalog::of(machines.into_iter().map(|machine| (machine.name.clone(), known(machine))).collect())
@@ -66,22 +67,23 @@ impl Catalog {
         self.known.get(machine)
     }
 
-    /// The machine, or an error that names those there are.
+    /// Returns the machine, or an error that lists the machines that exist.
     pub(crate) fn expect(&self, machine: &str) -> Result<&Known, Error> {
         self.get(machine).ok_or_else(|| Error::not_served(machine, &self.names))
     }
 
-    /// In alphabetical order, the same in every process: what is written of each is locked in this order.
+    /// The machines in alphabetical order. Every process writes the rows of the machines in this order, so that their locks cannot
+    /// deadlock.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Known> {
         self.names.iter().filter_map(|name| self.known.get(name))
     }
 
-    /// What a worker of this program may claim, in alphabetical order.
+    /// Returns the work that a worker of this program may claim, in alphabetical order of the machines.
     pub(crate) fn served(&self) -> Vec<Served> {
         self.iter().map(Known::served).collect()
     }
 
-    /// Every `Data<T>` that a verb takes and `data` lacks makes the start fail, naming verb and type.
+    /// Returns an error that names every verb whose `Data<T>` is missing in `data`, with the type.
     pub(crate) fn check_data(&self, data: &DataMap) -> Result<(), Error> {
         let mut missing = Vec::new();
         for (known, verb) in self.iter().flat_map(|known| known.verbs.values().map(move |verb| (known, verb))) {
@@ -121,7 +123,7 @@ impl Known {
         Known { machine: Arc::new(machine), events, entry: Some(entry), verbs }
     }
 
-    /// Why these bytes are no event of that name; `None` when they are one, or nothing is known of its type here.
+    /// Returns the reason why `bytes` cannot be decoded as that event; `None` if they can, or if this process does not know the event type.
     pub(crate) fn why_not(&self, event: &str, bytes: &[u8]) -> Option<String> {
         let verb = self.verbs.values().find(|verb| verb.event == event)?;
         guard::guarded("its `Deserialize`", || (verb.decodes)(bytes)).unwrap_or_else(Some)
@@ -137,7 +139,7 @@ impl Known {
         self.verbs.get(name).copied()
     }
 
-    /// The policy that a verb of this machine has: its own as a whole, else the machine's.
+    /// Returns the retry policy of a verb: its own, or the machine's default.
     pub(crate) fn policy(&self, verb: &'static VerbEntry) -> Option<&'static PolicyEntry> {
         policy(verb, self.entry?)
     }

@@ -1,4 +1,4 @@
-//! Where the time comes from: the system, the database, or a test's hand.
+//! The sources of time: the system, the database, or a test.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -9,10 +9,10 @@ use fsm_core::time::{Timestamp, micros};
 /// A measurement older than this is repeated, also on a connection that is not new.
 const MEASURED_FOR: Duration = Duration::from_secs(60);
 
-/// The time that decisions are given.
+/// The clock that decisions use.
 #[derive(Debug, Clone)]
 pub(crate) enum Clock {
-    /// This machine's.
+    /// The clock of this machine.
     System,
     /// The database's, so that all workers agree. It never goes backwards in one process.
     Database(Arc<Measured>),
@@ -92,7 +92,7 @@ impl Clock {
         measured.connection.fetch_max(connection, Ordering::Release);
     }
 
-    /// How long to sleep, in real time, until `at`; `None` where only a hand moves the clock.
+    /// Returns the real time to sleep until `at`; `None` for a clock that only a test moves.
     pub(crate) fn until(&self, at: Timestamp) -> Option<Duration> {
         match self {
             Clock::Held(_) => None,
@@ -101,7 +101,7 @@ impl Clock {
     }
 }
 
-/// What this machine's clock shows, or would show where a test has set it wrong.
+/// Returns the time of this machine's clock, or the wrong time that a test has set.
 #[cfg(not(feature = "testing"))]
 pub(crate) fn system() -> SystemTime {
     SystemTime::now()
@@ -114,11 +114,11 @@ pub(crate) fn system() -> SystemTime {
     if ahead_us < 0 { SystemTime::now() - by } else { SystemTime::now() + by }
 }
 
-/// How far this process's clock is ahead of the machine's, in microseconds.
+/// The microseconds by which this process's clock is ahead of the machine's; negative is behind.
 #[cfg(feature = "testing")]
 static AHEAD_US: AtomicI64 = AtomicI64::new(0);
 
-/// Sets this process's clock ahead of the machine's, or behind it, as a machine's is whose clock is wrong.
+/// Simulates a wrong clock: this process's clock is ahead of the machine's by `us` microseconds, or behind it if `us` is negative.
 #[cfg(feature = "testing")]
 pub fn set_ahead(us: i64) {
     AHEAD_US.store(us, Ordering::Relaxed);

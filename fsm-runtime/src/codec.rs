@@ -1,41 +1,41 @@
-//! What a user brings so that the database cannot be read by those who run it: a codec for payloads, records and error texts.
+//! The codec: the user's encryption of payloads, records and error texts before they are stored.
 
 use std::error::Error as StdError;
 
 use fsm_core::ids::CallId;
 
-/// What kind of value is encoded.
+/// The kind of an encoded value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EncryptedField {
-    /// What an event carries, as JSON.
+    /// The payload of an event, as JSON.
     Payload,
-    /// What an instance remembers, as JSON.
+    /// The record of an instance, as JSON.
     Record,
-    /// Why an attempt failed, as UTF-8.
+    /// The error text of an attempt, as UTF-8.
     Error,
-    /// What `ctx.once` keeps, as JSON.
+    /// The result that `ctx.once` stores, as JSON.
     Once,
 }
 
-/// Where a value stands in the database. A value that is found in another place than it was encoded for is not to be decoded.
+/// The place of a value in the database. A codec must refuse to decode a value in any other place than the one it was encoded for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EncryptionContext<'a> {
-    /// The machine.
+    /// The name of the machine.
     pub machine: &'a str,
-    /// The instance's key.
+    /// The key of the instance.
     pub key: &'a str,
-    /// What it is.
+    /// The kind of the value.
     pub kind: EncryptedField,
-    /// Of a payload, and of what `ctx.once` keeps: the call.
+    /// The call, for a payload or a result of `ctx.once`.
     pub call: Option<CallId>,
-    /// Of what `ctx.once` keeps: its name.
+    /// The name of the effect, for a result of `ctx.once`; otherwise empty.
     pub name: &'a str,
 }
 
 impl EncryptionContext<'_> {
-    /// The place as bytes, no two places as the same: for authenticated encryption, whose associated data this is.
+    /// Encodes the place as bytes, different for any two places. Use it as the associated data of authenticated encryption.
     pub fn to_bytes(&self) -> Vec<u8> {
         let kind = match self.kind {
             EncryptedField::Payload => "payload",
@@ -51,20 +51,25 @@ impl EncryptionContext<'_> {
     }
 }
 
-/// Encodes what is stored and decodes what is read: payloads, records, error texts and what `ctx.once` keeps. Names, keys, states
-/// and times are stored as they are, for the database has to find and order by them.
+/// Encodes payloads, records, error texts and results of `ctx.once` before they are stored, and decodes them after they were read. Names,
+/// keys, states and times are stored as they are, because the database searches and sorts by them.
 ///
-/// Values that were written before there was a codec are read as they are. All processes on one database need the same codec.
-/// Both directions are called on the engine's own threads, often, and never inside a transaction: they are to be quick.
+/// All processes on one database need the same codec. Values that were written before there was a codec are read as they are.
+///
+/// The methods are called often, on the async tasks of senders and workers, and possibly while a transaction of the caller or of a verb is
+/// open. They must be quick and must not block.
 pub trait PayloadCodec: Send + Sync + 'static {
-    /// What is stored instead of `plain`.
+    /// Encodes `plain` for storage in `place`. A panic fails the send or the attempt.
     fn encode(&self, place: &EncryptionContext<'_>, plain: &[u8]) -> Vec<u8>;
 
-    /// What was encoded for this place. An error when it was not: the attempt that needs it fails with its text.
+    /// Decodes a value that was encoded for `place`. Returns an error if it was not; the attempt that needs the value fails with the
+    /// error's text.
     fn decode(&self, place: &EncryptionContext<'_>, encoded: &[u8]) -> Result<Vec<u8>, Box<dyn StdError + Send + Sync>>;
 
-    /// Names of this content by which it is known again when its dedup id comes a second time, equal for equal content. The first is
-    /// kept; any counts, so that what was kept under an older key is known too: at least one. Nobody without the key may guess the content by them.
+    /// Returns digests that identify `content`, so that a repeated request with the same deduplication id can be compared with the first
+    /// one. Equal content has equal digests. The first digest is stored, and a stored digest that equals any of them counts as equal
+    /// content, so that digests of an older key are still recognised. Returns at least one. Nobody without the key may be able to guess the
+    /// content from a digest.
     fn digests(&self, content: &[u8]) -> Vec<Vec<u8>>;
 }
 

@@ -1,4 +1,4 @@
-//! Shared values that verbs ask for by type: gateways, pools, settings.
+//! Shared values that verbs take by type: gateways, connection pools, settings.
 
 use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
@@ -6,8 +6,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A value given to `Runtime::builder().data(…)`, as a parameter of a verb. Derefs to `T`; a clone is another handle to
-/// the same value.
+/// A shared value that a verb takes as a parameter. The value was given to `Runtime::builder().data(…)`. It dereferences to `T`, and a
+/// clone is another handle to the same value.
 pub struct Data<T: ?Sized>(Arc<T>);
 
 impl<T: ?Sized> Clone for Data<T> {
@@ -29,7 +29,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Data<T> {
     }
 }
 
-/// One value a type, found by the type.
+/// One value for each type.
 #[derive(Default, Clone)]
 pub(crate) struct DataMap(Arc<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
 
@@ -42,7 +42,7 @@ impl DataMap {
         self.0.contains_key(&id)
     }
 
-    /// Panics when the value is missing, which `start` has ruled out for every registered verb.
+    /// Returns the value of the type. Panics if it is missing, which `start` rules out for every registered verb.
     pub(crate) fn get<T: Send + Sync + 'static>(&self) -> Data<T> {
         let found = self.0.get(&TypeId::of::<T>()).and_then(|value| Arc::clone(value).downcast::<T>().ok());
         Data(found.unwrap_or_else(|| panic!("no `{}` was given to the builder's `data(…)`", type_name::<T>())))

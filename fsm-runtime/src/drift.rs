@@ -1,4 +1,4 @@
-//! Rows may need what the code no longer has: that stops the start, unless the user says what takes its place.
+//! Drift: names that live rows need and the code lacks. They prevent the start, unless the user maps them to other names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,10 +22,10 @@ use crate::store::open::Store;
 use crate::store::tx::Tx;
 use crate::store::write::write;
 
-/// How many instances are renamed in one transaction.
+/// The maximum number of instances that one transaction renames.
 const AT_A_TIME: u32 = 100;
 
-/// What takes the place of names that a machine's code no longer has, for the rows that still bear them.
+/// A mapping from names that a machine's code no longer has to the names that replace them in the database.
 ///
 /// ```
 /// # use fsm_runtime::drift::Migrate;
@@ -38,34 +38,34 @@ pub struct Migrate {
 }
 
 impl Migrate {
-    /// For the machine of this name in the database.
+    /// A mapping for the machine with this name in the database.
     pub fn machine(name: impl Into<String>) -> Migrate {
         Migrate { machine: name.into(), renames: Renames::default() }
     }
 
-    /// Instances that rest in the state `old`, which the code lacks, rest in `new`. Its timer goes on; an idle instance is
-    /// completed if `new` is an end.
+    /// Maps the state `old`, which the code no longer has, to `new`. Instances in `old` are in `new` afterwards, and their timers continue.
+    /// An idle instance becomes completed if `new` is an end.
     pub fn state(mut self, old: impl Into<String>, new: impl Into<String>) -> Migrate {
         self.renames.states.insert(old.into(), new.into());
         self
     }
 
-    /// Open and exhausted calls of the verb `old`, which the code lacks, run `new`.
+    /// Maps the verb `old`, which the code no longer has, to `new`. Open and exhausted calls of `old` run `new` afterwards.
     pub fn verb(mut self, old: impl Into<String>, new: impl Into<String>) -> Migrate {
         self.renames.verbs.insert(old.into(), new.into());
         self
     }
 
-    /// Events of the type `old`, which the code lacks, that wait for their turn or their time are of the type `new`. Their
-    /// content stays as it is.
+    /// Maps the event type `old`, which the code no longer has, to `new`, for events in inboxes and of delayed sends. Their payloads are
+    /// not changed.
     pub fn event(mut self, old: impl Into<String>, new: impl Into<String>) -> Migrate {
         self.renames.events.insert(old.into(), new.into());
         self
     }
 }
 
-/// Compares what live rows need with the code, and gives the rows the names that `mapped` says. An error lists all that
-/// is needed, lacking and not mapped; nothing is changed then.
+/// Compares the names that live rows need with the code, and renames the rows by `mapped`. The error lists all names that the code lacks
+/// and that are not mapped; then nothing is changed.
 pub(crate) async fn settle(store: &Store, clock: &Clock, catalog: &Catalog, mapped: &[Migrate]) -> Result<Mappings, Error> {
     let mappings = checked(catalog, mapped)?;
     let mut lacking = Vec::new();
@@ -89,7 +89,7 @@ pub(crate) async fn settle(store: &Store, clock: &Clock, catalog: &Catalog, mapp
     Ok(mappings)
 }
 
-/// Gives every row that bears an old name the one that takes its place. Gives back how many instances that were.
+/// Renames all rows that have an old name. Returns the number of instances.
 pub(crate) async fn apply(store: &Store, clock: &Clock, machine: &Machine, renames: &Renames) -> Result<usize, Error> {
     let needs = drift::needs(&mut store.reader().await?.conn(), &machine.name).await?;
     let names = names(renames, &needs);
@@ -101,14 +101,14 @@ pub(crate) async fn apply(store: &Store, clock: &Clock, machine: &Machine, renam
     Ok(renamed)
 }
 
-/// What live rows of a machine need and this definition of it lacks, each as a line.
+/// Returns one line for each name that live rows of the machine need and this definition of it lacks.
 pub(crate) async fn lacking(store: &Store, machine: &Machine) -> Result<Vec<String>, Error> {
     let mut reader = store.reader().await?;
     let needs = drift::needs(&mut reader.conn(), &machine.name).await?;
     Ok(needs.iter().flat_map(|need| lack(machine, &Renames::default(), need)).collect())
 }
 
-/// The mappings by machine, each from a name that the code lacks to one that it has.
+/// Merges the mappings by machine. An error if the code still has an old name or lacks a new one.
 fn checked(catalog: &Catalog, mapped: &[Migrate]) -> Result<Mappings, Error> {
     let mut all = Mappings::new();
     for Migrate { machine: name, renames } in mapped {
@@ -137,7 +137,7 @@ fn checked(catalog: &Catalog, mapped: &[Migrate]) -> Result<Mappings, Error> {
     Ok(all)
 }
 
-/// What of a need the code lacks and nothing takes the place of, each as a line.
+/// Returns one line for each name of a need that the code lacks and that is not mapped.
 fn lack(machine: &Machine, renames: &Renames, need: &Need) -> Vec<String> {
     let Need { kind, name, count, since, .. } = need;
     let one = *count == 1;
@@ -173,7 +173,7 @@ fn names(renames: &Renames, needs: &[Need]) -> Names {
     }
 }
 
-/// Renames what belongs to the next few instances, in one transaction. Gives back the last of them, and how many were renamed.
+/// Renames the next instances in one transaction. Returns the last of them and the number of renamed ones; `None` if there is none left.
 async fn rename_some(
     store: &Store,
     clock: &Clock,
@@ -182,7 +182,7 @@ async fn rename_some(
     names: &Names,
     after: InstanceId,
 ) -> Result<Option<(InstanceId, usize)>, Error> {
-    // Most often there is nothing, which needs no place to write.
+    // Usually there is nothing to rename, so the search needs no write connection.
     let found = drift::bearers(&mut store.reader().await?.conn(), &machine.name, names, after, AT_A_TIME).await?;
     let Some((last, _)) = found.last().cloned() else { return Ok(None) };
     let mut tx = store.begin().await?;
@@ -207,7 +207,7 @@ async fn rename(
     let may_run = |instance: &&Instance| instance.is_open || instance.status == Status::Error;
     let newest: Vec<_> = instances.iter().filter(may_run).filter_map(|instance| instance.newest).collect();
     let mut attempts = lock::attempts(&mut conn, &newest).await?;
-    // A caught call may be run again by hand.
+    // An operator can retry a caught call.
     let caught: Vec<CallId> = attempts.iter().filter(|newest| newest.is_catch()).filter_map(|newest| newest.previous).collect();
     attempts.extend(lock::last_attempts(&mut conn, &caught).await?);
     let mut inboxes = lock::inbox(&mut conn, &instances.iter().collect::<Vec<_>>(), i64::MAX).await?;

@@ -1,4 +1,4 @@
-//! What comes from outside, checked at the border: keys and payloads.
+//! Checks of keys, ids and payloads that come from outside.
 
 use fsm_core::decide::operate::Act;
 use fsm_core::machine::Machine;
@@ -9,10 +9,10 @@ use serde::Serialize;
 use crate::error::{Error, ErrorKind};
 use crate::guard;
 
-/// The longest key, in bytes.
+/// The maximum length of a key, in bytes.
 const LONGEST_KEY: usize = 255;
 
-/// 1 to 255 bytes, without NUL, which PostgreSQL's text does not take.
+/// Checks that a key has 1 to 255 bytes and no NUL, which PostgreSQL's `text` does not accept.
 pub(crate) fn check_key(key: &str) -> Result<(), Error> {
     let why = match key.len() {
         0 => "it is empty".to_owned(),
@@ -24,7 +24,7 @@ pub(crate) fn check_key(key: &str) -> Result<(), Error> {
     Err(Error::input(format!("`{shown}` is not a key: {why}; a key has 1 to {LONGEST_KEY} bytes and no NUL")))
 }
 
-/// The caller's own id for a request, under the same rule as keys.
+/// Checks a deduplication id, by the same rule as a key.
 pub(crate) fn check_dedup(dedup: &str) -> Result<(), Error> {
     check_key(dedup).map_err(|_| {
         let shown: String = dedup.chars().take(40).flat_map(char::escape_debug).collect();
@@ -60,7 +60,7 @@ pub(crate) fn payload(event: &impl Serialize, name: &str, limit: usize) -> Resul
     within_limit(bytes, name, limit)
 }
 
-/// The same of an event that is JSON already, which is kept as it was written.
+/// Checks an event that is JSON already, by the same limit. It is stored as it was written, without the space around it.
 pub(crate) fn raw_payload(json: &str, name: &str, limit: usize) -> Result<Vec<u8>, Error> {
     let json = json.trim();
     serde_json::from_str::<serde::de::IgnoredAny>(json)
@@ -76,7 +76,7 @@ fn within_limit(bytes: Vec<u8>, name: &str, limit: usize) -> Result<Vec<u8>, Err
     Ok(bytes)
 }
 
-/// A machine's definition as it is kept, and its hash.
+/// Encodes a machine's definition for storage. Returns it with its hash.
 pub(crate) fn definition(machine: &Machine) -> Result<(String, String), Error> {
     let definition =
         serde_json::to_string(machine).map_err(|error| Error::other(ErrorKind::Internal, format!("a machine does not encode: {error}")))?;
@@ -84,7 +84,7 @@ pub(crate) fn definition(machine: &Machine) -> Result<(String, String), Error> {
     Ok((definition, hash))
 }
 
-/// A digest by which the same content under the same name is known again: FNV-1a over name and content, 128 bits.
+/// A digest that identifies equal content under the same name: FNV-1a over the name and the content, 128 bits.
 pub(crate) fn digest(name: &str, content: &[u8]) -> Vec<u8> {
     let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     for byte in name.bytes().chain([0]).chain(content.iter().copied()) {

@@ -1,10 +1,10 @@
-//! What a program has open: its runtime's database or its client's, for whoever works on it from inside.
+//! The open database of a runtime or a client, for tools that run inside the same program.
 
 use std::sync::Arc;
 
 use crate::engine::{Engine, Life};
 
-/// A database as the program itself has it open: made of a runtime or a client.
+/// The database as the program itself has it open. It is created from a runtime or a client.
 #[derive(Clone)]
 pub struct Inside {
     pub(crate) engine: Arc<Engine>,

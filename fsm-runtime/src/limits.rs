@@ -1,13 +1,13 @@
-//! The limits that requests are checked against.
+//! The limits of requests.
 
 use std::time::Duration;
 
 /// The limits that requests are checked against.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Bytes of one payload.
+    /// The maximum size of one payload, in bytes.
     pub(crate) payload: usize,
-    /// Events that may wait for one instance.
+    /// The maximum number of events in the inbox of one instance.
     pub(crate) inbox: u64,
     /// How long a request of a caller may take.
     pub(crate) patience: Duration,

@@ -1,4 +1,4 @@
-//! What expanded macros call. Not for users: it may change in any release.
+//! The functions and types that expanded macros use. They are not for users and may change in any release.
 
 mod checks;
 
@@ -26,24 +26,24 @@ pub use crate::registry::{
 pub use crate::timeout::Timeout;
 pub use {inventory, serde};
 
-/// Whether bytes are an event of the type `E`: `(&&Decoding::<E>::NEW).why_not(bytes)` tries where the type can be read, and says
-/// nothing where it cannot, which is told elsewhere. Method lookup prefers the fewer references.
+/// Checks whether bytes can be decoded as the event type `E`: `(&&Decoding::<E>::NEW).why_not(bytes)`. If `E` is not `Deserialize`, the
+/// answer is `None`; another check reports that. Method lookup prefers the implementation that needs fewer references.
 pub struct Decoding<E>(std::marker::PhantomData<fn() -> E>);
 
 impl<E> Decoding<E> {
-    /// Of this type.
+    /// A check for the type `E`.
     pub const NEW: Decoding<E> = Decoding(std::marker::PhantomData);
 }
 
-/// For event types that can be read.
+/// The check for event types that are `Deserialize`.
 pub trait DecodingReadable {
-    /// What does not decode; `None` when all does.
+    /// Returns the decoding error; `None` if the bytes can be decoded.
     fn why_not(&self, bytes: &[u8]) -> Option<String>;
 }
 
-/// For all other types.
+/// The check for all other types.
 pub trait DecodingAny {
-    /// Nothing is known.
+    /// Returns `None`.
     fn why_not(&self, bytes: &[u8]) -> Option<String>;
 }
 
@@ -59,12 +59,12 @@ impl<E> DecodingAny for Decoding<E> {
     }
 }
 
-/// The event, or a failed attempt that says what did not decode.
+/// Decodes the event. The failure says why the payload cannot be decoded.
 pub fn decode_event<E: DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<E, Failure> {
     serde_json::from_slice(bytes).map_err(|error| unreadable("payload", name, &error))
 }
 
-/// The record, `Default` while none was written, or a failed attempt that says what did not decode.
+/// Decodes the record, or returns the default if none was written yet. The failure says why the record cannot be decoded.
 pub fn decode_record<R: DeserializeOwned + Default>(name: &str, bytes: Option<&[u8]>) -> Result<R, Failure> {
     let Some(bytes) = bytes else { return Ok(R::default()) };
     serde_json::from_slice(bytes).map_err(|error| unreadable("record", name, &error))
@@ -74,41 +74,41 @@ fn unreadable(value: &str, name: &str, why: &serde_json::Error) -> Failure {
     Failure::new(Unreadable(format!("the {value} does not decode as `{name}`: {why}")))
 }
 
-/// The record as it is kept, or a failed attempt that says why it cannot be.
+/// Encodes the record for storage. The failure says why it cannot be encoded.
 pub fn encode_record<R: Serialize>(name: &str, record: &R) -> Result<Option<Vec<u8>>, Failure> {
     serde_json::to_vec(record).map(Some).map_err(|error| Failure::new(format!("the record `{name}` does not encode: {error}")))
 }
 
-/// The value of a `Data<T>` parameter.
+/// Returns the value of a `Data<T>` parameter.
 pub fn data<T: Send + Sync + 'static>(ctx: &Ctx<'_>) -> Data<T> {
     ctx.data::<T>()
 }
 
-/// The entry of a `Data<T>` parameter.
+/// Returns the entry of a `Data<T>` parameter.
 pub const fn data_entry<T: Send + Sync + 'static>() -> DataEntry {
     DataEntry { name: std::any::type_name::<T>, id: TypeId::of::<T> }
 }
 
-/// The future itself: fails to compile, at the offending await, if it is not `Send`.
+/// Returns the future unchanged. If it is not `Send`, compiling fails at the `await` that makes it so.
 pub fn assert_send<F: Future + Send>(future: F) -> F {
     future
 }
 
-/// What an error says of its own retry, if it is a `T`; for `retryable!`.
+/// Returns the retry advice of an error if it is a `T`; for `retryable!`.
 pub fn advice_of<T: Retryable + 'static>(error: &(dyn StdError + 'static)) -> Option<RetryAdvice> {
     error.downcast_ref::<T>().map(Retryable::retry)
 }
 
-/// Whether an error is a `T`; for `give_up_on`.
+/// True if an error is a `T`; for `give_up_on`.
 pub fn is_error<T: StdError + 'static>(error: &(dyn StdError + 'static)) -> bool {
     error.is::<T>()
 }
 
-/// A verb's error on its way to a [`Failure`]: `(&&Thrown::new(error)).failure()` asks [`Retryable`] where the type
-/// has it, and nobody where it has not. Method lookup prefers the fewer references.
+/// Converts the error of a verb into a [`Failure`]: `(&&Thrown::new(error)).failure()`. It uses the error's [`Retryable`] implementation if
+/// there is one. Method lookup prefers the implementation that needs fewer references.
 pub struct Thrown<E> {
     error: std::cell::Cell<Option<E>>,
-    // Asked for where the error is wrapped, so that an error without it is told of once.
+    // The conversion is taken where the error is wrapped, so that the compiler reports a missing one only once.
     convert: fn(E) -> Failure,
 }
 
@@ -126,15 +126,15 @@ impl<E> Thrown<E> {
     }
 }
 
-/// For error types that decide for themselves.
+/// The conversion of errors that implement `Retryable`.
 pub trait ThrownRetryable {
-    /// With the error's own advice.
+    /// Converts the error, with its own retry advice.
     fn failure(&self) -> Failure;
 }
 
-/// For all other error types.
+/// The conversion of all other errors.
 pub trait ThrownPlain {
-    /// With no advice, or that of a `Failure`.
+    /// Converts the error, without advice or, for a `Failure`, with the advice that it has.
     fn failure(&self) -> Failure;
 }
 
@@ -152,7 +152,7 @@ impl<E> ThrownPlain for Thrown<E> {
     }
 }
 
-/// The entry of a verb whose function has a mistake: the program does not compile, and nothing runs it.
+/// The entry of a verb whose function has a mistake. The program does not compile, so nothing runs it.
 pub static MISTAKEN: VerbEntry = VerbEntry {
     name: "",
     module: "",
@@ -168,7 +168,7 @@ pub static MISTAKEN: VerbEntry = VerbEntry {
     run: |_, _| Box::pin(async { Ok(None) }),
 };
 
-/// Why a text is not a state of a machine.
+/// The error of parsing a state name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownState {
     machine: &'static str,
@@ -177,7 +177,7 @@ pub struct UnknownState {
 }
 
 impl UnknownState {
-    /// `text` is none of `states`.
+    /// An error that says that `text` is none of `states`.
     pub fn new(machine: &'static str, text: &str, states: &'static [&'static str]) -> UnknownState {
         UnknownState { machine, text: text.to_owned(), states }
     }

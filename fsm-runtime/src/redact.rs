@@ -1,4 +1,4 @@
-//! What not everybody may read is taken out of texts before they are stored, logged or shown.
+//! Redaction: the removal of secrets from texts before they are stored, logged or shown.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,11 +10,11 @@ use crate::guard;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RedactableKind {
-    /// Why an attempt failed, before it is stored and logged.
+    /// The error text of an attempt, before it is stored and logged.
     Error,
-    /// An event's payload as JSON, before a person sees it.
+    /// The payload of an event as JSON, before a person sees it.
     Payload,
-    /// An instance's record as JSON, before a person sees it.
+    /// The record of an instance as JSON, before a person sees it.
     Record,
 }
 
@@ -22,34 +22,34 @@ pub enum RedactableKind {
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Redactable<'a> {
-    /// What it is.
+    /// The kind of the text.
     pub kind: RedactableKind,
-    /// The machine it belongs to.
+    /// The name of the machine that the text belongs to.
     pub machine: &'a str,
-    /// Of an error the verb, of a payload the event; empty of a record.
+    /// The name of the verb for an error, and of the event for a payload; empty for a record.
     pub name: &'a str,
-    /// The text itself; of a payload and a record, JSON.
+    /// The text itself. The text of a payload or a record is JSON.
     pub text: &'a str,
 }
 
 impl<'a> Redactable<'a> {
-    /// Why an attempt of `verb` failed.
+    /// The error text of an attempt of `verb`.
     pub fn error(machine: &'a str, verb: &'a str, text: &'a str) -> Redactable<'a> {
         Redactable { kind: RedactableKind::Error, machine, name: verb, text }
     }
 
-    /// What an event carries.
+    /// The payload of an event.
     pub fn payload(machine: &'a str, event: &'a str, json: &'a str) -> Redactable<'a> {
         Redactable { kind: RedactableKind::Payload, machine, name: event, text: json }
     }
 
-    /// What an instance remembers.
+    /// The record of an instance.
     pub fn record(machine: &'a str, json: &'a str) -> Redactable<'a> {
         Redactable { kind: RedactableKind::Record, machine, name: "", text: json }
     }
 }
 
-/// The text is left out: this is what it may be that nobody should read.
+/// The output leaves out the text, because it may contain secrets.
 impl fmt::Debug for Redactable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} of {} bytes, `{}` of `{}`", self.kind, self.text.len(), self.name, self.machine)
@@ -58,11 +58,11 @@ impl fmt::Debug for Redactable<'_> {
 
 type Redact = dyn Fn(&Redactable<'_>) -> Option<String> + Send + Sync;
 
-/// Takes out of texts what the user's function says; nothing where there is none.
+/// Redacts texts with the user's function. Without a function, texts stay as they are.
 #[derive(Clone, Default)]
 pub(crate) struct Redaction(Option<Arc<Redact>>);
 
-/// What stands in the place of a text that could not be redacted.
+/// The replacement for a text whose redaction panicked.
 const WITHHELD: &str = "(withheld: the redaction panicked)";
 
 impl Redaction {
@@ -70,7 +70,7 @@ impl Redaction {
         Redaction(Some(Arc::new(redact)))
     }
 
-    /// The text as it may be seen. If the user's function panics, nothing of the text may.
+    /// Returns the text as it may be shown. If the user's function panics, all of the text is withheld.
     pub(crate) fn of<'a>(&self, shown: Redactable<'a>) -> Cow<'a, str> {
         let Some(redact) = &self.0 else { return shown.text.into() };
         // The text of the panic may quote what nobody should read.

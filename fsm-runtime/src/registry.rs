@@ -1,4 +1,4 @@
-//! What the macros emit: schema entries as data, found through `inventory`, and the traits that tie names to types.
+//! The output of the macros: schema entries as data, collected by `inventory`, and the traits that connect names and types.
 
 use std::any::TypeId;
 use std::error::Error as StdError;
@@ -15,34 +15,34 @@ use serde::de::DeserializeOwned;
 use crate::context::Ctx;
 use crate::failure::{FailedAttempt, Failure};
 
-/// A declared graph. `fsm!` makes one type for each machine that implements this.
+/// A declared machine. `fsm!` creates one type that implements this trait for each machine.
 pub trait Machine: Send + Sync + 'static {
-    /// One variant a state.
+    /// The state enum, with one variant for each state.
     type State: Copy + Eq + Hash + Debug + Display + FromStr + Serialize + DeserializeOwned + Send + Sync + 'static;
-    /// What the instance itself remembers; `()` without `keeps`.
+    /// The record that an instance keeps; `()` for a machine without `keeps`.
     type Record: Default + Serialize + DeserializeOwned + Send + Sync + 'static;
-    /// Its name in the database.
+    /// The name of the machine in the database.
     const NAME: &'static str;
-    /// Its registered schema entry.
+    /// The registered schema entry.
     #[doc(hidden)]
     const ENTRY: &'static MachineEntry;
 }
 
-/// Says that a machine takes this event type from its senders.
+/// The machine accepts the event type `E` from senders. `fsm!` implements it for the event types of the edges, except timers.
 #[diagnostic::on_unimplemented(
     message = "the machine `{Self}` does not accept the event `{E}`",
     label = "no verb of `{Self}` takes this",
     note = "a machine accepts the event types of the verbs on its edges; `Timeout` is delivered by its timers alone"
 )]
 pub trait Accepts<E>: Machine {
-    /// The event type's name in the database.
+    /// The name of the event type in the database.
     #[doc(hidden)]
     const EVENT: &'static str;
 }
 
-/// An event that the machine `M` takes: `Accepts` seen from the event.
+/// An event type that the machine `M` accepts. It is implemented for every `E` for which `M` is [`Accepts<E>`](Accepts).
 pub trait EventFor<M>: Serialize + Send {
-    /// The event type's name in the database.
+    /// The name of the event type in the database.
     #[doc(hidden)]
     const EVENT: &'static str;
 }
@@ -51,170 +51,170 @@ impl<M: Accepts<E>, E: Serialize + Send> EventFor<M> for E {
     const EVENT: &'static str = <M as Accepts<E>>::EVENT;
 }
 
-/// The type that `#[verb]` makes beside a function, of the same name.
+/// The type that `#[verb]` creates beside a function, with the same name.
 #[diagnostic::on_unimplemented(message = "`{Self}` is not a verb", note = "a verb is an `async fn` with `#[verb]`")]
 pub trait Verb {
-    /// The event it takes.
+    /// The event type that the verb takes.
     type Event;
-    /// The verb that runs once its attempts are exhausted; [`NoCatch`] without one.
+    /// The verb that runs when the attempts are exhausted; [`NoCatch`] if there is none.
     type Catch;
-    /// The event type's name in the database.
+    /// The name of the event type in the database.
     const EVENT: &'static str;
-    /// Its registered schema entry.
+    /// The registered schema entry.
     const ENTRY: &'static VerbEntry;
 }
 
-/// Says that a verb can run in a machine that keeps `R`: it takes `&mut R`, or no record at all.
+/// The verb can run in a machine that keeps `R`: it takes `&mut R` or no record.
 #[diagnostic::on_unimplemented(
     message = "the verb `{Self}` takes a record other than the machine's, which keeps `{R}`",
     note = "take `&mut {R}` in the verb, or name the verb's type under `keeps` in `fsm!`"
 )]
 pub trait Keeps<R> {}
 
-/// Says that a verb can run in a machine without `keeps`: it takes no record.
+/// The verb can run in a machine without `keeps`: it takes no record.
 #[diagnostic::on_unimplemented(
     message = "the verb `{Self}` takes a record, and its machine keeps none",
     note = "add `keeps` and the type of that record to `fsm!`, or take no `&mut` in the verb"
 )]
 pub trait KeepsNothing {}
 
-/// Stands where a verb names no `catch`.
+/// The catch verb of a verb without `catch`.
 pub enum NoCatch {}
 
 impl<R> Keeps<R> for NoCatch {}
 impl KeepsNothing for NoCatch {}
 
-/// A verb as registered.
+/// A registered verb.
 pub struct VerbEntry {
-    /// The function's name.
+    /// The name of the function.
     pub name: &'static str,
-    /// The module it stands in.
+    /// The module of the function.
     pub module: &'static str,
-    /// Its doc comment.
+    /// The doc comment.
     pub docs: &'static str,
-    /// The file it stands in.
+    /// The source file.
     pub file: &'static str,
-    /// The line of its name.
+    /// The line of the function's name.
     pub line: u32,
-    /// The name of the event type it takes.
+    /// The name of the event type.
     pub event: &'static str,
-    /// The identity of that type.
+    /// The id of the event type.
     pub event_type: fn() -> TypeId,
-    /// The limit on one attempt.
+    /// The timeout of one attempt.
     pub timeout: Option<Duration>,
-    /// Its retry policy.
+    /// The retry policy.
     pub retry: RetryEntry,
-    /// The `Data<T>` it needs.
+    /// The `Data<T>` parameters.
     pub data: &'static [DataEntry],
-    /// Why these bytes are no event of its type; `None` when they are one.
+    /// Returns the reason why bytes cannot be decoded as the event; `None` if they can.
     pub decodes: fn(&[u8]) -> Option<String>,
-    /// Runs one attempt.
+    /// The function that runs one attempt.
     pub run: Run,
 }
 
-/// Runs one attempt: reads event and record, calls the function, gives back the record if the function takes one.
+/// Runs one attempt: decodes the event and the record, calls the verb, and returns the encoded record if the verb takes one.
 pub type Run = for<'a, 'c> fn(&'a mut Ctx<'c>, Input<'a>) -> Running<'a>;
 
-/// An attempt that runs.
+/// A running attempt.
 pub type Running<'a> = Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>, Failure>> + Send + 'a>>;
 
-/// What an attempt is given, still encoded.
+/// The input of an attempt, still encoded.
 #[derive(Clone, Copy)]
 pub struct Input<'a> {
-    /// The event's payload.
+    /// The payload of the event.
     pub event: &'a [u8],
-    /// The instance's record; `None` until it was first written.
+    /// The record of the instance; `None` if it was not written yet.
     pub record: Option<&'a [u8]>,
 }
 
-/// A type that a verb takes as `Data<T>`.
+/// The type of a `Data<T>` parameter.
 pub struct DataEntry {
-    /// Its name, for the message when it is missing.
+    /// The name of the type, for the message when its value is missing.
     pub name: fn() -> &'static str,
-    /// Its identity.
+    /// The id of the type.
     pub id: fn() -> TypeId,
 }
 
-/// What a verb, or a machine as default, says of retries.
+/// The retry directive of a verb, or the default of a machine.
 #[derive(Clone, Copy)]
 pub enum RetryEntry {
-    /// Nothing: the machine's default, else none.
+    /// No directive: a verb uses the machine's default, and a machine without a default does not retry.
     Inherit,
-    /// `none`.
+    /// `none`: no retries.
     Never,
-    /// A policy.
+    /// A retry policy.
     Policy(&'static PolicyEntry),
 }
 
-/// A retry policy as registered.
+/// A registered retry policy.
 pub struct PolicyEntry {
-    /// Executions including the first; `None` is unlimited.
+    /// The maximum number of executions, including the first; `None` is unlimited.
     pub max_attempts: Option<u32>,
     /// The wait before the first retry.
     pub min: Duration,
-    /// No computed wait is longer.
+    /// The maximum computed wait.
     pub max: Duration,
-    /// The coefficient.
+    /// The factor between two waits.
     pub backoff: f64,
-    /// The share that chance may add.
+    /// The maximum share of a wait that jitter adds.
     pub jitter: f64,
-    /// No attempt starts later than this after the first.
+    /// The maximum time between the due time of the first attempt and the start of the last one.
     pub within: Option<Duration>,
-    /// Error types that are not retried.
+    /// The error types that are not retried.
     pub give_up_on: &'static [GiveUpEntry],
-    /// The user's own delay function.
+    /// The user's delay function.
     pub delay: Option<DelayEntry>,
-    /// The verb that runs once attempts are exhausted.
+    /// The verb that runs when the attempts are exhausted.
     pub catch: Option<&'static VerbEntry>,
 }
 
 /// An error type that is not retried.
 pub struct GiveUpEntry {
-    /// Its name as written.
+    /// The name as written in the source.
     pub name: &'static str,
-    /// Whether an error is one.
+    /// True if an error is of this type.
     pub is: fn(&(dyn StdError + 'static)) -> bool,
 }
 
 /// A delay function.
 pub struct DelayEntry {
-    /// Its name as written.
+    /// The name as written in the source.
     pub name: &'static str,
     /// The function.
     pub function: fn(&FailedAttempt<'_>) -> Option<Duration>,
 }
 
-/// A machine as registered.
+/// A registered machine.
 pub struct MachineEntry {
-    /// Its name in the database.
+    /// The name in the database.
     pub name: &'static str,
-    /// Its doc comment.
+    /// The doc comment.
     pub docs: &'static str,
-    /// The module it stands in.
+    /// The module.
     pub module: &'static str,
-    /// The type of its record, as written.
+    /// The type of the record, as written in the source.
     pub record: Option<&'static str>,
-    /// The default policy for verbs that have none of their own.
+    /// The default retry policy, for verbs without one of their own.
     pub retry: RetryEntry,
-    /// Starts first, then in the order of declaration.
+    /// The edges: starts first, then in the order of declaration.
     pub edges: &'static [EdgeEntry],
-    /// States in which an instance is completed.
+    /// The states in which an instance is completed.
     pub ends: &'static [&'static str],
 }
 
-/// An edge as registered. Its event is its verb's.
+/// A registered edge. Its event is the event of its verb.
 pub struct EdgeEntry {
-    /// The state it leaves; `None` is a start.
+    /// The state that the edge leaves; `None` for a start.
     pub from: Option<&'static str>,
-    /// The verb that carries it out, whose name is the state it enters.
+    /// The verb that carries out the edge. Its name is the state that the edge enters.
     pub verb: &'static VerbEntry,
-    /// A durable timer.
+    /// The wait of a timer; `None` for an edge on an event.
     pub after: Option<Duration>,
 }
 
-/// What `inventory` collects: a reference to each verb's entry.
+/// A reference to a verb's entry, which `inventory` collects.
 pub struct VerbRef(pub &'static VerbEntry);
-/// What `inventory` collects: a reference to each machine's entry.
+/// A reference to a machine's entry, which `inventory` collects.
 pub struct MachineRef(pub &'static MachineEntry);
 
 inventory::collect!(VerbRef);

@@ -1,4 +1,4 @@
-//! Every registered entry as data: what the macros of this program declared.
+//! The declarations of this program's macros as data.
 
 use std::time::Duration;
 
@@ -9,84 +9,86 @@ use serde::Serialize;
 use crate::catalog::{Catalog, describe_policy};
 use crate::registry::{RetryEntry, VerbRef};
 
-/// All machines and verbs that are registered in this program, by name.
+/// All machines and verbs that are registered in this program, in alphabetical order.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Schema {
-    /// Every `fsm!`.
+    /// The machines, one for each `fsm!`.
     pub machines: Vec<MachineSchema>,
-    /// Every `#[verb]`, whether or not a machine names it.
+    /// The verbs, one for each `#[verb]`, including those that no machine uses.
     pub verbs: Vec<VerbSchema>,
 }
 
-/// A declared graph.
+/// A declared machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MachineSchema {
-    /// Its name in the database.
+    /// The name in the database.
     pub name: String,
-    /// Its doc comment.
+    /// The doc comment.
     pub docs: String,
-    /// Every state, starts first.
+    /// The states, starts first.
     pub states: Vec<String>,
-    /// Every edge, without starts and timers.
+    /// The edges, without starts and timers.
     pub edges: Vec<EdgeSchema>,
-    /// The states an instance can begin in.
+    /// The states that an instance can begin in.
     pub starts: Vec<String>,
-    /// The states in which it is completed.
+    /// The states in which an instance is completed.
     pub ends: Vec<String>,
-    /// The edges that time takes.
+    /// The timers.
     pub timers: Vec<TimerSchema>,
-    /// The type of the instance's own data, as written.
+    /// The type of the record, as written in the source; `None` without `keeps`.
     pub record: Option<String>,
 }
 
-/// From a state, on an event, to another.
+/// An edge: from a state, on an event, to another state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EdgeSchema {
-    /// The state it leaves.
+    /// The state that the edge leaves.
     pub from: String,
-    /// The event type.
+    /// The name of the event type.
     pub event: String,
-    /// The state it enters.
+    /// The state that the edge enters.
     pub to: String,
 }
 
-/// From a state, after a while, to another.
+/// A timer: from a state, after a time, to another state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TimerSchema {
-    /// The state it leaves.
+    /// The state that the timer belongs to.
     pub from: String,
-    /// How long the instance rests there before.
+    /// The time from entering the state until the timer is due. Serialised as `after_us`, in microseconds.
     #[serde(rename = "after_us", serialize_with = "as_micros")]
     pub after: Duration,
-    /// The state it enters.
+    /// The state that the timer leads to.
     pub to: String,
 }
 
 /// A registered verb.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct VerbSchema {
-    /// The function's name.
+    /// The name of the function.
     pub name: String,
-    /// The module it stands in.
+    /// The module of the function.
     pub module: String,
-    /// The file it stands in.
+    /// The source file.
     pub file: String,
-    /// The line of its name.
+    /// The line of the function's name.
     pub line: u32,
-    /// Its doc comment.
+    /// The doc comment.
     pub docs: String,
-    /// The event type it takes.
+    /// The name of the event type that the verb takes.
     pub event: String,
-    /// The limit on one attempt.
+    /// The timeout of one attempt; `None` is unlimited. Serialised as `timeout_us`, in microseconds.
     #[serde(rename = "timeout_us", with = "as_optional_micros")]
     pub timeout: Option<Duration>,
-    /// Its own retry policy; `None` where the machine's default applies, or none.
+    /// The verb's own retry policy. `None` if it has none: then the machine's default applies, if there is one.
     pub retry: Option<Retry>,
 }
 
-/// Every registered entry of this program, in alphabetical order.
+/// Returns all machines and verbs that are registered in this program, in alphabetical order.
 ///
-/// Entries of a crate that nothing references are not linked, and so not seen: name a machine of it to the builder.
+/// The linker leaves out a crate that nothing references, and with it the crate's machines. Name one of its machines to the builder
+/// (`.machine::<M>()`) to include them. The list of machines is empty if two of them have the same name; the start of a runtime reports
+/// that as an error.
 pub fn schema() -> Schema {
     let mut machines: Vec<_> =
         Catalog::new(&[], false).map_or_else(|_| Vec::new(), |all| all.iter().map(|known| describe(&known.machine)).collect());

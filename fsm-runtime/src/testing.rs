@@ -1,4 +1,4 @@
-//! What tests need: the same engine with a clock that they hold, a PostgreSQL that is gone afterwards, and deaths at every border.
+//! Tools for tests: the engine under a test's clock, temporary PostgreSQL servers, and crashes at every point.
 
 mod bed;
 #[cfg(unix)]

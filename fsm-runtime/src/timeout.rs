@@ -4,12 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use fsm_core::time::Timestamp;
 
-/// The event of a durable timer: the instance rested in a state for as long as `after` says.
+/// The event of a timer: the instance stayed in a state for the time that `after` declares.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timeout {
-    /// The state it rested in.
+    /// The name of the state.
     pub state: String,
-    /// When the timer was due. It is delivered then or later.
+    /// The time at which the timer was due. The event is delivered then or later.
     pub due_at: Timestamp,
 }
 
@@ -18,8 +18,8 @@ pub struct Timeout {
 pub struct Caught<E> {
     /// The event of the exhausted call.
     pub event: E,
-    /// Its last error.
+    /// The last error text of the call.
     pub error: String,
-    /// How many attempts it had.
+    /// The number of attempts that the call had.
     pub attempts: u32,
 }

@@ -1,4 +1,4 @@
-//! Who in this process waits for an instance to move, and is told when a commit moved it.
+//! The tasks of this process that wait for changes of an instance, and their notification by commits.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,18 +12,19 @@ use crate::committer::request::Whose;
 use crate::committer::verdict::{Moved, Run};
 use crate::guard;
 
-/// How much one who does not listen is told at most. What is left out is found by looking.
+/// The maximum number of undelivered changes of one watcher. Further changes are dropped; the watcher finds them when it reads the
+/// instance.
 const MOST_UNHEARD: usize = 256;
 
-/// An instance as a commit left it.
+/// The snapshot of an instance that a commit left.
 #[derive(Debug, Clone)]
 pub(crate) struct News {
     pub(crate) instance: Arc<Instance>,
-    /// Its live attempt, where the commit knew it.
+    /// The live attempt, if the commit knew it.
     pub(crate) live: Option<Arc<Attempt>>,
 }
 
-/// What one who waits was told and has not heard yet.
+/// The changes that a watcher has not taken yet.
 #[derive(Default)]
 struct Mailbox {
     unheard: Mutex<VecDeque<News>>,
@@ -33,22 +34,23 @@ struct Mailbox {
 #[derive(Default)]
 struct State {
     waiting: HashMap<Whose, Vec<Arc<Mailbox>>>,
-    /// The live attempts that run here: the end of each will be told.
+    /// The live attempts that run in this process. The end of each will be announced.
     running: HashMap<Whose, (CallId, u32)>,
 }
 
-/// The waiting and what they need not ask the database, by instance.
+/// The watchers by instance, and the attempts that run here, so that a watcher need not read the database for them.
 #[derive(Default)]
 pub(crate) struct Watchers {
     by_instance: Mutex<State>,
 }
 
-/// A place among the waiting, given up when dropped.
+/// A registered watcher. Dropping it ends the registration.
 pub(crate) struct Watch {
     watchers: Arc<Watchers>,
     whose: Whose,
     mailbox: Arc<Mailbox>,
-    /// When it began, the instance had an attempt in execution here: it was not settled, and its end is told.
+    /// True if the instance had a running attempt in this process at the registration. Then it was not settled, and the end of the attempt
+    /// is announced.
     pub(crate) is_running: bool,
 }
 
@@ -62,7 +64,7 @@ impl Watchers {
         Watch { watchers: Arc::clone(self), whose, mailbox, is_running }
     }
 
-    /// A commit moved these instances, and handed the `runs` to this process.
+    /// Announces a commit that changed the instances `moved` and handed the attempts `runs` to this process.
     pub(crate) fn tell(&self, moved: &[Moved], runs: &[Run]) {
         let mut state = self.lock();
         for Moved { whose, instance, live, .. } in moved {
@@ -76,7 +78,7 @@ impl Watchers {
         }
     }
 
-    /// The attempt runs here no more, whether or not its end was told.
+    /// Notes that the attempt no longer runs here, whether or not its end was announced.
     pub(crate) fn ended(&self, whose: &Whose, attempt: (CallId, u32)) {
         let mut state = self.lock();
         if state.running.get(whose) == Some(&attempt) {
@@ -90,7 +92,7 @@ impl Watchers {
 }
 
 impl Mailbox {
-    /// Whoever does not listen looks for itself later.
+    /// Adds a change. If the mailbox is full, the change is dropped, and the watcher reads the instance later.
     fn put(&self, news: News) {
         let mut unheard = self.unheard();
         if unheard.len() < MOST_UNHEARD {
@@ -117,7 +119,7 @@ impl Watch {
         }
     }
 
-    /// The same, if there was such a commit already.
+    /// Returns the next change if there is one already, without waiting.
     pub(crate) fn moved_already(&mut self) -> Option<News> {
         self.mailbox.unheard().pop_front()
     }

@@ -1,4 +1,4 @@
-//! The walk on the model: one process without faults, which does what is due in the order in which a bed does.
+//! The walk on the model: one process without faults, which does due work in the same order as a test bed.
 
 use std::collections::VecDeque;
 
@@ -20,7 +20,7 @@ use crate::model::variant::Variant;
 use crate::sight;
 use crate::walk::{Act, ERROR, INBOX, Script, Steps};
 
-/// More than are ever due at a time.
+/// The limit of one scan for due work; there is never so much.
 const AT_A_TIME: usize = 1000;
 
 pub struct Imagined {
@@ -37,7 +37,7 @@ impl Imagined {
         Imagined { model, now, session, queue: VecDeque::new() }
     }
 
-    /// What the act answers: what became of what was sent, or that it was refused. An error is a constraint that the model ran into.
+    /// Returns the outcome of a send, or `Err(())` inside for a refusal. The outer error is a constraint that the model violated.
     pub fn act(&mut self, act: &Act) -> Result<Result<Option<SendOutcome>, ()>, String> {
         let (key, what) = match act {
             Act::Advance(span) => return self.advance(*span).map(|()| Ok(None)),
@@ -65,7 +65,7 @@ impl Imagined {
         })
     }
 
-    /// What there is of this instance.
+    /// Returns the lines of this instance.
     pub fn seen(&self, key: usize) -> Vec<String> {
         let store = &self.model.store;
         let Some(row) = store.instance(KEYS[key]) else { return Vec::new() };
@@ -138,7 +138,7 @@ impl Imagined {
         verdict.reply.ok_or_else(|| "nobody else was faster".to_owned())
     }
 
-    /// What the verb of this attempt does.
+    /// Runs the verb of this attempt.
     fn run(&mut self, attempt: Attempt, grant: u64) -> Result<(), String> {
         let store = &self.model.store;
         let key = key_index(store.key_of(attempt.instance));

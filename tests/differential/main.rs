@@ -1,5 +1,5 @@
-//! The same random walk on SQLite, on PostgreSQL and on the model of the simulation gives the same answers and, after each act, the same
-//! instances, attempts, inboxes, timers and histories. The clock is held, and how a verb ends stands in its event.
+//! The same random walk on SQLite, on PostgreSQL and on the model of the simulation. After each act, the answers, instances, attempts,
+//! inboxes, timers and histories must be equal. The test moves the clock, and each event says how its verb ends.
 
 mod imagined;
 #[path = "../../fsm-core/tests/model/model.rs"]
@@ -17,7 +17,8 @@ use walk::{Act, KEYS, Lots};
 const SEEDS: u64 = 20;
 const ACTS: usize = 60;
 
-/// Walks with the seed on every database and on the model; how many lines were compared, or what differs and after which acts.
+/// Walks with the seed on every database and on the model. Returns the number of compared lines, or the difference with the acts that led
+/// to it.
 async fn walk(seed: u64, reals: &[&Real], variant: Variant) -> Result<usize, String> {
     let mut imagined = Imagined::new(reals[0].machine(), variant, reals[0].bed.now());
     let (mut lots, mut walked, mut lines) = (Lots(seed), Vec::new(), 0);
@@ -57,7 +58,7 @@ async fn the_same_walk_gives_the_same_history_on_both_databases_and_on_the_model
     println!("{SEEDS} walks of {ACTS} acts, {lines} lines alike");
 }
 
-/// The comparison proves nothing unless it can fail.
+/// Mistakes in the model must be detected, otherwise the comparison proves nothing.
 #[tokio::test]
 async fn a_model_with_a_mistake_walks_another_way() {
     for variant in [Variant::RowsReused, Variant::RetryOutsideTheTransaction, Variant::DedupWithoutLooking] {

@@ -1,4 +1,4 @@
-//! The walk on a database, through the doors that users have.
+//! The walk on a database, through the public API.
 
 use fsm::SendOutcome;
 use fsm::prelude::*;
@@ -30,12 +30,12 @@ impl Real {
         Real { bed, admin }
     }
 
-    /// The machine as it is kept here.
+    /// Returns the machine as the runtime describes it.
     pub fn machine(&self) -> Machine {
         self.admin.machine("walk").expect("the bed was started with it").machine.clone()
     }
 
-    /// What the act answers: what became of what was sent, or why it was refused.
+    /// Returns the outcome of a send, or the reason of a refusal.
     pub async fn act(&self, act: &Act) -> Result<Option<SendOutcome>, String> {
         let walks = self.bed.machine::<Walk>();
         let answer = match act {
@@ -79,7 +79,7 @@ impl Real {
         answer.map_err(|error| error.to_string())
     }
 
-    /// What there is of this instance.
+    /// Returns the lines of this instance.
     pub async fn seen(&self, key: usize) -> Vec<String> {
         match self.admin.story("walk", KEYS[key]).await {
             Ok(story) => sight::lines(&story),

@@ -1,11 +1,11 @@
-//! All that is known of an instance, as lines that are the same wherever it lives: ids become the order in which they were made.
+//! All data of an instance as lines that are equal on every database. Ids are replaced by the order in which they were created.
 
 use std::collections::BTreeSet;
 
 use fsm::{CallId, HistoryEvent};
 use fsm_runtime::admin::look::Story;
 
-/// The lines of one instance. Its name is not among them, for each walk has names of its own.
+/// Returns the lines of one instance. They do not contain its key, because each walk uses keys of its own.
 pub fn lines(story: &Story) -> Vec<String> {
     let calls: BTreeSet<CallId> = story.attempts.iter().map(|attempt| attempt.call).collect();
     let nth = |call: CallId| calls.iter().position(|known| *known == call);
@@ -31,12 +31,12 @@ pub fn lines(story: &Story) -> Vec<String> {
     let timers = story.timers.iter();
     let mut timers: Vec<_> =
         timers.map(|timer| format!("{} {} of {:?}, held {}", timer.due_at, timer.event, timer.state, timer.held)).collect();
-    // Ids say nothing here: a timer's is as its call's, or is not.
+    // The ids of timers are left out, so the lines are sorted by their text.
     timers.sort();
     lines.extend(timers);
     let notes = story.entries.iter().filter(|entry| matches!(entry.event, HistoryEvent::Note { .. }));
     let mut notes: Vec<_> = notes.map(|note| format!("{note}, of call {:?}", note.call.map(nth))).collect();
-    // What happened at the same time is told in an order that is for people.
+    // History entries of the same time have no guaranteed order.
     notes.sort();
     lines.extend(notes);
     lines

@@ -1,28 +1,28 @@
-//! What walks: a machine whose verbs end as their events say, and the acts that chance draws for it.
+//! The machine of the walk, whose events say how their verbs end, and the random acts.
 
 use fsm::prelude::*;
 use fsm::{Retry, RetryAdvice};
 use fsm_core::decide::operate::Act as OperateRequest;
 use serde::{Deserialize, Serialize};
 
-/// So many instances walk at a time.
+/// The number of instances.
 pub const KEYS: usize = 2;
-/// No more events wait for one instance.
+/// The maximum number of events in an inbox.
 pub const INBOX: u64 = 4;
 
-/// How the verb of an event ends.
+/// The way in which the verb of an event ends.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Script {
-    /// So many attempts fail,
+    /// The number of attempts that fail.
     failures: u32,
-    /// and say this of their retry.
+    /// The retry advice of the failures: 0 is never, 1 is after 11 s, any other value is the policy's.
     advice: u8,
-    /// Then the verb asks for this event next.
+    /// True if the verb requests a next event when it succeeds.
     leads_on: bool,
 }
 
 impl Script {
-    /// How this attempt ends: with the next event or without, or in a failure that says this of its retry.
+    /// Returns the end of this attempt: an optional next event, or the retry advice of a failure.
     pub fn play(self, attempt: u32) -> Result<Option<Go>, RetryAdvice> {
         if attempt <= self.failures {
             return Err(match self.advice {
@@ -34,7 +34,7 @@ impl Script {
         Ok(self.leads_on.then(|| Go(Script { failures: self.failures.saturating_sub(1), advice: 2, leads_on: false })))
     }
 
-    /// What the catch verb asks for.
+    /// Returns the next event that the catch verb requests.
     pub fn rescue(self) -> Option<Go> {
         self.leads_on.then_some(Go(Script { failures: 0, advice: 2, leads_on: false }))
     }
@@ -54,7 +54,7 @@ pub struct Steps {
     pub attempts: Vec<u32>,
 }
 
-/// What every failure says.
+/// The error of every failure.
 pub const ERROR: std::fmt::Error = std::fmt::Error;
 
 fn play(ctx: &mut Ctx<'_>, steps: &mut Steps, script: Script) -> Result {
@@ -80,7 +80,7 @@ async fn halted(ctx: &mut Ctx<'_>, steps: &mut Steps, event: Halt) -> Result {
     play(ctx, steps, event.0)
 }
 
-/// Leads nowhere: it is the end.
+/// Requests no next event, because `stopped` is an end.
 #[verb]
 async fn stopped(ctx: &mut Ctx<'_>, steps: &mut Steps, event: Stop) -> Result {
     play(ctx, steps, Script { leads_on: false, ..event.0 })
@@ -98,7 +98,7 @@ async fn rescued(ctx: &mut Ctx<'_>, caught: Caught<Go>) -> Result {
 }
 
 fsm! {
-    /// Walks about until it is stopped.
+    /// A walk that continues until it is stopped.
     pub machine Walk = "walk" {
         keeps Steps;
         start begun;
@@ -111,7 +111,7 @@ fsm! {
     }
 }
 
-/// SplitMix64: a seed gives the same walk for ever.
+/// SplitMix64. It is written here so that a seed gives the same walk with every version of every library.
 pub struct Lots(pub u64);
 
 impl Lots {
@@ -124,7 +124,7 @@ impl Lots {
     }
 }
 
-/// One thing that happens; everything that is due then is done before the next.
+/// One act. All work that is due afterwards is done before the next act.
 #[derive(Debug, Clone)]
 pub enum Act {
     Send { key: usize, event: &'static str, script: Script, dedup: Option<usize>, after: Option<Duration>, reject_if_busy: bool },
@@ -140,9 +140,9 @@ impl Act {
                 let failures = [0, 0, 0, 1, 2, 9][lots.below(6)];
                 let script = Script { failures, advice: lots.below(6) as u8, leads_on: lots.below(4) == 0 };
                 let dedup = (lots.below(4) == 0).then(|| lots.below(3));
-                // Seldom is one due together with another timer: no order is promised of those.
+                // The time has microseconds, so that two timers are rarely due together: their order is not guaranteed.
                 let after = (lots.below(6) == 0).then(|| Duration::from_micros(lots.below(20_000_000) as u64));
-                // One of an instance's life in so many ends it.
+                // `Stop` is rare, because it ends the instance.
                 let event = ["Begin", "Go", "Go", "Go", "Go", "Halt", "Halt", "Stop"][lots.below(8)];
                 Act::Send { key, event, script, dedup, after, reject_if_busy: lots.below(8) == 0 }
             }

@@ -1,16 +1,16 @@
-//! As much of Markdown as the tests of documents need: headings, links and code, outside of fenced blocks.
+//! The part of Markdown that the tests of documents need: headings, links and code, outside of fenced blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 pub struct Document {
-    /// From the root of the repository.
+    /// The path from the root of the repository.
     pub path: PathBuf,
     text: String,
 }
 
-/// A link or a piece of code, and its line from 1.
+/// A link or a code span, with its line number from 1.
 pub struct Span {
     pub target: String,
     pub line: usize,
@@ -22,7 +22,7 @@ impl Document {
         Document { path, text }
     }
 
-    /// Targets of `[text](target)` and `![text](target)`.
+    /// Returns the targets of `[text](target)` and `![text](target)`.
     pub fn links(&self) -> Vec<Span> {
         let mut links = Vec::new();
         for (line, text) in self.prose() {
@@ -36,7 +36,7 @@ impl Document {
         links
     }
 
-    /// Pieces of `code` in prose.
+    /// Returns the code spans of the prose.
     pub fn code_spans(&self) -> Vec<Span> {
         let spans = |(line, text): (usize, &str)| {
             let odd = text.split('`').enumerate().filter(|(n, _)| n % 2 == 1);
@@ -45,7 +45,7 @@ impl Document {
         self.prose().flat_map(spans).collect()
     }
 
-    /// The anchors of its headings, as GitHub and mdBook make them.
+    /// Returns the anchors of the headings, as GitHub and mdBook create them.
     pub fn anchors(&self) -> BTreeSet<String> {
         let mut seen = BTreeMap::<String, u32>::new();
         let headings = self.prose().filter(|(_, text)| text.starts_with('#'));
@@ -59,12 +59,12 @@ impl Document {
             .collect()
     }
 
-    /// Whether a fenced block is Rust that the documentation tests take.
+    /// True if a fenced block contains Rust that the documentation tests compile.
     pub fn has_rust(&self) -> bool {
         self.text.lines().any(|line| line.trim_start().starts_with("```rust"))
     }
 
-    /// Its lines outside of fenced blocks, each with its number from 1.
+    /// Returns the lines outside of fenced blocks, each with its number from 1.
     fn prose(&self) -> impl Iterator<Item = (usize, &str)> {
         let mut is_fenced = false;
         self.text.lines().enumerate().filter_map(move |(n, line)| {
@@ -75,7 +75,7 @@ impl Document {
     }
 }
 
-/// The line with its pieces of code left out: what looks like a link there is none.
+/// Returns the line without its code spans, because a link inside of code is not a link.
 fn without_code(line: &str) -> String {
     line.split('`').step_by(2).collect::<Vec<_>>().join("`")
 }

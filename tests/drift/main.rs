@@ -1,5 +1,5 @@
-//! Code and database drift apart: what live rows need stops a start that lacks it, a mapping gives it other names, and old
-//! and new processes work side by side. A program of its own, for it has two machines of one name.
+//! Drift between code and database: a start fails if live rows need names that the code lacks, a mapping renames them, and old and new
+//! processes work side by side. This is a test program of its own, because it has two machines with one name.
 
 #![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 #[allow(dead_code, reason = "other tests need more of it")]
@@ -36,8 +36,8 @@ fn mapping() -> Migrate {
 const FIVE_SECONDS: Duration = Duration::from_secs(5);
 const LABEL: old::Label = old::Label { failures: 0 };
 
-/// Parcels of the old code, in all the ways in which its names are needed: two rest in `labelled`, one is in a retry of it,
-/// one is in error, one has it in its inbox, and one gets it in a minute. One has ended.
+/// Creates parcels with the old code, in every situation in which its names are needed: two rest in `labelled`, one is in a retry of it,
+/// one is in error, one has its event in the inbox, and one receives the event in a minute. One has ended.
 async fn parcels_of_the_old_code(bed: &TestBed) {
     let parcels = bed.machine::<old::Parcel>();
     for key in ["rests", "ships", "retried", "in-error", "delayed", "ended"] {
@@ -76,7 +76,7 @@ promise! {
         let half = Migrate::machine("parcel").state("labelled", "addressed").event("Label", "Address").verb("mislabelled", "lost_label");
         let drift = new_code().migrate(half).beside(bed).await.err().unwrap().to_string();
         assert_eq!(drift.matches("\n  ").count(), 2, "{drift}");
-        assert!(old_code().beside(bed).await.is_ok(), "nothing was changed by a start that was stopped");
+        assert!(old_code().beside(bed).await.is_ok(), "a failed start changes nothing");
     }
 }
 
@@ -107,7 +107,7 @@ promise! {
             assert_eq!(state(key).await, Some(new::ParcelState::Addressed), "{key}");
         }
         bed.advance(Duration::from_secs(3600)).await;
-        assert_eq!(state("rests").await, Some(new::ParcelState::Returned), "its timer went on");
+        assert_eq!(state("rests").await, Some(new::ParcelState::Returned), "its timer continued");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The code as it is: what was `labelled` is `addressed`, and so are the events.
+//! The new code: `labelled` is renamed to `addressed`, and the events are renamed accordingly.
 
 use super::old::failing;
 use fsm::prelude::*;

@@ -1,4 +1,4 @@
-//! The code as it was, and what a deploy may make of its timers.
+//! The old code, and two variants of it with other timers.
 
 use fsm::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ async fn forgotten(_timeout: Timeout) -> Result {
     Ok(())
 }
 
-/// The same code with a timer more, and another one that is longer.
+/// The old code with one more timer, and one timer that is longer.
 pub mod timed {
     use super::{forgotten, labelled, packed, returned, shipped};
 
@@ -63,7 +63,7 @@ pub mod timed {
     }
 }
 
-/// The same code without timers.
+/// The old code without timers.
 pub mod timeless {
     use super::{labelled, packed, shipped};
 

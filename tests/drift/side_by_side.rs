@@ -1,4 +1,4 @@
-//! Old and new processes side by side: each leaves to the other what only that knows, and what old code writes is mapped.
+//! Old and new processes side by side: each leaves work that only the other one's code has, and names that old code writes are mapped.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use fsm::{AttemptState, SendOutcome, Status};
 use crate::support::promise;
 use crate::{FIVE_SECONDS, LABEL, mapping, new, new_code, old, old_code};
 
-/// `Pack` fails once, so that its parcel is busy until five seconds have passed.
+/// `Pack` fails once, so the parcel is busy for five seconds.
 const BUSY: old::Pack = old::Pack { failures: 1 };
 
 async fn five_seconds_pass(bed: &TestBed) {
@@ -31,12 +31,12 @@ promise! {
         new.outage(Duration::from_secs(5)).await;
         new.run_until_idle().await;
         let attempts = async |key: &str| of_new.attempts(key).await.unwrap().iter().skip(1).map(|attempt| attempt.state).collect::<Vec<_>>();
-        assert_eq!(attempts("p-old").await, [AttemptState::Error, AttemptState::Scheduled], "a new process does not burn an old one's attempts");
+        assert_eq!(attempts("p-old").await, [AttemptState::Error, AttemptState::Scheduled], "a new process uses no attempt of an old one");
         assert_eq!(attempts("p-new").await, [AttemptState::Error, AttemptState::Success]);
         old.run_until_idle().await;
         assert_eq!(attempts("p-old").await, [AttemptState::Error, AttemptState::Success]);
 
-        // Each fires the timers of the states that it has.
+        // Each process fires the timers of the states that its code has.
         old.outage(Duration::from_secs(3600)).await;
         old.run_until_idle().await;
         assert_eq!(of_old.get("p-old").await.unwrap().unwrap().state, Some(old::ParcelState::Returned));
@@ -67,18 +67,18 @@ promise! {
             (parcel.version, parcel.status, parcel.inbox_len)
         };
 
-        // Old code takes up both calls, and leaves what it cannot judge, with all that is behind it.
+        // The old process takes both calls. It leaves an event that it cannot judge, and all events behind it.
         five_seconds_pass(old).await;
         old.run_until_idle().await;
-        assert_eq!(as_new("to-new").await, (1, Status::Running, 2), "it waits for code that has it");
+        assert_eq!(as_new("to-new").await, (1, Status::Running, 2), "the event waits for code that has it");
         assert_eq!(as_old("to-old").await, (3, Status::Completed, 0));
-        // What is sent meanwhile comes after it.
+        // An event that is sent meanwhile waits behind it.
         assert!(of_old.send("to-new", LABEL).reject_if_busy().await.unwrap_err().is_busy());
         new.run_until_idle().await;
         assert_eq!(as_new("to-new").await, (3, Status::Completed, 0));
         assert!(of_new.history("to-new").await.unwrap().iter().all(|entry| !entry.to_string().contains("rejected")));
 
-        // The same the other way round.
+        // The same in the opposite direction.
         of_old.send("again", BUSY).await.unwrap();
         old.run_until_idle().await;
         of_old.send("again", LABEL).await.unwrap();
@@ -98,14 +98,14 @@ promise! {
         old.run_until_idle().await;
         of_new.send("p", new::Address { failures: 0 }).await.unwrap();
         new.run_until_idle().await;
-        // Old code knows neither the state nor what it takes.
+        // The old code has neither the state nor the events that it accepts.
         assert_eq!(of_old.send("p", old::Ship).await.unwrap().outcome, SendOutcome::Queued);
         old.run_until_idle().await;
         assert_eq!(of_new.get("p").await.unwrap().unwrap().inbox_len, 1);
         new.run_until_idle().await;
         assert_eq!(of_new.get("p").await.unwrap().unwrap().status, Status::Completed);
 
-        // What nobody can judge waits, and nobody looks at it again and again.
+        // An event that no running process can judge waits, without being checked again and again.
         of_new.send("q", new::Pack { failures: 0 }).await.unwrap();
         of_new.send("q", new::Address { failures: 0 }).await.unwrap();
         new.run_until_idle().await;
@@ -121,7 +121,7 @@ promise! {
 }
 
 promise! {
-    /// Each fails its last attempt in the hands of code that lacks the verb that catches it.
+    /// Each process has its last attempt run by code that lacks the catch verb.
     async fn a_catch_verb_runs_in_code_that_has_it(old in old_code()) {
         let new = new_code().beside(old).await.unwrap();
         let (of_old, of_new) = (old.machine::<old::Parcel>(), new.machine::<new::Parcel>());
@@ -160,7 +160,7 @@ promise! {
             assert_eq!((parcel.state, parcel.inbox_len), (Some(new::ParcelState::Addressed), 0), "{key}");
             assert!(of_new.history(key).await.unwrap().iter().any(|entry| entry.to_string().contains("migrated")), "{key}");
         }
-        // The looks become rare, and do not end.
+        // The reconciler's scans become rarer, but they do not stop.
         of_old.send("late", old::Pack { failures: 0 }).await.unwrap();
         of_old.send("late", LABEL).await.unwrap();
         old.run_until_idle().await;

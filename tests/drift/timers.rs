@@ -1,4 +1,4 @@
-//! Timers across a deploy: one that is added, one that is longer, one that is gone.
+//! Timers across a deploy: one is added, one becomes longer, and one is removed.
 
 use std::time::Duration;
 
@@ -34,15 +34,15 @@ promise! {
         assert_eq!((state("rests").await, state("labelled").await, state("busy").await), (Packed, Labelled, Labelled));
         old.outage(FIVE_SECONDS).await;
         old.run_until_idle().await;
-        assert_eq!(state("rests").await, Packed, "old code does not fire, or drop, what it does not have");
+        assert_eq!(state("rests").await, Packed, "old code neither fires nor deletes a timer that it does not have");
         timed.run_until_idle().await;
-        assert_eq!(state("rests").await, Forgotten, "half an hour after it was entered");
+        assert_eq!(state("rests").await, Forgotten, "half an hour after the state was entered");
         timed.advance(2 * TEN_MINUTES - FIVE_SECONDS).await;
         assert_eq!(state("later").await, Packed);
         timed.advance(FIVE_SECONDS).await;
         assert_eq!(state("later").await, Forgotten, "entered by old code while the new one ran");
 
-        // A timer that was set under another declaration keeps its moment.
+        // A timer that is already set keeps its time when its declaration changes.
         assert_eq!(state("labelled").await, Labelled);
         timed.advance(TEN_MINUTES).await;
         assert_eq!(state("labelled").await, Returned);
@@ -65,8 +65,8 @@ promise! {
         assert_eq!(of_timeless.get("q").await.unwrap().unwrap().status, Status::Completed);
         old.run_until_idle().await;
         let parcel = of_old.get("p").await.unwrap().unwrap();
-        assert_eq!((parcel.state, parcel.version), (Some(old::ParcelState::Labelled), 2), "its timer was dropped when it came due");
-        // A definition that is not the newest drops nothing.
+        assert_eq!((parcel.state, parcel.version), (Some(old::ParcelState::Labelled), 2), "its timer was deleted when it was due");
+        // A process whose definition is not the newest deletes no timers.
         old.outage(FIVE_SECONDS).await;
         let timed = TestBed::builder().only::<old::timed::Parcel>().beside(old).await.unwrap();
         let of_timed = timed.machine::<old::timed::Parcel>();

@@ -13,7 +13,7 @@ macro_rules! events {
 
 events!(Opened Closed Locked Shut Painted);
 
-/// An error that decides for itself.
+/// An error with retry advice of its own.
 #[derive(Debug)]
 struct Declined;
 
@@ -77,7 +77,7 @@ async fn expired(_timeout: Timeout) -> Result {
     Ok(())
 }
 
-/// Verbs of the same names as those outside, and `end`, `start`, `any`, `on` as names of states.
+/// Verbs with the same names as those outside this module, and states that are named `end`, `start`, `any` and `on`.
 mod words {
     use super::*;
 
@@ -181,7 +181,7 @@ fn machines_of_several_edges_at_once() {
     assert_eq!([WordsState::Move, WordsState::End].map(WordsState::as_str), ["move", "end"]);
 }
 
-/// In a function, as a test would declare it.
+/// A machine inside a function, as a test would declare it.
 #[test]
 fn a_machine_can_be_declared_in_a_function() {
     #[verb]
@@ -192,7 +192,7 @@ fn a_machine_can_be_declared_in_a_function() {
     assert_eq!(Here::ENTRY.edges.len(), 1);
 }
 
-/// By a macro of the user's, whose fragments arrive wrapped.
+/// A machine from a macro of the user, whose fragments are wrapped in groups.
 #[test]
 fn a_machine_can_be_declared_by_another_macro() {
     macro_rules! lamp {

@@ -1,4 +1,4 @@
-//! Names of the user that are also names of the standard library, or of what the macros emit.
+//! User items whose names are also names of the standard library or of the macros' output.
 #![allow(dead_code, non_snake_case, non_camel_case_types)]
 
 use fsm::{fsm, retry, verb};

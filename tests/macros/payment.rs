@@ -1,4 +1,4 @@
-//! The example of the documentation, and what it registers.
+//! The example of the documentation, and the entries that it registers.
 
 use std::any::TypeId;
 
@@ -10,28 +10,28 @@ use serde::{Deserialize, Serialize};
 /// A customer paid at the checkout.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OnlinePaymentCreated {
-    /// In cents.
+    /// The amount in cents.
     pub amount_cents: u64,
-    /// Its number.
+    /// The number of the card.
     pub card: String,
 }
-/// The bank has the money.
+/// The payment was made at the bank.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OnlinePaymentPaid {}
-/// The bank refused.
+/// The bank refused the payment.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OnlinePaymentFailed {}
-/// The money is ours.
+/// The money has arrived.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OnlinePaymentCompleted;
-/// Somebody thought better of it.
+/// The customer cancelled the payment.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Cancel {}
 
-/// What the instance itself remembers, committed with each transition.
+/// The record of a payment. It is committed with each transition.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct PaymentRecord {
-    /// What the bank holds for us.
+    /// The authorised amount in cents.
     pub authorised_cents: u64,
 }
 
@@ -45,7 +45,7 @@ impl Gateway {
 
 /// Authorise the card.
 ///
-/// Twice is once.
+/// A repeated call is harmless.
 #[verb(timeout = "30s")]
 #[retry(10, "5s", "1h")]
 async fn created(ctx: &mut Ctx<'_>, record: &mut PaymentRecord, gateway: Data<Gateway>, event: OnlinePaymentCreated) -> Result {
@@ -126,7 +126,7 @@ fn the_machine_is_registered_as_it_was_declared() {
 #[test]
 fn a_verb_is_registered_with_all_that_it_says() {
     let entry = <created as Verb>::ENTRY;
-    assert_eq!((entry.name, entry.docs), ("created", "Authorise the card.\n\nTwice is once."));
+    assert_eq!((entry.name, entry.docs), ("created", "Authorise the card.\n\nA repeated call is harmless."));
     assert_eq!((entry.module, entry.file), (module_path!(), file!()));
     let line = include_str!("payment.rs").lines().position(|line| line.starts_with("async fn created")).unwrap() + 1;
     assert_eq!(entry.line as usize, line);
@@ -156,7 +156,7 @@ fn events_have_the_names_of_their_types() {
     assert_eq!(<Payment as Accepts<OnlinePaymentPaid>>::EVENT, "OnlinePaymentPaid");
 }
 
-/// The function is callable as it stands.
+/// The function of a verb can still be called directly.
 #[test]
 fn a_verb_is_still_a_function() {
     let call = paid(OnlinePaymentPaid {});

@@ -1,4 +1,4 @@
-//! Bad input gets a clear error, and nothing is lost: URLs and databases, keys, ids, payloads, machines, data.
+//! Bad input gives a clear error, and nothing is lost: URLs and databases, keys, ids, payloads, machines, data.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -87,7 +87,7 @@ async fn a_read_only_database_can_be_looked_at_and_every_writer_is_told_so() {
         assert!(error.is_database());
         assert_eq!(error.to_string(), says);
     }
-    // An empty one has no tables, and cannot get any.
+    // An empty database has no tables, and a read-only connection cannot create them.
     std::fs::write(folder.path().join("empty.db"), "").unwrap();
     let error = refused(&format!("{}?mode=ro", folder.url("empty.db"))).await.to_string();
     assert!(error.ends_with("is open for reading only; open it with write access, or connect to the primary server"), "{error}");
@@ -167,7 +167,7 @@ promise! {
             let error = payments.send("o-1", checkout()).dedup(id).await.unwrap_err();
             assert_eq!(error.to_string(), format!("`{shown}` is not a dedup id: it has 1 to 255 bytes and no NUL"));
         }
-        assert!(payments.get("o-1").await.unwrap().is_none(), "nothing came of those");
+        assert!(payments.get("o-1").await.unwrap().is_none(), "no instance was created");
         payments.send("o-1", checkout()).dedup("d".repeat(255)).await.unwrap();
         bed.run_until_idle().await;
     }
@@ -352,6 +352,6 @@ async fn a_verb_without_its_data_makes_the_start_fail_and_names_both() {
     assert!(one.starts_with("the verb `asking` of \"asker\" takes `Data<") && one.contains("bad_input::Missing>`"), "{one}");
     assert!(one.ends_with("; give each value to the builder with `.data(…)`"), "{one}");
     let both = missing(builder().start().await.map(drop).unwrap_err());
-    assert!(both.contains("Missing>`") && both.contains("Gateway>>`"), "all that are missing at once: {both}");
+    assert!(both.contains("Missing>`") && both.contains("Gateway>>`"), "all missing values are named together: {both}");
     builder().data(Missing).data(Arc::new(Gateway::failing(0))).start().await.unwrap().shutdown().await.unwrap();
 }

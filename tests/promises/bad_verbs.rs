@@ -1,4 +1,4 @@
-//! What goes wrong inside an attempt is a failed attempt with a clear error, and the instance goes on afterwards.
+//! Failures inside an attempt: each is a failed attempt with a clear error, and the instance continues afterwards.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::promise;
 
 const FIVE_SECONDS: Duration = Duration::from_secs(5);
 
-/// Does the deed with its one retry, and gives the error it ended in. The instance goes on afterwards.
+/// Runs the deed with its one retry and returns the error that the instance has then. Afterwards the instance continues.
 async fn error_of(bed: &TestBed, deed: Deed) -> String {
     let clumsies = bed.machine::<Clumsy>();
     clumsies.send("c", Deed::Nothing).await.unwrap();
@@ -31,7 +31,7 @@ async fn error_of(bed: &TestBed, deed: Deed) -> String {
     bed.run_until_idle().await;
     let after = clumsies.get("c").await.unwrap().unwrap();
     assert_eq!((after.status, after.version, after.error), (Status::Running, 2, None));
-    exhausted.error.expect("an instance in error has one")
+    exhausted.error.expect("an instance in error has an error text")
 }
 
 promise! {

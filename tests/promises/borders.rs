@@ -1,5 +1,5 @@
-//! A process that dies between any two statements leaves all of a transition or nothing: the user's rows, the next event, what it
-//! sent, the record, the timers. The same of a send in the caller's own transaction.
+//! Crashes between any two statements: either all parts of a transition are in the database, or none: the user's rows, the next event,
+//! events to other instances, the record, the timers. The same for a send in the caller's own transaction.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ async fn opened(_event: Open) -> Result {
     Ok(())
 }
 
-/// All that a transition can carry: a row of the user's own, the record, the next event, and events to another instance.
+/// All parts of a transition: a row of the user's own, the record, the next event, and events to another instance.
 #[verb]
 #[retry("5s")]
 async fn sold(ctx: &mut Ctx<'_>, record: &mut Takings, event: Sale) -> Result {
@@ -101,7 +101,7 @@ fn tills() -> TestBedBuilder {
     TestBed::builder().only::<Till>().only::<Shelf>().only::<Meddler>()
 }
 
-/// The sale of one till, from its opening to the receipt. Said again, it changes nothing.
+/// Runs one till from its opening to the receipt. Running it again changes nothing.
 async fn sell(bed: &TestBed, key: &str) {
     let tills = bed.machine::<Till>();
     tills.send(key, Open).dedup("open").await.unwrap();
@@ -109,7 +109,7 @@ async fn sell(bed: &TestBed, key: &str) {
     bed.run_until_idle().await;
 }
 
-/// What the database has of one till, each by itself.
+/// The rows of one till in each table.
 #[derive(Debug, PartialEq)]
 struct Traces {
     has_sold: bool,
@@ -171,14 +171,14 @@ promise! {
                 break;
             }
             deaths += 1;
-            // The caller says it again, for it never heard, and what executed is found lost.
+            // The caller repeats its request, because it received no answer, and the running attempt is found lost.
             tills.send(&key, Open).dedup("open").await.unwrap();
             bed.advance(Duration::from_secs(60)).await;
             sell(bed, &key).await;
             assert_eq!(traces(bed, &key).await, Traces::of(3), "after {} statements and all that followed", deaths - 1);
         }
         println!("died at {deaths} borders");
-        assert!(deaths > 30, "a send, a transition with own rows and what follows take more than {deaths} statements");
+        assert!(deaths > 30, "there are only {deaths} crash points");
 
         bed.advance(Duration::from_secs(7200)).await;
         for (machine, state) in [("till", "closed"), ("shelf", "restocked")] {
@@ -189,7 +189,7 @@ promise! {
     }
 }
 
-/// A payment that is begun and paid in the caller's own transaction, beside a row of its own.
+/// A payment that is created and paid in the caller's own transaction, together with a row of the caller's.
 macro_rules! dies_in_send_in {
     ($bed:expr, $connection:ty, $begin:expr) => {{
         let bed = &$bed;
@@ -225,7 +225,7 @@ macro_rules! dies_in_send_in {
             deaths += 1;
         }
         println!("died at {deaths} borders");
-        assert!(deaths > 8, "three sends take more than {deaths} statements");
+        assert!(deaths > 8, "there are only {deaths} crash points");
         let key = format!("o-{deaths}");
         bed.advance(TEN_MINUTES).await;
         assert_eq!(payments.get(&key).await.unwrap().unwrap().version, 2);

@@ -1,4 +1,4 @@
-//! What happens once a call is exhausted: its catch verb, and what a person may do then.
+//! Exhausted calls: the catch verb, and the operations that are allowed then.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,13 +21,13 @@ struct GiveUp {
     why: String,
 }
 
-/// What the trip remembers of its catch.
+/// The record of a trip.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct TripRecord {
     caught: Vec<String>,
 }
 
-/// Whether the airline answers, and whether the catch verb leads on.
+/// The switches of the test: the airline answers, the catch verb requests a next event, the catch verb fails.
 #[derive(Default)]
 struct World {
     airline_answers: AtomicBool,
@@ -66,7 +66,7 @@ async fn abandoned(event: GiveUp) -> Result {
 }
 
 fsm! {
-    /// A trip whose reservation is caught.
+    /// A trip whose reservation has a catch verb.
     machine Trip = "trip" {
         keeps TripRecord;
         start booked;
@@ -115,7 +115,7 @@ promise! {
         let trip = trips.get("t-1").await.unwrap().unwrap();
         assert_eq!((trip.state, trip.status, trip.version), (Some(TripState::Booked), Status::Error, 1));
         assert_eq!(trip.error.as_deref(), Some("the airline does not answer"));
-        assert_eq!(trip.record.caught.len(), 1, "what the catch verb remembers is kept");
+        assert_eq!(trip.record.caught.len(), 1, "the record of the catch verb is stored");
     }
 }
 

@@ -1,4 +1,4 @@
-//! A machine whose verb fails in every way that an event can name.
+//! A machine whose verb fails in each way that its event can request.
 
 use fsm::prelude::*;
 use fsm::testing::{TestBed, TestBedBuilder};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::payment::{GatewayError, Payment, checkout};
 
-/// How often it went well.
+/// The number of successes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
     pub done: u32,
@@ -21,7 +21,7 @@ pub enum Deed {
     SendToPayment,
 }
 
-/// Does as it is told.
+/// Does what the event says.
 #[verb(timeout = "50ms")]
 #[retry(1, "5s")]
 async fn did(ctx: &mut Ctx<'_>, record: &mut Tally, event: Deed) -> Result {
@@ -37,7 +37,7 @@ async fn did(ctx: &mut Ctx<'_>, record: &mut Tally, event: Deed) -> Result {
 }
 
 fsm! {
-    /// One verb, and all that can go wrong in it.
+    /// One verb, and all failures that are possible in it.
     pub machine Clumsy = "clumsy" {
         keeps Tally;
         start did;

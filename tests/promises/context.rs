@@ -1,4 +1,4 @@
-//! What a verb sees of its attempt, and what it asks for: kept with the transition, forgotten with a failed attempt.
+//! The context of an attempt: its values, and its requests, which are committed with the transition and dropped if the attempt fails.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::support::healthy;
 
 const FIVE_SECONDS: Duration = Duration::from_secs(5);
 
-/// What each attempt saw.
+/// The values of `ctx` in one attempt.
 #[derive(Debug, Clone, PartialEq)]
 struct Seen {
     key: String,
@@ -24,7 +24,7 @@ struct Seen {
     state: Option<String>,
 }
 
-/// What attempts saw, and how often each piece of work was done.
+/// A record of what attempts saw, and how often each piece of work was done.
 #[derive(Default)]
 struct Witness {
     seen: Mutex<Vec<Seen>>,
@@ -52,9 +52,9 @@ enum Want {
 }
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Effects {
-    /// The effect itself fails so often.
+    /// The number of failures of the effect itself.
     errors: u32,
-    /// The attempts fail after it so often.
+    /// The number of attempts that fail after the effect.
     failures: u32,
 }
 
@@ -136,7 +136,7 @@ fn scouts(witness: &Arc<Witness>) -> TestBedBuilder {
     TestBed::builder().only::<Scout>().data(Arc::clone(witness))
 }
 
-/// A promise about what a witness saw.
+/// A promise about the values that a witness recorded.
 macro_rules! witnessed {
     (async fn $name:ident($bed:ident, $witness:ident) $body:block) => {
         mod $name {
@@ -204,7 +204,7 @@ witnessed! {
         assert_eq!(witness.works(), done);
         bed.restart().await;
         bed.advance(2 * FIVE_SECONDS).await;
-        assert_eq!(witness.works(), done, "two more attempts did neither again");
+        assert_eq!(witness.works(), done, "two more attempts repeated neither of them");
         let attempts = scouts.attempts("s").await.unwrap();
         let errors: Vec<_> = attempts.iter().map(|attempt| attempt.error.as_deref()).collect();
         assert_eq!(errors, [Some("no charge"), Some("no charge"), Some("after mail 3"), Some("after mail 3"), None]);
@@ -241,7 +241,7 @@ witnessed! {
         bed.run_until_idle().await;
         assert!(scouts.get("s-1").await.unwrap().is_none() && scouts.get("s").await.unwrap().unwrap().version == 0);
         bed.advance(FIVE_SECONDS).await;
-        assert!(scouts.get("s-1").await.unwrap().is_none(), "the first attempt's send never was");
+        assert!(scouts.get("s-1").await.unwrap().is_none(), "the send of the failed attempt was dropped");
         assert_eq!(scouts.get("s-2").await.unwrap().unwrap().version, 1);
         assert_eq!(scouts.get("s").await.unwrap().unwrap().version, 2);
     }

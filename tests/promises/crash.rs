@@ -1,4 +1,4 @@
-//! Real processes, killed in the middle of executing attempts, and others that finish their work.
+//! Real processes that are killed while they run attempts, and other processes that finish their work.
 
 use std::fs::{File, OpenOptions};
 use std::future::IntoFuture;
@@ -13,15 +13,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::support::Folder;
 
-/// What makes this test binary a child: the database's URL, and the ledger's path.
+/// The environment variables that make this test program a child process: the URL of the database and the path of the ledger.
 const URL: &str = "FSM_TEST_CHILD_DATABASE";
 const LEDGER: &str = "FSM_TEST_CHILD_LEDGER";
-/// No child needs as long as this for what a test waits for.
+/// The maximum time for anything that a test waits for.
 const LIMIT: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(10);
 const LEASE: Duration = Duration::from_secs(1);
 
-/// Outside the database: a line for each execution, on the disk before the verb goes on.
+/// A record outside the database: one line for each execution, on the disk before the verb continues.
 struct Ledger(File);
 
 impl Ledger {
@@ -45,7 +45,7 @@ struct Tow {
     ms: u64,
 }
 
-/// Takes a while, and may be run again.
+/// Takes a while. It may be run again.
 #[verb]
 #[retry("50ms")]
 async fn hauled(ctx: &mut Ctx<'_>, ledger: Data<Ledger>, event: Haul) -> Result {
@@ -54,7 +54,7 @@ async fn hauled(ctx: &mut Ctx<'_>, ledger: Data<Ledger>, event: Haul) -> Result 
     Ok(())
 }
 
-/// Takes a while, and must not be run twice.
+/// Takes a while. It must not be run twice.
 #[verb]
 async fn towed(ctx: &mut Ctx<'_>, ledger: Data<Ledger>, event: Tow) -> Result {
     ledger.note(ctx);
@@ -74,11 +74,12 @@ async fn runtime(url: &str, ledger: &Path, lease: Duration) -> Runtime {
     builder.lease(lease).poll_interval(Duration::from_millis(20)).concurrency(8).start().await.unwrap()
 }
 
-/// Not a test of its own: what the children of the others do. It sends what each line of its input says, says so, and works until it is killed.
+/// This is not a test of its own: it is the child process of the others. It sends 40 events, records each acknowledged key in a file, and
+/// runs their verbs until it is killed.
 #[tokio::test]
 async fn child() {
     let (Ok(url), Ok(ledger)) = (std::env::var(URL), std::env::var(LEDGER)) else {
-        assert!(std::env::var(URL).is_err() && std::env::var(LEDGER).is_err(), "a child is told both");
+        assert!(std::env::var(URL).is_err() && std::env::var(LEDGER).is_err(), "a child needs both variables");
         return;
     };
     let runtime = runtime(&url, Path::new(&ledger), LEASE).await;
@@ -91,7 +92,7 @@ async fn child() {
             _ => break,
         };
         sent.unwrap();
-        // Only what stands here was acknowledged to anybody.
+        // Only keys in this file were acknowledged.
         let mut out = OpenOptions::new().create(true).append(true).open(acknowledged(Path::new(&ledger))).unwrap();
         out.write_all(format!("{key}\n").as_bytes()).unwrap();
     }
@@ -102,7 +103,7 @@ fn acknowledged(ledger: &Path) -> PathBuf {
     ledger.with_extension("acknowledged")
 }
 
-/// A child that dies with this value at the latest.
+/// A child process that is killed at the latest when this value is dropped.
 struct Process(Child);
 
 impl Process {
@@ -112,7 +113,7 @@ impl Process {
         Process(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap())
     }
 
-    /// SIGKILL: it gets no chance to say anything.
+    /// Kills the process with SIGKILL, so that it cannot clean up.
     fn kill(mut self) {
         assert!(self.0.try_wait().unwrap().is_none(), "it works until it is killed");
         self.0.kill().unwrap();
@@ -131,7 +132,7 @@ fn lines(file: &Path) -> Vec<String> {
     std::fs::read_to_string(file).unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
-/// Looks until it is so.
+/// Repeats the check until it is true.
 async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let limit = Instant::now() + LIMIT;
     while !is_so().await {
@@ -157,7 +158,7 @@ mod what_was_acknowledged_is_finished_by_others_after_kill_9 {
 
     async fn kept(url: &str, folder: &Folder) {
         let ledger = folder.path().join("ledger");
-        // Each is killed in the middle of its work, which is the work of all before it too.
+        // Each process is killed while it works on the attempts of all rounds so far.
         for round in 1..=KILLS {
             let known = lines(&ledger).len();
             let child = Process::start(url, &ledger);
@@ -172,7 +173,7 @@ mod what_was_acknowledged_is_finished_by_others_after_kill_9 {
 
         let found = all_of(&trucks).await;
         for key in lines(&acknowledged(&ledger)) {
-            assert!(found.iter().any(|truck| truck.key == key), "{key} was acknowledged and is there");
+            assert!(found.iter().any(|truck| truck.key == key), "{key} was acknowledged and is missing");
         }
         let (mut lost, mut granted) = (0, Vec::new());
         for truck in &found {
@@ -183,8 +184,8 @@ mod what_was_acknowledged_is_finished_by_others_after_kill_9 {
         }
         let executed = lines(&ledger);
         for line in &executed {
-            assert!(granted.contains(line), "execution {line} has its attempt");
-            assert_eq!(executed.iter().filter(|other| *other == line).count(), 1, "attempt {line} was executed once");
+            assert!(granted.contains(line), "execution {line} has no attempt in the database");
+            assert_eq!(executed.iter().filter(|other| *other == line).count(), 1, "attempt {line} was executed more than once");
         }
         assert!(lost >= KILLS, "{lost} attempts were lost to {KILLS} kills");
         assert!(client.check_invariants().await.unwrap().is_empty());
@@ -223,8 +224,8 @@ mod what_was_acknowledged_is_finished_by_others_after_kill_9 {
     }
 }
 
-/// The next process is there long before the lease of the one that died ends, and is not taken for it. That it waits for the end of
-/// the lease is shown with a held clock, in `durable.rs`.
+/// The next process starts long before the lease of the dead one ends, and gets a session of its own. `durable.rs` shows with a test clock
+/// that it waits for the end of the lease.
 mod a_process_that_restarts_sooner_than_its_lease_takes_over_once_that_ends {
     use super::*;
 
@@ -242,10 +243,10 @@ mod a_process_that_restarts_sooner_than_its_lease_takes_over_once_that_ends {
             all.extend(trucks.attempts(&truck.key).await.unwrap());
         }
         let workers = |state| all.iter().filter(move |attempt| attempt.state == state).map(|attempt| attempt.worker.unwrap());
-        let before = workers(AttemptState::Lost).next().expect("some executed when it was killed");
+        let before = workers(AttemptState::Lost).next().expect("attempts were running when it was killed");
         assert!(workers(AttemptState::Lost).all(|worker| worker == before));
         let mine = workers(AttemptState::Success).find(|worker| *worker != before);
-        assert!(mine.is_some(), "the next process is another session, and did what was left");
+        assert!(mine.is_some(), "the next process has another session, and finished the work");
         assert!(next.check_invariants().await.unwrap().is_empty());
         next.shutdown().await.unwrap();
     }
@@ -264,7 +265,7 @@ mod a_process_that_restarts_sooner_than_its_lease_takes_over_once_that_ends {
     }
 }
 
-/// Many calls come due at once, and eight runtimes of eight slots each claim them.
+/// Many calls are due at the same time, and eight runtimes with eight slots each claim them.
 mod no_attempt_is_granted_twice_to_64_claimers {
     use super::*;
 

@@ -1,4 +1,4 @@
-//! The fault kit for users: a scenario that survives a death at every border is told so, and one that does not is told where and why.
+//! `crash_at_every_point` itself: it passes a scenario that survives every crash, and it reports where and why another one does not.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -24,7 +24,7 @@ struct Mail;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Forget;
 
-/// Charges under the call's own key, also a second time.
+/// Charges with the idempotency key of the call, so that a repetition is harmless.
 #[verb]
 #[retry(3, "5s")]
 async fn charged(ctx: &mut Ctx<'_>, record: &mut Purchase, world: Data<Effects>, event: Order) -> Result {
@@ -41,7 +41,7 @@ async fn shipped(ctx: &mut Ctx<'_>, world: Data<Effects>, _event: Ship) -> Resul
     Ok(())
 }
 
-/// Writes a mail, and has no key by which a second one would be known.
+/// Sends a mail without an idempotency key, so that a repetition is a second mail.
 #[verb]
 #[retry(3, "5s")]
 async fn mailed(world: Data<Effects>, _event: Mail) -> Result {
@@ -49,7 +49,7 @@ async fn mailed(world: Data<Effects>, _event: Mail) -> Result {
     Ok(())
 }
 
-/// Has no policy: when its process dies, a person decides.
+/// Has no retry policy: if its process dies, an operator decides.
 #[verb]
 async fn forgotten(_event: Forget) -> Result {
     Ok(())
@@ -75,7 +75,7 @@ fn sales() -> TestBedBuilder {
     TestBed::builder().only::<Sale>().data(Effects::default())
 }
 
-/// An order and what follows it. Said again, it changes nothing.
+/// Runs an order and the event that follows it. Running it again changes nothing.
 async fn sell<E: fsm::EventFor<Sale>>(bed: &TestBed, then: E) -> Option<SaleState> {
     let sales = bed.machine::<Sale>();
     sales.send("s-1", Order { cents: 12_00 }).dedup("order").await.unwrap();
@@ -105,9 +105,9 @@ macro_rules! on_both {
     )* };
 }
 
-/// What the kit says of a scenario that does not survive.
+/// Returns the message of a scenario that does not survive.
 async fn complaint<T>(crashing: impl Future<Output = T>) -> String {
-    let panic: Box<dyn Any + Send> = AssertUnwindSafe(crashing).catch_unwind().await.err().expect("it is found");
+    let panic: Box<dyn Any + Send> = AssertUnwindSafe(crashing).catch_unwind().await.err().expect("the kit reports the difference");
     let text = panic.downcast_ref::<String>().expect("with a text").clone();
     println!("{text}");
     text

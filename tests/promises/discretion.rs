@@ -1,4 +1,4 @@
-//! What the builder says is secret is not in the database, not in the log, and not on a screen.
+//! Redaction: a text that the builder's function removes is not in the database, not in the log and not in any tool's output.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -12,17 +12,17 @@ use crate::support::promise;
 
 const CARD: &str = "4242-4242";
 
-/// Card numbers are not for everybody.
+/// Removes card numbers.
 fn without_cards(shown: &Redactable<'_>) -> Option<String> {
     shown.text.contains(CARD).then(|| shown.text.replace(CARD, "****"))
 }
 
-/// All that is logged, as it would be printed.
+/// All log output, as it would be printed.
 #[derive(Clone, Default)]
 pub struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// Keeps what this thread logs while the guard lives.
+    /// Records the log output of this thread while the guard lives.
     pub fn kept() -> (Log, tracing::subscriber::DefaultGuard) {
         let log = Log::default();
         let writer = log.clone();
@@ -62,7 +62,7 @@ promise! {
         assert_eq!(run(bed, stored("fsm_instances")).await, Some(0));
 
         let told = log.text();
-        assert!(told.contains("no card ****") && told.contains("bad card ****"), "the errors are told: {told}");
+        assert!(told.contains("no card ****") && told.contains("bad card ****"), "the errors are logged: {told}");
         assert!(!told.contains(CARD), "{told}");
         for key in ["failed", "panicked"] {
             let shown: Vec<_> = clumsies.history(key).await.unwrap().iter().map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! A process that is told to stop: what executes finishes, is given back, or is lost, and what kills its process is exhausted.
+//! Shutdown: a running attempt finishes, is released, or is lost, and an event that kills its process is exhausted.
 #![cfg(unix)]
 
 use std::process::{Child, Command, Stdio};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::support::Folder;
 
-/// What makes this test binary a child: the database's URL, and how long it drains.
+/// The environment variables that make this test program a child process: the URL of the database and the shutdown timeout.
 const URL: &str = "FSM_TEST_DRAIN_DATABASE";
 const PATIENCE: &str = "FSM_TEST_DRAIN_PATIENCE_MS";
 const LEASE: Duration = Duration::from_millis(800);
@@ -30,7 +30,7 @@ async fn fired(event: Fire) -> Result {
     Ok(())
 }
 
-/// A poison event: it kills the process that runs it.
+/// A poison event: its verb kills the process that runs it.
 #[verb]
 #[retry(2, "10ms")]
 async fn cracked(_event: Crack) -> Result {
@@ -44,11 +44,11 @@ fsm! {
     }
 }
 
-/// Not a test of its own: what the children of the others do.
+/// This is not a test of its own: it is the child process of the others.
 #[tokio::test]
 async fn child() {
     let (Ok(url), Ok(patience)) = (std::env::var(URL), std::env::var(PATIENCE)) else {
-        assert!(std::env::var(URL).is_err(), "a child is given both");
+        assert!(std::env::var(URL).is_err(), "a child needs both variables");
         return;
     };
     let patience = Duration::from_millis(patience.parse().unwrap());
@@ -99,7 +99,7 @@ async fn attempts(kilns: &Handle<Kiln>) -> Vec<Attempt> {
     kilns.attempts("k").await.unwrap()
 }
 
-/// A child that executes the attempt.
+/// A child process that runs the attempt.
 async fn executing(kilns: &Handle<Kiln>, url: &str, patience: Duration) -> Process {
     let child = Process::start(url, patience);
     until("the attempt executes", async || attempts(kilns).await.iter().any(|attempt| attempt.state == AttemptState::Executing)).await;
@@ -163,7 +163,7 @@ impl Process {
     }
 }
 
-/// Known bug 10: a poison job killed every node in turn.
+/// Known bug 10: a poison job killed every node, one after the other.
 mod a_verb_that_kills_its_process_is_exhausted_and_not_run_for_ever {
     use super::*;
 

@@ -1,4 +1,4 @@
-//! What was acknowledged is not lost: restarts, dead workers, and what a lease is for.
+//! Durability: acknowledged events survive restarts and dead workers, and leases expire as they should.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use crate::payment::{Payment, PaymentState, checkout, failing, paid_with};
 use crate::support::promise;
 
-/// A verb that waits for ever the first so many times it is called.
+/// Lets a verb hang forever in its first `times` calls.
 #[derive(Default)]
 pub struct Stall {
     times: AtomicU32,
@@ -60,7 +60,7 @@ async fn stall_once(stall: &Stall) {
 }
 
 fsm! {
-    /// A ship that is loaded with retries and unloaded without.
+    /// A ship that is loaded with retries and unloaded without any.
     pub machine Ship = "ship" {
         start loading;
         loading -> unloading;
@@ -162,7 +162,7 @@ mod without_a_policy_a_lost_attempt_is_not_run_again_and_a_person_may_retry {
     }
 }
 
-/// Two runtimes on one database; the first goes silent in the middle of an attempt.
+/// Two runtimes on one database. The first one loses its lease during an attempt.
 mod a_worker_that_went_silent_cannot_settle {
     use super::*;
     use fsm::Runtime;
@@ -182,7 +182,7 @@ mod a_worker_that_went_silent_cannot_settle {
         let ships = silent.machine::<Ship>();
         ships.send("s-1", Load).await.unwrap();
         stall.entered.notified().await;
-        // The process is believed dead: nobody renews its lease any more, but its verb goes on.
+        // The lease of the process is no longer renewed, but its verb continues.
         silent.stop_renewing();
         let other = runtime(Duration::from_millis(400)).await;
         let seen = other.machine::<Ship>();
@@ -196,7 +196,7 @@ mod a_worker_that_went_silent_cannot_settle {
         }
         assert_eq!(seen.attempts("s-1").await.unwrap()[0].state, AttemptState::Lost);
         let ship = seen.get("s-1").await.unwrap().unwrap();
-        assert_eq!((ship.state, ship.version), (None, 0), "attempt 2 waits for its 5 s, and attempt 1 moved nothing");
+        assert_eq!((ship.state, ship.version), (None, 0), "attempt 2 waits for its 5 s, and attempt 1 changed nothing");
         assert!(other.check_invariants().await.unwrap().is_empty());
         other.shutdown().await.unwrap();
     }
@@ -215,7 +215,7 @@ mod a_worker_that_went_silent_cannot_settle {
     }
 }
 
-/// Draining gives back what does not end in time, and that uses no retry.
+/// A graceful shutdown releases an attempt that does not end in time, and that uses no retry.
 mod a_released_attempt_uses_no_retry {
     use super::*;
     use fsm::Runtime;
@@ -242,7 +242,7 @@ mod a_released_attempt_uses_no_retry {
     }
 }
 
-/// What began and has no policy is not given back by a drain, for it must never run twice.
+/// An attempt without a retry policy is not released at shutdown, because it must never run twice.
 mod an_attempt_without_a_policy_that_is_shut_down_is_an_error_and_not_run_again {
     use super::*;
     use fsm::Runtime;

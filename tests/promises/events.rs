@@ -1,4 +1,4 @@
-//! Events of one instance run one at a time, first come first served; those of different instances do not wait for each other.
+//! The events of one instance run one at a time, in the order of their arrival. Those of different instances do not wait for each other.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::payment::{OnlinePaymentCompleted, Payment, PaymentState, checkout, failing, paid_with};
 use crate::support::promise;
 
-/// A counter that takes numbers in one state, and remembers them in the order in which it took them.
+/// A counter that accepts numbers in one state and records them in the order in which it took them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Tape {
     numbers: Vec<u32>,
@@ -123,7 +123,7 @@ promise! {
         assert_eq!((counter.state, counter.version), (Some(CounterState::Stopped), 23));
         assert_eq!(counter.record.numbers, (0..=20).rev().collect::<Vec<_>>());
         let copy = counters.get("c-copy").await.unwrap().unwrap();
-        assert_eq!((copy.state, copy.version), (Some(CounterState::Ready), 1), "what a verb sends is committed with its transition");
+        assert_eq!((copy.state, copy.version), (Some(CounterState::Ready), 1), "a verb's sends are committed with its transition");
     }
 }
 
@@ -145,7 +145,7 @@ promise! {
 }
 
 promise! {
-    /// Neither who sends nor who takes reads what waits between the first and the last.
+    /// Neither a send nor a transition reads the events between the first and the last one.
     async fn a_commit_costs_the_same_however_many_events_wait(bed in counters().with(|builder| builder.inbox_limit(2000))) {
         let counters = bed.machine::<Counter>();
         let mut costs = Vec::new();

@@ -1,4 +1,4 @@
-//! Each accepted event moves its instance at most once: the same request twice, and the same key at the same time.
+//! Each accepted event moves its instance at most once, even if the same request is sent twice or the same key is used concurrently.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ mod the_idempotency_key_is_the_same_for_all_attempts_of_a_call {
         payments.retry("o-1").await.unwrap();
         bed.advance(Duration::from_secs(5)).await;
         assert_eq!(payments.get("o-1").await.unwrap().unwrap().state, Some(PaymentState::Created));
-        assert_eq!(gateway.called(), (13, 1), "eleven attempts, and two after the retry by hand, under one key");
+        assert_eq!(gateway.called(), (13, 1), "eleven attempts, and two after the manual retry, with one key");
         assert_eq!(payments.attempts("o-1").await.unwrap().iter().filter(|attempt| attempt.state == AttemptState::Success).count(), 1);
         crate::support::healthy(&bed).await;
     }

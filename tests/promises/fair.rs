@@ -1,4 +1,4 @@
-//! Who has much to do takes nothing from the others: neither a machine with a flood of due calls, nor a verb that takes long.
+//! Fairness: neither a machine with a flood of due calls nor a slow verb delays others.
 
 use std::future::IntoFuture;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 
 use crate::support::{Folder, healthy};
 
-/// Who ended well, in order.
+/// The names of the machines whose verbs succeeded, in that order.
 type Order = Arc<Mutex<Vec<&'static str>>>;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -75,7 +75,7 @@ fn builder(order: &Order) -> TestBedBuilder {
     builder.with(|builder| builder.concurrency(SLOTS)).only::<Flood>().only::<Trickle>()
 }
 
-/// All come due at one moment.
+/// All calls are due at the same time.
 mod a_machine_with_a_flood_of_due_calls_does_not_starve_another {
     use super::*;
 
@@ -117,7 +117,7 @@ mod a_slow_verb_holds_none_of_those_that_were_committed_with_it {
         let builder = Runtime::builder().database(url).only::<Trickle>().data(Order::default()).data(Arc::clone(&gate));
         let runtime = builder.concurrency(SLOTS).start().await.unwrap();
         let trickle = runtime.machine::<Trickle>();
-        // One commit's worth: three that wait at the gate among others that have nothing to wait for.
+        // One batch of sends: three whose verbs wait, among others that do not.
         let key = |n: usize| format!("t-{n}");
         let slow = join_all((0..3).map(|n| trickle.send(key(n), Wait).into_future()));
         let quick = join_all((3..60).map(|n| trickle.send(key(n), Quick).into_future()));

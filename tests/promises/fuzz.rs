@@ -1,4 +1,4 @@
-//! Whatever stands in a row, and whatever a key or an error is made of: a clear failure of that one instance, and all others go on.
+//! Fuzz tests of stored rows, keys and errors: damaged data is a clear failure of its one instance, and all others continue.
 //!
 //! Each test has a fixed seed, which it prints. `FSM_FUZZ_SEED=…` is another one, `FSM_FRESH_SEEDS=1` a new one for each run.
 
@@ -20,7 +20,7 @@ const SEED: u64 = 17;
 /// The longest error text that is kept.
 const LONGEST_ERROR: usize = 8 * 1024;
 
-/// So many values, which the seed tells.
+/// Draws `many` values by the seed.
 fn drawn<S: Strategy>(many: usize, values: &S) -> Vec<S::Value> {
     let fresh = || std::time::UNIX_EPOCH.elapsed().map_or(SEED, |since| since.as_nanos() as u64);
     let unset = || if std::env::var_os("FSM_FRESH_SEEDS").is_some() { fresh() } else { SEED };
@@ -30,7 +30,7 @@ fn drawn<S: Strategy>(many: usize, values: &S) -> Vec<S::Value> {
     (0..many).map(|_| values.new_tree(&mut runner).expect("it can be drawn").current()).collect()
 }
 
-/// Bytes that are nothing, nearly JSON, or JSON of another kind.
+/// Bytes that are random, nearly JSON, or JSON of another type.
 fn garbage() -> impl Strategy<Value = Vec<u8>> {
     let nearly = "[\\[\\]{}:,\"a-z0-9.eE+-]{0,40}".prop_map(String::into_bytes);
     let marked = prop::collection::vec(any::<u8>(), 0..60)
@@ -55,12 +55,12 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The bytes as a literal of the database.
+/// Returns the bytes as an SQL literal.
 fn literal(bed: &TestBed, bytes: &[u8]) -> String {
     if is_postgres(bed) { format!("decode('{}', 'hex')", hex(bytes)) } else { format!("x'{}'", hex(bytes)) }
 }
 
-/// The bytes in a column of text: PostgreSQL takes no others than UTF-8 without NUL there.
+/// Returns the bytes as an SQL literal for a text column. PostgreSQL accepts only UTF-8 without NUL there.
 fn text_literal(bed: &TestBed, bytes: &[u8]) -> String {
     if is_postgres(bed) {
         let text = String::from_utf8_lossy(bytes).replace('\0', "?");
@@ -97,7 +97,7 @@ promise! {
         bed.advance(FIVE_SECONDS).await;
 
         let whole = clumsies.get("whole").await.unwrap().unwrap();
-        assert_eq!((whole.status, whole.error.as_deref()), (Status::Error, Some("as it was told")), "no other is kept from its end");
+        assert_eq!((whole.status, whole.error.as_deref()), (Status::Error, Some("as it was told")), "other instances are not delayed");
         for (n, bytes) in rows.iter().enumerate() {
             let key = format!("c-{n}");
             let last = clumsies.attempts(&key).await.unwrap().pop().unwrap();
@@ -106,7 +106,7 @@ promise! {
                 "the retry policy cannot be read", "as it was told"].iter().any(|why| error.starts_with(why));
             let succeeded = last.state == AttemptState::Success;
             assert!(succeeded || (last.state == AttemptState::Error && is_clear), "{n}: {bytes:?}: {} {error:?}", last.state);
-            // A record that cannot be read is an error of its own, and not one of the others'.
+            // An unreadable record is an error of its own instance only.
             if let Err(unreadable) = clumsies.get(&key).await {
                 assert!(n % 3 == 1 && unreadable.is_unreadable(), "{n}: {bytes:?}: {unreadable}");
             }
@@ -114,7 +114,7 @@ promise! {
         let page = clumsies.list(Filter::default().limit(1000)).await.unwrap();
         assert_eq!(page.items.len() + page.unreadable.len(), rows.len() + 1);
 
-        // Policies are looked at by invariants: these are as they were.
+        // The invariants check policies, so the original ones are restored.
         run(bed, format!(
             "update fsm_async_calls set retry = (select w.retry from fsm_async_calls w where w.{} and w.attempt = 1 limit 1) where machine = 'clumsy'",
             of_key("whole")
@@ -141,12 +141,12 @@ promise! {
         clumsies.send("c", Deed::Nothing).await.unwrap();
         other.run_until_idle().await;
         assert_eq!(clumsies.get("c").await.unwrap().unwrap().version, 1);
-        // They are looked at by invariants.
+        // The invariants check definitions, so the damaged ones are removed.
         run(bed, "delete from fsm_machines where hash like 'h-%'").await;
     }
 }
 
-/// Any text, and texts that have surprised others.
+/// Any text, and texts that have caused bugs elsewhere.
 fn texts() -> impl Strategy<Value = String> {
     let known = [
         "",
@@ -190,7 +190,7 @@ promise! {
         bed.run_until_idle().await;
         let found: std::collections::BTreeSet<_> =
             clumsies.list(Filter::default().limit(1000)).await.unwrap().items.into_iter().map(|clumsy| clumsy.key).collect();
-        assert_eq!(found, taken, "each is there as it was given");
+        assert_eq!(found, taken, "every key is stored unchanged");
         for key in &taken {
             assert_eq!(clumsies.get(key).await.unwrap().unwrap().version, 1, "{key:?}");
         }

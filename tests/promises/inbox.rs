@@ -1,4 +1,4 @@
-//! What waits for a busy instance: how it is refused, rejected or held back, when its turn comes and when it does not.
+//! The inbox of a busy instance: events that are refused, rejected or held, and the order in which they are taken.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ fn doors() -> TestBedBuilder {
     TestBed::builder().only::<Door>()
 }
 
-/// A door that is being opened, and sticks so often.
+/// A door that is being opened; the verb fails `failures` times.
 async fn sticking(bed: &TestBed, failures: u32) -> fsm::Handle<Door> {
     let doors = bed.machine::<Door>();
     doors.send("d", Hang).await.unwrap();
@@ -109,7 +109,7 @@ promise! {
 }
 
 promise! {
-    /// Whether the caught call is skipped or run again is not known yet: what fits either waits.
+    /// A caught call may still be skipped or run again, so an event that fits either result waits.
     async fn while_a_call_is_caught_what_fits_the_state_that_is_kept_waits_too(bed in doors()) {
         let doors = sticking(bed, 2).await;
         bed.advance(10 * MINUTE).await;
@@ -134,7 +134,7 @@ promise! {
         bed.advance(MINUTE).await;
         assert_eq!(doors.get("d").await.unwrap().unwrap().state, Some(DoorState::Opened));
         bed.advance(60 * MINUTE).await;
-        assert_eq!(doors.get("d").await.unwrap().unwrap().version, 2, "the timer died with its state");
+        assert_eq!(doors.get("d").await.unwrap().unwrap().version, 2, "the timer was deleted with its state");
     }
 }
 
@@ -150,7 +150,7 @@ promise! {
 }
 
 promise! {
-    /// The id is remembered although the act changed nothing: it means nothing later either.
+    /// The request id is stored although the operation changed nothing, so that a later repetition has no effect either.
     async fn an_act_that_found_things_so_already_is_not_carried_out_later_under_its_id(bed in doors()) {
         let doors = sticking(bed, 1).await;
         doors.pause("d").request_id("p-1").await.unwrap();

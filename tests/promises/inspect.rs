@@ -1,4 +1,4 @@
-//! What can be seen of instances, attempts and histories, and of the program itself; and from a process without workers.
+//! Inspection of instances, attempts, histories and the program's schema, also from a process without workers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -120,7 +120,7 @@ promise! {
         assert_eq!(keys(Filter::default()).await, (numbered(&|_| true), vec![25]), "in the order of their creation");
         assert_eq!(keys(Filter::default().limit(10)).await, (numbered(&|_| true), vec![10, 10, 5]));
         assert_eq!(keys(Filter::default().limit(5)).await.1, [5; 5], "a full last page has no next one");
-        assert_eq!(keys(Filter::default().limit(0)).await.1.len(), 25, "a page has at least one");
+        assert_eq!(keys(Filter::default().limit(0)).await.1.len(), 25, "a page has at least one item");
         assert_eq!(keys(Filter::default().status(Status::Error).limit(2)).await, (numbered(&|n| n % 5 == 0), vec![2, 2, 1]));
         assert_eq!(keys(Filter::default().state(PaymentState::Paid).limit(3)).await, (numbered(&|n| n % 5 == 1), vec![3, 2]));
         assert_eq!(keys(Filter::default().status(Status::Error).state(PaymentState::Paid)).await, (vec![], vec![0]));
@@ -192,7 +192,7 @@ fn the_schema_is_all_that_the_program_declares() {
     assert!(names.is_sorted());
 }
 
-/// A process without workers beside one with them.
+/// A process without workers beside a process with workers.
 mod a_client_sends_looks_and_operates_while_a_runtime_works {
     use super::*;
 
@@ -254,7 +254,7 @@ promise! {
         assert!(report.to_string().ends_with("1 of 16 invariants do not hold"));
         let dropping = fsm::testing::TestBed::builder().only::<Payment>().data(Arc::new(Gateway::failing(0))).beside(bed).await.unwrap();
         let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(dropping))).unwrap_err();
-        assert!(panic.downcast_ref::<String>().unwrap().starts_with("the bed's database is not as it must be:\nI1   holds"), "no test forgets it");
+        assert!(panic.downcast_ref::<String>().unwrap().starts_with("the bed's database is not as it must be:\nI1   holds"), "checked");
         run(bed, "update fsm_instances set version = 1 where machine = 'payment'").await;
     }
 }

@@ -1,5 +1,5 @@
-//! The promises of the product, each as a test whose name is the sentence, on SQLite and on PostgreSQL with a held clock.
-//! `docs/promises.md` lists them.
+//! The promises of the product: each is a test whose name is the promise, on SQLite and on PostgreSQL with a test clock. `docs/promises.md`
+//! lists them.
 
 #![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 mod bad_input;

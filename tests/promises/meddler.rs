@@ -1,11 +1,11 @@
-//! A machine that runs any statement in the bed's own database: how a test breaks a row, and looks at one.
+//! A machine that runs any SQL statement in the test bed's database, so that a test can damage a row or read one.
 
 use fsm::prelude::*;
 use fsm::testing::TestBed;
 use serde::{Deserialize, Serialize};
 use sqlx::AssertSqlSafe;
 
-/// The number that the last statement gave.
+/// The number that the last statement returned.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Found {
     number: Option<i64>,
@@ -29,7 +29,7 @@ async fn meddled(ctx: &mut Ctx<'_>, record: &mut Found, event: Statement) -> Res
 }
 
 fsm! {
-    /// Whoever has this machine has the database.
+    /// A machine with full access to the database.
     pub machine Meddler = "meddler" {
         keeps Found;
         start meddled;
@@ -37,12 +37,12 @@ fsm! {
     }
 }
 
-/// Whether the bed is on PostgreSQL.
+/// True if the test bed is on PostgreSQL.
 pub fn is_postgres(bed: &TestBed) -> bool {
     bed.url().starts_with("postgres")
 }
 
-/// Runs a statement, and gives the number in its first row, if it has one.
+/// Runs a statement. Returns the number in its first row, if there is one.
 pub async fn run(bed: &TestBed, text: impl Into<String>) -> Option<i64> {
     let meddlers = bed.machine::<Meddler>();
     meddlers.send("meddler", Statement { text: text.into(), is_postgres: is_postgres(bed) }).await.unwrap();
@@ -51,7 +51,7 @@ pub async fn run(bed: &TestBed, text: impl Into<String>) -> Option<i64> {
     done.record.number
 }
 
-/// A text as the bytes that the database keeps.
+/// Returns a text as an SQL literal of bytes.
 pub fn bytes(bed: &TestBed, text: &str) -> String {
     if is_postgres(bed) { format!("convert_to('{text}', 'UTF8')") } else { format!("cast('{text}' as blob)") }
 }

@@ -1,4 +1,4 @@
-//! What a person may do to an instance, and what not.
+//! Operations on an instance: those that are allowed, and those that are refused.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,7 +96,7 @@ promise! {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Brew;
 
-/// Brews until it is told to stop, and says that it has begun.
+/// Runs until it is cancelled, and signals that it has started.
 #[verb]
 #[retry(9, "1s")]
 async fn brewed(ctx: &mut Ctx<'_>, begun: Data<Arc<Notify>>, _event: Brew) -> Result {
@@ -142,7 +142,7 @@ mod cancelling_what_executes_is_cooperative_and_the_first_commit_wins {
     }
 }
 
-/// The verb runs in one process, and the operator sits at another.
+/// The verb runs in one process, and the operator uses another one.
 #[tokio::test]
 async fn a_verb_is_told_of_a_cancel_from_another_process() {
     let folder = crate::support::Folder::new("cancel-elsewhere");
@@ -153,7 +153,7 @@ async fn a_verb_is_told_of_a_cancel_from_another_process() {
     begun.notified().await;
     let client = Client::connect(&url).await.unwrap();
     client.machine::<Kettle>().cancel("k", "no tea").await.unwrap();
-    // Draining waits for the verb, which ends only when it is told.
+    // The shutdown waits for the verb, which ends only when it is notified of the cancellation.
     runtime.shutdown().await.unwrap();
     let told = client.machine::<Kettle>().history("k").await.unwrap();
     assert!(told.iter().any(|entry| entry.to_string().contains("late: attempt 1 of `brewed` reported success")), "{told:#?}");

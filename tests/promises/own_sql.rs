@@ -1,4 +1,4 @@
-//! SQL of the user's own in the very transaction that commits a transition.
+//! SQL of the user's own in the transaction that commits a transition.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use crate::support::promise;
 
 const FIVE_SECONDS: Duration = Duration::from_secs(5);
 
-/// Statements of a verb's own, and how it goes on after them.
+/// The statements of a verb, and its behaviour after them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Write {
     statements: Vec<String>,
     is_postgres: bool,
-    /// It ignores the errors of statements.
+    /// True if the verb ignores the errors of its statements.
     swallows: bool,
-    /// So many attempts fail after the statements.
+    /// The number of attempts that fail after the statements.
     failures: u32,
 }
 
@@ -41,7 +41,7 @@ async fn wrote(ctx: &mut Ctx<'_>, event: Write) -> Result {
     if ctx.attempt() <= event.failures { Err(GatewayError("after it wrote".into()).into()) } else { Ok(()) }
 }
 
-/// Takes the connection of the other database.
+/// An event whose verb uses the connection type of the other database.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Mistake {
     is_postgres: bool,
@@ -57,11 +57,11 @@ async fn mistaken(ctx: &mut Ctx<'_>, event: Mistake) -> Result {
     Ok(())
 }
 
-/// An effect that is remembered, and SQL of its own.
+/// A memoised effect together with SQL of the verb's own.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Stamp {
     is_postgres: bool,
-    /// The SQL comes first.
+    /// True if the SQL comes before the effect.
     is_late: bool,
     failures: u32,
 }
@@ -85,7 +85,7 @@ async fn stamped(ctx: &mut Ctx<'_>, event: Stamp) -> Result {
     }
     let stamp = ctx.once("stamp", async { Ok::<_, GatewayError>(format!("stamp of attempt {attempt}")) }).await?;
     let again = ctx.once("stamp", async { Ok::<_, GatewayError>("never".to_owned()) }).await?;
-    assert_eq!(stamp, again, "the same name again gives what is kept");
+    assert_eq!(stamp, again, "the same name returns the stored result");
     if !event.is_late {
         written(ctx, event.is_postgres, &stamp).await?;
     }
@@ -124,7 +124,7 @@ promise! {
         clerks.send("c", Write { failures: 2, ..write }).await.unwrap();
         for failed in 1..=2 {
             bed.run_until_idle().await;
-            assert_eq!((entries(bed).await, clerks.attempts("c").await.unwrap().len()), (0, failed + 1), "what a failed attempt wrote is undone");
+            assert_eq!((entries(bed).await, clerks.attempts("c").await.unwrap().len()), (0, failed + 1), "a failed attempt writes nothing");
             bed.advance(FIVE_SECONDS).await;
         }
         let clerk = clerks.get("c").await.unwrap().unwrap();
@@ -148,7 +148,7 @@ promise! {
 }
 
 promise! {
-    /// PostgreSQL aborts the transaction, and says so only at its commit; SQLite takes back the one statement alone.
+    /// PostgreSQL aborts the transaction and reports that only at the commit. SQLite rolls back only the one statement.
     async fn a_swallowed_error_never_commits_a_half(bed in clerks()) {
         with_ledger(bed).await;
         let clerks = bed.machine::<Clerk>();
@@ -170,7 +170,7 @@ promise! {
 }
 
 promise! {
-    /// A constraint that is checked at the commit fails the attempt as any statement does.
+    /// A deferred constraint fails at the commit. The attempt fails as with any other failing statement.
     async fn a_commit_that_fails_is_a_failed_attempt(bed in clerks()) {
         with_ledger(bed).await;
         run(bed, "create table lines (entry text references ledger (entry) deferrable initially deferred)").await;
@@ -204,7 +204,7 @@ promise! {
 }
 
 promise! {
-    /// A user's own transaction inside is a savepoint: its end is not the end of the attempt's.
+    /// A transaction that the user begins inside is a savepoint, and its end is not the end of the attempt's transaction.
     async fn a_transaction_inside_is_a_savepoint(bed in clerks()) {
         with_ledger(bed).await;
         let clerks = bed.machine::<Clerk>();
@@ -229,7 +229,7 @@ promise! {
 }
 
 promise! {
-    /// SQLite has one writer, and the lent transaction holds it: no commit of its own is possible then.
+    /// SQLite has one writer. The verb's transaction holds the write lock, so an effect cannot commit at the same time.
     async fn an_effect_after_own_sql_is_an_error_on_sqlite_that_says_so(bed in clerks()) {
         with_ledger(bed).await;
         let clerks = bed.machine::<Clerk>();
@@ -241,7 +241,7 @@ promise! {
         } else {
             let says = "`ctx.once(\"stamp\")` comes after `ctx.sqlite()`, which holds the one writer: call it before";
             assert_eq!((clerk.error.as_deref(), entries(bed).await), (Some(says), 0));
-            assert_eq!(run(bed, "select count(*) from fsm_once").await, Some(0), "nothing was done");
+            assert_eq!(run(bed, "select count(*) from fsm_once").await, Some(0), "the effect was not stored");
         }
     }
 }

@@ -1,21 +1,21 @@
-//! The pages of promises and of bugs name tests that there are.
+//! Checks that the tests exist that the pages of promises and of known bugs name.
 
 use std::path::Path;
 
-/// Where a test is that a page calls simulated.
+/// The file of the tests that a page calls simulated.
 const SIMULATION: &str = "fsm-core/tests/simulation/main.rs";
 
-/// The words in backticks of a line.
+/// Returns the words of a line that are in backticks.
 fn quoted(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
 
-/// A sentence, as the names of tests are.
+/// True if the word has the form of a test name.
 fn is_test(word: &str) -> bool {
     word.len() > 12 && word.contains('_') && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 }
 
-/// The tests that the lists and tables of a page name, and those of them that are not there.
+/// Returns the number of tests that the lists and tables of a page name, and those that do not exist.
 fn read(page: &str) -> (usize, Vec<String>) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let source = |file: &str| std::fs::read_to_string(root.join(file)).unwrap_or_default();
@@ -41,13 +41,13 @@ fn read(page: &str) -> (usize, Vec<String>) {
 #[test]
 fn every_test_that_the_page_of_promises_names_is_there() {
     let (named, missing) = read("docs/promises.md");
-    assert!(missing.is_empty(), "named in docs/promises.md, and not there: {missing:#?}");
-    assert!(named > 50, "the page is read: {named}");
+    assert!(missing.is_empty(), "named in docs/promises.md, but missing: {missing:#?}");
+    assert!(named > 50, "only {named} tests were found on the page");
 }
 
 #[test]
 fn every_test_that_the_page_of_bugs_names_is_there() {
     let (named, missing) = read("docs/known-bugs.md");
-    assert!(missing.is_empty(), "named in docs/known-bugs.md, and not there: {missing:#?}");
-    assert!(named > 40, "the page is read: {named}");
+    assert!(missing.is_empty(), "named in docs/known-bugs.md, but missing: {missing:#?}");
+    assert!(named > 40, "only {named} tests were found on the page");
 }

@@ -1,4 +1,4 @@
-//! The payment machine of the product page, with a gateway that fails as often as a test says.
+//! The payment machine of the documentation, with a gateway that fails as often as a test requires.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -28,7 +28,7 @@ pub struct Cancel {
     pub by: String,
 }
 
-/// What the instance itself remembers.
+/// The record of a payment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PaymentRecord {
     pub authorised_cents: u64,
@@ -43,7 +43,7 @@ impl std::fmt::Display for GatewayError {
 }
 impl std::error::Error for GatewayError {}
 
-/// Fails a given number of times, and remembers every key it was called with.
+/// Fails a given number of times, and records the idempotency key of every call.
 pub struct Gateway {
     failures_left: AtomicU32,
     calls: Mutex<Vec<String>>,
@@ -64,7 +64,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// How often it was called, and with how many different keys.
+    /// Returns the number of calls and the number of different keys.
     pub fn called(&self) -> (usize, usize) {
         let calls = self.calls.lock().expect("unpoisoned");
         (calls.len(), calls.iter().collect::<HashSet<_>>().len())
@@ -130,12 +130,12 @@ fsm! {
     }
 }
 
-/// A bed for payments, whose gateway fails so often.
+/// A test bed for payments whose gateway fails `times` times.
 pub fn failing(times: u32) -> TestBedBuilder {
     watched(&std::sync::Arc::new(Gateway::failing(times)))
 }
 
-/// A bed for payments with this gateway.
+/// A test bed for payments with this gateway.
 pub fn watched(gateway: &std::sync::Arc<Gateway>) -> TestBedBuilder {
     TestBed::builder().only::<Payment>().data(std::sync::Arc::clone(gateway))
 }

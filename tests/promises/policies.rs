@@ -1,4 +1,4 @@
-//! Every form and option of `#[retry]`, by the moments at which attempts start.
+//! Every form and option of `#[retry]`, tested by the times at which attempts start.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::support::promise;
 
-/// An error with a type of its own.
+/// Declares an error type.
 macro_rules! error {
     ($name:ident, $text:literal) => {
         #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Retryable for Decided {
 }
 fsm::retryable!(Decided);
 
-/// An error around another one.
+/// An error that wraps another one.
 #[derive(Debug)]
 struct Wrapped<E>(E);
 impl<E> std::fmt::Display for Wrapped<E> {
@@ -65,7 +65,7 @@ fn broken(_failed: &FailedAttempt<'_>) -> Option<Duration> {
     panic!("no idea how long")
 }
 
-/// A verb that fails in one way, with an event of its own.
+/// Declares a verb that fails in one way, with an event of its own.
 macro_rules! trial {
     ($($(#[$policy:meta])* $verb:ident($event:ident) -> $error:expr;)*) => { $(
         #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -237,7 +237,7 @@ promise! {
     }
 }
 
-/// What a verb that is over its time does with its last moment.
+/// An event whose verb exceeds its timeout. The verb may listen to the cancellation and end in time to clean up.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Linger {
     listens: bool,

@@ -1,4 +1,4 @@
-//! The program of the product page, written as it stands there: what it says must compile and behave.
+//! The program of the documentation, with the same text: it must compile and behave as described.
 
 use std::time::Duration;
 

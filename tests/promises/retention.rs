@@ -1,4 +1,4 @@
-//! What ended long ago is deleted, with all that belongs to it; nothing that a live instance needs ever is.
+//! Retention: instances that ended long ago are deleted with all their rows. Rows that a live instance needs are never deleted.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ async fn begun(ctx: &mut Ctx<'_>, event: Begin) -> Result {
 async fn walking(ctx: &mut Ctx<'_>, event: Step) -> Result {
     remembered(ctx, event.failures).await
 }
-/// Tries every day, for ever.
+/// Is retried daily, without a limit.
 #[verb]
 #[retry("1d")]
 async fn resting(ctx: &mut Ctx<'_>, event: Rest) -> Result {
@@ -78,7 +78,7 @@ fn walks() -> TestBedBuilder {
     TestBed::builder().only::<Walk>().only::<Meddler>().with(|builder| builder.retention(30 * DAY))
 }
 
-/// How many rows each table has that belongs to instances, without those of the meddler.
+/// Returns the number of rows of instances in each table, without the rows of the meddler.
 async fn rows(bed: &TestBed) -> Vec<(&'static str, i64)> {
     let mut rows = Vec::new();
     for (table, of) in [
@@ -108,14 +108,14 @@ promise! {
         }
         bed.advance(30 * DAY).await;
         let again = walks.send("w-0", Begin { failures: 0 }).dedup("begin").await.unwrap();
-        assert_eq!(again.outcome, SendOutcome::Duplicate, "the first answer, though it has ended");
+        assert_eq!(again.outcome, SendOutcome::Duplicate, "the first answer, although the instance has ended");
         assert_eq!(rows(bed).await[0], ("fsm_instances", 250));
 
         bed.advance(Duration::from_secs(1)).await;
         assert_eq!(rows(bed).await.iter().map(|(_, count)| count).sum::<i64>(), 0, "{:?}", rows(bed).await);
         assert!(walks.get("w-0").await.unwrap().is_none());
         let anew = walks.send("w-0", Begin { failures: 0 }).dedup("begin").await.unwrap();
-        assert_eq!(anew.outcome, SendOutcome::Started, "its key is free");
+        assert_eq!(anew.outcome, SendOutcome::Started, "the key can be used again");
         bed.run_until_idle().await;
         assert_eq!(walks.get("w-0").await.unwrap().unwrap().version, 1);
     }
@@ -153,7 +153,7 @@ promise! {
         assert_eq!(once("rests").await, 0, "of calls that closed long ago");
         assert_eq!(once("waits").await, 1, "of its open call, not of those that closed while it rested");
         assert_eq!(once("in-error").await, 1, "an exhausted call may be run again");
-        assert_eq!(walks.get("delayed").await.unwrap().unwrap().status, Status::Completed, "an event is on its way to it");
+        assert_eq!(walks.get("delayed").await.unwrap().unwrap().status, Status::Completed, "a delayed event waits for it");
 
         walks.retry("in-error").await.unwrap();
         walks.resume("paused").await.unwrap();
@@ -167,7 +167,7 @@ promise! {
 }
 
 promise! {
-    /// The chain of its calls stays unbroken from the first one that is kept on, as the invariants say after every step.
+    /// The chain of its calls has no gap after the oldest one that is kept; the invariants check that after every step.
     async fn of_a_live_instance_the_past_goes_that_is_older_than_the_retention(bed in walks()) {
         let walks = bed.machine::<Walk>();
         walks.send("w", Begin { failures: 1 }).await.unwrap();
@@ -194,7 +194,7 @@ promise! {
         ]);
 
         assert_eq!(walks.send("w", Step { failures: 0 }).dedup("day-29").await.unwrap().outcome, SendOutcome::Duplicate, "within the retention");
-        assert_eq!(walks.send("w", Step { failures: 0 }).dedup("day-28").await.unwrap().outcome, SendOutcome::Started, "forgotten by now");
+        assert_eq!(walks.send("w", Step { failures: 0 }).dedup("day-28").await.unwrap().outcome, SendOutcome::Started, "deleted by now");
         bed.run_until_idle().await;
         bed.restart().await;
         walks.send("w", Finish).await.unwrap();
@@ -202,7 +202,7 @@ promise! {
         assert_eq!(walks.get("w").await.unwrap().unwrap().version, 63);
         crate::support::healthy(bed).await;
         bed.advance(31 * DAY).await;
-        assert_eq!(rows(bed).await.iter().map(|(_, count)| count).sum::<i64>(), 0, "it goes as a whole in the end");
+        assert_eq!(rows(bed).await.iter().map(|(_, count)| count).sum::<i64>(), 0, "finally all of its rows are deleted");
     }
 }
 
@@ -221,7 +221,7 @@ promise! {
         assert_eq!(walks.send("w", Rest { failures: 100 }).dedup("rest").await.unwrap().outcome, SendOutcome::Duplicate, "its call is still open");
         bed.advance(41 * DAY).await;
         let walk = walks.get("w").await.unwrap().unwrap();
-        assert_eq!((walk.state, walk.version), (Some(WalkState::Resting), 2), "the event that it was sent was still there");
+        assert_eq!((walk.state, walk.version), (Some(WalkState::Resting), 2), "the payload of its event was kept");
         walks.send("w", Step { failures: 0 }).await.unwrap();
         bed.advance(31 * DAY).await;
         assert_eq!(walks.attempts("w").await.unwrap().len(), 1);
@@ -249,7 +249,7 @@ promise! {
         bed.advance(31 * DAY).await;
         assert_eq!(verbs().await, ["walking"]);
         assert_eq!(run(bed, "select count(*) from fsm_async_calls where machine = 'walk'").await, Some(1), "no catch verb's call is left behind");
-        // Skipped long ago, and nothing came since: the newest call and what is noted of it stay.
+        // The call was skipped long ago, and nothing happened since. The newest call and its history entry stay.
         walks.send("w", Climb { failures: 9 }).await.unwrap();
         bed.advance(DAY).await;
         walks.skip("w").await.unwrap();

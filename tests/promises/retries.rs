@@ -1,4 +1,4 @@
-//! Retry as `#[retry]` says it, with numbers.
+//! Retries with counts and waits as `#[retry]` declares them.
 
 use std::time::Duration;
 

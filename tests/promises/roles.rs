@@ -1,4 +1,4 @@
-//! The roles of `migrations/roles.sql`: each can do its work on PostgreSQL, and nothing else.
+//! The roles of `migrations/roles.sql` on PostgreSQL: each can do its work and nothing else.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use crate::payment::{Payment, PaymentState, checkout, failing, paid_with};
 
-/// The database of the bed, with the rights of this role alone.
+/// Returns the URL of the test bed's database with this role.
 fn as_role(bed: &TestBed, role: &str) -> String {
     let url = bed.url();
     format!("{url}{}options[role]={role}", if url.contains('?') { '&' } else { '?' })
 }
 
-/// A bed whose database has the roles.
+/// Returns a test bed whose database has the roles.
 async fn with_roles() -> TestBed {
     let bed = failing(0).postgres().await;
     let mut conn = PgConnection::connect(bed.url()).await.unwrap();
@@ -26,7 +26,7 @@ async fn with_roles() -> TestBed {
     bed
 }
 
-/// What PostgreSQL says to a statement of this role; `None` when it did it.
+/// Returns PostgreSQL's refusal of a statement by this role; `None` if it ran.
 async fn refusal(bed: &TestBed, role: &str, statement: &str) -> Option<String> {
     let mut conn = PgConnection::connect(&as_role(bed, role)).await.unwrap();
     let user: String = sqlx::query_scalar("select current_user::text").fetch_one(&mut conn).await.unwrap();
@@ -63,7 +63,7 @@ async fn a_worker_runs_machines_and_changes_no_table() {
     payments.cancel("o-1", "no more").await.unwrap();
     worker.restart().await;
     worker.advance(Duration::from_secs(3700)).await;
-    assert!(payments.get("o-1").await.unwrap().is_none(), "what ended is deleted after the retention");
+    assert!(payments.get("o-1").await.unwrap().is_none(), "ended instances are deleted after the retention");
     assert_eq!(payments.get("o-2").await.unwrap().unwrap().state, Some(PaymentState::Expired));
 
     for statement in [

@@ -1,4 +1,4 @@
-//! One row that cannot be written, or that somebody holds, keeps no other waiting.
+//! A row that cannot be written or that is locked does not delay any other instance.
 
 use std::future::IntoFuture;
 use std::time::Duration;
@@ -14,17 +14,17 @@ use crate::meddler::{Meddler, is_postgres, run};
 use crate::payment::{Payment, checkout, failing};
 use crate::support::{healthy, promise};
 
-/// Longer than any lease of a bed.
+/// Longer than the lease of any test bed.
 const A_MINUTE: Duration = Duration::from_secs(60);
 const ORPHANS: u32 = 5;
 
-/// It ends, and when this returns its lock is free.
+/// Closes the connection and waits until its lock is released.
 async fn end(mut hung: PgConnection) {
     sqlx::raw_sql("rollback").execute(&mut hung).await.unwrap();
     hung.close().await.unwrap();
 }
 
-/// So many ships execute when their process dies.
+/// Starts several ships whose process dies while their verbs run.
 async fn orphans(bed: &TestBed, stall: &Stall) {
     let ships = bed.machine::<Ship>();
     for n in 0..ORPHANS {
@@ -34,13 +34,13 @@ async fn orphans(bed: &TestBed, stall: &Stall) {
     bed.restart().await;
 }
 
-/// The keys of those who have not loaded yet.
+/// Returns the keys of the ships that are not loaded yet.
 async fn left(bed: &TestBed) -> Vec<String> {
     let ships = bed.machine::<Ship>().list(Filter::default()).await.unwrap().items;
     ships.into_iter().filter(|ship| ship.version == 0).map(|ship| ship.key).collect()
 }
 
-/// Known bug 9: the row in the middle raises an error whenever it is to be written.
+/// Known bug 9: writing the row in the middle raises an error.
 async fn break_a_row(bed: &TestBed) {
     if is_postgres(bed) {
         let raises =
@@ -68,7 +68,7 @@ mod an_error_in_the_row_in_the_middle_keeps_no_other_from_being_recovered {
         assert_eq!(left(bed).await, ["s-2"], "the others are recovered");
         mend(bed).await;
         bed.advance(A_MINUTE).await;
-        assert!(left(bed).await.is_empty(), "and so is that one, once it can be written");
+        assert!(left(bed).await.is_empty(), "the last one is recovered when its row can be written");
         healthy(bed).await;
     }
 
@@ -85,7 +85,7 @@ mod an_error_in_the_row_in_the_middle_keeps_no_other_from_being_recovered {
     }
 }
 
-/// A process that hangs in a transaction: it holds the lock of one instance, and says nothing more.
+/// A process that hangs in a transaction and holds the lock of one instance.
 async fn hung(bed: &TestBed, key: &str) -> PgConnection {
     let mut other = PgConnection::connect(bed.url()).await.unwrap();
     sqlx::raw_sql("begin").execute(&mut other).await.unwrap();
@@ -101,13 +101,13 @@ async fn an_instance_whose_lock_is_held_keeps_no_other_of_its_batch_waiting() {
     payments.send("held", checkout()).await.unwrap();
     bed.run_until_idle().await;
     let hung = hung(&bed, "held").await;
-    // They are asked for in one breath, so that they are in one batch.
+    // They are requested together, so that they are in one batch.
     let held = tokio::spawn(payments.cancel("held", "it is held").into_future());
     let others = (0..20).map(|n| payments.send(format!("free-{n}"), checkout()).into_future());
     for sent in join_all(others).await {
         sent.unwrap();
     }
-    assert!(!held.is_finished(), "nobody has what is held");
+    assert!(!held.is_finished(), "the locked instance must wait");
     end(hung).await;
     held.await.unwrap().unwrap();
     assert_eq!(payments.get("held").await.unwrap().unwrap().status, Status::Cancelled);
@@ -142,7 +142,7 @@ macro_rules! lots {
 
 lots!(Alley = "alley", Bay = "bay", Court = "court", Deck = "deck", Embankment = "embankment", Forecourt = "forecourt");
 
-/// Known bug 14: each makes its machines known, and all in one order.
+/// Known bug 14: all processes register their machines in the same order, so that they do not block each other.
 #[tokio::test]
 async fn processes_that_start_at_once_do_not_wait_for_each_other() {
     for _ in 0..3 {
@@ -160,19 +160,19 @@ async fn processes_that_start_at_once_do_not_wait_for_each_other() {
 }
 
 promise! {
-    /// Known bug 30: the migrations of the application are its own.
+    /// Known bug 30: the application's own migrations are independent of the engine's.
     async fn an_applications_own_migrations_stay_as_they_are(bed in TestBed::builder().only::<Meddler>()) {
         run(bed, "create table _sqlx_migrations (version bigint primary key, description text not null)").await;
         run(bed, "insert into _sqlx_migrations values (1, 'the application''s own'), (20240101000000, 'and another')").await;
         let beside = Runtime::builder().database(bed.url()).only::<Meddler>();
         if is_postgres(bed) {
-            // Another process starts, which migrates what there is to migrate.
+            // Another process starts and runs the engine's migrations.
             beside.start().await.unwrap().shutdown().await.unwrap();
         }
         bed.restart().await;
         let kept = "select count(*) from _sqlx_migrations where description in ('the application''s own', 'and another')";
         assert_eq!(run(bed, kept).await, Some(2));
-        assert_eq!(run(bed, "select count(*) from _sqlx_migrations").await, Some(2), "nothing of ours is among them");
-        assert!(run(bed, "select count(*) from fsm_migrations").await > Some(0), "ours have a table of their own");
+        assert_eq!(run(bed, "select count(*) from _sqlx_migrations").await, Some(2), "the engine's migrations are not among them");
+        assert!(run(bed, "select count(*) from fsm_migrations").await > Some(0), "the engine's migrations have a table of their own");
     }
 }

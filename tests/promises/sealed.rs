@@ -1,5 +1,5 @@
-//! With a codec, nothing that an event carries, an instance remembers or a verb fails with can be read in the database; nothing can be
-//! put in another's place; and keys can be changed.
+//! With a codec, no payload, record or error text can be read in the database, no value can be moved to another place, and keys can be
+//! rotated.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl std::fmt::Display for Declined {
 }
 impl std::error::Error for Declined {}
 
-/// Leaves its card wherever a verb can leave something.
+/// Leaves its card number in every place where a verb can leave a value.
 #[verb]
 #[retry(1, "5s", catch = rescued)]
 async fn charged(ctx: &mut Ctx<'_>, record: &mut Cards, event: Charge) -> Result {
@@ -101,7 +101,7 @@ fn sealing(id: &'static str) -> TestBedBuilder {
     vaults().with(move |builder| builder.codec(key(id)))
 }
 
-/// The key of this name.
+/// Returns a codec with the key of this name.
 fn key(id: &str) -> Aead {
     Aead::new(id, [id.len() as u8; 32])
 }
@@ -110,7 +110,7 @@ fn charge(fails: bool) -> Charge {
     Charge { card: SECRET.into(), fails }
 }
 
-/// Leaves the secret in every column that can hold one: payloads of calls, of the inbox and of timers, records, errors, memoised effects.
+/// Leaves the secret in every column that can contain it: payloads of calls, of the inbox and of timers, records, errors, memoised effects.
 async fn leave_secrets(bed: &TestBed) {
     let (vaults, printers) = (bed.machine::<Vault>(), bed.machine::<Printer>());
     vaults.send("good", charge(false)).dedup("first").await.unwrap();
@@ -123,7 +123,7 @@ async fn leave_secrets(bed: &TestBed) {
     bed.advance(FIVE_SECONDS).await;
 }
 
-/// What was left can be read by those who have the key.
+/// Checks that a process with the key can read the secrets.
 async fn find_secrets(bed: &TestBed) {
     let vaults = bed.machine::<Vault>();
     assert_eq!(vaults.get("good").await.unwrap().unwrap().record.charged, [SECRET]);
@@ -143,7 +143,7 @@ fn has_secret(bytes: &[u8]) -> bool {
 mod nothing_secret_is_in_the_database {
     use super::*;
 
-    /// All files of the database: the tables, and the log of what was written to them.
+    /// Reads all files of the database: the tables and the write-ahead log.
     fn files(folder: &Folder) -> Vec<u8> {
         let files = std::fs::read_dir(folder.path()).unwrap().map(|file| std::fs::read(file.unwrap().path()).unwrap());
         files.flatten().collect()
@@ -160,11 +160,11 @@ mod nothing_secret_is_in_the_database {
 
     #[tokio::test]
     async fn sqlite() {
-        assert!(has_secret(&sqlite_holds(vaults(), "sealed-plain").await), "without a codec it is there");
+        assert!(has_secret(&sqlite_holds(vaults(), "sealed-plain").await), "without a codec the secret is readable");
         assert!(!has_secret(&sqlite_holds(sealing("a"), "sealed").await));
     }
 
-    /// Every column of every row of every table, as text; bytes are in hexadecimal there.
+    /// Returns every column of every row of every table as text. Bytes are in hexadecimal.
     async fn columns(bed: &TestBed) -> String {
         let mut conn = PgConnection::connect(bed.url()).await.unwrap();
         let tables = "select table_name::text from information_schema.tables where table_schema = current_schema()";
@@ -232,7 +232,7 @@ promise! {
         let newer = both().beside(bed).await.unwrap();
         let vaults = newer.machine::<Vault>();
         let again = vaults.send("o-1", charge(false)).dedup("first").await.unwrap();
-        assert_eq!(again.outcome, SendOutcome::Duplicate, "what the old key digested is known again");
+        assert_eq!(again.outcome, SendOutcome::Duplicate, "a digest of the old key is recognised");
         assert!(vaults.send("o-1", charge(true)).dedup("first").await.unwrap_err().is_conflict());
         vaults.send("o-1", charge(false)).dedup("second").await.unwrap();
         newer.advance(FIVE_SECONDS).await;
@@ -262,7 +262,7 @@ promise! {
         sealed.advance(Duration::from_secs(3600)).await;
         assert_eq!(vaults.get("good").await.unwrap().unwrap().record.charged.len(), 2);
         let printer = sealed.machine::<Printer>().get("printer").await.unwrap().unwrap();
-        assert_eq!((printer.version, printer.error), (3, None), "what was to come is delivered");
+        assert_eq!((printer.version, printer.error), (3, None), "the delayed event is delivered");
     }
 }
 
@@ -278,13 +278,13 @@ promise! {
         bed.run_until_idle().await;
         let of = |key: &str| format!("select instance_id from fsm_instances where machine = 'vault' and key = '{key}'");
         let live = |key: &str| format!("(select call_id from fsm_instances where machine = 'vault' and key = '{key}')");
-        // The live call of one instance gets the payload that another instance's has.
+        // The live call of one instance gets the payload of another instance's call.
         run(bed, format!(
             "update fsm_async_calls set payload = (select payload from fsm_async_calls where call_id = {} and attempt = 1)
              where call_id = {} and attempt = 1",
             live("yours"), live("mine")
         )).await;
-        // And the other one that of its own first call.
+        // The live call of the other instance gets the payload of its own first call.
         run(bed, format!(
             "update fsm_async_calls set payload = (
                 select payload from fsm_async_calls where instance_id = ({0}) and attempt = 1 and from_state is null
@@ -301,7 +301,7 @@ promise! {
         run(bed, format!("update fsm_instances set record = (select record from fsm_instances where instance_id = ({0})) where instance_id = ({1})", of("yours"), of("mine"))).await;
         let error = vaults.get("mine").await.unwrap_err().to_string();
         assert!(error.starts_with("the record of `vault` `mine` cannot be read: it does not decrypt"), "{error}");
-        assert_eq!(vaults.list(Filter::default()).await.unwrap().unreadable.len(), 1, "it does not hide the others");
+        assert_eq!(vaults.list(Filter::default()).await.unwrap().unreadable.len(), 1, "the others are listed");
     }
 }
 
@@ -315,7 +315,7 @@ promise! {
         let of_requests = |what: &str| format!("select {what} from fsm_requests where dedup = 'first'");
         assert_eq!(run(bed, of_requests("count(distinct digest)")).await, Some(3), "the same content elsewhere has another digest");
         let length = if is_postgres(bed) { "min(octet_length(digest))::bigint" } else { "min(length(digest))" };
-        assert_eq!(run(bed, of_requests(length)).await, Some(32), "that of HMAC-SHA-256");
+        assert_eq!(run(bed, of_requests(length)).await, Some(32), "the length of HMAC-SHA-256");
     }
 }
 

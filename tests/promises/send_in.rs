@@ -1,4 +1,4 @@
-//! A send in the caller's own transaction happens if and only if that commits.
+//! A send in the caller's own transaction takes effect if and only if that transaction commits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ async fn settled(payments: &Handle<Payment>, key: &str) -> (Option<PaymentState>
     (payment.state, payment.version)
 }
 
-/// The same for both databases, whose transactions are types of their own.
+/// The same test for both databases, whose transactions are different types.
 macro_rules! kept {
     ($url:expr, $connection:ty, $begin:expr, $insert:expr) => {{
         let runtime = runtime($url).await;
@@ -32,12 +32,12 @@ macro_rules! kept {
         sqlx::query($insert).bind("o-1").execute(&mut *tx).await.unwrap();
         assert_eq!(payments.send_in(&mut tx, "o-1", checkout()).await.unwrap().outcome, SendOutcome::Started);
         tx.rollback().await.unwrap();
-        assert!(payments.get("o-1").await.unwrap().is_none(), "rolled back: never sent");
+        assert!(payments.get("o-1").await.unwrap().is_none(), "a send that was rolled back has no effect");
 
         let mut tx = mine.begin_with($begin).await.unwrap();
         sqlx::query($insert).bind("o-1").execute(&mut *tx).await.unwrap();
         payments.send_in(&mut tx, "o-1", checkout()).await.unwrap();
-        assert!(payments.get("o-1").await.unwrap().is_none(), "not committed yet: not seen");
+        assert!(payments.get("o-1").await.unwrap().is_none(), "a send that is not committed yet is not visible");
         tx.commit().await.unwrap();
         assert_eq!(settled(&payments, "o-1").await, (Some(PaymentState::Created), 1));
 
@@ -46,7 +46,7 @@ macro_rules! kept {
         tx.rollback().await.unwrap();
         assert_eq!(settled(&payments, "o-1").await, (Some(PaymentState::Created), 1));
 
-        // Two in one transaction, to a known key and a new one, through the connection itself.
+        // Two sends in one transaction, to a known key and to a new one, through the connection itself.
         let mut tx = mine.begin_with($begin).await.unwrap();
         let paid = payments.send_in(&mut *tx, "o-1", paid_with("r")).await.unwrap();
         assert_eq!(payments.send_in(&mut *tx, "o-2", checkout()).await.unwrap().outcome, SendOutcome::Started);
@@ -56,7 +56,7 @@ macro_rules! kept {
         assert_eq!(settled(&payments, "o-1").await, (Some(PaymentState::Completed), 3));
         assert_eq!(settled(&payments, "o-2").await, (Some(PaymentState::Created), 1));
 
-        // What is refused leaves the caller's transaction as it was.
+        // A refused send leaves the caller's transaction unchanged.
         let mut tx = mine.begin_with($begin).await.unwrap();
         sqlx::query($insert).bind("o-2").execute(&mut *tx).await.unwrap();
         let refused = payments.send_in(&mut tx, "o-2", OnlinePaymentCompleted).await.unwrap_err();
@@ -85,7 +85,7 @@ mod a_send_in_the_callers_transaction_happens_if_and_only_if_that_commits {
     async fn postgres() {
         let bed = crate::clumsy::clumsy().postgres().await;
         let runtime = kept!(bed.url(), PgConnection, "begin", "insert into orders values ($1)");
-        // A transaction on the other database is an error before anything is written.
+        // A transaction on the other kind of database is an error before anything is written.
         let mut other = SqliteConnection::connect("sqlite::memory:").await.unwrap();
         let error = runtime.machine::<Payment>().send_in(&mut other, "o-9", checkout()).await.unwrap_err();
         assert_eq!(error.to_string(), "this handle is on PostgreSQL, and the transaction on SQLite");

@@ -20,7 +20,7 @@ struct Weigh {
     number: u32,
 }
 
-/// The numbers in the order in which they were weighed.
+/// The numbers in the order in which their events were processed.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Weighed(Vec<u32>);
 
@@ -115,7 +115,7 @@ promise! {
         let mut sends = parcels.send_many(items);
         for answered in 1..=1500 {
             assert_eq!(sends.next().await.unwrap().unwrap().outcome, SendOutcome::Started);
-            assert!(taken.load(Ordering::SeqCst) <= answered + 1000, "no more than 1,000 are under way");
+            assert!(taken.load(Ordering::SeqCst) <= answered + 1000, "no more than 1,000 are in progress");
         }
         drop(sends);
         bed.run_until_idle().await;

@@ -1,4 +1,4 @@
-//! Many who send to one instance: first come first served for each of them, and nothing is lost; a record outlives its own code.
+//! Many senders to one instance: the order of each sender is kept, and nothing is lost. A stored record can be read by newer code.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::promise;
 const SENDERS: u32 = 200;
 const EACH: u32 = 5;
 
-/// Who sent, and which of theirs it was.
+/// The sender and the number of each event.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Minutes {
     said: Vec<(u32, u32)>,

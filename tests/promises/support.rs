@@ -1,8 +1,8 @@
-//! What the promise tests share: both databases for each test, and a healthy database after it.
+//! The common parts of the promise tests: each runs on all databases and checks the invariants at its end.
 
 use fsm::testing::TestBed;
 
-/// A test that runs on SQLite in memory, on a SQLite file and on PostgreSQL, and leaves a database that breaks no invariant.
+/// Declares a test that runs on SQLite in memory, on a SQLite file and on PostgreSQL, and checks the invariants at its end.
 macro_rules! promise {
     ($(#[doc = $doc:literal])* async fn $name:ident($bed:ident in $builder:expr) $body:block) => {
         $(#[doc = $doc])*
@@ -38,13 +38,13 @@ macro_rules! promise {
 }
 pub(crate) use promise;
 
-/// Every invariant holds.
+/// Checks that every invariant holds.
 pub async fn healthy(bed: &TestBed) {
     let violations = bed.check_invariants().await;
     assert!(violations.is_empty(), "{violations:#?}");
 }
 
-/// A folder of this test's own, gone with it.
+/// A folder for one test. It is deleted when the value is dropped.
 #[allow(dead_code, reason = "not every test binary needs a folder")]
 pub struct Folder(std::path::PathBuf);
 
@@ -60,7 +60,7 @@ impl Folder {
         &self.0
     }
 
-    /// The URL of a SQLite database in it.
+    /// Returns the URL of a SQLite database in the folder.
     pub fn url(&self, file: &str) -> String {
         format!("sqlite://{}", self.0.join(file).display())
     }

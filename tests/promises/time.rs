@@ -1,4 +1,4 @@
-//! Durable timers and delayed events: rows that wait, and cost nothing else.
+//! Timers and delayed events are rows, and cost nothing while they wait.
 
 use std::time::Duration;
 
@@ -140,7 +140,7 @@ promise! {
         payments.send("o-1", checkout()).await.unwrap();
         bed.run_until_idle().await;
         let statements = async |key: &str| {
-            // What a look costs when nothing is due, and when one timer is.
+            // The cost of one scan when nothing is due, and of one when a timer is due.
             let before = bed.statements();
             bed.run_until_idle().await;
             let idle = bed.statements() - before;
@@ -154,7 +154,7 @@ promise! {
             true => ("gen_random_uuid()", "'{}'::bytea"),
             false => ("randomblob(16)", "cast('{}' as blob)"),
         };
-        // A year from now and later, each for an instance that waits for nothing else.
+        // A year from now and later, for instances that wait for nothing else.
         run(bed, format!(
             "insert into fsm_timers (timer_id, instance_id, machine, state, event, payload, due_at, held)
              with recursive n (n) as (select 1 union all select n + 1 from n where n < {MANY})
@@ -165,7 +165,7 @@ promise! {
         )).await;
         assert_eq!(run(bed, "select count(*) from fsm_timers where event = 'OnlinePaymentFailed'").await.unwrap(), MANY);
         let many = statements("soon-2").await;
-        assert_eq!(few, many, "a look asks for what is due and for the first that will be, however many there are");
+        assert_eq!(few, many, "the cost of a scan does not depend on the number of timers");
         run(bed, "delete from fsm_timers where event = 'OnlinePaymentFailed'").await;
     }
 }

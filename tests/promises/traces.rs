@@ -1,4 +1,4 @@
-//! Each moment of a call's life is an event of `tracing`, with machine, key, verb, call and attempt as fields.
+//! Each step of a call is a `tracing` event with machine, key, verb, call and attempt as fields.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -20,7 +20,7 @@ use crate::clumsy::{Clumsy, Deed, clumsy};
 use crate::meddler::{Meddler, bytes, is_postgres, run};
 use crate::support::promise;
 
-/// Fields by name, those of the spans around it too.
+/// The fields by name, including those of the enclosing spans.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Told(BTreeMap<&'static str, String>);
 
@@ -33,7 +33,7 @@ impl Visit for Told {
     }
 }
 
-/// Keeps what this program's engine tells of calls.
+/// Records the engine's `tracing` events about calls.
 #[derive(Clone, Default)]
 struct Listener(Arc<Mutex<Vec<(Level, Told)>>>);
 
@@ -57,7 +57,7 @@ impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for Listener {
 }
 
 impl Listener {
-    /// Level, message and attempt of each event about this call, in order.
+    /// Returns the level, the message and the attempt of each event about this call, in order.
     fn story(&self, call: fsm::CallId) -> Vec<String> {
         let all = self.0.lock().unwrap();
         let about = all.iter().filter(|(_, told)| told.0["call"] == call.to_string());

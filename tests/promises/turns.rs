@@ -1,4 +1,4 @@
-//! A process remembers how it left an instance at rest. What others did to it meanwhile counts all the same.
+//! The snapshot cache: a process caches the snapshot that its own commit left, and changes by other processes are noticed.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ async fn two_processes_take_turns(url: &str) {
         tills[0].send(key, Open).await.unwrap();
         tills[0].settled(key).within(SOON).await.unwrap();
     }
-    // Each twice in a row, so that it has something to remember when the other one comes, and has been alone for a while when its turn is again.
+    // Each process takes two turns, so that it has a cached snapshot when the other process writes.
     let mut expected = 0;
     for turn in 0..24_u64 {
         let who = (turn as usize / 2) % 2;
@@ -91,7 +91,7 @@ async fn two_processes_take_turns(url: &str) {
         expected += turn;
         assert_eq!((seen.record.sum, seen.version), (expected, turn as i64 + 2));
     }
-    // What one of them sends fits only what the other one led to.
+    // Each event of one process fits only the state that the other process has led to.
     for _ in 0..4 {
         tills[0].send("b", Add { amount: 1 }).await.unwrap();
         tills[0].settled("b").within(SOON).await.unwrap();
@@ -100,7 +100,7 @@ async fn two_processes_take_turns(url: &str) {
         tills[0].send("b", Agree).await.unwrap();
         tills[0].settled("b").within(SOON).await.unwrap();
     }
-    // What an end was to one of them is an end to the other.
+    // An end that one process reached is an end for the other one.
     tills[0].send("b", Add { amount: 1 }).await.unwrap();
     tills[0].settled("b").within(SOON).await.unwrap();
     tills[1].send("b", Close).await.unwrap();
@@ -146,7 +146,7 @@ async fn two_processes_at_once(url: &str) {
     }
 }
 
-/// The same on a SQLite file and on PostgreSQL.
+/// Runs the test on a SQLite file and on PostgreSQL.
 macro_rules! on_both {
     ($promise:ident) => {
         #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! A watch shows an instance as it is, then each change of it, and ends with it; also to processes that do not work.
+//! A watch returns an instance as it is, then each change of it, and ends when the instance ends; also in processes without workers.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ promise! {
             (3, Some(PaymentState::Completed), Status::Completed),
         ];
         assert_eq!(seen, all);
-        assert!(watch.next().await.is_none(), "it stays ended");
+        assert!(watch.next().await.is_none(), "a watch that has ended stays ended");
     }
 }
 
@@ -48,7 +48,7 @@ promise! {
     }
 }
 
-/// A client in another place sees what the workers commit, and its watch is a `Stream`.
+/// A client in another process sees the commits of the workers, and its watch is a `Stream`.
 mod a_watch_sees_what_other_processes_commit {
     use super::*;
     use crate::payment::Gateway;

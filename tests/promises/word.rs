@@ -1,4 +1,5 @@
-//! What one process commits another begins at once, without waiting for its next look. Word is a hint: without it all comes later, and nothing is lost.
+//! Wake-ups between processes: a commit of one process starts work in another one at once. If the notification is lost, the work starts at
+//! the next poll, and nothing is lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use sqlx::{Connection, PgConnection, SqliteConnection};
 use crate::payment::{Gateway, Payment, PaymentState, checkout, failing, paid_with};
 use crate::support::Folder;
 
-/// So rarely does the worker look by itself that no test would live to see it.
+/// A poll interval so long that polling cannot make a test pass.
 const HARDLY_EVER: Duration = Duration::from_secs(3600);
 const SOON: Duration = Duration::from_secs(30);
 
@@ -18,7 +19,7 @@ async fn worker(url: &str, poll: Duration) -> Runtime {
     builder.poll_interval(poll).start().await.unwrap()
 }
 
-/// What is sent by a process without workers, and in a caller's own transaction.
+/// A send by a process without workers, and a send in the caller's own transaction.
 macro_rules! kept {
     ($url:expr, $connection:ty, $begin:expr) => {{
         let runtime = worker($url, HARDLY_EVER).await;
@@ -67,7 +68,7 @@ async fn a_worker_whose_ear_is_cut_off_is_slower_and_loses_nothing() {
         let begun = payments.settled(format!("o-{turn}")).within(SOON).await.unwrap();
         assert_eq!(begun.state, Some(PaymentState::Created));
     }
-    assert!(ears > 0, "an ear was cut off");
+    assert!(ears > 0, "no listening connection was terminated");
     assert!(runtime.check_invariants().await.unwrap().is_empty());
     runtime.shutdown().await.unwrap();
 }

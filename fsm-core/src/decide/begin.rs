@@ -1,4 +1,4 @@
-//! The parts that decisions share: beginning a call, another attempt of it, and what an instance takes when it is free.
+//! The parts that decisions share: opening a call, opening its next attempt, and setting timers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::retry::Budget;
 use crate::time::Timestamp;
 use uuid::Uuid;
 
-/// Opens a call for `edge`. It executes at once in the session that `moment` grants, else it is due now.
+/// Opens a call for `edge`. It executes at once in the session that `moment` grants; otherwise it is scheduled for now.
 pub(super) fn call(changes: &mut Changes, machine: &Machine, edge: &Edge, call: CallId, payload: Payload, moment: Moment) {
     run(changes, machine, (&edge.to, &edge.event, &edge.to), call, payload, moment);
 }
 
-/// Opens a call of the verb that catches the exhausted call of `last`.
+/// Opens a call of the catch verb for the exhausted call that `last` belongs to.
 pub(super) fn catch(changes: &mut Changes, machine: &Machine, catch: &Verb, last: &Attempt, error: String, moment: Moment) {
     let payload = Payload::Caught { call: last.call, error, attempts: last.number };
     run(changes, machine, (&catch.name, &catch.event, &last.to), moment.fresh, payload, moment);
@@ -48,12 +48,12 @@ fn run(changes: &mut Changes, machine: &Machine, (verb, event, to): (&str, &str,
         error: None,
         previous: changes.instance.newest.map(|(call, _)| call),
     };
-    // A verb that only other code has does not run here.
+    // A verb that this process's code does not have is left to a process that has it.
     let grant = moment.grant.filter(|_| !changes.instance.paused && known.is_some());
     open(changes, granted(attempt, grant, moment.now), Some(payload));
 }
 
-/// Opens the next attempt of the call that `last` belongs to, due after `wait`.
+/// Opens the next attempt of the call that `last` belongs to. It is due after `wait`.
 pub(super) fn again(changes: &mut Changes, last: &Attempt, wait: Duration, budget: Budget, now: Timestamp) {
     let attempt = Attempt {
         number: last.number.saturating_add(1),
@@ -84,7 +84,8 @@ fn open(changes: &mut Changes, attempt: Attempt, payload: Option<Payload>) {
     changes.open = Some(Open { attempt: Arc::new(attempt), payload });
 }
 
-/// The instance left a state and rests in another: timers of the one go, whichever code set them; that of the other begins.
+/// Replaces the timers after a transition. All timers of the old state are deleted, including those that other code set, and the timer of
+/// the new state is set.
 pub(super) fn change_timers(changes: &mut Changes, machine: &Machine, has_timer: bool, moment: Moment) {
     if has_timer {
         changes.timers.push(TimerChange::Clear);
@@ -93,7 +94,7 @@ pub(super) fn change_timers(changes: &mut Changes, machine: &Machine, has_timer:
     changes.timers.extend(entered.and_then(|entered| timer_of(&changes.instance, machine, entered)).map(TimerChange::Set));
 }
 
-/// The timer of the state that the instance entered by a call at a moment, if it has one.
+/// Returns the timer of the state that the instance entered by `call` at `since`; `None` if the state has no timer.
 pub(super) fn timer_of(instance: &Instance, machine: &Machine, (call, since): (CallId, Timestamp)) -> Option<Timer> {
     let state = instance.state.as_deref()?;
     let after = machine.timer(state)?.after?;
@@ -101,25 +102,27 @@ pub(super) fn timer_of(instance: &Instance, machine: &Machine, (call, since): (C
     Some(Timer { id: state_timer(call), instance: instance.id, state: Some(state.to_owned()), event: timeout_in(state, due_at), due_at })
 }
 
-/// One state's timer belongs to the one transition that entered the state: its call names it. A delayed send's timer has the very id
-/// of its call, and who looked for that one before it fired must never find this one in its place: here the version of the id is 8.
+/// The id of a state timer, derived from the call that entered the state. A delayed send's timer has the id of its call. The two ids must
+/// differ, or a process that read the delayed send's timer before it fired would find the state timer in its place. Therefore this id has
+/// UUID version 8.
 fn state_timer(call: CallId) -> TimerId {
     TimerId(Uuid::from_u128(call.0.as_u128() ^ (0xF << 76)))
 }
 
-/// A timer that is due at once, for a process that has the event and the instance's state. Its id is no call's.
+/// Returns a wake-up timer that is due at once. A process whose code has the event and the state then takes the event. The timer id is not
+/// the id of a call.
 pub(super) fn wake(instance: &Instance, event: &str, moment: Moment) -> Timer {
     let event = Event { name: event.to_owned(), payload: Vec::new() };
     Timer { id: TimerId(moment.fresh.0), instance: instance.id, state: instance.state.clone(), event, due_at: moment.now }
 }
 
-/// The event of a state's timer.
+/// Returns the event of a state timer.
 pub(super) fn timeout_in(state: &str, due_at: Timestamp) -> Event {
     let payload = format!(r#"{{"state":"{state}","due_at":{}}}"#, due_at.as_micros()).into_bytes();
     Event { name: TIMEOUT.to_owned(), payload }
 }
 
-/// A line of the history.
+/// Returns a history entry.
 pub(super) fn note(instance: &Instance, kind: NoteKind, call: Option<CallId>, detail: Option<String>, at: Timestamp) -> Note {
     Note { instance: instance.id, at, kind, call, detail, actor: None }
 }

@@ -1,4 +1,4 @@
-//! A moment has come: a state's timer runs out, or a delayed event is delivered.
+//! Due timers: a state timer fires, or a delayed event is delivered.
 
 use super::inbox::{self, Unread};
 use super::refusal::Refusal;
@@ -23,7 +23,7 @@ fn run_out(machine: &Machine, standing: &Standing, state: &str, timer: &Timer, m
     let mut changes = Changes::of(Instance { updated_at: moment.now, ..Instance::clone(&standing.instance) });
     let rests_there = changes.instance.state.as_deref() == Some(state) && !changes.instance.status.is_ended();
     match machine.timer(state) {
-        // A transition under way holds the timer back: its end decides whether the state is left.
+        // While a transition is in progress the timer is held. The end of the transition decides whether the state is left.
         Some(_) if rests_there && (changes.instance.is_open || changes.instance.status == Status::Error) => {
             changes.timers.push(TimerChange::Hold(timer.id));
         }
@@ -32,14 +32,15 @@ fn run_out(machine: &Machine, standing: &Standing, state: &str, timer: &Timer, m
             begin::call(&mut changes, machine, edge, moment.fresh, Payload::Bytes(timer.event.payload.clone()), moment);
             inbox::follow(&mut changes, machine, standing);
         }
-        // Declared by other code, which fires it.
+        // The timer was declared by other code. A process with that code fires it.
         None if rests_there => {}
         _ => changes.timers.push(TimerChange::Fired(timer.id)),
     }
     changes
 }
 
-/// What waits for a free instance was left for a process that can judge it: this one. A busy one takes it by itself when it is free.
+/// Decides a wake-up. A free instance takes the event that was left for a process with newer code. A busy instance takes it when it is
+/// free.
 fn wake(machine: &Machine, standing: &Standing, timer: &Timer, moment: Moment) -> Result<Changes, Unread> {
     let mut changes = Changes::of(Instance::clone(&standing.instance));
     changes.timers.push(TimerChange::Fired(timer.id));
@@ -75,7 +76,7 @@ fn deliver(machine: &Machine, standing: &Standing, timer: Timer, moment: Moment)
     Ok(changes)
 }
 
-/// The event is not taken, and the history says why.
+/// Returns the changes of a rejected delivery: only a history entry with the reason.
 pub fn rejected(instance: Instance, call: CallId, refusal: &Refusal, now: Timestamp) -> Changes {
     let mut changes = Changes::of(Instance { updated_at: now, ..instance });
     changes.notes.push(begin::note(&changes.instance, NoteKind::Rejected, Some(call), Some(refusal.to_string()), now));

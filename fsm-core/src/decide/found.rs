@@ -1,4 +1,4 @@
-//! Decisions that the simulation found wrong, each as the case it came from.
+//! Regression tests: wrong decisions that the simulation found, each as the smallest case.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,8 +44,8 @@ fn an_operator_whose_clock_is_behind_retries_no_earlier_than_the_last_end() {
     assert_eq!(asked(waits, Act::Retry, None, moment(0)).close.unwrap().finished_at, at(7));
 }
 
-/// Two processes see a delayed event's timer due. One delivers it, its verb runs, and the state it enters has a timer: the
-/// other must not find that one in the place of the first, and deliver the event again.
+/// Two processes see the timer of a delayed event due. One of them delivers the event, its verb runs, and the new state has a timer. The
+/// other process must not mistake that timer for the first one and deliver the event again.
 #[test]
 fn a_states_timer_is_never_taken_for_the_delayed_event_that_entered_it() {
     let entered = ended(&begun(), success(), 3);

@@ -1,4 +1,5 @@
-//! What waits for an instance, as far as it was read, and what is foreseen of it: no decision needs the whole inbox but one that empties it.
+//! The inbox of an instance: taking waiting events, adding one, and the forecast of the states that follow. Only a decision that empties
+//! the inbox reads all of it.
 
 use super::{Moment, Standing, begin};
 use crate::call::Attempt;
@@ -9,31 +10,31 @@ use crate::instance::{Instance, Status};
 use crate::machine::Machine;
 use crate::outcome::Event;
 
-/// What is known of the events that wait.
+/// The known part of an inbox.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Inbox {
-    /// The first of them in order: all, or as many as were read.
+    /// The first waiting events in order. There may be more in the database.
     pub first: Vec<Waiting>,
-    /// Where the last of them leads, as it was foreseen when it came.
+    /// The forecast that was stored with the last waiting event.
     pub outlook: Option<Outlook>,
 }
 
-/// The decision needs more of the waiting events than were read. Once more of them are, it is asked for again.
+/// The decision needs more waiting events than were read. The caller reads more and decides again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unread;
 
-/// States that an instance can be in; `None` in it is its beginning.
+/// States that an instance can be in. `None` stands for an instance that has not started.
 type States = Vec<Option<String>>;
 
 impl From<Vec<Waiting>> for Inbox {
-    /// The whole of it, in order, with nothing foreseen.
+    /// A completely read inbox without a forecast.
     fn from(first: Vec<Waiting>) -> Inbox {
         Inbox { first, outlook: None }
     }
 }
 
 impl Inbox {
-    /// What was written becomes what is known.
+    /// Applies written changes to the known part of the inbox.
     pub fn apply(&mut self, changes: &Changes) {
         if let Some(taken) = &changes.inbox_taken {
             self.first.retain(|waiting| waiting.position >= taken.end);
@@ -42,7 +43,7 @@ impl Inbox {
             self.outlook = None;
         }
         if let Some(waits) = &changes.waits {
-            // What follows a gap was not read.
+            // An event behind a gap cannot be added, because the events in the gap were not read.
             let is_next = self.first.last().map_or(changes.instance.inbox_head, |last| last.position + 1) == waits.position;
             if is_next {
                 self.first.push(Waiting { position: waits.position, call: waits.call, event: waits.event.name.clone() });
@@ -52,9 +53,10 @@ impl Inbox {
     }
 }
 
-/// The instance is free: it takes the first waiting event that fits and rejects those before it. An ended one rejects all.
+/// Takes the first waiting event that fits, for an instance that is free, and rejects the events before it. An ended instance rejects all.
 ///
-/// What this definition cannot judge it leaves where it is, for a process that can, and all behind it with it.
+/// An event that this definition cannot judge stays in the inbox with all events behind it, and a wake-up calls a process that can judge
+/// it.
 pub(super) fn take(changes: &mut Changes, machine: &Machine, inbox: &Inbox, moment: Moment) -> Result<(), Unread> {
     let head = changes.instance.inbox_head;
     for waiting in inbox.first.iter().skip_while(|waiting| waiting.position < head) {
@@ -78,12 +80,12 @@ pub(super) fn take(changes: &mut Changes, machine: &Machine, inbox: &Inbox, mome
     if changes.instance.inbox_len() == 0 { Ok(()) } else { Err(Unread) }
 }
 
-/// Whether this definition has the event and the instance's state: another's it does not judge.
+/// True if this definition has both the event and the instance's state. Otherwise only other code can decide.
 fn can_judge(machine: &Machine, instance: &Instance, event: &str) -> bool {
     machine.has_event(event) && instance.state.as_ref().is_none_or(|state| machine.has_state(state))
 }
 
-/// The event joins the end of the inbox. Where the instance rests and this definition cannot judge it, a process that can is called.
+/// Appends the event to the inbox. If the instance is free and this definition cannot judge the event, a wake-up calls a process that can.
 pub(super) fn put(changes: &mut Changes, machine: &Machine, call: CallId, event: Event, after: Option<States>, moment: Moment) {
     let instance = &changes.instance;
     let is_free = instance.status == Status::Running && !instance.is_open && instance.inbox_len() == 0;
@@ -96,10 +98,9 @@ pub(super) fn put(changes: &mut Changes, machine: &Machine, call: CallId, event:
     changes.waits = Some(Waits { position, call, event, outlook });
 }
 
-/// The states the instance can be in once its open call and all that waits have had their turn; `None` where this definition cannot tell.
+/// Returns the states that the instance can be in after its open call and all waiting events; `None` if this definition cannot tell.
 ///
-/// What was foreseen when the last event came still holds, or it was struck out; only if it was struck out, or foreseen by another graph,
-/// all that waits is read.
+/// The stored forecast is used if it was made with the same graph. Otherwise it is computed again, which requires the whole inbox.
 pub(super) fn foreseen(machine: &Machine, standing: &Standing) -> Result<Option<States>, Unread> {
     let Standing { instance, inbox, .. } = standing;
     if instance.inbox_len() > 0
@@ -115,14 +116,15 @@ pub(super) fn foreseen(machine: &Machine, standing: &Standing) -> Result<Option<
     Ok(states.filter(|states| all_known(machine, states)))
 }
 
-/// What was foreseen of the events that still wait holds, unless these changes lead them to another state than they were put for.
+/// Marks the stored forecast as lost if these changes lead the waiting events to other states than it assumed.
 ///
-/// Most ways join after a few events. Where they have not joined within what was read, the next who sends looks again.
+/// The old and the new path usually meet after a few events. If they do not meet within the events that were read, the forecast is dropped,
+/// and the next send computes it again.
 pub(super) fn follow(changes: &mut Changes, machine: &Machine, standing: &Standing) {
     if changes.instance.inbox_len() == 0 || changes.waits.is_some() {
         return;
     }
-    // What another graph foresaw is not followed by this one.
+    // This graph cannot follow a forecast that was made with another graph.
     if standing.inbox.outlook.as_ref().is_some_and(|outlook| outlook.graph != machine.graph()) {
         changes.is_outlook_lost = true;
         return;
@@ -144,8 +146,8 @@ pub(super) fn follow(changes: &mut Changes, machine: &Machine, standing: &Standi
     }
 }
 
-/// The states the instance can be in once its open call has had its turn. Usually one; two for an exhausted call, which may yet succeed or
-/// be skipped, also while it is caught.
+/// Returns the states that the instance can be in after its open call. There are two for an exhausted call, also while its catch verb runs,
+/// because it may still succeed or be skipped.
 fn before(instance: &Instance, newest: Option<&Attempt>) -> States {
     let mut states = vec![instance.state.clone()];
     match newest {
@@ -156,7 +158,8 @@ fn before(instance: &Instance, newest: Option<&Attempt>) -> States {
     tidy(states)
 }
 
-/// Where an event leads from each of the states; `None` where this definition cannot tell.
+/// Returns the states that the event leads to from `states`; `None` if this definition cannot tell. A state that does not accept the event
+/// stays.
 fn led(machine: &Machine, states: States, event: &str) -> Option<States> {
     if !machine.has_event(event) || !all_known(machine, &states) {
         return None;

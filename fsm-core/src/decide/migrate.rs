@@ -1,4 +1,4 @@
-//! Names that the code no longer has are replaced by those that take their place.
+//! Migration of one instance: names that the code no longer has are replaced by the mapped ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,34 +12,34 @@ use crate::instance::{Instance, Status};
 use crate::machine::Machine;
 use crate::time::Timestamp;
 
-/// What takes the place of each name that a machine no longer has.
+/// The replacements for the names that a machine no longer has, from old to new.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Renames {
-    /// States in which instances rest.
+    /// The states that instances rest in.
     pub states: BTreeMap<String, String>,
-    /// Verbs that open or exhausted calls run.
+    /// The verbs of open and exhausted calls.
     pub verbs: BTreeMap<String, String>,
-    /// Events that wait for their turn or their time.
+    /// The events in inboxes and of delayed sends.
     pub events: BTreeMap<String, String>,
 }
 
-/// All that is to be written of one instance.
+/// The changes that rename the names of one instance.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Migrated {
-    /// Its row and its history.
+    /// The changes to the instance row and its history.
     pub changes: Changes,
-    /// Those of its attempts that change, under their new names.
+    /// The attempts that change, with their new names.
     pub attempts: Vec<Attempt>,
-    /// Those of its waiting events that change.
+    /// The waiting events that change.
     pub waiting: Vec<Waiting>,
-    /// Those of its timers that change.
+    /// The timers that change.
     pub timers: Vec<Timer>,
 }
 
-/// Renames what belongs to one instance, of whose inbox all was read; `None` when nothing of it has an old name. `attempts` are those that
-/// may yet run.
+/// Renames the names of one instance, whose inbox must have been read completely. `attempts` are the attempts of calls that may still run.
+/// Returns `None` if no name changes.
 ///
-/// A state's timer goes on under the new name. An idle instance whose new state is an end is completed.
+/// A state timer continues under the new name. An idle instance whose new state is an end becomes completed.
 pub fn migrate(
     machine: &Machine,
     standing: Standing,
@@ -67,7 +67,7 @@ pub fn migrate(
     }
 
     let is_ended = standing.instance.status.is_ended();
-    // When an ended instance ended is what its retention counts from.
+    // Retention counts from `updated_at`. For an ended instance, that must stay the time of its end.
     let updated_at = if is_ended { standing.instance.updated_at } else { moment.now };
     let mut changes = Changes::of(Instance { updated_at, ..Arc::unwrap_or_clone(standing.instance) });
     let about = changes.instance.newest.map(|(call, _)| call);
@@ -85,8 +85,8 @@ pub fn migrate(
     Some(Migrated { changes, attempts, waiting, timers })
 }
 
-/// Sets the timer of the state that an instance rests in, which code without that timer had it enter: by a call and at a moment, if these
-/// are known. Else it is counted from now. `None` where the state has no timer.
+/// Sets the missing timer of a state that was entered by code without that timer. The timer counts from `entered`, the call and the time of
+/// the entry, or from now if they are unknown. Returns `None` if the state has no timer.
 pub fn late_timer(machine: &Machine, instance: &Instance, entered: Option<(CallId, Timestamp)>, now: Timestamp) -> Option<Changes> {
     let entered = entered.or(instance.newest.map(|(call, _)| (call, now)))?;
     let timer = begin::timer_of(instance, machine, entered)?;

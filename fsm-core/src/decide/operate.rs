@@ -1,4 +1,4 @@
-//! A person's hand: retry, cancel, pause, resume, skip, and another retry policy.
+//! Operations: retry, cancel, pause, resume, skip, and setting another retry policy.
 
 use std::time::Duration;
 
@@ -12,26 +12,26 @@ use crate::machine::Machine;
 use crate::retry::{Budget, Retry};
 use crate::time::Timestamp;
 
-/// What an operator asks for.
+/// An operation on an instance.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Act {
-    /// Run the newest call again, now and with a fresh budget. Allowed if and only if no attempt of it is executing, due
-    /// or succeeded; a scheduled one is dropped (seed 001).
+    /// Runs the newest call again, now and with a fresh budget. Allowed only if no attempt of the call is executing or due and the call has
+    /// not succeeded. A scheduled attempt is cancelled.
     Retry,
-    /// End the instance. What executes is told, and whichever commits first wins.
+    /// Ends the instance. A running verb is notified; of its success and the cancellation, the one that commits first wins.
     Cancel,
-    /// Start no attempt until it is resumed.
+    /// Starts no attempt until the instance is resumed.
     Pause,
-    /// Go on.
+    /// Ends the pause.
     Resume,
-    /// Give up the open or exhausted call and rest in the state the instance was in.
+    /// Gives up the open or exhausted call. The instance stays in its state.
     Skip,
-    /// Let the open call go on under this policy, counting the retries it has used.
+    /// Gives the open call another retry policy. Retries that were used still count.
     SetRetry(Box<Retry>),
 }
 
 impl Act {
-    /// The word for it, as in "cannot be retried".
+    /// The past participle for messages, as in "cannot be retried".
     fn participle(&self) -> &'static str {
         match self {
             Act::Retry => "retried",
@@ -48,23 +48,23 @@ impl Act {
     }
 }
 
-/// An act, and who asked for it and why.
+/// An operation with its reason and its actor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Operation {
-    /// What is asked for.
+    /// The operation.
     pub act: Act,
-    /// Why, for the history.
+    /// The reason, for the history.
     pub reason: Option<String>,
-    /// Who, for the history.
+    /// The name of the person or program that requested it, for the history.
     pub actor: Option<String>,
-    /// The caller's own id for the act: the same again does nothing. With a digest of the act.
+    /// The caller's id for the operation and a digest of the operation. A repeated request with the same id changes nothing.
     pub request: Option<(String, Vec<u8>)>,
 }
 
-/// What an operator is told, with what is to be written; `None` when it was asked for before.
+/// The changes of an accepted operation; `None` if there is nothing to write.
 pub type Answer = Result<Option<Changes>, Refusal>;
 
-/// Decides what an operation writes. What is so already is only remembered, so that the same request means nothing later either.
+/// Decides an operation. If it has no effect, only its request id is stored, so that a later repetition has no effect either.
 pub fn operate(machine: &Machine, standing: &Standing, operation: Operation, moment: Moment) -> Result<Answer, Unread> {
     if let (Some(first), Some((id, digest))) = (&standing.request, &operation.request) {
         return Ok(if first.digest == *digest {
@@ -73,9 +73,10 @@ pub fn operate(machine: &Machine, standing: &Standing, operation: Operation, mom
             Err(Refusal::Conflict { whose: whose(&standing.instance), dedup: id.clone() })
         });
     }
-    // The operator's clock may be a little behind that of the worker: nothing ends before it began, or is due before the last end.
+    // The operator's clock may be a little behind the worker's. No attempt may end before it began, and no attempt may be due before the
+    // previous one ended.
     let moment = Moment { now: standing.newest.as_deref().map_or(moment.now, |newest| moment.now.max(latest_of(newest))), ..moment };
-    // The act is no call. It answers under an id of its own, for the call it is about may answer to its sender's.
+    // The operation is not a call, so its deduplication entry gets an id of its own. The call's id may already be the answer to its sender.
     let request = operation.request.map(|(dedup, digest)| Request { dedup, event: None, digest, call: moment.fresh, at: moment.now });
     let (mut changes, kind) = match act(machine, standing, &operation.act, moment)? {
         Ok(Some(acted)) => acted,
@@ -85,7 +86,7 @@ pub fn operate(machine: &Machine, standing: &Standing, operation: Operation, mom
         Err(refusal) => return Ok(Err(refusal)),
     };
     inbox::follow(&mut changes, machine, standing);
-    // A retry is about the call that runs again, which after a catch is not the newest one.
+    // The history entry of a retry names the call that runs again. After a catch that is not the newest call.
     let again = changes.open.as_ref().filter(|_| operation.act == Act::Retry).map(|open| open.attempt.call);
     let about = again.or(standing.newest.as_deref().map(|newest| newest.call));
     let note = begin::note(&changes.instance, kind, about, operation.reason, moment.now);
@@ -94,7 +95,7 @@ pub fn operate(machine: &Machine, standing: &Standing, operation: Operation, mom
     Ok(Ok(Some(changes)))
 }
 
-/// What the act writes, and how the history names it; `None` when it is so already.
+/// The changes and the kind of the history entry; `None` if the operation has no effect.
 type Acted = Result<Option<(Changes, NoteKind)>, Refusal>;
 
 fn act(machine: &Machine, standing: &Standing, act: &Act, moment: Moment) -> Result<Acted, Unread> {
@@ -119,7 +120,7 @@ fn act(machine: &Machine, standing: &Standing, act: &Act, moment: Moment) -> Res
 
 fn retry(changes: &mut Changes, standing: &Standing, now: Timestamp) -> Result<NoteKind, Refusal> {
     let newest = newest_failing(standing, now)?;
-    // A caught call is run again itself; that it was caught meanwhile stays in the chain of its history.
+    // A caught call itself is run again. Its new attempt names the catch call as its predecessor, so that the history stays one chain.
     let again = match &standing.caught {
         Some(caught) if standing.instance.status == Status::Error => Attempt { previous: Some(newest.call), ..caught.clone() },
         _ => newest.clone(),
@@ -133,7 +134,7 @@ fn retry(changes: &mut Changes, standing: &Standing, now: Timestamp) -> Result<N
     Ok(NoteKind::Retried)
 }
 
-/// The newest attempt, if it neither executes, nor is due, nor succeeded.
+/// Returns the newest attempt if its call can be retried: it is in error, or scheduled for later.
 fn newest_failing(standing: &Standing, now: Timestamp) -> Result<&Attempt, Refusal> {
     let instance = &standing.instance;
     let why = match &standing.newest {
@@ -195,7 +196,7 @@ fn set_retry(changes: &mut Changes, standing: &Standing, act: &Act, policy: &Ret
     }
 }
 
-/// The latest moment that is known of the attempt's past.
+/// The latest known time of the attempt.
 fn latest_of(attempt: &Attempt) -> Timestamp {
     attempt.finished_at.or(attempt.started_at).unwrap_or(attempt.created_at)
 }

@@ -1,36 +1,36 @@
-//! Why a request changes nothing.
+//! Refusals: the reasons for which a request changes nothing.
 
 use std::fmt;
 
 use crate::instance::{Instance, Status};
 use crate::machine::Machine;
 
-/// Why a request changes nothing. `Display` says what, which, and what would have worked.
+/// The reason for which a request changes nothing. `Display` names the instance, the rejected request and what would have been accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// The event does not fit the state, now or after all that waits.
+    /// The event does not fit the state now, nor any state after the waiting events.
     Unfit(Unfit),
-    /// The instance is busy and the sender would not wait, or its inbox is full.
+    /// The instance is busy and the send does not wait, or the inbox is full.
     Busy {
-        /// `machine` and `key`, for people.
+        /// The machine and the key, formatted for messages.
         whose: String,
-        /// What keeps it busy.
+        /// The activity that keeps the instance busy.
         why: String,
     },
-    /// The same dedup id named another request before.
+    /// The deduplication id was used before, for a request with other content.
     Conflict {
-        /// For people.
+        /// The machine and the key, formatted for messages.
         whose: String,
-        /// The id.
+        /// The deduplication id.
         dedup: String,
     },
-    /// A manual act is not allowed now.
+    /// The operation is not allowed in the current state.
     NotAllowed {
-        /// For people.
+        /// The machine and the key, formatted for messages.
         whose: String,
-        /// What was asked for, as in "cannot be retried".
+        /// The past participle of the operation, as in "cannot be retried".
         asked: &'static str,
-        /// Why not.
+        /// The reason.
         why: String,
     },
 }
@@ -45,7 +45,7 @@ pub struct Unfit {
 }
 
 impl Unfit {
-    /// `event` does not fit `instance` as it stands, or as it will stand in the states of `after`.
+    /// `event` does not fit `instance` in any of the states `after`, which are its current state or the states that can follow.
     pub(crate) fn new(machine: &Machine, instance: &Instance, after: &[Option<String>], event: &str) -> Unfit {
         let stands = match (instance.status, after) {
             (status @ (Status::Completed | Status::Cancelled), _) => match &instance.state {
@@ -73,7 +73,7 @@ impl Unfit {
     }
 }
 
-/// `machine` and `key` as they stand in every message.
+/// Returns the machine and the key as every message shows them.
 pub(crate) fn whose(instance: &Instance) -> String {
     format!("`{}` `{}`", instance.machine, instance.key.escape_debug())
 }

@@ -1,4 +1,4 @@
-//! An event arrives: it begins a transition, waits its turn, waits for its time, is known already, or is refused.
+//! Sends: an event starts a transition, waits in the inbox, is delivered later, is a duplicate, or is refused.
 
 use super::inbox::{self, Unread};
 use super::refusal::{Refusal, Unfit, whose};
@@ -13,51 +13,52 @@ use crate::time::Timestamp;
 /// A request to deliver an event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Send {
-    /// Its call, once it is taken. Made by the client, so that the same request is known again.
+    /// The id of the call that the event becomes. The client creates it, so that a repeated request can be recognised.
     pub id: CallId,
-    /// What is delivered.
+    /// The event.
     pub event: Event,
-    /// The caller's own id for the request, and digests of the payload.
+    /// The caller's deduplication id and the digests of the payload.
     pub dedup: Option<Dedup>,
-    /// Not before this moment.
+    /// The earliest delivery; `None` for immediate delivery.
     pub deliver_at: Option<Timestamp>,
-    /// Refuse instead of waiting when the instance is busy.
+    /// Refuses the event instead of putting it into the inbox if the instance is busy.
     pub reject_if_busy: bool,
-    /// How many events may wait.
+    /// The maximum number of events in the inbox.
     pub inbox_limit: u64,
 }
 
-/// The caller's own id for a request, and by what its content is known again.
+/// The caller's id for a request, with digests that identify the content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dedup {
     /// The id, unique within the instance.
     pub id: String,
-    /// Digests of the payload. The first is kept, and any of them is the same content: keys of digests change.
+    /// Digests of the payload, one for each key of the codec. The first one is stored. A stored digest that equals any of them means the
+    /// same content, so that keys can be changed.
     pub digests: Vec<Vec<u8>>,
 }
 
-/// What became of a sent event.
+/// The outcome of an accepted send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SendOutcome {
-    /// Its transition has begun.
+    /// The transition has started: its call executes or is scheduled.
     Started,
     /// It waits in the inbox: the instance is busy, or the process that sent it may begin no call (PostgreSQL's role `fsm_sender`), and a
     /// worker takes it.
     Queued,
-    /// It is delivered later.
+    /// The event is delivered at the requested time.
     Scheduled,
-    /// It was sent before; nothing happened now.
+    /// The same request was sent before. Nothing changed.
     Duplicate,
 }
 
-/// The answer to a send that was not refused.
+/// The answer to an accepted send.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Accepted {
-    /// The call it begins or will begin.
+    /// The id of the call that the event became or will become.
     pub call: CallId,
-    /// What became of it.
+    /// The outcome.
     pub outcome: SendOutcome,
-    /// What is to be written; `None` for a duplicate.
+    /// The changes to write; `None` for a duplicate.
     pub changes: Option<Changes>,
 }
 
@@ -68,10 +69,10 @@ impl Dedup {
     }
 }
 
-/// What a sender is told.
+/// The answer to a send.
 pub type Answer = Result<Accepted, Refusal>;
 
-/// Decides what becomes of an event.
+/// Decides the outcome of a send.
 ///
 /// An event that fits no state the instance can be in once all before it succeeded is refused; so is every event to an
 /// ended instance, and a delayed event to an instance that does not exist if the event cannot start one. What this definition cannot judge, because the instance is in a state that it lacks, or will be, waits for a process
@@ -105,7 +106,7 @@ fn accept(machine: &Machine, standing: &Standing, send: Send, moment: Moment, be
     Ok(outcome.map(|outcome| Accepted { call: send.id, outcome, changes: Some(changes) }))
 }
 
-/// The first answer, if the caller's id names this very request; a conflict if it names another.
+/// Returns the first answer if the deduplication id belongs to this same request, and a conflict if it belongs to another one.
 fn known_already(standing: &Standing, send: &Send) -> Result<Option<Accepted>, Refusal> {
     match (&standing.request, &send.dedup) {
         (Some(first), Some(dedup)) if first.dedup == dedup.id => {

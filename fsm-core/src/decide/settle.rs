@@ -1,4 +1,4 @@
-//! An attempt ends: a transition is made, another attempt is scheduled, or the instance goes to error.
+//! The end of an attempt: a transition is made, another attempt is scheduled, or the instance goes to error.
 
 use std::borrow::Cow;
 
@@ -11,12 +11,12 @@ use crate::machine::{Edge, Machine, Verb};
 use crate::outcome::{Event, Outcome, Problem};
 use crate::retry::{Next, RetryAdvice};
 
-/// Decides what follows the end of `attempt`, which must be the instance's live one and as it was when it was claimed.
+/// Decides the consequences of the end of `attempt`. It must be the live attempt of the instance, unchanged since it was claimed.
 ///
-/// Outgoing sends of a success are not part of the changes: the shell puts each through `decide::send` in the same
-/// transaction, for they concern other instances.
+/// The events that a successful verb sends are not part of these changes, because they concern other instances. The caller decides each
+/// with `decide::send` in the same transaction.
 pub fn settle(machine: &Machine, standing: &Standing, attempt: &Attempt, outcome: Outcome, moment: Moment) -> Result<Changes, Unread> {
-    // The attempt may have been claimed by a process whose clock is a little ahead: no end lies before its beginning.
+    // The attempt may have been claimed by a process whose clock is a little ahead. No attempt may end before it began.
     let moment = Moment { now: moment.now.max(attempt.started_at.unwrap_or(moment.now)), ..moment };
     let mut changes = Changes::of(Instance { updated_at: moment.now, is_open: false, ..Instance::clone(&standing.instance) });
     let close = |becomes, error| Close {
@@ -41,7 +41,7 @@ pub fn settle(machine: &Machine, standing: &Standing, attempt: &Attempt, outcome
             changes.close = Some(close(AttemptState::Error, Some(problem.error.clone())));
             retry_or_exhaust(&mut changes, machine, attempt, problem, moment);
         }
-        // A lost attempt counts: a verb that kills its process must not run for ever.
+        // A lost attempt counts against the budget: a verb that kills its process must not run forever.
         Outcome::Lost => {
             let error = format!("attempt {} was lost: its worker's lease ran out", attempt.number);
             changes.close = Some(close(AttemptState::Lost, Some(error.clone())));
@@ -84,8 +84,8 @@ fn succeed(
     }
 }
 
-/// A catch verb ended well. It leads the instance on with an event that the state it rests in takes; else the instance is
-/// in error, with the error of the call that was caught.
+/// Ends a successful catch verb. If its next event fits the state, the instance continues with that event. Otherwise the instance is in
+/// error, with the error of the caught call.
 fn lead_on(changes: &mut Changes, machine: &Machine, record: Option<Vec<u8>>, next: Option<Event>, moment: Moment) {
     if record.is_some() {
         changes.instance.record = record;
@@ -106,9 +106,9 @@ fn edge_for_next<'m>(machine: &'m Machine, changes: &Changes, event: &Event) -> 
 fn retry_or_exhaust(changes: &mut Changes, machine: &Machine, attempt: &Attempt, problem: Problem, moment: Moment) {
     match attempt.budget.after(problem.advice, moment.now, roll(attempt)) {
         Next::Again { wait, budget } => begin::again(changes, attempt, wait, budget, moment.now),
-        // What a catch verb failed with is on its attempts; the instance keeps the error that was to be caught.
+        // The attempts of the catch verb record its own error. The instance keeps the error of the caught call.
         Next::Exhausted(_) if attempt.is_catch() => changes.instance.status = Status::Error,
-        // The state stays, and so does the inbox, for after a retry by hand.
+        // The state and the inbox stay, so that an operator can retry the call.
         Next::Exhausted(_) => {
             changes.instance.error = Some(problem.error.clone());
             match catch_of(machine, attempt) {
@@ -119,15 +119,15 @@ fn retry_or_exhaust(changes: &mut Changes, machine: &Machine, attempt: &Attempt,
     }
 }
 
-/// The verb that runs once the attempts are exhausted, as the call's own copy of its policy names it. One that only other code has is run
-/// by that.
+/// Returns the catch verb that the call's copy of its policy names. If this code does not have it, a stand-in is returned, and a process
+/// that has the verb runs it.
 fn catch_of<'m>(machine: &'m Machine, attempt: &Attempt) -> Option<Cow<'m, Verb>> {
     let name = attempt.budget.policy.as_ref()?.catch.as_ref()?;
     let elsewhere = || Verb { name: name.clone(), event: format!("Caught<{}>", attempt.event), timeout: None, retry: None };
     Some(machine.verb(name).map_or_else(|| Cow::Owned(elsewhere()), Cow::Borrowed))
 }
 
-/// A share from 0 up to 1 that jitter uses: by chance over calls and attempts, and the same each time it is asked.
+/// A number from 0 up to 1 for jitter. It looks random over calls and attempts, and is always the same for one attempt.
 fn roll(attempt: &Attempt) -> f64 {
     let mut mixed = attempt.call.0.as_u64_pair().1 ^ u64::from(attempt.number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,4 +1,4 @@
-//! The decisions, each rule as a case: a payment machine, and what is written when something happens to it.
+//! Unit tests of the decisions: a payment machine, and the changes that each request or outcome produces.
 
 mod ends;
 mod operators;
@@ -93,7 +93,7 @@ pub(super) fn sent(standing: Standing, send_it: Send, second: i64) -> Result<Acc
     send(&machine(), &standing, send_it, moment(second)).unwrap()
 }
 
-/// What is known of the instance once `changes` are written, and its live attempt claimed.
+/// The snapshot after `changes` are written. Its newest attempt is the one that they open.
 pub(super) fn after(changes: &Changes) -> Standing {
     let newest = changes.open.as_ref().map(|open| Arc::clone(&open.attempt));
     Standing { newest, ..Standing::of(changes.instance.clone()) }
@@ -125,7 +125,7 @@ pub(super) fn failure() -> Outcome {
     Outcome::Failure(Problem { error: "no route".into(), advice: RetryAdvice::Default })
 }
 
-/// Rests in `created`, with nothing open.
+/// A snapshot of an instance that rests in `created` without an open call.
 pub(super) fn rests_in_created() -> Standing {
     Standing { newest: begun().newest, ..Standing::of(ended(&begun(), success(), 1).instance) }
 }

@@ -1,4 +1,4 @@
-//! What waits: how little of it a decision reads, and what is left for other code.
+//! Tests of the inbox: the number of waiting events that a decision reads, and the events that are left for other code.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::instance::Instance;
 use crate::machine::{Edge, Machine};
 use crate::outcome::{Asks, Event, Outcome};
 
-/// `noted` is taken again and again, so that many can wait.
+/// A machine in which `Note` leads from `noted` to `noted`, so that many events can wait.
 fn looping() -> Machine {
     let mut machine = machine();
     let edge = |from: &str, event: &str, to: &str| Edge { from: Some(from.into()), event: event.into(), to: to.into(), after: None };
@@ -26,7 +26,7 @@ fn waits(positions: std::ops::Range<i64>, event: &str) -> Vec<Waiting> {
     positions.map(|position| Waiting { position, call: call(100 + position.unsigned_abs() as u128), event: event.into() }).collect()
 }
 
-/// A thousand wait, and the first so many were read.
+/// A snapshot with a thousand waiting events, of which the first `first` were read.
 fn thousand(first: i64, outlook: Option<Outlook>) -> Standing {
     let mut standing = begun();
     Arc::make_mut(&mut standing.instance).inbox_tail = 1000;
@@ -42,7 +42,7 @@ fn a_send_needs_what_is_foreseen_and_else_all_that_waits() {
     let waits = full(&thousand(8, foreseen(machine.graph()))).unwrap().unwrap().changes.unwrap().waits.unwrap();
     assert_eq!((waits.position, waits.outlook), (1000, foreseen(machine.graph())));
     assert_eq!(full(&thousand(8, None)), Err(Unread));
-    assert_eq!(full(&thousand(8, foreseen(7))), Err(Unread), "another graph foresaw it");
+    assert_eq!(full(&thousand(8, foreseen(7))), Err(Unread), "the forecast was made with another graph");
     assert_eq!(full(&thousand(1000, None)).unwrap().unwrap().changes.unwrap().waits.unwrap().outlook, foreseen(machine.graph()));
 }
 
@@ -59,7 +59,7 @@ fn what_is_foreseen_holds_where_another_way_joins_and_is_struck_out_where_it_is_
     assert!(!ended(&thousand(8, None), success()).is_outlook_lost);
     assert!(!ended(&thousand(8, None), failure()).is_outlook_lost);
     let of_another = Some(Outlook { graph: 7, states: vec![Some("noted".into())] });
-    assert!(ended(&thousand(8, of_another), success()).is_outlook_lost, "it is not followed by this graph");
+    assert!(ended(&thousand(8, of_another), success()).is_outlook_lost, "this graph cannot follow the forecast");
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn an_event_that_fits_the_state_kept_by_an_open_catch_waits() {
 
 #[test]
 fn what_a_definition_cannot_judge_is_left_for_one_that_can() {
-    // An event that only newer code has is at its head.
+    // The first event in the inbox exists only in newer code.
     let mut standing = begun();
     Arc::make_mut(&mut standing.instance).inbox_tail = 2;
     standing.inbox = [waits(0..1, "Refund"), waits(1..2, "Paid")].concat().into();
@@ -106,17 +106,17 @@ fn what_a_definition_cannot_judge_is_left_for_one_that_can() {
     };
     assert_eq!(wake(&left).unwrap().event.name, "Refund");
 
-    // Newer code takes it up, and what is behind it waits on.
+    // Newer code takes that event. The event behind it still waits.
     let mut newer = machine();
     newer.edges.push(Edge { from: Some("created".into()), event: "Refund".into(), to: "cancelled".into(), after: None });
     let rests = Standing { inbox: standing.inbox.clone(), ..Standing::of(left.instance.clone()) };
     let taken = fire(&newer, &rests, wake(&left).unwrap(), moment(5)).unwrap();
     assert_eq!((taken.open.unwrap().attempt.call, taken.instance.inbox_len()), (call(100), 1));
 
-    // Behind it also waits what is sent to the free instance.
+    // An event that is sent to the free instance waits behind it.
     assert_eq!(sent(rests, request(9, "Cancel"), 6).unwrap().outcome, SendOutcome::Queued);
 
-    // A state that only newer code has takes what that code says.
+    // For a state that only newer code has, every event that this code has may fit.
     let elsewhere = Standing::of(Instance { state: Some("refunded".into()), ..Arc::unwrap_or_clone(rests_in_created().instance) });
     let queued = sent(elsewhere.clone(), request(9, "Paid"), 6).unwrap();
     assert_eq!((queued.outcome, wake(&queued.changes.unwrap()).unwrap().event.name), (SendOutcome::Queued, "Paid".to_owned()));
@@ -132,7 +132,7 @@ fn a_catch_verb_that_only_other_code_has_is_left_to_that() {
     budget.policy.as_mut().unwrap().catch = Some("rescued".into());
     let granted = Moment { grant: Some(SESSION), ..moment(4) };
     let attempt = settle(&machine(), &standing, &claimed(&standing, 4), failure(), granted).unwrap().open.unwrap().attempt;
-    assert_eq!(attempt.worker, None, "it does not run here");
+    assert_eq!(attempt.worker, None, "it is not handed to this process");
     assert_eq!((attempt.verb.as_str(), attempt.event.as_str(), attempt.is_catch()), ("rescued", "Caught<Created>", true));
 }
 

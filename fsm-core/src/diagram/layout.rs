@@ -1,18 +1,19 @@
-//! Where the states and edges of a machine are drawn: layers from left to right, whole numbers, the same for the same machine.
+//! The layout of a diagram: states in layers from left to right. All coordinates are whole numbers, so that the same machine gives the same
+//! picture everywhere.
 //!
-//! An edge leads from a layer to a later one; one that closes a cycle is laid out the other way round. Where it passes layers it has a
-//! place of its own in each, so that no line crosses a box.
+//! An edge leads from a layer to a later one. An edge that closes a cycle is laid out in the opposite direction. A line that passes layers
+//! has a node of its own in each of them, so that no line crosses a box.
 
 use crate::machine::{Edge, Machine};
 
-/// The height of a box, and the distances between the middles of boxes and of lines that pass by.
+/// The height of a box. Below: the distances between the middles of two boxes, and of two lines that pass a layer.
 pub(super) const HEIGHT: i64 = 44;
 const ROW: i64 = 78;
 const LANE: i64 = 44;
-/// How often the order within layers, and the heights, are made better.
+/// The number of passes that improve the order within the layers, and the heights.
 const SWEEPS: usize = 8;
 
-/// A box, the dot that starts point from, or the place where a line passes a layer.
+/// A box, the dot from which the starts come, or the point where a line passes a layer.
 #[derive(Debug)]
 pub(super) struct Node<'m> {
     pub state: Option<&'m str>,
@@ -29,14 +30,14 @@ impl Node<'_> {
 /// All edges between two states, as one line.
 #[derive(Debug)]
 pub(super) struct Line<'m> {
-    /// The places it passes, from left to right.
+    /// The nodes that the line passes, from left to right.
     pub through: Vec<usize>,
-    /// It points from right to left.
+    /// True if the arrow points from right to left.
     pub is_back: bool,
     pub edges: Vec<&'m Edge>,
 }
 
-/// A machine laid out. The first node is the dot.
+/// A laid-out machine. The first node is the dot.
 #[derive(Debug)]
 pub(super) struct Layout<'m> {
     pub nodes: Vec<Node<'m>>,
@@ -74,7 +75,7 @@ impl<'m> Layout<'m> {
         layout
     }
 
-    /// The nodes beside this one: those of the layer before, or of the next.
+    /// Returns the neighbours of a node in the layer before it, or in the layer behind it.
     fn beside(&self, node: usize, before: bool) -> Vec<usize> {
         let of = |line: &Line<'_>| {
             let at = line.through.iter().position(|place| *place == node)?;
@@ -83,7 +84,7 @@ impl<'m> Layout<'m> {
         self.lines.iter().filter_map(of).collect()
     }
 
-    /// Puts each node near the middle of those beside it, and keeps the order in which the fewest lines cross.
+    /// Sorts each layer by the mean position of the neighbours of each node, and keeps the order with the fewest crossings.
     fn order(&mut self) {
         let mut best = (self.crossings(), self.layers.clone());
         for sweep in 0..SWEEPS {
@@ -97,7 +98,7 @@ impl<'m> Layout<'m> {
                 for (row, node) in here.iter().enumerate() {
                     let rows: Vec<usize> =
                         self.beside(*node, forward).iter().filter_map(|other| there.iter().position(|one| one == other)).collect();
-                    // In thousandths, for whole numbers are the same everywhere.
+                    // In thousandths: whole numbers are the same on every machine.
                     keyed.push((if rows.is_empty() { row * 1000 } else { rows.iter().sum::<usize>() * 1000 / rows.len() }, *node));
                 }
                 keyed.sort_by_key(|(mean, _)| *mean);
@@ -123,7 +124,7 @@ impl<'m> Layout<'m> {
         steps.iter().enumerate().map(|(n, a)| steps[n + 1..].iter().filter(|b| cross(a, b)).count()).sum()
     }
 
-    /// Gives each node a height near that of those beside it, no two of a layer too close.
+    /// Gives each node a height near the mean of its neighbours, with a minimum distance within a layer.
     fn rise(&mut self) {
         for layer in self.layers.clone() {
             let mut y = 0;
@@ -157,7 +158,7 @@ impl<'m> Layout<'m> {
         for row in 1..layer.len() {
             heights[row] = heights[row].max(heights[row - 1] + self.apart(layer[row - 1], layer[row]));
         }
-        // What was pushed down is shared among all.
+        // The distance by which nodes were pushed down is spread over the layer.
         let down: i64 = heights.iter().zip(&wanted).map(|(is, was)| is - was).sum::<i64>() / layer.len().max(1) as i64;
         layer.iter().zip(heights).for_each(|(node, height)| self.nodes[*node].y = height - down);
     }
@@ -169,7 +170,7 @@ impl<'m> Layout<'m> {
 
 type Pairs<'m> = Vec<(usize, usize, Vec<&'m Edge>)>;
 
-/// The edges by the states that they join, in the order of their declaration, and those that lead nowhere else.
+/// Groups the edges by the two states that they join, in the order of their declaration; edges from a state to itself are separate.
 fn pairs<'m>(machine: &'m Machine, nodes: &[Node<'m>]) -> (Pairs<'m>, Vec<(usize, Vec<&'m Edge>)>) {
     let place = |state: &str| nodes.iter().position(|node| node.state == Some(state));
     let (mut pairs, mut loops): (Pairs<'m>, Vec<(usize, Vec<&'m Edge>)>) = (Vec::new(), Vec::new());
@@ -191,13 +192,13 @@ fn pairs<'m>(machine: &'m Machine, nodes: &[Node<'m>]) -> (Pairs<'m>, Vec<(usize
     (pairs, loops)
 }
 
-/// Which of them close a cycle, as seen from the dot.
+/// Returns for each pair whether it closes a cycle, in a depth-first search from the dot.
 fn backs(nodes: usize, pairs: &Pairs<'_>) -> Vec<bool> {
     let mut backs = vec![false; pairs.len()];
     let mut state = vec![0_u8; nodes];
     for root in 0..nodes {
         if state[root] == 0 {
-            // On the way, with the next pair to look at.
+            // The current path, each node with the next pair to look at.
             let mut way = vec![(root, 0)];
             state[root] = 1;
             while let Some((node, next)) = way.pop() {
@@ -221,7 +222,7 @@ fn backs(nodes: usize, pairs: &Pairs<'_>) -> Vec<bool> {
     backs
 }
 
-/// Each node stands behind all that lead to it. A state that nothing leads to stands beside the starts.
+/// Puts each node into a layer behind all nodes that lead to it. A state that nothing leads to is in the layer of the starts.
 fn layer(nodes: &mut [Node<'_>], ways: &[(usize, usize)]) {
     nodes.iter_mut().skip(1).for_each(|node| node.layer = 1);
     for _ in 0..nodes.len() {

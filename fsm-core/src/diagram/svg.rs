@@ -1,37 +1,37 @@
-//! A machine drawn as SVG. Each state is a group with `data-state`, each line one with `data-from` and `data-to`, for those who lay
-//! colours on it.
+//! A machine drawn as SVG. Each state is a group with `data-state`, and each line is a group with `data-from` and `data-to`, so that a page
+//! can add colours.
 
 use super::label;
 use super::layout::{HEIGHT, Layout, Line};
 use crate::machine::{Edge, Machine};
 
-/// The width of a letter, the margins, and the least room between layers, in pixels.
+/// The width of a letter, the margin, the minimum distance between two layers and the height of a row of text, in pixels.
 const LETTER: i64 = 8;
 const MARGIN: i64 = 24;
 const NARROWEST_GAP: i64 = 72;
 const ROW_OF_TEXT: i64 = 15;
-/// The dot.
+/// The radius of the dot that the starts come from.
 const RADIUS: i64 = 6;
-/// Lines that meet at one side of a box are so far from one another, if there is room.
+/// The distance between lines that meet at one side of a box, if there is room.
 const BETWEEN: i64 = 12;
 
 /// A picture under construction.
 struct Picture<'m> {
     machine: &'m Machine,
     layout: Layout<'m>,
-    /// Left and right of each layer.
+    /// The left and the right edge of each layer.
     sides: Vec<(i64, i64)>,
     top: i64,
-    /// Boxes and labels: left, top, right, bottom.
+    /// The areas of boxes and labels: left, top, right, bottom.
     taken: Vec<[i64; 4]>,
 }
 
-/// An SVG document. Ends with a line feed.
+/// Returns an SVG document. It ends with a line feed.
 pub fn svg(machine: &Machine) -> String {
     svg_noted(machine, |_| None)
 }
 
-/// The same with a note below the names of those states that `note` has one for.
+/// Returns the same document with a note below the name of each state for which `note` returns a text.
 pub fn svg_noted(machine: &Machine, note: impl Fn(&str) -> Option<String>) -> String {
     let layout = Layout::of(machine);
     let letters = |state: &str| state.chars().count().max(note(state).map_or(0, |note| note.chars().count())) as i64;
@@ -58,7 +58,7 @@ pub fn svg_noted(machine: &Machine, note: impl Fn(&str) -> Option<String>) -> St
     )
 }
 
-/// Where each layer begins and ends: wide enough for its names, and far enough from the next for the labels between them.
+/// Returns the left and the right edge of each layer: wide enough for its names, with room for the labels before the next layer.
 fn sides(layout: &Layout<'_>, letters: impl Fn(&str) -> i64) -> Vec<(i64, i64)> {
     let mut sides = Vec::new();
     let mut left = MARGIN;
@@ -77,7 +77,7 @@ fn sides(layout: &Layout<'_>, letters: impl Fn(&str) -> i64) -> Vec<(i64, i64)> 
     sides
 }
 
-/// Where a line that passes layers has its labels: in the middle of its way. Others have them between the two layers.
+/// Returns the node where a line that passes layers has its labels: the middle one. Other lines have their labels between the two layers.
 fn passed(line: &Line<'_>) -> Option<usize> {
     (line.through.len() > 2).then(|| line.through[line.through.len() / 2])
 }
@@ -87,7 +87,7 @@ impl Picture<'_> {
         self.layout.nodes[node].y + self.top
     }
 
-    /// The area of a box; nothing where a line passes.
+    /// Returns the area of a box; its height is zero where a line passes.
     fn area(&self, node: usize) -> [i64; 4] {
         let ((left, right), y) = (self.sides[self.layout.nodes[node].layer], self.y(node));
         if self.layout.nodes[node].state.is_some() { [left, y - HEIGHT / 2, right, y + HEIGHT / 2] } else { [left, y, right, y] }
@@ -117,7 +117,8 @@ impl Picture<'_> {
         )
     }
 
-    /// The height at which a line leaves or enters a node: those of one side are spread over it, in the order of where they lead.
+    /// Returns the height at which a line leaves or enters a node. The lines of one side are spread over it, in the order of their other
+    /// ends.
     fn port(&self, line: usize, at: usize, leaves: bool) -> i64 {
         let node = self.layout.lines[line].through[at];
         if self.layout.nodes[node].state.is_none() {
@@ -135,7 +136,7 @@ impl Picture<'_> {
         self.y(node) + (2 * row + 1 - count) * step / 2
     }
 
-    /// All lines, and their labels, which are drawn last so that no line crosses them.
+    /// Returns all lines and their labels. The labels are drawn last, so that no line crosses them.
     fn lines(&mut self) -> (String, String) {
         let (mut drawn, mut labels) = (String::new(), String::new());
         for place in 0..self.layout.lines.len() {
@@ -156,7 +157,7 @@ impl Picture<'_> {
         (drawn, labels)
     }
 
-    /// The ends of the bends of a line, two for each, from left to right.
+    /// Returns the end points of the bends of a line, two for each bend, from left to right.
     fn points(&self, line: usize) -> Vec<(i64, i64)> {
         let through = &self.layout.lines[line].through;
         let side = |at: usize| self.sides[self.layout.nodes[through[at]].layer];
@@ -164,7 +165,7 @@ impl Picture<'_> {
         (0..through.len() - 1).flat_map(bend).collect()
     }
 
-    /// The labels of a line where they are in nobody's way: above the place where it passes a layer, or on its bend, if there is room.
+    /// Returns the labels of a line at a free place, if there is one: above the node where the line passes a layer, or on its bend.
     fn labels(&mut self, place: usize, points: &[(i64, i64)]) -> String {
         let line = &self.layout.lines[place];
         let texts: Vec<String> = line.edges.iter().map(|edge| label(edge)).collect();
@@ -176,7 +177,7 @@ impl Picture<'_> {
             }
             None => (points[0], points[1]),
         };
-        // A straight line has its labels above it; a bend has them on it.
+        // The labels are above a straight line, and on a bend.
         let is_flat = (start.1 - end.1).abs() < 2 * ROW_OF_TEXT;
         let area = |eighths: i64| {
             let (x, y) = on(start, end, eighths);
@@ -194,7 +195,7 @@ impl Picture<'_> {
         )
     }
 
-    /// Edges from a state to itself stand above it.
+    /// Returns the edges from a state to itself, drawn above the state.
     fn loops(&self) -> String {
         let one = |(node, edges): &(usize, Vec<&Edge>)| {
             let [left, top, right, _] = self.area(*node);
@@ -210,7 +211,7 @@ impl Picture<'_> {
     }
 }
 
-/// A way through bends, each level at both of its ends.
+/// Returns a path of bends. Each bend is horizontal at both ends.
 fn path(points: &[(i64, i64)], is_back: bool) -> String {
     let points: Vec<(i64, i64)> = if is_back { points.iter().rev().copied().collect() } else { points.to_vec() };
     let mut path = format!("M{} {}", points[0].0, points[0].1);
@@ -225,7 +226,7 @@ fn path(points: &[(i64, i64)], is_back: bool) -> String {
     path
 }
 
-/// A point on a bend, so many eighths of the way.
+/// Returns the point on a bend after so many eighths of the way.
 fn on((x1, y1): (i64, i64), (x2, y2): (i64, i64), eighths: i64) -> (i64, i64) {
     let (t, u, middle) = (eighths, 8 - eighths, (x1 + x2) / 2);
     let x = (x1 * u * u * u + 3 * middle * t * u * u + 3 * middle * t * t * u + x2 * t * t * t) / 512;
@@ -233,7 +234,7 @@ fn on((x1, y1): (i64, i64), (x2, y2): (i64, i64), eighths: i64) -> (i64, i64) {
     (x, y)
 }
 
-/// How much room texts need, one below the other.
+/// Returns the width and the height of texts below one another.
 fn size(texts: &[String]) -> (i64, i64) {
     let longest = texts.iter().map(|text| text.chars().count()).max().unwrap_or(0) as i64;
     (longest * LETTER + 4, texts.len() as i64 * ROW_OF_TEXT)
@@ -243,12 +244,12 @@ fn overlap(one: &[i64; 4], other: &[i64; 4]) -> bool {
     one[0] < other[2] && other[0] < one[2] && one[1] < other[3] && other[1] < one[3]
 }
 
-/// A text around a middle.
+/// Returns a text that is centred at `x`.
 fn written(x: i64, y: i64, text: &str) -> String {
     format!("<text x=\"{x}\" y=\"{y}\" text-anchor=\"middle\" fill=\"#222\" stroke=\"none\">{}</text>", escaped(text))
 }
 
-/// Text that XML takes.
+/// Escapes text for XML.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,5 +1,5 @@
-//! The trip of a small batch without a lock, mirroring `Board::see`, `Trip::{at_once,ahead}` and `store/{write/at_once,epoch}.rs`: a look, a
-//! decision and one guarded writing, between any two of which others commit.
+//! The optimistic commit of a small batch, mirroring `Board::see`, `Trip::{at_once,ahead}` and `store/{write/at_once,epoch}.rs`: a read, a
+//! decision and a guarded write. Other processes commit between any two of them.
 
 use fsm_core::changes::{Changes, Payload, TimerChange};
 use fsm_core::decide::inbox::Unread;
@@ -13,7 +13,8 @@ use super::trip::Verdict;
 use super::variant::Variant;
 
 impl Model {
-    /// The rows of the instances, as they are or as they are remembered, and nothing beside them yet. In an `epoch`, that is what guards them.
+    /// Reads the rows of the instances, or takes them from the snapshot cache; the attempts and the inboxes are not read yet. If there is
+    /// an `epoch`, the file version guards the batch.
     pub fn look(&mut self, batch: Vec<Request>, now: Timestamp, grant: Option<SessionId>, epoch: Option<u64>) -> Trip {
         let touches = batch.iter().fold(0, |touches, request| touches | request.touches());
         let mut board = Board { standings: Default::default(), known: Vec::new() };
@@ -86,7 +87,7 @@ impl Model {
         Ok(Some(verdicts))
     }
 
-    /// How this commit left the instance, and what shows whether it is still so.
+    /// Stores the snapshot that this commit leaves, with the row version or the file version that guards it.
     fn remember(&self, trip: &Trip, request: &Request, verdict: &mut Verdict) {
         let epoch = if let Way::Ahead(epoch) = trip.way { Some(epoch) } else { None };
         let standing = trip.standing(request.key);
@@ -99,7 +100,7 @@ impl Model {
         if trip.way != Way::Ahead(now) && self.variant != Variant::EpochNotCompared {
             return Ok(None);
         }
-        // Nothing guards a refusal but the epoch.
+        // Only the file version guards a refusal.
         for n in 0..trip.batch.len() {
             let anew = |model: &mut Model| model.set_out(vec![trip.batch[n].clone()], trip.now, None).decided[0].reply;
             if trip.decided[n].reply == Reply::Refused && anew(self) != Reply::Refused {
@@ -114,7 +115,7 @@ impl Model {
         Ok(verdicts)
     }
 
-    /// The guards of one member.
+    /// Checks the guards of one request of the batch.
     fn is_as_seen(&self, trip: &Trip, key: usize, changes: &Changes, stamp: Option<u64>, is_locked: bool) -> bool {
         let id = changes.instance.id;
         let is_same = match self.variant {
@@ -130,12 +131,12 @@ impl Model {
 }
 
 impl Trip {
-    /// Nothing is decided yet.
+    /// True if the batch has been read and not decided.
     pub fn is_undecided(&self) -> bool {
         self.way != Way::Locked && self.decided.is_empty()
     }
 
-    /// The mistake, if it is one that this way makes.
+    /// Returns the variant, or `True` if this kind of commit cannot make its mistake.
     pub fn variant(&self, variant: Variant) -> Variant {
         match (&self.way, variant) {
             (Way::Locked | Way::Ahead(_), Variant::KeyWithoutGuard) => Variant::True,

@@ -1,4 +1,4 @@
-//! What is known of the instances that a batch concerns, mirroring `committer/board.rs`.
+//! The batch snapshot: the snapshots of all instances of a batch, mirroring `committer/board.rs`.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use super::Model;
 use super::queue::{KEYS, Request, Seen, Trip, What};
 use super::variant::Variant;
 
-/// So many of the events that wait are read at first.
+/// The number of waiting events that are read at first.
 const FIRST: i64 = 1;
 
 impl Model {
-    /// How an instance stands of which only the row is known.
+    /// Returns the snapshot of an instance of which only the row is known.
     pub fn standing(&mut self, key: usize, seen: Option<Seen>, now: Timestamp) -> Standing {
         match seen {
             Some(Seen { instance, has_timer, .. }) => Standing { has_timer, ..Standing::of(instance) },
@@ -27,7 +27,7 @@ impl Model {
         }
     }
 
-    /// `Board::read_rest`, but for repeated sends.
+    /// `Board::read_rest`, without the check for repeated sends.
     pub fn read_rest(&self, standing: &mut Standing, request: Option<&Request>) {
         let newest = standing.instance.newest;
         let is_operated = matches!(request, Some(Request { what: What::Operate(_), .. }));

@@ -1,4 +1,5 @@
-//! The door, mirroring `store/write.rs`: guards first, then all of one decision's changes, under the schema's unique constraints.
+//! The write path, mirroring `store/write.rs`: the guards first, then all changes of one decision, under the unique constraints of the
+//! schema.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use super::promise::{Broken, Promise};
 use super::store::{Row, Store};
 use super::variant::Variant;
 
-/// What became of one member of a batch.
+/// The result of writing one request of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
     Done,

@@ -1,4 +1,5 @@
-//! What callers were told and what verbs did, kept outside the database, and the promises that are checked against it.
+//! The ledger: the answers that callers received and the verbs that ran, recorded outside the database, and the checks of the promises
+//! against it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,17 +14,17 @@ use super::store::{Row, Store};
 
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
-    /// Calls of events that came from outside: not those of `next`, timers and catch verbs.
+    /// The calls of events that came from outside; not those of `next`, timers and catch verbs.
     pub clients: BTreeSet<CallId>,
-    /// Calls that somebody was told of.
+    /// The calls that were acknowledged to a caller.
     pub told: Vec<CallId>,
-    /// What verbs sent, and by which attempt.
+    /// The events that verbs sent, each with the attempt that sent it.
     pub sent_by: Vec<(CallId, (CallId, u32))>,
-    /// Clocks differ, so that leases are not what they seem.
+    /// True if the clocks differ, so that a lease may expire early or late for another process.
     pub is_skewed: bool,
-    /// Calls that are gone with their instances.
+    /// The calls that were deleted with their instances.
     pub pruned: BTreeSet<CallId>,
-    /// In which order events came to their instances.
+    /// The order in which events arrived at their instances.
     order: BTreeMap<CallId, usize>,
     turns: usize,
     begun: BTreeSet<u64>,
@@ -169,7 +170,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// It, or what it waits behind, is exhausted; or it was caught, and the catch verb led the instance on.
+    /// True if the call, or the call that it waits behind, is exhausted, or if it was caught and the catch verb gave the instance its next
+    /// event.
     fn is_in_error(&self, store: &Store, call: CallId) -> bool {
         let waits_for = store.inbox.iter().find(|(_, waits)| waits.call == call).map(|((instance, _), _)| *instance);
         let whose = waits_for.or(store.last_attempt(call).map(|last| last.instance));

@@ -1,5 +1,5 @@
-//! The store as values, and the trip of a batch through the real decisions and the door to it. The simulation puts processes around it;
-//! the differential test lets it walk beside the databases.
+//! The store as values, and the commit of a batch with the real decisions. The simulation puts processes around the model; the differential
+//! test runs it beside the databases.
 
 pub mod at_once;
 pub mod board;
@@ -23,7 +23,7 @@ pub struct Model {
     pub variant: Variant,
     pub store: Store,
     pub ledger: Ledger,
-    /// The store changed since it was last checked.
+    /// True if the store changed since the last check.
     pub is_dirty: bool,
     ids: u128,
 }
@@ -33,7 +33,7 @@ impl Model {
         Model { machine, variant, store: Store::default(), ledger: Ledger::default(), is_dirty: false, ids: 0 }
     }
 
-    /// An id that was never used. They are in order, like the ids that clients make.
+    /// Returns an unused id. The ids increase, like those that clients create.
     pub fn fresh(&mut self) -> Uuid {
         self.ids += 1;
         Uuid::from_u128(self.ids)

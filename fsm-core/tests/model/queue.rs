@@ -1,4 +1,4 @@
-//! What is asked of a committer, and a batch of it on its trip, mirroring `committer/{request,board}.rs`.
+//! The requests of a committer and a batch in progress, mirroring `committer/{request,board}.rs`.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use fsm_core::instance::Instance;
 use fsm_core::outcome::Outcome;
 use fsm_core::time::Timestamp;
 
-/// The instances that there may be.
+/// The keys of all instances.
 pub const KEYS: [&str; 3] = ["a", "b", "c"];
 
 /// `Request` of `committer/request.rs`.
@@ -21,7 +21,7 @@ pub struct Request {
     pub key: usize,
     pub what: What,
     pub tries: u32,
-    /// What is remembered of its instance.
+    /// The cached snapshot of its instance.
     pub memory: Option<Seen>,
 }
 
@@ -46,16 +46,16 @@ pub struct Report {
 pub struct Seen {
     pub instance: Arc<Instance>,
     pub has_timer: bool,
-    /// The number of the commit that left it so.
+    /// The number of the commit that wrote the row: its row version.
     pub stamp: u64,
-    /// The epoch in which it was seen, where that is what shows that it is so still.
+    /// The file version at which the row was read, if that is its guard.
     pub epoch: Option<u64>,
 }
 
-/// Who reports.
+/// The reporter of an outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// The execution under this grant.
+    /// The verb that runs under this grant.
     Verb(u64),
     Sweeper,
     Stray,
@@ -71,29 +71,29 @@ pub enum Reply {
     Done,
 }
 
-/// A commit under way: what it holds in the database, and what it will write.
+/// A commit in progress: its locks and the changes that it will write.
 pub struct Trip {
     pub now: Timestamp,
-    /// Who may get what it opens.
+    /// The session that may get the calls that the commit opens.
     pub grant: Option<SessionId>,
     pub batch: Vec<Request>,
     pub decided: Vec<Decided>,
     pub board: Board,
-    /// The instances it may write, which no other commit of the process takes up meanwhile. One bit each.
+    /// The instances that the commit may write, one bit each. No other commit of this process works on them meanwhile.
     pub touches: u8,
-    /// Those that existed: their rows are locked.
+    /// The instances that exist and whose rows are locked, one bit each.
     pub locks: u8,
     pub way: Way,
 }
 
-/// How a batch is read and written.
+/// The method by which a batch is read and written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// Under locks.
+    /// Reads and writes under locks.
     Locked,
-    /// Read without a lock, and written by one statement if the instances still bear these stamps.
+    /// Reads without locks, and writes in one statement if the instances still have these row versions.
     AtOnce([Option<u64>; KEYS.len()]),
-    /// Read without a lock in that epoch, and written in the writer's turn if it still lasts.
+    /// Reads without locks at this file version, and writes under the write lock if it is still the same.
     Ahead(u64),
 }
 
@@ -113,12 +113,12 @@ impl Decided {
 /// `Board` of `committer/board.rs`.
 pub struct Board {
     pub standings: [Option<Standing>; KEYS.len()],
-    /// What became of repeated sends.
+    /// The outcomes of sends that were committed before and are repeated.
     pub known: Vec<(CallId, SendOutcome)>,
 }
 
 impl Request {
-    /// Every instance that carrying it out may write, one bit each.
+    /// Returns the instances that the request may write, one bit each.
     pub fn touches(&self) -> u8 {
         let mut touches = 1 << self.key;
         if let What::Settle(report) = &self.what

@@ -1,4 +1,4 @@
-//! The store as values: the tables of `migrations/`, and what `store/{lock,claim,sessions,timers}.rs` read and take.
+//! The store as values: the tables of `migrations/`, and the statements of `store/{lock,claim,sessions,timers}.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ use super::queue::Seen;
 pub struct Row {
     pub attempt: Attempt,
     pub payload: Option<Vec<u8>>,
-    /// Names the one time that a session was given this attempt. Not in the database: by it, promises are checked.
+    /// The number of the grant: it identifies one execution of the attempt by a session. It is not in the database; the ledger uses it for
+    /// its checks.
     pub grant: u64,
 }
 
@@ -26,28 +27,28 @@ pub struct Row {
 #[derive(Debug, Clone, Default)]
 pub struct Store {
     pub instances: BTreeMap<InstanceId, Instance>,
-    /// Which commit wrote each of them last.
+    /// The number of the commit that last wrote each instance.
     pub stamps: BTreeMap<InstanceId, u64>,
-    /// How many there were.
+    /// The number of commits.
     pub commits: u64,
     pub calls: BTreeMap<(CallId, u32), Row>,
     pub inbox: BTreeMap<(InstanceId, i64), Waits>,
-    /// With whether each is held.
+    /// Each timer, and whether it is held.
     pub timers: BTreeMap<TimerId, (Timer, bool)>,
     pub requests: BTreeMap<(InstanceId, String), Request>,
     pub notes: Vec<Note>,
-    /// Until when each is believed.
+    /// The end of the lease of each session.
     pub sessions: BTreeMap<SessionId, Timestamp>,
     pub grants: u64,
 }
 
 impl Store {
-    /// `lock::instances`, of one.
+    /// `lock::instances` for one instance.
     pub fn instance(&self, key: &str) -> Option<&Instance> {
         self.instances.values().find(|instance| instance.key == key)
     }
 
-    /// `lock::see`, of one.
+    /// `lock::see` for one instance.
     pub fn see(&self, key: &str) -> Option<Seen> {
         let instance = Arc::new(self.instance(key)?.clone());
         let has_timer = self.timers.values().any(|(timer, _)| timer.instance == instance.id && timer.state.is_some());
@@ -55,12 +56,12 @@ impl Store {
         Some(Seen { instance, has_timer, stamp, epoch: None })
     }
 
-    /// `lock::attempts`, of one.
+    /// `lock::attempts` for one attempt.
     pub fn attempt(&self, id: (CallId, u32)) -> Option<&Attempt> {
         self.calls.get(&id).map(|row| &row.attempt)
     }
 
-    /// `lock::last_attempts`, of one.
+    /// `lock::last_attempts` for one call.
     pub fn last_attempt(&self, call: CallId) -> Option<&Attempt> {
         self.attempts_of(call).last().map(|row| &row.attempt)
     }
@@ -69,7 +70,7 @@ impl Store {
         self.calls.range((call, 0)..=(call, u32::MAX)).map(|(_, row)| row)
     }
 
-    /// `lock::inbox_ends`, of one, and so much of its beginning.
+    /// `lock::inbox_ends` for one instance, with at most `most` events from its head.
     pub fn inbox(&self, instance: &Instance, most: i64) -> Inbox {
         let (id, head, tail) = (instance.id, instance.inbox_head, instance.inbox_tail);
         let mut inbox = Inbox::default();
@@ -84,13 +85,13 @@ impl Store {
         inbox
     }
 
-    /// `lock::inbox`, of one.
+    /// `lock::inbox` for one instance.
     pub fn waiting(&self, instance: InstanceId) -> Vec<Waiting> {
         let all = self.inbox.range((instance, i64::MIN)..=(instance, i64::MAX));
         all.map(|(_, waits)| Waiting { position: waits.position, call: waits.call, event: waits.event.name.clone() }).collect()
     }
 
-    /// `lock::known`, of one: whose it is, and the outcome that `fate_of` of `committer/trip.rs` gives its place.
+    /// `lock::known` for one call, with the outcome that `fate_of` of `committer/trip.rs` derives from it.
     pub fn known(&self, call: CallId) -> Option<SendOutcome> {
         if self.calls.contains_key(&(call, 1)) {
             Some(SendOutcome::Started)
@@ -101,12 +102,12 @@ impl Store {
         }
     }
 
-    /// Whether its turn came when it no longer fitted.
+    /// True if the event no longer fitted the state when it was taken from the inbox.
     pub fn is_rejected(&self, call: CallId) -> bool {
         self.notes.iter().any(|note| note.kind == NoteKind::Rejected && note.call == Some(call))
     }
 
-    /// `prune::delete`, of one. Gives the calls that are gone.
+    /// `prune::delete` for one instance. Returns the deleted calls.
     pub fn prune(&mut self, id: InstanceId) -> Vec<CallId> {
         let calls = self.calls.values().filter(|row| row.attempt.instance == id).map(|row| row.attempt.call);
         let noted = self.notes.iter().filter(|note| note.instance == id).filter_map(|note| note.call);
@@ -120,7 +121,7 @@ impl Store {
         gone
     }
 
-    /// What `CLAIM` finds, those due first first.
+    /// Returns the attempts that `CLAIM` finds, in the order of their due times.
     pub fn due(&self, now: Timestamp, limit: usize) -> Vec<(CallId, u32)> {
         let is_due = |attempt: &Attempt| attempt.state == AttemptState::Scheduled && !attempt.held && attempt.scheduled_at <= now;
         let mut due: Vec<_> = self.calls.values().map(|row| &row.attempt).filter(|attempt| is_due(attempt)).collect();
@@ -128,7 +129,7 @@ impl Store {
         due.into_iter().take(limit).map(|attempt| (attempt.call, attempt.number)).collect()
     }
 
-    /// What `CLAIM` does to what it found.
+    /// Changes an attempt as `CLAIM` does.
     pub fn take(&mut self, id: (CallId, u32), me: SessionId, now: Timestamp) -> Row {
         self.grants += 1;
         let grant = self.grants;

@@ -1,4 +1,4 @@
-//! The trip of a batch, mirroring `committer/trip.rs`: read under locks, decide by the real decisions, write.
+//! The commit of a batch, mirroring `committer/trip.rs`: read under locks, decide with the real decisions, write.
 
 use std::sync::Arc;
 
@@ -24,33 +24,33 @@ use super::promise::Broken;
 use super::queue::{Board, Decided, KEYS, Origin, Reply, Report, Request, Seen, Trip, Way, What, key_index};
 use super::variant::Variant;
 
-/// So many events may wait for one instance.
+/// The maximum number of events in an inbox.
 pub const INBOX: u64 = 4;
-/// Why a decision under locks has all it needs.
+/// The reason why a decision under locks is never `Unread`.
 const ALL: &str = "all of the inbox was read";
 
-/// What became of one request once its transaction is committed.
+/// The outcome of one request after its transaction was committed.
 pub struct Verdict {
-    /// `None`: another process was faster, and it has to be decided again.
+    /// The answer; `None` if another process committed first and the request must be decided again.
     pub reply: Option<Reply>,
-    /// What runs here now.
+    /// The attempts that this process runs now.
     pub runs: Vec<Run>,
-    /// Its changes are in the database.
+    /// True if the changes are in the database.
     pub has_written: bool,
-    /// How that left its instance, where it is known what shows that.
+    /// The snapshot that the commit left, if its row version is known.
     pub left: Option<Seen>,
-    /// What a broken engine has forgotten to write, and writes later.
+    /// The changes that a broken engine writes later, in a second transaction.
     pub half: Option<Changes>,
 }
 
-/// An attempt that begins.
+/// An attempt that starts.
 pub struct Run {
     pub attempt: Attempt,
     pub grant: u64,
 }
 
 impl Verdict {
-    /// Nothing follows from it yet.
+    /// An outcome without consequences.
     pub fn of(reply: Reply) -> Verdict {
         Verdict { reply: Some(reply), runs: Vec::new(), has_written: false, left: None, half: None }
     }
@@ -163,7 +163,7 @@ impl Model {
         no_room(deliveries, Moment { grant: None, ..moment }).expect(ALL)
     }
 
-    /// A decision under locks that needs more of the inbox gets all of it.
+    /// Decides under locks. If the decision needs more of the inbox, it gets all of it.
     fn read_on<T>(
         &self,
         trip: &Trip,
@@ -198,7 +198,8 @@ impl Model {
         for (n, decided) in decided.into_iter().enumerate() {
             let request = trip.batch[n].clone();
             let verdict = match decided.reply {
-                // Not even the note of a late report outlives the transaction of a verb that was too late.
+                // If a verb with a transaction of its own reports too late, everything is rolled back, including the history entry of the
+                // late report.
                 Reply::Settled { counted: false } if request.is_alone() => Verdict::of(decided.reply),
                 _ => self.write_one(trip, request.key, Some(&request), decided)?,
             };

@@ -3,62 +3,62 @@
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variant {
-    /// As it is.
+    /// The correct engine.
     True,
-    /// A report closes whatever attempt of its call executes. A session holds an attempt once, so that number and session are two
-    /// locks on one door: both are left open here.
+    /// A report closes the live attempt of its call, whichever it is. A session holds an attempt only once, so that the number and the
+    /// session guard the same thing: this variant checks neither.
     GuardWithoutSession,
-    /// A report closes the newest attempt of its call, whatever has become of that.
+    /// A report closes the newest attempt of its call, whatever the state of that attempt is.
     LateReportById,
-    /// The next attempt of a call takes the row of the last one.
+    /// The next attempt of a call overwrites the row of the last one.
     RowsReused,
-    /// Due attempts are read by one statement and taken by another.
+    /// A claim reads due attempts in one statement and takes them in another.
     ReadThenClaim,
     /// The next attempt is inserted after the commit that closed the last one.
     RetryOutsideTheTransaction,
-    /// Whoever has a session may sweep at once, also after an outage.
+    /// A session may sweep at once, also directly after an outage.
     SweepWithoutGrace,
-    /// Whoever renewed a lease before it ran out may sweep, also after an outage that was almost as long as a lease.
+    /// A session may sweep if it renewed its lease before it expired, even after an outage that was almost as long as a lease.
     SweepOnALeaseThatSurvived,
-    /// What the sweeper found dead is lost, even if it ended meanwhile.
+    /// An attempt that the sweeper found is closed as lost, even if it ended meanwhile.
     SweepWithoutLooking,
-    /// Nobody gives back what a session holds and does not run.
+    /// Attempts that a session holds and does not run are never released.
     StraysStay,
-    /// A send under a dedup id does not look whether it is known.
+    /// A send with a deduplication id does not look for an earlier request.
     DedupWithoutLooking,
-    /// A send whose commit had an unknown end does not look for itself.
+    /// A send whose commit had an unknown outcome does not look for its own first commit.
     RepeatWithoutLooking,
-    /// A timer fires without looking whether it is still there.
+    /// A timer fires without the guard that it still exists.
     TimerWithoutGuard,
-    /// An operator's act does not mind that the attempt was claimed meanwhile.
+    /// An operation does not check whether the attempt was claimed meanwhile.
     OperatorWithoutGuard,
-    /// An operator's act without an id of its own is decided again after a commit with an unknown end.
+    /// An operation without a request id is decided again after a commit with an unknown outcome.
     OperatorWithoutId,
-    /// What was foreseen of the events that wait is believed although the instance went another way.
+    /// The stored forecast of the inbox is used although the instance took another path.
     OutlookKept,
-    /// What a verb sent is written in a transaction of its own, before the verb's end is.
+    /// The events that a verb sent are written in a transaction of their own, before the end of the verb is.
     OutgoingApart,
-    /// The one statement writes whatever was read, without looking whether it is so still.
+    /// The single statement writes the changes without comparing the row version.
     StampNotCompared,
-    /// It looks, and locks nothing: somebody else may be about to write what he decided under his locks.
+    /// The row version is compared, but the row is not locked. Another process may be about to write a decision that it made under locks.
     StampWithoutLock,
-    /// It looks whether the instance has made a transition, and not whether it was written.
+    /// The number of transitions is compared instead of the row version, so that other writes are missed.
     VersionForAStamp,
-    /// The stamp is read after that which it is to stand for.
+    /// The row version is read after the data that it guards.
     StampReadLater,
-    /// What a process remembers of an instance outlives its own next commit to it, and passes for what is there now.
+    /// The cached snapshot of an instance survives the next commit to it by the same process.
     MemoryKept,
-    /// It outlives the commit of another instance's verb that sent to it.
+    /// The cached snapshot survives a commit of another instance's verb that sent an event to it.
     MemoryOfAReceiverKept,
-    /// What was decided ahead is written, whoever wrote meanwhile.
+    /// A speculative decision is written without comparing the file version.
     EpochNotCompared,
-    /// The epoch is read after that which it is to stand for.
+    /// The file version is read after the data that it guards.
     EpochReadLater,
-    /// What was remembered in another epoch passes for what is there now.
+    /// A snapshot that was cached at another file version is used.
     MemoryOfAnotherEpoch,
-    /// Where one guard fails the others of the batch are written, and all are answered.
+    /// If one guard of a batch fails, the other requests are still written, and all are answered.
     HalfOfABatch,
-    /// What is remembered is taken to the committer when the attempt ends, and other commits of the process come first.
+    /// The cached snapshot is handed to the committer when the attempt ends, although other commits of the process come first.
     MemoryTakenEarly,
     /// An event that a verb sends to a full inbox is dropped, and the transition of the sender is committed.
     FullInboxDrops,

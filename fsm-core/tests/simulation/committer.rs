@@ -1,4 +1,5 @@
-//! What is asked of a process, and its commits, mirroring `committer.rs` and `worker.rs`: each may end unknown, late or never.
+//! The requests to a process and its commits, mirroring `committer.rs` and `worker.rs`. A commit may succeed late, never, or with an
+//! unknown outcome.
 
 use fsm_core::decide::operate::Operation;
 use fsm_core::decide::send::{self, Send};
@@ -17,7 +18,7 @@ use crate::step::{Act, Dedup, End, Ending, How};
 use crate::world::World;
 
 impl World {
-    /// A caller, an operator or a verb puts a request to the committer.
+    /// A caller, an operator or a verb sends a request to the committer.
     pub fn ask(&mut self, p: usize, act: &Act) {
         match act {
             Act::Send { key, event, dedup, after_s, reject_if_busy } => {
@@ -34,7 +35,7 @@ impl World {
                 self.processes[p].put(*key, What::Send(send));
             }
             Act::Operate { key, act, request_id } => {
-                // Names this request, so that it is seen if it is carried out twice.
+                // The actor identifies this request, so that the ledger notices if it is carried out twice.
                 let actor = self.model.fresh().to_string();
                 let id = request_id
                     .map(|id| id.to_string())
@@ -58,7 +59,7 @@ impl World {
         let outcome = match ending {
             Ending::Failure(advice) => Outcome::Failure(Problem { error: "it failed".into(), advice: *advice }),
             Ending::Success { next, sends } => {
-                // `ctx.next` checks against the graph: a catch verb leads on from where the instance rests.
+                // `ctx.next` checks the event against the graph. A catch verb continues from the state in which the instance rests.
                 let rests = if attempt.is_catch() { attempt.from.as_deref() } else { Some(attempt.to.as_str()) };
                 let next = next.filter(|next| self.model.machine.edge(rests, next).is_some_and(|edge| edge.after.is_none()));
                 let next = next.map(|name| Event { name: name.to_owned(), payload: self.model.fresh().to_string().into_bytes() });
@@ -85,7 +86,8 @@ impl World {
         self.processes[p].queue.push(Request { key, what: What::Settle(Box::new(report)), tries: 0, memory });
     }
 
-    /// A lane takes requests for different instances: none that is under way here, or locked by another process if it waits for locks.
+    /// A commit lane takes requests for different instances. It skips instances that this process already works on or, if it waits for
+    /// locks, that another process has locked.
     pub fn begin(&mut self, p: usize, most: usize, grants: bool, how: How) {
         let process = &mut self.processes[p];
         let mut taken = process.trips.iter().fold(0, |taken, trip| taken | trip.touches);
@@ -143,7 +145,7 @@ impl World {
         epoch
     }
 
-    /// The way under locks.
+    /// Begins a commit under locks.
     fn set_out(&mut self, p: usize, batch: Vec<Request>, grant: Option<SessionId>) {
         let touches = batch.iter().fold(0, |touches, request| touches | request.touches());
         if touches & self.locked() != 0 {
@@ -155,7 +157,7 @@ impl World {
         self.processes[p].trips.push(trip);
     }
 
-    /// The instances that transactions have locked.
+    /// The instances that transactions have locked, one bit each.
     pub fn locked(&self) -> u8 {
         let adrift = self.adrift.iter().map(|(_, trip)| trip.locks);
         self.processes.iter().flat_map(|process| &process.trips).map(|trip| trip.locks).chain(adrift).fold(0, |all, one| all | one)
@@ -167,7 +169,7 @@ impl World {
         let mut trip = self.processes[p].trips.remove(n);
         let is_ahead = matches!(trip.way, Way::Ahead(_));
         if is_ahead && !trip.is_undecided() && self.locked() != 0 {
-            // Somebody else has the writer's turn.
+            // Another process holds the write lock.
             self.processes[p].trips.push(trip);
             return Ok(());
         }
@@ -183,7 +185,7 @@ impl World {
             },
             End::AnswerLost if trip.is_undecided() => self.put_back(p, trip.batch),
             End::Fails => self.put_back(p, trip.batch),
-            // The writer's turn ends with the commit, heard of or not.
+            // The write lock is released with the commit, whether or not this process learns its outcome.
             End::AnswerLost if is_ahead => {
                 self.put_back(p, trip.batch.clone());
                 self.commit(&mut trip, p)?;
@@ -196,7 +198,7 @@ impl World {
                 None if trip.way != Way::Locked => self.set_out(p, trip.batch, trip.grant),
                 None => self.put_back(p, trip.batch),
                 Some(verdicts) => {
-                    // A verb's own transaction is not the committer's.
+                    // The transaction of a verb is not a commit of the committer.
                     self.processes[p].commits += u64::from(!trip.batch.iter().any(Request::is_alone));
                     self.conclude(p, trip.batch, verdicts)?;
                 }
@@ -228,7 +230,7 @@ impl World {
         Ok(())
     }
 
-    /// `Engine::put_back`; the report of a verb's own transaction becomes a failure, as in `Engine::report`.
+    /// `Engine::put_back`. The report of a verb with a transaction of its own becomes a failure, as in `Engine::report`.
     pub fn put_back(&mut self, p: usize, batch: Vec<Request>) {
         for request in batch {
             match &request.what {

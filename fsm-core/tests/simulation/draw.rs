@@ -1,4 +1,4 @@
-//! Draws what happens next: by chance, but mostly something that applies. What a schedule may contain differs from one to the next.
+//! Draws the next step at random, mostly one that applies. The kinds of steps that a schedule may contain differ between schedules.
 
 use fsm_core::decide::operate::Act as Operating;
 use fsm_core::retry::{Retry, RetryAdvice};
@@ -10,7 +10,7 @@ use crate::model::queue::KEYS;
 use crate::step::{Act, Dedup, End, Ending, How, Step};
 use crate::world::{PROCESSES, World};
 
-/// What a schedule may contain.
+/// The kinds of steps that a schedule may contain.
 pub struct Mood {
     lots: Lots,
     skews: bool,
@@ -41,9 +41,9 @@ impl Mood {
         }
     }
 
-    /// The next step.
+    /// Draws the next step.
     pub fn draw(&mut self, world: &World) -> Step {
-        // An epoch lasts while one process does most of the work.
+        // One process does most of the work, so that the file version stays the same for long enough.
         let process = if self.how == How::Ahead && !self.lots.one_in(5) { 0 } else { self.lots.below(PROCESSES) };
         Step { process, act: self.act(world, process) }
     }
@@ -56,7 +56,7 @@ impl Mood {
         if process.is_stalled {
             return if self.lots.one_in(4) { Act::Wake } else { self.world_moves(world) };
         }
-        // The first moments after an outage are when who sweeps may err.
+        // Sweeping is most likely to go wrong directly after an outage.
         if world.is_up && self.outages && self.lots.below(3) > 0 && !world.model.store.orphans(now).is_empty() {
             return if process.has_renewed || self.lots.one_in(3) { Act::LookForOrphans } else { Act::Renew };
         }
@@ -139,7 +139,7 @@ impl Mood {
 
     fn send(&mut self) -> Act {
         let key = self.lots.below(self.keys);
-        // A life needs a beginning.
+        // `Create` is drawn more often, because without it an instance accepts nothing.
         let event = if self.lots.one_in(3) { EVENTS[0] } else { self.lots.pick(&EVENTS) };
         let dedup = self.lots.one_in(3).then(|| Dedup { id: self.lots.below(2) as u8, other_content: self.lots.one_in(6) });
         let after_s = self.lots.one_in(6).then(|| self.lots.pick(&[0, 2, 7]));

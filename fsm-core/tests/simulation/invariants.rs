@@ -1,4 +1,4 @@
-//! I1 to I16 over the model, as `INVARIANTS` of `store/sql/invariants.rs` says them over the tables.
+//! The invariants I1 to I16 over the model, as `INVARIANTS` of `store/sql/invariants.rs` states them over the tables.
 
 use fsm_core::call::{Attempt, AttemptState as State};
 use fsm_core::changes::NoteKind;

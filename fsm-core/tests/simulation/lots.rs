@@ -1,4 +1,4 @@
-//! A small generator of random numbers, so that a seed gives the same schedule for ever.
+//! A small random number generator of our own: a seed gives the same schedule with every version of every library.
 
 /// SplitMix64.
 pub struct Lots(u64);
@@ -16,12 +16,12 @@ impl Lots {
         mixed ^ (mixed >> 31)
     }
 
-    /// From 0 up to, and without, `end`.
+    /// Returns a number from 0 to `end - 1`.
     pub fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next() % end.max(1) as u64).expect("it is below a usize")
     }
 
-    /// True once in so many times.
+    /// Returns true with a probability of one in `times`.
     pub fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }

@@ -1,4 +1,5 @@
-//! The machine that is simulated: every kind of policy, timers that end and that go on, a catch verb, a loop.
+//! The machine of the simulation. It has each kind of retry policy, timers that end an instance and timers that do not, a catch verb and a
+//! loop.
 
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ pub const NAME: &str = "order";
 /// Every event that can be sent.
 pub const EVENTS: [&str; 6] = ["Create", "Note", "Pay", "Ship", "Complete", "Cancel"];
 
-/// created -> noted (again and again) -> paid -> shipped, which is caught by rescued, -> completed. Two states have timers; paid and
-/// what the timers call have no policy.
+/// created -> noted (repeatedly) -> paid -> shipped, with the catch verb rescued, -> completed. Two states have timers. `paid` and the
+/// verbs of the timers have no retry policy.
 pub fn machine() -> Machine {
     let s = Duration::from_secs;
     let verb = |name: &str, event: &str, retry| Verb { name: name.into(), event: event.into(), timeout: None, retry };

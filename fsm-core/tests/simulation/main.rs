@@ -1,5 +1,5 @@
 //! The decisions under a seeded scheduler: several processes around a model of the store, with faults between any two steps. Every
-//! invariant is checked after every step, and what callers were told once all has come to rest.
+//! invariant is checked after every step. The answers that callers received are checked when nothing is left to do.
 //!
 //! A failure prints its seed and the shortest schedule that fails. `cargo xtask simulate` sets how many schedules are run:
 //! `FSM_SIMULATION_SEEDS=1000000` so many, `FSM_SIMULATION_SECONDS=300` no longer than that, and always the same ones without either;

@@ -1,4 +1,5 @@
-//! What a process remembers: its session, its queue, its commits under way, and what it runs. All of it dies with the process.
+//! The memory of a process: its session, its queue, its commits in progress and its running attempts. All of it is lost when the process
+//! dies.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use fsm_core::time::Timestamp;
 
 use crate::model::queue::{KEYS, Request, Seen, Trip, What};
 
-/// How long a session is believed after its last sign.
+/// The lease duration.
 pub const LEASE: Duration = Duration::from_secs(8);
 
 pub struct Process {
@@ -17,27 +18,27 @@ pub struct Process {
     pub is_stalled: bool,
     pub is_cut: bool,
     pub is_draining: bool,
-    /// How far its clock is ahead.
+    /// The difference between its clock and the world's, in microseconds; positive is ahead.
     pub skew_us: i64,
     pub life: Life,
-    /// It was kept from renewing by something else than the database since it last did.
+    /// True if something other than the database kept the process from renewing its lease since the last renewal.
     pub is_disturbed: bool,
-    /// Since the database was last down.
+    /// True if the lease was renewed since the database was last down.
     pub has_renewed: bool,
     pub queue: Vec<Request>,
     pub trips: Vec<Trip>,
     pub running: Vec<Running>,
-    /// What it remembers of each instance.
+    /// The snapshot cache.
     pub memories: [Option<Seen>; KEYS.len()],
-    /// Held and not running when it last looked.
+    /// The attempts that were held and not running at the last check.
     pub strays: Vec<Attempt>,
-    /// Found due by a broken engine that claims in two statements.
+    /// The attempts that a broken engine, which claims in two statements, found due.
     pub found: Vec<(CallId, u32)>,
-    /// Attempts that a broken engine inserts later.
+    /// The changes that a broken engine writes later.
     pub halves: Vec<Changes>,
-    /// The commits of its committer, as far as it heard of them: all others begin an epoch.
+    /// The commits of its committer whose outcome it knows. Any other commit changes the file version.
     pub commits: u64,
-    /// The epoch when its committer last had the writer's turn.
+    /// The file version when its committer last held the write lock.
     pub epoch: Option<u64>,
 }
 
@@ -55,7 +56,7 @@ pub struct Running {
     pub attempt: Attempt,
     pub key: usize,
     pub grant: u64,
-    /// It ended, and its report is not answered yet.
+    /// True if the verb ended and its report is not answered yet.
     pub has_ended: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Brings a world to rest: all faults end, all processes live, time passes until nothing is left to do.
+//! Brings a world to rest: all faults end, all processes live, and time passes until nothing is left to do.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::process::LEASE;
 use crate::step::{Act, End, Ending, How, Step};
 use crate::world::{PROCESSES, World};
 
-/// More rounds than any schedule needs.
+/// The maximum number of rounds; no schedule needs that many.
 const ROUNDS: usize = 2000;
 
 /// An error is a promise that does not hold at rest, or that the world never comes to rest.
@@ -33,7 +33,7 @@ pub fn bring_to_rest(world: &mut World) -> Result<(), Broken> {
         if has_worked {
             continue;
         }
-        // Who drained has reported all, and is replaced.
+        // A process that was shut down has reported all attempts and is replaced.
         for process in (0..PROCESSES).filter(|p| world.processes[*p].is_draining).collect::<Vec<_>>() {
             world.step(&Step { process, act: Act::Crash { adrift: false } })?;
             world.step(&Step { process, act: Act::Start })?;
@@ -76,7 +76,7 @@ fn work(world: &mut World, p: usize) -> Result<bool, Broken> {
     Ok(true)
 }
 
-/// How long until something comes due, or a dead session may be swept.
+/// Returns the time until an attempt or timer is due, or a dead session may be swept.
 fn next_moment(world: &World) -> Option<Duration> {
     let scheduled =
         world.model.store.live().filter(|live| live.state == AttemptState::Scheduled && !live.held).map(|live| live.scheduled_at);

@@ -1,4 +1,4 @@
-//! Runs a schedule from its seed, and shrinks one that fails to the steps that are needed for it.
+//! Runs a schedule from its seed, and reduces a failing schedule to the steps that the failure needs.
 
 use std::fmt::Write;
 
@@ -9,10 +9,10 @@ use crate::rest::bring_to_rest;
 use crate::step::Step;
 use crate::world::World;
 
-/// How many steps a schedule has before the world comes to rest.
+/// The number of steps before the world is brought to rest.
 const STEPS: usize = 120;
 
-/// A promise that was broken, and what led to it.
+/// A broken promise, with the steps that led to it.
 pub struct Failure {
     pub seed: u64,
     pub why: Broken,
@@ -63,7 +63,7 @@ impl Failure {
         }
     }
 
-    /// Seed, promise and steps, for a person.
+    /// Formats the seed, the promise and the steps.
     pub fn told(&self) -> String {
         let mut told = format!("seed {}: {}\n", self.seed, self.why);
         for (n, step) in self.steps.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What can happen next, as values: a schedule is a list of these, and one that no longer applies does nothing.
+//! The steps of a schedule, as values. A step that does not apply does nothing.
 
 use std::fmt;
 
@@ -7,14 +7,14 @@ use fsm_core::retry::RetryAdvice;
 
 use crate::model::queue::KEYS;
 
-/// One thing that happens, in a process or to it.
+/// One step: something that a process does, or that happens to it.
 #[derive(Debug, Clone)]
 pub struct Step {
     pub process: usize,
     pub act: Act,
 }
 
-/// How a lane goes about a batch, if that is short.
+/// The method by which a commit lane handles a batch of short requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
     Locked,
@@ -24,7 +24,7 @@ pub enum How {
 
 #[derive(Debug, Clone)]
 pub enum Act {
-    /// A caller sends.
+    /// A caller sends an event.
     Send {
         key: usize,
         event: &'static str,
@@ -32,19 +32,19 @@ pub enum Act {
         after_s: Option<u64>,
         reject_if_busy: bool,
     },
-    /// An operator acts.
+    /// An operator requests an operation.
     Operate {
         key: usize,
         act: Operating,
         request_id: Option<u8>,
     },
-    /// A lane of the committer takes some requests, locks, reads and decides; or only looks at their instances.
+    /// A commit lane takes requests. It locks, reads and decides, or only reads the instance rows.
     Begin {
         most: usize,
         grants: bool,
         how: How,
     },
-    /// The same lane decides what it only looked at, or writes and commits.
+    /// The same commit continues: it decides what it only read, or it writes and commits.
     Finish {
         which: usize,
         end: End,
@@ -54,13 +54,13 @@ pub enum Act {
         which: usize,
         commits: bool,
     },
-    /// The next half of what a broken engine does in two transactions.
+    /// A broken engine writes the second half of what it writes in two transactions.
     SecondHalf,
     Claim {
         limit: usize,
         end: End,
     },
-    /// A verb ends, in the transaction it wrote in where `own_tx`.
+    /// A verb ends. With `own_tx`, its end is committed in the transaction that the verb wrote in.
     EndVerb {
         which: usize,
         outcome: Ending,
@@ -71,7 +71,7 @@ pub enum Act {
     GiveBackStrays,
     LookForOrphans,
     Bury,
-    /// An instance that ended goes, or what is past of one that lives.
+    /// An ended instance is deleted, or the old history of a live one.
     Prune {
         key: usize,
     },
@@ -79,14 +79,14 @@ pub enum Act {
     Advance {
         us: i64,
     },
-    /// The process's clock is so far from the others'.
+    /// Sets the difference of the process's clock.
     Skew {
         us: i64,
     },
-    /// SIGSTOP and SIGCONT.
+    /// `Stall` is SIGSTOP, and `Wake` is SIGCONT.
     Stall,
     Wake,
-    /// The connection that renews the lease hangs, and does not.
+    /// `Cut`: the connection that renews the lease hangs. `Mend`: it works again.
     Cut,
     Mend,
     Drain,
@@ -104,17 +104,17 @@ pub struct Dedup {
     pub other_content: bool,
 }
 
-/// How a commit ends for the process that asked for it.
+/// The end of a commit, for the process that requested it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     Commits,
-    /// It is rolled back, and the process learns it.
+    /// The commit is rolled back, and the process learns it.
     Fails,
-    /// Nobody knows.
+    /// The outcome is unknown.
     AnswerLost,
 }
 
-/// How a verb ends.
+/// The end of a verb.
 #[derive(Debug, Clone)]
 pub enum Ending {
     Success { next: Option<&'static str>, sends: Vec<(usize, &'static str, Option<u64>)> },

@@ -1,4 +1,4 @@
-//! What a working process does by itself, mirroring `finder.rs`, `sweeper.rs`, `session.rs` and the drain of `worker.rs`.
+//! The background work of a process, mirroring `finder.rs`, `sweeper.rs`, `session.rs` and the graceful shutdown in `worker.rs`.
 
 use fsm_core::call::Attempt;
 use fsm_core::ids::SessionId;
@@ -54,7 +54,7 @@ impl World {
         }
     }
 
-    /// The first half of `Engine::give_back_strays`.
+    /// The first half of `Engine::give_back_strays`: notes the attempts that are held and not running.
     pub fn look_for_strays(&mut self, p: usize) {
         if self.model.variant != Variant::StraysStay {
             let held = self.model.store.held(self.processes[p].life.id);
@@ -66,7 +66,7 @@ impl World {
         }
     }
 
-    /// The second half: no commit is under way any more.
+    /// The second half: releases them if they still do not run. It waits until no commit is in progress.
     pub fn give_back_strays(&mut self, p: usize) {
         if !self.processes[p].trips.is_empty() {
             return;
@@ -94,8 +94,8 @@ impl World {
         Ok(())
     }
 
-    /// `pruner.rs`: what has ended is gone, and of what lives so many more transitions are counted. Nothing goes that is still asked about:
-    /// the retention is longer than that.
+    /// `pruner.rs`: an ended instance is deleted. For a live one, only its row is written, as after deleting old history. An instance with
+    /// an open request is kept, because retention is longer than any request.
     pub fn prune(&mut self, key: usize) {
         let Some(instance) = self.model.store.instance(KEYS[key]).filter(|_| self.locked() & (1 << key) == 0) else { return };
         let (id, is_ended) = (instance.id, instance.status.is_ended());
@@ -152,7 +152,7 @@ impl World {
         self.processes[p].life = Life { id, is_known: true, until, since: now };
     }
 
-    /// `Engine::drain`: what still runs is ended and given back, or has failed where it must not run again.
+    /// `Engine::drain`: releases the running attempts that can be retried, and fails the others, because they must not run again.
     pub fn drain(&mut self, p: usize) {
         self.processes[p].is_draining = true;
         // One that has ended is on its way to the database.

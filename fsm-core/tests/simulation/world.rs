@@ -1,4 +1,4 @@
-//! The world of one schedule: a database, processes, a clock. Each step is applied here, and everything is checked after it.
+//! The world of one schedule: a database, processes and a clock. Each step is applied here, and everything is checked after it.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::model::variant::Variant;
 use crate::process::{LEASE, Process};
 use crate::step::{Act, Step};
 
-/// How many processes there are.
+/// The number of processes.
 pub const PROCESSES: usize = 3;
 
 pub struct World {
@@ -22,7 +22,7 @@ pub struct World {
     pub now: Timestamp,
     pub is_up: bool,
     pub processes: Vec<Process>,
-    /// Commits that nobody waits for any more, and that may yet reach the database.
+    /// Commits that no process waits for any more and that may still reach the database.
     pub adrift: Vec<(usize, Trip)>,
 }
 
@@ -43,12 +43,12 @@ impl World {
         world
     }
 
-    /// What the process's clock shows.
+    /// Returns the time that the process's clock shows.
     pub fn clock(&self, process: usize) -> Timestamp {
         Timestamp::from_micros(self.now.as_micros() + self.processes[process].skew_us)
     }
 
-    /// The process goes on and reaches the database.
+    /// True if the process runs and reaches the database.
     pub fn is_working(&self, process: usize) -> bool {
         let process = &self.processes[process];
         self.is_up && process.is_alive && !process.is_stalled
@@ -114,13 +114,13 @@ impl World {
         let dead = Process { skew_us: self.processes[p].skew_us, ..Process::dead() };
         let died = std::mem::replace(&mut self.processes[p], dead);
         if adrift && self.is_up {
-            // What was decided ahead has not had the writer's turn.
+            // A speculative decision was not sent to the database yet.
             let was_said = |trip: &Trip| !trip.is_undecided() && !matches!(trip.way, Way::Ahead(_));
             self.adrift.extend(died.trips.into_iter().filter(was_said).map(|trip| (p, trip)));
         }
     }
 
-    /// Every transaction is rolled back, and their requests wait for the database, as in `committer::put_back`.
+    /// Rolls back every transaction. Their requests wait for the database, as in `committer::put_back`.
     fn go_down(&mut self) {
         if !self.is_up {
             return;
@@ -128,7 +128,7 @@ impl World {
         self.is_up = false;
         self.adrift.clear();
         for p in 0..PROCESSES {
-            // Who had no time to renew between two outages is disturbed by more than one.
+            // A process that could not renew its lease between two outages was kept from it by more than one.
             self.processes[p].is_disturbed |= !self.processes[p].has_renewed;
             for trip in std::mem::take(&mut self.processes[p].trips) {
                 self.put_back(p, trip.batch);
@@ -136,7 +136,7 @@ impl World {
         }
     }
 
-    /// Time passes for all. Who can renews its lease in time: that is a thread's only work.
+    /// Lets time pass for all processes. Each one that can renews its lease in time, because a thread of its own does only that.
     fn advance(&mut self, span: Duration) {
         let mut left = span;
         while !left.is_zero() {

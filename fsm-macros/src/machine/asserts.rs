@@ -1,4 +1,4 @@
-//! The rules of a machine that only types can break, as checks that the compiler makes after the expansion.
+//! The rules of a machine that depend on types. They are emitted as checks for the compiler.
 
 use std::collections::BTreeSet;
 
@@ -104,7 +104,7 @@ fn an_on_block_is_of_one_event(declared: &Declared, graph: &Graph) -> TokenStrea
     blocks.collect()
 }
 
-/// Between every two verbs that can be sent an event, but those in `on` blocks.
+/// Any two verbs that take events from senders take different event types, except within an `on` block.
 fn an_event_type_is_of_one_verb(declared: &Declared, graph: &Graph) -> TokenStream {
     let sent: Vec<&State> = graph.states.iter().filter(|state| !state.is_timed).collect();
     let checks = sent.iter().enumerate().skip(1).map(|(i, state)| {
@@ -145,14 +145,14 @@ fn shared_event(declared: &Declared, a: &State, b: &State) -> String {
     )
 }
 
-/// The states from which one is entered; `None` is the start.
+/// Returns the states from which a state is entered; `None` is the start.
 fn froms(declared: &Declared, state: &State) -> BTreeSet<Option<String>> {
     let is_start = declared.starts.iter().any(|start| names::state(start) == state.name);
     let edges = declared.edges.iter().filter(|edge| names::state(&edge.to) == state.name);
     edges.map(|edge| Some(names::state(&edge.from))).chain(is_start.then_some(None)).collect()
 }
 
-/// A machine's default policy may name a catch verb only if that verb takes what each verb without a policy of its own leaves.
+/// The catch verb of a machine's default policy fits every verb that has no policy of its own.
 fn the_default_catch_fits_every_verb(declared: &Declared, graph: &Graph) -> TokenStream {
     let Some(Retry::Policy(policy)) = &declared.retry else { return TokenStream::new() };
     let Some(catch) = &policy.catch else { return TokenStream::new() };

@@ -1,4 +1,4 @@
-//! What `fsm!` makes: the machine's type, its state enum, its traits and its registration.
+//! The output of `fsm!`: the machine's type, its state enum, its traits and its registration.
 
 use std::collections::BTreeSet;
 
@@ -83,7 +83,7 @@ fn alias(state: &State) -> TokenStream {
     quote_spanned!(path.span()=> type #verb = #path;)
 }
 
-/// The type of the default policy's catch verb.
+/// Returns the type of the default policy's catch verb.
 fn catch(declared: &Declared) -> Option<TokenStream> {
     let Some(Retry::Policy(policy)) = &declared.retry else { return None };
     policy.catch.as_ref().map(|path| quote_spanned!(path.span()=> type __Catch = #path;))
@@ -119,7 +119,8 @@ fn entry(declared: &Declared, graph: &Graph, retry: &TokenStream) -> TokenStream
     }
 }
 
-/// One impl for each event type that a sender may send: the verbs of an `on` block share theirs, a timer's verb has none.
+/// Returns one `Accepts` implementation for each event type that a sender may send. The verbs of an `on` block share one; the verb of a
+/// timer has none.
 fn accepts(declared: &Declared, graph: &Graph) -> TokenStream {
     let ident = &declared.ident;
     let mut events = Vec::new();

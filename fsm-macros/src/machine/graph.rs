@@ -1,4 +1,4 @@
-//! The declared machine as a graph: its states in order, and for each edge where it stands.
+//! The declared machine as a graph: its states in order, and the location of each edge.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +13,21 @@ use crate::names;
 /// A state, and the verb that enters it.
 pub struct State {
     pub name: String,
-    /// The verb's path where it is first entered.
+    /// The verb's path at the first edge into the state.
     pub path: Path,
-    /// The type alias that stands for the verb in what is emitted, so that a wrong path is told once.
+    /// The type alias that stands for the verb in the output, so that a wrong path is reported once.
     pub verb: Ident,
-    /// Other paths under which it is entered.
+    /// Other paths of the verb, at later edges into the state.
     pub other_paths: Vec<Path>,
-    /// It stands behind `after`, so that its event is `Timeout`.
+    /// True if the state is the target of a timer, so that its event is `Timeout`.
     pub is_timed: bool,
-    /// The `on` block it stands in.
+    /// The `on` block in which the state is a target.
     pub group: Option<usize>,
 }
 
-/// What the rules and the expansion ask of a declared machine.
+/// The machine in the form that the rules and the expansion need.
 pub struct Graph {
-    /// Starts first, then in the order in which edges enter them.
+    /// The states: starts first, then in the order in which edges enter them.
     pub states: Vec<State>,
     /// States of which it is not known whether there is a verb: they have a variant, and nothing else is emitted for them.
     pub only_named: Vec<String>,
@@ -74,7 +74,7 @@ impl Graph {
 
 impl State {
     fn new(name: String, path: &Path, i: usize) -> State {
-        // The alias has the verb's place: what is said of it points there.
+        // The alias has the location of the verb, so that errors about it point there.
         let verb = format_ident!("__Verb{i}", span = path.span());
         State { name, path: path.clone(), verb, other_paths: Vec::new(), is_timed: false, group: None }
     }
@@ -90,13 +90,13 @@ impl State {
         }
     }
 
-    /// The event type of its verb, as tokens.
+    /// Returns the event type of the state's verb, as tokens.
     pub fn event_type(&self) -> TokenStream {
         let verb = &self.verb;
         quote_spanned!(verb.span()=> <#verb as ::fsm::__private::Verb>::Event)
     }
 
-    /// The name of that type, as tokens.
+    /// Returns the name of that event type, as tokens.
     pub fn event(&self) -> TokenStream {
         let verb = &self.verb;
         quote_spanned!(verb.span()=> <#verb as ::fsm::__private::Verb>::EVENT)

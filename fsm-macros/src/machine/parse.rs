@@ -1,4 +1,4 @@
-//! The statements of `fsm!`, each read for itself, so that one that is wrong does not hide the others.
+//! The statements of `fsm!`. Each is parsed by itself, so that a wrong one does not hide the mistakes of the others.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ const WORDS: [&str; 5] = ["start", "end", "on", "keeps", "retry"];
 const STATEMENTS: &str = "expected a statement: `start a;`, `a -> b | c;`, `any(a, b) -> c;`, `a after \"30m\" -> b;`, \
     `on Event { a -> b; }`, `end a, b;`, `keeps Record;` or `retry(3, \"1s\");`";
 
-/// A machine as written.
+/// A machine as it was written.
 pub struct Declared {
     pub attributes: Vec<Attribute>,
     pub visibility: Visibility,
     pub ident: Ident,
-    /// In the database.
+    /// The name in the database.
     pub name: LitStr,
     pub retry: Option<Retry>,
     pub record: Option<Type>,
@@ -34,28 +34,28 @@ pub struct Declared {
     pub ends: Vec<Path>,
     /// The event type of each `on` block.
     pub groups: Vec<Type>,
-    /// No statement was left out because it could not be read.
+    /// True if every statement could be read.
     pub is_whole: bool,
     /// The words of what was left out, which may be states.
     pub skipped: Vec<String>,
 }
 
-/// One edge; `any(…)` and `|` are several.
+/// One edge; `any(…)` and `|` declare several.
 pub struct Edge {
     pub from: Path,
     pub to: Path,
     pub after: Option<After>,
-    /// The `on` block it stands in.
+    /// The `on` block of the edge.
     pub group: Option<usize>,
 }
 
-/// A timer; no duration if it could not be read.
+/// A timer. It has no duration if the duration could not be read.
 #[derive(Clone, Copy)]
 pub struct After {
     pub duration: Option<Duration>,
 }
 
-/// The machine, without the statements that cannot be read; the mistakes tell of those.
+/// Parses the machine. Statements that cannot be read are left out and reported as mistakes.
 pub fn parse(tokens: TokenStream, mistakes: &mut Mistakes) -> syn::Result<Declared> {
     (|input: ParseStream<'_>| machine(input, mistakes)).parse2(tokens)
 }
@@ -95,7 +95,7 @@ fn machine(input: ParseStream<'_>, mistakes: &mut Mistakes) -> syn::Result<Decla
     Ok(declared)
 }
 
-/// `= "payment"`.
+/// Parses `= "payment"`.
 fn name(input: ParseStream<'_>, ident: &Ident, mistakes: &mut Mistakes) -> syn::Result<LitStr> {
     let example = ident.unraw().to_string().to_lowercase();
     if !input.peek(Token![=]) {
@@ -114,7 +114,8 @@ fn name(input: ParseStream<'_>, ident: &Ident, mistakes: &mut Mistakes) -> syn::
     Ok(name)
 }
 
-/// Reads statements to the end; after one that cannot be read goes on behind its `;` or block, and returns false.
+/// Parses statements to the end. After a statement that cannot be read, it continues behind the next `;` or block, and returns false at the
+/// end.
 fn each_statement(
     input: ParseStream<'_>,
     mistakes: &mut Mistakes,
@@ -165,7 +166,7 @@ fn statement(input: ParseStream<'_>, declared: &mut Declared, mistakes: &mut Mis
     semicolon(input, mistakes)
 }
 
-/// Where it is only forgotten, the next statement is read as it stands.
+/// Parses a `;`. If it is only missing, that is reported, and the next statement is parsed.
 fn semicolon(input: ParseStream<'_>, mistakes: &mut Mistakes) -> syn::Result<()> {
     if input.peek(Token![;]) {
         return input.parse::<Token![;]>().map(drop);
@@ -202,7 +203,7 @@ fn default_retry(input: ParseStream<'_>, declared: &mut Declared, mistakes: &mut
     Ok(())
 }
 
-/// `on Cancel { created -> cancelled; paid -> refunding; }`.
+/// Parses `on Cancel { created -> cancelled; paid -> refunding; }`.
 fn on(input: ParseStream<'_>, declared: &mut Declared, mistakes: &mut Mistakes) -> syn::Result<()> {
     input.call(Ident::parse_any)?;
     let event: Type = input.parse()?;
@@ -220,7 +221,7 @@ fn on(input: ParseStream<'_>, declared: &mut Declared, mistakes: &mut Mistakes) 
     Ok(())
 }
 
-/// The `on` block of an event type, which has one.
+/// Returns the index of the `on` block of an event type. A second block for the same type is a mistake.
 fn group(event: Type, declared: &mut Declared, mistakes: &mut Mistakes) -> usize {
     let name = names::event(&event);
     if let Some(first) = declared.groups.iter().position(|other| names::event(other) == name) {
@@ -231,7 +232,7 @@ fn group(event: Type, declared: &mut Declared, mistakes: &mut Mistakes) -> usize
     declared.groups.len() - 1
 }
 
-/// `a -> b | c`, `any(a, b) -> c`, `a after "30m" -> b`.
+/// Parses `a -> b | c`, `any(a, b) -> c` or `a after "30m" -> b`.
 fn edges_of(input: ParseStream<'_>, group: Option<usize>, mistakes: &mut Mistakes) -> syn::Result<Vec<Edge>> {
     let froms = sources(input)?;
     let after = if peek_word(input, "after") { after(input, group, mistakes)? } else { None };
@@ -250,7 +251,7 @@ fn edges_of(input: ParseStream<'_>, group: Option<usize>, mistakes: &mut Mistake
     Ok(froms.iter().flat_map(|from| targets.iter().map(move |to| edge(from, to))).collect())
 }
 
-/// At least one.
+/// Parses the states on the left side of an edge; at least one.
 fn sources(input: ParseStream<'_>) -> syn::Result<Vec<Path>> {
     if peek_word(input, "any") && input.peek2(token::Paren) {
         input.call(Ident::parse_any)?;
@@ -267,7 +268,7 @@ fn sources(input: ParseStream<'_>) -> syn::Result<Vec<Path>> {
     Ok(vec![input.call(Path::parse_mod_style)?])
 }
 
-/// Inside an `on` block it is a mistake, and the edge is taken for one of the block.
+/// Parses `after "30m"`. Inside an `on` block that is a mistake, and the edge is then treated as an edge of the block.
 fn after(input: ParseStream<'_>, group: Option<usize>, mistakes: &mut Mistakes) -> syn::Result<Option<After>> {
     let word = input.call(Ident::parse_any)?;
     let value = syn::Expr::Lit(syn::ExprLit { attrs: Vec::new(), lit: input.parse()? });
@@ -280,7 +281,7 @@ fn after(input: ParseStream<'_>, group: Option<usize>, mistakes: &mut Mistakes) 
     Ok(None)
 }
 
-/// Paths between `|` or `,`.
+/// Parses paths that are separated by `|` or `,`.
 fn separated(input: ParseStream<'_>) -> syn::Result<Vec<Path>> {
     let mut paths = vec![input.call(Path::parse_mod_style)?];
     while input.peek(Token![|]) || input.peek(Token![,]) {
@@ -294,7 +295,7 @@ fn peek_word(input: ParseStream<'_>, word: &str) -> bool {
     input.cursor().ident().is_some_and(|(ident, _)| ident == word)
 }
 
-/// Whether a statement begins with this word; a state may have the same name.
+/// True if a statement begins with this keyword. A state may have the same name.
 fn begins(input: ParseStream<'_>, word: &str) -> bool {
     let is_state = input.peek2(Token![->]) || input.peek2(Token![::]) || {
         let next = input.cursor().ident().and_then(|(_, rest)| rest.ident());

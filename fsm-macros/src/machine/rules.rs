@@ -1,4 +1,4 @@
-//! The rules of a machine that its names alone can break. Those of types are in `asserts`.
+//! The rules of a machine that depend on names only. The rules that depend on types are in `asserts`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ pub fn check(declared: &Declared, graph: &Graph, mistakes: &mut Mistakes) {
     }
 }
 
-/// The rules of `fsm-core`, at the places of the tokens.
+/// Applies the rules of `fsm-core` and reports their mistakes at the tokens.
 fn the_graph_is_sound(declared: &Declared, graph: &Graph, mistakes: &mut Mistakes) {
     for mistake in fsm_core::check::check(&graph.names) {
         let at: &dyn ToTokens = match mistake.place {
@@ -42,7 +42,7 @@ fn a_state_has_one_timer(declared: &Declared, _: &Graph, mistakes: &mut Mistakes
     }
 }
 
-/// Inside an `on` block all edges take one event, so that it can leave each state only once.
+/// All edges of an `on` block take the same event, so a state may be left only once in it.
 fn an_event_leads_from_a_state_to_one(declared: &Declared, graph: &Graph, mistakes: &mut Mistakes) {
     let mut taken: BTreeMap<(usize, Option<String>), String> = BTreeMap::new();
     let starts = declared.starts.iter().map(|start| (None, start));

@@ -1,4 +1,4 @@
-//! The enum of a machine's states, as tokens.
+//! The state enum of a machine, as tokens.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::graph::{Graph, State};
 use super::parse::Declared;
 use crate::names;
 
-/// `PaymentState` of `Payment`.
+/// Returns the name of the enum: `PaymentState` for `Payment`.
 pub fn ident(declared: &Declared) -> Ident {
     format_ident!("{}State", declared.ident.unraw(), span = declared.ident.span())
 }
@@ -18,7 +18,7 @@ pub fn ident(declared: &Declared) -> Ident {
 pub fn expand(declared: &Declared, graph: &Graph) -> TokenStream {
     let ident = ident(declared);
     let (visibility, machine) = (&declared.visibility, &declared.name);
-    // Of two states that would be one variant, the first: a rule tells of the second.
+    // If two states have the same variant name, only the first gets a variant. A rule reports the second.
     let mut seen = BTreeSet::new();
     let distinct: Vec<&State> = graph.states.iter().filter(|state| seen.insert(names::variant(&state.name))).collect();
     let only_named: Vec<&String> = graph.only_named.iter().filter(|name| seen.insert(names::variant(name))).collect();

@@ -1,4 +1,4 @@
-//! A retry policy as tokens: the statics that the registry reads.
+//! A retry policy as tokens: the static values that the registry reads.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::names;
 
 /// A policy as tokens.
 pub struct Emitted {
-    /// The static, if there is one. It stands where `__Catch` is the type of its catch verb.
+    /// The static value, if there is one. It must be emitted in a scope in which `__Catch` is the type of the catch verb.
     pub policy: Option<TokenStream>,
-    /// The `RetryEntry`.
+    /// The expression of the `RetryEntry`.
     pub entry: TokenStream,
 }
 
@@ -60,13 +60,13 @@ fn policy_entry(policy: &Policy) -> TokenStream {
     }
 }
 
-/// A duration as tokens.
+/// Returns a duration as tokens.
 pub fn micros(duration: Duration) -> TokenStream {
     let us = u64::try_from(duration.as_micros()).expect("the grammar of durations ends below");
     quote!(::core::time::Duration::from_micros(#us))
 }
 
-/// `Some` or `None` as tokens, whatever a user calls `Option`.
+/// Returns `Some` or `None` as tokens, with absolute paths, because the user may have a type named `Option`.
 pub fn optional(value: Option<TokenStream>) -> TokenStream {
     match value {
         Some(value) => quote!(::core::option::Option::Some(#value)),

@@ -1,4 +1,4 @@
-//! The arguments of a retry directive, as written.
+//! The arguments of a retry directive, as they were written.
 
 use proc_macro2::TokenStream;
 use syn::parse::{Parse, ParseStream, Parser};
@@ -10,7 +10,7 @@ use crate::mistake::Mistakes;
 
 /// One argument.
 pub enum Argument {
-    /// `10`, `"5s"`, `none`: anything without a name.
+    /// An argument without a name: `10`, `"5s"` or `none`.
     Plain(Expr),
     /// `min = "5s"`.
     Named(Ident, Expr),
@@ -42,7 +42,7 @@ impl Parse for Argument {
     }
 }
 
-/// The arguments in order; none if one of them is not even an argument.
+/// Parses the arguments, in order. Returns `None` if one of them is not an argument at all.
 pub fn parse(tokens: TokenStream, mistakes: &mut Mistakes) -> Option<Vec<Argument>> {
     match Punctuated::<Argument, Token![,]>::parse_terminated.parse2(tokens) {
         Ok(arguments) => Some(arguments.into_iter().collect()),

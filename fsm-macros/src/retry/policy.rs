@@ -1,4 +1,4 @@
-//! From the arguments of a retry directive to a policy, and the rules between them.
+//! The conversion of a retry directive's arguments into a policy, with the rules between them.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use super::{Policy, Retry, duration};
 use crate::mistake::Mistakes;
 use crate::names;
 
-/// Redactable wherever the short form is misused.
+/// The help text for a misused short form.
 const SHORT: &str = "the short forms are `\"5s\"`, `\"5s\", \"10m\"`, `10, \"5s\"`, `10, \"5s\", \"1h\"` and `none`";
 const NAMES: &str = "`retries`, `max_attempts`, `min`, `max`, `backoff`, `jitter`, `within`, `give_up_on(…)`, `delay` and `catch`";
 
-/// What was written under each name.
+/// The arguments by name.
 #[derive(Default)]
 struct Written {
     none: Option<Expr>,
@@ -30,13 +30,13 @@ struct Written {
     give_up_on: Option<Vec<Type>>,
     delay: Option<Expr>,
     catch: Option<Expr>,
-    /// The interval came without a name: alone, it does not grow.
+    /// True if the interval was given without a name. A single unnamed interval does not grow.
     is_short: bool,
-    /// Everything beside `none`.
+    /// The number of arguments beside `none`.
     others: usize,
 }
 
-/// The policy; `at` is the directive's name.
+/// Returns the policy. `at` is the name of the directive, which general mistakes point at.
 pub fn read(arguments: Vec<Argument>, at: &dyn ToTokens, mistakes: &mut Mistakes) -> Option<Retry> {
     let written = sort(arguments, mistakes);
     if let Some(none) = &written.none {
@@ -61,7 +61,7 @@ pub fn read(arguments: Vec<Argument>, at: &dyn ToTokens, mistakes: &mut Mistakes
     })))
 }
 
-/// Puts each argument under its name; those of the short form by what and where they are.
+/// Sorts the arguments by name. The arguments of the short form are recognised by their type and position.
 fn sort(arguments: Vec<Argument>, mistakes: &mut Mistakes) -> Written {
     let mut written = Written { others: arguments.len(), ..Written::default() };
     let mut named_before = false;
@@ -167,7 +167,7 @@ fn a_delay_function_stands_alone(written: &Written, mistakes: &mut Mistakes) {
     }
 }
 
-/// A policy must say how long to wait, unless it never retries.
+/// A policy that retries must have a wait.
 fn there_is_a_delay(written: &Written, max_attempts: Option<u32>, at: &dyn ToTokens, mistakes: &mut Mistakes) {
     let never_waits = max_attempts == Some(1);
     if written.min.is_some() || written.delay.is_some() || never_waits {
@@ -203,7 +203,7 @@ fn max_attempts(written: &Written, mistakes: &mut Mistakes) -> Option<u32> {
     }
 }
 
-/// `min`, `max` and `backoff`, with what is not said filled in.
+/// Returns `min`, `max` and `backoff`, with defaults for the missing ones.
 fn interval(written: &Written, mistakes: &mut Mistakes) -> (Duration, Duration, f64) {
     let backoff = written.backoff.as_ref().and_then(|value| backoff_does_not_shrink(value, mistakes));
     let min = written.min.as_ref().and_then(|value| duration(value, mistakes));
@@ -212,7 +212,7 @@ fn interval(written: &Written, mistakes: &mut Mistakes) -> (Duration, Duration, 
         min_is_not_above_max(min, max, at, mistakes);
     }
     let Some(min) = min else { return (Duration::from_secs(1), max.unwrap_or(DEFAULT_MAX), backoff.unwrap_or(2.0)) };
-    // One duration without a name is an interval that stays, unless it is told to grow.
+    // A single unnamed duration is a constant interval, unless a `backoff` is given.
     let grows = !written.is_short || backoff.is_some();
     let max = max.unwrap_or(if grows { DEFAULT_MAX.max(min) } else { min });
     (min, max, backoff.unwrap_or(2.0))

@@ -1,4 +1,4 @@
-//! The values of single options, each read by its own rule.
+//! The values of single options. Each function is the rule of one option.
 
 use syn::{Expr, ExprLit, ExprPath, Lit, LitInt, Path};
 

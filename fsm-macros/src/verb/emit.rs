@@ -1,4 +1,4 @@
-//! What `#[verb]` leaves beside a function: a type of its name, and its registration.
+//! The output of `#[verb]` beside the function: a type with its name, and its registration.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
@@ -11,7 +11,7 @@ use super::parameters::{self, Kind, Parameter};
 use crate::names;
 use crate::retry::{self, Retry};
 
-/// The type, its traits, its entry and the entry's registration.
+/// Returns the type, its traits, its entry and the registration of the entry.
 pub fn verb(function: &Function, head: &Head, options: &Options, retry: &Option<Retry>) -> TokenStream {
     let ident = &function.signature.ident;
     let event_type = &head.parameters.last().expect("the event was found").ty;
@@ -73,8 +73,8 @@ pub fn stub(function: &Function) -> TokenStream {
     }
 }
 
-/// The types it names are parameters that are always left out: as associated types alone they could not be less visible
-/// than the function.
+/// Declares the type. The event and the catch verb are type parameters with defaults, which nobody sets: as associated types alone, they
+/// would have to be as visible as the function.
 fn declared(function: &Function, event_type: &syn::Type, catch: Option<&syn::Path>) -> TokenStream {
     let (visibility, ident) = (&function.visibility, &function.signature.ident);
     let catch = catch.map_or(quote!(::fsm::__private::NoCatch), |path| quote!(#path));
@@ -87,7 +87,7 @@ fn declared(function: &Function, event_type: &syn::Type, catch: Option<&syn::Pat
     }
 }
 
-/// The verb that catches must take what is caught here.
+/// Checks that the catch verb takes the event of this verb's exhausted calls.
 fn catch_check(ident: &Ident, catch: &syn::Path, event_type: &syn::Type) -> TokenStream {
     quote_spanned! {catch.span()=>
         type __Catch = <#ident as ::fsm::__private::Verb>::Catch;
@@ -95,7 +95,7 @@ fn catch_check(ident: &Ident, catch: &syn::Path, event_type: &syn::Type) -> Toke
     }
 }
 
-/// Which records the verb can run with: its own, or all if it takes none.
+/// Implements the traits that say which records the verb can run with: its own, or any if it takes none.
 fn keeps(ident: &Ident, event_type: &syn::Type, parameters: &[Parameter]) -> TokenStream {
     match record(parameters) {
         Some(record) => quote! {
@@ -151,7 +151,7 @@ fn entry(function: &Function, head: &Head, options: &Options, retry: &TokenStrea
     }
 }
 
-/// The function that runs one attempt.
+/// Returns the function that runs one attempt.
 fn run(ident: &Ident, head: &Head, event: &str) -> TokenStream {
     let ctx = local("ctx");
     let input = local("input");
@@ -181,7 +181,7 @@ fn run(ident: &Ident, head: &Head, event: &str) -> TokenStream {
             }
         }
     }
-    // What the compiler says of these two it says of the return type: they stand there.
+    // The compiler's errors about these two variables are about the return type, so they have its location.
     let at = head.returns.span();
     let (outcome, error) = (Ident::new("__outcome", at), Ident::new("__error", at));
     let call = quote_spanned!(ident.span()=> ::fsm::__private::assert_send(#ident(#(#arguments),*)).await);
@@ -204,7 +204,7 @@ fn run(ident: &Ident, head: &Head, event: &str) -> TokenStream {
     }
 }
 
-/// A local variable that no name of the user can meet.
+/// Returns a local variable that cannot collide with a name of the user.
 fn local(name: &str) -> Ident {
     Ident::new(name, Span::mixed_site())
 }

@@ -1,4 +1,4 @@
-//! The function under `#[verb]`: its head is parsed and checked, its body is carried as it is.
+//! The function under `#[verb]`: its head is parsed and checked, and its body is passed on as it is.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
@@ -10,7 +10,7 @@ use crate::mistake::Mistakes;
 use crate::names;
 use crate::retry::{self, Retry};
 
-/// A function as written.
+/// A function as it was written.
 pub struct Function {
     pub attributes: Vec<Attribute>,
     pub visibility: Visibility,
@@ -18,7 +18,7 @@ pub struct Function {
     body: TokenStream,
 }
 
-/// What the head of a verb says, once it keeps all rules.
+/// The head of a verb that keeps all rules.
 pub struct Head {
     pub parameters: Vec<Parameter>,
     pub returns: syn::Type,
@@ -43,19 +43,19 @@ impl ToTokens for Function {
 }
 
 impl Function {
-    /// Whether attributes below `#[verb]` are still behind a condition.
+    /// True if there are conditions (`#[cfg]`, `#[cfg_attr]`) below `#[verb]` that the compiler has not evaluated yet.
     pub fn has_conditions(&self) -> bool {
         self.attributes.iter().any(is_condition)
     }
 
-    /// The function with `#[verb]` below its conditions, so that the compiler decides them first.
+    /// Returns the function with `#[verb]` below its conditions, so that the compiler evaluates them first.
     pub fn below_its_conditions(&self, options: TokenStream) -> TokenStream {
         let (conditions, others): (Vec<_>, Vec<_>) = self.attributes.iter().partition(|attribute| is_condition(attribute));
         let Function { visibility, signature, body, .. } = self;
         quote!(#(#conditions)* #[::fsm::verb(#options)] #(#others)* #visibility #signature #body)
     }
 
-    /// Takes the `#[retry(…)]` off the function, however it is qualified.
+    /// Removes the `#[retry(…)]` attributes from the function and returns them, with any path.
     pub fn take_retries(&mut self) -> Vec<Attribute> {
         let (retries, others) = self.attributes.drain(..).partition(|attribute| names::ends_in(attribute.path(), "retry"));
         self.attributes = others;
@@ -63,7 +63,7 @@ impl Function {
     }
 }
 
-/// The policy that the attributes say.
+/// Returns the policy in the attributes.
 pub fn retry(retries: &[Attribute], mistakes: &mut Mistakes) -> Option<Retry> {
     for second in retries.iter().skip(1) {
         mistakes.add(second, "a second `#[retry]`: a verb has one policy", "put all of it into one `#[retry(…)]`");
@@ -80,7 +80,7 @@ fn is_condition(attribute: &Attribute) -> bool {
     attribute.path().is_ident("cfg_attr") || attribute.path().is_ident("cfg")
 }
 
-/// The head of a function that keeps every rule.
+/// Returns the head of the function; `None` if it breaks a rule.
 pub fn check(function: &Function, mistakes: &mut Mistakes) -> Option<Head> {
     let signature = &function.signature;
     if let Some(receiver) = signature.receiver() {

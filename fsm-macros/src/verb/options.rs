@@ -9,14 +9,14 @@ use syn::parse::Parser;
 use crate::mistake::Mistakes;
 use crate::retry::{duration, expression};
 
-/// What `#[verb(…)]` says.
+/// The options of `#[verb(…)]`.
 #[derive(Default)]
 pub struct Options {
-    /// The limit on one attempt.
+    /// The timeout of one attempt.
     pub timeout: Option<Duration>,
 }
 
-/// As far as it can be read.
+/// Parses the options. Those that cannot be read are left out and reported.
 pub fn parse(tokens: TokenStream, mistakes: &mut Mistakes) -> Options {
     let mut options = Options::default();
     let parser = syn::meta::parser(|meta| option(meta, &mut options, mistakes));
@@ -34,7 +34,7 @@ fn option(meta: ParseNestedMeta<'_>, options: &mut Options, mistakes: &mut Mista
             format!("unknown option `{name}`: `#[verb]` has the option `timeout`"),
             "write `#[verb]` or `#[verb(timeout = \"30s\")]`",
         );
-        // Whatever it was given is skipped with it.
+        // The value of an unknown option is skipped with it.
         if !meta.input.is_empty() && !meta.input.peek(syn::Token![,]) {
             meta.input.step(|cursor| Ok(((), skip_to_comma(*cursor))))?;
         }

@@ -1,4 +1,4 @@
-//! The parameters of a verb, told apart by how they are taken, and the rules of their order.
+//! The parameters of a verb: their kinds, which follow from their types, and the rules of their order.
 
 use syn::{FnArg, GenericArgument, Path, PathArguments, Signature, Type};
 
@@ -7,12 +7,12 @@ use crate::names;
 
 /// One parameter of a verb.
 pub struct Parameter {
-    /// As written.
+    /// The type as written.
     pub ty: Type,
     pub kind: Kind,
 }
 
-/// What a parameter stands for.
+/// The kind of a parameter.
 pub enum Kind {
     Ctx,
     /// `&mut R`.
@@ -20,15 +20,15 @@ pub enum Kind {
     /// `Data<T>`.
     Data(Type),
     Event,
-    /// `&T`, which is never right.
+    /// `&T`, which is always a mistake.
     Shared(Type),
-    /// `Ctx` taken otherwise than by `&mut`.
+    /// `Ctx` that is not taken by `&mut`.
     WrongCtx,
     /// `impl Trait`.
     Generic,
 }
 
-/// The parameters in order; the mistakes say which are wrong.
+/// Returns the kinds of the parameters in order, and reports those that are wrong.
 pub fn check(signature: &Signature, mistakes: &mut Mistakes) -> Vec<Parameter> {
     let parameters: Vec<Parameter> = signature.inputs.iter().filter_map(parameter).collect();
     for rule in [ctx_is_taken_by_mut, ctx_comes_first, there_is_one_record, no_parameter_is_generic, no_parameter_is_a_shared_reference] {
@@ -75,7 +75,7 @@ fn is_ctx(path: &Path) -> bool {
     names::ends_in(path, "Ctx")
 }
 
-/// The `T` of `Data<T>`.
+/// Returns the `T` of `Data<T>`.
 fn data(path: &Path) -> Option<Type> {
     let last = path.segments.last().filter(|last| names::is(&last.ident, "Data"))?;
     let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };

@@ -1,4 +1,4 @@
-//! `TestBed`: the very engine of a runtime, with a clock that a test holds, on SQLite in memory or a fresh PostgreSQL database.
+//! `TestBed`: the engine of a runtime under a test's clock, on SQLite in memory or on a fresh PostgreSQL database.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -29,64 +29,78 @@ use crate::store::open::{Settings, Store};
 use crate::store::sessions;
 use crate::store::tx::Apart;
 
-/// What every bed's clock shows at first: 2030-01-01T00:00:00Z, in microseconds.
+/// The first time that every test bed's clock shows: 2030-01-01T00:00:00Z, in microseconds.
 const BEGINNING_US: i64 = 1_893_456_000_000_000;
 /// The database of `TestBedBuilder::sqlite`.
 const MEMORY: &str = "sqlite::memory:";
-/// How often a bed that waits looks whether all is quiet, should it have missed a bell.
+/// The interval at which a waiting test bed checks whether all is idle, in case it missed a notification.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What a bed is built from. The methods are those of [`Builder`].
+/// A builder of test beds. It has the most used methods of [`Builder`]; [`with`](TestBedBuilder::with) gives access to all others.
 #[derive(Clone, Default)]
 pub struct TestBedBuilder {
     builder: Builder,
 }
 
 impl TestBedBuilder {
-    /// A value for the verbs that take `Data<T>`.
+    /// Adds a value for the verbs that take `Data<T>`. There is one value for each type; the last one counts.
     pub fn data<T: Send + Sync + 'static>(self, value: T) -> Self {
         TestBedBuilder { builder: self.builder.data(value) }
     }
 
-    /// Links this machine for certain.
+    /// Includes this machine even if it is in a crate that nothing else references.
     pub fn machine<M: Machine>(self) -> Self {
         TestBedBuilder { builder: self.builder.machine::<M>() }
     }
 
-    /// Works for this machine, and for no others than those named so.
+    /// Works only for this machine and for others that are named with `only` or `machine`. Without it, a test bed works for every machine
+    /// that is registered in the program.
     pub fn only<M: Machine>(self) -> Self {
         TestBedBuilder { builder: self.builder.only::<M>() }
     }
 
-    /// Changes any other setting of the runtime. Unlike a runtime, a bed keeps what ended for ever unless it has a retention.
+    /// Changes any other setting of the runtime. Unlike a runtime, a test bed keeps ended instances forever unless a retention is set.
+    /// The poll interval has no effect, and the lease is measured by the test's clock.
     pub fn with(self, change: impl FnOnce(Builder) -> Builder) -> Self {
         TestBedBuilder { builder: change(self.builder) }
     }
 
-    /// What takes the place of names that the code no longer has.
+    /// Maps names that the code no longer has to the names that replace them.
     pub fn migrate(self, mapping: Migrate) -> Self {
         TestBedBuilder { builder: self.builder.migrate(mapping) }
     }
 
-    /// On SQLite, in memory. Panics when a verb's `Data<T>` is missing, or the engine does not start.
+    /// Starts on SQLite in memory.
+    ///
+    /// # Panics
+    ///
+    /// If the value of a verb's `Data<T>` is missing, or the engine does not start.
     pub async fn sqlite(self) -> TestBed {
         self.open(MEMORY, None).await.unwrap_or_else(|error| panic!("the bed does not start: {error}"))
     }
 
-    /// On PostgreSQL, in a fresh database that goes with the bed. The cluster is that of `FSM_TEST_POSTGRES` (a URL), else
-    /// a throw-away one from the installed binaries. Panics when there is none, or the engine does not start.
+    /// Starts on PostgreSQL, in a fresh database that is dropped with the test bed. The server is the one at the URL `FSM_TEST_POSTGRES`,
+    /// or else a temporary one that is started from the installed binaries.
+    ///
+    /// # Panics
+    ///
+    /// If there is no PostgreSQL, or the engine does not start.
     pub async fn postgres(self) -> TestBed {
         let fresh = Fresh::create().await.unwrap_or_else(|error| panic!("the bed needs PostgreSQL: {error}"));
         let url = fresh.url().to_owned();
         self.open(&url, Some(fresh)).await.unwrap_or_else(|error| panic!("the bed does not start: {error}"))
     }
 
-    /// On the database at `url`, which stays. Panics when the engine does not start.
+    /// Starts on the database at `url`, which is kept.
+    ///
+    /// # Panics
+    ///
+    /// If the engine does not start.
     pub async fn on(self, url: &str) -> TestBed {
         self.open(url, None).await.unwrap_or_else(|error| panic!("the bed does not start: {error}"))
     }
 
-    /// Another process on the database and under the clock of `bed`. An error is what its start says.
+    /// Starts another process on the database and with the clock of `bed`. Returns the error of its start.
     pub async fn beside(self, bed: &TestBed) -> Result<TestBed, Error> {
         TestBed::start(self.builder, bed.ground.clone()).await
     }
@@ -99,13 +113,13 @@ impl TestBedBuilder {
     }
 }
 
-/// What the beds of one database share.
+/// The parts that the test beds of one database share.
 #[derive(Clone)]
 struct Ground {
     store: Store,
     url: String,
     clock_us: Arc<AtomicI64>,
-    // Dropped last: the database goes when nobody uses it any more.
+    // It is dropped last: the database may only be dropped when nobody uses it any more.
     _fresh: Option<Arc<Fresh>>,
 }
 
@@ -115,8 +129,8 @@ impl Ground {
     }
 }
 
-/// The very engine of a runtime with a clock that moves only by hand. Due work of a send runs at once, all else when the
-/// bed [settles](TestBed::settle) or [advances](TestBed::advance).
+/// The engine of a runtime with a clock that only the test moves. The call that a send starts runs at once. All other due work runs when
+/// the test bed [runs until idle](TestBed::run_until_idle) or [advances](TestBed::advance).
 pub struct TestBed {
     pub(crate) engine: Arc<Engine>,
     pub(super) lease_keeper: Mutex<Apart>,
@@ -126,7 +140,7 @@ pub struct TestBed {
 }
 
 impl TestBed {
-    /// What a bed is built from.
+    /// Creates a builder.
     pub fn builder() -> TestBedBuilder {
         TestBedBuilder::default()
     }
@@ -146,17 +160,21 @@ impl TestBed {
         Ok(bed)
     }
 
-    /// A typed handle; it lives through [`restart`](TestBed::restart).
+    /// Returns a typed handle. It stays valid over a [`restart`](TestBed::restart).
     pub fn machine<M: Machine>(&self) -> Handle<M> {
         Handle::new(Arc::clone(&self.engine), None)
     }
 
-    /// What the clock shows.
+    /// Returns the time of the clock.
     pub fn now(&self) -> Timestamp {
         self.engine.clock.now()
     }
 
-    /// Runs all that is due now, and what follows from it; returns when nothing is. It waits for verbs that execute.
+    /// Runs all work that is due now and all that follows from it, including running verbs. Returns when nothing is due.
+    ///
+    /// # Panics
+    ///
+    /// If the database fails.
     pub async fn run_until_idle(&self) {
         self.try_settle().await.unwrap_or_else(|error| panic!("the bed does not settle: {error}"));
     }
@@ -177,7 +195,11 @@ impl TestBed {
         Ok(())
     }
 
-    /// Moves the clock through everything that comes due within `span`, in order, and settles each time.
+    /// Moves the clock forward by `span`. It stops at each time at which something is due, in order, and runs until idle there.
+    ///
+    /// # Panics
+    ///
+    /// If the database fails.
     pub async fn advance(&self, span: Duration) {
         self.try_advance(span).await.unwrap_or_else(|error| panic!("the bed does not advance: {error}"));
     }
@@ -187,7 +209,7 @@ impl TestBed {
         loop {
             self.try_settle().await?;
             let next = self.next_moment().await?.filter(|next| *next > self.now() && *next <= end).unwrap_or(end);
-            // Others believe in this session until after the jump: time passed, but the process did not sleep.
+            // The lease is renewed for the time after the jump, so that no other test bed takes this process for dead.
             self.renew(next).await?;
             self.ground.clock_us.store(next.as_micros(), Ordering::SeqCst);
             if next == end {
@@ -196,7 +218,11 @@ impl TestBed {
         }
     }
 
-    /// The process is gone and a new one starts, at the same moment: what executed is lost once its lease ends.
+    /// Replaces the process by a new one, at the same time. Attempts that were running are lost when the lease of the old process ends.
+    ///
+    /// # Panics
+    ///
+    /// If the database fails.
     pub async fn restart(&self) {
         self.try_restart().await.unwrap_or_else(|error| panic!("the bed does not restart: {error}"));
     }
@@ -213,17 +239,21 @@ impl TestBed {
         self.renew(self.now()).await
     }
 
-    /// No process lives for `span`: the clock moves, nothing runs, and then a new process starts.
+    /// Lets `span` pass without a running process, and then starts a new one.
+    ///
+    /// # Panics
+    ///
+    /// If the database fails.
     pub async fn outage(&self, span: Duration) {
         self.engine.end_tasks().await;
         self.ground.clock_us.store((self.now() + span).as_micros(), Ordering::SeqCst);
         self.restart().await;
     }
 
-    /// Runs `scenario` and lets the process die within it, after so many of its statements; a commit counts for two, for a
-    /// process may also die before it hears of what it committed. Then a new process starts, which has done nothing yet.
+    /// Runs `scenario` and lets the process die in it after `statements` of its database statements. A commit counts as two, because a
+    /// process can also die before it learns the result of its commit. Then a new process starts; it has not run anything yet.
     ///
-    /// `false` when the scenario came to its end first. With 0, 1, 2 and so on until then, it dies at every border.
+    /// Returns false if the scenario ended first. A loop with 0, 1, 2 and so on until then lets the process die at every crash point.
     pub async fn crash_after_statements(&self, statements: u32, scenario: impl Future<Output = ()>) -> bool {
         self.cut_after(statements, scenario).await;
         self.engine.store.fault().struck_at().is_some()
@@ -265,7 +295,7 @@ impl TestBed {
         said
     }
 
-    /// Another bed like this one, on a database of its own.
+    /// Starts a test bed with the same settings on a fresh database of the same kind.
     pub(super) async fn another(&self) -> Result<TestBed, Error> {
         let like_it = TestBedBuilder { builder: self.builder.clone() };
         match &self.ground {
@@ -294,27 +324,31 @@ impl TestBed {
         self.engine.store.fault().passed()
     }
 
-    /// How many rows the database gave in answer to these statements.
+    /// Returns the number of rows that the database returned for these statements.
     pub fn rows(&self) -> u64 {
         self.engine.store.fault().rows()
     }
 
-    /// The invariants that do not hold: none in a healthy database. A bed that is dropped looks by itself.
+    /// Returns the invariants that do not hold; none in a consistent database. A test bed checks them itself when it is dropped.
+    ///
+    /// # Panics
+    ///
+    /// If the database fails.
     pub async fn check_invariants(&self) -> Vec<Invariant> {
         self.engine.check_invariants().await.unwrap_or_else(|error| panic!("the invariants cannot be checked: {error}"))
     }
 
-    /// Drops the bed without a look at the invariants: for tests that break rows, or the database itself.
+    /// Drops the test bed without checking the invariants, for tests that break rows or the database.
     pub fn skip_invariant_check(mut self) {
         self.is_examined = false;
     }
 
-    /// The URL of the bed's database.
+    /// Returns the URL of the test bed's database.
     pub fn url(&self) -> &str {
         &self.ground.url
     }
 
-    /// The earliest moment that changes something: an attempt or timer comes due, or a dead session's lease ends.
+    /// Returns the next time at which something is due: an attempt, a timer, or the end of a dead session's lease.
     async fn next_moment(&self) -> Result<Option<Timestamp>, Error> {
         let due = self.engine.next_due().await?;
         let Some(work) = &self.engine.work else { return Ok(due) };
@@ -323,7 +357,7 @@ impl TestBed {
         Ok([due, lapse, work.failures.orphans.next()].into_iter().flatten().filter(|moment| *moment > self.now()).min())
     }
 
-    /// The session is believed until one lease after `horizon`.
+    /// Renews the lease. The session counts as alive until one lease duration after `horizon`.
     async fn renew(&self, horizon: Timestamp) -> Result<(), Error> {
         let Some(work) = &self.engine.work else { return Ok(()) };
         let mut connection = self.lease_keeper.lock().await;
@@ -334,7 +368,7 @@ impl TestBed {
         Ok(work.session.renew(&mut connection, &self.engine.clock, horizon).await?)
     }
 
-    /// Waits until nothing executes and nothing is being committed.
+    /// Waits until no attempt runs and no commit is in progress.
     async fn quiet(&self) {
         let Some(work) = &self.engine.work else { return };
         loop {
@@ -343,13 +377,13 @@ impl TestBed {
             if work.running().is_empty() && self.engine.queue.is_idle() {
                 return;
             }
-            // The bell may have rung in between: then the next look finds it quiet.
+            // A notification between the check and the wait is lost. The next check finds the bed idle.
             let _ = tokio::time::timeout(LOOK, ended).await;
         }
     }
 }
 
-/// Every test ends with a look at the invariants: one that leaves a row which breaks one fails, whatever it asserted.
+/// Every test ends with a check of the invariants. A test that leaves an inconsistent row fails, whatever it asserted.
 impl Drop for TestBed {
     fn drop(&mut self) {
         self.engine.kill();
@@ -357,7 +391,7 @@ impl Drop for TestBed {
             return;
         }
         let store = self.engine.store.clone();
-        // A thread and a connection of its own: the test's runtime must not be blocked by what it waits for.
+        // On a thread and a connection of its own, because this function must wait and must not block the test's async runtime.
         let examining = std::thread::spawn(move || -> Result<Report, Box<dyn std::error::Error + Send + Sync>> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async { Ok(Report::of(&mut store.apart().await?.conn()).await?) })

@@ -1,11 +1,11 @@
-//! A throw-away PostgreSQL cluster: made from the installed programs, shared by all tests that run, gone when they are.
+//! Temporary PostgreSQL servers for tests: started from the installed binaries, shared by all running test processes, deleted afterwards.
 //!
-//! Each cluster is a folder with a `guardian`, a shell that owns the server. Its input is the pipe `users`, which every user
-//! holds open; the end of that input, whatever brought it about, makes the guardian stop the server and delete the folder.
-//! A guardian holds the lock of the file `guardian`: a folder where that is free belongs to nobody and is cleared away.
+//! Each cluster is a folder with a `guardian`, a shell script that owns the server. Its input is the pipe `users`, which every user process
+//! holds open. When the last one has closed it, for whatever reason, the guardian stops the server and deletes the folder. A guardian holds
+//! a lock on the file `guardian`. A folder without that lock belongs to nobody and is deleted.
 //!
-//! The server listens on a socket inside the folder only, and only its owner can enter the folder: therefore it asks for no password.
-//! PostgreSQL refuses to run as root; there it runs as the user `postgres`, else `nobody`.
+//! The server listens only on a socket inside the folder, and only its owner can enter the folder. Therefore it needs no password.
+//! PostgreSQL refuses to run as root; in that case it runs as the user `postgres`, or else `nobody`.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -21,20 +21,20 @@ use std::time::{Duration, Instant};
 pub use super::site::{ClusterError, VARIABLE, find_programs};
 use super::site::{Site, Tried};
 
-/// How long a server may take to come up or to go.
+/// The maximum time for a server to start or to stop.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a shared cluster waits for the next test process, in seconds.
+/// The time for which a shared cluster waits for the next test process, in seconds.
 const LINGER: &str = "2";
 
-/// The name of the server's socket; the port in it is only a name.
+/// The file name of the server's socket. The port in it has no meaning.
 const SOCKET: &str = ".s.PGSQL.5432";
 
-/// The URL of a server that tests may fill with databases: the one that `FSM_TEST_POSTGRES` names, else a throw-away cluster which all
-/// processes of this user share while they run. The user it names is a superuser.
+/// Returns the URL of a server on which tests may create databases: the value of `FSM_TEST_POSTGRES`, or else the URL of a temporary
+/// cluster that all running test processes of this user share. The user in the URL is a superuser.
 ///
-/// The cluster stays for the life of this process and is deleted a few seconds after the last such process ended, even if it was
-/// killed. The first call may take seconds; an error is remembered.
+/// The cluster exists while this process lives. It is deleted a few seconds after the last such process ended, even if that was killed. The
+/// first call may take seconds. An error is stored and returned again by every later call.
 pub fn url() -> Result<String, ClusterError> {
     static SHARED: OnceLock<Result<Shared, ClusterError>> = OnceLock::new();
     if let Ok(url) = std::env::var(VARIABLE)
@@ -45,12 +45,13 @@ pub fn url() -> Result<String, ClusterError> {
     SHARED.get_or_init(Shared::join).as_ref().map(|shared| shared.url.clone()).map_err(Clone::clone)
 }
 
-/// Starts a cluster that only this process uses, whatever `FSM_TEST_POSTGRES` says.
+/// Starts a cluster that only this process uses, even if `FSM_TEST_POSTGRES` is set.
 pub fn start_own() -> Result<Cluster, ClusterError> {
     start_own_with(&[])
 }
 
-/// The same with a commit that reaches the disk, as users have it, and room for a load: for measurements.
+/// Starts a cluster that only this process uses, for measurements: commits are written to the disk (`fsync=on`), and the buffers are
+/// larger.
 pub fn start_durable() -> Result<Cluster, ClusterError> {
     start_own_with(&DURABLE)
 }
@@ -66,29 +67,31 @@ fn start_own_with(settings: &[&str]) -> Result<Cluster, ClusterError> {
     Ok(cluster)
 }
 
-/// A cluster of its own. Dropping it stops the server and deletes the data; so does the end of this process.
+/// A cluster of this process alone. Dropping it stops the server and deletes the data; the end of the process does the same.
 #[derive(Debug)]
 pub struct Cluster {
     folder: PathBuf,
-    /// Open for as long as the cluster is wanted.
+    /// The open pipe; the guardian ends when it is closed.
     users: Option<File>,
     guardian: Child,
     starts: u32,
 }
 
 impl Cluster {
-    /// The superuser's URL. It stays the same over [`stop`](Cluster::stop) and [`start`](Cluster::start).
+    /// Returns the URL, with a superuser. It stays the same after [`stop`](Cluster::stop) and [`start`](Cluster::start).
     pub fn url(&self) -> String {
         url_of(&self.folder)
     }
 
-    /// Stops the server as a crash would: connections break, and what was not committed is lost. What was committed stays.
+    /// Stops the server as a crash would: connections break, and uncommitted changes are lost. Committed changes stay. An error if the
+    /// server does not stop within 60 s.
     pub fn stop(&mut self) -> Result<(), ClusterError> {
         self.order("stop")?;
         self.wait_until("did not stop", |cluster| cluster.has_stopped())
     }
 
-    /// Starts the server again, on the same data and at the same URL; one that still runs is stopped first.
+    /// Starts the server again, with the same data and the same URL. A running server is stopped first. An error if it does not start
+    /// within 60 s.
     pub fn start(&mut self) -> Result<(), ClusterError> {
         if !self.has_stopped() {
             self.stop()?;
@@ -113,7 +116,7 @@ impl Cluster {
         fs::read_to_string(self.folder.join("state")).is_ok_and(|state| state.trim() == format!("stopped {}", self.starts))
     }
 
-    /// A new folder with a guardian that makes a cluster in it and starts the server. The caller holds the site's lock.
+    /// Creates a new folder with a guardian, which creates the cluster and starts the server. The caller holds the lock of the site.
     fn create(site: &Site, linger: &str, settings: &[&str]) -> Result<Cluster, ClusterError> {
         let folder = site.new_folder()?;
         let users = folder.join("users");
@@ -121,7 +124,7 @@ impl Cluster {
         if !made.success() {
             return Err(ClusterError::System(format!("could not make the pipe `{}`", users.display())));
         }
-        // For reading too, so that opening it never waits for the other end.
+        // Opened for reading too, so that opening the pipe does not wait for its other end.
         let pipe = OpenOptions::new().read(true).write(true).open(&users).tried("open", &users)?;
         let input = File::open(&users).tried("open", &users)?;
         let lock = folder.join("guardian");
@@ -152,7 +155,7 @@ impl Cluster {
     fn wait_until_ready(&self) -> Result<(), ClusterError> {
         let status = self.folder.join("data/postmaster.pid");
         self.wait_until("did not start", |cluster| {
-            // A killed server leaves a status that says `ready`, but nobody at the socket.
+            // A killed server leaves a status file that says `ready`, but nothing listens on the socket.
             let is_ready = fs::read_to_string(&status).is_ok_and(|status| status.lines().any(|line| line.trim() == "ready"));
             (is_ready && is_reachable(&cluster.folder)) || cluster.has_stopped()
         })?;
@@ -170,7 +173,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The failure with the end of the server's log.
+    /// Returns the failure with the last lines of the server's log.
     fn failed(&self, failure: &str) -> ClusterError {
         let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
         let skipped = log.lines().count().saturating_sub(12);
@@ -215,12 +218,12 @@ impl Drop for Frozen {
 impl Drop for Cluster {
     fn drop(&mut self) {
         drop(self.users.take());
-        // An error would mean that the guardian is gone already.
+        // An error means that the guardian has ended already.
         let _ = self.guardian.wait();
     }
 }
 
-/// What a server of tests is told. Nothing reaches the disk for its own sake, and everything stays inside the folder.
+/// The settings of a test server. `fsync` is off, because the data need not survive a crash of the machine.
 const SETTINGS: [&str; 9] = [
     "listen_addresses=",
     "fsync=off",
@@ -233,10 +236,10 @@ const SETTINGS: [&str; 9] = [
     "log_destination=stderr",
 ];
 
-/// What a server is told beside them where its speed is measured. The last word on a setting counts.
+/// Further settings for measurements. A later setting overrides an earlier one.
 const DURABLE: [&str; 5] = ["fsync=on", "full_page_writes=on", "shared_buffers=1GB", "max_wal_size=8GB", "wal_buffers=64MB"];
 
-/// The part that this process has in the shared cluster.
+/// The use of the shared cluster by this process.
 struct Shared {
     url: String,
     /// Open for as long as the process lives.
@@ -244,7 +247,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Joins the cluster that runs, else makes one.
+    /// Joins the running shared cluster, or creates one.
     fn join() -> Result<Shared, ClusterError> {
         let site = Site::of_this_user()?;
         let _lock = site.lock()?;
@@ -256,12 +259,12 @@ impl Shared {
         let open = cluster.folder.join("shared");
         File::create_new(&open).tried("create", &open)?;
         let (url, users) = (cluster.url(), cluster.users.take().expect("it is only taken when this value ends"));
-        // Its guardian outlives this process, so nobody waits for it.
+        // The guardian outlives this process, so nothing waits for it.
         std::mem::forget(cluster);
         Ok(Shared { url, _users: users })
     }
 
-    /// `None` when that cluster is not shared, is about to go, or answers no more.
+    /// Returns `None` if the cluster is not shared, is about to end, or does not answer.
     fn join_at(folder: &Path) -> Option<Shared> {
         folder.join("shared").exists().then_some(())?;
         let mut users = OpenOptions::new().read(true).write(true).open(folder.join("users")).ok()?;
@@ -270,7 +273,7 @@ impl Shared {
     }
 }
 
-/// The host is the socket's folder, written as the part of a URL.
+/// The host is the path of the socket's folder, percent-encoded.
 fn url_of(folder: &Path) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let as_host = |byte: &u8| if is_plain(*byte) { char::from(*byte).to_string() } else { format!("%{byte:02X}") };
@@ -281,7 +284,7 @@ fn is_reachable(folder: &Path) -> bool {
     UnixStream::connect(folder.join(SOCKET)).is_ok()
 }
 
-/// The folders of the clusters that somebody guards. The others are cleared away.
+/// Returns the folders of the clusters that have a guardian, and deletes the others.
 fn guarded(site: &Site) -> Result<Vec<PathBuf>, ClusterError> {
     let entries = fs::read_dir(&site.folder).tried("read", &site.folder)?.flatten();
     let folders = entries.map(|entry| entry.path()).filter(|path| path.is_dir());
@@ -294,17 +297,17 @@ fn has_guardian(folder: &Path) -> bool {
     File::open(folder.join("guardian")).is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)))
 }
 
-/// Deletes what a dead guardian left. Only a server that answers at its socket is the one that the status names.
+/// Deletes the remains of a dead guardian. The process id in the status file is trusted only while the server answers on the socket.
 fn clear(folder: &Path) {
     let begun = Instant::now();
     while is_reachable(folder) && begun.elapsed() < PATIENCE {
         let status = fs::read_to_string(folder.join("data/postmaster.pid")).unwrap_or_default();
         if let Some(server) = status.lines().next() {
-            // If it fails, the loop tries again.
+            // If this fails, the loop tries again.
             let _ = Command::new("sh").args(["-c", "kill -QUIT \"$1\"", "sh", server]).stderr(Stdio::null()).status();
         }
         thread::sleep(Duration::from_millis(50));
     }
-    // What cannot be deleted now is found again by the next process.
+    // If this fails, the next process deletes the folder.
     let _ = fs::remove_dir_all(folder);
 }

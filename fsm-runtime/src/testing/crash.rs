@@ -1,4 +1,4 @@
-//! `crash_at_every_point`: a scenario is run once for each point at which the process could die, and has to end as if it had not.
+//! `crash_at_every_point`: runs a scenario once for each crash point. Every run must end like one without a crash.
 
 use std::any::TypeId;
 use std::fmt;
@@ -14,36 +14,42 @@ use crate::error::{Error, ErrorKind};
 use crate::guard;
 use crate::store::sessions;
 
-/// How often the process died, and it made no difference.
+/// The number of crashes that made no difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Crashes {
-    /// How many borders there were: before each statement, after each commit, before and after each effect.
+    /// The number of crash points: before each statement, after each commit, before and after each effect.
     pub borders: u32,
 }
 
-/// A death that made a difference.
+/// A crash after which the end was different.
 struct Differs {
     border: u32,
     place: String,
     why: Vec<String>,
 }
 
-/// How often the clock is moved on to a retry before it is clear that there is no end to them.
+/// The maximum number of retries for which the clock is moved. More than that means that the retries do not end.
 const MOST_RETRIES: u32 = 1000;
 
 impl TestBed {
-    /// Runs `scenario` once as it is, and once for each point at which the process could die in it: before each statement, after
-    /// each commit, and before and after each of the [`Effects`] that the bed has as data. Each run has a fresh database like this bed's.
+    /// Runs `scenario` once without a crash, and once for each point at which the process could die: before each statement, after each
+    /// commit, and before and after each of the [`Effects`] that the test bed has as data. Each run has a fresh database of the same kind
+    /// as this test bed's.
     ///
-    /// After a death a new process starts on the same database. What the dead one executed is lost at once (no lease has to run
-    /// out, so that no timer does), retries come due, and the scenario is said again from its beginning, as by a caller who never
-    /// heard an answer: so its sends want dedup ids. Assert the end in it, not how it came about.
+    /// After a crash, a new process starts on the same database. The running attempts of the dead process are lost at once, without waiting
+    /// for the end of its lease, so that no timer fires meanwhile. Their retries become due. Then the scenario runs again from its
+    /// beginning, as if by a caller that never received an answer. Its sends therefore need deduplication ids. In the scenario, assert the
+    /// final result, not the way to it.
     ///
-    /// In the end, every instance stands where it does without a death, with the same record, and the same inbox and timers; the scenario
-    /// gives the same; each effect happened as often; and no invariant is broken. Panics when not, and says at which border what was different.
+    /// After a run with a crash, every instance must have the same status, state, record, inbox and timers as after the run without one.
+    /// The scenario must return the same result, each effect must have happened the same number of times, and no invariant may be broken.
     ///
-    /// Panics also on a bed that was opened [`on`](super::TestBedBuilder::on) a database, for that cannot be made anew.
+    /// # Panics
+    ///
+    /// If a run ends differently; the message names the crash point and the differences. Also if the database fails.
+    ///
+    /// Also on a test bed that was started [`on`](super::TestBedBuilder::on) an existing database, because that cannot be created afresh.
     pub async fn crash_at_every_point<T, F>(&self, scenario: impl Fn(Arc<TestBed>) -> F) -> Crashes
     where
         T: PartialEq + fmt::Debug,
@@ -54,7 +60,7 @@ impl TestBed {
         for border in 0.. {
             let run = self.run(Some(border), &scenario).await.unwrap_or_else(|error| panic!("the scenario does not run: {error}"));
             let (place, why) = match run {
-                // It came to its end before so many borders.
+                // The scenario ended before this crash point.
                 Run::Ended(_) => return Crashes { borders: border },
                 Run::Resumed { place, end } => (place, end.differs_from(&plain)),
                 Run::Panicked { place, text } => (place, vec![panicked(&text)]),
@@ -66,7 +72,7 @@ impl TestBed {
         unreachable!("a scenario has fewer borders than there are numbers")
     }
 
-    /// On a fresh database, with a death at `border` if there is one.
+    /// Runs the scenario on a fresh database, with a crash at `border` if there is one.
     async fn run<T, F>(&self, border: Option<u32>, scenario: &impl Fn(Arc<TestBed>) -> F) -> Result<Run, Error>
     where
         T: PartialEq + fmt::Debug,
@@ -115,7 +121,7 @@ impl TestBed {
         })
     }
 
-    /// Runs all that is due, and moves the clock on as far as the retries of lost attempts want it.
+    /// Runs all due work, and moves the clock as far as the retries of lost attempts require.
     async fn catch_up(&self) -> Result<(), Error> {
         for _ in 0..MOST_RETRIES {
             self.try_settle().await?;
@@ -135,13 +141,13 @@ impl TestBed {
     }
 }
 
-/// How a run of a scenario ended.
+/// The end of one run of a scenario.
 enum Run {
-    /// Nobody died.
+    /// There was no crash.
     Ended(End),
-    /// After a death, here.
+    /// There was a crash at `place`.
     Resumed { place: String, end: End },
-    /// When it was said again after a death.
+    /// The scenario panicked when it ran again after a crash.
     Panicked { place: String, text: String },
 }
 

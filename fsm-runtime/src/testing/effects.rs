@@ -1,4 +1,4 @@
-//! `Effects`: the world outside the database as a test sees it, with what happened there and how often.
+//! `Effects`: a record of the effects outside the database, for tests.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,24 +6,25 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::store::fault::Fault;
 
-/// What happened outside the database. A stand-in for a gateway or a mail server writes it down here; clones share it.
+/// A record of effects outside the database. A stand-in for a payment gateway or a mail server writes its effects here. Clones share the
+/// record.
 ///
-/// Given to the bed with `data(…)`, it is known to [`TestBed::crash_at_every_point`](super::TestBed::crash_at_every_point), which lets the
-/// process die before and after each effect, and compares how often each happened.
+/// If it is given to the test bed with `data(…)`, [`TestBed::crash_at_every_point`](super::TestBed::crash_at_every_point) lets the process
+/// die before and after each effect, and compares how often each effect happened.
 #[derive(Clone, Default)]
 pub struct Effects(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    /// Each effect under a key happens once, however often it is asked for.
+    /// The number of requests for each effect and idempotency key. However many there are, the effect happened once.
     keyed: BTreeMap<(String, String), u32>,
     unkeyed: BTreeMap<String, u32>,
     fault: Option<Fault>,
 }
 
 impl Effects {
-    /// Something happens outside, in a system that takes idempotency keys: the same again under the same key does nothing there.
-    /// `true` the first time.
+    /// Records an effect in a system that accepts idempotency keys: a repetition with the same key has no effect. Returns true for the
+    /// first request.
     pub async fn keyed(&self, key: &str, what: impl fmt::Display) -> bool {
         let what = what.to_string();
         self.may_die("before", &what).await;
@@ -37,7 +38,7 @@ impl Effects {
         is_first
     }
 
-    /// Something happens outside, in a system that knows no idempotency keys: the same again happens again.
+    /// Records an effect in a system without idempotency keys: a repetition happens again.
     pub async fn unkeyed(&self, what: impl fmt::Display) {
         let what = what.to_string();
         self.may_die("before", &what).await;
@@ -45,12 +46,12 @@ impl Effects {
         self.may_die("after", &what).await;
     }
 
-    /// How often it happened, under whatever keys.
+    /// Returns how often the effect happened, with any key or without one.
     pub fn happened(&self, what: &str) -> u32 {
         self.all().get(what).copied().unwrap_or(0)
     }
 
-    /// Everything that happened, and how often.
+    /// Returns all effects, with how often each happened.
     pub fn all(&self) -> BTreeMap<String, u32> {
         let state = self.state();
         let mut all = state.unkeyed.clone();
@@ -60,7 +61,7 @@ impl Effects {
         all
     }
 
-    /// Nothing happened yet, and from now on the process may die at `fault`.
+    /// Clears the record. From now on, each effect is a crash point of `fault`.
     pub(super) fn begin_anew(&self, fault: Fault) {
         *self.state() = State { fault: Some(fault), ..State::default() };
     }

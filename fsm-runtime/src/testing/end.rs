@@ -1,4 +1,4 @@
-//! How a scenario ended: what can be compared between a run in which the process died and one in which it did not.
+//! The end of a scenario: the parts that are compared between a run with a crash and the run without one.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,21 +13,21 @@ use crate::store::conn::Conn;
 use crate::store::overview;
 use crate::store::view::{self, PageFilter};
 
-/// How many instances are read at a time.
+/// The number of instances that are read at a time.
 const PAGE: u32 = 1000;
 
-/// How a scenario ended. Times, ids and the number of attempts are left out: these differ when a process dies.
+/// The end of a scenario. Times, ids and the number of attempts are left out, because a crash changes them.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct End {
     pub(super) instances: BTreeMap<(String, String), Stand>,
     pub(super) effects: BTreeMap<String, u32>,
-    /// Invariants that do not hold.
+    /// The invariants that do not hold.
     pub(super) broken: Vec<String>,
-    /// What the scenario gave.
+    /// The result of the scenario.
     pub(super) answer: String,
 }
 
-/// Where an instance stands in the end.
+/// An instance at the end of a scenario.
 #[derive(Debug, PartialEq)]
 pub(super) struct Stand {
     status: Status,
@@ -38,11 +38,11 @@ pub(super) struct Stand {
     call: Option<String>,
     inbox: Vec<String>,
     timers: Vec<String>,
-    /// For people: it is not compared.
+    /// The error text, for messages only. It is not compared.
     error: Told,
 }
 
-/// A text that is equal to every other.
+/// A text that equals any other text.
 #[derive(Debug)]
 struct Told(Option<String>);
 
@@ -53,7 +53,7 @@ impl PartialEq for Told {
 }
 
 impl End {
-    /// Reads every instance of the engine's machines.
+    /// Reads all instances of the engine's machines.
     pub(super) async fn read(engine: &Engine) -> Result<BTreeMap<(String, String), Stand>, Error> {
         let mut reader = engine.store.reader().await?;
         let conn = &mut reader.conn();
@@ -75,7 +75,7 @@ impl End {
         Ok(instances)
     }
 
-    /// What is not the same, each as a sentence; `self` is the end after a death.
+    /// Returns one sentence for each difference. `self` is the end of the run with a crash.
     pub(super) fn differs_from(&self, plain: &End) -> Vec<String> {
         let mut differences = self.broken.clone();
         let names = self.instances.keys().chain(plain.instances.keys().filter(|name| !self.instances.contains_key(*name)));

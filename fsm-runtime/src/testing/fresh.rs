@@ -1,4 +1,4 @@
-//! A fresh PostgreSQL database for one test, copied from a migrated template, and gone with the test.
+//! A fresh PostgreSQL database for one test: a copy of a migrated template, dropped after the test.
 
 use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::store::open::{Settings, Store};
 use crate::store::{migrate, sql};
 
-/// Serialises those who make the template; any number that nobody else locks.
+/// The advisory lock of the processes that create the template. The number is arbitrary.
 const TEMPLATE_LOCK: i64 = 0x6673_6d74_706c;
 
 /// A database that is dropped with this value.
@@ -19,7 +19,7 @@ pub(crate) struct Fresh {
 }
 
 impl Fresh {
-    /// Copies the template, which the first of all test processes makes.
+    /// Copies the template. The first test process creates it.
     pub(crate) async fn create() -> Result<Fresh, Box<dyn std::error::Error + Send + Sync>> {
         let cluster = tokio::task::spawn_blocking(cluster::url).await??;
         let template = format!("fsm_template_{}", migrate::fingerprint());
@@ -28,7 +28,7 @@ impl Fresh {
         sqlx::query(sql::LOCK_TEMPLATES).bind(TEMPLATE_LOCK).execute(&mut connection).await?;
         let is_there: bool = sqlx::query_scalar(sql::DATABASE_EXISTS).bind(&template).fetch_one(&mut connection).await?;
         if !is_there {
-            // Made under another name first: a template that is there is whole.
+            // The template is created under another name and renamed at the end, so that a template that exists is complete.
             let half = format!("{template}_{}", std::process::id());
             execute(&mut connection, sql::drop_database(&half)).await?;
             execute(&mut connection, sql::create_database(&half, "template0")).await?;
@@ -49,11 +49,11 @@ impl Fresh {
 }
 
 async fn execute(connection: &mut PgConnection, statement: String) -> Result<(), sqlx::Error> {
-    // The names in it are our own, of letters, digits and underscores.
+    // The names are generated here, from letters, digits and underscores.
     sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(connection).await.map(drop)
 }
 
-/// The URL of another database of the cluster.
+/// Returns the URL of another database of the cluster.
 fn on(cluster: &str, database: &str) -> String {
     let (before, query) = cluster.split_once('?').map_or((cluster, None), |(before, query)| (before, Some(query)));
     let scheme_end = before.find("://").map_or(0, |at| at + 3);
@@ -65,7 +65,7 @@ fn on(cluster: &str, database: &str) -> String {
 impl Drop for Fresh {
     fn drop(&mut self) {
         let (cluster, statement) = (self.cluster.clone(), sql::drop_database(&self.name));
-        // A thread of its own: a test's runtime is over, or must not be blocked.
+        // On a thread of its own, because the test's async runtime may have ended and must not be blocked.
         let dropping = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {

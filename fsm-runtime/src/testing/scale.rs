@@ -1,24 +1,26 @@
-//! A database as it is after a long life: any number of instances with their histories, written by a few large statements.
+//! Large databases for measurements: any number of instances with their histories, written by a few large statements.
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 
 use crate::client::Client;
 use crate::store::error::StoreError;
 
-/// Of a thousand instances 960 are completed, 25 rest, 9 wait for an attempt, 4 are in error, one is cancelled and one paused. The last one
-/// of all is the only one that rests in `paid`. The second machine has ten instances.
+/// The machines: name, offset of the ids, maximum number of instances. Of a thousand instances 960 are completed, 25 rest, 9 wait for an
+/// attempt, 4 are in error, one is cancelled and one is paused. The last instance is the only one that rests in `paid`. The second machine
+/// has ten instances.
 const MACHINES: [(&str, u64, u64); 2] = [("order", 0, u64::MAX), ("parcel", 1 << 40, 10)];
 
-/// When the first instance begins: 2030. One begins every 10 ms.
+/// The start of the first instance, 2030-01-01T00:00:00Z, in milliseconds since 1970. The others start at intervals of 10 ms.
 pub const BEGINS_AT_MS: i64 = 1_893_456_000_000;
 
-/// When all of `instances` have begun, and what they do at first is over.
+/// Returns a time in milliseconds since 1970 at which all of `instances` have started and their first minute is over.
 pub fn ends_at_ms(instances: u64) -> i64 {
     BEGINS_AT_MS + 10 * i64::try_from(instances).unwrap_or(i64::MAX / 20) + 60_000
 }
 
-/// Makes the tables in the empty database at `url` and fills them with `instances` of the machine `order`, each with about five
-/// attempts, and ten of `parcel`. Every invariant holds. PostgreSQL knows afterwards how its tables look.
+/// Creates the tables in the empty database at `url` and fills them with `instances` of the machine `order`, with about five attempts each,
+/// and ten instances of `parcel`. Every invariant holds. On PostgreSQL the tables are vacuumed and analyzed. An error if the database
+/// fails.
 pub async fn fill(url: &str, instances: u64) -> Result<(), crate::error::Error> {
     Client::connect(url).await?;
     let failed = |error: sqlx::Error| StoreError::Database(error);
@@ -34,11 +36,11 @@ pub async fn fill(url: &str, instances: u64) -> Result<(), crate::error::Error> 
     Ok(())
 }
 
-/// Where the two databases differ.
+/// The differences between the two databases.
 struct Dialect {
-    /// `(n)` from 1 to `{n}`.
+    /// A table of `(n)` from 1 to `{n}`.
     series: &'static str,
-    /// An id from milliseconds and a number that is used once.
+    /// An id, from milliseconds and a unique number.
     id: fn(&str, &str) -> String,
     /// A text as bytes.
     bytes: fn(&str) -> String,
@@ -62,26 +64,27 @@ impl Dialect {
         no: "false",
     };
 
-    /// The id of call `call` of instance `n`; the instance itself is 0.
+    /// Returns the id of call `call` of instance `n`. Call 0 stands for the instance itself.
     fn call(&self, call: &str, offset: u64) -> String {
         (self.id)(&format!("{BEGINS_AT_MS} + s.n * 10 + {call}"), &format!("s.n * 8 + {offset} + {call}"))
     }
 }
 
-/// What becomes of an instance.
+/// The kind of an instance, by its number.
 const KIND: &str = "case
     when n = {n} then 'rare' when n % 1000 < 960 then 'done' when n % 1000 < 985 then 'rest' when n % 1000 < 994 then 'wait'
     when n % 1000 < 998 then 'error' when n % 1000 = 998 then 'cancelled' else 'paused' end";
 
-/// How an instance of each kind stands: status, state, version, call, attempt, open, paused, events that wait, ms after its beginning.
+/// The instance row of each kind: status, state, version, call, attempt, open, paused, number of waiting events, milliseconds after its
+/// start.
 const STANDS: &str =
     "('done', 'completed', 'shipped', 3, 3, 1, {no}, {no}, 0, 20003), ('rest', 'running', 'placed', 1, 1, 2, {no}, {no}, 0, 5005),
     ('wait', 'running', null, 0, 1, 2, {yes}, {no}, 0, 2), ('error', 'error', 'placed', 1, 2, 3, {no}, {no}, 0, 16010),
     ('cancelled', 'cancelled', 'placed', 1, 1, 2, {no}, {no}, 0, 30000), ('paused', 'running', 'placed', 1, 1, 2, {no}, {yes}, 1, 30000),
     ('rare', 'running', 'paid', 2, 2, 2, {no}, {no}, 0, 11005)";
 
-/// The attempts: of which kinds, call, attempt, verb, event, from, to, state, and created, due, started, finished in ms after the beginning,
-/// retries left, backoff in s.
+/// The attempts: kinds, call, attempt, verb, event, from, to, state; created, due, started and finished in milliseconds after the start;
+/// retries left; backoff in seconds.
 const ATTEMPTS: &str =
     "('done rest wait error cancelled paused rare', 1, 1, 'placed', 'Placed', null, 'placed', 'error', 0, 0, 0, 2, 10, 5),
     ('done rest error cancelled paused rare', 1, 2, 'placed', 'Placed', null, 'placed', 'success', 2, 5002, 5002, 5005, 9, 10),

@@ -1,4 +1,4 @@
-//! Where the throw-away clusters of one user are, which programs make them, and who runs those.
+//! The folder of one user's temporary clusters, the PostgreSQL binaries, and the user that runs the servers.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
@@ -9,22 +9,22 @@ use std::path::{Path, PathBuf};
 use std::process::{self, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The URL of a server to use instead of a throw-away one.
+/// The environment variable with the URL of a server to use instead of a temporary one.
 pub const VARIABLE: &str = "FSM_TEST_POSTGRES";
 
-/// Why there is no cluster. `Display` says what would help.
+/// The reason why there is no cluster. `Display` says what to do about it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum ClusterError {
-    /// No folder with both `initdb` and `postgres` was found.
+    /// No folder that contains both `initdb` and `postgres` was found.
     NotInstalled,
-    /// This process is root, and there is no other user to run the server.
+    /// This process is root, and there is no other user that could run the server.
     NoUser,
     /// The folder for clusters belongs to another user.
     Foreign(PathBuf),
-    /// The server did not come up or go; with the end of its log.
+    /// The server did not start or stop. The text includes the end of its log.
     Server(String),
-    /// The system refused something.
+    /// An operating system call or a program failed.
     System(String),
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for ClusterError {
 
 impl std::error::Error for ClusterError {}
 
-/// Names what was tried in the error of the system.
+/// Adds the failed operation to an error of the operating system.
 pub(super) trait Tried<T> {
     fn tried(self, what: &str, which: &Path) -> Result<T, ClusterError>;
 }
@@ -62,26 +62,26 @@ impl<T> Tried<T> for io::Result<T> {
     }
 }
 
-/// Where the clusters of one user are, and who runs their servers.
+/// The location of one user's clusters, and the user that runs their servers.
 pub(super) struct Site {
-    /// It has a folder for each cluster.
+    /// The folder that contains a folder for each cluster.
     pub(super) folder: PathBuf,
-    /// The folder of `initdb` and `postgres`.
+    /// The folder that contains `initdb` and `postgres`.
     pub(super) programs: PathBuf,
     me: u32,
-    /// The user and group to run servers as, where this process must not.
+    /// The user and the group that run the servers, if this process must not run them itself.
     step_down: Option<(u32, u32)>,
 }
 
 impl Site {
-    /// Refused where no PostgreSQL can run.
+    /// Returns the site of the current user. An error if PostgreSQL cannot run here.
     pub(super) fn of_this_user() -> Result<Site, ClusterError> {
         let programs = find_programs()?;
         let me = id(&["-u"]).ok_or_else(|| ClusterError::System("`id -u` does not work".into()))?;
         let other = || ["postgres", "nobody"].iter().find_map(|name| Some((id(&["-u", name])?, id(&["-g", name])?)));
         let step_down = if me == 0 { Some(other().ok_or(ClusterError::NoUser)?) } else { None };
         let mut parent = std::env::temp_dir();
-        // The path of a socket has about 100 bytes at most, and a server that runs as another user must reach it.
+        // The path of a socket must not exceed about 100 bytes, and a server that runs as another user must be able to reach it.
         let is_open = |dir: &Path| fs::metadata(dir).is_ok_and(|dir| dir.mode() & 0o001 != 0);
         if !parent.is_absolute() || parent.as_os_str().len() > 50 || (step_down.is_some() && !parent.ancestors().all(is_open)) {
             parent = "/tmp".into();
@@ -89,7 +89,7 @@ impl Site {
         Ok(Site { folder: parent.join(format!("fsm-postgres-{me}")), programs, me, step_down })
     }
 
-    /// Waits until no other process looks for or makes clusters here. The folder exists while the lock is held.
+    /// Waits until no other process looks for clusters or creates one here. The folder exists while the lock is held.
     pub(super) fn lock(&self) -> Result<Lock, ClusterError> {
         loop {
             self.make(&self.folder)?;
@@ -98,7 +98,8 @@ impl Site {
                 opened => opened.tried("open", &self.folder)?,
             };
             folder.lock().tried("lock", &self.folder)?;
-            // The last guardian removes the folder if it is empty, perhaps while we waited, and another may be there by now.
+            // The last guardian removes the empty folder, possibly while this process waited. By now there may be another folder with the
+            // same name.
             let in_use = self.folder.join("in-use");
             match File::create_new(&in_use) {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
@@ -112,7 +113,7 @@ impl Site {
         }
     }
 
-    /// A folder that did not exist.
+    /// Creates a folder that did not exist before.
     pub(super) fn new_folder(&self) -> Result<PathBuf, ClusterError> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         loop {
@@ -123,7 +124,7 @@ impl Site {
         }
     }
 
-    /// Makes a folder that only the server's user may enter; whether it was not there before.
+    /// Creates a folder that only the server's user may enter. Returns true if it did not exist before.
     fn make(&self, folder: &Path) -> Result<bool, ClusterError> {
         let is_new = match DirBuilder::new().mode(0o700).create(folder) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
@@ -144,7 +145,7 @@ impl Site {
         }
     }
 
-    /// A command that runs as the server's user.
+    /// Returns a command that runs as the server's user.
     pub(super) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env("LC_ALL", "C");
@@ -155,7 +156,7 @@ impl Site {
     }
 }
 
-/// The right to look for and make clusters.
+/// The right to look for clusters and to create one.
 pub(super) struct Lock {
     /// A file that keeps the folder from being removed.
     in_use: PathBuf,
@@ -164,13 +165,14 @@ pub(super) struct Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Whatever fails here is tidied up by the next process that takes the lock.
+        // If this fails, the next process that takes the lock cleans up.
         let _ = fs::remove_file(&self.in_use);
         let _ = self.in_use.parent().map(fs::remove_dir);
     }
 }
 
-/// The folder of `initdb` and `postgres`: on the PATH, else the newest where systems put them.
+/// Returns the folder of `initdb` and `postgres`: one on the `PATH`, or else the newest version in the usual places. An error if there is
+/// none.
 pub fn find_programs() -> Result<PathBuf, ClusterError> {
     let is_it = |folder: &PathBuf| folder.join("initdb").is_file() && folder.join("postgres").is_file();
     let on_the_path = std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect::<Vec<_>>()).unwrap_or_default();
@@ -200,7 +202,7 @@ pub fn find_programs() -> Result<PathBuf, ClusterError> {
     found.filter(|(_, folder)| is_it(folder)).max().map(|(_, folder)| folder).ok_or(ClusterError::NotInstalled)
 }
 
-/// The number that `id` prints.
+/// Returns the number that the program `id` prints.
 pub(super) fn id(args: &[&str]) -> Option<u32> {
     let printed = Command::new("id").args(args).stderr(Stdio::null()).output().ok()?;
     String::from_utf8(printed.stdout).ok()?.trim().parse().ok()

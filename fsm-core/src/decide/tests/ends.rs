@@ -1,4 +1,4 @@
-//! What the end of an attempt leads to, and a moment that came.
+//! Tests of the end of an attempt and of due timers.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What an operator may do.
+//! Tests of the operations.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a send becomes.
+//! Tests of the outcomes of a send.
 
 use std::sync::Arc;
 
