@@ -29,7 +29,7 @@ async fn a_malformed_url_is_an_error_that_says_what_a_database_is() {
         ("payments", "is of no known kind"),
         ("mysql://me@host/payments", "is of no known kind"),
         ("sqlite://", "names no file"),
-        ("postgres://host:port/payments", "is no PostgreSQL URL"),
+        ("postgres://host:port/payments", "has a port that is no number"),
     ];
     let ends = "; a database is `sqlite://payments.db`, `payments.db`, `sqlite::memory:` or `postgres://user@host/name`";
     for (url, says) in says {
