@@ -241,9 +241,10 @@ fn a_report_that_waits_for_a_locked_receiver_keeps_no_other_instance_waiting() {
     assert!(waiting.put_back(report, &[Whose::new("payment", "locked")], &locked(), now).is_none());
     ["free", "sender", "locked"].into_iter().for_each(|key| waiting.put(send(key)));
     waiting.put(reporting("another", &["locked", "free"]));
-    assert_eq!(keys(&waiting.pick(100, now)), ["free", "sender", "locked"]);
+    let batch = waiting.pick(100, now);
+    assert_eq!(keys(&batch), ["free", "sender", "locked"]);
     let mut left = Vec::new();
-    waiting.leave(&[2, 3, 4]);
+    waiting.leave(&numbers(&batch));
     for n in 1..10 {
         let now = now + n * Duration::from_secs(1);
         waiting.wake(now);
