@@ -235,8 +235,16 @@ impl Engine {
                 // When nothing gets through it is not one of them: a whole table is locked, and who waits for it must be told.
                 if in_a_row.load(Ordering::Relaxed) >= IN_A_ROW {
                     engine.meet_lock(vec![request], error);
-                } else if let Some(committed) = Box::pin(engine.carry_out(vec![request])).await {
-                    engine.conclude_all(committed);
+                } else {
+                    let one = async {
+                        if let Some(committed) = engine.carry_out(vec![request]).await {
+                            engine.conclude_all(committed);
+                        }
+                    };
+                    // A panic must not keep the place of this request, nor those behind it.
+                    if let Err(text) = guard::to_its_end("a commit", Box::pin(one)).await {
+                        supervise::tell("committer", &text);
+                    }
                 }
                 match engine.queue.release_one(number) {
                     true => in_a_row.fetch_add(1, Ordering::Relaxed),

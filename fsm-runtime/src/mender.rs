@@ -101,7 +101,7 @@ impl Engine {
     }
 }
 
-/// Whether no other definition of the machine was first started later.
+/// True if no other definition of the machine was started later.
 async fn is_newest(conn: &mut Conn<'_>, machine: &Machine) -> Result<bool, Error> {
     let (_, hash) = encode::definition(machine)?;
     let later = machines::definitions(conn, &machine.name).await?.into_iter().skip_while(|known| known.hash != hash).skip(1);

@@ -28,7 +28,7 @@ fn read(page: &str) -> (usize, Vec<String>) {
                 file = word;
             } else if is_test(word) && (file != SIMULATION || line.contains("simulated: `") || line.starts_with("- `")) {
                 named += 1;
-                let is_in = |source: &str| ["fn X(", "mod X {", " X: "].iter().any(|form| source.contains(&form.replace('X', word)));
+                let is_in = |source: &str| ["fn X(", "mod X {", " X:"].iter().any(|form| source.contains(&form.replace('X', word)));
                 if !is_in(&source(file)) && !is_in(&simulation) {
                     missing.push(format!("{file}: {word}"));
                 }

@@ -66,6 +66,7 @@ fn stores() -> Vec<StoreError> {
         StoreError::Locked { machine: "x".into(), key: "x".into() },
         StoreError::Crowded(Duration::from_secs(30)),
         StoreError::Crosswise,
+        StoreError::Interrupted,
         StoreError::Corrupt { what: "x".into() },
         StoreError::Url { url: "x".into(), says: "x".into() },
         StoreError::NewerSchema { found: 2, known: 1 },
