@@ -23,6 +23,8 @@ const RESUMES: Duration = Duration::from_secs(10);
 const REST: Duration = Duration::from_secs(30);
 /// The limit on the 99th percentile for instances that nobody locked.
 const P99: Duration = Duration::from_secs(1);
+/// The fewest answers of which a 99th percentile is judged.
+const FEWEST: usize = 100;
 /// An answer that is an error counts as one that took this long.
 const FAILED_US: u64 = 10_000_000;
 /// The SQLite database lies on a filesystem of this size, except while that is full.
@@ -129,7 +131,10 @@ fn judge_latencies(stage: &mut Stage<'_>, locked: &[Locked]) -> Result<(), Failu
         };
         let p99 = Duration::from_micros(*p99_us);
         stage.note(format!("{} {what} beside locked rows, 99 % within {:.0} ms", times.len(), p99.as_secs_f64() * 1000.0));
-        stage.require(p99 < P99, format!("99 % of what nobody locked are {what} within {P99:?}, not {p99:?}"));
+        // Of fewer answers it is the slowest one, which says nothing about the others: a short run only notes it.
+        if times.len() >= FEWEST {
+            stage.require(p99 < P99, format!("99 % of what nobody locked are {what} within {P99:?}, not {p99:?}"));
+        }
     }
     Ok(())
 }
