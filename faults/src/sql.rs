@@ -60,12 +60,13 @@ pub const TERMINATE: &str = "
         limit 1
     ) a";
 
-/// Locks some instances that live, with their attempts, and gives their keys. Waits for nobody.
+/// Locks some accounts that live, with their attempts, and gives their keys. Waits for nobody. No till is locked: every account that sends to
+/// it would wait for it too, and is not told by its key.
 pub const LOCK_SOME: &str = "
     select i.key
     from fsm_instances i
     join fsm_async_calls c on c.instance_id = i.instance_id
-    where i.status = 'running' and c.state in ('scheduled', 'executing')
+    where i.machine = 'account' and i.status = 'running' and c.state in ('scheduled', 'executing')
     limit 8
     for update skip locked";
 
