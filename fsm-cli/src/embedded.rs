@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use fsm_runtime::inside::Inside;
+use fsm_runtime::engine_access::EngineAccess;
 
 use crate::stage::Stage;
 
@@ -15,12 +15,12 @@ use crate::stage::Stage;
 /// this program's code, also before they were ever started.
 ///
 /// A runtime goes on working meanwhile; a client only looks and sends. The exit codes are those of the command.
-pub async fn run(inside: impl Into<Inside>) -> ExitCode {
+pub async fn run(inside: impl Into<EngineAccess>) -> ExitCode {
     run_args(inside, std::env::args_os()).await
 }
 
 /// The same with other words than those the process was called with. The first is the program's name.
-pub async fn run_args(inside: impl Into<Inside>, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> ExitCode {
+pub async fn run_args(inside: impl Into<EngineAccess>, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> ExitCode {
     let arguments = arguments.into_iter().map(Into::into);
     ExitCode::from(crate::run_inside(inside, arguments, &mut Stage::of_process()).await)
 }

@@ -16,7 +16,7 @@ use std::ffi::OsString;
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches};
 use fsm_runtime::admin::Opening;
-use fsm_runtime::inside::Inside;
+use fsm_runtime::engine_access::EngineAccess;
 
 use args::Args;
 use problem::Problem;
@@ -35,7 +35,7 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>, stage: &mut Stag
 }
 
 /// The same on the database of the program that it runs in.
-pub async fn run_inside(inside: impl Into<Inside>, arguments: impl IntoIterator<Item = OsString>, stage: &mut Stage<'_>) -> u8 {
+pub async fn run_inside(inside: impl Into<EngineAccess>, arguments: impl IntoIterator<Item = OsString>, stage: &mut Stage<'_>) -> u8 {
     let command = Args::command().mut_arg("database", |database| database.hide(true)).mut_arg("redact", |redact| redact.hide(true));
     match parsed(command, arguments) {
         Ok((_, true)) => ended(Err(Problem::Usage("the program has its database, and says itself what is secret".into())), stage),

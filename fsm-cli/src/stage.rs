@@ -93,7 +93,7 @@ impl Stage<'_> {
         if self.width.is_some() { apart(at, now) } else { at.to_string() }
     }
 
-    /// Asks a person to type `word`; anything else is no. `Usage` where nobody is there to answer.
+    /// VerbRequests a person to type `word`; anything else is no. `Usage` where nobody is there to answer.
     pub fn confirm(&mut self, question: &str, word: &str) -> Result<(), Problem> {
         if !self.answers {
             return Err(Problem::Usage(format!("{question} Nobody is there to answer: say `--yes`, or `--dry-run` to see them")));

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{CallId, InstanceId, SessionId};
-use crate::retry::Budget;
+use crate::retry::RetryState;
 use crate::time::Timestamp;
 
 /// The state of an attempt.
@@ -79,7 +79,7 @@ pub struct Attempt {
     /// The earliest start.
     pub scheduled_at: Timestamp,
     /// The retry state.
-    pub budget: Budget,
+    pub retry_state: RetryState,
     /// The worker session that runs or ran the attempt.
     pub worker: Option<SessionId>,
     /// The time at which a worker claimed the attempt.

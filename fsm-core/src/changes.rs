@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::call::{Attempt, AttemptState};
 use crate::ids::{CallId, InstanceId, SessionId, TimerId};
 use crate::instance::{Instance, Status};
-use crate::outcome::{Event, Veiled};
-use crate::retry::Budget;
+use crate::outcome::{Event, HiddenBytes};
+use crate::retry::RetryState;
 use crate::time::Timestamp;
 
 /// The changes to one instance, written in one transaction.
@@ -29,13 +29,13 @@ pub struct Changes {
     /// The live attempt whose `held` flag becomes the instance's `paused`.
     pub hold: Option<(CallId, u32)>,
     /// The new retry state of the scheduled attempt. This is a guard: nothing is written if the attempt is no longer scheduled.
-    pub budget: Option<Box<(CallId, u32, Budget)>>,
+    pub retry_state: Option<Box<(CallId, u32, RetryState)>>,
     /// An event that joins the inbox.
     pub waits: Option<Waits>,
     /// The inbox positions that are removed, because their events were taken or rejected.
     pub inbox_taken: Option<Range<i64>>,
     /// True if the stored forecast of the inbox is no longer valid.
-    pub is_outlook_lost: bool,
+    pub is_forecast_stale: bool,
     /// The changes to timers.
     pub timers: Vec<TimerChange>,
     /// The new history entries that are not attempts.
@@ -100,13 +100,13 @@ pub struct Waits {
     /// The event.
     pub event: Event,
     /// The states that are reachable after this event; `None` if the code that accepted the event cannot tell.
-    pub outlook: Option<Outlook>,
+    pub forecast: Option<Forecast>,
 }
 
 /// The forecast of an inbox: the states that the instance can reach when its open call and all waiting events have been processed. It is
 /// stored with the last waiting event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outlook {
+pub struct Forecast {
     /// The fingerprint of the graph that the forecast was made with (`Machine::graph`).
     pub graph: u64,
     /// The reachable states; `None` stands for an instance that has not started.
@@ -188,7 +188,7 @@ pub enum NoteKind {
 impl fmt::Debug for Payload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Payload::Bytes(bytes) => f.debug_tuple("Bytes").field(&Veiled(bytes)).finish(),
+            Payload::Bytes(bytes) => f.debug_tuple("Bytes").field(&HiddenBytes(bytes)).finish(),
             Payload::Inbox(position) => f.debug_tuple("Inbox").field(position).finish(),
             Payload::Caught { call, error, attempts } => {
                 f.debug_struct("Caught").field("call", call).field("error", error).field("attempts", attempts).finish()
@@ -271,10 +271,10 @@ impl Changes {
             close: None,
             open: None,
             hold: None,
-            budget: None,
+            retry_state: None,
             waits: None,
             inbox_taken: None,
-            is_outlook_lost: false,
+            is_forecast_stale: false,
             timers: Vec::new(),
             notes: Vec::new(),
             request: None,
@@ -292,7 +292,7 @@ impl Changes {
         let is_added = |change: &TimerChange| matches!(change, TimerChange::Set(timer) if timer.state.is_none() || timer.is_wake());
         let adds = self.waits.is_some() || !self.timers.is_empty();
         let ends_or_begins = self.close.is_some() || self.open.is_some() || self.leaves_its_place();
-        let touches_others = self.hold.is_some() || self.budget.is_some() || self.inbox_taken.is_some() || self.is_outlook_lost;
+        let touches_others = self.hold.is_some() || self.retry_state.is_some() || self.inbox_taken.is_some() || self.is_forecast_stale;
         adds && self.timers.iter().all(is_added) && self.notes.is_empty() && !ends_or_begins && !touches_others
     }
 

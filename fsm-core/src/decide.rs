@@ -1,6 +1,7 @@
 //! Decisions: pure functions from a snapshot of one instance to all changes that are written for it.
 
 mod begin;
+pub mod complete;
 pub mod fire;
 pub mod inbox;
 pub mod migrate;
@@ -8,7 +9,6 @@ pub mod operate;
 pub mod refusal;
 pub mod room;
 pub mod send;
-pub mod settle;
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use inbox::Inbox;
 
 /// The inputs of a decision that come from outside. A decision itself reads no clock and draws no random number.
 #[derive(Debug, Clone, Copy)]
-pub struct Moment {
+pub struct DecisionContext {
     /// The time.
     pub now: Timestamp,
     /// A session with a free slot. A call that is due at once is handed to it, without a claim; `None` leaves the call to the finder.
@@ -32,7 +32,7 @@ pub struct Moment {
 
 /// The snapshot of one instance, as the store read it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Standing {
+pub struct InstanceSnapshot {
     /// The row of the instance.
     pub instance: Arc<Instance>,
     /// True if the row is not in the database yet.
@@ -51,11 +51,11 @@ pub struct Standing {
     pub request: Option<Request>,
 }
 
-impl Standing {
+impl InstanceSnapshot {
     /// A snapshot of which only the row is known.
-    pub fn of(instance: impl Into<Arc<Instance>>) -> Standing {
+    pub fn of(instance: impl Into<Arc<Instance>>) -> InstanceSnapshot {
         let instance = instance.into();
-        Standing {
+        InstanceSnapshot {
             instance,
             is_new: false,
             newest: None,
@@ -68,7 +68,7 @@ impl Standing {
     }
 }
 
-impl Standing {
+impl InstanceSnapshot {
     /// The same once these changes are written.
     pub fn apply(&mut self, changes: Changes) {
         self.inbox.apply(&changes);
@@ -88,7 +88,7 @@ impl Standing {
 }
 
 #[cfg(test)]
-mod found;
+mod regressions;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

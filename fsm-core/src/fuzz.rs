@@ -12,7 +12,7 @@ use proptest::test_runner::{Config, RngSeed, TestRunner};
 use crate::duration;
 use crate::machine::Machine;
 use crate::outcome::fit;
-use crate::retry::{Budget, Next, Retry, RetryAdvice};
+use crate::retry::{Next, Retry, RetryAdvice, RetryState};
 use crate::time::Timestamp;
 
 /// The seed of every test, unless the environment names another.
@@ -95,19 +95,19 @@ fn any_duration_is_shown_and_whole_milliseconds_read_back() {
 fn no_policy_advice_moment_or_chance_overflows_a_retry() {
     let advice = prop_oneof![Just(RetryAdvice::Default), Just(RetryAdvice::Never), durations().prop_map(RetryAdvice::After)];
     try_all(5_000, (policies(), advice, moments(), moments(), any::<f64>(), policies()), |(policy, advice, first, failed, roll, other)| {
-        let budget = Budget::fresh(Some(policy.clone()), first);
-        prop_assert!(budget.backoff <= policy.max);
-        let under = budget.under(other.clone());
+        let retry_state = RetryState::fresh(Some(policy.clone()), first);
+        prop_assert!(retry_state.backoff <= policy.max);
+        let under = retry_state.under(other.clone());
         prop_assert!(under.backoff <= other.max);
-        if let Next::Again { wait, budget: next } = budget.after(advice, failed, roll) {
-            prop_assert!(advice != RetryAdvice::Default || wait >= budget.backoff, "the wait is shorter than the backoff");
+        if let Next::Again { wait, retry_state: next } = retry_state.after(advice, failed, roll) {
+            prop_assert!(advice != RetryAdvice::Default || wait >= retry_state.backoff, "the wait is shorter than the backoff");
             prop_assert!(
-                next.backoff >= budget.backoff.min(Duration::from_micros(u64::MAX)) || next.backoff == policy.max,
+                next.backoff >= retry_state.backoff.min(Duration::from_micros(u64::MAX)) || next.backoff == policy.max,
                 "a wait shrinks"
             );
             prop_assert!(next.backoff <= policy.max);
             prop_assert!(failed + wait >= failed);
-            prop_assert_eq!(next.remaining.map(|left| left + 1), budget.remaining);
+            prop_assert_eq!(next.remaining.map(|left| left + 1), retry_state.remaining);
         }
         Ok(())
     });
@@ -118,16 +118,16 @@ fn a_million_attempts_of_one_call_saturate() {
     let endless = Retry::doubling(Duration::from_millis(1), Duration::MAX);
     let counted = endless.clone().retries_at_most(u32::MAX);
     for policy in [endless, counted, Retry { backoff: 1e300, jitter: 1e300, ..Retry::every(Duration::MAX) }] {
-        let mut budget = Budget::fresh(Some(policy), Timestamp::from_micros(i64::MAX - 1));
+        let mut retry_state = RetryState::fresh(Some(policy), Timestamp::from_micros(i64::MAX - 1));
         let mut now = Timestamp::default();
         for attempt in 1..=1_000_000_u32 {
-            let Next::Again { wait, budget: next } = budget.after(RetryAdvice::Default, now, 1.0) else {
+            let Next::Again { wait, retry_state: next } = retry_state.after(RetryAdvice::Default, now, 1.0) else {
                 panic!("attempt {attempt} was the last")
             };
-            assert!(next.backoff >= budget.backoff.min(Duration::from_micros(u64::MAX)) && now + wait >= now, "attempt {attempt}");
+            assert!(next.backoff >= retry_state.backoff.min(Duration::from_micros(u64::MAX)) && now + wait >= now, "attempt {attempt}");
             let most = next.max_attempts(attempt + 1);
             assert!(most.is_none_or(|most| most >= attempt), "attempt {attempt} of {most:?}");
-            (now, budget) = (now + wait, next);
+            (now, retry_state) = (now + wait, next);
         }
         assert_eq!(now, Timestamp::MAX);
     }
@@ -149,7 +149,7 @@ fn a_sound_policy_is_the_same_after_it_was_stored() {
     try_all(10_000, policies(), |policy| {
         let json = serde_json::to_string(&policy).map_err(|error| TestCaseError::fail(error.to_string()))?;
         let read = serde_json::from_str::<Retry>(&json);
-        if policy.fault().is_none() {
+        if policy.defect().is_none() {
             let whole = |duration: Duration| i64::try_from(duration.as_micros()).is_ok() && duration.subsec_nanos().is_multiple_of(1_000);
             if [Some(policy.min), Some(policy.max), policy.within].into_iter().flatten().all(whole) {
                 prop_assert_eq!(read.map_err(|error| TestCaseError::fail(error.to_string()))?, policy);
@@ -208,7 +208,7 @@ fn any_bytes_are_a_policy_or_a_machine_or_neither() {
     ];
     try_all(20_000, json, |bytes| {
         if let Ok(policy) = serde_json::from_slice::<Retry>(&bytes) {
-            let _ = Budget::fresh(Some(policy), Timestamp::default()).after(RetryAdvice::Default, Timestamp::MAX, 1.0);
+            let _ = RetryState::fresh(Some(policy), Timestamp::default()).after(RetryAdvice::Default, Timestamp::MAX, 1.0);
         }
         let _ = serde_json::from_slice::<Machine>(&bytes);
         Ok(())

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::UnknownWord;
 use crate::ids::{CallId, InstanceId};
-use crate::outcome::Veiled;
+use crate::outcome::HiddenBytes;
 use crate::time::Timestamp;
 
 /// The life cycle of an instance. Status and state are separate, so that a failure never loses the state.
@@ -128,7 +128,7 @@ impl fmt::Debug for Instance {
             .field("state", &self.state)
             .field("paused", &self.paused)
             .field("version", &self.version)
-            .field("record", &self.record.as_deref().map(Veiled))
+            .field("record", &self.record.as_deref().map(HiddenBytes))
             .field("newest", &self.newest)
             .field("is_open", &self.is_open)
             .field("error", &self.error)

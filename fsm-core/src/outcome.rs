@@ -33,7 +33,7 @@ pub struct Outgoing {
 
 /// The requests that a verb made of the engine. They are dropped unless the attempt succeeds.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Asks {
+pub struct VerbRequests {
     /// The event that the instance takes next, before its inbox.
     pub next: Option<Event>,
     /// Events for other instances.
@@ -78,7 +78,7 @@ pub enum Outcome {
         /// The new record; `None` if the verb takes no record.
         record: Option<Vec<u8>>,
         /// The requests of the verb.
-        asks: Asks,
+        verb_requests: VerbRequests,
     },
     /// The verb returned an error, panicked, ran out of time, or its input could not be decoded.
     Failure(Problem),
@@ -102,16 +102,16 @@ impl Outcome {
     /// The events that the verb sends to other instances.
     pub fn sends(&self) -> &[Outgoing] {
         match self {
-            Outcome::Success { asks, .. } => &asks.sends,
+            Outcome::Success { verb_requests, .. } => &verb_requests.sends,
             _ => &[],
         }
     }
 }
 
 /// Bytes that a log must not contain: `Debug` prints their number.
-pub(crate) struct Veiled<'b>(pub(crate) &'b [u8]);
+pub(crate) struct HiddenBytes<'b>(pub(crate) &'b [u8]);
 
-impl fmt::Debug for Veiled<'_> {
+impl fmt::Debug for HiddenBytes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes", self.0.len())
     }
@@ -120,15 +120,15 @@ impl fmt::Debug for Veiled<'_> {
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Event { name, payload } = self;
-        f.debug_struct("Event").field("name", name).field("payload", &Veiled(payload)).finish()
+        f.debug_struct("Event").field("name", name).field("payload", &HiddenBytes(payload)).finish()
     }
 }
 
 impl fmt::Debug for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Outcome::Success { record, asks } => {
-                f.debug_struct("Success").field("record", &record.as_deref().map(Veiled)).field("asks", asks).finish()
+            Outcome::Success { record, verb_requests } => {
+                f.debug_struct("Success").field("record", &record.as_deref().map(HiddenBytes)).field("asks", verb_requests).finish()
             }
             Outcome::Failure(problem) => f.debug_tuple("Failure").field(problem).finish(),
             Outcome::Lost => f.write_str("Lost"),
@@ -147,8 +147,8 @@ mod tests {
     #[test]
     fn payloads_and_records_are_not_in_debug_texts() {
         let event = Event { name: "Paid".into(), payload: b"4242".to_vec() };
-        let asks = Asks { next: Some(event), ..Asks::default() };
-        let outcome = Outcome::Success { record: Some(b"4242".to_vec()), asks };
+        let verb_requests = VerbRequests { next: Some(event), ..VerbRequests::default() };
+        let outcome = Outcome::Success { record: Some(b"4242".to_vec()), verb_requests };
         let instance = Instance {
             record: Some(b"4242".to_vec()),
             ..Instance::new(InstanceId(uuid::Uuid::nil()), "payment", "o-1", Timestamp::default())

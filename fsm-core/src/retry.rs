@@ -51,7 +51,7 @@ pub enum RetryAdvice {
 
 /// The retry state of a call, as its newest attempt carries it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Budget {
+pub struct RetryState {
     /// The policy; `None` means no retries.
     pub policy: Option<Retry>,
     /// Retries left after this attempt; `None` is unlimited.
@@ -70,7 +70,7 @@ pub enum Next {
         /// The wait from the end of the failed attempt.
         wait: Duration,
         /// The retry state of the next attempt.
-        budget: Budget,
+        retry_state: RetryState,
     },
     /// No further attempt.
     Exhausted(Exhausted),
@@ -95,7 +95,7 @@ impl Retry {
 
     /// The reason why the policy is invalid; `None` for a valid policy. The macros reject invalid policies at compile time; a policy can
     /// also be built at run time.
-    pub fn fault(&self) -> Option<&'static str> {
+    pub fn defect(&self) -> Option<&'static str> {
         let cases = [
             (!self.backoff.is_finite() || self.backoff < 1.0, "its backoff is not a number from 1.0"),
             (!self.jitter.is_finite() || self.jitter < 0.0, "its jitter is not a number from 0.0"),
@@ -141,14 +141,14 @@ impl Retry {
     }
 }
 
-impl Budget {
+impl RetryState {
     /// The retry state of a first attempt that is due at `first_at`.
-    pub fn fresh(policy: Option<Retry>, first_at: Timestamp) -> Budget {
+    pub fn fresh(policy: Option<Retry>, first_at: Timestamp) -> RetryState {
         let (remaining, backoff) = match &policy {
             Some(policy) => (policy.retries(), policy.min.min(policy.max)),
             None => (Some(0), Duration::ZERO),
         };
-        Budget { policy, remaining, backoff, first_at }
+        RetryState { policy, remaining, backoff, first_at }
     }
 
     /// Decides what follows an attempt that failed at `failed_at`. `roll`, from 0 to 1, is the random number for jitter.
@@ -166,21 +166,21 @@ impl Budget {
             return Next::Exhausted(Exhausted::Within);
         }
         let remaining = self.remaining.map(|left| left - 1);
-        Next::Again { wait, budget: Budget { remaining, backoff, ..self.clone() } }
+        Next::Again { wait, retry_state: RetryState { remaining, backoff, ..self.clone() } }
     }
 
     /// The retry state of the same call under another policy. The retries that were used stay used, and the wait has
     /// grown as often.
-    pub fn under(&self, policy: Retry) -> Budget {
+    pub fn under(&self, policy: Retry) -> RetryState {
         let used = match (self.policy.as_ref().and_then(Retry::retries), self.remaining) {
             (Some(retries), Some(left)) => retries.saturating_sub(left),
             // Without a count nobody counted: the wait tells how often it has grown, up to its maximum.
             _ => self.policy.as_ref().map_or(0, |old| old.times_grown(self.backoff)),
         };
-        let fresh = Budget::fresh(Some(policy), self.first_at);
+        let fresh = RetryState::fresh(Some(policy), self.first_at);
         let grown = |wait: Duration| fresh.policy.as_ref().map_or(wait, |policy| policy.grown(wait));
         let backoff = (0..used.min(MANY)).fold(fresh.backoff, |wait, _| grown(wait));
-        Budget { remaining: fresh.remaining.map(|left| left.saturating_sub(used)), backoff, ..fresh }
+        RetryState { remaining: fresh.remaining.map(|left| left.saturating_sub(used)), backoff, ..fresh }
     }
 
     /// The maximum number of attempts, seen from attempt `attempt`: its number plus the retries left. `None` is unlimited.
@@ -273,11 +273,11 @@ mod tests {
 
     #[test]
     fn an_explicit_wait_overrides_the_maximum_but_not_the_count() {
-        let budget = Budget::fresh(Some(policy(Some(2), 1, 10, 2.0)), Timestamp::default());
+        let retry_state = RetryState::fresh(Some(policy(Some(2), 1, 10, 2.0)), Timestamp::default());
         let advice = RetryAdvice::After(Duration::from_secs(50));
-        let Next::Again { wait, budget } = budget.after(advice, Timestamp::default(), 0.0) else { panic!("a retry is left") };
+        let Next::Again { wait, retry_state } = retry_state.after(advice, Timestamp::default(), 0.0) else { panic!("a retry is left") };
         assert_eq!(wait, Duration::from_secs(50));
-        assert_eq!(budget.after(advice, Timestamp::default(), 0.0), Next::Exhausted(Exhausted::Count));
+        assert_eq!(retry_state.after(advice, Timestamp::default(), 0.0), Next::Exhausted(Exhausted::Count));
     }
 
     #[test]
@@ -290,9 +290,10 @@ mod tests {
     fn jitter_only_adds() {
         let jittery = Retry { jitter: 0.1, ..policy(None, 10, 3600, 2.0) };
         for (roll, ms) in [(0.0, 10_000), (0.5, 10_500), (1.0, 11_000)] {
-            let next = Budget::fresh(Some(jittery.clone()), Timestamp::default()).after(RetryAdvice::Default, Timestamp::default(), roll);
-            let Next::Again { wait, budget } = next else { panic!("unlimited") };
-            assert_eq!((wait, budget.backoff), (Duration::from_millis(ms), Duration::from_secs(20)));
+            let next =
+                RetryState::fresh(Some(jittery.clone()), Timestamp::default()).after(RetryAdvice::Default, Timestamp::default(), roll);
+            let Next::Again { wait, retry_state } = next else { panic!("unlimited") };
+            assert_eq!((wait, retry_state.backoff), (Duration::from_millis(ms), Duration::from_secs(20)));
         }
     }
 
@@ -301,8 +302,8 @@ mod tests {
         let wild = Retry { backoff: 1000.0, max: Duration::from_secs(365 * 86_400), ..policy(None, 365 * 86_400, 0, 2.0) };
         let last = wild.schedule().attempts().nth(1_000_000 - 1).unwrap();
         assert_eq!((last.attempt, last.wait), (1_000_000, Duration::from_secs(365 * 86_400)));
-        let budget = Budget::fresh(Some(wild), Timestamp::MAX);
-        assert!(matches!(budget.after(RetryAdvice::After(Duration::MAX), Timestamp::MAX, 1.0), Next::Again { .. }));
+        let retry_state = RetryState::fresh(Some(wild), Timestamp::MAX);
+        assert!(matches!(retry_state.after(RetryAdvice::After(Duration::MAX), Timestamp::MAX, 1.0), Next::Again { .. }));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::duration::display;
-use crate::retry::{Budget, Next, Retry, RetryAdvice};
+use crate::retry::{Next, Retry, RetryAdvice, RetryState};
 use crate::time::Timestamp;
 
 /// The attempts of a policy, without jitter, for attempts that take no time themselves.
@@ -75,12 +75,12 @@ impl Schedule<'_> {
     /// Every attempt, in order. The iterator is infinite without a count and `within`.
     pub fn attempts(&self) -> impl Iterator<Item = Planned> + use<> {
         let first = Planned { attempt: 1, wait: Duration::ZERO, at: Duration::ZERO };
-        let budget = Budget::fresh(Some(self.policy.clone()), Timestamp::default());
-        std::iter::successors(Some((first, budget)), |(last, budget)| {
-            match budget.after(RetryAdvice::Default, Timestamp::default() + last.at, 0.0) {
-                Next::Again { wait, budget } => {
+        let retry_state = RetryState::fresh(Some(self.policy.clone()), Timestamp::default());
+        std::iter::successors(Some((first, retry_state)), |(last, retry_state)| {
+            match retry_state.after(RetryAdvice::Default, Timestamp::default() + last.at, 0.0) {
+                Next::Again { wait, retry_state } => {
                     let next = Planned { attempt: last.attempt.saturating_add(1), wait, at: last.at.saturating_add(wait) };
-                    Some((next, budget))
+                    Some((next, retry_state))
                 }
                 Next::Exhausted(_) => None,
             }
@@ -97,27 +97,30 @@ impl Schedule<'_> {
     /// billions of them.
     fn summed(&self) -> Option<Sum> {
         let mut sum = Sum { attempts: 1, at: Duration::ZERO, longest: None };
-        let mut budget = Budget::fresh(Some(self.policy.clone()), Timestamp::default());
+        let mut retry_state = RetryState::fresh(Some(self.policy.clone()), Timestamp::default());
         for step in 0.. {
-            let Next::Again { wait, budget: next } = budget.after(RetryAdvice::Default, Timestamp::default() + sum.at, 0.0) else { break };
-            let is_steady = next.backoff == budget.backoff || step == MOST_STEPS;
-            let more = if is_steady { self.more(&budget, sum.at, wait)? } else { 1 };
+            let Next::Again { wait, retry_state: next } = retry_state.after(RetryAdvice::Default, Timestamp::default() + sum.at, 0.0)
+            else {
+                break;
+            };
+            let is_steady = next.backoff == retry_state.backoff || step == MOST_STEPS;
+            let more = if is_steady { self.more(&retry_state, sum.at, wait)? } else { 1 };
             sum.attempts = sum.attempts.saturating_add(more);
             sum.at = sum.at.saturating_add(wait.saturating_mul(more));
             sum.longest = sum.longest.max(Some(wait));
             if is_steady {
                 break;
             }
-            budget = next;
+            retry_state = next;
         }
         Some(sum)
     }
 
     /// The number of attempts that follow, each after `wait`; `None` is unlimited.
-    fn more(&self, budget: &Budget, at: Duration, wait: Duration) -> Option<u32> {
+    fn more(&self, retry_state: &RetryState, at: Duration, wait: Duration) -> Option<u32> {
         let left = self.policy.within.map(|within| within.saturating_sub(at).as_micros());
         let fit = left.and_then(|left| left.checked_div(wait.as_micros())).map(|fit| u32::try_from(fit).unwrap_or(u32::MAX));
-        match (budget.remaining, fit) {
+        match (retry_state.remaining, fit) {
             (Some(remaining), Some(fit)) => Some(remaining.min(fit)),
             (remaining, fit) => remaining.or(fit),
         }

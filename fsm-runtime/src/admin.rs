@@ -14,15 +14,15 @@ use fsm_core::time::Timestamp;
 
 use crate::catalog::Catalog;
 use crate::clock::Clock;
-use crate::committer::request::Whose;
-use crate::discretion::Discretion;
+use crate::committer::request::InstanceKey;
+use crate::data_protection::DataProtection;
 use crate::doctor::Report;
 use crate::encode;
-use crate::engine::{Engine, Life};
+use crate::engine::{ClientGuard, Engine};
+use crate::engine_access::EngineAccess;
 use crate::error::{Error, ErrorKind};
 use crate::handle::operate::OperateRequest;
 use crate::handle::send::SendRequest;
-use crate::inside::Inside;
 use crate::limits::Limits;
 use crate::redact::{Redactable, Redaction};
 use crate::session;
@@ -43,7 +43,7 @@ pub struct Opening {
 #[derive(Clone)]
 enum Source {
     Url(String),
-    Inside(Inside),
+    EngineAccess(EngineAccess),
 }
 
 impl Opening {
@@ -57,9 +57,9 @@ impl Opening {
         Opening { writes: true, ..Opening::to_read(url) }
     }
 
-    /// Inside a program, by the connections that it has. What the program's builder says of secrets holds here too.
-    pub fn inside(inside: impl Into<Inside>) -> Opening {
-        Opening { from: Source::Inside(inside.into()), ..Opening::to_act("") }
+    /// EngineAccess a program, by the connections that it has. What the program's builder says of secrets holds here too.
+    pub fn inside(inside: impl Into<EngineAccess>) -> Opening {
+        Opening { from: Source::EngineAccess(inside.into()), ..Opening::to_act("") }
     }
 
     /// The same for acts and sends.
@@ -67,7 +67,7 @@ impl Opening {
         Opening { writes: true, ..self }
     }
 
-    /// With what takes secrets out of payloads, records and errors before they are shown. Inside a program it is the program's own.
+    /// With what takes secrets out of payloads, records and errors before they are shown. EngineAccess a program it is the program's own.
     pub fn redact(self, redact: impl Fn(&Redactable<'_>) -> Option<String> + Send + Sync + 'static) -> Opening {
         Opening { redaction: Redaction::by(redact), ..self }
     }
@@ -81,7 +81,7 @@ impl Opening {
     pub fn is_postgres(&self) -> bool {
         match &self.from {
             Source::Url(url) => url.starts_with("postgres"),
-            Source::Inside(inside) => inside.engine.store.is_postgres(),
+            Source::EngineAccess(inside) => inside.engine.store.is_postgres(),
         }
     }
 
@@ -89,7 +89,7 @@ impl Opening {
     async fn patient(&self, deadline: Duration) -> Result<Opened, Error> {
         match &self.from {
             Source::Url(url) => Ok(Opened { store: Store::open(Settings { deadline, ..Settings::new(url) }).await?, is_ours: true }),
-            Source::Inside(_) => self.store(false).await,
+            Source::EngineAccess(_) => self.store(false).await,
         }
     }
 
@@ -99,7 +99,7 @@ impl Opening {
                 let store = Store::open(Settings { read_only, connections: 4, ..Settings::new(url) }).await?;
                 Ok(Opened { store, is_ours: true })
             }
-            Source::Inside(inside) => Ok(Opened { store: inside.engine.store.clone(), is_ours: false }),
+            Source::EngineAccess(inside) => Ok(Opened { store: inside.engine.store.clone(), is_ours: false }),
         }
     }
 }
@@ -155,7 +155,7 @@ impl Definition {
 #[derive(Clone)]
 pub struct Admin {
     engine: Arc<Engine>,
-    life: Option<Arc<Life>>,
+    client_guard: Option<Arc<ClientGuard>>,
     machines: Arc<[Definition]>,
 }
 
@@ -165,7 +165,7 @@ impl Admin {
     /// `is_database` errors: a URL that is none, a database that is out of reach, has no tables of this crate, or has those of
     /// another version.
     pub async fn open(opening: Opening) -> Result<Admin, Error> {
-        if let Source::Inside(Inside { engine, life }) = opening.from {
+        if let Source::EngineAccess(EngineAccess { engine, client_guard }) = opening.from {
             let mut machines = described(&engine.store).await?;
             // What the program itself has counts here, also before a start has written it down.
             for own in engine.catalog.iter() {
@@ -179,7 +179,7 @@ impl Admin {
                 }
             }
             machines.sort_by(|a, b| a.machine.name.cmp(&b.machine.name));
-            return Ok(Admin { engine, life, machines: machines.into() });
+            return Ok(Admin { engine, client_guard, machines: machines.into() });
         }
         // First to read, also for acts: a file that is not there is not made, and tables of another version are left alone.
         let Opened { store: reading, .. } = opening.store(true).await?;
@@ -191,15 +191,15 @@ impl Admin {
         } else {
             reading
         };
-        let discretion = Discretion { redaction: opening.redaction, ..Discretion::default() };
+        let data_protection = DataProtection { redaction: opening.redaction, ..DataProtection::default() };
         let clock = clock_of(&store, opening.held_at).await?;
         let catalog = Catalog::described(machines.iter().map(|known| known.machine.clone()));
-        let engine = Engine::new(store, clock, catalog, (Limits::default(), discretion), None);
+        let engine = Engine::new(store, clock, catalog, (Limits::default(), data_protection), None);
         if opening.writes {
             engine.start_lanes();
         }
-        let life = Some(Arc::new(Life(Arc::clone(&engine))));
-        Ok(Admin { engine, life, machines: machines.into() })
+        let client_guard = Some(Arc::new(ClientGuard(Arc::clone(&engine))));
+        Ok(Admin { engine, client_guard, machines: machines.into() })
     }
 
     /// What the clock of the database shows.
@@ -234,10 +234,10 @@ impl Admin {
 
     /// An operator's act on one instance: nothing happens until it is awaited.
     pub fn operate(&self, machine: &str, key: &str, act: Act) -> OperateRequest {
-        OperateRequest::new(Arc::clone(&self.engine), self.life.clone(), Whose::new(machine, key), act, None)
+        OperateRequest::new(Arc::clone(&self.engine), self.client_guard.clone(), InstanceKey::new(machine, key), act, None)
     }
 
-    /// Sends an event to an instance, as JSON. The graph decides whether it is taken. Inside the program the payload is checked at
+    /// Sends an event to an instance, as JSON. The graph decides whether it is taken. EngineAccess the program the payload is checked at
     /// once, `is_input` if it is no such event; elsewhere when the verb reads it, for only the program knows its type. Nothing happens
     /// until it is awaited.
     pub fn send(&self, machine: &str, key: &str, event: &str, json: &str) -> SendRequest {
@@ -247,12 +247,12 @@ impl Admin {
             Some(why) => Err(Error::input(format!("the payload does not decode as `{}`: {why}", event.escape_debug()))),
             None => Ok(bytes),
         });
-        SendRequest::new(Arc::clone(&self.engine), self.life.clone(), machine, key, event, payload)
+        SendRequest::new(Arc::clone(&self.engine), self.client_guard.clone(), machine, key, event, payload)
     }
 
     /// The text as an operator may see it, by what the program's builder says of redaction.
     pub fn redacted(&self, shown: Redactable<'_>) -> String {
-        self.engine.discretion.redaction.of(shown).into_owned()
+        self.engine.data_protection.redaction.of(shown).into_owned()
     }
 
     /// Every invariant with the rows that break it. Reads whole tables.
@@ -333,8 +333,8 @@ async fn described(store: &Store) -> Result<Vec<Definition>, Error> {
     Ok(known)
 }
 
-impl From<&Admin> for Inside {
-    fn from(admin: &Admin) -> Inside {
-        Inside::new(&admin.engine, admin.life.as_ref())
+impl From<&Admin> for EngineAccess {
+    fn from(admin: &Admin) -> EngineAccess {
+        EngineAccess::new(&admin.engine, admin.client_guard.as_ref())
     }
 }

@@ -15,7 +15,7 @@ use crate::registry::{MachineEntry, MachineRef, PolicyEntry, RetryEntry, VerbEnt
 use crate::store::claim::Served;
 
 /// A machine whose definition this process has.
-pub(crate) struct Known {
+pub(crate) struct KnownMachine {
     pub(crate) machine: Arc<Machine>,
     /// The machine's event types with their names.
     pub(crate) events: Arc<[(TypeId, &'static str)]>,
@@ -27,7 +27,7 @@ pub(crate) struct Known {
 /// The known machines by name.
 #[derive(Clone)]
 pub(crate) struct Catalog {
-    known: Arc<HashMap<String, Known>>,
+    known: Arc<HashMap<String, KnownMachine>>,
     /// The names in alphabetical order.
     pub(crate) names: Arc<[String]>,
 }
@@ -39,7 +39,7 @@ impl Catalog {
         let registered = inventory::iter::<MachineRef>.into_iter().map(|machine| machine.0).filter(|_| !only_named);
         let mut known = HashMap::new();
         for entry in named.iter().copied().chain(registered) {
-            let before = known.insert(entry.name.to_owned(), Known::new(entry)).and_then(|before| before.entry);
+            let before = known.insert(entry.name.to_owned(), KnownMachine::new(entry)).and_then(|before| before.entry);
             if let Some(before) = before.filter(|before| !std::ptr::eq(*before, entry)) {
                 let (one, other) = (before.module, entry.module);
                 return Err(Error::input(format!(
@@ -53,34 +53,34 @@ impl Catalog {
 
     /// Builds a catalog from definitions that the database stores. They suffice to read, to send and to operate, but not to run verbs.
     pub(crate) fn described(machines: impl IntoIterator<Item = Machine>) -> Catalog {
-        let known = |machine| Known { machine: Arc::new(machine), events: Arc::new([]), entry: None, verbs: HashMap::new() };
+        let known = |machine| KnownMachine { machine: Arc::new(machine), events: Arc::new([]), entry: None, verbs: HashMap::new() };
         Catalog::of(machines.into_iter().map(|machine| (machine.name.clone(), known(machine))).collect())
     }
 
-    fn of(known: HashMap<String, Known>) -> Catalog {
+    fn of(known: HashMap<String, KnownMachine>) -> Catalog {
         let mut names: Vec<_> = known.keys().cloned().collect();
         names.sort_unstable();
         Catalog { known: Arc::new(known), names: names.into() }
     }
 
-    pub(crate) fn get(&self, machine: &str) -> Option<&Known> {
+    pub(crate) fn get(&self, machine: &str) -> Option<&KnownMachine> {
         self.known.get(machine)
     }
 
     /// Returns the machine, or an error that lists the machines that exist.
-    pub(crate) fn expect(&self, machine: &str) -> Result<&Known, Error> {
+    pub(crate) fn expect(&self, machine: &str) -> Result<&KnownMachine, Error> {
         self.get(machine).ok_or_else(|| Error::not_served(machine, &self.names))
     }
 
     /// The machines in alphabetical order. Every process writes the rows of the machines in this order, so that their locks cannot
     /// deadlock.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Known> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &KnownMachine> {
         self.names.iter().filter_map(|name| self.known.get(name))
     }
 
     /// Returns the work that a worker of this program may claim, in alphabetical order of the machines.
     pub(crate) fn served(&self) -> Vec<Served> {
-        self.iter().map(Known::served).collect()
+        self.iter().map(KnownMachine::served).collect()
     }
 
     /// Returns an error that names every verb whose `Data<T>` is missing in `data`, with the type.
@@ -99,8 +99,8 @@ impl Catalog {
     }
 }
 
-impl Known {
-    fn new(entry: &'static MachineEntry) -> Known {
+impl KnownMachine {
+    fn new(entry: &'static MachineEntry) -> KnownMachine {
         let mut verbs = HashMap::new();
         let mut ordered: Vec<&'static VerbEntry> = Vec::new();
         let mut add = |verb: &'static VerbEntry| {
@@ -120,7 +120,7 @@ impl Known {
             record: entry.record.map(str::to_owned),
         };
         let events = ordered.iter().map(|verb| ((verb.event_type)(), verb.event)).collect();
-        Known { machine: Arc::new(machine), events, entry: Some(entry), verbs }
+        KnownMachine { machine: Arc::new(machine), events, entry: Some(entry), verbs }
     }
 
     /// Returns the reason why `bytes` cannot be decoded as that event; `None` if they can, or if this process does not know the event type.

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crate::catalog::Catalog;
 use crate::codec::PayloadCodec;
-use crate::discretion::Discretion;
-use crate::engine::{Engine, Life};
+use crate::data_protection::DataProtection;
+use crate::engine::{ClientGuard, Engine};
+use crate::engine_access::EngineAccess;
 use crate::error::Error;
 use crate::handle::Handle;
-use crate::inside::Inside;
 use crate::limits::{Limits, SHORTEST_PATIENCE};
 use crate::redact::{Redactable, Redaction};
 use crate::registry::Machine;
@@ -21,27 +21,27 @@ use crate::store::open::Settings;
 #[derive(Clone)]
 pub struct Client {
     pub(crate) engine: Arc<Engine>,
-    life: Arc<Life>,
+    client_guard: Arc<ClientGuard>,
 }
 
 /// What a client is built from, where a URL is not all.
 #[derive(Clone, Default)]
 pub struct ClientBuilder {
-    discretion: Discretion,
+    data_protection: DataProtection,
     limits: Limits,
 }
 
 impl ClientBuilder {
     /// What takes secrets out of texts before they are shown, as that of a runtime's builder.
     pub fn redact(mut self, redact: impl Fn(&Redactable<'_>) -> Option<String> + Send + Sync + 'static) -> Self {
-        self.discretion.redaction = Redaction::by(redact);
+        self.data_protection.redaction = Redaction::by(redact);
         self
     }
 
     /// What encodes payloads, records, error texts and what `ctx.once` keeps, on their way into the database. Every process on a
     /// database needs the same one. Values from before there was a codec are read as they are.
     pub fn codec(mut self, codec: impl PayloadCodec) -> Self {
-        self.discretion.codec = Some(Arc::new(codec));
+        self.data_protection.codec = Some(Arc::new(codec));
         self
     }
 
@@ -56,11 +56,11 @@ impl ClientBuilder {
     pub async fn connect(self, url: impl AsRef<str>) -> Result<Client, Error> {
         let settings = Settings::new(url.as_ref());
         let (store, clock) = patiently(self.limits.patience, |left| Box::pin(open(settings.clone(), left))).await?;
-        let engine = Engine::new(store, clock, Catalog::new(&[], false)?, (self.limits, self.discretion), None);
+        let engine = Engine::new(store, clock, Catalog::new(&[], false)?, (self.limits, self.data_protection), None);
         engine.start_lanes();
-        engine.start_giving_word();
-        let life = Arc::new(Life(Arc::clone(&engine)));
-        Ok(Client { engine, life })
+        engine.start_notifying();
+        let client_guard = Arc::new(ClientGuard(Arc::clone(&engine)));
+        Ok(Client { engine, client_guard })
     }
 }
 
@@ -81,12 +81,12 @@ impl Client {
 
     /// A typed handle to the instances of `M`.
     pub fn machine<M: Machine>(&self) -> Handle<M> {
-        Handle::new(Arc::clone(&self.engine), Some(Arc::clone(&self.life)))
+        Handle::new(Arc::clone(&self.engine), Some(Arc::clone(&self.client_guard)))
     }
 
     /// The text as a person may see it, by what the builder's [`redact`](ClientBuilder::redact) says.
     pub fn redacted(&self, shown: Redactable<'_>) -> String {
-        self.engine.discretion.redaction.of(shown).into_owned()
+        self.engine.data_protection.redaction.of(shown).into_owned()
     }
 
     /// The invariants that do not hold, of [`doctor`](crate::doctor::doctor)'s report: none in a healthy database.
@@ -95,8 +95,8 @@ impl Client {
     }
 }
 
-impl From<&Client> for Inside {
-    fn from(client: &Client) -> Inside {
-        Inside::new(&client.engine, Some(&client.life))
+impl From<&Client> for EngineAccess {
+    fn from(client: &Client) -> EngineAccess {
+        EngineAccess::new(&client.engine, Some(&client.client_guard))
     }
 }

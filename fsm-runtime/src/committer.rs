@@ -1,17 +1,17 @@
 //! Groups requests into commits: whatever waits while one commit is under way makes the next one.
 
-pub(crate) mod board;
+pub(crate) mod batch_commit;
+pub(crate) mod batch_snapshot;
+mod commit_log;
+pub(crate) mod commit_outcome;
+pub(crate) mod lane_limit;
 pub(crate) mod lines;
-pub(crate) mod memory;
-pub(crate) mod pace;
+mod priority_queue;
 pub(crate) mod queue;
 pub(crate) mod request;
 pub(crate) mod retry;
+pub(crate) mod snapshot_cache;
 pub(crate) mod ticket;
-mod told;
-pub(crate) mod trip;
-pub(crate) mod verdict;
-mod waiting;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,25 +22,25 @@ use futures_util::StreamExt;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::committing::UnderWay;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::guard;
+use crate::in_flight::InFlightCommit;
 use crate::running::Unreported;
 use crate::session::Renewal;
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::error::class::Batch;
 use crate::store::held;
-use crate::store::lock::{Memory, Seen};
+use crate::store::lock::{CachedSnapshot, RowSnapshot};
 use crate::store::sessions;
 use crate::supervise;
+use batch_commit::{BatchCommit, Speculation};
+use commit_outcome::{ChangedInstance, CommitOutcome, Run};
+use lane_limit::LaneLimit;
 use lines::Number;
-use pace::Pace;
-use request::{Reply, Request, Whose};
+use request::{InstanceKey, Reply, Request};
 use retry::Next;
-use trip::{Ahead, Trip};
-use verdict::{Moved, Run, Verdict};
 
 /// The most requests in one commit; beyond this the answer of the first waits too long for the last. In SQLite only one commit is under
 /// way, and each waits for the disk.
@@ -54,8 +54,8 @@ const IN_A_ROW: usize = 8;
 /// A batch that was committed, and whose consequences this process has still to draw.
 struct Committed {
     batch: Vec<Request>,
-    verdicts: Vec<Verdict>,
-    _under_way: UnderWay,
+    commit_outcomes: Vec<CommitOutcome>,
+    _under_way: InFlightCommit,
 }
 
 /// The instances of a batch that is under way. They are free again when this is dropped, also by a panic.
@@ -108,7 +108,7 @@ impl Engine {
         let request = request(reply);
         let (patience, commits) = (self.limits.patience, Arc::clone(&self.last_commit));
         let (ticket, begun) = (request.ticket(), Instant::now());
-        let checked = self.check_held(&request.whose);
+        let checked = self.check_held(&request.target);
         if checked.is_ok() {
             self.queue.put(request);
         }
@@ -136,7 +136,7 @@ impl Engine {
     }
 
     /// What only the end of the verb that asks could make possible is refused at once.
-    fn check_held(&self, Whose { machine, key }: &Whose) -> Result<(), Error> {
+    fn check_held(&self, InstanceKey { machine, key }: &InstanceKey) -> Result<(), Error> {
         let store = self.store.id();
         if !self.store.is_postgres() && held::has_writer(store) {
             return Err(StoreError::Crosswise.into());
@@ -149,16 +149,16 @@ impl Engine {
     }
 
     /// One lane of the committer. A few of them share the queue, never an instance.
-    pub(crate) async fn commit_for_ever(self: Arc<Self>, pace: Arc<Pace>) {
+    pub(crate) async fn commit_loop(self: Arc<Self>, lane_limit: Arc<LaneLimit>) {
         let most = if self.store.is_postgres() { MOST } else { MOST_IN_SQLITE };
-        while let Some((taken, mut batch)) = self.queue.take(most, || pace.enough()).await {
+        while let Some((taken, mut batch)) = self.queue.take(most, || lane_limit.enough()).await {
             let numbers = batch.iter().map(|request| request.number).collect();
             let held = Held { engine: Arc::clone(&self), taken, numbers };
             batch.retain(Request::begin);
             let touched = request::touched(&batch);
-            self.memories.remind(&mut batch, &touched);
+            self.snapshot_cache.attach(&mut batch, &touched);
             let committed = self.carry_out(batch).await;
-            pace.took(taken.elapsed());
+            lane_limit.took(taken.elapsed());
             match committed {
                 // The one writer of SQLite need not wait until all is told.
                 Some(committed) if committed.batch.len() > 1 && !self.store.is_postgres() => {
@@ -177,7 +177,7 @@ impl Engine {
     }
 
     fn conclude_all(self: &Arc<Self>, committed: Committed) {
-        self.conclude(committed.batch, committed.verdicts);
+        self.conclude(committed.batch, committed.commit_outcomes);
     }
 
     /// What was committed and has to be concluded. What could not be is put back, answered with the error, or tried one by one.
@@ -187,11 +187,11 @@ impl Engine {
         }
         let mut kept = Kept { engine: self, batch };
         let error = {
-            let under_way = self.committing.begin();
+            let under_way = self.in_flight.begin();
             match self.commit(&kept.batch).await {
-                Ok(verdicts) => {
+                Ok(commit_outcomes) => {
                     self.last_commit.note();
-                    return Some(Committed { batch: std::mem::take(&mut kept.batch), verdicts, _under_way: under_way });
+                    return Some(Committed { batch: std::mem::take(&mut kept.batch), commit_outcomes, _under_way: under_way });
                 }
                 Err(error) => Arc::new(error),
             }
@@ -220,9 +220,9 @@ impl Engine {
     fn meet_lock(self: &Arc<Self>, mut batch: Vec<Request>, error: &Arc<StoreError>) {
         if batch.len() == 1 {
             let request = batch.remove(0);
-            let whose = [request.whose.clone()];
+            let target = [request.target.clone()];
             self.note_unreported(&request, error);
-            return self.queue.put_back(request, &whose, error);
+            return self.queue.put_back(request, &target, error);
         }
         tracing::debug!(%error, requests = batch.len(), "a commit met a lock; its requests are tried one by one");
         self.queue.set_apart(&batch);
@@ -255,37 +255,40 @@ impl Engine {
         });
     }
 
-    async fn commit(&self, batch: &[Request]) -> Result<Vec<Verdict>, StoreError> {
+    async fn commit(&self, batch: &[Request]) -> Result<Vec<CommitOutcome>, StoreError> {
         self.store.may_begin_calls().await?;
-        if let Some(verdicts) = self.commit_at_once(batch).await? {
-            return Ok(verdicts);
+        if let Some(commit_outcomes) = self.commit_single_statement(batch).await? {
+            return Ok(commit_outcomes);
         }
-        let trip = Trip::new(self);
-        let ahead = match self.look_ahead(&trip, batch).await? {
-            Some(ahead) if ahead.fits() && !self.wants_renewal() => match self.store.naming(trip.commit_ahead(batch, ahead).await)? {
-                Some(verdicts) => return Ok(verdicts),
-                None => None,
-            },
-            ahead => ahead,
+        let batch_commit = BatchCommit::new(self);
+        let speculation = match self.speculate(&batch_commit, batch).await? {
+            Some(speculation) if speculation.fits() && !self.wants_renewal() => {
+                match self.store.naming(batch_commit.commit_speculation(batch, speculation).await)? {
+                    Some(commit_outcomes) => return Ok(commit_outcomes),
+                    None => None,
+                }
+            }
+            speculation => speculation,
         };
-        let (mut tx, epoch) = self.store.begin_in_epoch(&self.epochs).await?;
+        let (mut tx, file_version) = self.store.begin_at_file_version(&self.file_versions).await?;
         let number = tx.number();
         self.measure(&mut tx.conn(), number).await?;
-        let verdicts = match ahead.filter(|ahead| Some(ahead.epoch) == epoch && trip.may_still_grant()) {
-            Some(ahead) => trip.of_ahead(&mut tx.conn(), batch, ahead).await,
-            None => Trip::past_locks(self).of(&mut tx.conn(), batch).await,
-        };
-        let verdicts = self.store.naming(verdicts)?;
+        let commit_outcomes =
+            match speculation.filter(|speculation| Some(speculation.file_version) == file_version && batch_commit.may_still_grant()) {
+                Some(speculation) => batch_commit.write_speculation(&mut tx.conn(), batch, speculation).await,
+                None => BatchCommit::past_locks(self).of(&mut tx.conn(), batch).await,
+            };
+        let commit_outcomes = self.store.naming(commit_outcomes)?;
         let renewal = self.renew_beside(&mut tx.conn()).await?;
         self.store.naming(tx.commit().await)?;
         if let (Some(work), Some(renewal)) = (&self.work, renewal) {
             work.session.note_renewal(renewal);
         }
-        Ok(verdicts)
+        Ok(commit_outcomes)
     }
 
     /// A batch of plain requests needs no transaction around it: each trip to the server that this saves is a good part of its time.
-    async fn commit_at_once(&self, batch: &[Request]) -> Result<Option<Vec<Verdict>>, StoreError> {
+    async fn commit_single_statement(&self, batch: &[Request]) -> Result<Option<Vec<CommitOutcome>>, StoreError> {
         if !batch.iter().all(Request::is_short) {
             return Ok(None);
         }
@@ -295,9 +298,9 @@ impl Engine {
         let has_memories = batch.iter().any(|request| request.seen(None).is_some());
         // What was remembered and is not true any more is looked up, before the batch takes the way under locks.
         for remembers in [true, false].into_iter().filter(|remembers| has_memories || !remembers) {
-            let written = self.store.naming(Trip::new(self).at_once(&mut conn.conn(), batch, remembers).await)?;
+            let written = self.store.naming(BatchCommit::new(self).single_statement(&mut conn.conn(), batch, remembers).await)?;
             if written.is_some() {
-                self.memories.judge(batch, remembers);
+                self.snapshot_cache.judge(batch, remembers);
                 return Ok(written);
             }
         }
@@ -305,11 +308,11 @@ impl Engine {
     }
 
     /// SQLite has one writer. What a batch of plain requests comes to is found out while another batch has its turn.
-    async fn look_ahead(&self, trip: &Trip<'_>, batch: &[Request]) -> Result<Option<Ahead>, StoreError> {
-        match self.epochs.lasting() {
-            Some(epoch) if batch.iter().all(Request::is_short) => {
+    async fn speculate(&self, batch_commit: &BatchCommit<'_>, batch: &[Request]) -> Result<Option<Speculation>, StoreError> {
+        match self.file_versions.lasting() {
+            Some(file_version) if batch.iter().all(Request::is_short) => {
                 let mut reader = self.store.looker().await?;
-                trip.ahead(&mut reader.conn(), batch, epoch).await
+                batch_commit.speculation(&mut reader.conn(), batch, file_version).await
             }
             _ => Ok(None),
         }
@@ -328,47 +331,47 @@ impl Engine {
     }
 
     /// What follows a commit: answers, the hand-off of what may run here, and word to those who wait.
-    pub(crate) fn conclude(self: &Arc<Self>, batch: Vec<Request>, verdicts: Vec<Verdict>) {
-        for (request, verdict) in batch.into_iter().zip(verdicts) {
+    pub(crate) fn conclude(self: &Arc<Self>, batch: Vec<Request>, commit_outcomes: Vec<CommitOutcome>) {
+        for (request, commit_outcome) in batch.into_iter().zip(commit_outcomes) {
             // One that panics keeps no other from its answer.
-            if let Err(text) = guard::guarded("what follows a commit", || self.conclude_one(request, verdict)) {
+            if let Err(text) = guard::guarded("what follows a commit", || self.conclude_one(request, commit_outcome)) {
                 supervise::tell("committer", &text);
             }
         }
     }
 
-    fn conclude_one(self: &Arc<Self>, mut request: Request, verdict: Verdict) {
-        told::tell(&request, &verdict, &self.discretion);
-        if let Some(Whose { machine, key }) = verdict.locked.first() {
+    fn conclude_one(self: &Arc<Self>, mut request: Request, commit_outcome: CommitOutcome) {
+        commit_log::tell(&request, &commit_outcome, &self.data_protection);
+        if let Some(InstanceKey { machine, key }) = commit_outcome.locked.first() {
             let error = Arc::new(StoreError::Locked { machine: machine.to_string(), key: key.to_string() });
             self.note_unreported(&request, &error);
-            return self.queue.put_back(request, &verdict.locked, &error);
+            return self.queue.put_back(request, &commit_outcome.locked, &error);
         }
-        let Some(reply) = verdict.reply else {
+        let Some(reply) = commit_outcome.reply else {
             self.queue.put_again(request.again(), Duration::ZERO);
             return;
         };
-        self.watchers.tell(&verdict.moved, &verdict.runs);
-        if let Some(due_at) = verdict.due_at {
-            self.hint.due(due_at);
-            self.give_word(due_at);
+        self.watchers.tell(&commit_outcome.moved, &commit_outcome.runs);
+        if let Some(due_at) = commit_outcome.due_at {
+            self.wake_up.due(due_at);
+            self.notify(due_at);
         }
-        for Run { whose, claimed, permit } in verdict.runs {
+        for Run { target, claimed, permit } in commit_outcome.runs {
             let permit = permit.or_else(|| request.take_permit());
-            self.run(whose, claimed, permit);
+            self.run(target, claimed, permit);
         }
-        verdict.moved.iter().for_each(|moved| self.remember(moved));
+        commit_outcome.moved.iter().for_each(|moved| self.remember(moved));
         request.answer(reply);
     }
 
     /// How a commit left an instance is remembered where the next request for it is likely to come to this process.
-    fn remember(&self, moved: &Moved) {
-        let Moved { whose, instance, has_timer, stamp, .. } = moved;
+    fn remember(&self, moved: &ChangedInstance) {
+        let ChangedInstance { target, instance, has_timer, row_version, .. } = moved;
         let executes_here =
             || instance.newest.is_some_and(|newest| self.work.as_ref().is_some_and(|work| work.running().contains_key(&newest)));
         let is_worth_it = instance.status == Status::Running && (!instance.is_open || executes_here());
-        let seen = stamp.map(|stamp| Seen { instance: Arc::clone(instance), has_timer: *has_timer, stamp });
-        self.memories.put(whose, if is_worth_it { Memory::of(instance, seen) } else { None });
+        let seen = row_version.map(|row_version| RowSnapshot { instance: Arc::clone(instance), has_timer: *has_timer, row_version });
+        self.snapshot_cache.put(target, if is_worth_it { CachedSnapshot::of(instance, seen) } else { None });
     }
 
     /// Each request of a batch whose commit failed is retried after a backoff, or answered with the error. Nothing waits here.
@@ -399,7 +402,7 @@ impl Engine {
             running.unreported = Some(Unreported { tries, error: error.to_string() });
         }
         if error.class().is_permanent() && retry::is_worth_a_line(request.tries) {
-            let (machine, key) = (&*request.whose.machine, &*request.whose.key);
+            let (machine, key) = (&*request.target.machine, &*request.target.key);
             tracing::error!(machine, key, verb = attempt.verb, call = %attempt.call, attempt = attempt.number, tries, %error,
                 "the database does not accept the end of an attempt; it is retried until it does");
         }

@@ -1,6 +1,6 @@
 //! What a verb sees of the engine: the attempt it is in, and what it may ask for.
 
-mod asks;
+mod verb_requests;
 
 use std::any::TypeId;
 use std::future::Future;
@@ -11,7 +11,7 @@ use fsm_core::call::Attempt;
 use fsm_core::duration;
 use fsm_core::ids::CallId;
 use fsm_core::machine::Machine;
-use fsm_core::outcome::Asks;
+use fsm_core::outcome::VerbRequests;
 use fsm_core::time::Timestamp;
 use futures_util::future::BoxFuture;
 use serde::Serialize;
@@ -21,7 +21,7 @@ use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::data::{Data, DataMap};
-use crate::discretion::{Discretion, Owner};
+use crate::data_protection::{DataProtection, Owner};
 use crate::encode;
 use crate::error::Error;
 use crate::failure::Failure;
@@ -33,11 +33,11 @@ use crate::store::open::Store;
 use crate::store::tx::Tx;
 
 /// What an attempt reaches of the process it runs in.
-pub(crate) struct Around {
+pub(crate) struct VerbEnvironment {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) limits: Limits,
-    pub(crate) discretion: Discretion,
+    pub(crate) data_protection: DataProtection,
     pub(crate) data: DataMap,
     pub(crate) machine: Arc<Machine>,
     /// The machine's events, by their types.
@@ -46,7 +46,7 @@ pub(crate) struct Around {
     pub(crate) served: Arc<[String]>,
 }
 
-impl Around {
+impl VerbEnvironment {
     fn event_name(&self, event: TypeId) -> Option<&'static str> {
         self.events.iter().find(|(known, _)| *known == event).map(|(_, name)| *name)
     }
@@ -60,27 +60,37 @@ impl Around {
 ///
 /// What it asks for is committed with the transition, and forgotten when the attempt fails.
 pub struct Ctx<'c> {
-    around: Around,
+    environment: VerbEnvironment,
     attempt: Arc<Attempt>,
     key: String,
     idempotency_key: String,
     last_error: Option<String>,
     cancelled: watch::Receiver<bool>,
-    asks: Asks,
+    verb_requests: VerbRequests,
     tx: Option<Tx>,
-    life: PhantomData<&'c ()>,
+    client_guard: PhantomData<&'c ()>,
 }
 
 impl Ctx<'_> {
     pub(crate) fn new(
-        around: Around,
+        environment: VerbEnvironment,
         attempt: Arc<Attempt>,
         key: String,
         last_error: Option<String>,
         cancelled: watch::Receiver<bool>,
     ) -> Self {
         let idempotency_key = attempt.call.to_string();
-        Ctx { around, attempt, key, idempotency_key, last_error, cancelled, asks: Asks::default(), tx: None, life: PhantomData }
+        Ctx {
+            environment,
+            attempt,
+            key,
+            idempotency_key,
+            last_error,
+            cancelled,
+            verb_requests: VerbRequests::default(),
+            tx: None,
+            client_guard: PhantomData,
+        }
     }
 
     /// The instance's key.
@@ -95,12 +105,12 @@ impl Ctx<'_> {
 
     /// How many attempts the call has in all; `None` is unlimited.
     pub fn max_attempts(&self) -> Option<u32> {
-        self.attempt.budget.max_attempts(self.attempt.number)
+        self.attempt.retry_state.max_attempts(self.attempt.number)
     }
 
     /// Whether the call is exhausted if this attempt fails, as far as the count goes.
     pub fn is_last_attempt(&self) -> bool {
-        self.attempt.budget.remaining == Some(0)
+        self.attempt.retry_state.remaining == Some(0)
     }
 
     /// Why the attempt before this one failed.
@@ -130,12 +140,12 @@ impl Ctx<'_> {
     ///
     /// An error when the runtime is on SQLite, no connection became free in time, or the database cannot be reached.
     pub async fn postgres(&mut self) -> Result<&mut PgConnection, Error> {
-        if !self.around.store.is_postgres() {
+        if !self.environment.store.is_postgres() {
             return Err(Error::input("this runtime is on SQLite: `ctx.sqlite()` has its connection"));
         }
         match self.transaction().await? {
             Conn::Postgres(link) => Ok(link.into_inner()),
-            Conn::Sqlite(_) | Conn::Lent(_) => unreachable!("a store on PostgreSQL has connections to PostgreSQL"),
+            Conn::Sqlite(_) | Conn::UserSqlite(_) => unreachable!("a store on PostgreSQL has connections to PostgreSQL"),
         }
     }
 
@@ -147,11 +157,11 @@ impl Ctx<'_> {
     /// `ctx.send`, or `send_in` with this connection. A task that the verb spawns is not known to belong to it, and waits in vain.
     /// An error when the runtime is on PostgreSQL, or the database cannot be opened.
     pub async fn sqlite(&mut self) -> Result<&mut SqliteConnection, Error> {
-        if self.around.store.is_postgres() {
+        if self.environment.store.is_postgres() {
             return Err(Error::input("this runtime is on PostgreSQL: `ctx.postgres()` has its connection"));
         }
         match self.transaction().await? {
-            Conn::Lent(link) => Ok(link.into_inner()),
+            Conn::UserSqlite(link) => Ok(link.into_inner()),
             Conn::Sqlite(_) | Conn::Postgres(_) => unreachable!("a store on SQLite has connections to SQLite"),
         }
     }
@@ -162,13 +172,13 @@ impl Ctx<'_> {
             // There are fewer connections than verbs that may want one: who is no longer wanted leaves the place to others.
             let tx = tokio::select! {
                 biased;
-                tx = opened(self.around.store.clone()) => tx?,
+                tx = opened(self.environment.store.clone()) => tx?,
                 () = cancelled => return Err(Error::input("the attempt was to end while it waited for a connection")),
             };
             self.tx = Some(tx);
         }
         let conn = self.tx.as_mut().expect("it was opened just now").conn();
-        held::opened(self.around.store.id(), &conn);
+        held::opened(self.environment.store.id(), &conn);
         Ok(conn)
     }
 
@@ -183,26 +193,26 @@ impl Ctx<'_> {
         E: Into<Failure>,
     {
         encode::check_once(name)?;
-        if self.tx.is_some() && !self.around.store.is_postgres() {
+        if self.tx.is_some() && !self.environment.store.is_postgres() {
             return Err(Error::input(format!(
                 "`ctx.once(\"{name}\")` comes after `ctx.sqlite()`, which holds the one writer: call it before"
             ))
             .into());
         }
-        if let Some(kept) = kept(self.around.store.clone(), self.attempt.call, name.to_owned()).await? {
+        if let Some(kept) = kept(self.environment.store.clone(), self.attempt.call, name.to_owned()).await? {
             return self.decoded(name, &kept);
         }
         let value = work.await.map_err(Into::into)?;
         let bytes = serde_json::to_vec(&value).map_err(|error| Failure::new(format!("what `{name}` gives does not encode: {error}")))?;
-        let sealed = self.around.discretion.seal(&self.owner().once(self.attempt.call, name), bytes);
+        let sealed = self.environment.data_protection.seal(&self.owner().once(self.attempt.call, name), bytes);
         let bytes = sealed.map_err(|why| Failure::new(format!("what `{name}` gives cannot be stored: {why}")))?;
-        let before = keep(self.around.store.clone(), self.attempt.call, name.to_owned(), bytes, self.around.clock.now()).await?;
+        let before = keep(self.environment.store.clone(), self.attempt.call, name.to_owned(), bytes, self.environment.clock.now()).await?;
         before.map_or(Ok(value), |before| self.decoded(name, &before))
     }
 
     fn decoded<T: DeserializeOwned>(&self, name: &str, kept: &[u8]) -> Result<T, Failure> {
         let place = self.owner().once(self.attempt.call, name);
-        let kept = self.around.discretion.open(&place, kept);
+        let kept = self.environment.data_protection.open(&place, kept);
         let kept = kept.map_err(|why| Failure::new(format!("what `{name}` gave in an earlier attempt cannot be read: {why}")))?;
         serde_json::from_slice(&kept)
             .map_err(|error| Failure::new(format!("what `{name}` gave in an earlier attempt does not decode: {error}")))
@@ -226,11 +236,11 @@ impl Ctx<'_> {
     }
 
     pub(crate) fn data<T: Send + Sync + 'static>(&self) -> Data<T> {
-        self.around.data.get()
+        self.environment.data.get()
     }
 
-    pub(crate) fn take_asks(&mut self) -> Asks {
-        std::mem::take(&mut self.asks)
+    pub(crate) fn take_requests(&mut self) -> VerbRequests {
+        std::mem::take(&mut self.verb_requests)
     }
 
     pub(crate) fn take_tx(&mut self) -> Option<Tx> {
@@ -243,7 +253,7 @@ impl Ctx<'_> {
 
 /// A transaction whose connection a verb can have.
 fn opened(store: Store) -> BoxFuture<'static, Result<Tx, Error>> {
-    Box::pin(async move { Ok(store.begin_lent().await?) })
+    Box::pin(async move { Ok(store.begin_for_user().await?) })
 }
 
 /// What the call remembers under this name.
@@ -268,7 +278,7 @@ fn keep(store: Store, call: CallId, name: String, value: Vec<u8>, now: Timestamp
 impl std::fmt::Debug for Ctx<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let of = self.max_attempts().map_or("any".to_owned(), |most| most.to_string());
-        let timeout = self.attempt.budget.backoff;
+        let timeout = self.attempt.retry_state.backoff;
         write!(f, "`{}` `{}`: attempt {} of {of}, backoff {}", self.key, self.attempt.verb, self.attempt.number, duration::display(timeout))
     }
 }

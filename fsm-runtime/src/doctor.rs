@@ -3,8 +3,8 @@
 use std::fmt;
 
 use crate::engine::Engine;
+use crate::engine_access::EngineAccess;
 use crate::error::Error;
-use crate::inside::Inside;
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::invariants::{self, Invariant};
@@ -20,7 +20,7 @@ use crate::store::invariants::{self, Invariant};
 /// assert!(report.is_healthy());
 /// # Ok(()) }
 /// ```
-pub async fn doctor(patient: impl Into<Inside>) -> Result<Report, Error> {
+pub async fn doctor(patient: impl Into<EngineAccess>) -> Result<Report, Error> {
     patient.into().engine.examine().await
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fsm_core::changes::Changes;
 use fsm_core::decide::migrate::{Renames, migrate};
-use fsm_core::decide::{Moment, Standing};
+use fsm_core::decide::{DecisionContext, InstanceSnapshot};
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::{Instance, Status};
 use fsm_core::machine::Machine;
@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::catalog::Catalog;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
-use crate::mending::Mappings;
+use crate::reconciler_state::Mappings;
 use crate::store::drift::{self, Kind, Names, Need};
 use crate::store::error::StoreError;
 use crate::store::lock::{self, Target};
@@ -78,9 +78,9 @@ pub(crate) async fn settle(store: &Store, clock: &Clock, catalog: &Catalog, mapp
     }
     if !lacking.is_empty() {
         lacking.sort();
-        let hint =
+        let wake_up =
             "bring it back, or say what takes its place: `.migrate(Migrate::machine(…).state(old, new).verb(old, new).event(old, new))`";
-        let text = format!("the code lacks what rows in the database need; {hint}:\n  {}", lacking.join("\n  "));
+        let text = format!("the code lacks what rows in the database need; {wake_up}:\n  {}", lacking.join("\n  "));
         return Err(Error::other(ErrorKind::Drift, text));
     }
     for (name, renames) in &mappings {
@@ -219,9 +219,9 @@ async fn rename(
         let of_instance: Vec<_> = attempts.iter().filter(|attempt| attempt.instance == id).cloned().collect();
         let timers: Vec<_> = timers.iter().filter(|timer| timer.instance == id).cloned().collect();
         let inbox: Vec<_> = inboxes.extract_if(.., |(of, _)| *of == id).map(|(_, waiting)| waiting).collect();
-        let standing = Standing { inbox: inbox.into(), ..Standing::of(instance) };
-        let moment = Moment { now: clock.now(), grant: None, fresh: CallId(Uuid::now_v7()) };
-        migrated.extend(migrate(machine, standing, &of_instance, &timers, renames, moment));
+        let snapshot = InstanceSnapshot { inbox: inbox.into(), ..InstanceSnapshot::of(instance) };
+        let moment = DecisionContext { now: clock.now(), grant: None, fresh: CallId(Uuid::now_v7()) };
+        migrated.extend(migrate(machine, snapshot, &of_instance, &timers, renames, moment));
     }
     for one in &migrated {
         let waiting: Vec<_> = one.waiting.iter().map(|waiting| (one.changes.instance.id, waiting.clone())).collect();

@@ -70,8 +70,8 @@ pub(crate) fn raw_payload(json: &str, name: &str, limit: usize) -> Result<Vec<u8
 
 fn within_limit(bytes: Vec<u8>, name: &str, limit: usize) -> Result<Vec<u8>, Error> {
     if bytes.len() > limit {
-        let hint = "keep large content elsewhere and send where it is, or raise the builder's `payload_limit`";
-        return Err(Error::input(format!("the event `{name}` has {} bytes, over the limit of {limit}: {hint}", bytes.len())));
+        let wake_up = "keep large content elsewhere and send where it is, or raise the builder's `payload_limit`";
+        return Err(Error::input(format!("the event `{name}` has {} bytes, over the limit of {limit}: {wake_up}", bytes.len())));
     }
     Ok(bytes)
 }

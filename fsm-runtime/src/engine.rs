@@ -11,26 +11,26 @@ use tokio::task::AbortHandle;
 
 use crate::catalog::Catalog;
 use crate::clock::Clock;
-use crate::committer::memory::Memories;
-use crate::committer::pace::Pace;
+use crate::committer::lane_limit::LaneLimit;
 use crate::committer::queue::Queue;
+use crate::committer::snapshot_cache::SnapshotCache;
 use crate::committer::ticket::LastCommit;
-use crate::committing::Committing;
 use crate::data::DataMap;
-use crate::discretion::Discretion;
+use crate::data_protection::DataProtection;
 use crate::failing::Failures;
 use crate::guard;
-use crate::hint::{Hint, Notices};
+use crate::in_flight::InFlightCommits;
 use crate::limits::Limits;
-use crate::mending::Mending;
+use crate::reconciler_state::ReconcilerState;
 use crate::running::{Phase, Running, UnreportedAttempt};
 use crate::session::{Session, measure_on};
 use crate::store::claim::Served;
 use crate::store::conn::Conn;
-use crate::store::epoch::Epochs;
 use crate::store::error::StoreError;
+use crate::store::file_version::FileVersions;
 use crate::store::open::Store;
 use crate::store::tx::Reader;
+use crate::wake_up::{PendingNotifications, WakeUp};
 use crate::watchers::Watchers;
 
 /// How this process works, if it does.
@@ -44,7 +44,7 @@ pub(crate) struct Work {
     /// How long ended instances are kept; `None` for ever.
     pub(crate) retention: Option<Duration>,
     /// What other code may write and this one mends.
-    pub(crate) mending: tokio::sync::Mutex<Mending>,
+    pub(crate) reconciler_state: tokio::sync::Mutex<ReconcilerState>,
     /// What fails and is tried again less and less often.
     pub(crate) failures: Failures,
     pub(crate) running: Mutex<HashMap<(CallId, u32), Running>>,
@@ -58,21 +58,21 @@ pub(crate) struct Engine {
     pub(crate) clock: Clock,
     pub(crate) catalog: Catalog,
     pub(crate) limits: Limits,
-    pub(crate) discretion: Discretion,
+    pub(crate) data_protection: DataProtection,
     pub(crate) queue: Arc<Queue>,
-    pub(crate) memories: Memories,
+    pub(crate) snapshot_cache: SnapshotCache,
     pub(crate) watchers: Arc<Watchers>,
-    pub(crate) hint: Hint,
-    pub(crate) notices: Notices,
+    pub(crate) wake_up: WakeUp,
+    pub(crate) pending_notifications: PendingNotifications,
     /// `None` for a client.
     pub(crate) work: Option<Work>,
     pub(crate) tasks: Mutex<Vec<AbortHandle>>,
     /// When a commit of the committer succeeded last.
     pub(crate) last_commit: Arc<LastCommit>,
     /// Those under way in this process, until what follows from them has been done.
-    pub(crate) committing: Committing,
+    pub(crate) in_flight: InFlightCommits,
     /// Since when nobody else wrote to the SQLite file.
-    pub(crate) epochs: Epochs,
+    pub(crate) file_versions: FileVersions,
 }
 
 impl Engine {
@@ -80,7 +80,7 @@ impl Engine {
         store: Store,
         clock: Clock,
         catalog: Catalog,
-        (limits, discretion): (Limits, Discretion),
+        (limits, data_protection): (Limits, DataProtection),
         work: Option<Work>,
     ) -> Arc<Engine> {
         Arc::new(Engine {
@@ -88,27 +88,27 @@ impl Engine {
             clock,
             catalog,
             limits,
-            discretion,
+            data_protection,
             queue: Arc::default(),
-            memories: Memories::default(),
+            snapshot_cache: SnapshotCache::default(),
             watchers: Arc::default(),
-            hint: Hint::default(),
-            notices: Notices::default(),
+            wake_up: WakeUp::default(),
+            pending_notifications: PendingNotifications::default(),
             work,
             tasks: Mutex::default(),
             last_commit: Arc::default(),
-            committing: Committing::default(),
-            epochs: Epochs::default(),
+            in_flight: InFlightCommits::default(),
+            file_versions: FileVersions::default(),
         })
     }
 
     /// Starts the lanes of the committer: a few, and where the database has one writer, one to write and one to decide meanwhile.
     pub(crate) fn start_lanes(self: &Arc<Self>) {
         let lanes = if self.store.is_postgres() { 3 } else { 2 };
-        let pace = Arc::new(Pace::of(lanes));
+        let lane_limit = Arc::new(LaneLimit::of(lanes));
         for _ in 0..lanes {
-            let pace = Arc::clone(&pace);
-            self.keep_running("committer", move |engine| engine.commit_for_ever(Arc::clone(&pace)));
+            let lane_limit = Arc::clone(&lane_limit);
+            self.keep_running("committer", move |engine| engine.commit_loop(Arc::clone(&lane_limit)));
         }
     }
 
@@ -171,7 +171,7 @@ impl Engine {
     /// Ends every task and waits until they are gone.
     #[cfg(feature = "testing")]
     pub(crate) async fn end_tasks(&self) {
-        self.memories.forget();
+        self.snapshot_cache.forget();
         let aborted = self.abort_tasks();
         self.queue.close();
         for task in aborted {
@@ -201,9 +201,9 @@ impl Work {
 }
 
 /// Held by every handle to a client's engine: when the last one goes, its committer ends.
-pub(crate) struct Life(pub(crate) Arc<Engine>);
+pub(crate) struct ClientGuard(pub(crate) Arc<Engine>);
 
-impl Drop for Life {
+impl Drop for ClientGuard {
     fn drop(&mut self) {
         self.0.queue.close();
     }

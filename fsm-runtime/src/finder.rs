@@ -21,7 +21,7 @@ const BREATH: Duration = Duration::from_millis(1);
 
 impl Engine {
     /// Looks whenever something comes due, and at least at every poll interval.
-    pub(crate) async fn find_for_ever(self: Arc<Self>) {
+    pub(crate) async fn find_loop(self: Arc<Self>) {
         let Some(work) = &self.work else { return };
         let (mut turn, mut failures) = (0, 0);
         loop {
@@ -35,7 +35,7 @@ impl Engine {
             while self.queue.wanted() == 0 {
                 tokio::time::sleep(BREATH).await;
             }
-            self.hint.take();
+            self.wake_up.take();
             let found = match self.find_all(turn).await {
                 Ok(found) => found,
                 Err(error) => {
@@ -68,11 +68,11 @@ impl Engine {
             }
         };
         loop {
-            let next = stored.unwrap_or(Timestamp::MAX).min(self.hint.earliest());
+            let next = stored.unwrap_or(Timestamp::MAX).min(self.wake_up.earliest());
             let wait = self.clock.until(next).unwrap_or(poll).clamp(BREATH, poll);
             tokio::select! {
                 () = tokio::time::sleep(wait) => return,
-                () = self.hint.rung() => {}
+                () = self.wake_up.notified() => {}
             }
         }
     }

@@ -13,11 +13,11 @@
 //! | a delay function | `Engine::judge` | told in the failed attempt's error; the call is exhausted |
 //! | `Drop` of an error | `Engine::judge` | told in the failed attempt's error |
 //! | a redaction | `Redaction::of` | the text is withheld |
-//! | a codec's `encode` and `decode`, and `Display` of its errors | `discretion` | a failed attempt, or an error to who sends or looks |
-//! | a codec's `digests` | `discretion` | an error to the sender |
+//! | a codec's `encode` and `decode`, and `Display` of its errors | `data_protection` | a failed attempt, or an error to who sends or looks |
+//! | a codec's `digests` | `data_protection` | an error to the sender |
 //! | `Serialize` of an event that is sent from outside | `encode::payload` | an error to the sender |
 //! | `Deserialize` and `Default` of a record that is looked at | `Instance::of` | an error to who looks, and of that one instance |
-//! | `Deserialize` of stored events when a start compares them with the code | `Known::why_not` | drift, told by the start |
+//! | `Deserialize` of stored events when a start compares them with the code | `KnownMachine::why_not` | drift, told by the start |
 //! | a waker, and a subscriber of `tracing` | in a task of the engine | a line in the log; the task is started again (`supervise`) |
 //! | conversions of arguments (`AsRef<str>`, `Into<String>`) and `Drop` of arguments | in the caller's own stack | the caller's own |
 

@@ -2,8 +2,8 @@
 
 pub mod activity;
 pub mod history;
+pub mod instance_view;
 pub mod operate;
-pub mod seen;
 pub mod send;
 pub mod send_many;
 pub mod settled;
@@ -18,17 +18,17 @@ use fsm_core::decide::operate::Act;
 use fsm_core::instance::Instance as InstanceRow;
 use fsm_core::retry::Retry;
 
-use crate::committer::request::Whose;
+use crate::committer::request::InstanceKey;
 use crate::encode;
-use crate::engine::{Engine, Life};
+use crate::engine::{ClientGuard, Engine};
 use crate::error::Error;
 use crate::registry::{EventFor, Machine};
 use crate::store::conn::Conn;
 use crate::store::view as rows;
 use crate::store::view::PageFilter;
 use history::HistoryEntry;
+use instance_view::{calls_of, with_calls};
 use operate::{Bulk, OperateRequest};
-use seen::{calls_of, with_calls};
 use send::{SendInTransaction, SendRequest};
 use send_many::{IntoSendItem, SendMany};
 use settled::SettledRequest;
@@ -38,13 +38,13 @@ use watch::WatchStream;
 /// A typed handle to the instances of the machine `M`. Cheap to clone.
 pub struct Handle<M> {
     engine: Arc<Engine>,
-    life: Option<Arc<Life>>,
+    client_guard: Option<Arc<ClientGuard>>,
     machine: PhantomData<fn() -> M>,
 }
 
 impl<M> Clone for Handle<M> {
     fn clone(&self) -> Self {
-        Handle { engine: Arc::clone(&self.engine), life: self.life.clone(), machine: PhantomData }
+        Handle { engine: Arc::clone(&self.engine), client_guard: self.client_guard.clone(), machine: PhantomData }
     }
 }
 
@@ -55,8 +55,8 @@ impl<M: Machine> fmt::Debug for Handle<M> {
 }
 
 impl<M: Machine> Handle<M> {
-    pub(crate) fn new(engine: Arc<Engine>, life: Option<Arc<Life>>) -> Handle<M> {
-        Handle { engine, life, machine: PhantomData }
+    pub(crate) fn new(engine: Arc<Engine>, client_guard: Option<Arc<ClientGuard>>) -> Handle<M> {
+        Handle { engine, client_guard, machine: PhantomData }
     }
 
     /// Sends an event to the instance `key`, which comes to be if the event is a start. Durable once this returns.
@@ -69,7 +69,7 @@ impl<M: Machine> Handle<M> {
         let engine = Arc::clone(&self.engine);
         SendRequest::new(
             engine,
-            self.life.clone(),
+            self.client_guard.clone(),
             M::NAME,
             key.as_ref(),
             E::EVENT,
@@ -112,7 +112,7 @@ impl<M: Machine> Handle<M> {
     {
         let handle = self.clone();
         let items = items.into_iter().map(move |item| item.into_send_item().addressed(|key, event| handle.send(key, event)));
-        SendMany::new(Arc::clone(&self.engine), self.life.clone(), items)
+        SendMany::new(Arc::clone(&self.engine), self.client_guard.clone(), items)
     }
 
     /// The instance as it is now; `None` if nothing was ever sent to this key.
@@ -124,8 +124,8 @@ impl<M: Machine> Handle<M> {
         let mut reader = self.engine.store.reader().await?;
         let conn = &mut reader.conn();
         let Some(row) = rows::find(conn, M::NAME, key.as_ref()).await? else { return Ok(None) };
-        let discretion = &self.engine.discretion;
-        with_calls(conn, vec![row], discretion).await?.pop().map(|seen| Instance::of(seen, discretion)).transpose()
+        let data_protection = &self.engine.data_protection;
+        with_calls(conn, vec![row], data_protection).await?.pop().map(|seen| Instance::of(seen, data_protection)).transpose()
     }
 
     /// Waits until nothing is executing, scheduled or in the inbox, or the instance is in error.
@@ -140,7 +140,7 @@ impl<M: Machine> Handle<M> {
     ///
     /// The stream's errors: `is_not_found`, which ends it; `is_database`, after which it looks again.
     pub fn watch(&self, key: impl AsRef<str>) -> WatchStream<M> {
-        WatchStream::new(Arc::clone(&self.engine), self.life.clone(), key.as_ref())
+        WatchStream::new(Arc::clone(&self.engine), self.client_guard.clone(), key.as_ref())
     }
 
     /// Every event, attempt, transition and operator's act, oldest first. `is_not_found` for an unknown key.
@@ -148,7 +148,7 @@ impl<M: Machine> Handle<M> {
         encode::check_key(key.as_ref())?;
         let mut reader = self.engine.store.reader().await?;
         let row = self.expect(&mut reader.conn(), key.as_ref()).await?;
-        let calls = calls_of(&mut reader.conn(), &row, &self.engine.discretion).await?;
+        let calls = calls_of(&mut reader.conn(), &row, &self.engine.data_protection).await?;
         let notes = rows::notes(&mut reader.conn(), row.id).await?;
         Ok(history::told(calls, notes))
     }
@@ -158,7 +158,7 @@ impl<M: Machine> Handle<M> {
         encode::check_key(key.as_ref())?;
         let mut reader = self.engine.store.reader().await?;
         let row = self.expect(&mut reader.conn(), key.as_ref()).await?;
-        let calls = calls_of(&mut reader.conn(), &row, &self.engine.discretion).await?;
+        let calls = calls_of(&mut reader.conn(), &row, &self.engine.data_protection).await?;
         Ok(calls.into_iter().map(Attempt::from).collect())
     }
 
@@ -179,9 +179,9 @@ impl<M: Machine> Handle<M> {
         let found = rows::page(conn, M::NAME, &wanted).await?;
         let next = found.next.map(view::Cursor);
         let (mut items, mut unreadable) = (Vec::with_capacity(found.rows.len()), Vec::new());
-        for seen in with_calls(conn, found.rows, &self.engine.discretion).await? {
+        for seen in with_calls(conn, found.rows, &self.engine.data_protection).await? {
             let key = seen.row.key.clone();
-            match Instance::of(seen, &self.engine.discretion) {
+            match Instance::of(seen, &self.engine.data_protection) {
                 Ok(instance) => items.push(instance),
                 Err(error) => unreadable.push(Unreadable { key, why: error.to_string() }),
             }
@@ -238,7 +238,7 @@ impl<M: Machine> Handle<M> {
     }
 
     fn operate(&self, key: impl AsRef<str>, act: Act, reason: Option<String>) -> OperateRequest {
-        OperateRequest::new(Arc::clone(&self.engine), self.life.clone(), Whose::new(M::NAME, key.as_ref()), act, reason)
+        OperateRequest::new(Arc::clone(&self.engine), self.client_guard.clone(), InstanceKey::new(M::NAME, key.as_ref()), act, reason)
     }
 
     async fn expect(&self, conn: &mut Conn<'_>, key: &str) -> Result<InstanceRow, Error> {

@@ -2,8 +2,8 @@
 
 mod ended;
 mod long;
-mod pace;
 mod past;
+mod step_size;
 #[cfg(all(test, feature = "testing"))]
 mod tests;
 
@@ -21,7 +21,7 @@ use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::open::Store;
 use crate::store::prune::{AttemptPlace, OncePlace, RequestPlace};
-use pace::Pace;
+use step_size::StepSize;
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_secs(60);
@@ -37,7 +37,7 @@ pub(crate) struct Place {
     notes: i64,
     requests: RequestPlace,
     once: OncePlace,
-    pace: Pace,
+    step_size: StepSize,
 }
 
 impl Default for Place {
@@ -49,14 +49,14 @@ impl Default for Place {
             notes: 0,
             requests: (InstanceId(nil), String::new()),
             once: (CallId(nil), String::new()),
-            pace: Pace::default(),
+            step_size: StepSize::default(),
         }
     }
 }
 
 impl Engine {
     /// Looks once a minute.
-    pub(crate) async fn prune_for_ever(self: Arc<Self>) {
+    pub(crate) async fn prune_loop(self: Arc<Self>) {
         let mut place = Place::default();
         loop {
             tokio::time::sleep(PAUSE).await;
@@ -89,7 +89,7 @@ impl Pruner<'_> {
         let mut pruned = 0;
         for machine in machines {
             let mut after = place.ended.remove(*machine).unwrap_or(InstanceId(Uuid::nil()));
-            let done = self.prune_ended(machine, &mut after, &mut place.pace).await;
+            let done = self.prune_ended(machine, &mut after, &mut place.step_size).await;
             place.ended.insert((*machine).to_owned(), after);
             pruned += done?;
         }
@@ -97,13 +97,17 @@ impl Pruner<'_> {
     }
 
     /// One transaction that deletes. Before the next one, others have their turn for three times as long.
-    async fn step<T>(self, pace: &mut Pace, work: impl AsyncFnOnce(&mut Conn<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        tokio::time::sleep_until(pace.next_step()).await;
+    async fn step<T>(
+        self,
+        step_size: &mut StepSize,
+        work: impl AsyncFnOnce(&mut Conn<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        tokio::time::sleep_until(step_size.next_step()).await;
         let mut tx = self.store.begin().await?;
         let began = tokio::time::Instant::now();
         let done = work(&mut tx.conn()).await?;
         tx.commit().await?;
-        pace.took(began, self.store.is_postgres());
+        step_size.took(began, self.store.is_postgres());
         Ok(done)
     }
 }

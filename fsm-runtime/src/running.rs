@@ -7,13 +7,13 @@ use fsm_core::ids::CallId;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use crate::committer::request::Whose;
+use crate::committer::request::InstanceKey;
 use crate::guard;
 
 /// An attempt that executes in this process.
 pub(crate) struct Running {
     pub(crate) attempt: Arc<Attempt>,
-    pub(crate) whose: Whose,
+    pub(crate) target: InstanceKey,
     pub(crate) abort: AbortHandle,
     pub(crate) cancel: Arc<watch::Sender<bool>>,
     pub(crate) phase: Phase,
@@ -73,8 +73,8 @@ impl Running {
     pub(crate) fn unreported(&self) -> Option<UnreportedAttempt> {
         let Unreported { tries, error } = self.unreported.clone()?;
         Some(UnreportedAttempt {
-            machine: self.whose.machine.to_string(),
-            key: self.whose.key.to_string(),
+            machine: self.target.machine.to_string(),
+            key: self.target.key.to_string(),
             verb: self.attempt.verb.clone(),
             call: self.attempt.call,
             attempt: self.attempt.number,

@@ -11,15 +11,15 @@ use crate::catalog::Catalog;
 use crate::clock::Clock;
 use crate::codec::PayloadCodec;
 use crate::data::DataMap;
-use crate::discretion::Discretion;
+use crate::data_protection::DataProtection;
 use crate::drift::Migrate;
 use crate::engine::{Engine, Work};
+use crate::engine_access::EngineAccess;
 use crate::error::{Error, ErrorKind};
 use crate::failing::Failures;
 use crate::handle::Handle;
-use crate::inside::Inside;
 use crate::limits::{Limits, SHORTEST_PATIENCE};
-use crate::mending::Mending;
+use crate::reconciler_state::ReconcilerState;
 use crate::redact::{Redactable, Redaction};
 use crate::registry::{Machine, MachineEntry};
 use crate::running::UnreportedAttempt;
@@ -60,7 +60,7 @@ pub struct Builder {
     pub(crate) poll: Duration,
     pub(crate) shutdown_timeout: Duration,
     pub(crate) limits: Limits,
-    pub(crate) discretion: Discretion,
+    pub(crate) data_protection: DataProtection,
     pub(crate) connections: Option<u32>,
     pub(crate) synchronous: Option<Synchronous>,
     pub(crate) statement_cache: bool,
@@ -84,7 +84,7 @@ impl Default for Builder {
             poll: Duration::from_secs(1),
             shutdown_timeout: Duration::from_secs(20),
             limits: Limits::default(),
-            discretion: Discretion::default(),
+            data_protection: DataProtection::default(),
             connections: None,
             synchronous: None,
             statement_cache: true,
@@ -205,14 +205,14 @@ impl Builder {
     /// });
     /// ```
     pub fn redact(mut self, redact: impl Fn(&Redactable<'_>) -> Option<String> + Send + Sync + 'static) -> Self {
-        self.discretion.redaction = Redaction::by(redact);
+        self.data_protection.redaction = Redaction::by(redact);
         self
     }
 
     /// What encodes payloads, records, error texts and what `ctx.once` keeps, on their way into the database. Every process on a
     /// database needs the same one. Values from before there was a codec are read as they are.
     pub fn codec(mut self, codec: impl PayloadCodec) -> Self {
-        self.discretion.codec = Some(Arc::new(codec));
+        self.data_protection.codec = Some(Arc::new(codec));
         self
     }
 
@@ -223,7 +223,7 @@ impl Builder {
     ///
     /// [`start`](Builder::start) fails if there is no codec.
     pub fn require_sealed(mut self) -> Self {
-        self.discretion.requires_sealed = true;
+        self.data_protection.requires_sealed = true;
         self
     }
 
@@ -287,17 +287,17 @@ impl Builder {
         self.retention.get_or_insert(RETENTION);
         let catalog = Catalog::new(&self.machines, self.only_named)?;
         catalog.check_data(&self.data)?;
-        self.discretion.check()?;
+        self.data_protection.check()?;
         let (store, clock, work) = patiently(self.limits.patience, |left| Box::pin(self.join(&catalog, left))).await?;
         let session = work.session.clone();
-        let engine = Engine::new(store.clone(), clock.clone(), catalog, (self.limits, self.discretion), Some(work));
+        let engine = Engine::new(store.clone(), clock.clone(), catalog, (self.limits, self.data_protection), Some(work));
         engine.start_lanes();
-        engine.keep_running("finder", Engine::find_for_ever);
-        engine.keep_running("sweeper", Engine::sweep_for_ever);
-        engine.keep_running("pruner", Engine::prune_for_ever);
-        engine.keep_running("mender", Engine::mend_for_ever);
-        engine.keep_running("listener", Engine::listen_for_ever);
-        engine.start_giving_word();
+        engine.keep_running("finder", Engine::find_loop);
+        engine.keep_running("sweeper", Engine::sweep_loop);
+        engine.keep_running("pruner", Engine::prune_loop);
+        engine.keep_running("mender", Engine::reconcile_loop);
+        engine.keep_running("listener", Engine::listen_loop);
+        engine.start_notifying();
         session
             .keep_alive(store, clock)
             .map_err(|error| Error::other(ErrorKind::System, format!("the thread for the lease could not start: {error}")))?;
@@ -308,12 +308,12 @@ impl Builder {
     async fn join(&self, catalog: &Catalog, limit: Duration) -> Result<(Store, Clock, Work), Error> {
         let (store, clock) = open(self.settings(), limit).await?;
         let mappings = introduce(&store, &clock, catalog, &self.data, &self.migrate).await?;
-        let work = self.work(catalog, self.lease, Mending::since(clock.now(), mappings));
-        work.session.renew(&mut store.apart().await?, &clock, clock.now()).await?;
+        let work = self.work(catalog, self.lease, ReconcilerState::since(clock.now(), mappings));
+        work.session.renew(&mut store.dedicated().await?, &clock, clock.now()).await?;
         Ok((store, clock, work))
     }
 
-    pub(crate) fn work(&self, catalog: &Catalog, grace: Duration, mending: Mending) -> Work {
+    pub(crate) fn work(&self, catalog: &Catalog, grace: Duration, reconciler_state: ReconcilerState) -> Work {
         Work {
             session: Session::new(self.lease, grace),
             failures: Failures::of(catalog.served().len()),
@@ -322,7 +322,7 @@ impl Builder {
             slots: Arc::new(Semaphore::new(self.concurrency as usize)),
             poll: self.poll,
             retention: self.retention,
-            mending: tokio::sync::Mutex::new(mending),
+            reconciler_state: tokio::sync::Mutex::new(reconciler_state),
             running: Mutex::default(),
             is_draining: AtomicBool::new(false),
             ended: Notify::new(),
@@ -353,7 +353,7 @@ impl Runtime {
 
     /// The text as a person may see it, by what the builder's [`redact`](Builder::redact) says.
     pub fn redacted(&self, shown: Redactable<'_>) -> String {
-        self.engine.discretion.redaction.of(shown).into_owned()
+        self.engine.data_protection.redaction.of(shown).into_owned()
     }
 
     /// The invariants that do not hold, of [`doctor`](crate::doctor::doctor)'s report: none in a healthy database.
@@ -426,7 +426,7 @@ impl Runtime {
         engine.queue.emptied().await;
         if let Some(work) = &engine.work {
             work.session.stop();
-            let mut connection = engine.store.apart().await?;
+            let mut connection = engine.store.dedicated().await?;
             crate::store::sessions::leave(&mut connection.conn(), work.session.id()).await?;
         }
         engine.store.close().await;
@@ -445,9 +445,9 @@ impl Runtime {
     }
 }
 
-impl From<&Runtime> for Inside {
-    fn from(runtime: &Runtime) -> Inside {
-        Inside::new(&runtime.engine, None)
+impl From<&Runtime> for EngineAccess {
+    fn from(runtime: &Runtime) -> EngineAccess {
+        EngineAccess::new(&runtime.engine, None)
     }
 }
 

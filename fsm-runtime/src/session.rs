@@ -16,7 +16,7 @@ use crate::store::conn::Conn;
 use crate::store::error::{Class, StoreError};
 use crate::store::open::Store;
 use crate::store::sessions;
-use crate::store::tx::Apart;
+use crate::store::tx::DedicatedConnection;
 
 /// The longest wait before the thread that renews the lease is begun again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -29,12 +29,12 @@ struct Inner {
     lease: Duration,
     /// How long a session must have lived before it sweeps.
     grace: Duration,
-    life: Mutex<Life>,
+    state: Mutex<SessionState>,
     is_stopped: AtomicBool,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Life {
+struct SessionState {
     id: SessionId,
     /// Believed by the others until then.
     until: Timestamp,
@@ -42,10 +42,10 @@ struct Life {
     since: Timestamp,
 }
 
-impl Life {
+impl SessionState {
     /// No other process knows of it yet.
-    fn unknown() -> Life {
-        Life { id: SessionId(Uuid::new_v4()), until: Timestamp::default(), since: Timestamp::default() }
+    fn unknown() -> SessionState {
+        SessionState { id: SessionId(Uuid::new_v4()), until: Timestamp::default(), since: Timestamp::default() }
     }
 
     fn is_known(&self) -> bool {
@@ -69,9 +69,9 @@ impl Life {
 
     /// The same life with a renewal that was asked for at `at`. One that comes late begins the grace period anew, whichever way it was made:
     /// what kept this process from renewing may have kept others.
-    fn renewed(self, lease: Duration, at: Timestamp, until: Timestamp) -> Life {
+    fn renewed(self, lease: Duration, at: Timestamp, until: Timestamp) -> SessionState {
         let since = if self.is_in_time(lease, at) { self.since } else { at };
-        Life { until: self.until.max(until), since, ..self }
+        SessionState { until: self.until.max(until), since, ..self }
     }
 }
 
@@ -87,25 +87,25 @@ pub(crate) struct Renewal {
 impl Session {
     /// A session that no other process knows of yet.
     pub(crate) fn new(lease: Duration, grace: Duration) -> Session {
-        Session(Arc::new(Inner { lease, grace, life: Mutex::new(Life::unknown()), is_stopped: AtomicBool::new(false) }))
+        Session(Arc::new(Inner { lease, grace, state: Mutex::new(SessionState::unknown()), is_stopped: AtomicBool::new(false) }))
     }
 
     /// Another session in the place of this one, as after a restart.
     #[cfg(feature = "testing")]
     pub(crate) fn begin_anew(&self) {
-        *self.life() = Life::unknown();
+        *self.state() = SessionState::unknown();
         self.0.is_stopped.store(false, Ordering::Release);
     }
 
     /// The session's id.
     pub(crate) fn id(&self) -> SessionId {
-        self.life().id
+        self.state().id
     }
 
     /// The session's id while its lease has not run out.
     pub(crate) fn certain(&self, now: Timestamp) -> Option<SessionId> {
-        let life = *self.life();
-        (life.until > now && !self.0.is_stopped.load(Ordering::Acquire)).then_some(life.id)
+        let state = *self.state();
+        (state.until > now && !self.0.is_stopped.load(Ordering::Acquire)).then_some(state.id)
     }
 
     /// How long others are believed after their last sign.
@@ -117,39 +117,39 @@ impl Session {
     /// after an outage leases have run out, and those who are alive get the time to say so (known bug 8). That its own lease
     /// survived the outage, because it was the last to renew before it, does not say that others' did.
     pub(crate) fn may_sweep(&self, now: Timestamp) -> bool {
-        self.life().may_sweep(self.0.lease, self.0.grace, now)
+        self.state().may_sweep(self.0.lease, self.0.grace, now)
     }
 
     /// Makes the session known, or its lease longer: until one lease after `horizon`, which is now. A session that was
     /// swept in the meantime begins anew under another id.
-    pub(crate) async fn renew(&self, connection: &mut Apart, clock: &Clock, horizon: Timestamp) -> Result<(), StoreError> {
+    pub(crate) async fn renew(&self, connection: &mut DedicatedConnection, clock: &Clock, horizon: Timestamp) -> Result<(), StoreError> {
         let now = clock.now();
-        let life = *self.life();
+        let state = *self.state();
         let until = horizon + self.0.lease;
-        if life.is_known() && sessions::renew(&mut connection.conn(), life.id, until).await? {
-            self.note_renewal(Renewal { id: life.id, until, at: now });
+        if state.is_known() && sessions::renew(&mut connection.conn(), state.id, until).await? {
+            self.note_renewal(Renewal { id: state.id, until, at: now });
             return Ok(());
         }
-        let id = if life.is_known() { SessionId(Uuid::new_v4()) } else { life.id };
+        let id = if state.is_known() { SessionId(Uuid::new_v4()) } else { state.id };
         let host = std::env::var("HOSTNAME").or_else(|_| std::fs::read_to_string("/etc/hostname")).unwrap_or_default();
         sessions::join(&mut connection.conn(), id, host.trim(), std::process::id(), now, until).await?;
-        *self.life() = Life { id, until, since: now };
+        *self.state() = SessionState { id, until, since: now };
         tracing::info!(session = %id, "a worker session began");
         Ok(())
     }
 
     /// The renewal that is due, if less than two thirds of the lease are left of one that has not run out.
     pub(crate) fn wants_renewal(&self, now: Timestamp) -> Option<Renewal> {
-        let life = *self.life();
-        let is_due = life.wants_renewal(self.0.lease, now) && !self.0.is_stopped.load(Ordering::Acquire);
-        is_due.then(|| Renewal { id: life.id, until: now + self.0.lease, at: now })
+        let state = *self.state();
+        let is_due = state.wants_renewal(self.0.lease, now) && !self.0.is_stopped.load(Ordering::Acquire);
+        is_due.then(|| Renewal { id: state.id, until: now + self.0.lease, at: now })
     }
 
     /// It is committed.
     pub(crate) fn note_renewal(&self, renewal: Renewal) {
-        let mut life = self.life();
-        if life.id == renewal.id {
-            *life = life.renewed(self.0.lease, renewal.at, renewal.until);
+        let mut state = self.state();
+        if state.id == renewal.id {
+            *state = state.renewed(self.0.lease, renewal.at, renewal.until);
         }
     }
 
@@ -174,11 +174,11 @@ impl Session {
 
     fn renew_on_this_thread(&self, store: &Store, clock: &Clock) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(self.renew_for_ever(store, clock));
+        runtime.block_on(self.renew_loop(store, clock));
         Ok(())
     }
 
-    async fn renew_for_ever(&self, store: &Store, clock: &Clock) {
+    async fn renew_loop(&self, store: &Store, clock: &Clock) {
         let pause = self.0.lease / 4;
         let (mut connection, mut tries) = (None, 0);
         while !self.0.is_stopped.load(Ordering::Acquire) {
@@ -201,16 +201,21 @@ impl Session {
     }
 
     /// Renews on the connection that is open, or on a new one. Returns it.
-    async fn renew_on(&self, connection: Option<Apart>, store: &Store, clock: &Clock) -> Result<Apart, StoreError> {
+    async fn renew_on(
+        &self,
+        connection: Option<DedicatedConnection>,
+        store: &Store,
+        clock: &Clock,
+    ) -> Result<DedicatedConnection, StoreError> {
         let mut open = match connection {
             Some(open) => open,
-            None => store.apart().await?,
+            None => store.dedicated().await?,
         };
         self.renew_and_measure(&mut open, store, clock).await?;
         Ok(open)
     }
 
-    async fn renew_and_measure(&self, connection: &mut Apart, store: &Store, clock: &Clock) -> Result<(), StoreError> {
+    async fn renew_and_measure(&self, connection: &mut DedicatedConnection, store: &Store, clock: &Clock) -> Result<(), StoreError> {
         measure(store, clock, connection).await?;
         self.renew(connection, clock, clock.now()).await
     }
@@ -230,13 +235,13 @@ impl Session {
         self.0.is_stopped.store(true, Ordering::Release);
     }
 
-    fn life(&self) -> MutexGuard<'_, Life> {
-        guard::lock(&self.0.life)
+    fn state(&self) -> MutexGuard<'_, SessionState> {
+        guard::lock(&self.0.state)
     }
 }
 
 /// Measures how far the database's clock is from this machine's.
-pub(crate) async fn measure(store: &Store, clock: &Clock, connection: &mut Apart) -> Result<(), StoreError> {
+pub(crate) async fn measure(store: &Store, clock: &Clock, connection: &mut DedicatedConnection) -> Result<(), StoreError> {
     let number = connection.number();
     measure_on(store, clock, &mut connection.conn(), number).await
 }
@@ -265,7 +270,7 @@ mod tests {
     /// Renewed in time for long, and last at 0.
     fn old_session() -> Session {
         let session = Session::new(LEASE, LEASE);
-        *session.life() = Life { until: at(0) + LEASE, since: at(-600), ..Life::unknown() };
+        *session.state() = SessionState { until: at(0) + LEASE, since: at(-600), ..SessionState::unknown() };
         session
     }
 

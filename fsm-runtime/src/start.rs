@@ -12,8 +12,8 @@ use crate::data::DataMap;
 use crate::drift::{self, Migrate};
 use crate::encode;
 use crate::error::{Error, ErrorKind};
-use crate::mender;
-use crate::mending::Mappings;
+use crate::reconciler;
+use crate::reconciler_state::Mappings;
 use crate::session;
 use crate::store::error::Class;
 use crate::store::open::{Settings, Store};
@@ -51,7 +51,7 @@ pub(crate) async fn open(settings: Settings, limit: Duration) -> Result<(Store, 
         Error::other(ErrorKind::Database, format!("the database did not answer within {within}; check that it runs and can be reached"))
     })??;
     let clock = if store.is_postgres() { Clock::database() } else { Clock::System };
-    let mut connection = store.apart().await?;
+    let mut connection = store.dedicated().await?;
     session::measure(&store, &clock, &mut connection).await?;
     store.naming(migrations::up(&store, clock.now()).await)?;
     Ok((store, clock))
@@ -69,7 +69,7 @@ pub(crate) async fn introduce(
     catalog.check_data(data)?;
     let mappings = drift::settle(store, clock, catalog, migrate).await?;
     for known in catalog.iter() {
-        mender::set_timers(store, clock, &known.machine).await?;
+        reconciler::set_timers(store, clock, &known.machine).await?;
     }
     let mut tx = store.begin().await?;
     tx.conn().wait_for_locks().await?;

@@ -7,7 +7,7 @@ use fsm_core::ids::CallId;
 use fsm_core::outcome::Outcome;
 use fsm_core::time::Timestamp;
 
-use crate::committer::request::{Report, Request, What, Whose};
+use crate::committer::request::{InstanceKey, Report, Request, RequestKind};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::failing::longest;
@@ -20,7 +20,7 @@ const AT_A_TIME: u32 = 500;
 
 impl Engine {
     /// Looks a few times in each lease.
-    pub(crate) async fn sweep_for_ever(self: Arc<Self>) {
+    pub(crate) async fn sweep_loop(self: Arc<Self>) {
         let Some(work) = &self.work else { return };
         let pause = work.session.lease() / 3;
         loop {
@@ -43,7 +43,7 @@ impl Engine {
             return compared;
         }
         let swept = self.settle_orphans(now).await;
-        self.bury(now).await?;
+        self.delete_expired(now).await?;
         Ok(compared? + swept?)
     }
 
@@ -61,20 +61,20 @@ impl Engine {
         for (call, why) in found.unread {
             self.cannot_settle(call, None, &why.into());
         }
-        Ok(self.settle_all(found.orphans, Outcome::Lost).await)
+        Ok(self.close_all(found.orphans, Outcome::Lost).await)
     }
 
-    async fn bury(&self, now: Timestamp) -> Result<(), Error> {
+    async fn delete_expired(&self, now: Timestamp) -> Result<(), Error> {
         let mut tx = self.store.begin().await?;
-        sessions::bury(&mut tx.conn(), now).await?;
+        sessions::delete_expired(&mut tx.conn(), now).await?;
         Ok(tx.commit().await?)
     }
 
-    fn cannot_settle(&self, call: CallId, whose: Option<&Whose>, error: &Error) {
+    fn cannot_settle(&self, call: CallId, target: Option<&InstanceKey>, error: &Error) {
         let Some(work) = &self.work else { return };
         let again = work.failures.orphans.failed(call, self.clock.now(), longest(error));
         if again.is_told() {
-            let (machine, key) = whose.map_or(("", ""), |whose| (&*whose.machine, &*whose.key));
+            let (machine, key) = target.map_or(("", ""), |target| (&*target.machine, &*target.key));
             tracing::warn!(machine, key, %call, tries = again.tries, %error, again_in = ?again.wait, "a lost attempt cannot be settled; the others are");
         }
     }
@@ -102,32 +102,32 @@ impl Engine {
             return Ok(0);
         }
         // Each operation of a commit has a limit, and so has this wait. A commit under way may be about to start what it wrote: once it is done, what still does not run never will.
-        self.committing.those_begun().await;
+        self.in_flight.finish_current().await;
         strays.retain(is_stray);
         for stray in &strays {
             tracing::info!(machine = stray.machine, key = stray.key, call = %stray.attempt.call, "held but not running: given back");
         }
-        Ok(self.settle_all(strays, Outcome::Released).await)
+        Ok(self.close_all(strays, Outcome::Released).await)
     }
 
     /// How many of them were settled. Each is a request of its own, and the committer puts them together.
-    async fn settle_all(self: &Arc<Self>, orphans: Vec<Orphan>, outcome: Outcome) -> usize {
-        let settling = orphans.into_iter().map(|orphan| self.settle_orphan(orphan, outcome.clone()));
+    async fn close_all(self: &Arc<Self>, orphans: Vec<Orphan>, outcome: Outcome) -> usize {
+        let settling = orphans.into_iter().map(|orphan| self.close_orphan(orphan, outcome.clone()));
         futures_util::future::join_all(settling).await.into_iter().filter(|is_settled| *is_settled).count()
     }
 
     /// Whether it was settled. One that cannot be does not keep the others (known bug 9).
-    async fn settle_orphan(self: &Arc<Self>, orphan: Orphan, outcome: Outcome) -> bool {
-        let whose = Whose::new(&orphan.machine, &orphan.key);
+    async fn close_orphan(self: &Arc<Self>, orphan: Orphan, outcome: Outcome) -> bool {
+        let target = InstanceKey::new(&orphan.machine, &orphan.key);
         let call = orphan.attempt.call;
         let report = Report::new(Arc::new(orphan.attempt), outcome);
-        let what = What::Settle(Box::new(report));
-        let settled = self.request(|reply| Request::new(whose.clone(), what, Some(reply)).of_loop()).await;
+        let kind = RequestKind::Complete(Box::new(report));
+        let settled = self.request(|reply| Request::new(target.clone(), kind, Some(reply)).of_loop()).await;
         let Some(work) = &self.work else { return settled.is_ok() };
         match settled {
             Ok(_) => work.failures.orphans.passed(call),
             Err(error) => {
-                self.cannot_settle(call, Some(&whose), &error);
+                self.cannot_settle(call, Some(&target), &error);
                 return false;
             }
         }

@@ -8,8 +8,8 @@ use fsm_core::ids::CallId;
 use fsm_core::instance::Instance;
 use tokio::sync::Notify;
 
-use crate::committer::request::Whose;
-use crate::committer::verdict::{Moved, Run};
+use crate::committer::commit_outcome::{ChangedInstance, Run};
+use crate::committer::request::InstanceKey;
 use crate::guard;
 
 /// The maximum number of undelivered changes of one watcher. Further changes are dropped; the watcher finds them when it reads the
@@ -33,9 +33,9 @@ struct Mailbox {
 
 #[derive(Default)]
 struct State {
-    waiting: HashMap<Whose, Vec<Arc<Mailbox>>>,
+    waiting: HashMap<InstanceKey, Vec<Arc<Mailbox>>>,
     /// The live attempts that run in this process. The end of each will be announced.
-    running: HashMap<Whose, (CallId, u32)>,
+    running: HashMap<InstanceKey, (CallId, u32)>,
 }
 
 /// The watchers by instance, and the attempts that run here, so that a watcher need not read the database for them.
@@ -47,7 +47,7 @@ pub(crate) struct Watchers {
 /// A registered watcher. Dropping it ends the registration.
 pub(crate) struct Watch {
     watchers: Arc<Watchers>,
-    whose: Whose,
+    target: InstanceKey,
     mailbox: Arc<Mailbox>,
     /// True if the instance had a running attempt in this process at the registration. Then it was not settled, and the end of the attempt
     /// is announced.
@@ -55,34 +55,34 @@ pub(crate) struct Watch {
 }
 
 impl Watchers {
-    pub(crate) fn watch(self: &Arc<Self>, whose: Whose) -> Watch {
+    pub(crate) fn watch(self: &Arc<Self>, target: InstanceKey) -> Watch {
         let mailbox: Arc<Mailbox> = Arc::default();
         let mut state = self.lock();
-        let is_running = state.running.contains_key(&whose);
-        state.waiting.entry(whose.clone()).or_default().push(Arc::clone(&mailbox));
+        let is_running = state.running.contains_key(&target);
+        state.waiting.entry(target.clone()).or_default().push(Arc::clone(&mailbox));
         drop(state);
-        Watch { watchers: Arc::clone(self), whose, mailbox, is_running }
+        Watch { watchers: Arc::clone(self), target, mailbox, is_running }
     }
 
     /// Announces a commit that changed the instances `moved` and handed the attempts `runs` to this process.
-    pub(crate) fn tell(&self, moved: &[Moved], runs: &[Run]) {
+    pub(crate) fn tell(&self, moved: &[ChangedInstance], runs: &[Run]) {
         let mut state = self.lock();
-        for Moved { whose, instance, live, .. } in moved {
-            state.running.remove(whose);
-            for mailbox in state.waiting.get(whose).into_iter().flatten() {
+        for ChangedInstance { target, instance, live, .. } in moved {
+            state.running.remove(target);
+            for mailbox in state.waiting.get(target).into_iter().flatten() {
                 mailbox.put(News { instance: Arc::clone(instance), live: live.clone() });
             }
         }
-        for Run { whose, claimed, .. } in runs {
-            state.running.insert(whose.clone(), (claimed.attempt.call, claimed.attempt.number));
+        for Run { target, claimed, .. } in runs {
+            state.running.insert(target.clone(), (claimed.attempt.call, claimed.attempt.number));
         }
     }
 
     /// Notes that the attempt no longer runs here, whether or not its end was announced.
-    pub(crate) fn ended(&self, whose: &Whose, attempt: (CallId, u32)) {
+    pub(crate) fn ended(&self, target: &InstanceKey, attempt: (CallId, u32)) {
         let mut state = self.lock();
-        if state.running.get(whose) == Some(&attempt) {
-            state.running.remove(whose);
+        if state.running.get(target) == Some(&attempt) {
+            state.running.remove(target);
         }
     }
 
@@ -128,10 +128,10 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         let mut state = self.watchers.lock();
-        if let Some(waiting) = state.waiting.get_mut(&self.whose) {
+        if let Some(waiting) = state.waiting.get_mut(&self.target) {
             waiting.retain(|mailbox| !Arc::ptr_eq(mailbox, &self.mailbox));
             if waiting.is_empty() {
-                state.waiting.remove(&self.whose);
+                state.waiting.remove(&self.target);
             }
         }
     }

@@ -16,11 +16,11 @@ use fsm_core::retry::RetryAdvice;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tracing::Instrument;
 
-use crate::catalog::Known;
-use crate::committer::request::{Reply, Report, Request, What, Whose};
-use crate::committer::trip::Trip;
-use crate::context::{Around, Ctx};
-use crate::discretion::Owner;
+use crate::catalog::KnownMachine;
+use crate::committer::batch_commit::BatchCommit;
+use crate::committer::request::{InstanceKey, Reply, Report, Request, RequestKind};
+use crate::context::{Ctx, VerbEnvironment};
+use crate::data_protection::Owner;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::failure::{Failure, Unreadable};
@@ -47,25 +47,25 @@ struct Ended {
 
 impl Engine {
     /// Starts a claimed attempt in its slot.
-    pub(crate) fn run(self: &Arc<Self>, whose: Whose, claimed: Claimed, permit: Option<OwnedSemaphorePermit>) {
+    pub(crate) fn run(self: &Arc<Self>, target: InstanceKey, claimed: Claimed, permit: Option<OwnedSemaphorePermit>) {
         let Some(work) = &self.work else { return };
         let attempt = Arc::clone(&claimed.attempt);
         let cancel = Arc::new(watch::Sender::new(false));
         // A span without a parent: the attempt before it may have ended in this very task, and a chain of attempts is not a stack.
-        let span = tracing::info_span!(parent: None, "attempt", machine = attempt.machine, key = &*whose.key, verb = attempt.verb, call = %attempt.call, attempt = attempt.number);
+        let span = tracing::info_span!(parent: None, "attempt", machine = attempt.machine, key = &*target.key, verb = attempt.verb, call = %attempt.call, attempt = attempt.number);
         span.in_scope(|| tracing::debug!("claimed"));
         // Held while it is entered, so that an attempt is never gone before it is there.
         let mut running = work.running();
-        let executing = Arc::clone(self).execute(whose.clone(), claimed, permit, Arc::clone(&cancel)).instrument(span);
-        let task = tokio::spawn(Arc::clone(self).supervise(whose.clone(), Arc::clone(&attempt), executing));
+        let executing = Arc::clone(self).execute(target.clone(), claimed, permit, Arc::clone(&cancel)).instrument(span);
+        let task = tokio::spawn(Arc::clone(self).supervise(target.clone(), Arc::clone(&attempt), executing));
         let id = (attempt.call, attempt.number);
         let abort = task.abort_handle();
-        running.insert(id, Running { attempt, whose, abort, cancel, phase: Phase::Executing, unreported: None });
+        running.insert(id, Running { attempt, target, abort, cancel, phase: Phase::Executing, unreported: None });
     }
 
     async fn execute(
         self: Arc<Self>,
-        whose: Whose,
+        target: InstanceKey,
         claimed: Claimed,
         permit: Option<OwnedSemaphorePermit>,
         cancel: Arc<watch::Sender<bool>>,
@@ -81,13 +81,13 @@ impl Engine {
             outcome => tracing::debug!(outcome = outcome.word(), "ended"),
         }
         let mut report = Report { permit, ..Report::new(Arc::clone(&attempt), Outcome::Released) };
-        report.outcome = self.sealed(&whose, report.fresh, outcome);
-        self.end(&whose, &attempt, report, tx).await;
+        report.outcome = self.sealed(&target, report.fresh, outcome);
+        self.end(&target, &attempt, report, tx).await;
     }
 
-    async fn end(self: &Arc<Self>, whose: &Whose, attempt: &Attempt, report: Report, tx: Option<Tx>) {
-        let is_told = self.report(whose.clone(), report, tx).await;
-        self.watchers.ended(whose, (attempt.call, attempt.number));
+    async fn end(self: &Arc<Self>, target: &InstanceKey, attempt: &Attempt, report: Report, tx: Option<Tx>) {
+        let is_told = self.report(target.clone(), report, tx).await;
+        self.watchers.ended(target, (attempt.call, attempt.number));
         // What could not be told stays among what runs here, or it would be taken for a stray, which never began.
         if let Some(work) = self.work.as_ref().filter(|_| is_told) {
             work.running().remove(&(attempt.call, attempt.number));
@@ -107,17 +107,17 @@ impl Engine {
     }
 
     /// Sees an attempt through. A panic of the engine's own code around the verb is a failed attempt too, and is reported until that is told.
-    async fn supervise(self: Arc<Self>, whose: Whose, attempt: Arc<Attempt>, executing: impl Future<Output = ()> + Send) {
+    async fn supervise(self: Arc<Self>, target: InstanceKey, attempt: Arc<Attempt>, executing: impl Future<Output = ()> + Send) {
         let mut ended = guard::to_its_end("the attempt's task", Box::pin(executing)).await;
         while let Err(text) = ended {
             supervise::tell("attempt", &text);
             if !self.may_report((attempt.call, attempt.number)) {
                 return;
             }
-            let problem = self.discretion.problem(&attempt.machine, &attempt.verb, &text, RetryAdvice::Default);
+            let problem = self.data_protection.problem(&attempt.machine, &attempt.verb, &text, RetryAdvice::Default);
             let mut report = Report::new(Arc::clone(&attempt), Outcome::Released);
-            report.outcome = self.sealed(&whose, report.fresh, Outcome::Failure(problem));
-            ended = guard::to_its_end("the report of it", Box::pin(self.end(&whose, &attempt, report, None))).await;
+            report.outcome = self.sealed(&target, report.fresh, Outcome::Failure(problem));
+            ended = guard::to_its_end("the report of it", Box::pin(self.end(&target, &attempt, report, None))).await;
             if ended.is_err() {
                 tokio::time::sleep(BETWEEN_REPORTS).await;
             }
@@ -125,16 +125,16 @@ impl Engine {
     }
 
     async fn call_verb(self: &Arc<Self>, claimed: Claimed, cancel: Arc<watch::Sender<bool>>) -> Ended {
-        let Claimed { instance, attempt, payload, last_error, fault, seen: _ } = claimed;
+        let Claimed { instance, attempt, payload, last_error, policy_error, seen: _ } = claimed;
         let known = self.catalog.get(&attempt.machine);
         let Some((known, verb)) = known.and_then(|known| Some((known, known.verb(&attempt.verb)?))) else {
             // Only what this program has is claimed; a verb that is missing here runs elsewhere.
             return Ended { outcome: Outcome::Released, tx: None };
         };
         let owner = Owner { machine: &attempt.machine, key: &instance.key };
-        let last_error = last_error.map(|error| self.discretion.open_error(owner, &error).into_owned());
-        let opened = fault.map_or_else(|| self.opened(known, &instance, &attempt, &payload), Err);
-        let mut ctx = Ctx::new(self.around(known), Arc::clone(&attempt), instance.key.clone(), last_error, cancel.subscribe());
+        let last_error = last_error.map(|error| self.data_protection.open_error(owner, &error).into_owned());
+        let opened = policy_error.map_or_else(|| self.opened(known, &instance, &attempt, &payload), Err);
+        let mut ctx = Ctx::new(self.environment(known), Arc::clone(&attempt), instance.key.clone(), last_error, cancel.subscribe());
         let ended = match &opened {
             Ok((payload, record)) => {
                 let input = Input { event: payload, record: record.as_deref() };
@@ -143,7 +143,7 @@ impl Engine {
             Err(why) => Err(Failure::new(Unreadable(why.clone()))),
         };
         let outcome = match ended {
-            Ok(record) => Outcome::Success { record, asks: ctx.take_asks() },
+            Ok(record) => Outcome::Success { record, verb_requests: ctx.take_requests() },
             Err(failure) => {
                 let is_unreadable = failure.is_unreadable();
                 let problem = self.judge(known, verb, &attempt, failure);
@@ -158,28 +158,28 @@ impl Engine {
     }
 
     /// The payload and the record as the verb reads them.
-    fn opened<'b>(&self, known: &Known, instance: &'b Instance, attempt: &Attempt, payload: &'b [u8]) -> Result<Opened<'b>, String> {
+    fn opened<'b>(&self, known: &KnownMachine, instance: &'b Instance, attempt: &Attempt, payload: &'b [u8]) -> Result<Opened<'b>, String> {
         let owner = Owner::of(instance);
-        let payload = self.discretion.open_payload(owner, attempt, known.is_of_timer(attempt), payload);
-        let record = instance.record.as_ref().map(|record| self.discretion.open(&owner.record(), record)).transpose();
+        let payload = self.data_protection.open_payload(owner, attempt, known.is_of_timer(attempt), payload);
+        let record = instance.record.as_ref().map(|record| self.data_protection.open(&owner.record(), record)).transpose();
         let payload = payload.map_err(|why| format!("the payload cannot be read: {why}"))?;
         Ok((payload, record.map_err(|why| format!("the record cannot be read: {why}"))?))
     }
 
     /// The outcome as it is stored. One that cannot be is a failed attempt.
-    fn sealed(&self, whose: &Whose, fresh: CallId, outcome: Outcome) -> Outcome {
-        let owner = Owner { machine: &whose.machine, key: &whose.key };
-        self.discretion
+    fn sealed(&self, target: &InstanceKey, fresh: CallId, outcome: Outcome) -> Outcome {
+        let owner = Owner { machine: &target.machine, key: &target.key };
+        self.data_protection
             .seal_outcome(owner, outcome, fresh)
             .unwrap_or_else(|why| Outcome::Failure(Problem::new(&format!("its end cannot be stored: {why}"), RetryAdvice::Default)))
     }
 
-    fn around(&self, known: &Known) -> Around {
-        Around {
+    fn environment(&self, known: &KnownMachine) -> VerbEnvironment {
+        VerbEnvironment {
             store: self.store.clone(),
             clock: self.clock.clone(),
             limits: self.limits,
-            discretion: self.discretion.clone(),
+            data_protection: self.data_protection.clone(),
             data: self.work.as_ref().map(|work| work.data.clone()).unwrap_or_default(),
             machine: Arc::clone(&known.machine),
             events: Arc::clone(&known.events),
@@ -189,17 +189,17 @@ impl Engine {
 
     /// Whether the database knows the end. Reports until the report is in: through the verb's own transaction if it opened one, else
     /// through the committer, which retries it for as long as the process lives. The outcome stays what it is.
-    async fn report(self: &Arc<Self>, whose: Whose, mut report: Report, tx: Option<Tx>) -> bool {
+    async fn report(self: &Arc<Self>, target: InstanceKey, mut report: Report, tx: Option<Tx>) -> bool {
         if let Some(tx) = tx.filter(|_| matches!(report.outcome, Outcome::Success { .. })) {
             let attempt = Arc::clone(&report.attempt);
-            match Box::pin(self.settle_in(tx, whose.clone(), What::Settle(Box::new(report)))).await {
+            match Box::pin(self.complete_in(tx, target.clone(), RequestKind::Complete(Box::new(report)))).await {
                 Ok(()) => return true,
                 // The verb's own statements are undone, so this attempt did not succeed; a report that did get through guards itself.
-                Err(error) => report = self.undone(&whose, attempt, &error),
+                Err(error) => report = self.undone(&target, attempt, &error),
             }
         }
-        match self.request(|reply| Request::new(whose.clone(), What::Settle(Box::new(report)), Some(reply))).await {
-            Ok(Reply::Settled { counted: false }) => {
+        match self.request(|reply| Request::new(target.clone(), RequestKind::Complete(Box::new(report)), Some(reply))).await {
+            Ok(Reply::Completed { counted: false }) => {
                 tracing::info!("reported late: the attempt was closed before, and nothing changed");
                 true
             }
@@ -215,35 +215,35 @@ impl Engine {
     }
 
     /// The report of an attempt whose verb succeeded in a transaction of its own that was not committed.
-    fn undone(&self, whose: &Whose, attempt: Arc<Attempt>, error: &Error) -> Report {
+    fn undone(&self, target: &InstanceKey, attempt: Arc<Attempt>, error: &Error) -> Report {
         let why = format!("the verb's transaction was not committed: {error}");
-        let problem = self.discretion.problem(&attempt.machine, &attempt.verb, &why, RetryAdvice::Default);
+        let problem = self.data_protection.problem(&attempt.machine, &attempt.verb, &why, RetryAdvice::Default);
         let report = Report::new(attempt, Outcome::Released);
-        Report { outcome: self.sealed(whose, report.fresh, Outcome::Failure(problem)), ..report }
+        Report { outcome: self.sealed(target, report.fresh, Outcome::Failure(problem)), ..report }
     }
 
     /// A batch of one, through the same door, in the transaction that the verb wrote in.
-    async fn settle_in(self: &Arc<Self>, mut tx: Tx, whose: Whose, what: What) -> Result<(), Error> {
-        let _under_way = self.committing.begin();
-        let batch = vec![Request::new(whose, what, None)];
+    async fn complete_in(self: &Arc<Self>, mut tx: Tx, target: InstanceKey, kind: RequestKind) -> Result<(), Error> {
+        let _under_way = self.in_flight.begin();
+        let batch = vec![Request::new(target, kind, None)];
         tx.take_back().await?;
-        let verdicts = Trip::new(self).of(&mut tx.conn(), &batch).await?;
+        let commit_outcomes = BatchCommit::new(self).of(&mut tx.conn(), &batch).await?;
         // The verb wrote in this transaction, so that a failure must not be committed in it.
-        if let Some(problem) = &verdicts[0].no_room {
+        if let Some(problem) = &commit_outcomes[0].no_room {
             return Err(Error::input(problem.error.clone()));
         }
-        if !matches!(verdicts[0].reply, Some(Ok(Reply::Settled { counted: true }))) {
+        if !matches!(commit_outcomes[0].reply, Some(Ok(Reply::Completed { counted: true }))) {
             return Err(Error::other(ErrorKind::Contended, "the attempt was closed before, by the sweeper or an operator"));
         }
         tx.commit().await?;
-        self.conclude(batch, verdicts);
+        self.conclude(batch, commit_outcomes);
         Ok(())
     }
 
     /// Tells the verb of a call that runs here that its end is wanted.
-    pub(crate) fn cancel_running(&self, whose: &Whose) {
+    pub(crate) fn cancel_running(&self, target: &InstanceKey) {
         if let Some(work) = &self.work {
-            let wanted: Vec<_> = work.running().values().filter(|running| running.whose == *whose).map(Running::canceller).collect();
+            let wanted: Vec<_> = work.running().values().filter(|running| running.target == *target).map(Running::canceller).collect();
             wanted.into_iter().for_each(running::cancel);
         }
     }
@@ -265,28 +265,28 @@ impl Engine {
             }
         };
         if tokio::time::timeout(patience, all_ended).await.is_err() {
-            futures_util::future::join_all(self.released().into_iter().map(|(whose, attempt)| self.give_back(whose, attempt))).await;
+            futures_util::future::join_all(self.released().into_iter().map(|(target, attempt)| self.give_back(target, attempt))).await;
         }
     }
 
     /// Ends the verbs that still run. One that has ended is on its way to the database, and is left alone.
-    fn released(&self) -> Vec<(Whose, Arc<Attempt>)> {
+    fn released(&self) -> Vec<(InstanceKey, Arc<Attempt>)> {
         let Some(work) = &self.work else { return Vec::new() };
         let mut running = work.running();
         let executing = running.values_mut().filter(|running| running.phase == Phase::Executing);
         let released = executing.map(|running| {
             running.phase = Phase::Released;
             running.abort.abort();
-            (running.whose.clone(), Arc::clone(&running.attempt))
+            (running.target.clone(), Arc::clone(&running.attempt))
         });
         released.collect()
     }
 
-    async fn give_back(self: &Arc<Self>, whose: Whose, attempt: Arc<Attempt>) {
+    async fn give_back(self: &Arc<Self>, target: InstanceKey, attempt: Arc<Attempt>) {
         let id = (attempt.call, attempt.number);
         let report = Report::new(attempt.clone(), given_back(&attempt));
-        let what = What::Settle(Box::new(report));
-        match self.request(|reply| Request::new(whose, what, Some(reply))).await {
+        let kind = RequestKind::Complete(Box::new(report));
+        match self.request(|reply| Request::new(target, kind, Some(reply))).await {
             // Not before: what is held and does not run would be taken for a stray, which never began.
             Ok(_) => drop(self.work.as_ref().and_then(|work| work.running().remove(&id))),
             Err(error) => tracing::warn!(%error, "an attempt could not be released; other workers find it lost"),
@@ -296,7 +296,7 @@ impl Engine {
 
 /// What becomes of an attempt that is ended with its process. Without a policy it is never run again, for nobody knows how far it came.
 fn given_back(attempt: &Attempt) -> Outcome {
-    match attempt.budget.policy {
+    match attempt.retry_state.policy {
         Some(_) => Outcome::Released,
         None => {
             Outcome::Failure(Problem { error: "its process was shut down before the verb ended".to_owned(), advice: RetryAdvice::Never })

@@ -24,14 +24,14 @@ macro_rules! needs_postgres {
 }
 
 /// A folder for clusters apart from the one that other tests use.
-struct Apart(PathBuf);
+struct DedicatedConnection(PathBuf);
 
-impl Apart {
-    fn new(name: &str) -> Apart {
+impl DedicatedConnection {
+    fn new(name: &str) -> DedicatedConnection {
         let folder = PathBuf::from(format!("/tmp/fsm-{name}-{}", std::process::id()));
         fs::create_dir(&folder).unwrap();
         fs::set_permissions(&folder, Permissions::from_mode(0o1777)).unwrap();
-        Apart(folder)
+        DedicatedConnection(folder)
     }
 
     /// Another process that takes the shared cluster here and prints its URL, then lives until it is killed or its input ends.
@@ -69,7 +69,7 @@ impl Apart {
     }
 }
 
-impl Drop for Apart {
+impl Drop for DedicatedConnection {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -119,28 +119,28 @@ fn a_user_of_the_shared_cluster() {
 #[test]
 fn processes_share_one_cluster_and_leave_nothing_even_when_killed() {
     needs_postgres!();
-    let apart = Apart::new("shared");
+    let dedicated = DedicatedConnection::new("shared");
     let (first, second) = std::thread::scope(|scope| {
-        let other = scope.spawn(|| apart.user());
-        (apart.user(), other.join().unwrap())
+        let other = scope.spawn(|| dedicated.user());
+        (dedicated.user(), other.join().unwrap())
     });
     assert_eq!(first.url, second.url);
-    let server = server_of(&apart.cluster());
+    let server = server_of(&dedicated.cluster());
     first.kill();
-    let third = apart.user();
+    let third = dedicated.user();
     assert_eq!(third.url, second.url);
     second.end();
     third.kill();
-    assert!(apart.becomes_empty());
+    assert!(dedicated.becomes_empty());
     assert!(!signal("0", server), "the server is gone");
 }
 
 #[test]
 fn what_a_killed_guardian_left_is_cleared_away() {
     needs_postgres!();
-    let apart = Apart::new("stale");
-    let first = apart.user();
-    let stale = apart.cluster();
+    let dedicated = DedicatedConnection::new("stale");
+    let first = dedicated.user();
+    let stale = dedicated.cluster();
     let server = server_of(&stale);
     // The guardian is the parent of the shell that waits for the server, and leads their process group.
     let group =
@@ -150,11 +150,11 @@ fn what_a_killed_guardian_left_is_cleared_away() {
     first.kill();
     assert!(stale.exists());
 
-    let second = apart.user();
+    let second = dedicated.user();
     assert!(!stale.exists());
     assert!(!signal("0", server), "the server is gone");
     second.end();
-    assert!(apart.becomes_empty());
+    assert!(dedicated.becomes_empty());
 }
 
 #[tokio::test]

@@ -9,13 +9,13 @@ use fsm_core::decide::operate::Operation;
 use fsm_core::decide::send::{Dedup, Send};
 use fsm_core::ids::CallId;
 use fsm_core::machine::{Machine, TIMEOUT};
-use fsm_core::outcome::{Asks, Event, Outcome, Problem};
+use fsm_core::outcome::{Event, Outcome, Problem, VerbRequests};
 use fsm_runtime::admin::look::Story;
-use fsm_runtime::handle::seen::Seen;
+use fsm_runtime::handle::instance_view::InstanceView;
 use fsm_runtime::store::overview::{InboxEvent, SetTimer};
 
 use crate::model::Model;
-use crate::model::queue::{KEYS, Origin, Reply, Report, Request, What, key_index};
+use crate::model::queue::{KEYS, Origin, Reply, Report, Request, RequestKind, key_index};
 use crate::model::variant::Variant;
 use crate::sight;
 use crate::walk::{Act, ERROR, INBOX, Script, Steps};
@@ -48,20 +48,20 @@ impl Imagined {
                 let deliver_at = after.map(|after| self.now + after);
                 let event = Event { name: (*event).to_owned(), payload };
                 let id = CallId(self.model.fresh());
-                (key, What::Send(Send { id, event, dedup, deliver_at, reject_if_busy: *reject_if_busy, inbox_limit: INBOX }))
+                (key, RequestKind::Send(Send { id, event, dedup, deliver_at, reject_if_busy: *reject_if_busy, inbox_limit: INBOX }))
             }
             Act::Operate { key, act } => {
                 let (reason, actor) = (Some("because".to_owned()), Some("ada".to_owned()));
                 let request = Some((self.model.fresh().to_string(), Vec::new()));
-                (key, What::Operate(Box::new(Operation { act: act.clone(), reason, actor, request })))
+                (key, RequestKind::Operate(Box::new(Operation { act: act.clone(), reason, actor, request })))
             }
         };
-        let reply = self.carry_out(Request { key: *key, what, tries: 0, memory: None })?;
+        let reply = self.carry_out(Request { key: *key, kind: what, tries: 0, memory: None })?;
         self.settle()?;
         Ok(match reply {
             Reply::Sent { outcome, .. } => Ok(Some(outcome)),
             Reply::Refused => Err(()),
-            Reply::Done | Reply::Settled { .. } => Ok(None),
+            Reply::Done | Reply::Completed { .. } => Ok(None),
         })
     }
 
@@ -89,7 +89,7 @@ impl Imagined {
             call: note.call,
             event: Told::Note { kind: note.kind, detail: note.detail.clone(), actor: note.actor.clone() },
         });
-        let seen = Seen { row: row.clone(), call: None };
+        let seen = InstanceView { row: row.clone(), call: None };
         sight::lines(&Story { seen, inbox: inbox.collect(), timers: timers.collect(), attempts, entries: notes.collect() })
     }
 
@@ -113,7 +113,7 @@ impl Imagined {
             }
             for timer in self.model.store.due_timers(self.now) {
                 let key = key_index(self.model.store.key_of(timer.instance));
-                self.queue.push_back(Request { key, what: What::Fire(Box::new(timer)), tries: 0, memory: None });
+                self.queue.push_back(Request { key, kind: RequestKind::Fire(Box::new(timer)), tries: 0, memory: None });
             }
             if !self.queue.is_empty() {
                 continue;
@@ -163,12 +163,12 @@ impl Imagined {
         let outcome = match played {
             Ok((record, next)) => {
                 let next = next.map(|next| Event { name: "Go".into(), payload: encoded(&next) });
-                Outcome::Success { record, asks: Asks { next, sends: Vec::new() } }
+                Outcome::Success { record, verb_requests: VerbRequests { next, sends: Vec::new() } }
             }
             Err(advice) => Outcome::Failure(Problem::new(&ERROR.to_string(), advice)),
         };
         let report = Report { attempt, outcome, origin: Origin::Verb(grant), own_tx: false };
-        self.queue.push_back(Request { key, what: What::Settle(Box::new(report)), tries: 0, memory: None });
+        self.queue.push_back(Request { key, kind: RequestKind::Complete(Box::new(report)), tries: 0, memory: None });
         Ok(())
     }
 }

@@ -25,7 +25,7 @@ pub fn lines(story: &Story) -> Vec<String> {
         lines.push(format!("call {call:?} attempt {} of {} on {}: {from:?} -> {}", one.number, one.verb, one.event, one.to));
         lines.push(format!("    {}, held {is_held}, claimed {is_claimed}, after {previous:?}, error {:?}", one.state, one.error));
         let times = (one.created_at, one.scheduled_at, one.started_at, one.finished_at);
-        lines.push(format!("    {times:?}, {:?}", one.budget));
+        lines.push(format!("    {times:?}, {:?}", one.retry_state));
     }
     lines.extend(story.inbox.iter().map(|waits| format!("{} waits at {}", waits.event, waits.position)));
     let timers = story.timers.iter();

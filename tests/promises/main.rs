@@ -10,7 +10,7 @@ mod clumsy;
 mod context;
 mod crash;
 mod crashes;
-mod discretion;
+mod data_protection;
 mod draining;
 mod dropped;
 mod durable;

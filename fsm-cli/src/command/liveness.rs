@@ -4,7 +4,7 @@ use fsm_core::call::AttemptState;
 use fsm_core::time::Timestamp;
 use fsm_runtime::admin::Admin;
 use fsm_runtime::handle::activity::{Activity, OpenCall};
-use fsm_runtime::handle::seen::Seen;
+use fsm_runtime::handle::instance_view::InstanceView;
 use fsm_runtime::store::overview::Worker;
 
 use crate::problem::Problem;
@@ -46,7 +46,7 @@ impl Liveness {
     }
 
     /// A sentence about what the instance does, also where nobody is left to do it.
-    pub(super) fn about(&self, seen: &Seen) -> String {
+    pub(super) fn about(&self, seen: &InstanceView) -> String {
         let activity = seen.activity();
         match (&activity, seen.call.as_ref().and_then(|call| self.lapse(call))) {
             (Activity::Runs { verb, attempt }, Some(lapse)) => {

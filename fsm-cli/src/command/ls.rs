@@ -5,7 +5,7 @@ use fsm_core::ids::InstanceId;
 use fsm_core::instance::Status;
 use fsm_core::time::Timestamp;
 use fsm_runtime::admin::Admin;
-use fsm_runtime::handle::seen::Seen;
+use fsm_runtime::handle::instance_view::InstanceView;
 use fsm_runtime::store::view::PageFilter;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -56,7 +56,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, ls: Ls) -> Result<(), Pro
 
 /// A page over all machines wanted.
 struct Page {
-    instances: Vec<Seen>,
+    instances: Vec<InstanceView>,
     /// Where the next one begins.
     next: Option<String>,
     /// It ends there because enough was looked at.
@@ -66,7 +66,7 @@ struct Page {
 /// A page over all machines wanted, one after the other.
 async fn page(admin: &Admin, ls: &Ls) -> Result<Page, Problem> {
     let after = ls.after.as_deref().map(cursor).transpose()?;
-    let mut instances: Vec<Seen> = Vec::new();
+    let mut instances: Vec<InstanceView> = Vec::new();
     for known in some(admin, ls.machine.as_deref())? {
         let machine = known.machine.name.as_str();
         let after = match &after {
@@ -140,7 +140,7 @@ pub(super) fn status(status: Status, paused: bool) -> Cell {
 }
 
 /// What it is about, in few words; with `now` moments are told from there.
-pub(super) fn about(seen: &Seen, liveness: &Liveness, now: Option<Timestamp>) -> String {
+pub(super) fn about(seen: &InstanceView, liveness: &Liveness, now: Option<Timestamp>) -> String {
     use fsm_runtime::handle::activity::Activity;
     let moment = |at: Timestamp| now.map_or_else(|| at.to_string(), |now| apart(at, now));
     match seen.activity() {
@@ -160,7 +160,7 @@ pub(super) fn about(seen: &Seen, liveness: &Liveness, now: Option<Timestamp>) ->
 }
 
 /// An instance as JSON.
-pub(super) fn told(seen: &Seen, liveness: &Liveness) -> Value {
+pub(super) fn told(seen: &InstanceView, liveness: &Liveness) -> Value {
     let row = &seen.row;
     json!({
         "machine": row.machine,

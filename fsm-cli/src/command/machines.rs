@@ -16,7 +16,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>) -> Result<(), Problem> {
     for known in admin.machines() {
         let machine = &known.machine;
         let (instances, in_error) = admin.sizes(&machine.name, MOST).await?;
-        // Inside a program a machine is known before it was ever started.
+        // EngineAccess a program a machine is known before it was ever started.
         let is_known = known.definitions > 0;
         let docs = machine.docs.lines().next().unwrap_or_default().trim();
         table.row([

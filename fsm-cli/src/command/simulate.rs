@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fsm_core::duration::{self, display};
-use fsm_core::retry::{Budget, Next, Retry, RetryAdvice};
+use fsm_core::retry::{Next, Retry, RetryAdvice, RetryState};
 use fsm_core::schedule::{Planned, Warning};
 use fsm_core::time::Timestamp;
 use serde_json::{Value, json};
@@ -114,9 +114,11 @@ async fn kept(session: &Session<'_, '_>, words: &[String]) -> Result<Subject, Pr
 fn latest(policy: &Retry) -> impl Iterator<Item = Planned> {
     let first = Planned { attempt: 1, wait: Duration::ZERO, at: Duration::ZERO };
     let start = Timestamp::default();
-    std::iter::successors(Some((first, Budget::fresh(Some(policy.clone()), start))), move |(last, budget)| {
-        match budget.after(RetryAdvice::Default, start + last.at, 1.0) {
-            Next::Again { wait, budget } => Some((Planned { attempt: last.attempt.saturating_add(1), wait, at: last.at + wait }, budget)),
+    std::iter::successors(Some((first, RetryState::fresh(Some(policy.clone()), start))), move |(last, retry_state)| {
+        match retry_state.after(RetryAdvice::Default, start + last.at, 1.0) {
+            Next::Again { wait, retry_state } => {
+                Some((Planned { attempt: last.attempt.saturating_add(1), wait, at: last.at + wait }, retry_state))
+            }
             Next::Exhausted(_) => None,
         }
     })

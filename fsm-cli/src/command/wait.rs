@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fsm_core::instance::Status;
 use fsm_runtime::admin::Admin;
-use fsm_runtime::handle::seen::Seen;
+use fsm_runtime::handle::instance_view::InstanceView;
 
 use super::liveness::Liveness;
 use super::{Session, ls};
@@ -49,7 +49,7 @@ impl<'w> Wanted<'w> {
         }
     }
 
-    fn is_met(self, seen: &Seen) -> bool {
+    fn is_met(self, seen: &InstanceView) -> bool {
         let row = &seen.row;
         match self {
             Wanted::Settled => !row.is_open && row.inbox_len() == 0,
@@ -60,7 +60,7 @@ impl<'w> Wanted<'w> {
 }
 
 /// The instance as it is once it is as wanted, is in error, or has ended.
-async fn until(admin: &Admin, wait: &Wait, wanted: Wanted<'_>) -> Result<Seen, Problem> {
+async fn until(admin: &Admin, wait: &Wait, wanted: Wanted<'_>) -> Result<InstanceView, Problem> {
     let mut sight = admin.watch(&wait.machine, &wait.key);
     let mut last = None;
     while let Some(seen) = sight.next().await {
@@ -74,7 +74,7 @@ async fn until(admin: &Admin, wait: &Wait, wanted: Wanted<'_>) -> Result<Seen, P
     last.ok_or_else(|| Problem::NotFound(format!("there is no `{}` `{}`", wait.machine, wait.key)))
 }
 
-fn show(session: &mut Session<'_, '_>, admin: &Admin, seen: &Seen, wanted: Wanted<'_>, liveness: &Liveness) -> Result<(), Problem> {
+fn show(session: &mut Session<'_, '_>, admin: &Admin, seen: &InstanceView, wanted: Wanted<'_>, liveness: &Liveness) -> Result<(), Problem> {
     let row = &seen.row;
     if session.is_json {
         session.stage.json(&ls::told(seen, liveness))?;

@@ -3,29 +3,36 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Moment;
+use super::DecisionContext;
 use crate::call::{Attempt, AttemptState};
 use crate::changes::{Changes, Note, NoteKind, Open, Payload, Timer, TimerChange};
 use crate::ids::{CallId, SessionId, TimerId};
 use crate::instance::Instance;
 use crate::machine::{Edge, Machine, TIMEOUT, Verb};
 use crate::outcome::Event;
-use crate::retry::Budget;
+use crate::retry::RetryState;
 use crate::time::Timestamp;
 use uuid::Uuid;
 
 /// Opens a call for `edge`. It executes at once in the session that `moment` grants; otherwise it is scheduled for now.
-pub(super) fn call(changes: &mut Changes, machine: &Machine, edge: &Edge, call: CallId, payload: Payload, moment: Moment) {
+pub(super) fn call(changes: &mut Changes, machine: &Machine, edge: &Edge, call: CallId, payload: Payload, moment: DecisionContext) {
     run(changes, machine, (&edge.to, &edge.event, &edge.to), call, payload, moment);
 }
 
 /// Opens a call of the catch verb for the exhausted call that `last` belongs to.
-pub(super) fn catch(changes: &mut Changes, machine: &Machine, catch: &Verb, last: &Attempt, error: String, moment: Moment) {
+pub(super) fn catch(changes: &mut Changes, machine: &Machine, catch: &Verb, last: &Attempt, error: String, moment: DecisionContext) {
     let payload = Payload::Caught { call: last.call, error, attempts: last.number };
     run(changes, machine, (&catch.name, &catch.event, &last.to), moment.fresh, payload, moment);
 }
 
-fn run(changes: &mut Changes, machine: &Machine, (verb, event, to): (&str, &str, &str), call: CallId, payload: Payload, moment: Moment) {
+fn run(
+    changes: &mut Changes,
+    machine: &Machine,
+    (verb, event, to): (&str, &str, &str),
+    call: CallId,
+    payload: Payload,
+    moment: DecisionContext,
+) {
     let known = machine.verb(verb);
     let policy = known.and_then(|verb| verb.retry.clone());
     let attempt = Attempt {
@@ -41,7 +48,7 @@ fn run(changes: &mut Changes, machine: &Machine, (verb, event, to): (&str, &str,
         held: changes.instance.paused,
         created_at: moment.now,
         scheduled_at: moment.now,
-        budget: Budget::fresh(policy, moment.now),
+        retry_state: RetryState::fresh(policy, moment.now),
         worker: None,
         started_at: None,
         finished_at: None,
@@ -54,14 +61,14 @@ fn run(changes: &mut Changes, machine: &Machine, (verb, event, to): (&str, &str,
 }
 
 /// Opens the next attempt of the call that `last` belongs to. It is due after `wait`.
-pub(super) fn again(changes: &mut Changes, last: &Attempt, wait: Duration, budget: Budget, now: Timestamp) {
+pub(super) fn again(changes: &mut Changes, last: &Attempt, wait: Duration, retry_state: RetryState, now: Timestamp) {
     let attempt = Attempt {
         number: last.number.saturating_add(1),
         state: AttemptState::Scheduled,
         held: changes.instance.paused,
         created_at: now,
         scheduled_at: now + wait,
-        budget,
+        retry_state,
         worker: None,
         started_at: None,
         finished_at: None,
@@ -86,7 +93,7 @@ fn open(changes: &mut Changes, attempt: Attempt, payload: Option<Payload>) {
 
 /// Replaces the timers after a transition. All timers of the old state are deleted, including those that other code set, and the timer of
 /// the new state is set.
-pub(super) fn change_timers(changes: &mut Changes, machine: &Machine, has_timer: bool, moment: Moment) {
+pub(super) fn change_timers(changes: &mut Changes, machine: &Machine, has_timer: bool, moment: DecisionContext) {
     if has_timer {
         changes.timers.push(TimerChange::Clear);
     }
@@ -111,7 +118,7 @@ fn state_timer(call: CallId) -> TimerId {
 
 /// Returns a wake-up timer that is due at once. A process whose code has the event and the state then takes the event. The timer id is not
 /// the id of a call.
-pub(super) fn wake(instance: &Instance, event: &str, moment: Moment) -> Timer {
+pub(super) fn wake(instance: &Instance, event: &str, moment: DecisionContext) -> Timer {
     let event = Event { name: event.to_owned(), payload: Vec::new() };
     Timer { id: TimerId(moment.fresh.0), instance: instance.id, state: instance.state.clone(), event, due_at: moment.now }
 }

@@ -1,9 +1,9 @@
 //! Due timers: a state timer fires, or a delayed event is delivered.
 
-use super::inbox::{self, Unread};
+use super::inbox::{self, NeedsMoreRows};
 use super::refusal::Refusal;
 use super::send::{Send, send};
-use super::{Moment, Standing, begin};
+use super::{DecisionContext, InstanceSnapshot, begin};
 use crate::changes::{Changes, NoteKind, Payload, Timer, TimerChange};
 use crate::ids::CallId;
 use crate::instance::{Instance, Status};
@@ -11,16 +11,16 @@ use crate::machine::Machine;
 use crate::time::Timestamp;
 
 /// Decides what a due timer does. Firing it is guarded: of several processes that look, one writes.
-pub fn fire(machine: &Machine, standing: &Standing, timer: Timer, moment: Moment) -> Result<Changes, Unread> {
+pub fn fire(machine: &Machine, snapshot: &InstanceSnapshot, timer: Timer, moment: DecisionContext) -> Result<Changes, NeedsMoreRows> {
     match &timer.state {
-        _ if timer.is_wake() => wake(machine, standing, &timer, moment),
-        Some(state) => Ok(run_out(machine, standing, state, &timer, moment)),
-        None => deliver(machine, standing, timer, moment),
+        _ if timer.is_wake() => wake(machine, snapshot, &timer, moment),
+        Some(state) => Ok(run_out(machine, snapshot, state, &timer, moment)),
+        None => deliver(machine, snapshot, timer, moment),
     }
 }
 
-fn run_out(machine: &Machine, standing: &Standing, state: &str, timer: &Timer, moment: Moment) -> Changes {
-    let mut changes = Changes::of(Instance { updated_at: moment.now, ..Instance::clone(&standing.instance) });
+fn run_out(machine: &Machine, snapshot: &InstanceSnapshot, state: &str, timer: &Timer, moment: DecisionContext) -> Changes {
+    let mut changes = Changes::of(Instance { updated_at: moment.now, ..Instance::clone(&snapshot.instance) });
     let rests_there = changes.instance.state.as_deref() == Some(state) && !changes.instance.status.is_ended();
     match machine.timer(state) {
         // While a transition is in progress the timer is held. The end of the transition decides whether the state is left.
@@ -30,7 +30,7 @@ fn run_out(machine: &Machine, standing: &Standing, state: &str, timer: &Timer, m
         Some(edge) if rests_there => {
             changes.timers.push(TimerChange::Fired(timer.id));
             begin::call(&mut changes, machine, edge, moment.fresh, Payload::Bytes(timer.event.payload.clone()), moment);
-            inbox::follow(&mut changes, machine, standing);
+            inbox::follow(&mut changes, machine, snapshot);
         }
         // The timer was declared by other code. A process with that code fires it.
         None if rests_there => {}
@@ -41,30 +41,30 @@ fn run_out(machine: &Machine, standing: &Standing, state: &str, timer: &Timer, m
 
 /// Decides a wake-up. A free instance takes the event that was left for a process with newer code. A busy instance takes it when it is
 /// free.
-fn wake(machine: &Machine, standing: &Standing, timer: &Timer, moment: Moment) -> Result<Changes, Unread> {
-    let mut changes = Changes::of(Instance::clone(&standing.instance));
+fn wake(machine: &Machine, snapshot: &InstanceSnapshot, timer: &Timer, moment: DecisionContext) -> Result<Changes, NeedsMoreRows> {
+    let mut changes = Changes::of(Instance::clone(&snapshot.instance));
     changes.timers.push(TimerChange::Fired(timer.id));
     if changes.instance.status == Status::Running && !changes.instance.is_open && changes.instance.inbox_len() > 0 {
         changes.instance.updated_at = moment.now;
-        inbox::take(&mut changes, machine, &standing.inbox, moment)?;
-        inbox::follow(&mut changes, machine, standing);
+        inbox::take(&mut changes, machine, &snapshot.inbox, moment)?;
+        inbox::follow(&mut changes, machine, snapshot);
     }
     Ok(changes)
 }
 
 /// A delayed event arrives like any other; if it does not fit any more, that is recorded. An instance that exists only for it, and that
 /// nothing else is to be delivered to, ends with it.
-fn deliver(machine: &Machine, standing: &Standing, timer: Timer, moment: Moment) -> Result<Changes, Unread> {
+fn deliver(machine: &Machine, snapshot: &InstanceSnapshot, timer: Timer, moment: DecisionContext) -> Result<Changes, NeedsMoreRows> {
     let call = CallId(timer.id.0);
     // It was accepted when it was sent: an inbox that is full by now must not lose it, and it takes no more space there than it did here.
     let inbox_limit = u64::MAX;
     let request = Send { id: call, event: timer.event, dedup: None, deliver_at: None, reject_if_busy: false, inbox_limit };
-    let instance = Instance::clone(&standing.instance);
-    let mut changes = match send(machine, standing, request, moment)?.map(|accepted| accepted.changes) {
+    let instance = Instance::clone(&snapshot.instance);
+    let mut changes = match send(machine, snapshot, request, moment)?.map(|accepted| accepted.changes) {
         Ok(Some(changes)) => changes,
         Ok(None) => Changes::of(instance),
         Err(refusal) => {
-            let is_over = instance.has_not_begun() && !standing.awaits_others;
+            let is_over = instance.has_not_begun() && !snapshot.awaits_others;
             let mut changes = rejected(instance, call, &refusal, moment.now);
             if is_over {
                 changes.instance.status = Status::Cancelled;

@@ -1,9 +1,9 @@
 //! The inbox of an instance: taking waiting events, adding one, and the forecast of the states that follow. Only a decision that empties
 //! the inbox reads all of it.
 
-use super::{Moment, Standing, begin};
+use super::{DecisionContext, InstanceSnapshot, begin};
 use crate::call::Attempt;
-use crate::changes::{Changes, NoteKind, Outlook, Payload, TimerChange, Waiting, Waits};
+use crate::changes::{Changes, Forecast, NoteKind, Payload, TimerChange, Waiting, Waits};
 use crate::decide::refusal::Unfit;
 use crate::ids::CallId;
 use crate::instance::{Instance, Status};
@@ -16,12 +16,12 @@ pub struct Inbox {
     /// The first waiting events in order. There may be more in the database.
     pub first: Vec<Waiting>,
     /// The forecast that was stored with the last waiting event.
-    pub outlook: Option<Outlook>,
+    pub forecast: Option<Forecast>,
 }
 
 /// The decision needs more waiting events than were read. The caller reads more and decides again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unread;
+pub struct NeedsMoreRows;
 
 /// States that an instance can be in. `None` stands for an instance that has not started.
 type States = Vec<Option<String>>;
@@ -29,7 +29,7 @@ type States = Vec<Option<String>>;
 impl From<Vec<Waiting>> for Inbox {
     /// A completely read inbox without a forecast.
     fn from(first: Vec<Waiting>) -> Inbox {
-        Inbox { first, outlook: None }
+        Inbox { first, forecast: None }
     }
 }
 
@@ -39,8 +39,8 @@ impl Inbox {
         if let Some(taken) = &changes.inbox_taken {
             self.first.retain(|waiting| waiting.position >= taken.end);
         }
-        if changes.is_outlook_lost {
-            self.outlook = None;
+        if changes.is_forecast_stale {
+            self.forecast = None;
         }
         if let Some(waits) = &changes.waits {
             // An event behind a gap cannot be added, because the events in the gap were not read.
@@ -48,7 +48,7 @@ impl Inbox {
             if is_next {
                 self.first.push(Waiting { position: waits.position, call: waits.call, event: waits.event.name.clone() });
             }
-            self.outlook.clone_from(&waits.outlook);
+            self.forecast.clone_from(&waits.forecast);
         }
     }
 }
@@ -57,7 +57,7 @@ impl Inbox {
 ///
 /// An event that this definition cannot judge stays in the inbox with all events behind it, and a wake-up calls a process that can judge
 /// it.
-pub(super) fn take(changes: &mut Changes, machine: &Machine, inbox: &Inbox, moment: Moment) -> Result<(), Unread> {
+pub(super) fn take(changes: &mut Changes, machine: &Machine, inbox: &Inbox, moment: DecisionContext) -> Result<(), NeedsMoreRows> {
     let head = changes.instance.inbox_head;
     for waiting in inbox.first.iter().skip_while(|waiting| waiting.position < head) {
         let is_running = changes.instance.status == Status::Running;
@@ -77,7 +77,7 @@ pub(super) fn take(changes: &mut Changes, machine: &Machine, inbox: &Inbox, mome
         let note = begin::note(&changes.instance, NoteKind::Rejected, Some(waiting.call), Some(unfit.to_string()), moment.now);
         changes.notes.push(note);
     }
-    if changes.instance.inbox_len() == 0 { Ok(()) } else { Err(Unread) }
+    if changes.instance.inbox_len() == 0 { Ok(()) } else { Err(NeedsMoreRows) }
 }
 
 /// True if this definition has both the event and the instance's state. Otherwise only other code can decide.
@@ -86,32 +86,32 @@ fn can_judge(machine: &Machine, instance: &Instance, event: &str) -> bool {
 }
 
 /// Appends the event to the inbox. If the instance is free and this definition cannot judge the event, a wake-up calls a process that can.
-pub(super) fn put(changes: &mut Changes, machine: &Machine, call: CallId, event: Event, after: Option<States>, moment: Moment) {
+pub(super) fn put(changes: &mut Changes, machine: &Machine, call: CallId, event: Event, after: Option<States>, moment: DecisionContext) {
     let instance = &changes.instance;
     let is_free = instance.status == Status::Running && !instance.is_open && instance.inbox_len() == 0;
     if is_free && !can_judge(machine, instance, &event.name) {
         changes.timers.push(TimerChange::Set(begin::wake(instance, &event.name, moment)));
     }
-    let outlook = after.and_then(|states| led(machine, states, &event.name)).map(|states| Outlook { graph: machine.graph(), states });
+    let forecast = after.and_then(|states| led(machine, states, &event.name)).map(|states| Forecast { graph: machine.graph(), states });
     let position = instance.inbox_tail;
     changes.instance.inbox_tail = position + 1;
-    changes.waits = Some(Waits { position, call, event, outlook });
+    changes.waits = Some(Waits { position, call, event, forecast });
 }
 
 /// Returns the states that the instance can be in after its open call and all waiting events; `None` if this definition cannot tell.
 ///
 /// The stored forecast is used if it was made with the same graph. Otherwise it is computed again, which requires the whole inbox.
-pub(super) fn foreseen(machine: &Machine, standing: &Standing) -> Result<Option<States>, Unread> {
-    let Standing { instance, inbox, .. } = standing;
+pub(super) fn foreseen(machine: &Machine, snapshot: &InstanceSnapshot) -> Result<Option<States>, NeedsMoreRows> {
+    let InstanceSnapshot { instance, inbox, .. } = snapshot;
     if instance.inbox_len() > 0
-        && let Some(outlook) = inbox.outlook.as_ref().filter(|outlook| outlook.graph == machine.graph())
+        && let Some(forecast) = inbox.forecast.as_ref().filter(|forecast| forecast.graph == machine.graph())
     {
-        return Ok(Some(outlook.states.clone()));
+        return Ok(Some(forecast.states.clone()));
     }
     if (inbox.first.len() as u64) < instance.inbox_len() {
-        return Err(Unread);
+        return Err(NeedsMoreRows);
     }
-    let at_first = before(instance, standing.newest.as_deref());
+    let at_first = before(instance, snapshot.newest.as_deref());
     let states = inbox.first.iter().try_fold(at_first, |states, waiting| led(machine, states, &waiting.event));
     Ok(states.filter(|states| all_known(machine, states)))
 }
@@ -120,25 +120,25 @@ pub(super) fn foreseen(machine: &Machine, standing: &Standing) -> Result<Option<
 ///
 /// The old and the new path usually meet after a few events. If they do not meet within the events that were read, the forecast is dropped,
 /// and the next send computes it again.
-pub(super) fn follow(changes: &mut Changes, machine: &Machine, standing: &Standing) {
+pub(super) fn follow(changes: &mut Changes, machine: &Machine, snapshot: &InstanceSnapshot) {
     if changes.instance.inbox_len() == 0 || changes.waits.is_some() {
         return;
     }
     // This graph cannot follow a forecast that was made with another graph.
-    if standing.inbox.outlook.as_ref().is_some_and(|outlook| outlook.graph != machine.graph()) {
-        changes.is_outlook_lost = true;
+    if snapshot.inbox.forecast.as_ref().is_some_and(|forecast| forecast.graph != machine.graph()) {
+        changes.is_forecast_stale = true;
         return;
     }
-    let newest = changes.open.as_ref().map(|open| &*open.attempt).or(standing.newest.as_deref());
+    let newest = changes.open.as_ref().map(|open| &*open.attempt).or(snapshot.newest.as_deref());
     let is_taken = |waiting: &&Waiting| waiting.position < changes.instance.inbox_head;
-    let taken = standing.inbox.first.iter().take_while(is_taken);
+    let taken = snapshot.inbox.first.iter().take_while(is_taken);
     let mut was =
-        taken.clone().try_fold(before(&standing.instance, standing.newest.as_deref()), |states, w| led(machine, states, &w.event));
+        taken.clone().try_fold(before(&snapshot.instance, snapshot.newest.as_deref()), |states, w| led(machine, states, &w.event));
     let mut is = Some(before(&changes.instance, newest));
-    let mut left = standing.inbox.first.iter().skip(taken.count());
+    let mut left = snapshot.inbox.first.iter().skip(taken.count());
     while was != is || is.is_none() {
         let (Some(waiting), Some(_), Some(_)) = (left.next(), &was, &is) else {
-            changes.is_outlook_lost = true;
+            changes.is_forecast_stale = true;
             return;
         };
         was = was.and_then(|states| led(machine, states, &waiting.event));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::inbox::{self, Inbox};
-use super::{Moment, Standing, begin};
+use super::{DecisionContext, InstanceSnapshot, begin};
 use crate::call::Attempt;
 use crate::changes::{Changes, NoteKind, Timer, TimerChange, Waiting};
 use crate::ids::CallId;
@@ -42,17 +42,17 @@ pub struct Migrated {
 /// A state timer continues under the new name. An idle instance whose new state is an end becomes completed.
 pub fn migrate(
     machine: &Machine,
-    standing: Standing,
+    snapshot: InstanceSnapshot,
     attempts: &[Attempt],
     timers: &[Timer],
     renames: &Renames,
-    moment: Moment,
+    moment: DecisionContext,
 ) -> Option<Migrated> {
     let renamed: Vec<_> = attempts.iter().filter_map(|attempt| Some((attempt, renames.attempt(attempt)?))).collect();
-    let inbox: Vec<_> = standing.inbox.first.iter().map(|waiting| renames.waiting(waiting)).collect();
-    let waiting: Vec<_> = inbox.iter().zip(&standing.inbox.first).filter(|(new, old)| new != old).map(|(new, _)| new.clone()).collect();
+    let inbox: Vec<_> = snapshot.inbox.first.iter().map(|waiting| renames.waiting(waiting)).collect();
+    let waiting: Vec<_> = inbox.iter().zip(&snapshot.inbox.first).filter(|(new, old)| new != old).map(|(new, _)| new.clone()).collect();
     let timers: Vec<_> = timers.iter().filter_map(|timer| renames.timer(timer)).collect();
-    let state = standing.instance.state.as_ref().and_then(|state| renames.states.get(state).map(|new| (state.clone(), new.clone())));
+    let state = snapshot.instance.state.as_ref().and_then(|state| renames.states.get(state).map(|new| (state.clone(), new.clone())));
     if state.is_none() && renamed.is_empty() && waiting.is_empty() && timers.is_empty() {
         return None;
     }
@@ -66,10 +66,10 @@ pub fn migrate(
         told.push(format!("timed are {} now", events(timers.iter().map(|timer| timer.event.name.as_str()).collect())));
     }
 
-    let is_ended = standing.instance.status.is_ended();
+    let is_ended = snapshot.instance.status.is_ended();
     // Retention counts from `updated_at`. For an ended instance, that must stay the time of its end.
-    let updated_at = if is_ended { standing.instance.updated_at } else { moment.now };
-    let mut changes = Changes::of(Instance { updated_at, ..Arc::unwrap_or_clone(standing.instance) });
+    let updated_at = if is_ended { snapshot.instance.updated_at } else { moment.now };
+    let mut changes = Changes::of(Instance { updated_at, ..Arc::unwrap_or_clone(snapshot.instance) });
     let about = changes.instance.newest.map(|(call, _)| call);
     changes.notes.push(begin::note(&changes.instance, NoteKind::Migrated, about, Some(told.join("; ")), moment.now));
     if let Some((_, new)) = state {
@@ -94,7 +94,7 @@ pub fn late_timer(machine: &Machine, instance: &Instance, entered: Option<(CallI
 }
 
 fn told_of_call(old: &Attempt, new: &Attempt) -> Vec<String> {
-    let catch = |attempt: &Attempt| attempt.budget.policy.as_ref().and_then(|policy| policy.catch.clone());
+    let catch = |attempt: &Attempt| attempt.retry_state.policy.as_ref().and_then(|policy| policy.catch.clone());
     let runs = (old.verb != new.verb).then(|| format!("its call of `{}` runs `{}` now", old.verb, new.verb));
     let caught = catch(new).filter(|new| Some(new) != catch(old).as_ref());
     let caught = caught.map(|verb| format!("its call of `{}` is caught by `{verb}` now", new.verb));
@@ -110,7 +110,7 @@ impl Renames {
         if let Some(from) = &mut new.from {
             replace(&self.states, from);
         }
-        if let Some(catch) = new.budget.policy.as_mut().and_then(|policy| policy.catch.as_mut()) {
+        if let Some(catch) = new.retry_state.policy.as_mut().and_then(|policy| policy.catch.as_mut()) {
             replace(&self.verbs, catch);
         }
         (new != *attempt).then_some(new)

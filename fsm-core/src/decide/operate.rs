@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::inbox::{self, Unread};
+use super::inbox::{self, NeedsMoreRows};
 use super::refusal::{Refusal, whose};
-use super::{Moment, Standing, begin};
+use super::{DecisionContext, InstanceSnapshot, begin};
 use crate::call::{Attempt, AttemptState};
 use crate::changes::{Changes, Close, NoteKind, Request, TimerChange};
 use crate::instance::{Instance, Status};
 use crate::machine::Machine;
-use crate::retry::{Budget, Retry};
+use crate::retry::{Retry, RetryState};
 use crate::time::Timestamp;
 
 /// An operation on an instance.
@@ -65,30 +65,36 @@ pub struct Operation {
 pub type Answer = Result<Option<Changes>, Refusal>;
 
 /// Decides an operation. If it has no effect, only its request id is stored, so that a later repetition has no effect either.
-pub fn operate(machine: &Machine, standing: &Standing, operation: Operation, moment: Moment) -> Result<Answer, Unread> {
-    if let (Some(first), Some((id, digest))) = (&standing.request, &operation.request) {
+pub fn operate(
+    machine: &Machine,
+    snapshot: &InstanceSnapshot,
+    operation: Operation,
+    moment: DecisionContext,
+) -> Result<Answer, NeedsMoreRows> {
+    if let (Some(first), Some((id, digest))) = (&snapshot.request, &operation.request) {
         return Ok(if first.digest == *digest {
             Ok(None)
         } else {
-            Err(Refusal::Conflict { whose: whose(&standing.instance), dedup: id.clone() })
+            Err(Refusal::Conflict { whose: whose(&snapshot.instance), dedup: id.clone() })
         });
     }
     // The operator's clock may be a little behind the worker's. No attempt may end before it began, and no attempt may be due before the
     // previous one ended.
-    let moment = Moment { now: standing.newest.as_deref().map_or(moment.now, |newest| moment.now.max(latest_of(newest))), ..moment };
+    let moment =
+        DecisionContext { now: snapshot.newest.as_deref().map_or(moment.now, |newest| moment.now.max(latest_of(newest))), ..moment };
     // The operation is not a call, so its deduplication entry gets an id of its own. The call's id may already be the answer to its sender.
     let request = operation.request.map(|(dedup, digest)| Request { dedup, event: None, digest, call: moment.fresh, at: moment.now });
-    let (mut changes, kind) = match act(machine, standing, &operation.act, moment)? {
+    let (mut changes, kind) = match act(machine, snapshot, &operation.act, moment)? {
         Ok(Some(acted)) => acted,
         Ok(None) => {
-            return Ok(Ok(request.map(|request| Changes { request: Some(request), ..Changes::of(Instance::clone(&standing.instance)) })));
+            return Ok(Ok(request.map(|request| Changes { request: Some(request), ..Changes::of(Instance::clone(&snapshot.instance)) })));
         }
         Err(refusal) => return Ok(Err(refusal)),
     };
-    inbox::follow(&mut changes, machine, standing);
+    inbox::follow(&mut changes, machine, snapshot);
     // The history entry of a retry names the call that runs again. After a catch that is not the newest call.
     let again = changes.open.as_ref().filter(|_| operation.act == Act::Retry).map(|open| open.attempt.call);
-    let about = again.or(standing.newest.as_deref().map(|newest| newest.call));
+    let about = again.or(snapshot.newest.as_deref().map(|newest| newest.call));
     let note = begin::note(&changes.instance, kind, about, operation.reason, moment.now);
     changes.notes.insert(0, crate::changes::Note { actor: operation.actor, ..note });
     changes.request = request;
@@ -98,8 +104,8 @@ pub fn operate(machine: &Machine, standing: &Standing, operation: Operation, mom
 /// The changes and the kind of the history entry; `None` if the operation has no effect.
 type Acted = Result<Option<(Changes, NoteKind)>, Refusal>;
 
-fn act(machine: &Machine, standing: &Standing, act: &Act, moment: Moment) -> Result<Acted, Unread> {
-    let instance = &standing.instance;
+fn act(machine: &Machine, snapshot: &InstanceSnapshot, act: &Act, moment: DecisionContext) -> Result<Acted, NeedsMoreRows> {
+    let instance = &snapshot.instance;
     if instance.status.is_ended() {
         return Ok(match (act, instance.status) {
             (Act::Cancel, Status::Cancelled) => Ok(None),
@@ -109,20 +115,20 @@ fn act(machine: &Machine, standing: &Standing, act: &Act, moment: Moment) -> Res
     let mut changes = Changes::of(Instance { updated_at: moment.now, ..Instance::clone(instance) });
     let done = match act {
         Act::Pause | Act::Resume if instance.paused == (*act == Act::Pause) => return Ok(Ok(None)),
-        Act::Retry => retry(&mut changes, standing, moment.now),
-        Act::Cancel => Ok(cancel(&mut changes, machine, standing, moment)?),
+        Act::Retry => retry(&mut changes, snapshot, moment.now),
+        Act::Cancel => Ok(cancel(&mut changes, machine, snapshot, moment)?),
         Act::Pause | Act::Resume => Ok(pause(&mut changes, *act == Act::Pause)),
-        Act::Skip => skip(&mut changes, machine, standing, moment)?,
-        Act::SetRetry(policy) => set_retry(&mut changes, standing, act, policy),
+        Act::Skip => skip(&mut changes, machine, snapshot, moment)?,
+        Act::SetRetry(policy) => set_retry(&mut changes, snapshot, act, policy),
     };
     Ok(done.map(|kind| Some((changes, kind))))
 }
 
-fn retry(changes: &mut Changes, standing: &Standing, now: Timestamp) -> Result<NoteKind, Refusal> {
-    let newest = newest_failing(standing, now)?;
+fn retry(changes: &mut Changes, snapshot: &InstanceSnapshot, now: Timestamp) -> Result<NoteKind, Refusal> {
+    let newest = newest_failing(snapshot, now)?;
     // A caught call itself is run again. Its new attempt names the catch call as its predecessor, so that the history stays one chain.
-    let again = match &standing.caught {
-        Some(caught) if standing.instance.status == Status::Error => Attempt { previous: Some(newest.call), ..caught.clone() },
+    let again = match &snapshot.caught {
+        Some(caught) if snapshot.instance.status == Status::Error => Attempt { previous: Some(newest.call), ..caught.clone() },
         _ => newest.clone(),
     };
     if newest.state == AttemptState::Scheduled {
@@ -130,14 +136,14 @@ fn retry(changes: &mut Changes, standing: &Standing, now: Timestamp) -> Result<N
     }
     changes.instance.status = Status::Running;
     changes.instance.error = changes.instance.error.take().filter(|_| again.is_catch());
-    begin::again(changes, &again, Duration::ZERO, Budget::fresh(again.budget.policy.clone(), now), now);
+    begin::again(changes, &again, Duration::ZERO, RetryState::fresh(again.retry_state.policy.clone(), now), now);
     Ok(NoteKind::Retried)
 }
 
 /// Returns the newest attempt if its call can be retried: it is in error, or scheduled for later.
-fn newest_failing(standing: &Standing, now: Timestamp) -> Result<&Attempt, Refusal> {
-    let instance = &standing.instance;
-    let why = match &standing.newest {
+fn newest_failing(snapshot: &InstanceSnapshot, now: Timestamp) -> Result<&Attempt, Refusal> {
+    let instance = &snapshot.instance;
+    let why = match &snapshot.newest {
         Some(newest) if instance.status == Status::Error => return Ok(newest),
         Some(newest) if instance.is_open => match newest.state {
             AttemptState::Scheduled if newest.scheduled_at > now => return Ok(newest),
@@ -151,14 +157,19 @@ fn newest_failing(standing: &Standing, now: Timestamp) -> Result<&Attempt, Refus
     Err(Act::Retry.refused(instance, why))
 }
 
-fn cancel(changes: &mut Changes, machine: &Machine, standing: &Standing, moment: Moment) -> Result<NoteKind, Unread> {
-    if let Some(live) = live(standing) {
+fn cancel(
+    changes: &mut Changes,
+    machine: &Machine,
+    snapshot: &InstanceSnapshot,
+    moment: DecisionContext,
+) -> Result<NoteKind, NeedsMoreRows> {
+    if let Some(live) = live(snapshot) {
         changes.close = Some(end(live, AttemptState::Cancelled, moment.now));
     }
     changes.instance.is_open = false;
     changes.instance.status = Status::Cancelled;
     changes.timers.push(TimerChange::Clear);
-    inbox::take(changes, machine, &standing.inbox, moment)?;
+    inbox::take(changes, machine, &snapshot.inbox, moment)?;
     Ok(NoteKind::Cancelled)
 }
 
@@ -168,10 +179,15 @@ fn pause(changes: &mut Changes, paused: bool) -> NoteKind {
     if paused { NoteKind::Paused } else { NoteKind::Resumed }
 }
 
-fn skip(changes: &mut Changes, machine: &Machine, standing: &Standing, moment: Moment) -> Result<Result<NoteKind, Refusal>, Unread> {
-    let instance = &standing.instance;
+fn skip(
+    changes: &mut Changes,
+    machine: &Machine,
+    snapshot: &InstanceSnapshot,
+    moment: DecisionContext,
+) -> Result<Result<NoteKind, Refusal>, NeedsMoreRows> {
+    let instance = &snapshot.instance;
     let refused = |why| Ok(Err(Act::Skip.refused(instance, why)));
-    match live(standing) {
+    match live(snapshot) {
         Some(live) if live.state == AttemptState::Scheduled => changes.close = Some(end(live, AttemptState::Cancelled, moment.now)),
         Some(live) => return refused(format!("attempt {} of `{}` is executing", live.number, live.verb)),
         None if instance.status == Status::Error => {}
@@ -181,18 +197,18 @@ fn skip(changes: &mut Changes, machine: &Machine, standing: &Standing, moment: M
     changes.instance.status = Status::Running;
     changes.instance.error = None;
     changes.timers.push(TimerChange::Release);
-    inbox::take(changes, machine, &standing.inbox, moment)?;
+    inbox::take(changes, machine, &snapshot.inbox, moment)?;
     Ok(Ok(NoteKind::Skipped))
 }
 
-fn set_retry(changes: &mut Changes, standing: &Standing, act: &Act, policy: &Retry) -> Result<NoteKind, Refusal> {
-    match live(standing) {
+fn set_retry(changes: &mut Changes, snapshot: &InstanceSnapshot, act: &Act, policy: &Retry) -> Result<NoteKind, Refusal> {
+    match live(snapshot) {
         Some(live) if live.state == AttemptState::Scheduled => {
-            changes.budget = Some(Box::new((live.call, live.number, live.budget.under(policy.clone()))));
+            changes.retry_state = Some(Box::new((live.call, live.number, live.retry_state.under(policy.clone()))));
             Ok(NoteKind::Rescheduled)
         }
-        Some(live) => Err(act.refused(&standing.instance, format!("attempt {} of `{}` is executing", live.number, live.verb))),
-        None => Err(act.refused(&standing.instance, "it has no open call".to_owned())),
+        Some(live) => Err(act.refused(&snapshot.instance, format!("attempt {} of `{}` is executing", live.number, live.verb))),
+        None => Err(act.refused(&snapshot.instance, "it has no open call".to_owned())),
     }
 }
 
@@ -201,8 +217,8 @@ fn latest_of(attempt: &Attempt) -> Timestamp {
     attempt.finished_at.or(attempt.started_at).unwrap_or(attempt.created_at)
 }
 
-fn live(standing: &Standing) -> Option<&Attempt> {
-    standing.newest.as_deref().filter(|newest| standing.instance.is_open && newest.state.is_live())
+fn live(snapshot: &InstanceSnapshot) -> Option<&Attempt> {
+    snapshot.newest.as_deref().filter(|newest| snapshot.instance.is_open && newest.state.is_live())
 }
 
 fn end(attempt: &Attempt, becomes: AttemptState, now: Timestamp) -> Close {

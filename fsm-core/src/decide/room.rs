@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::refusal::Refusal;
 use super::send::{Send, send};
-use super::{Moment, Standing};
+use super::{DecisionContext, InstanceSnapshot};
 use crate::ids::InstanceId;
 use crate::machine::Machine;
 
@@ -13,7 +13,7 @@ pub struct Delivery<'m> {
     /// The receiver's definition.
     pub machine: &'m Machine,
     /// The receiver as it is once the sender's own changes are written.
-    pub receiver: Standing,
+    pub receiver: InstanceSnapshot,
     /// What is sent.
     pub send: Send,
 }
@@ -24,8 +24,8 @@ pub struct InboxUnread(pub InstanceId);
 
 /// Decides whether all of the events find room, one after the other. Gives the first refusal for lack of room, which fails the sender's
 /// attempt: its transition must not be committed without an event that it sends. Every other refusal is final and is recorded as such.
-pub fn no_room<'m>(deliveries: impl IntoIterator<Item = Delivery<'m>>, moment: Moment) -> Result<Option<Refusal>, InboxUnread> {
-    let mut receivers: HashMap<InstanceId, Standing> = HashMap::new();
+pub fn no_room<'m>(deliveries: impl IntoIterator<Item = Delivery<'m>>, moment: DecisionContext) -> Result<Option<Refusal>, InboxUnread> {
+    let mut receivers: HashMap<InstanceId, InstanceSnapshot> = HashMap::new();
     for Delivery { machine, receiver, send: request } in deliveries {
         let id = receiver.instance.id;
         let receiver = receivers.entry(id).or_insert(receiver);
@@ -43,7 +43,7 @@ mod tests {
     use super::super::tests::{begun, machine, moment, request, unborn};
     use super::*;
 
-    fn delivery<'m>(machine: &'m Machine, receiver: Standing, call: u128, event: &str, inbox_limit: u64) -> Delivery<'m> {
+    fn delivery<'m>(machine: &'m Machine, receiver: InstanceSnapshot, call: u128, event: &str, inbox_limit: u64) -> Delivery<'m> {
         Delivery { machine, receiver, send: Send { inbox_limit, ..request(call, event) } }
     }
 

@@ -1,8 +1,8 @@
 //! Sends: an event starts a transition, waits in the inbox, is delivered later, is a duplicate, or is refused.
 
-use super::inbox::{self, Unread};
+use super::inbox::{self, NeedsMoreRows};
 use super::refusal::{Refusal, Unfit, whose};
-use super::{Moment, Standing, begin};
+use super::{DecisionContext, InstanceSnapshot, begin};
 use crate::changes::{Changes, Payload, Request, Timer, TimerChange};
 use crate::ids::{CallId, TimerId};
 use crate::instance::{Instance, Status};
@@ -77,41 +77,53 @@ pub type Answer = Result<Accepted, Refusal>;
 /// An event that fits no state the instance can be in once all before it succeeded is refused; so is every event to an
 /// ended instance, and a delayed event to an instance that does not exist if the event cannot start one. What this definition cannot judge, because the instance is in a state that it lacks, or will be, waits for a process
 /// that can.
-pub fn send(machine: &Machine, standing: &Standing, send: Send, moment: Moment) -> Result<Answer, Unread> {
-    answer(machine, standing, send, moment, true)
+pub fn send(machine: &Machine, snapshot: &InstanceSnapshot, send: Send, moment: DecisionContext) -> Result<Answer, NeedsMoreRows> {
+    answer(machine, snapshot, send, moment, true)
 }
 
 /// The same for a process that may begin no call: an event that could begin one waits in the inbox, and a worker is called to take it.
-pub fn put(machine: &Machine, standing: &Standing, send: Send, moment: Moment) -> Result<Answer, Unread> {
-    answer(machine, standing, send, moment, false)
+pub fn put(machine: &Machine, snapshot: &InstanceSnapshot, send: Send, moment: DecisionContext) -> Result<Answer, NeedsMoreRows> {
+    answer(machine, snapshot, send, moment, false)
 }
 
-fn answer(machine: &Machine, standing: &Standing, send: Send, moment: Moment, begins: bool) -> Result<Answer, Unread> {
-    match known_already(standing, &send) {
-        Ok(None) => accept(machine, standing, send, moment, begins),
+fn answer(
+    machine: &Machine,
+    snapshot: &InstanceSnapshot,
+    send: Send,
+    moment: DecisionContext,
+    begins: bool,
+) -> Result<Answer, NeedsMoreRows> {
+    match known_already(snapshot, &send) {
+        Ok(None) => accept(machine, snapshot, send, moment, begins),
         Ok(Some(duplicate)) => Ok(Ok(duplicate)),
         Err(refusal) => Ok(Err(refusal)),
     }
 }
 
-fn accept(machine: &Machine, standing: &Standing, send: Send, moment: Moment, begins: bool) -> Result<Answer, Unread> {
-    let Standing { instance, is_new, .. } = standing;
+fn accept(
+    machine: &Machine,
+    snapshot: &InstanceSnapshot,
+    send: Send,
+    moment: DecisionContext,
+    begins: bool,
+) -> Result<Answer, NeedsMoreRows> {
+    let InstanceSnapshot { instance, is_new, .. } = snapshot;
     let mut changes = Changes::of(Instance { updated_at: moment.now, ..Instance::clone(instance) });
     changes.is_new = *is_new;
     changes.request = send.dedup.map(|dedup| dedup.request(send.id, &send.event.name, moment.now));
     let outcome = match send.deliver_at.filter(|at| *at > moment.now) {
         Some(due_at) => deliver_later(&mut changes, machine, send.id, send.event, due_at),
-        None => deliver(&mut changes, machine, standing, send.id, send.event, (send.reject_if_busy, send.inbox_limit), (moment, begins))?,
+        None => deliver(&mut changes, machine, snapshot, send.id, send.event, (send.reject_if_busy, send.inbox_limit), (moment, begins))?,
     };
     Ok(outcome.map(|outcome| Accepted { call: send.id, outcome, changes: Some(changes) }))
 }
 
 /// Returns the first answer if the deduplication id belongs to this same request, and a conflict if it belongs to another one.
-fn known_already(standing: &Standing, send: &Send) -> Result<Option<Accepted>, Refusal> {
-    match (&standing.request, &send.dedup) {
+fn known_already(snapshot: &InstanceSnapshot, send: &Send) -> Result<Option<Accepted>, Refusal> {
+    match (&snapshot.request, &send.dedup) {
         (Some(first), Some(dedup)) if first.dedup == dedup.id => {
             if !dedup.digests.contains(&first.digest) || first.event.as_ref() != Some(&send.event.name) {
-                return Err(Refusal::Conflict { whose: whose(&standing.instance), dedup: dedup.id.clone() });
+                return Err(Refusal::Conflict { whose: whose(&snapshot.instance), dedup: dedup.id.clone() });
             }
             Ok(Some(Accepted { call: first.call, outcome: SendOutcome::Duplicate, changes: None }))
         }
@@ -133,18 +145,18 @@ fn deliver_later(changes: &mut Changes, machine: &Machine, call: CallId, event: 
 fn deliver(
     changes: &mut Changes,
     machine: &Machine,
-    standing: &Standing,
+    snapshot: &InstanceSnapshot,
     call: CallId,
     event: Event,
     (reject_if_busy, inbox_limit): (bool, u64),
-    (moment, begins): (Moment, bool),
-) -> Result<Result<SendOutcome, Refusal>, Unread> {
-    let instance = &standing.instance;
+    (moment, begins): (DecisionContext, bool),
+) -> Result<Result<SendOutcome, Refusal>, NeedsMoreRows> {
+    let instance = &snapshot.instance;
     let refused = |after| Ok(Err(Refusal::Unfit(Unfit::new(machine, instance, after, &event.name))));
     if instance.status.is_ended() {
         return refused(std::slice::from_ref(&instance.state));
     }
-    let after = inbox::foreseen(machine, standing)?;
+    let after = inbox::foreseen(machine, snapshot)?;
     let fits_in = |state: &Option<String>| machine.edge(state.as_deref(), &event.name).is_some_and(|edge| edge.after.is_none());
     let may_fit = after.as_ref().map_or(machine.has_event(&event.name), |states| states.iter().any(fits_in));
     if !may_fit {
@@ -161,7 +173,7 @@ fn deliver(
         return Ok(Ok(SendOutcome::Queued));
     }
     if reject_if_busy {
-        return Ok(Err(Refusal::Busy { whose: whose(instance), why: what_it_does(standing) }));
+        return Ok(Err(Refusal::Busy { whose: whose(instance), why: what_it_does(snapshot) }));
     }
     if instance.inbox_len() >= inbox_limit {
         return Ok(Err(Refusal::Busy { whose: whose(instance), why: format!("its inbox is full with {inbox_limit} events") }));
@@ -170,11 +182,11 @@ fn deliver(
     Ok(Ok(SendOutcome::Queued))
 }
 
-fn what_it_does(standing: &Standing) -> String {
-    match &standing.newest {
-        Some(newest) if standing.instance.is_open => format!("attempt {} of `{}` is {}", newest.number, newest.verb, newest.state),
-        Some(newest) if standing.instance.status == Status::Error => format!("`{}` is exhausted and waits for an operator", newest.verb),
-        _ if standing.instance.inbox_len() > 0 => "events wait in its inbox".to_owned(),
+fn what_it_does(snapshot: &InstanceSnapshot) -> String {
+    match &snapshot.newest {
+        Some(newest) if snapshot.instance.is_open => format!("attempt {} of `{}` is {}", newest.number, newest.verb, newest.state),
+        Some(newest) if snapshot.instance.status == Status::Error => format!("`{}` is exhausted and waits for an operator", newest.verb),
+        _ if snapshot.instance.inbox_len() > 0 => "events wait in its inbox".to_owned(),
         _ => "its state is one that this process's code does not have".to_owned(),
     }
 }

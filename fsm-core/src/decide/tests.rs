@@ -9,18 +9,18 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::complete::complete;
 use super::fire::fire;
 use super::operate::{Act, Operation};
 use super::refusal::Refusal;
 use super::send::{Accepted, Dedup, Send, SendOutcome, put, send};
-use super::settle::settle;
-use super::{Moment, Standing};
+use super::{DecisionContext, InstanceSnapshot};
 use crate::call::{Attempt, AttemptState};
 use crate::changes::{Changes, NoteKind, Payload, Request, Timer, TimerChange, Waiting};
 use crate::ids::{CallId, InstanceId, SessionId, TimerId};
 use crate::instance::{Instance, Status};
 use crate::machine::{Edge, Machine, TIMEOUT, Verb};
-use crate::outcome::{Asks, Event, Outcome, Problem};
+use crate::outcome::{Event, Outcome, Problem, VerbRequests};
 use crate::retry::{Retry, RetryAdvice};
 use crate::time::Timestamp;
 
@@ -30,8 +30,8 @@ pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_micros(second * 1_000_000)
 }
 
-pub(super) fn moment(second: i64) -> Moment {
-    Moment { now: at(second), grant: None, fresh: CallId(Uuid::from_u128(1000 + u128::from(second.unsigned_abs()))) }
+pub(super) fn moment(second: i64) -> DecisionContext {
+    DecisionContext { now: at(second), grant: None, fresh: CallId(Uuid::from_u128(1000 + u128::from(second.unsigned_abs()))) }
 }
 
 pub(super) fn call(n: u128) -> CallId {
@@ -79,9 +79,9 @@ pub(super) fn machine() -> Machine {
     }
 }
 
-pub(super) fn unborn() -> Standing {
+pub(super) fn unborn() -> InstanceSnapshot {
     let instance = Instance::new(InstanceId(Uuid::from_u128(1)), "payment", "order-7", at(0));
-    Standing { is_new: true, ..Standing::of(instance) }
+    InstanceSnapshot { is_new: true, ..InstanceSnapshot::of(instance) }
 }
 
 pub(super) fn request(n: u128, event: &str) -> Send {
@@ -89,36 +89,36 @@ pub(super) fn request(n: u128, event: &str) -> Send {
     Send { id: call(n), event, dedup: None, deliver_at: None, reject_if_busy: false, inbox_limit: 1000 }
 }
 
-pub(super) fn sent(standing: Standing, send_it: Send, second: i64) -> Result<Accepted, Refusal> {
-    send(&machine(), &standing, send_it, moment(second)).unwrap()
+pub(super) fn sent(snapshot: InstanceSnapshot, send_it: Send, second: i64) -> Result<Accepted, Refusal> {
+    send(&machine(), &snapshot, send_it, moment(second)).unwrap()
 }
 
 /// The snapshot after `changes` are written. Its newest attempt is the one that they open.
-pub(super) fn after(changes: &Changes) -> Standing {
+pub(super) fn after(changes: &Changes) -> InstanceSnapshot {
     let newest = changes.open.as_ref().map(|open| Arc::clone(&open.attempt));
-    Standing { newest, ..Standing::of(changes.instance.clone()) }
+    InstanceSnapshot { newest, ..InstanceSnapshot::of(changes.instance.clone()) }
 }
 
-pub(super) fn claimed(standing: &Standing, second: i64) -> Attempt {
-    let newest = standing.newest.clone().expect("a call is open");
+pub(super) fn claimed(snapshot: &InstanceSnapshot, second: i64) -> Attempt {
+    let newest = snapshot.newest.clone().expect("a call is open");
     Attempt { state: AttemptState::Executing, worker: Some(SESSION), started_at: Some(at(second)), ..Arc::unwrap_or_clone(newest) }
 }
 
-pub(super) fn begun() -> Standing {
+pub(super) fn begun() -> InstanceSnapshot {
     after(&sent(unborn(), request(1, "Created"), 0).unwrap().changes.unwrap())
 }
 
-pub(super) fn ended(standing: &Standing, outcome: Outcome, second: i64) -> Changes {
-    settle(&machine(), standing, &claimed(standing, second), outcome, moment(second)).unwrap()
+pub(super) fn ended(snapshot: &InstanceSnapshot, outcome: Outcome, second: i64) -> Changes {
+    complete(&machine(), snapshot, &claimed(snapshot, second), outcome, moment(second)).unwrap()
 }
 
-fn operate(standing: Standing, act: Act, reason: Option<&str>, second: i64) -> Result<Option<Changes>, Refusal> {
+fn operate(snapshot: InstanceSnapshot, act: Act, reason: Option<&str>, second: i64) -> Result<Option<Changes>, Refusal> {
     let operation = Operation { act, reason: reason.map(Into::into), actor: None, request: None };
-    super::operate::operate(&machine(), &standing, operation, moment(second)).unwrap()
+    super::operate::operate(&machine(), &snapshot, operation, moment(second)).unwrap()
 }
 
 pub(super) fn success() -> Outcome {
-    Outcome::Success { record: None, asks: Asks::default() }
+    Outcome::Success { record: None, verb_requests: VerbRequests::default() }
 }
 
 pub(super) fn failure() -> Outcome {
@@ -126,21 +126,21 @@ pub(super) fn failure() -> Outcome {
 }
 
 /// A snapshot of an instance that rests in `created` without an open call.
-pub(super) fn rests_in_created() -> Standing {
-    Standing { newest: begun().newest, ..Standing::of(ended(&begun(), success(), 1).instance) }
+pub(super) fn rests_in_created() -> InstanceSnapshot {
+    InstanceSnapshot { newest: begun().newest, ..InstanceSnapshot::of(ended(&begun(), success(), 1).instance) }
 }
 
-pub(super) fn in_error() -> Standing {
-    let mut standing = begun();
+pub(super) fn in_error() -> InstanceSnapshot {
+    let mut snapshot = begun();
     let mut second = 0;
-    while standing.instance.status != Status::Error {
-        let changes = ended(&standing, failure(), second);
-        let last = claimed(&standing, second);
-        standing = after(&changes);
-        if standing.newest.is_none() {
-            standing.newest = Some(Attempt { state: AttemptState::Error, ..last }.into());
+    while snapshot.instance.status != Status::Error {
+        let changes = ended(&snapshot, failure(), second);
+        let last = claimed(&snapshot, second);
+        snapshot = after(&changes);
+        if snapshot.newest.is_none() {
+            snapshot.newest = Some(Attempt { state: AttemptState::Error, ..last }.into());
         }
         second += 3600;
     }
-    standing
+    snapshot
 }

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
+use super::complete::complete;
 use super::fire::fire;
-use super::inbox::{Inbox, Unread};
+use super::inbox::{Inbox, NeedsMoreRows};
 use super::operate::{Act, Operation};
 use super::send::{Send, SendOutcome, send};
-use super::settle::settle;
 use super::tests::{SESSION, begun, call, claimed, ended, failure, machine, moment, request, rests_in_created, sent, success};
-use super::{Moment, Standing};
-use crate::changes::{Changes, Outlook, TimerChange, Waiting};
+use super::{DecisionContext, InstanceSnapshot};
+use crate::changes::{Changes, Forecast, TimerChange, Waiting};
 use crate::instance::Instance;
 use crate::machine::{Edge, Machine};
-use crate::outcome::{Asks, Event, Outcome};
+use crate::outcome::{Event, Outcome, VerbRequests};
 
 /// A machine in which `Note` leads from `noted` to `noted`, so that many events can wait.
 fn looping() -> Machine {
@@ -27,51 +27,51 @@ fn waits(positions: std::ops::Range<i64>, event: &str) -> Vec<Waiting> {
 }
 
 /// A snapshot with a thousand waiting events, of which the first `first` were read.
-fn thousand(first: i64, outlook: Option<Outlook>) -> Standing {
-    let mut standing = begun();
-    Arc::make_mut(&mut standing.instance).inbox_tail = 1000;
-    standing.inbox = Inbox { first: waits(0..first, "Note"), outlook };
-    standing
+fn thousand(first: i64, forecast: Option<Forecast>) -> InstanceSnapshot {
+    let mut snapshot = begun();
+    Arc::make_mut(&mut snapshot.instance).inbox_tail = 1000;
+    snapshot.inbox = Inbox { first: waits(0..first, "Note"), forecast };
+    snapshot
 }
 
 #[test]
 fn a_send_needs_what_is_foreseen_and_else_all_that_waits() {
     let machine = looping();
-    let foreseen = |graph| Some(Outlook { graph, states: vec![Some("noted".into())] });
-    let full = |standing: &Standing| send(&machine, standing, Send { inbox_limit: 2000, ..request(2, "Note") }, moment(5));
+    let foreseen = |graph| Some(Forecast { graph, states: vec![Some("noted".into())] });
+    let full = |snapshot: &InstanceSnapshot| send(&machine, snapshot, Send { inbox_limit: 2000, ..request(2, "Note") }, moment(5));
     let waits = full(&thousand(8, foreseen(machine.graph()))).unwrap().unwrap().changes.unwrap().waits.unwrap();
-    assert_eq!((waits.position, waits.outlook), (1000, foreseen(machine.graph())));
-    assert_eq!(full(&thousand(8, None)), Err(Unread));
-    assert_eq!(full(&thousand(8, foreseen(7))), Err(Unread), "the forecast was made with another graph");
-    assert_eq!(full(&thousand(1000, None)).unwrap().unwrap().changes.unwrap().waits.unwrap().outlook, foreseen(machine.graph()));
+    assert_eq!((waits.position, waits.forecast), (1000, foreseen(machine.graph())));
+    assert_eq!(full(&thousand(8, None)), Err(NeedsMoreRows));
+    assert_eq!(full(&thousand(8, foreseen(7))), Err(NeedsMoreRows), "the forecast was made with another graph");
+    assert_eq!(full(&thousand(1000, None)).unwrap().unwrap().changes.unwrap().waits.unwrap().forecast, foreseen(machine.graph()));
 }
 
 #[test]
 fn what_is_foreseen_holds_where_another_way_joins_and_is_struck_out_where_it_is_not_seen_to() {
     let next = |name: &str| Outcome::Success {
         record: None,
-        asks: Asks { next: Some(Event { name: name.into(), payload: b"1".to_vec() }), sends: Vec::new() },
+        verb_requests: VerbRequests { next: Some(Event { name: name.into(), payload: b"1".to_vec() }), sends: Vec::new() },
     };
     let machine = looping();
-    let ended = |standing: &Standing, outcome| settle(&machine, standing, &claimed(standing, 4), outcome, moment(4)).unwrap();
-    assert!(!ended(&thousand(8, None), next("Paid")).is_outlook_lost, "`paid` takes the first of them too");
-    assert!(ended(&thousand(8, None), next("Cancel")).is_outlook_lost, "`cancelled` takes none of those that were read");
-    assert!(!ended(&thousand(8, None), success()).is_outlook_lost);
-    assert!(!ended(&thousand(8, None), failure()).is_outlook_lost);
-    let of_another = Some(Outlook { graph: 7, states: vec![Some("noted".into())] });
-    assert!(ended(&thousand(8, of_another), success()).is_outlook_lost, "this graph cannot follow the forecast");
+    let ended = |snapshot: &InstanceSnapshot, outcome| complete(&machine, snapshot, &claimed(snapshot, 4), outcome, moment(4)).unwrap();
+    assert!(!ended(&thousand(8, None), next("Paid")).is_forecast_stale, "`paid` takes the first of them too");
+    assert!(ended(&thousand(8, None), next("Cancel")).is_forecast_stale, "`cancelled` takes none of those that were read");
+    assert!(!ended(&thousand(8, None), success()).is_forecast_stale);
+    assert!(!ended(&thousand(8, None), failure()).is_forecast_stale);
+    let of_another = Some(Forecast { graph: 7, states: vec![Some("noted".into())] });
+    assert!(ended(&thousand(8, of_another), success()).is_forecast_stale, "this graph cannot follow the forecast");
 }
 
 #[test]
 fn an_ended_instance_needs_all_that_waits_and_one_that_goes_on_the_first() {
     let machine = looping();
     let cancelled = super::operate::operate(&machine, &thousand(8, None), cancel(), moment(5));
-    assert_eq!(cancelled, Err(Unread));
+    assert_eq!(cancelled, Err(NeedsMoreRows));
     let whole = super::operate::operate(&machine, &thousand(1000, None), cancel(), moment(5)).unwrap().unwrap().unwrap();
     assert_eq!((whole.notes.len(), whole.inbox_taken), (1001, Some(0..1000)));
     let mut unfit = thousand(8, None);
     unfit.inbox.first = waits(0..8, "Completed");
-    assert_eq!(settle(&machine, &unfit, &claimed(&unfit, 4), success(), moment(4)), Err(Unread), "the first eight are rejected");
+    assert_eq!(complete(&machine, &unfit, &claimed(&unfit, 4), success(), moment(4)), Err(NeedsMoreRows), "the first eight are rejected");
 }
 
 fn cancel() -> Operation {
@@ -80,7 +80,7 @@ fn cancel() -> Operation {
 
 #[test]
 fn an_event_that_fits_the_state_kept_by_an_open_catch_waits() {
-    let mut caught = Standing { newest: begun().newest, ..rests_in_created() };
+    let mut caught = InstanceSnapshot { newest: begun().newest, ..rests_in_created() };
     Arc::make_mut(&mut caught.instance).is_open = true;
     let newest = caught.newest.as_mut().map(Arc::make_mut).unwrap();
     (newest.verb, newest.to) = ("rescued".into(), "paid".into());
@@ -93,10 +93,10 @@ fn an_event_that_fits_the_state_kept_by_an_open_catch_waits() {
 #[test]
 fn what_a_definition_cannot_judge_is_left_for_one_that_can() {
     // The first event in the inbox exists only in newer code.
-    let mut standing = begun();
-    Arc::make_mut(&mut standing.instance).inbox_tail = 2;
-    standing.inbox = [waits(0..1, "Refund"), waits(1..2, "Paid")].concat().into();
-    let left = ended(&standing, success(), 4);
+    let mut snapshot = begun();
+    Arc::make_mut(&mut snapshot.instance).inbox_tail = 2;
+    snapshot.inbox = [waits(0..1, "Refund"), waits(1..2, "Paid")].concat().into();
+    let left = ended(&snapshot, success(), 4);
     assert_eq!((&left.open, left.instance.inbox_len(), left.notes.len()), (&None, 2, 0));
     let wake = |changes: &Changes| {
         changes.timers.iter().find_map(|change| match change {
@@ -109,7 +109,7 @@ fn what_a_definition_cannot_judge_is_left_for_one_that_can() {
     // Newer code takes that event. The event behind it still waits.
     let mut newer = machine();
     newer.edges.push(Edge { from: Some("created".into()), event: "Refund".into(), to: "cancelled".into(), after: None });
-    let rests = Standing { inbox: standing.inbox.clone(), ..Standing::of(left.instance.clone()) };
+    let rests = InstanceSnapshot { inbox: snapshot.inbox.clone(), ..InstanceSnapshot::of(left.instance.clone()) };
     let taken = fire(&newer, &rests, wake(&left).unwrap(), moment(5)).unwrap();
     assert_eq!((taken.open.unwrap().attempt.call, taken.instance.inbox_len()), (call(100), 1));
 
@@ -117,7 +117,7 @@ fn what_a_definition_cannot_judge_is_left_for_one_that_can() {
     assert_eq!(sent(rests, request(9, "Cancel"), 6).unwrap().outcome, SendOutcome::Queued);
 
     // For a state that only newer code has, every event that this code has may fit.
-    let elsewhere = Standing::of(Instance { state: Some("refunded".into()), ..Arc::unwrap_or_clone(rests_in_created().instance) });
+    let elsewhere = InstanceSnapshot::of(Instance { state: Some("refunded".into()), ..Arc::unwrap_or_clone(rests_in_created().instance) });
     let queued = sent(elsewhere.clone(), request(9, "Paid"), 6).unwrap();
     assert_eq!((queued.outcome, wake(&queued.changes.unwrap()).unwrap().event.name), (SendOutcome::Queued, "Paid".to_owned()));
     let impatient = sent(elsewhere, Send { reject_if_busy: true, ..request(9, "Paid") }, 6).unwrap_err().to_string();
@@ -126,19 +126,19 @@ fn what_a_definition_cannot_judge_is_left_for_one_that_can() {
 
 #[test]
 fn a_catch_verb_that_only_other_code_has_is_left_to_that() {
-    let mut standing = begun();
-    let budget = &mut standing.newest.as_mut().map(Arc::make_mut).unwrap().budget;
-    budget.remaining = Some(0);
-    budget.policy.as_mut().unwrap().catch = Some("rescued".into());
-    let granted = Moment { grant: Some(SESSION), ..moment(4) };
-    let attempt = settle(&machine(), &standing, &claimed(&standing, 4), failure(), granted).unwrap().open.unwrap().attempt;
+    let mut snapshot = begun();
+    let retry_state = &mut snapshot.newest.as_mut().map(Arc::make_mut).unwrap().retry_state;
+    retry_state.remaining = Some(0);
+    retry_state.policy.as_mut().unwrap().catch = Some("rescued".into());
+    let granted = DecisionContext { grant: Some(SESSION), ..moment(4) };
+    let attempt = complete(&machine(), &snapshot, &claimed(&snapshot, 4), failure(), granted).unwrap().open.unwrap().attempt;
     assert_eq!(attempt.worker, None, "it is not handed to this process");
     assert_eq!((attempt.verb.as_str(), attempt.event.as_str(), attempt.is_catch()), ("rescued", "Caught<Created>", true));
 }
 
 #[test]
 fn an_act_that_finds_things_so_already_is_remembered_under_its_id() {
-    let paused = Standing::of(Instance { paused: true, ..Arc::unwrap_or_clone(rests_in_created().instance) });
+    let paused = InstanceSnapshot::of(Instance { paused: true, ..Arc::unwrap_or_clone(rests_in_created().instance) });
     let request = Some(("p-1".to_owned(), vec![1]));
     let operation = Operation { act: Act::Pause, reason: None, actor: None, request };
     let changes = super::operate::operate(&machine(), &paused, operation, moment(9)).unwrap().unwrap().unwrap();

@@ -2,7 +2,7 @@
 //! decision and a guarded write. Other processes commit between any two of them.
 
 use fsm_core::changes::{Changes, Payload, TimerChange};
-use fsm_core::decide::inbox::Unread;
+use fsm_core::decide::inbox::NeedsMoreRows;
 use fsm_core::ids::SessionId;
 use fsm_core::time::Timestamp;
 
@@ -30,7 +30,7 @@ impl Model {
             if self.variant == Variant::MemoryKept {
                 stamps[request.key] = fresh_stamp;
             }
-            board.standings[request.key] = Some(self.standing(request.key, seen, now));
+            board.standings[request.key] = Some(self.snapshot(request.key, seen, now));
         }
         let way = epoch.map_or(Way::AtOnce(stamps), Way::Ahead);
         Trip { now, grant, batch, decided: Vec::new(), board, touches, locks: 0, way }
@@ -40,11 +40,11 @@ impl Model {
     /// does that nothing would guard.
     pub fn decide_at_once(&mut self, trip: &mut Trip) -> Result<bool, Broken> {
         for request in &trip.batch {
-            if let Some(standing) = trip.board.standings[request.key].as_mut().filter(|standing| !standing.is_new) {
-                self.read_rest(standing, Some(request));
+            if let Some(snapshot) = trip.board.standings[request.key].as_mut().filter(|snapshot| !snapshot.is_new) {
+                self.read_rest(snapshot, Some(request));
             }
         }
-        let Ok(decided) = trip.batch.iter().map(|request| self.decide(trip, request)).collect::<Result<Vec<_>, Unread>>() else {
+        let Ok(decided) = trip.batch.iter().map(|request| self.decide(trip, request)).collect::<Result<Vec<_>, NeedsMoreRows>>() else {
             return Ok(false);
         };
         if let (Variant::StampReadLater, Way::AtOnce(stamps)) = (self.variant, &mut trip.way) {
@@ -90,8 +90,8 @@ impl Model {
     /// Stores the snapshot that this commit leaves, with the row version or the file version that guards it.
     fn remember(&self, trip: &Trip, request: &Request, verdict: &mut Verdict) {
         let epoch = if let Way::Ahead(epoch) = trip.way { Some(epoch) } else { None };
-        let standing = trip.standing(request.key);
-        let (instance, has_timer) = (standing.instance.clone(), standing.has_timer);
+        let snapshot = trip.snapshot(request.key);
+        let (instance, has_timer) = (snapshot.instance.clone(), snapshot.has_timer);
         verdict.left = Some(Seen { instance, has_timer, stamp: self.store.commits, epoch }).filter(|_| verdict.has_written);
     }
 
@@ -121,7 +121,7 @@ impl Model {
         let is_same = match self.variant {
             Variant::StampNotCompared => self.store.instances.contains_key(&id),
             Variant::VersionForAStamp => {
-                self.store.instances.get(&id).is_some_and(|instance| instance.version == trip.standing(key).instance.version)
+                self.store.instances.get(&id).is_some_and(|instance| instance.version == trip.snapshot(key).instance.version)
             }
             _ => self.store.stamps.get(&id).copied() == stamp,
         };
@@ -151,7 +151,7 @@ fn fits(changes: &Changes) -> bool {
     payload.is_none_or(|payload| matches!(payload, Payload::Bytes(_)))
         && changes.timers.iter().all(|change| matches!(change, TimerChange::Set(_) | TimerChange::Clear))
         && changes.hold.is_none()
-        && changes.budget.is_none()
+        && changes.retry_state.is_none()
         && changes.inbox_taken.is_none()
-        && !changes.is_outlook_lost
+        && !changes.is_forecast_stale
 }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use fsm_core::changes::Changes;
-use fsm_core::decide::Standing;
+use fsm_core::decide::InstanceSnapshot;
 use fsm_core::ids::InstanceId;
 use fsm_core::instance::{Instance, Status};
 use fsm_core::time::Timestamp;
 
 use super::Model;
-use super::queue::{KEYS, Request, Seen, Trip, What};
+use super::queue::{KEYS, Request, RequestKind, Seen, Trip};
 use super::variant::Variant;
 
 /// The number of waiting events that are read at first.
@@ -17,56 +17,56 @@ const FIRST: i64 = 1;
 
 impl Model {
     /// Returns the snapshot of an instance of which only the row is known.
-    pub fn standing(&mut self, key: usize, seen: Option<Seen>, now: Timestamp) -> Standing {
+    pub fn snapshot(&mut self, key: usize, seen: Option<Seen>, now: Timestamp) -> InstanceSnapshot {
         match seen {
-            Some(Seen { instance, has_timer, .. }) => Standing { has_timer, ..Standing::of(instance) },
+            Some(Seen { instance, has_timer, .. }) => InstanceSnapshot { has_timer, ..InstanceSnapshot::of(instance) },
             None => {
                 let instance = Instance::new(InstanceId(self.fresh()), &self.machine.name, KEYS[key], now);
-                Standing { is_new: true, ..Standing::of(instance) }
+                InstanceSnapshot { is_new: true, ..InstanceSnapshot::of(instance) }
             }
         }
     }
 
     /// `Board::read_rest`, without the check for repeated sends.
-    pub fn read_rest(&self, standing: &mut Standing, request: Option<&Request>) {
-        let newest = standing.instance.newest;
-        let is_operated = matches!(request, Some(Request { what: What::Operate(_), .. }));
-        match request.map(|request| &request.what) {
-            Some(What::Settle(report)) if newest == Some((report.attempt.call, report.attempt.number)) => {
-                standing.newest = Some(report.attempt.clone().into());
+    pub fn read_rest(&self, snapshot: &mut InstanceSnapshot, request: Option<&Request>) {
+        let newest = snapshot.instance.newest;
+        let is_operated = matches!(request, Some(Request { kind: RequestKind::Operate(_), .. }));
+        match request.map(|request| &request.kind) {
+            Some(RequestKind::Complete(report)) if newest == Some((report.attempt.call, report.attempt.number)) => {
+                snapshot.newest = Some(report.attempt.clone().into());
             }
-            _ if standing.instance.is_open || standing.instance.status == Status::Error || is_operated => {
-                standing.newest = newest.and_then(|id| self.store.attempt(id)).cloned().map(Arc::new);
+            _ if snapshot.instance.is_open || snapshot.instance.status == Status::Error || is_operated => {
+                snapshot.newest = newest.and_then(|id| self.store.attempt(id)).cloned().map(Arc::new);
             }
             _ => {}
         }
-        if let Some(caught) = standing.newest.as_ref().filter(|newest| newest.is_catch() && is_operated).and_then(|newest| newest.previous)
+        if let Some(caught) = snapshot.newest.as_ref().filter(|newest| newest.is_catch() && is_operated).and_then(|newest| newest.previous)
         {
-            standing.caught = self.store.last_attempt(caught).cloned();
+            snapshot.caught = self.store.last_attempt(caught).cloned();
         }
-        standing.inbox = self.store.inbox(&standing.instance, FIRST);
-        if let Some(What::Fire(fired)) = request.map(|request| &request.what) {
+        snapshot.inbox = self.store.inbox(&snapshot.instance, FIRST);
+        if let Some(RequestKind::Fire(fired)) = request.map(|request| &request.kind) {
             let mut others = self.store.timers.values().filter(|(timer, _)| timer.id != fired.id);
-            standing.awaits_others = others.any(|(timer, _)| timer.instance == standing.instance.id);
+            snapshot.awaits_others = others.any(|(timer, _)| timer.instance == snapshot.instance.id);
         }
-        let dedup = match request.map(|request| &request.what) {
-            Some(What::Send(_)) if self.variant == Variant::DedupWithoutLooking => None,
-            Some(What::Send(send)) => send.dedup.as_ref().map(|dedup| dedup.id.clone()),
-            Some(What::Operate(operation)) => operation.request.as_ref().map(|(id, _)| id.clone()),
+        let dedup = match request.map(|request| &request.kind) {
+            Some(RequestKind::Send(_)) if self.variant == Variant::DedupWithoutLooking => None,
+            Some(RequestKind::Send(send)) => send.dedup.as_ref().map(|dedup| dedup.id.clone()),
+            Some(RequestKind::Operate(operation)) => operation.request.as_ref().map(|(id, _)| id.clone()),
             _ => None,
         };
-        standing.request = dedup.and_then(|id| self.store.requests.get(&(standing.instance.id, id))).cloned();
+        snapshot.request = dedup.and_then(|id| self.store.requests.get(&(snapshot.instance.id, id))).cloned();
     }
 }
 
 impl Trip {
-    pub fn standing(&self, key: usize) -> &Standing {
+    pub fn snapshot(&self, key: usize) -> &InstanceSnapshot {
         self.board.standings[key].as_ref().expect("the board was read for every instance of the batch")
     }
 
     /// `Board::apply`.
     pub fn apply(&mut self, key: usize, changes: &Changes) {
-        let standing = self.board.standings[key].as_mut().expect("the board was read for every instance of the batch");
-        standing.apply(changes.clone());
+        let snapshot = self.board.standings[key].as_mut().expect("the board was read for every instance of the batch");
+        snapshot.apply(changes.clone());
     }
 }

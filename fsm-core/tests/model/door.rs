@@ -25,8 +25,8 @@ impl Store {
             return Ok(Written::Outdated);
         }
         self.close(changes.close.as_ref());
-        if let Some((call, number, budget)) = changes.budget.as_deref() {
-            self.calls.get_mut(&(*call, *number)).expect("its guard held").attempt.budget = budget.clone();
+        if let Some((call, number, retry_state)) = changes.retry_state.as_deref() {
+            self.calls.get_mut(&(*call, *number)).expect("its guard held").attempt.retry_state = retry_state.clone();
         }
         if (changes.is_new && self.instance(&changes.instance.key).is_none()) || self.instances.contains_key(&changes.instance.id) {
             self.instances.insert(changes.instance.id, changes.instance.clone());
@@ -66,7 +66,7 @@ impl Store {
                 return false;
             }
         }
-        if let Some((call, number, _)) = changes.budget.as_deref().cloned()
+        if let Some((call, number, _)) = changes.retry_state.as_deref().cloned()
             && self.attempt((call, number)).is_none_or(|attempt| attempt.state != AttemptState::Scheduled)
         {
             return false;
@@ -104,8 +104,8 @@ impl Store {
 
     fn strike_out(&mut self, changes: &Changes, variant: Variant) {
         let last = (changes.instance.id, changes.instance.inbox_tail - 1);
-        if let Some(waits) = self.inbox.get_mut(&last).filter(|_| changes.is_outlook_lost && variant != Variant::OutlookKept) {
-            waits.outlook = None;
+        if let Some(waits) = self.inbox.get_mut(&last).filter(|_| changes.is_forecast_stale && variant != Variant::OutlookKept) {
+            waits.forecast = None;
         }
     }
 

@@ -9,7 +9,7 @@ use fsm_core::ids::CallId;
 use fsm_core::instance::Status;
 
 use super::promise::{Broken, Promise};
-use super::queue::{Origin, Request, What};
+use super::queue::{Origin, Request, RequestKind};
 use super::store::{Row, Store};
 
 #[derive(Debug, Clone, Default)]
@@ -45,7 +45,7 @@ impl Ledger {
         }
         executed.push(attempt.number);
         let by_hand = store.notes.iter().filter(|note| note.kind == NoteKind::Retried && note.call == Some(attempt.call)).count();
-        if attempt.budget.policy.is_none() && executed.len() > 1 + by_hand {
+        if attempt.retry_state.policy.is_none() && executed.len() > 1 + by_hand {
             return Promise::NoPolicyNoSecondRun
                 .broken(format!("`{}` has no policy and is executed again, in attempt {}", attempt.verb, attempt.number));
         }
@@ -54,7 +54,8 @@ impl Ledger {
 
     /// Changes were written: who reported, and whose turn it was. `held` is the closed attempt as it was before.
     pub fn account(&mut self, store: &Store, changes: &Changes, held: Option<&Row>, request: Option<&Request>) -> Result<(), Broken> {
-        if let (Some(close), Some(held), Some(What::Settle(report))) = (&changes.close, held, request.map(|request| &request.what)) {
+        if let (Some(close), Some(held), Some(RequestKind::Complete(report))) = (&changes.close, held, request.map(|request| &request.kind))
+        {
             match report.origin {
                 Origin::Verb(grant) if grant != held.grant || !held.attempt.state.is_live() => {
                     return Promise::OnlyTheHolderReports.broken(format!(
@@ -75,7 +76,8 @@ impl Ledger {
                 _ => {}
             }
         }
-        if let (Some(close), Some(held), false) = (&changes.close, held, request.is_some_and(|r| matches!(r.what, What::Settle(_))))
+        if let (Some(close), Some(held), false) =
+            (&changes.close, held, request.is_some_and(|r| matches!(r.kind, RequestKind::Complete(_))))
             && held.attempt.state == AttemptState::Executing
             && close.expected == AttemptState::Scheduled
         {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fsm_core::call::Attempt;
 use fsm_core::changes::{Changes, Timer};
-use fsm_core::decide::Standing;
+use fsm_core::decide::InstanceSnapshot;
 use fsm_core::decide::operate::Operation;
 use fsm_core::decide::send::{Send, SendOutcome};
 use fsm_core::ids::{CallId, SessionId};
@@ -19,16 +19,16 @@ pub const KEYS: [&str; 3] = ["a", "b", "c"];
 #[derive(Debug, Clone)]
 pub struct Request {
     pub key: usize,
-    pub what: What,
+    pub kind: RequestKind,
     pub tries: u32,
     /// The cached snapshot of its instance.
     pub memory: Option<Seen>,
 }
 
 #[derive(Debug, Clone)]
-pub enum What {
+pub enum RequestKind {
     Send(Send),
-    Settle(Box<Report>),
+    Complete(Box<Report>),
     Fire(Box<Timer>),
     Operate(Box<Operation>),
 }
@@ -66,7 +66,7 @@ pub enum Origin {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply {
     Sent { call: CallId, outcome: SendOutcome },
-    Settled { counted: bool },
+    Completed { counted: bool },
     Refused,
     Done,
 }
@@ -112,7 +112,7 @@ impl Decided {
 
 /// `Board` of `committer/board.rs`.
 pub struct Board {
-    pub standings: [Option<Standing>; KEYS.len()],
+    pub standings: [Option<InstanceSnapshot>; KEYS.len()],
     /// The outcomes of sends that were committed before and are repeated.
     pub known: Vec<(CallId, SendOutcome)>,
 }
@@ -121,10 +121,10 @@ impl Request {
     /// Returns the instances that the request may write, one bit each.
     pub fn touches(&self) -> u8 {
         let mut touches = 1 << self.key;
-        if let What::Settle(report) = &self.what
-            && let Outcome::Success { asks, .. } = &report.outcome
+        if let RequestKind::Complete(report) = &self.kind
+            && let Outcome::Success { verb_requests, .. } = &report.outcome
         {
-            asks.sends.iter().for_each(|send| touches |= 1 << key_index(&send.key));
+            verb_requests.sends.iter().for_each(|send| touches |= 1 << key_index(&send.key));
         }
         touches
     }
@@ -132,15 +132,15 @@ impl Request {
     /// `Request::is_short`.
     pub fn is_short(&self) -> bool {
         self.tries == 0
-            && match &self.what {
-                What::Send(_) => true,
-                What::Settle(report) => !report.own_tx && report.outcome.sends().is_empty(),
-                What::Fire(_) | What::Operate(_) => false,
+            && match &self.kind {
+                RequestKind::Send(_) => true,
+                RequestKind::Complete(report) => !report.own_tx && report.outcome.sends().is_empty(),
+                RequestKind::Fire(_) | RequestKind::Operate(_) => false,
             }
     }
 
     pub fn is_alone(&self) -> bool {
-        matches!(&self.what, What::Settle(report) if report.own_tx)
+        matches!(&self.kind, RequestKind::Complete(report) if report.own_tx)
     }
 }
 

@@ -76,7 +76,7 @@ impl Store {
         let mut inbox = Inbox::default();
         for waits in self.inbox.range((id, head)..(id, tail)).map(|(_, waits)| waits) {
             if waits.position < head + most || waits.position == tail - 1 {
-                inbox.outlook.clone_from(&waits.outlook);
+                inbox.forecast.clone_from(&waits.forecast);
                 if inbox.first.last().is_none_or(|before| before.position + 1 == waits.position) {
                     inbox.first.push(Waiting { position: waits.position, call: waits.call, event: waits.event.name.clone() });
                 }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use fsm_core::call::Attempt;
 use fsm_core::changes::{Changes, Note, NoteKind};
+use fsm_core::decide::complete::complete;
 use fsm_core::decide::fire::{fire, rejected};
-use fsm_core::decide::inbox::Unread;
+use fsm_core::decide::inbox::NeedsMoreRows;
 use fsm_core::decide::operate::operate;
 use fsm_core::decide::refusal::Refusal;
 use fsm_core::decide::room::{Delivery, no_room};
 use fsm_core::decide::send::{Send, send};
-use fsm_core::decide::settle::settle;
-use fsm_core::decide::{Moment, Standing};
+use fsm_core::decide::{DecisionContext, InstanceSnapshot};
 use fsm_core::ids::CallId;
 use fsm_core::instance::Instance;
 use fsm_core::outcome::{Outcome, Outgoing, Problem};
@@ -21,12 +21,12 @@ use fsm_core::time::Timestamp;
 use super::Model;
 use super::door::Written;
 use super::promise::Broken;
-use super::queue::{Board, Decided, KEYS, Origin, Reply, Report, Request, Seen, Trip, Way, What, key_index};
+use super::queue::{Board, Decided, KEYS, Origin, Reply, Report, Request, RequestKind, Seen, Trip, Way, key_index};
 use super::variant::Variant;
 
 /// The maximum number of events in an inbox.
 pub const INBOX: u64 = 4;
-/// The reason why a decision under locks is never `Unread`.
+/// The reason why a decision under locks is never `NeedsMoreRows`.
 const ALL: &str = "all of the inbox was read";
 
 /// The outcome of one request after its transaction was committed.
@@ -66,12 +66,12 @@ impl Model {
         for key in (0..KEYS.len()).filter(|key| touches & (1 << key) != 0) {
             let request = batch.iter().find(|request| request.key == key);
             let seen = self.store.see(KEYS[key]);
-            let mut standing = self.standing(key, seen, now);
-            self.read_rest(&mut standing, request);
-            board.standings[key] = Some(standing);
+            let mut snapshot = self.snapshot(key, seen, now);
+            self.read_rest(&mut snapshot, request);
+            board.standings[key] = Some(snapshot);
         }
         for request in batch.iter().filter(|request| request.tries > 0 && self.variant != Variant::RepeatWithoutLooking) {
-            if let What::Send(send) = &request.what {
+            if let RequestKind::Send(send) = &request.kind {
                 board.known.extend(self.store.known(send.id).map(|outcome| (send.id, outcome)));
             }
         }
@@ -81,22 +81,23 @@ impl Model {
         trip
     }
 
-    pub fn decide(&mut self, trip: &Trip, request: &Request) -> Result<Decided, Unread> {
-        let standing = trip.standing(request.key).clone();
-        Ok(match &request.what {
-            What::Send(send) => self.decide_send(trip, request.key, send.clone())?,
-            What::Settle(report) => self.decide_settle(trip, request, report)?,
-            What::Fire(timer) => {
+    pub fn decide(&mut self, trip: &Trip, request: &Request) -> Result<Decided, NeedsMoreRows> {
+        let snapshot = trip.snapshot(request.key).clone();
+        Ok(match &request.kind {
+            RequestKind::Send(send) => self.decide_send(trip, request.key, send.clone())?,
+            RequestKind::Complete(report) => self.decide_complete(trip, request, report)?,
+            RequestKind::Fire(timer) => {
                 let moment = self.moment(trip);
-                let firing = |model: &Model, standing: &Standing| fire(&model.machine, standing, (**timer).clone(), moment);
-                let changes = self.read_on(trip, standing, firing)?;
+                let firing = |model: &Model, snapshot: &InstanceSnapshot| fire(&model.machine, snapshot, (**timer).clone(), moment);
+                let changes = self.read_on(trip, snapshot, firing)?;
                 Decided::of(Reply::Done, Some(changes))
             }
-            What::Operate(_) if standing.is_new => Decided::of(Reply::Refused, None),
-            What::Operate(operation) => {
-                let moment = Moment { grant: None, ..self.moment(trip) };
-                let operating = |model: &Model, standing: &Standing| operate(&model.machine, standing, (**operation).clone(), moment);
-                match self.read_on(trip, standing, operating)? {
+            RequestKind::Operate(_) if snapshot.is_new => Decided::of(Reply::Refused, None),
+            RequestKind::Operate(operation) => {
+                let moment = DecisionContext { grant: None, ..self.moment(trip) };
+                let operating =
+                    |model: &Model, snapshot: &InstanceSnapshot| operate(&model.machine, snapshot, (**operation).clone(), moment);
+                match self.read_on(trip, snapshot, operating)? {
                     Ok(changes) => Decided::of(Reply::Done, changes),
                     Err(_) => Decided::of(Reply::Refused, None),
                 }
@@ -104,13 +105,13 @@ impl Model {
         })
     }
 
-    fn decide_send(&mut self, trip: &Trip, key: usize, request: Send) -> Result<Decided, Unread> {
+    fn decide_send(&mut self, trip: &Trip, key: usize, request: Send) -> Result<Decided, NeedsMoreRows> {
         if let Some((call, outcome)) = trip.board.known.iter().find(|(call, _)| *call == request.id) {
             return Ok(Decided::of(Reply::Sent { call: *call, outcome: *outcome }, None));
         }
         let moment = self.moment(trip);
-        let sending = |model: &Model, standing: &Standing| send(&model.machine, standing, request.clone(), moment);
-        Ok(match self.read_on(trip, trip.standing(key).clone(), sending)? {
+        let sending = |model: &Model, snapshot: &InstanceSnapshot| send(&model.machine, snapshot, request.clone(), moment);
+        Ok(match self.read_on(trip, trip.snapshot(key).clone(), sending)? {
             Ok(accepted) => {
                 let reply = Reply::Sent { call: accepted.call, outcome: accepted.outcome };
                 Decided::of(reply, accepted.changes)
@@ -119,9 +120,9 @@ impl Model {
         })
     }
 
-    fn decide_settle(&mut self, trip: &Trip, request: &Request, report: &Report) -> Result<Decided, Unread> {
-        let standing = trip.standing(request.key);
-        let instance = &standing.instance;
+    fn decide_complete(&mut self, trip: &Trip, request: &Request, report: &Report) -> Result<Decided, NeedsMoreRows> {
+        let snapshot = trip.snapshot(request.key);
+        let instance = &snapshot.instance;
         let mut attempt = report.attempt.clone();
         if let (Variant::GuardWithoutSession | Variant::LateReportById, Some(newest)) = (self.variant, instance.newest) {
             let row = self.store.attempt(newest).filter(|row| row.call == attempt.call);
@@ -131,12 +132,13 @@ impl Model {
         let is_newest = instance.newest == Some((attempt.call, attempt.number));
         let is_blind =
             self.variant == Variant::LateReportById || (self.variant == Variant::SweepWithoutLooking && report.origin == Origin::Sweeper);
-        if standing.is_new || !is_newest || (!instance.is_open && !is_blind) {
-            return Ok(Decided::of(Reply::Settled { counted: false }, late(standing, request, report, trip.now)));
+        if snapshot.is_new || !is_newest || (!instance.is_open && !is_blind) {
+            return Ok(Decided::of(Reply::Completed { counted: false }, late(snapshot, request, report, trip.now)));
         }
         let moment = self.moment(trip);
-        let settling = |model: &Model, standing: &Standing| settle(&model.machine, standing, &attempt, report.outcome.clone(), moment);
-        let mut changes = self.read_on(trip, standing.clone(), settling)?;
+        let completing =
+            |model: &Model, snapshot: &InstanceSnapshot| complete(&model.machine, snapshot, &attempt, report.outcome.clone(), moment);
+        let mut changes = self.read_on(trip, snapshot.clone(), completing)?;
         if let (true, Some(close)) = (self.variant == Variant::LateReportById, &mut changes.close) {
             close.expected = attempt.state;
         }
@@ -144,43 +146,43 @@ impl Model {
             && let Some(refusal) = self.no_room(trip, report, &changes, moment)
         {
             let failure = Outcome::Failure(Problem::new(&refusal.to_string(), RetryAdvice::Default));
-            changes = settle(&self.machine, standing, &attempt, failure, moment)?;
-            return Ok(Decided { has_room: false, ..Decided::of(Reply::Settled { counted: true }, Some(changes)) });
+            changes = complete(&self.machine, snapshot, &attempt, failure, moment)?;
+            return Ok(Decided { has_room: false, ..Decided::of(Reply::Completed { counted: true }, Some(changes)) });
         }
-        Ok(Decided::of(Reply::Settled { counted: true }, Some(changes)))
+        Ok(Decided::of(Reply::Completed { counted: true }, Some(changes)))
     }
 
     /// `Trip::no_room`.
-    fn no_room(&self, trip: &Trip, report: &Report, changes: &Changes, moment: Moment) -> Option<Refusal> {
+    fn no_room(&self, trip: &Trip, report: &Report, changes: &Changes, moment: DecisionContext) -> Option<Refusal> {
         let deliveries = report.outcome.sends().iter().map(|outgoing| {
-            let mut receiver = trip.standing(key_index(&outgoing.key)).clone();
+            let mut receiver = trip.snapshot(key_index(&outgoing.key)).clone();
             receiver.inbox.first = self.store.waiting(receiver.instance.id);
             if receiver.instance.id == changes.instance.id {
                 receiver.apply(changes.clone());
             }
             Delivery { machine: &self.machine, receiver, send: delivery(outgoing) }
         });
-        no_room(deliveries, Moment { grant: None, ..moment }).expect(ALL)
+        no_room(deliveries, DecisionContext { grant: None, ..moment }).expect(ALL)
     }
 
     /// Decides under locks. If the decision needs more of the inbox, it gets all of it.
     fn read_on<T>(
         &self,
         trip: &Trip,
-        mut standing: Standing,
-        decide: impl Fn(&Model, &Standing) -> Result<T, Unread>,
-    ) -> Result<T, Unread> {
-        decide(self, &standing).or_else(|Unread| match trip.way {
-            Way::AtOnce(_) | Way::Ahead(_) => Err(Unread),
+        mut snapshot: InstanceSnapshot,
+        decide: impl Fn(&Model, &InstanceSnapshot) -> Result<T, NeedsMoreRows>,
+    ) -> Result<T, NeedsMoreRows> {
+        decide(self, &snapshot).or_else(|NeedsMoreRows| match trip.way {
+            Way::AtOnce(_) | Way::Ahead(_) => Err(NeedsMoreRows),
             Way::Locked => {
-                standing.inbox.first = self.store.waiting(standing.instance.id);
-                decide(self, &standing)
+                snapshot.inbox.first = self.store.waiting(snapshot.instance.id);
+                decide(self, &snapshot)
             }
         })
     }
 
-    fn moment(&mut self, trip: &Trip) -> Moment {
-        Moment { now: trip.now, grant: trip.grant, fresh: CallId(self.fresh()) }
+    fn moment(&mut self, trip: &Trip) -> DecisionContext {
+        DecisionContext { now: trip.now, grant: trip.grant, fresh: CallId(self.fresh()) }
     }
 
     /// `Trip::write` and `Trip::send_outgoing`: the transaction commits. `None` when all of it was rolled back, to be decided again.
@@ -200,18 +202,18 @@ impl Model {
             let verdict = match decided.reply {
                 // If a verb with a transaction of its own reports too late, everything is rolled back, including the history entry of the
                 // late report.
-                Reply::Settled { counted: false } if request.is_alone() => Verdict::of(decided.reply),
+                Reply::Completed { counted: false } if request.is_alone() => Verdict::of(decided.reply),
                 _ => self.write_one(trip, request.key, Some(&request), decided)?,
             };
             verdicts.push(verdict);
         }
         for (n, verdict) in verdicts.iter_mut().enumerate() {
-            let What::Settle(report) = &trip.batch[n].what else { continue };
-            let Outcome::Success { asks, .. } = &report.outcome else { continue };
-            if verdict.reply != Some(Reply::Settled { counted: true }) || !has_room[n] {
+            let RequestKind::Complete(report) = &trip.batch[n].kind else { continue };
+            let Outcome::Success { verb_requests, .. } = &report.outcome else { continue };
+            if verdict.reply != Some(Reply::Completed { counted: true }) || !has_room[n] {
                 continue;
             }
-            let (sender, sends) = (trip.batch[n].key, asks.sends.clone());
+            let (sender, sends) = (trip.batch[n].key, verb_requests.sends.clone());
             for outgoing in &sends {
                 let (keeper, decided) = self.decide_outgoing(trip, sender, outgoing);
                 let one = self.write_one(trip, keeper, None, decided)?;
@@ -235,8 +237,8 @@ impl Model {
         match self.store.write(&changes, trip.variant(self.variant))? {
             Written::Outdated => {
                 verdict.reply = match decided.reply {
-                    Reply::Settled { .. } => Some(Reply::Settled { counted: false }),
-                    Reply::Done if matches!(request, Some(Request { what: What::Fire(_), .. })) => Some(Reply::Done),
+                    Reply::Completed { .. } => Some(Reply::Completed { counted: false }),
+                    Reply::Done if matches!(request, Some(Request { kind: RequestKind::Fire(_), .. })) => Some(Reply::Done),
                     _ => None,
                 };
             }
@@ -265,16 +267,16 @@ impl Model {
     fn decide_outgoing(&mut self, trip: &Trip, sender: usize, outgoing: &Outgoing) -> (usize, Decided) {
         let key = key_index(&outgoing.key);
         let moment = self.moment(trip);
-        let sending = |model: &Model, standing: &Standing| send(&model.machine, standing, delivery(outgoing), moment);
-        match self.read_on(trip, trip.standing(key).clone(), sending).expect(ALL) {
+        let sending = |model: &Model, snapshot: &InstanceSnapshot| send(&model.machine, snapshot, delivery(outgoing), moment);
+        match self.read_on(trip, trip.snapshot(key).clone(), sending).expect(ALL) {
             Ok(accepted) => {
                 let reply = Reply::Sent { call: accepted.call, outcome: accepted.outcome };
                 (key, Decided::of(reply, accepted.changes))
             }
             Err(refusal) => {
-                let keeper = if trip.standing(key).is_new { sender } else { key };
-                let changes = rejected(Instance::clone(&trip.standing(keeper).instance), outgoing.id, &refusal, trip.now);
-                (keeper, Decided::of(Reply::Settled { counted: false }, Some(changes)))
+                let keeper = if trip.snapshot(key).is_new { sender } else { key };
+                let changes = rejected(Instance::clone(&trip.snapshot(keeper).instance), outgoing.id, &refusal, trip.now);
+                (keeper, Decided::of(Reply::Completed { counted: false }, Some(changes)))
             }
         }
     }
@@ -287,12 +289,12 @@ fn delivery(outgoing: &Outgoing) -> Send {
 }
 
 /// `Trip::late`.
-fn late(standing: &Standing, request: &Request, report: &Report, now: Timestamp) -> Option<Changes> {
+fn late(snapshot: &InstanceSnapshot, request: &Request, report: &Report, now: Timestamp) -> Option<Changes> {
     let is_verbs_own = matches!(report.outcome, Outcome::Success { .. } | Outcome::Failure(_));
-    if !is_verbs_own || request.tries > 0 || standing.is_new {
+    if !is_verbs_own || request.tries > 0 || snapshot.is_new {
         return None;
     }
-    let instance = Instance::clone(&standing.instance);
+    let instance = Instance::clone(&snapshot.instance);
     let note = Note { instance: instance.id, at: now, kind: NoteKind::Late, call: Some(report.attempt.call), detail: None, actor: None };
     Some(Changes { notes: vec![note], ..Changes::of(instance) })
 }

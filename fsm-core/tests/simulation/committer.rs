@@ -4,13 +4,13 @@
 use fsm_core::decide::operate::Operation;
 use fsm_core::decide::send::{self, Send};
 use fsm_core::ids::SessionId;
-use fsm_core::outcome::{Asks, Event, Outcome, Outgoing, Problem};
+use fsm_core::outcome::{Event, Outcome, Outgoing, Problem, VerbRequests};
 use fsm_core::retry::RetryAdvice;
 use std::time::Duration;
 
 use crate::machine::NAME;
 use crate::model::promise::Broken;
-use crate::model::queue::{KEYS, Origin, Reply, Report, Request, Seen, Trip, Way, What, key_index};
+use crate::model::queue::{KEYS, Origin, Reply, Report, Request, RequestKind, Seen, Trip, Way, key_index};
 use crate::model::trip::{INBOX, Run, Verdict};
 use crate::model::variant::Variant;
 use crate::process::Running;
@@ -32,7 +32,7 @@ impl World {
                 let deliver_at = after_s.map(|s| self.clock(p) + Duration::from_secs(s));
                 let event = Event { name: (*event).to_owned(), payload: wish };
                 let send = Send { id, event, dedup, deliver_at, reject_if_busy: *reject_if_busy, inbox_limit: INBOX };
-                self.processes[p].put(*key, What::Send(send));
+                self.processes[p].put(*key, RequestKind::Send(send));
             }
             Act::Operate { key, act, request_id } => {
                 // The actor identifies this request, so that the ledger notices if it is carried out twice.
@@ -42,7 +42,7 @@ impl World {
                     .or_else(|| (self.model.variant != Variant::OperatorWithoutId).then(|| actor.clone()));
                 let request = id.map(|id| (format!("\u{1}{id}"), format!("{act:?}").into_bytes()));
                 let operation = Operation { act: act.clone(), reason: None, actor: Some(actor), request };
-                self.processes[p].put(*key, What::Operate(Box::new(operation)));
+                self.processes[p].put(*key, RequestKind::Operate(Box::new(operation)));
             }
             Act::EndVerb { which, outcome, own_tx } => self.end_verb(p, *which, outcome, *own_tx),
             _ => {}
@@ -63,27 +63,27 @@ impl World {
                 let rests = if attempt.is_catch() { attempt.from.as_deref() } else { Some(attempt.to.as_str()) };
                 let next = next.filter(|next| self.model.machine.edge(rests, next).is_some_and(|edge| edge.after.is_none()));
                 let next = next.map(|name| Event { name: name.to_owned(), payload: self.model.fresh().to_string().into_bytes() });
-                let mut asks = Asks { next, sends: Vec::new() };
+                let mut verb_requests = VerbRequests { next, sends: Vec::new() };
                 for (to, event, after_s) in sends {
                     let id = self.call_id();
                     self.model.ledger.sent_by.push((id, (attempt.call, attempt.number)));
                     let event = Event { name: (*event).to_owned(), payload: id.to_string().into_bytes() };
                     let deliver_at = after_s.map(|s| self.clock(p) + Duration::from_secs(s));
-                    asks.sends.push(Outgoing { id, machine: NAME.into(), key: KEYS[*to].into(), event, deliver_at });
+                    verb_requests.sends.push(Outgoing { id, machine: NAME.into(), key: KEYS[*to].into(), event, deliver_at });
                 }
                 if self.model.variant == Variant::OutgoingApart {
-                    for send in std::mem::take(&mut asks.sends) {
+                    for send in std::mem::take(&mut verb_requests.sends) {
                         let Outgoing { id, event, deliver_at, .. } = send;
                         let send_it = Send { id, event, dedup: None, deliver_at, reject_if_busy: false, inbox_limit: INBOX };
-                        self.processes[p].put(key_index(&send.key), What::Send(send_it));
+                        self.processes[p].put(key_index(&send.key), RequestKind::Send(send_it));
                     }
                 }
-                Outcome::Success { record: None, asks }
+                Outcome::Success { record: None, verb_requests }
             }
         };
         let own_tx = own_tx && matches!(outcome, Outcome::Success { .. });
         let report = Report { attempt, own_tx, outcome, origin: Origin::Verb(grant) };
-        self.processes[p].queue.push(Request { key, what: What::Settle(Box::new(report)), tries: 0, memory });
+        self.processes[p].queue.push(Request { key, kind: RequestKind::Complete(Box::new(report)), tries: 0, memory });
     }
 
     /// A commit lane takes requests for different instances. It skips instances that this process already works on or, if it waits for
@@ -233,8 +233,8 @@ impl World {
     /// `Engine::put_back`. The report of a verb with a transaction of its own becomes a failure, as in `Engine::report`.
     pub fn put_back(&mut self, p: usize, batch: Vec<Request>) {
         for request in batch {
-            match &request.what {
-                What::Settle(report) if report.own_tx => self.report_failure(p, &request, report),
+            match &request.kind {
+                RequestKind::Complete(report) if report.own_tx => self.report_failure(p, &request, report),
                 _ => self.processes[p].queue.push(Request { tries: request.tries + 1, memory: None, ..request }),
             }
         }
@@ -243,7 +243,7 @@ impl World {
     fn report_failure(&mut self, p: usize, request: &Request, report: &Report) {
         let problem = Problem { error: "the verb's transaction was not committed".into(), advice: RetryAdvice::Default };
         let report = Report { outcome: Outcome::Failure(problem), own_tx: false, ..report.clone() };
-        self.processes[p].put(request.key, What::Settle(Box::new(report)));
+        self.processes[p].put(request.key, RequestKind::Complete(Box::new(report)));
     }
 
     /// `Engine::conclude`.
@@ -261,9 +261,11 @@ impl World {
             if self.model.variant != Variant::MemoryKept || left.is_some() {
                 self.processes[p].memories[request.key] = left;
             }
-            match (&request.what, reply) {
-                (What::Settle(report), Reply::Settled { counted: false }) if report.own_tx => self.report_failure(p, &request, report),
-                (What::Settle(report), _) => {
+            match (&request.kind, reply) {
+                (RequestKind::Complete(report), Reply::Completed { counted: false }) if report.own_tx => {
+                    self.report_failure(p, &request, report)
+                }
+                (RequestKind::Complete(report), _) => {
                     let (call, number) = (report.attempt.call, report.attempt.number);
                     if matches!(report.origin, Origin::Verb(_) | Origin::Drain) {
                         self.processes[p].running.retain(|running| (running.attempt.call, running.attempt.number) != (call, number));

@@ -20,8 +20,8 @@ pub fn check(store: &Store, machine: &Machine) -> Result<(), Broken> {
     requests_and_timers_are_whole(store)
 }
 
-fn broken<T>(promise: Promise, instance: &str, what: impl std::fmt::Display) -> Result<T, Broken> {
-    promise.broken(format!("`{instance}` {what}"))
+fn broken<T>(promise: Promise, instance: &str, kind: impl std::fmt::Display) -> Result<T, Broken> {
+    promise.broken(format!("`{instance}` {kind}"))
 }
 
 /// I1, I4, I5.
@@ -100,7 +100,7 @@ fn its_inbox_is_dense(store: &Store, instance: &Instance) -> Result<(), Broken> 
 /// What is kept with the last waiting event is where all that waits leads.
 fn what_is_foreseen_is_so(store: &Store, machine: &Machine, instance: &Instance) -> Result<(), Broken> {
     let waiting = store.inbox.range((instance.id, i64::MIN)..=(instance.id, i64::MAX));
-    let Some(outlook) = waiting.clone().next_back().and_then(|(_, waits)| waits.outlook.as_ref()) else { return Ok(()) };
+    let Some(forecast) = waiting.clone().next_back().and_then(|(_, waits)| waits.forecast.as_ref()) else { return Ok(()) };
     let to = instance.newest.and_then(|id| store.attempt(id)).map(|newest| (Some(newest.to.clone()), newest.is_catch()));
     let mut states = match to {
         Some((to, false)) if instance.is_open => vec![to],
@@ -113,8 +113,8 @@ fn what_is_foreseen_is_so(store: &Store, machine: &Machine, instance: &Instance)
     }
     states.sort();
     states.dedup();
-    if outlook.states != states {
-        return broken(Promise::OutlookIsTrue, &instance.key, format!("will be in {states:?}, and {:?} is foreseen", outlook.states));
+    if forecast.states != states {
+        return broken(Promise::OutlookIsTrue, &instance.key, format!("will be in {states:?}, and {:?} is foreseen", forecast.states));
     }
     Ok(())
 }
@@ -135,7 +135,7 @@ fn calls_are_whole(store: &Store) -> Result<(), Broken> {
 
 fn call_is_whole(store: &Store, call: &[&Attempt]) -> Result<(), Broken> {
     let (first, last) = (call[0], call[call.len() - 1]);
-    let wrong = |promise: Promise, what: String| broken(promise, store.key_of(first.instance), format!("in `{}` {what}", first.verb));
+    let wrong = |promise: Promise, kind: String| broken(promise, store.key_of(first.instance), format!("in `{}` {kind}", first.verb));
     let by_hand = store.notes.iter().filter(|note| note.kind == NoteKind::Retried && note.call == Some(first.call)).count();
     let is_touched =
         store.notes.iter().any(|note| matches!(note.kind, NoteKind::Retried | NoteKind::Rescheduled) && note.call == Some(first.call));
@@ -149,17 +149,18 @@ fn call_is_whole(store: &Store, call: &[&Attempt]) -> Result<(), Broken> {
         return wrong(Promise::I9, format!("has {} attempts up to {}", call.len(), last.number));
     }
     let failed: Vec<_> = call.iter().filter(|attempt| matches!(attempt.state, State::Error | State::Lost)).collect();
-    let most = |attempt: &Attempt| attempt.budget.policy.as_ref().map_or(1, |policy| policy.max_attempts.unwrap_or(u32::MAX));
-    let budget = failed.iter().map(|attempt| most(attempt)).max().unwrap_or(0) as usize;
-    if failed.len() > budget.saturating_mul(1 + by_hand) {
-        return wrong(Promise::I10, format!("failed {} times on a budget of {budget} and {by_hand} retries by hand", failed.len()));
+    let most = |attempt: &Attempt| attempt.retry_state.policy.as_ref().map_or(1, |policy| policy.max_attempts.unwrap_or(u32::MAX));
+    let retry_state = failed.iter().map(|attempt| most(attempt)).max().unwrap_or(0) as usize;
+    if failed.len() > retry_state.saturating_mul(1 + by_hand) {
+        return wrong(Promise::I10, format!("failed {} times on a budget of {retry_state} and {by_hand} retries by hand", failed.len()));
     }
     for (n, attempt) in call.iter().enumerate() {
         let before = n.checked_sub(1).map(|n| call[n]);
-        let waited = before.filter(|b| b.state == State::Lost || (b.state == State::Error && attempt.budget.backoff > b.budget.backoff));
+        let waited =
+            before.filter(|b| b.state == State::Lost || (b.state == State::Error && attempt.retry_state.backoff > b.retry_state.backoff));
         let due = before.and_then(|before| before.finished_at);
         let is_early = due.is_some_and(|end| attempt.scheduled_at < end)
-            || (!is_touched && waited.zip(due).is_some_and(|(b, end)| attempt.scheduled_at < end + b.budget.backoff));
+            || (!is_touched && waited.zip(due).is_some_and(|(b, end)| attempt.scheduled_at < end + b.retry_state.backoff));
         if is_early || attempt.started_at.is_some_and(|started| started < attempt.scheduled_at) {
             return wrong(Promise::I11, format!("began or was due too early, in attempt {}", attempt.number));
         }

@@ -8,7 +8,7 @@ use fsm_core::changes::Changes;
 use fsm_core::ids::{CallId, SessionId};
 use fsm_core::time::Timestamp;
 
-use crate::model::queue::{KEYS, Request, Seen, Trip, What};
+use crate::model::queue::{KEYS, Request, RequestKind, Seen, Trip};
 
 /// The lease duration.
 pub const LEASE: Duration = Duration::from_secs(8);
@@ -97,7 +97,7 @@ impl Process {
         self.running.iter().any(|running| (running.attempt.call, running.attempt.number) == id)
     }
 
-    pub fn put(&mut self, key: usize, what: What) {
-        self.queue.push(Request { key, what, tries: 0, memory: None });
+    pub fn put(&mut self, key: usize, kind: RequestKind) {
+        self.queue.push(Request { key, kind, tries: 0, memory: None });
     }
 }

@@ -7,7 +7,7 @@ use fsm_core::retry::RetryAdvice;
 use fsm_core::time::Timestamp;
 
 use crate::model::promise::{Broken, Promise};
-use crate::model::queue::{KEYS, Origin, Report, What, key_index};
+use crate::model::queue::{KEYS, Origin, Report, RequestKind, key_index};
 use crate::model::trip::Run;
 use crate::model::variant::Variant;
 use crate::process::{LEASE, Life, Running};
@@ -50,7 +50,7 @@ impl World {
         }
         for timer in self.model.store.due_timers(self.clock(p)) {
             let key = key_index(self.model.store.key_of(timer.instance));
-            self.processes[p].put(key, What::Fire(Box::new(timer)));
+            self.processes[p].put(key, RequestKind::Fire(Box::new(timer)));
         }
     }
 
@@ -119,7 +119,7 @@ impl World {
         let Some(instance) = self.model.store.instances.get(&attempt.instance) else { return };
         let key = key_index(&instance.key);
         let report = Report { attempt, outcome, origin, own_tx: false };
-        self.processes[p].put(key, What::Settle(Box::new(report)));
+        self.processes[p].put(key, RequestKind::Complete(Box::new(report)));
     }
 
     /// `Session::may_sweep`.
@@ -164,9 +164,9 @@ impl World {
         let left: Vec<_> = running.map(end).collect();
         for running in left {
             let failed = Problem { error: "its process was shut down".into(), advice: RetryAdvice::Never };
-            let outcome = if running.attempt.budget.policy.is_some() { Outcome::Released } else { Outcome::Failure(failed) };
+            let outcome = if running.attempt.retry_state.policy.is_some() { Outcome::Released } else { Outcome::Failure(failed) };
             let report = Report { attempt: running.attempt, outcome, origin: Origin::Drain, own_tx: false };
-            self.processes[p].put(running.key, What::Settle(Box::new(report)));
+            self.processes[p].put(running.key, RequestKind::Complete(Box::new(report)));
         }
     }
 }

@@ -126,7 +126,7 @@ impl Admin {
             return Ok(Vec::new());
         }
         let faults = overview::file_faults(&mut self.engine.store.reader().await?.conn()).await?;
-        let found: Vec<_> = faults.iter().map(|fault| Finding::new(Level::Error, "file", fault)).collect();
+        let found: Vec<_> = faults.iter().map(|failpoint| Finding::new(Level::Error, "file", failpoint)).collect();
         Ok(if found.is_empty() { vec![Finding::new(Level::Ok, "file", "its pages fit together")] } else { found })
     }
 
@@ -135,9 +135,9 @@ impl Admin {
         let Some(server) = sessions::server_clock(&mut self.engine.store.reader().await?.conn()).await? else { return Ok(None) };
         let took = before.elapsed().unwrap_or_default();
         let here = Timestamp::from(before) + took / 2;
-        let apart = server.now.since(here).max(here.since(server.now));
-        let says = format!("this machine's is {} from the database's", display(Duration::from_millis(apart.as_millis() as u64)));
-        Ok(Some(Finding::of("clock", says, apart <= APART + took, "logs disagree; what the engine does goes by the database's")))
+        let dedicated = server.now.since(here).max(here.since(server.now));
+        let says = format!("this machine's is {} from the database's", display(Duration::from_millis(dedicated.as_millis() as u64)));
+        Ok(Some(Finding::of("clock", says, dedicated <= APART + took, "logs disagree; what the engine does goes by the database's")))
     }
 
     async fn work(&self) -> Result<Vec<Finding>, Error> {

@@ -7,12 +7,12 @@ use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::Status;
 
 use super::Admin;
-use crate::discretion::Owner;
+use crate::data_protection::Owner;
 use crate::encode;
 use crate::error::Error;
 use crate::handle::history::{self, HistoryEntry};
-use crate::handle::seen::{Seen, calls_of, with_calls};
-use crate::handle::watch::Sight;
+use crate::handle::instance_view::{InstanceView, calls_of, with_calls};
+use crate::handle::watch::InstanceWatch;
 use crate::redact::Redactable;
 use crate::store::overview::{self, Coming, Failing, InboxEvent, Overdue, RejectedCount, RejectedEvent, Retrying, SetTimer, Times};
 use crate::store::view::{self as rows, Found, PageFilter};
@@ -21,7 +21,7 @@ use crate::store::view::{self as rows, Found, PageFilter};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Story {
     /// It, as it is now.
-    pub seen: Seen,
+    pub seen: InstanceView,
     /// The events that wait for it, in order.
     pub inbox: Vec<InboxEvent>,
     /// Its timers, the first due first.
@@ -36,7 +36,7 @@ pub struct Story {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listed {
     /// These.
-    pub instances: Vec<Seen>,
+    pub instances: Vec<InstanceView>,
     /// After which one the next page begins, if there is more to look at.
     pub next: Option<InstanceId>,
     /// The page ends there because enough was looked at, not because it is full.
@@ -49,7 +49,7 @@ impl Admin {
         let mut reader = self.engine.store.reader().await?;
         let conn = &mut reader.conn();
         let Found { rows, next, was_cut } = rows::page(conn, machine, filter).await?;
-        let seen = with_calls(conn, rows, &self.engine.discretion).await?;
+        let seen = with_calls(conn, rows, &self.engine.data_protection).await?;
         Ok(Listed { instances: seen.into_iter().map(|seen| self.shown(seen)).collect(), next, was_cut })
     }
 
@@ -59,20 +59,20 @@ impl Admin {
         let mut reader = self.engine.store.reader().await?;
         let conn = &mut reader.conn();
         let row = rows::find(conn, machine, key).await?.ok_or_else(|| Error::not_found(machine, key))?;
-        let attempts = calls_of(conn, &row, &self.engine.discretion).await?;
+        let attempts = calls_of(conn, &row, &self.engine.data_protection).await?;
         let entries = history::told(attempts.clone(), rows::notes(conn, row.id).await?);
         let inbox = overview::inbox(conn, row.id).await?;
         let timers = overview::timers(conn, row.id).await?;
         let newest = row.newest.filter(|_| row.is_open);
         let back = |by: u32| newest.and_then(|(call, number)| attempts.iter().find(|one| one.call == call && one.number + by == number));
         let (live, before) = (back(0), back(1));
-        let seen = Seen::new(row, live, before, &self.engine.discretion);
+        let seen = InstanceView::new(row, live, before, &self.engine.data_protection);
         Ok(Story { seen: self.shown(seen), inbox, timers, entries, attempts })
     }
 
     /// One instance as it is, and then after each change that is seen, until it has ended.
-    pub fn watch(&self, machine: &str, key: &str) -> Sight {
-        Sight::new(Arc::clone(&self.engine), self.life.clone(), machine, key)
+    pub fn watch(&self, machine: &str, key: &str) -> InstanceWatch {
+        InstanceWatch::new(Arc::clone(&self.engine), self.client_guard.clone(), machine, key)
     }
 
     /// How many instances a machine has by status and state. Reads all of them.
@@ -100,7 +100,7 @@ impl Admin {
         let mut failing = overview::failing(&mut reader.conn(), machine, before, limit).await?;
         for one in &mut failing {
             let owner = Owner { machine, key: &one.key };
-            one.error = self.engine.discretion.open_error(owner, &one.error).into_owned();
+            one.error = self.engine.data_protection.open_error(owner, &one.error).into_owned();
         }
         Ok(failing)
     }
@@ -112,7 +112,7 @@ impl Admin {
         let mut retrying = overview::retrying(&mut reader.conn(), machine, limit, look_at).await?;
         for Retrying { failing, .. } in &mut retrying {
             let owner = Owner { machine, key: &failing.key };
-            failing.error = self.engine.discretion.open_error(owner, &failing.error).into_owned();
+            failing.error = self.engine.data_protection.open_error(owner, &failing.error).into_owned();
         }
         Ok(retrying)
     }
@@ -130,10 +130,10 @@ impl Admin {
     }
 
     /// With a record that a person may read, or with why not.
-    fn shown(&self, mut seen: Seen) -> Seen {
+    fn shown(&self, mut seen: InstanceView) -> InstanceView {
         let row = &mut seen.row;
         if let Some(record) = row.record.take() {
-            let opened = self.engine.discretion.open(&Owner::of(row).record(), &record);
+            let opened = self.engine.data_protection.open(&Owner::of(row).record(), &record);
             let json = match &opened {
                 Ok(plain) => self.redacted(Redactable::record(&row.machine, &String::from_utf8_lossy(plain))),
                 Err(why) => serde_json::Value::from(format!("(the record cannot be read: {why})")).to_string(),

@@ -168,8 +168,8 @@ impl Import {
         }
         let (schema, ours) = (head["schema"].as_i64().unwrap_or_default(), migrate::newest());
         if schema != ours {
-            let hint = "export and import with one release of `fsm`, after `fsm migrate up`";
-            return Err(Error::input(format!("the export is of schema {schema}, and this program has schema {ours}: {hint}")));
+            let wake_up = "export and import with one release of `fsm`, after `fsm migrate up`";
+            return Err(Error::input(format!("the export is of schema {schema}, and this program has schema {ours}: {wake_up}")));
         }
         let machines: Vec<String> = serde_json::from_value(head["machines"].clone())
             .map_err(|error| Error::input(format!("the first line does not name the machines: {error}")))?;

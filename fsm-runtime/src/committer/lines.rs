@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::request::{Request, Whose};
+use super::request::{InstanceKey, Request};
 use crate::store::error::StoreError;
 
 /// A line whose instance somebody else has locked rests: at first so long, and doubling up to the longest.
@@ -17,10 +17,10 @@ pub(crate) type Number = u64;
 #[derive(Default)]
 pub(super) struct Lines {
     places: HashMap<Number, Place>,
-    lines: HashMap<Whose, Line>,
+    lines: HashMap<InstanceKey, Line>,
     /// Which lines rest until when.
-    rests: BTreeSet<(Instant, Whose)>,
-    waiting: usize,
+    rests: BTreeSet<(Instant, InstanceKey)>,
+    priority_queue: usize,
     /// How often a place was looked at.
     #[cfg(test)]
     pub(super) steps: usize,
@@ -29,7 +29,7 @@ pub(super) struct Lines {
 struct Place {
     /// `None` while it is under way.
     request: Option<Request>,
-    touches: Vec<Whose>,
+    touches: Vec<InstanceKey>,
     /// In how many of its lines it is not the first, or the line rests.
     blocked: usize,
     /// Its lane has left it to a task of its own.
@@ -56,15 +56,15 @@ pub(super) struct Left {
 
 impl Lines {
     /// Puts a request at the end of its lines. Whether it can go at once.
-    pub(super) fn join(&mut self, number: Number, mut request: Request, touches: Vec<Whose>) -> bool {
+    pub(super) fn join(&mut self, number: Number, mut request: Request, touches: Vec<InstanceKey>) -> bool {
         let mut blocked = 0;
-        for whose in &touches {
+        for target in &touches {
             self.step();
-            let line = self.lines.entry(whose.clone()).or_default();
+            let line = self.lines.entry(target.clone()).or_default();
             blocked += usize::from(!line.numbers.is_empty());
             line.numbers.push_back(number);
         }
-        self.waiting += 1;
+        self.priority_queue += 1;
         request.number = number;
         self.places.insert(number, Place { request: Some(request), touches, blocked, is_apart: false });
         blocked == 0
@@ -74,18 +74,18 @@ impl Lines {
     pub(super) fn take(&mut self, number: Number) -> Option<Request> {
         self.step();
         let request = self.places.get_mut(&number)?.request.take()?;
-        self.waiting -= 1;
+        self.priority_queue -= 1;
         Some(request)
     }
 
     /// The request was carried out or answered. Gives those who can go now.
     pub(super) fn leave(&mut self, number: Number) -> Vec<Number> {
         let Some(place) = self.places.remove(&number) else { return Vec::new() };
-        self.waiting -= usize::from(place.request.is_some());
+        self.priority_queue -= usize::from(place.request.is_some());
         let mut ready = Vec::new();
-        for whose in &place.touches {
+        for target in &place.touches {
             self.step();
-            let Some(line) = self.lines.get_mut(whose) else { continue };
+            let Some(line) = self.lines.get_mut(target) else { continue };
             if line.numbers.front() != Some(&number) {
                 continue;
             }
@@ -94,7 +94,7 @@ impl Lines {
                 line.numbers.pop_front();
             }
             match line.numbers.front() {
-                None => drop(self.lines.remove(whose)),
+                None => drop(self.lines.remove(target)),
                 Some(_) if line.rests_until.is_some() => {}
                 Some(&next) => {
                     line.rests = 0;
@@ -106,16 +106,16 @@ impl Lines {
     }
 
     /// The instance is locked by somebody else: its line rests. Those leave it that nobody waits for any more, or that concern others.
-    pub(super) fn rest(&mut self, whose: &Whose, error: &Arc<StoreError>, now: Instant) -> Left {
+    pub(super) fn rest(&mut self, target: &InstanceKey, error: &Arc<StoreError>, now: Instant) -> Left {
         let mut left = Left::default();
-        let Some(line) = self.lines.get_mut(whose) else { return left };
+        let Some(line) = self.lines.get_mut(target) else { return left };
         let until = now + REST.0.saturating_mul(1 << line.rests.min(16)).min(REST.1);
         line.rests = line.rests.saturating_add(1);
         if let Some(before) = line.rests_until.replace(until) {
-            self.rests.remove(&(before, whose.clone()));
+            self.rests.remove(&(before, target.clone()));
         }
         let numbers: Vec<_> = line.numbers.iter().copied().collect();
-        self.rests.insert((until, whose.clone()));
+        self.rests.insert((until, target.clone()));
         for number in numbers {
             self.step();
             let Some(Place { request: Some(request), touches, .. }) = self.places.get(&number) else { continue };
@@ -132,12 +132,12 @@ impl Lines {
     /// out has still to say that he is done with this one.
     pub(super) fn put_back(&mut self, mut request: Request, number: Number) {
         let place = self.places.remove(&request.number).expect("it is under way");
-        for whose in &place.touches {
-            let line = self.lines.get_mut(whose).expect("it stands in its lines");
+        for target in &place.touches {
+            let line = self.lines.get_mut(target).expect("it stands in its lines");
             *line.numbers.front_mut().expect("it is the first") = number;
         }
         request.number = number;
-        self.waiting += 1;
+        self.priority_queue += 1;
         self.places.insert(number, Place { request: Some(request), blocked: 1, is_apart: false, ..place });
     }
 
@@ -145,8 +145,8 @@ impl Lines {
     pub(super) fn wake(&mut self, now: Instant) -> Vec<Number> {
         let mut ready = Vec::new();
         while self.rests.first().is_some_and(|(until, _)| *until <= now) {
-            let (until, whose) = self.rests.pop_first().expect("there is a first one");
-            let Some(line) = self.lines.get_mut(&whose).filter(|line| line.rests_until == Some(until)) else { continue };
+            let (until, target) = self.rests.pop_first().expect("there is a first one");
+            let Some(line) = self.lines.get_mut(&target).filter(|line| line.rests_until == Some(until)) else { continue };
             line.rests_until = None;
             if let Some(&first) = line.numbers.front() {
                 ready.extend(self.unblocked(first));
@@ -163,8 +163,8 @@ impl Lines {
     }
 
     /// Until when one of these lines rests.
-    pub(super) fn rest_of(&self, touches: &[Whose]) -> Option<Instant> {
-        touches.iter().filter_map(|whose| self.lines.get(whose)?.rests_until).max()
+    pub(super) fn rest_of(&self, touches: &[InstanceKey]) -> Option<Instant> {
+        touches.iter().filter_map(|target| self.lines.get(target)?.rests_until).max()
     }
 
     /// When the next line goes on.
@@ -203,8 +203,8 @@ impl Lines {
     }
 
     /// How many wait.
-    pub(super) fn waiting(&self) -> usize {
-        self.waiting
+    pub(super) fn priority_queue(&self) -> usize {
+        self.priority_queue
     }
 
     /// Nobody waits and nothing is under way.

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use super::lines::Number;
-use super::request::{Request, Whose};
-use super::waiting::Waiting;
+use super::priority_queue::PriorityQueue;
+use super::request::{InstanceKey, Request};
 use crate::error::{Error, Kind};
 use crate::guard;
 use crate::store::error::StoreError;
@@ -25,7 +25,7 @@ pub(crate) struct Queue {
 
 #[derive(Default)]
 struct State {
-    waiting: Waiting,
+    priority_queue: PriorityQueue,
     /// When each batch that is under way was taken.
     taken: Vec<Instant>,
     is_closed: bool,
@@ -40,7 +40,7 @@ impl Queue {
             drop(state);
             return request.answer(Err(crate::error::Kind::Stopping.into()));
         }
-        state.waiting.put(request);
+        state.priority_queue.put(request);
         drop(state);
         self.wake.notify_one();
     }
@@ -53,9 +53,9 @@ impl Queue {
             return request.answer(Err(crate::error::Kind::Stopping.into()));
         }
         if wait.is_zero() {
-            state.waiting.put(request);
+            state.priority_queue.put(request);
         } else {
-            state.waiting.put_later(request, Instant::now() + wait);
+            state.priority_queue.put_later(request, Instant::now() + wait);
         }
         drop(state);
         self.wake.notify_one();
@@ -69,12 +69,12 @@ impl Queue {
             let wait = {
                 let mut state = self.state();
                 let now = Instant::now();
-                state.waiting.wake(now);
-                let ready = state.waiting.ready();
+                state.priority_queue.wake(now);
+                let ready = state.priority_queue.ready();
                 let is_worth_it = ready >= enough() || state.taken.iter().all(|taken| taken.elapsed() >= TOO_LONG);
                 if ready > 0 && is_worth_it {
-                    let batch = state.waiting.pick(most, now);
-                    let more = state.waiting.ready() > 0;
+                    let batch = state.priority_queue.pick(most, now);
+                    let more = state.priority_queue.ready() > 0;
                     state.taken.push(now);
                     drop(state);
                     if more {
@@ -82,12 +82,12 @@ impl Queue {
                     }
                     return Some((now, batch));
                 }
-                if state.is_closed && state.waiting.is_empty() {
+                if state.is_closed && state.priority_queue.is_empty() {
                     self.wake.notify_one();
                     return None;
                 }
                 let company = (ready > 0).then_some(TOO_LONG);
-                let rest = state.waiting.next_wake().map(|next| next.saturating_duration_since(now));
+                let rest = state.priority_queue.next_wake().map(|next| next.saturating_duration_since(now));
                 company.into_iter().chain(rest).min()
             };
             match wait {
@@ -104,41 +104,41 @@ impl Queue {
         if let Some(place) = state.taken.iter().position(|one| *one == taken) {
             state.taken.swap_remove(place);
         }
-        state.waiting.leave(numbers);
+        state.priority_queue.leave(numbers);
         self.released(state);
     }
 
     /// These are carried out by a task of their own, each until it is [released](Queue::release_one).
     pub(super) fn set_apart(&self, batch: &[Request]) {
-        self.state().waiting.set_apart(batch.iter().map(|request| request.number));
+        self.state().priority_queue.set_apart(batch.iter().map(|request| request.number));
     }
 
     /// One that was set apart is done with, unless it was put back. Whether it was.
     pub(super) fn release_one(&self, number: Number) -> bool {
         let mut state = self.state();
-        let was_put_back = state.waiting.leave_apart(number);
+        let was_put_back = state.priority_queue.leave_apart(number);
         self.released(state);
         was_put_back
     }
 
     /// Somebody else has locked these instances, and nothing of the request was written. It goes again after a rest, like all others that
     /// concern them.
-    pub(super) fn put_back(&self, request: Request, locked: &[Whose], error: &Arc<StoreError>) {
+    pub(super) fn put_back(&self, request: Request, locked: &[InstanceKey], error: &Arc<StoreError>) {
         let mut state = self.state();
-        let told = match state.is_abandoned {
+        let commit_log = match state.is_abandoned {
             true => Some(request),
-            false => state.waiting.put_back(request.unwritten(), locked, error, Instant::now()),
+            false => state.priority_queue.put_back(request.unwritten(), locked, error, Instant::now()),
         };
         // Those who sleep have to know when the rest is over.
         self.wake.notify_one();
         self.released(state);
-        if let Some(request) = told {
+        if let Some(request) = commit_log {
             request.answer(Err(Arc::clone(error).into()));
         }
     }
 
     fn released(&self, state: MutexGuard<'_, State>) {
-        let (more, idle) = (state.waiting.ready() > 0 || state.is_closed, state.waiting.is_idle());
+        let (more, idle) = (state.priority_queue.ready() > 0 || state.is_closed, state.priority_queue.is_idle());
         drop(state);
         if more {
             self.wake.notify_one();
@@ -154,7 +154,7 @@ impl Queue {
             let emptied = self.emptied.notified();
             tokio::pin!(emptied);
             emptied.as_mut().enable();
-            if self.state().waiting.is_idle() {
+            if self.state().priority_queue.is_idle() {
                 return;
             }
             emptied.await;
@@ -163,7 +163,7 @@ impl Queue {
 
     /// How many due attempts are worth claiming now.
     pub(crate) fn wanted(&self) -> usize {
-        self.state().waiting.wanted(Instant::now())
+        self.state().priority_queue.wanted(Instant::now())
     }
 
     /// Takes no more requests; those that wait are still carried out.
@@ -177,7 +177,7 @@ impl Queue {
         let left = {
             let mut state = self.state();
             (state.is_closed, state.is_abandoned) = (true, true);
-            std::mem::take(&mut state.waiting).into_all().collect::<Vec<_>>()
+            std::mem::take(&mut state.priority_queue).into_all().collect::<Vec<_>>()
         };
         left.into_iter().for_each(|request| request.answer(Err(crate::error::Kind::Stopping.into())));
         self.wake.notify_one();
@@ -191,7 +191,7 @@ impl Queue {
     /// Nothing waits and nothing is under way.
     #[cfg(feature = "testing")]
     pub(crate) fn is_idle(&self) -> bool {
-        self.state().waiting.is_idle()
+        self.state().priority_queue.is_idle()
     }
 
     /// Forgets what waits and is under way, as the death of the process would, and takes requests again.
@@ -211,14 +211,14 @@ mod tests {
     use fsm_core::ids::CallId;
     use uuid::Uuid;
 
-    use super::super::request::What;
+    use super::super::request::RequestKind;
     use super::*;
 
     fn request(key: &str) -> Request {
         let event = fsm_core::outcome::Event { name: "Paid".into(), payload: Vec::new() };
         let id = CallId(Uuid::now_v7());
         let send = Send { id, event, dedup: None, deliver_at: None, reject_if_busy: false, inbox_limit: 1 };
-        Request::new(Whose::new("payment", key), What::Send(send), None)
+        Request::new(InstanceKey::new("payment", key), RequestKind::Send(send), None)
     }
 
     fn numbers(batch: &[Request]) -> Vec<Number> {
@@ -261,10 +261,10 @@ mod tests {
         queue.put_again(request("one").again(), wait);
         queue.put(request("two"));
         let (taken, batch) = next(&queue).await;
-        assert_eq!(&*batch[0].whose.key, "two");
+        assert_eq!(&*batch[0].target.key, "two");
         queue.release(taken, &numbers(&batch));
         let (_, batch) = next(&queue).await;
-        assert_eq!(&*batch[0].whose.key, "one");
+        assert_eq!(&*batch[0].target.key, "one");
         assert!(put.elapsed() >= wait);
     }
 
@@ -278,7 +278,7 @@ mod tests {
         while batches.len() < 3 {
             let (taken, batch) = next(&queue).await;
             queue.release(taken, &numbers(&batch));
-            batches.push(batch.iter().map(|request| request.whose.key.to_string()).collect::<Vec<_>>());
+            batches.push(batch.iter().map(|request| request.target.key.to_string()).collect::<Vec<_>>());
         }
         assert_eq!(batches, [vec!["one", "four"], vec!["two"], vec!["three"]]);
     }

@@ -16,9 +16,9 @@ use super::retry::{self, Next};
 use super::ticket::Ticket;
 use crate::error::Error;
 use crate::guard;
-use crate::store::epoch::Epoch;
 use crate::store::error::StoreError;
-use crate::store::lock::{Memory, Seen};
+use crate::store::file_version::FileVersion;
+use crate::store::lock::{CachedSnapshot, RowSnapshot};
 use crate::store::timers::DueTimer;
 
 /// A request whose commit panicked so often is not tried again: it may be what panics. The end of an attempt is, for it must not be lost.
@@ -28,21 +28,21 @@ const AFTER_A_PANIC: Duration = Duration::from_millis(100);
 
 /// An instance by the user's name for it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Whose {
+pub(crate) struct InstanceKey {
     pub(crate) machine: Arc<str>,
     pub(crate) key: Arc<str>,
 }
 
 /// Something that is to be decided and written.
 pub(crate) struct Request {
-    pub(crate) whose: Whose,
-    pub(crate) what: What,
+    pub(crate) target: InstanceKey,
+    pub(crate) kind: RequestKind,
     /// How often it was put back: after an unknown commit it may have been carried out already.
     pub(crate) tries: u32,
     /// How many commits of it panicked.
     panics: u32,
     /// What is remembered of its instance, since it is under way.
-    pub(super) memory: Option<Memory>,
+    pub(super) cached: Option<CachedSnapshot>,
     /// Its number while it is in the queue.
     pub(super) number: Number,
     /// It is committed alone: a batch failed in a way that may be the fault of one of its members.
@@ -66,9 +66,9 @@ pub(crate) enum Origin {
 }
 
 /// The five reasons for which the database learns about an instance, at one door.
-pub(crate) enum What {
+pub(crate) enum RequestKind {
     Send(Send),
-    Settle(Box<Report>),
+    Complete(Box<Report>),
     Fire(Box<DueTimer>),
     Operate(Box<Operation>),
 }
@@ -98,27 +98,39 @@ pub(crate) enum Reply {
         outcome: SendOutcome,
     },
     /// Whether the report counted; a late one changes nothing.
-    Settled {
+    Completed {
         counted: bool,
     },
     Fired,
     Operated,
 }
 
-impl Whose {
-    pub(crate) fn new(machine: &str, key: &str) -> Whose {
-        Whose { machine: machine.into(), key: key.into() }
+impl InstanceKey {
+    pub(crate) fn new(machine: &str, key: &str) -> InstanceKey {
+        InstanceKey { machine: machine.into(), key: key.into() }
     }
 }
 
 impl Request {
-    pub(crate) fn new(whose: Whose, what: What, reply: Option<oneshot::Sender<Result<Reply, Error>>>) -> Request {
-        let (origin, ticket) = match &what {
-            What::Send(_) | What::Operate(_) => (Origin::Caller, Some(Arc::default())),
-            What::Settle(_) => (Origin::Report, None),
-            What::Fire(_) => (Origin::Loop, None),
+    pub(crate) fn new(target: InstanceKey, kind: RequestKind, reply: Option<oneshot::Sender<Result<Reply, Error>>>) -> Request {
+        let (origin, ticket) = match &kind {
+            RequestKind::Send(_) | RequestKind::Operate(_) => (Origin::Caller, Some(Arc::default())),
+            RequestKind::Complete(_) => (Origin::Report, None),
+            RequestKind::Fire(_) => (Origin::Loop, None),
         };
-        Request { whose, what, tries: 0, panics: 0, memory: None, number: 0, is_alone: false, origin, since: Instant::now(), reply, ticket }
+        Request {
+            target,
+            kind,
+            tries: 0,
+            panics: 0,
+            cached: None,
+            number: 0,
+            is_alone: false,
+            origin,
+            since: Instant::now(),
+            reply,
+            ticket,
+        }
     }
 
     /// The same, of a loop of the engine.
@@ -137,7 +149,7 @@ impl Request {
     }
 
     pub(crate) fn again(self) -> Request {
-        Request { tries: self.tries.saturating_add(1), memory: None, ..self }
+        Request { tries: self.tries.saturating_add(1), cached: None, ..self }
     }
 
     /// The same, after its commit panicked: in a commit of its own from now on, for it may be what panics.
@@ -180,43 +192,45 @@ impl Request {
 
     /// Nothing of it was written, so that its next commit is like the first.
     pub(super) fn unwritten(self) -> Request {
-        Request { memory: None, ..self }
+        Request { cached: None, ..self }
     }
 
     /// The end of an attempt that this process ran.
     pub(super) fn report(&self) -> Option<&Report> {
-        match &self.what {
-            What::Settle(report) if self.origin == Origin::Report => Some(report),
+        match &self.kind {
+            RequestKind::Complete(report) if self.origin == Origin::Report => Some(report),
             _ => None,
         }
     }
 
     /// Whether it is about what waited in the database for its time.
     pub(super) fn was_due(&self) -> bool {
-        match &self.what {
-            What::Send(_) | What::Operate(_) => false,
-            What::Settle(report) => report.attempt.was_due(),
-            What::Fire(_) => true,
+        match &self.kind {
+            RequestKind::Send(_) | RequestKind::Operate(_) => false,
+            RequestKind::Complete(report) => report.attempt.was_due(),
+            RequestKind::Fire(_) => true,
         }
     }
 
     pub(super) fn is_send(&self) -> bool {
-        matches!(self.what, What::Send(_))
+        matches!(self.kind, RequestKind::Send(_))
     }
 
     /// Whether it may well be carried out by one statement, without a lock while it is decided.
     pub(crate) fn is_short(&self) -> bool {
         let is_first = self.tries == 0;
-        match &self.what {
-            What::Send(_) => is_first,
-            What::Settle(report) => is_first && report.outcome.sends().is_empty() && self.memory != Some(Memory::SomethingWaits),
-            What::Fire(_) | What::Operate(_) => false,
+        match &self.kind {
+            RequestKind::Send(_) => is_first,
+            RequestKind::Complete(report) => {
+                is_first && report.outcome.sends().is_empty() && self.cached != Some(CachedSnapshot::SomethingWaits)
+            }
+            RequestKind::Fire(_) | RequestKind::Operate(_) => false,
         }
     }
 
     /// How its instance was seen here last, if that may still be so; with SQLite, in that epoch.
-    pub(crate) fn seen(&self, epoch: Option<Epoch>) -> Option<&Seen> {
-        self.memory.as_ref()?.seen(epoch)
+    pub(crate) fn seen(&self, file_version: Option<FileVersion>) -> Option<&RowSnapshot> {
+        self.cached.as_ref()?.seen(file_version)
     }
 
     pub(crate) fn answer(self, answer: Result<Reply, Error>) {
@@ -225,29 +239,29 @@ impl Request {
             // Nor need its waker behave.
             let _ = guard::guarded("a waker", || reply.send(answer));
         } else if let Err(error) = answer {
-            tracing::warn!(machine = &*self.whose.machine, key = &*self.whose.key, %error, "a request of the engine's own failed");
+            tracing::warn!(machine = &*self.target.machine, key = &*self.target.key, %error, "a request of the engine's own failed");
         }
     }
 
     /// The slot of the attempt whose end this is.
     pub(crate) fn take_permit(&mut self) -> Option<OwnedSemaphorePermit> {
-        match &mut self.what {
-            What::Settle(report) => report.permit.take(),
+        match &mut self.kind {
+            RequestKind::Complete(report) => report.permit.take(),
             _ => None,
         }
     }
 
     /// Every instance that carrying it out may write.
-    pub(super) fn touches(&self) -> Vec<Whose> {
-        let mut touches = vec![self.whose.clone()];
-        if let What::Settle(report) = &self.what {
-            touches.extend(report.outcome.sends().iter().map(|send| Whose::new(&send.machine, &send.key)));
+    pub(super) fn touches(&self) -> Vec<InstanceKey> {
+        let mut touches = vec![self.target.clone()];
+        if let RequestKind::Complete(report) = &self.kind {
+            touches.extend(report.outcome.sends().iter().map(|send| InstanceKey::new(&send.machine, &send.key)));
         }
         touches
     }
 }
 
 /// Every instance that a batch may write.
-pub(crate) fn touched(batch: &[Request]) -> Vec<Whose> {
+pub(crate) fn touched(batch: &[Request]) -> Vec<InstanceKey> {
     batch.iter().flat_map(Request::touches).collect()
 }

@@ -19,11 +19,11 @@ pub(crate) struct Ticket {
 enum Progress {
     /// No commit of it has begun.
     #[default]
-    Waiting,
+    PriorityQueue,
     /// A commit of it failed, and it waits to be retried.
     Failed(Arc<StoreError>),
     /// A commit of it is under way since then.
-    UnderWay(Instant),
+    InFlightCommit(Instant),
     /// The caller gave up while it waited.
     Withdrawn,
 }
@@ -34,7 +34,7 @@ impl Ticket {
         let mut progress = self.progress();
         let is_wanted = !matches!(*progress, Progress::Withdrawn);
         if is_wanted {
-            *progress = Progress::UnderWay(Instant::now());
+            *progress = Progress::InFlightCommit(Instant::now());
         }
         is_wanted
     }
@@ -48,8 +48,8 @@ impl Ticket {
     /// when there was none.
     pub(super) fn progress_since(&self, since: Instant, last_commit: Option<Instant>) -> Option<Instant> {
         let progress = match *self.progress() {
-            Progress::Waiting => last_commit,
-            Progress::UnderWay(begun) => Some(begun),
+            Progress::PriorityQueue => last_commit,
+            Progress::InFlightCommit(begun) => Some(begun),
             Progress::Failed(_) | Progress::Withdrawn => None,
         };
         progress.filter(|progress| *progress > since)
@@ -70,13 +70,13 @@ impl Ticket {
         let within = duration::display(patience);
         match std::mem::replace(&mut *self.progress(), Progress::Withdrawn) {
             Progress::Failed(error) => error.into(),
-            Progress::Waiting | Progress::Withdrawn => Error::other(
+            Progress::PriorityQueue | Progress::Withdrawn => Error::other(
                 ErrorKind::Database,
                 format!(
                     "the database did not take the request within {within}: nothing was written; send again later, or set a longer patience"
                 ),
             ),
-            Progress::UnderWay(_) => Error::other(
+            Progress::InFlightCommit(_) => Error::other(
                 ErrorKind::Database,
                 format!(
                     "the database did not answer within {within}: whether the request took effect is not known; the same request with the same \

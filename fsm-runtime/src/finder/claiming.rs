@@ -6,13 +6,13 @@ use fsm_core::ids::{CallId, SessionId};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::has_answered;
-use crate::committer::request::Whose;
+use crate::committer::request::InstanceKey;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::failing::{AGAIN, LONGEST};
 use crate::store::claim::{Claims, Which, claimable, may_be_a_rows};
 use crate::store::error::StoreError;
-use crate::store::lock::Memory;
+use crate::store::lock::CachedSnapshot;
 
 /// After so many attempts in a row that cannot be claimed the others of the look are left for the next one: it may be no fault of theirs.
 const IN_A_ROW: usize = 8;
@@ -58,7 +58,7 @@ impl Engine {
     ) -> Result<usize, StoreError> {
         let Some(work) = &self.work else { return Ok(0) };
         let (served, failing) = (&work.served[place], &work.failures.of[place]);
-        let _under_way = self.committing.begin();
+        let _under_way = self.in_flight.begin();
         let mut found = self.claim_each(place, session, failing.calls.due(self.clock.now(), AGAIN), &mut slots).await?;
         let (now, except) = (self.clock.now(), failing.except().calls);
         let limit = u32::try_from(slots.len()).unwrap_or(u32::MAX);
@@ -114,9 +114,9 @@ impl Engine {
     async fn begin(self: &Arc<Self>, place: usize, session: SessionId, claims: Claims, slots: &mut Vec<OwnedSemaphorePermit>) -> usize {
         let found = claims.claimed.len();
         for mut claimed in claims.claimed {
-            let whose = Whose::new(&claimed.attempt.machine, &claimed.instance.key);
-            self.memories.put(&whose, Memory::of(&claimed.instance, claimed.seen.take()));
-            self.run(whose, claimed, slots.pop());
+            let target = InstanceKey::new(&claimed.attempt.machine, &claimed.instance.key);
+            self.snapshot_cache.put(&target, CachedSnapshot::of(&claimed.instance, claimed.seen.take()));
+            self.run(target, claimed, slots.pop());
         }
         for (call, why) in claims.unread {
             self.cannot_claim(place, call, &why);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 
 use super::has_answered;
-use crate::committer::request::{Request, What, Whose};
+use crate::committer::request::{InstanceKey, Request, RequestKind};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::failing::{AGAIN, LONGEST, OfMachine, longest};
@@ -74,8 +74,8 @@ impl Engine {
     async fn fire(&self, failing: &OfMachine, due: DueTimer) -> bool {
         let timer = due.timer.id;
         let Some(_firing) = failing.fire(timer) else { return false };
-        let whose = Whose::new(&due.machine, &due.key);
-        let fired = self.request(|reply| Request::new(whose.clone(), What::Fire(Box::new(due)), Some(reply))).await;
+        let target = InstanceKey::new(&due.machine, &due.key);
+        let fired = self.request(|reply| Request::new(target.clone(), RequestKind::Fire(Box::new(due)), Some(reply))).await;
         let Err(error) = fired else {
             failing.timers.passed(timer);
             return true;
@@ -85,7 +85,7 @@ impl Engine {
         }
         let again = failing.timers.failed(timer, self.clock.now(), longest(&error));
         if again.is_told() {
-            let Whose { machine, key } = &whose;
+            let InstanceKey { machine, key } = &target;
             tracing::warn!(%machine, %key, timer = %timer.0, tries = again.tries, %error, again_in = ?again.wait, "a due timer cannot fire; the others do");
         }
         false

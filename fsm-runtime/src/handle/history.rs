@@ -129,7 +129,7 @@ fn told_of_note(note: Note) -> HistoryEntry {
 /// A failed attempt that no other of its call followed at once was the last one of its budget.
 fn told_of_exhaustion(row: &Row, next: Option<&Row>) -> Option<HistoryEntry> {
     let at = row.finished_at.filter(|_| matches!(row.state, AttemptState::Error | AttemptState::Lost))?;
-    let has_retries = row.budget.remaining != Some(0);
+    let has_retries = row.retry_state.remaining != Some(0);
     // Between the first one and those that the retention has kept, others are gone.
     let is_next = |next: &Row| next.created_at == at || next.number > row.number + 1;
     let is_followed = has_retries && next.is_some_and(|next| next.call == row.call && is_next(next));

@@ -9,9 +9,9 @@ use uuid::Uuid;
 
 use super::Handle;
 use super::view::{Filter, Instance, Unreadable};
-use crate::committer::request::{Request, What, Whose};
+use crate::committer::request::{InstanceKey, Request, RequestKind};
 use crate::encode;
-use crate::engine::{Engine, Life};
+use crate::engine::{ClientGuard, Engine};
 use crate::error::Error;
 use crate::registry::Machine;
 
@@ -19,8 +19,8 @@ use crate::registry::Machine;
 #[must_use = "nothing happens until it is awaited"]
 pub struct OperateRequest {
     engine: Arc<Engine>,
-    life: Option<Arc<Life>>,
-    whose: Whose,
+    client_guard: Option<Arc<ClientGuard>>,
+    target: InstanceKey,
     order: Order,
 }
 
@@ -40,7 +40,7 @@ impl Order {
         }
         encode::check_operator(self.actor.as_deref(), self.reason.as_deref())?;
         if let Act::SetRetry(policy) = &self.act
-            && let Some(why) = policy.fault()
+            && let Some(why) = policy.defect()
         {
             return Err(Error::input(format!("that is no retry policy: {why}")));
         }
@@ -53,8 +53,14 @@ impl Order {
 }
 
 impl OperateRequest {
-    pub(crate) fn new(engine: Arc<Engine>, life: Option<Arc<Life>>, whose: Whose, act: Act, reason: Option<String>) -> OperateRequest {
-        OperateRequest { engine, life, whose, order: Order { act, reason, actor: None, request_id: None } }
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        client_guard: Option<Arc<ClientGuard>>,
+        target: InstanceKey,
+        act: Act,
+        reason: Option<String>,
+    ) -> OperateRequest {
+        OperateRequest { engine, client_guard, target, order: Order { act, reason, actor: None, request_id: None } }
     }
 
     /// Why, for the history.
@@ -77,14 +83,14 @@ impl OperateRequest {
     }
 
     async fn carry_out(self) -> Result<(), Error> {
-        encode::check_key(&self.whose.key)?;
-        let (engine, _life) = (self.engine, self.life);
+        encode::check_key(&self.target.key)?;
+        let (engine, _client_guard) = (self.engine, self.client_guard);
         let is_cancel = self.order.act == Act::Cancel;
-        let what = What::Operate(Box::new(self.order.operation()?));
-        let whose = self.whose.clone();
-        engine.request(|reply| Request::new(whose, what, Some(reply))).await?;
+        let kind = RequestKind::Operate(Box::new(self.order.operation()?));
+        let target = self.target.clone();
+        engine.request(|reply| Request::new(target, kind, Some(reply))).await?;
         if is_cancel {
-            engine.cancel_running(&self.whose);
+            engine.cancel_running(&self.target);
         }
         Ok(())
     }

@@ -11,11 +11,11 @@ use fsm_core::outcome::Event;
 use fsm_core::time::Timestamp;
 use uuid::Uuid;
 
-use crate::committer::request::{Reply, Request, What, Whose};
-use crate::committer::trip::Trip;
-use crate::discretion::Owner;
+use crate::committer::batch_commit::BatchCommit;
+use crate::committer::request::{InstanceKey, Reply, Request, RequestKind};
+use crate::data_protection::Owner;
 use crate::encode;
-use crate::engine::{Engine, Life};
+use crate::engine::{ClientGuard, Engine};
 use crate::error::{Error, ErrorKind};
 use crate::store::conn::Conn;
 use crate::store::held;
@@ -39,8 +39,8 @@ pub struct Sent {
 #[must_use = "nothing is sent until it is awaited"]
 pub struct SendRequest {
     engine: Arc<Engine>,
-    life: Option<Arc<Life>>,
-    whose: Whose,
+    client_guard: Option<Arc<ClientGuard>>,
+    target: InstanceKey,
     event: Result<Event, Error>,
     pub(super) dedup: Option<String>,
     pub(super) deliver: Deliver,
@@ -65,14 +65,22 @@ pub struct SendInTransaction<'t> {
 impl SendRequest {
     pub(crate) fn new(
         engine: Arc<Engine>,
-        life: Option<Arc<Life>>,
+        client_guard: Option<Arc<ClientGuard>>,
         machine: &str,
         key: &str,
         event: &str,
         payload: Result<Vec<u8>, Error>,
     ) -> SendRequest {
         let event = encode::check_key(key).and(payload).map(|payload| Event { name: event.to_owned(), payload });
-        SendRequest { engine, life, whose: Whose::new(machine, key), event, dedup: None, deliver: Deliver::Now, reject_if_busy: false }
+        SendRequest {
+            engine,
+            client_guard,
+            target: InstanceKey::new(machine, key),
+            event,
+            dedup: None,
+            deliver: Deliver::Now,
+            reject_if_busy: false,
+        }
     }
 
     /// The caller's own id for this request: the same id again, to the same instance, gives the first answer with the
@@ -108,24 +116,24 @@ impl SendRequest {
     }
 
     async fn carry_out(self) -> Result<Sent, Error> {
-        let (engine, _life) = (Arc::clone(&self.engine), self.life.clone());
-        let (whose, what) = self.into_request()?;
-        let reply = engine.request(|reply| Request::new(whose, what, Some(reply))).await?;
+        let (engine, _client_guard) = (Arc::clone(&self.engine), self.client_guard.clone());
+        let (target, kind) = self.into_request()?;
+        let reply = engine.request(|reply| Request::new(target, kind, Some(reply))).await?;
         Sent::of(reply)
     }
 
-    pub(super) fn into_request(self) -> Result<(Whose, What), Error> {
+    pub(super) fn into_request(self) -> Result<(InstanceKey, RequestKind), Error> {
         let mut event = self.event?;
         if let Some(dedup) = &self.dedup {
             encode::check_dedup(dedup)?;
         }
-        let (id, discretion) = (CallId(Uuid::now_v7()), &self.engine.discretion);
-        let owner = Owner { machine: &self.whose.machine, key: &self.whose.key };
+        let (id, data_protection) = (CallId(Uuid::now_v7()), &self.engine.data_protection);
+        let owner = Owner { machine: &self.target.machine, key: &self.target.key };
         let unfit = |why| Error::other(ErrorKind::Codec, format!("the event `{}` cannot be stored: {why}", event.name));
-        let digests = self.dedup.as_ref().map(|_| discretion.digests(owner, &event.payload)).transpose().map_err(unfit)?;
+        let digests = self.dedup.as_ref().map(|_| data_protection.digests(owner, &event.payload)).transpose().map_err(unfit)?;
         let dedup = self.dedup.zip(digests).map(|(id, digests)| Dedup { id, digests });
         let payload = std::mem::take(&mut event.payload);
-        event.payload = discretion
+        event.payload = data_protection
             .seal(&owner.payload(id), payload)
             .map_err(|why| Error::other(ErrorKind::Codec, format!("the event `{}` cannot be stored: {why}", event.name)))?;
         let deliver_at = match self.deliver {
@@ -135,7 +143,7 @@ impl SendRequest {
         };
         let inbox_limit = self.engine.limits.inbox;
         let send = Delivery { id, event, dedup, deliver_at, reject_if_busy: self.reject_if_busy, inbox_limit };
-        Ok((self.whose, What::Send(send)))
+        Ok((self.target, RequestKind::Send(send)))
     }
 }
 
@@ -172,7 +180,7 @@ impl SendInTransaction<'_> {
     async fn carry_out(mut self) -> Result<Sent, Error> {
         let engine = Arc::clone(&self.sending.engine);
         match (&self.conn, engine.store.is_postgres()) {
-            (Conn::Sqlite(_) | Conn::Lent(_), true) => {
+            (Conn::Sqlite(_) | Conn::UserSqlite(_), true) => {
                 return Err(Error::input("this handle is on PostgreSQL, and the transaction on SQLite"));
             }
             (Conn::Postgres(_), false) => return Err(Error::input("this handle is on SQLite, and the transaction on PostgreSQL")),
@@ -180,10 +188,10 @@ impl SendInTransaction<'_> {
         }
         engine.store.may_begin_calls().await?;
         engine.store.adopt(&mut self.conn);
-        let (whose, what) = self.sending.into_request()?;
-        let request = Request::new(whose, what, None);
+        let (target, kind) = self.sending.into_request()?;
+        let request = Request::new(target, kind, None);
         let sent = match self.conn {
-            Conn::Lent(link) => {
+            Conn::UserSqlite(link) => {
                 let Some(mut savepoint) = Savepoint::set(link).await? else {
                     return Err(Error::input(
                         "the connection is in no transaction that sqlx knows of: begin it with `begin_with(\"begin immediate\")` of sqlx",
@@ -195,8 +203,8 @@ impl SendInTransaction<'_> {
             }
             mut conn => send_in(&engine, &mut conn, &request).await?,
         };
-        engine.give_word_perhaps();
-        tracing::debug!(machine = &*request.whose.machine, key = &*request.whose.key, outcome = ?sent.outcome, "sent once the caller commits");
+        engine.notify_after_user_commit();
+        tracing::debug!(machine = &*request.target.machine, key = &*request.target.key, outcome = ?sent.outcome, "sent once the caller commits");
         Ok(sent)
     }
 }
@@ -204,9 +212,9 @@ impl SendInTransaction<'_> {
 /// Decides and writes the send in a transaction that somebody else commits.
 async fn send_in(engine: &Engine, conn: &mut Conn<'_>, request: &Request) -> Result<Sent, Error> {
     for _ in 0..TRIES {
-        let verdict = Trip::as_guest(engine).of(conn, std::slice::from_ref(request)).await?.remove(0);
-        if let Some(reply) = verdict.reply {
-            held::locked(engine.store.id(), conn, &request.whose.machine, &request.whose.key);
+        let commit_outcome = BatchCommit::as_guest(engine).of(conn, std::slice::from_ref(request)).await?.remove(0);
+        if let Some(reply) = commit_outcome.reply {
+            held::locked(engine.store.id(), conn, &request.target.machine, &request.target.key);
             return Sent::of(reply?);
         }
     }

@@ -12,7 +12,7 @@ use futures_util::stream::{Stream, StreamExt};
 
 use super::send::{Deliver, SendRequest, Sent};
 use crate::committer::request::{Reply, Request};
-use crate::engine::{Engine, Life};
+use crate::engine::{ClientGuard, Engine};
 use crate::error::Error;
 
 /// The number of sends that are under way at once. A few full commits: while one is written, the next ones fill up.
@@ -92,21 +92,25 @@ impl<K: AsRef<str>, E> IntoSendItem for (K, E) {
 #[must_use = "nothing is sent until it is polled"]
 pub struct SendMany<'i> {
     engine: Arc<Engine>,
-    _life: Option<Arc<Life>>,
+    _client_guard: Option<Arc<ClientGuard>>,
     items: Box<dyn Iterator<Item = SendRequest> + Send + 'i>,
-    under_way: VecDeque<UnderWay>,
+    under_way: VecDeque<InFlightCommit>,
     has_more: bool,
 }
 
-enum UnderWay {
+enum InFlightCommit {
     /// The item cannot be sent at all: its key, its payload or its deduplication id is out of bounds.
     Failed(Option<Error>),
     Waiting(BoxFuture<'static, Result<Reply, Error>>),
 }
 
 impl<'i> SendMany<'i> {
-    pub(super) fn new(engine: Arc<Engine>, life: Option<Arc<Life>>, items: impl Iterator<Item = SendRequest> + Send + 'i) -> SendMany<'i> {
-        SendMany { engine, _life: life, items: Box::new(items), under_way: VecDeque::new(), has_more: true }
+    pub(super) fn new(
+        engine: Arc<Engine>,
+        client_guard: Option<Arc<ClientGuard>>,
+        items: impl Iterator<Item = SendRequest> + Send + 'i,
+    ) -> SendMany<'i> {
+        SendMany { engine, _client_guard: client_guard, items: Box::new(items), under_way: VecDeque::new(), has_more: true }
     }
 
     /// The answer to the next item; `None` after the last one.
@@ -138,8 +142,8 @@ impl<'i> SendMany<'i> {
                 return;
             };
             self.under_way.push_back(match item.into_request() {
-                Err(error) => UnderWay::Failed(Some(error)),
-                Ok((whose, what)) => UnderWay::Waiting(Box::pin(self.engine.ask(|reply| Request::new(whose, what, Some(reply))))),
+                Err(error) => InFlightCommit::Failed(Some(error)),
+                Ok((target, kind)) => InFlightCommit::Waiting(Box::pin(self.engine.ask(|reply| Request::new(target, kind, Some(reply))))),
             });
         }
     }
@@ -152,8 +156,8 @@ impl Stream for SendMany<'_> {
         self.fill();
         let answer = match self.under_way.front_mut() {
             None => return Poll::Ready(None),
-            Some(UnderWay::Failed(error)) => Err(error.take().expect("an item is answered once")),
-            Some(UnderWay::Waiting(answer)) => match answer.as_mut().poll(context) {
+            Some(InFlightCommit::Failed(error)) => Err(error.take().expect("an item is answered once")),
+            Some(InFlightCommit::Waiting(answer)) => match answer.as_mut().poll(context) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(reply) => reply.and_then(Sent::of),
             },

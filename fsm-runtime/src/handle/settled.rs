@@ -9,9 +9,9 @@ use fsm_core::duration;
 use tokio::time::Instant;
 
 use super::Handle;
-use super::seen::Seen;
+use super::instance_view::InstanceView;
 use super::view::Instance;
-use crate::committer::request::Whose;
+use crate::committer::request::InstanceKey;
 use crate::encode;
 use crate::error::{Error, ErrorKind};
 use crate::registry::Machine;
@@ -43,7 +43,7 @@ impl<M: Machine> SettledRequest<M> {
         encode::check_key(&self.key)?;
         let deadline = self.within.and_then(|limit| Instant::now().checked_add(limit));
         // Watched before the first look, so that nothing moves between the two unseen.
-        let mut watch = self.handle.engine.watchers.watch(Whose::new(M::NAME, &self.key));
+        let mut watch = self.handle.engine.watchers.watch(InstanceKey::new(M::NAME, &self.key));
         // What executes here need not be looked up: the commit of its end will tell.
         let mut needs_look = !watch.is_running;
         let mut away_since: Option<Instant> = None;
@@ -68,9 +68,9 @@ impl<M: Machine> SettledRequest<M> {
                 let until = deadline.map_or(next_look, |deadline| deadline.min(next_look));
                 match tokio::time::timeout_at(until, watch.moved()).await {
                     Ok(moved) if moved.instance.is_settled() => {
-                        let discretion = &self.handle.engine.discretion;
+                        let data_protection = &self.handle.engine.data_protection;
                         let instance = Arc::unwrap_or_clone(moved.instance);
-                        return Instance::of(Seen::new(instance, None, None, discretion), discretion);
+                        return Instance::of(InstanceView::new(instance, None, None, data_protection), data_protection);
                     }
                     Ok(_) => {}
                     Err(_) => break,

@@ -9,8 +9,8 @@ use fsm_core::instance::Status;
 use fsm_core::time::Timestamp;
 
 use super::activity::{Activity, OpenCall, took};
-use super::seen::Seen;
-use crate::discretion::{Discretion, Owner};
+use super::instance_view::InstanceView;
+use crate::data_protection::{DataProtection, Owner};
 use crate::error::{Error, ErrorKind};
 use crate::guard;
 use crate::redact::Redactable;
@@ -168,16 +168,17 @@ impl Filter {
 
 impl<M: Machine> Instance<M> {
     /// What was read, in the machine's own types.
-    pub(crate) fn of(Seen { row, call }: Seen, discretion: &Discretion) -> Result<Instance<M>, Error> {
+    pub(crate) fn of(InstanceView { row, call }: InstanceView, data_protection: &DataProtection) -> Result<Instance<M>, Error> {
         let broken = |why: String| {
             // What does not decode is quoted there.
-            let why = discretion.redaction.of(Redactable::error(&row.machine, "", &why));
+            let why = data_protection.redaction.of(Redactable::error(&row.machine, "", &why));
             Error::other(ErrorKind::Unreadable, format!("the record of `{}` `{}` {why}", row.machine, row.key.escape_debug()))
         };
         let record = match &row.record {
             None => guard::guarded("its `Default`", M::Record::default).map_err(broken)?,
             Some(bytes) => {
-                let plain = discretion.open(&Owner::of(&row).record(), bytes).map_err(|why| broken(format!("cannot be read: {why}")))?;
+                let plain =
+                    data_protection.open(&Owner::of(&row).record(), bytes).map_err(|why| broken(format!("cannot be read: {why}")))?;
                 let decoded = guard::guarded("its `Deserialize`", || serde_json::from_slice(&plain).map_err(|error| error.to_string()));
                 decoded.flatten().map_err(|why| broken(format!("does not decode: {why}")))?
             }
@@ -230,8 +231,8 @@ impl From<Row> for Attempt {
         Attempt {
             call: row.call,
             number: row.number,
-            max_attempts: row.budget.max_attempts(row.number),
-            retries_left: row.budget.remaining,
+            max_attempts: row.retry_state.max_attempts(row.number),
+            retries_left: row.retry_state.remaining,
             took: took(&row),
             verb: row.verb,
             event: row.event,

@@ -9,11 +9,11 @@ use fsm_core::instance::Instance as InstanceRow;
 use futures_util::stream::{Stream, StreamExt, unfold};
 use tokio::time::Instant;
 
-use super::seen::{Seen, with_calls};
+use super::instance_view::{InstanceView, with_calls};
 use super::view::Instance;
-use crate::committer::request::Whose;
+use crate::committer::request::InstanceKey;
 use crate::encode;
-use crate::engine::{Engine, Life};
+use crate::engine::{ClientGuard, Engine};
 use crate::error::{Error, Kind};
 use crate::registry::Machine;
 use crate::store::error::StoreError;
@@ -31,13 +31,13 @@ pub struct WatchStream<M: Machine> {
 
 /// The same of an instance of whatever machine.
 #[must_use = "nothing is seen until it is asked for"]
-pub struct Sight {
-    seen: Pin<Box<dyn Stream<Item = Result<Seen, Error>> + Send>>,
+pub struct InstanceWatch {
+    seen: Pin<Box<dyn Stream<Item = Result<InstanceView, Error>> + Send>>,
 }
 
-struct Eye {
+struct WatchState {
     engine: Arc<Engine>,
-    _life: Option<Arc<Life>>,
+    _client_guard: Option<Arc<ClientGuard>>,
     machine: String,
     key: String,
     watch: Watch,
@@ -48,10 +48,10 @@ struct Eye {
 }
 
 impl<M: Machine> WatchStream<M> {
-    pub(super) fn new(engine: Arc<Engine>, life: Option<Arc<Life>>, key: &str) -> WatchStream<M> {
+    pub(super) fn new(engine: Arc<Engine>, client_guard: Option<Arc<ClientGuard>>, key: &str) -> WatchStream<M> {
         let typed = Arc::clone(&engine);
-        let seen = Sight::new(engine, life, M::NAME, key).seen;
-        let seen = seen.map(move |seen| seen.and_then(|seen| Instance::of(seen, &typed.discretion)));
+        let seen = InstanceWatch::new(engine, client_guard, M::NAME, key).seen;
+        let seen = seen.map(move |seen| seen.and_then(|seen| Instance::of(seen, &typed.data_protection)));
         // One that cannot be shown ends the watch, as one that is not there does.
         let seen = seen.scan(false, |is_over, seen| {
             let shown = if *is_over { None } else { Some(seen) };
@@ -69,24 +69,34 @@ impl<M: Machine> WatchStream<M> {
     }
 }
 
-impl Sight {
-    pub(crate) fn new(engine: Arc<Engine>, life: Option<Arc<Life>>, machine: &str, key: &str) -> Sight {
+impl InstanceWatch {
+    pub(crate) fn new(engine: Arc<Engine>, client_guard: Option<Arc<ClientGuard>>, machine: &str, key: &str) -> InstanceWatch {
         // A place among the waiting from now on: nothing that moves between this and the first look goes unseen.
-        let watch = engine.watchers.watch(Whose::new(machine, key));
+        let watch = engine.watchers.watch(InstanceKey::new(machine, key));
         let (machine, key) = (machine.to_owned(), key.to_owned());
-        let eye = Eye { engine, _life: life, machine, key, watch, last: None, pause: LOOKS.0, next_look: Instant::now(), is_over: false };
-        Sight { seen: Box::pin(unfold(eye, Eye::next).fuse()) }
+        let eye = WatchState {
+            engine,
+            _client_guard: client_guard,
+            machine,
+            key,
+            watch,
+            last: None,
+            pause: LOOKS.0,
+            next_look: Instant::now(),
+            is_over: false,
+        };
+        InstanceWatch { seen: Box::pin(unfold(eye, WatchState::next).fuse()) }
     }
 
     /// The instance as it is, then as it is after the next change that is seen; `None` after it has ended. Errors as
     /// [`WatchStream::next`].
-    pub async fn next(&mut self) -> Option<Result<Seen, Error>> {
+    pub async fn next(&mut self) -> Option<Result<InstanceView, Error>> {
         self.seen.next().await
     }
 }
 
-impl Eye {
-    async fn next(mut self) -> Option<(Result<Seen, Error>, Self)> {
+impl WatchState {
+    async fn next(mut self) -> Option<(Result<InstanceView, Error>, Self)> {
         while !self.is_over {
             match self.change().await {
                 Ok(Some(instance)) => return Some((Ok(instance), self)),
@@ -102,14 +112,14 @@ impl Eye {
     }
 
     /// Waits for a commit of this process, or until it is time to look; `None` when that shows nothing new.
-    async fn change(&mut self) -> Result<Option<Seen>, Error> {
+    async fn change(&mut self) -> Result<Option<InstanceView>, Error> {
         match tokio::time::timeout_at(self.next_look, self.watch.moved()).await {
             Ok(news) => self.told(news).await,
             Err(_) => self.look().await,
         }
     }
 
-    async fn look(&mut self) -> Result<Option<Seen>, Error> {
+    async fn look(&mut self) -> Result<Option<InstanceView>, Error> {
         encode::check_key(&self.key)?;
         self.next_look = Instant::now() + self.pause;
         self.pause = (self.pause * 2).min(LOOKS.1);
@@ -127,12 +137,12 @@ impl Eye {
         if !self.is_news(&row) {
             return Ok(None);
         }
-        let seen = with_calls(&mut reader.conn(), vec![row.clone()], &self.engine.discretion).await;
+        let seen = with_calls(&mut reader.conn(), vec![row.clone()], &self.engine.data_protection).await;
         self.keep(row);
         Ok(seen?.pop())
     }
 
-    async fn told(&mut self, News { instance, live }: News) -> Result<Option<Seen>, Error> {
+    async fn told(&mut self, News { instance, live }: News) -> Result<Option<InstanceView>, Error> {
         if !self.is_news(&instance) {
             return Ok(None);
         }
@@ -147,7 +157,7 @@ impl Eye {
             }
             _ => None,
         };
-        let seen = Seen::new(InstanceRow::clone(&instance), live.as_deref(), before.as_ref(), &self.engine.discretion);
+        let seen = InstanceView::new(InstanceRow::clone(&instance), live.as_deref(), before.as_ref(), &self.engine.data_protection);
         self.keep(Arc::unwrap_or_clone(instance));
         Ok(Some(seen))
     }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use fsm_core::ids::{CallId, InstanceId};
 use uuid::Uuid;
 
-use super::{IN_VAIN, Pace, Pruner};
+use super::{IN_VAIN, Pruner, StepSize};
 use crate::store::error::StoreError;
 use crate::store::prune::{self, Ended, OldCall};
 
@@ -34,15 +34,15 @@ struct Taken {
 impl Pruner<'_> {
     /// Walks on from `after` through the ended instances of `machine`, as long as there is something to delete and a little further. At the
     /// end, the next walk begins anew. Gives back how many instances were deleted.
-    pub(super) async fn prune_ended(self, machine: &str, after: &mut InstanceId, pace: &mut Pace) -> Result<usize, StoreError> {
+    pub(super) async fn prune_ended(self, machine: &str, after: &mut InstanceId, step_size: &mut StepSize) -> Result<usize, StoreError> {
         let (mut pruned, mut in_vain) = (0, 0);
         while in_vain < IN_VAIN {
             let found = {
                 let mut reader = self.store.reader().await?;
-                prune::ended(&mut reader.conn(), machine, self.cutoff, *after, (READ, pace.rows())).await?
+                prune::ended(&mut reader.conn(), machine, self.cutoff, *after, (READ, step_size.rows())).await?
             };
             let over: Vec<_> = found.iter().filter(|ended| ended.is_over).cloned().collect();
-            let count = self.prune_all(&over, pace).await?;
+            let count = self.prune_all(&over, step_size).await?;
             pruned += count;
             in_vain = if count > 0 { 0 } else { in_vain + 1 };
             match found.last() {
@@ -56,30 +56,31 @@ impl Pruner<'_> {
         Ok(pruned)
     }
 
-    async fn prune_all(self, over: &[Ended], pace: &mut Pace) -> Result<usize, StoreError> {
+    async fn prune_all(self, over: &[Ended], step_size: &mut StepSize) -> Result<usize, StoreError> {
         let mut pruned = 0;
         for some in over.chunks(TOGETHER) {
-            let (small, mut long) = self.sized(some, pace).await?;
+            let (small, mut long) = self.sized(some, step_size).await?;
             let mut small = small.into_iter().peekable();
             while small.peek().is_some() {
                 let (mut group, mut rows) = (Vec::new(), 0);
-                while let Some(next) = small.next_if(|next| group.is_empty() || rows + next.rows <= u64::from(pace.rows())) {
+                while let Some(next) = small.next_if(|next| group.is_empty() || rows + next.rows <= u64::from(step_size.rows())) {
                     rows += next.rows;
                     group.push(next);
                 }
-                let taken = self.prune_group(&group, pace).await?;
+                let taken = self.prune_group(&group, step_size).await?;
                 pruned += taken.count;
                 long.extend(taken.long);
             }
             for one in long {
-                pruned += usize::from(self.survived(one.instance, self.prune_long(one.instance, one.newest, pace).await)?.unwrap_or(false));
+                pruned +=
+                    usize::from(self.survived(one.instance, self.prune_long(one.instance, one.newest, step_size).await)?.unwrap_or(false));
             }
         }
         Ok(pruned)
     }
 
     /// Those that a step can delete with all that belongs to them, and the others.
-    async fn sized(self, some: &[Ended], pace: &Pace) -> Result<(Vec<Small>, Vec<Ended>), StoreError> {
+    async fn sized(self, some: &[Ended], step_size: &StepSize) -> Result<(Vec<Small>, Vec<Ended>), StoreError> {
         let newest: Vec<_> = some.iter().filter_map(|ended| ended.newest).collect();
         let mut calls = {
             let mut reader = self.store.looker().await?;
@@ -90,7 +91,7 @@ impl Pruner<'_> {
             let calls = ended.newest.and_then(|newest| calls.remove(&newest)).unwrap_or_default();
             // The instance's own row counts too.
             let rows = 1 + ended.rows + calls.iter().map(OldCall::rows).sum::<u64>();
-            if calls.len() < FEW_CALLS as usize && rows <= u64::from(pace.rows()) {
+            if calls.len() < FEW_CALLS as usize && rows <= u64::from(step_size.rows()) {
                 small.push(Small { ended: ended.clone(), calls, rows });
             } else {
                 long.push(ended.clone());
@@ -100,12 +101,12 @@ impl Pruner<'_> {
     }
 
     /// Deletes these instances in one step. If that fails, each is tried on its own: one that cannot be deleted keeps no other.
-    async fn prune_group(self, group: &[Small], pace: &mut Pace) -> Result<Taken, StoreError> {
-        match self.prune_together(group, pace).await {
+    async fn prune_group(self, group: &[Small], step_size: &mut StepSize) -> Result<Taken, StoreError> {
+        match self.prune_together(group, step_size).await {
             Err(error) if !error.is_transient() || error.is_locked() => {
                 let mut all = Taken::default();
                 for one in group {
-                    let done = self.prune_together(std::slice::from_ref(one), pace).await;
+                    let done = self.prune_together(std::slice::from_ref(one), step_size).await;
                     let Some(taken) = self.survived(one.ended.instance, done)? else { continue };
                     all.count += taken.count;
                     all.long.extend(taken.long);
@@ -116,10 +117,10 @@ impl Pruner<'_> {
         }
     }
 
-    async fn prune_together(self, group: &[Small], pace: &mut Pace) -> Result<Taken, StoreError> {
+    async fn prune_together(self, group: &[Small], step_size: &mut StepSize) -> Result<Taken, StoreError> {
         let ids: Vec<_> = group.iter().map(|small| small.ended.instance).collect();
         let taken = self
-            .step(pace, async |conn| {
+            .step(step_size, async |conn| {
                 let over = prune::still_over(conn, &ids, self.cutoff).await?;
                 let group: Vec<_> = group.iter().filter(|small| over.contains(&small.ended.instance)).collect();
                 // Only an attempt after the first can have been begun by hand.

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use fsm_core::ids::{CallId, InstanceId};
 
-use super::{Pace, Pruner};
+use super::{Pruner, StepSize};
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::prune::{self, OldCall};
@@ -17,7 +17,12 @@ const PIECE: u32 = 256;
 
 impl Pruner<'_> {
     /// Deletes an instance and all that belongs to it. `false` if it is not to be deleted any more, or somebody else has it locked.
-    pub(super) async fn prune_long(self, instance: InstanceId, newest: Option<CallId>, pace: &mut Pace) -> Result<bool, StoreError> {
+    pub(super) async fn prune_long(
+        self,
+        instance: InstanceId,
+        newest: Option<CallId>,
+        step_size: &mut StepSize,
+    ) -> Result<bool, StoreError> {
         let mut beside = Vec::new();
         // From the newest call back: where each piece begins. The last piece is the oldest.
         let mut pieces = match newest {
@@ -25,15 +30,15 @@ impl Pruner<'_> {
             None => Vec::new(),
         };
         while let Some(begins) = pieces.pop() {
-            let Some(found) = self.prune_piece(instance, begins, PIECE, pace).await? else { return Ok(false) };
+            let Some(found) = self.prune_piece(instance, begins, PIECE, step_size).await? else { return Ok(false) };
             beside.extend(found);
         }
         // Calls of catch verbs. They move nothing, and a look that begins anew after this process died finds them by their age.
         while let Some(caught) = beside.pop() {
-            let Some(found) = self.prune_piece(instance, caught, 1, pace).await? else { return Ok(false) };
+            let Some(found) = self.prune_piece(instance, caught, 1, step_size).await? else { return Ok(false) };
             beside.extend(found.into_iter().filter(|call| *call != caught));
         }
-        self.prune_rest(instance, pace).await
+        self.prune_rest(instance, step_size).await
     }
 
     /// The first call of each piece of the chain, newest first.
@@ -56,13 +61,19 @@ impl Pruner<'_> {
 
     /// Deletes `call` and those before it, `most` in all, oldest first. Gives back calls beside them; `None` if the instance is not to be
     /// deleted any more.
-    async fn prune_piece(self, instance: InstanceId, call: CallId, most: u32, pace: &mut Pace) -> Result<Option<Vec<CallId>>, StoreError> {
+    async fn prune_piece(
+        self,
+        instance: InstanceId,
+        call: CallId,
+        most: u32,
+        step_size: &mut StepSize,
+    ) -> Result<Option<Vec<CallId>>, StoreError> {
         let mut left: VecDeque<_> = self.back(call, most).await?.into_iter().rev().collect();
         let mut beside = Vec::new();
         while let Some(oldest) = left.front_mut() {
-            let most = u64::from(pace.rows());
+            let most = u64::from(step_size.rows());
             if oldest.rows() > most && !oldest.is_short() {
-                match self.shorten(instance, oldest, pace).await? {
+                match self.shorten(instance, oldest, step_size).await? {
                     Some(found) => beside.extend(found),
                     None => return Ok(None),
                 }
@@ -74,7 +85,7 @@ impl Pruner<'_> {
                 rows += next.rows();
                 whole.push(next.call);
             }
-            match self.prune_calls(instance, &whole, pace).await? {
+            match self.prune_calls(instance, &whole, step_size).await? {
                 Some(found) => beside.extend(found),
                 None => return Ok(None),
             }
@@ -83,12 +94,12 @@ impl Pruner<'_> {
     }
 
     /// A step that takes from a long call: of what it remembers, else of the attempts between its first and its last, the oldest ones.
-    async fn shorten(self, instance: InstanceId, call: &mut OldCall, pace: &mut Pace) -> Result<Option<Vec<CallId>>, StoreError> {
-        let limit = pace.rows();
+    async fn shorten(self, instance: InstanceId, call: &mut OldCall, step_size: &mut StepSize) -> Result<Option<Vec<CallId>>, StoreError> {
+        let limit = step_size.rows();
         let (is_once, last) = (call.once > 0, call.last);
         let id = call.call;
         let taken = self
-            .step_on(instance, pace, async |conn| {
+            .step_on(instance, step_size, async |conn| {
                 if is_once {
                     return Ok((prune::some_once(conn, id, limit).await?, Vec::new()));
                 }
@@ -107,8 +118,13 @@ impl Pruner<'_> {
     }
 
     /// A step that takes whole calls, the oldest ones.
-    async fn prune_calls(self, instance: InstanceId, calls: &[CallId], pace: &mut Pace) -> Result<Option<Vec<CallId>>, StoreError> {
-        self.step_on(instance, pace, async |conn| {
+    async fn prune_calls(
+        self,
+        instance: InstanceId,
+        calls: &[CallId],
+        step_size: &mut StepSize,
+    ) -> Result<Option<Vec<CallId>>, StoreError> {
+        self.step_on(instance, step_size, async |conn| {
             let beside = prune::calls_beside(conn, calls).await?;
             let transitions = prune::transitions(conn, calls).await?;
             prune::delete_calls(conn, calls).await?;
@@ -119,11 +135,11 @@ impl Pruner<'_> {
     }
 
     /// All else that belongs to the instance, and its own row last.
-    async fn prune_rest(self, instance: InstanceId, pace: &mut Pace) -> Result<bool, StoreError> {
+    async fn prune_rest(self, instance: InstanceId, step_size: &mut StepSize) -> Result<bool, StoreError> {
         loop {
-            let limit = pace.rows();
+            let limit = step_size.rows();
             let taken = self
-                .step_on(instance, pace, async |conn| {
+                .step_on(instance, step_size, async |conn| {
                     let taken = prune::some_of(conn, instance, limit).await?;
                     let is_rest = taken < u64::from(limit);
                     if is_rest {
@@ -147,10 +163,10 @@ impl Pruner<'_> {
     async fn step_on<T>(
         self,
         instance: InstanceId,
-        pace: &mut Pace,
+        step_size: &mut StepSize,
         work: impl AsyncFnOnce(&mut Conn<'_>) -> Result<T, StoreError>,
     ) -> Result<Option<T>, StoreError> {
-        self.step(pace, async |conn| match prune::still_over(conn, &[instance], self.cutoff).await?.is_empty() {
+        self.step(step_size, async |conn| match prune::still_over(conn, &[instance], self.cutoff).await?.is_empty() {
             true => Ok(None),
             false => work(conn).await.map(Some),
         })

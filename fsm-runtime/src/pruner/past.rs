@@ -11,7 +11,7 @@ use fsm_core::instance::Instance;
 use fsm_core::time::Timestamp;
 use uuid::Uuid;
 
-use super::{IN_VAIN, Pace, Place, Pruner};
+use super::{IN_VAIN, Place, Pruner, StepSize};
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::lock;
@@ -29,7 +29,7 @@ impl Pruner<'_> {
         let mut pruned = 0;
         let mut in_vain = 0;
         while in_vain < IN_VAIN {
-            let (count, is_end) = self.prune_attempts(&mut place.attempts, machines, &mut place.pace).await?;
+            let (count, is_end) = self.prune_attempts(&mut place.attempts, machines, &mut place.step_size).await?;
             pruned += count;
             in_vain = if count > 0 { 0 } else { in_vain + 1 };
             if is_end {
@@ -39,9 +39,9 @@ impl Pruner<'_> {
         }
         // Notes and requests go once the calls that they are about have gone.
         for _ in 0..IN_VAIN {
-            let (notes, no_more_notes) = self.prune_notes(&mut place.notes, machines, &mut place.pace).await?;
-            let (requests, no_more_requests) = self.prune_requests(&mut place.requests, machines, &mut place.pace).await?;
-            let (once, no_more_once) = self.prune_once(&mut place.once, machines, &mut place.pace).await?;
+            let (notes, no_more_notes) = self.prune_notes(&mut place.notes, machines, &mut place.step_size).await?;
+            let (requests, no_more_requests) = self.prune_requests(&mut place.requests, machines, &mut place.step_size).await?;
+            let (once, no_more_once) = self.prune_once(&mut place.once, machines, &mut place.step_size).await?;
             pruned += notes + requests + once;
             if no_more_notes && no_more_requests && no_more_once {
                 break;
@@ -50,8 +50,8 @@ impl Pruner<'_> {
         Ok(pruned)
     }
 
-    async fn prune_attempts(self, place: &mut AttemptPlace, machines: &[&str], pace: &mut Pace) -> Result<Stepped, StoreError> {
-        let most = pace.rows();
+    async fn prune_attempts(self, place: &mut AttemptPlace, machines: &[&str], step_size: &mut StepSize) -> Result<Stepped, StoreError> {
+        let most = step_size.rows();
         let mut found = {
             let mut reader = self.store.reader().await?;
             prune::old_attempts(&mut reader.conn(), *place, self.cutoff, most).await?
@@ -69,7 +69,7 @@ impl Pruner<'_> {
         if old.is_empty() {
             return Ok((0, is_end));
         }
-        match self.forget(&old, pace).await {
+        match self.forget(&old, step_size).await {
             // The walk has come further already: what cannot be deleted keeps no other.
             Err(error) if !error.is_transient() || error.is_locked() => {
                 let from = old.first().map(|attempt| attempt.call.to_string());
@@ -81,13 +81,13 @@ impl Pruner<'_> {
     }
 
     /// Deletes what of these attempts may go.
-    async fn forget(self, old: &[Attempt], pace: &mut Pace) -> Result<usize, StoreError> {
+    async fn forget(self, old: &[Attempt], step_size: &mut StepSize) -> Result<usize, StoreError> {
         loop {
-            let most = u64::from(pace.rows());
+            let most = u64::from(step_size.rows());
             // Rows of memoised effects that have to go first, for there are more of them than a step deletes.
             let mut crowded = Vec::new();
             let count = self
-                .step(pace, async |conn| {
+                .step(step_size, async |conn| {
                     let Forgotten { attempts, calls, transitions } = Past::read(conn, old, self.cutoff).await?.forgotten(old);
                     let once = prune::once_counts(conn, &calls).await?;
                     if once.iter().map(|(_, count)| count).sum::<u64>() > most {
@@ -110,20 +110,23 @@ impl Pruner<'_> {
                 return Ok(count);
             }
             for call in crowded {
-                while self.step(pace, async |conn| Ok(prune::some_once(conn, call, LEAST_ONCE).await? == u64::from(LEAST_ONCE))).await? {}
+                while self
+                    .step(step_size, async |conn| Ok(prune::some_once(conn, call, LEAST_ONCE).await? == u64::from(LEAST_ONCE)))
+                    .await?
+                {}
             }
         }
     }
 
-    async fn prune_notes(self, place: &mut i64, machines: &[&str], pace: &mut Pace) -> Result<Stepped, StoreError> {
-        let until = prune::notes_until(&mut self.store.reader().await?.conn(), *place, pace.rows()).await?;
+    async fn prune_notes(self, place: &mut i64, machines: &[&str], step_size: &mut StepSize) -> Result<Stepped, StoreError> {
+        let until = prune::notes_until(&mut self.store.reader().await?.conn(), *place, step_size.rows()).await?;
         let Some(until) = until else {
             *place = 0;
             return Ok((0, true));
         };
         let after = std::mem::replace(place, until);
         let pruned = self
-            .step(pace, async |conn| {
+            .step(step_size, async |conn| {
                 let mut pruned = 0;
                 for machine in machines {
                     pruned += prune::notes(conn, machine, self.cutoff, after, until).await?;
@@ -134,14 +137,14 @@ impl Pruner<'_> {
         Ok((pruned, false))
     }
 
-    async fn prune_requests(self, place: &mut RequestPlace, machines: &[&str], pace: &mut Pace) -> Result<Stepped, StoreError> {
-        let until = prune::requests_until(&mut self.store.reader().await?.conn(), place, pace.rows()).await?;
+    async fn prune_requests(self, place: &mut RequestPlace, machines: &[&str], step_size: &mut StepSize) -> Result<Stepped, StoreError> {
+        let until = prune::requests_until(&mut self.store.reader().await?.conn(), place, step_size.rows()).await?;
         let is_end = until.is_none();
         // Nothing comes after the last of all ids.
         let until = until.unwrap_or((InstanceId(Uuid::max()), "\u{10ffff}".to_owned()));
         let after = std::mem::replace(place, if is_end { Place::default().requests } else { until.clone() });
         let pruned = self
-            .step(pace, async |conn| {
+            .step(step_size, async |conn| {
                 let mut pruned = 0;
                 for machine in machines {
                     pruned += prune::requests(conn, machine, self.cutoff, &after, &until).await?;
@@ -152,12 +155,12 @@ impl Pruner<'_> {
         Ok((pruned, is_end))
     }
 
-    async fn prune_once(self, place: &mut OncePlace, machines: &[&str], pace: &mut Pace) -> Result<Stepped, StoreError> {
-        let until = prune::once_until(&mut self.store.reader().await?.conn(), place, self.cutoff, pace.rows()).await?;
+    async fn prune_once(self, place: &mut OncePlace, machines: &[&str], step_size: &mut StepSize) -> Result<Stepped, StoreError> {
+        let until = prune::once_until(&mut self.store.reader().await?.conn(), place, self.cutoff, step_size.rows()).await?;
         let is_end = until.is_none();
         let after = std::mem::replace(place, until.clone().unwrap_or(Place::default().once));
         let pruned = self
-            .step(pace, async |conn| {
+            .step(step_size, async |conn| {
                 let mut pruned = 0;
                 for machine in machines {
                     pruned += prune::once_old(conn, machine, self.cutoff, &after, until.as_ref()).await?;

@@ -5,7 +5,7 @@
 use fsm_core::ids::InstanceId;
 use uuid::Uuid;
 
-use super::{Pace, Place, Pruner};
+use super::{Place, Pruner, StepSize};
 use crate::store::invariants::examine;
 use crate::store::lock;
 use crate::store::open::Store;
@@ -134,20 +134,20 @@ fn pruner(store: &Store) -> Pruner<'_> {
 }
 
 fn place(most: u32) -> Place {
-    Place { pace: Pace::at_most(most), ..Place::default() }
+    Place { step_size: StepSize::at_most(most), ..Place::default() }
 }
 
 /// Prunes in a process that dies after so many statements. Whether it lived.
 async fn lives(store: &Store, statements: u32, most: u32) -> bool {
-    let fault = store.fault();
-    fault.strike_after(statements);
+    let failpoint = store.failpoint();
+    failpoint.trigger_after(statements);
     let mut place = place(most);
     let lived = tokio::select! {
         biased;
-        () = fault.struck() => false,
+        () = failpoint.triggered() => false,
         done = pruner(store).prune(&mut place, &[MACHINE]) => done.map(|_| true).unwrap(),
     };
-    fault.mend();
+    failpoint.reset();
     lived
 }
 

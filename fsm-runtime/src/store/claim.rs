@@ -13,13 +13,13 @@ use uuid::Uuid;
 
 use super::conn::Conn;
 use super::error::{Result, StoreError};
-use super::lock::Seen;
+use super::lock::RowSnapshot;
 use super::open::Store;
 use super::rows::Row;
 use super::shares::Purpose;
 use super::sql;
 use super::values::{Value, values};
-use super::write::Stamp;
+use super::write::RowVersion;
 
 /// What a process can run of one machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Served {
 /// An attempt that a session was given.
 #[derive(Clone, PartialEq)]
 pub struct Claimed {
-    /// Whose it is.
+    /// InstanceKey it is.
     pub instance: Arc<Instance>,
     /// The attempt, executing.
     pub attempt: Arc<Attempt>,
@@ -62,9 +62,9 @@ pub struct Claimed {
     /// Why the attempt before it failed.
     pub last_error: Option<String>,
     /// How its instance was seen with it, where something shows whether that is still so.
-    pub seen: Option<Seen>,
+    pub seen: Option<RowSnapshot>,
     /// What of its row cannot be read: then it fails without its verb.
-    pub fault: Option<String>,
+    pub policy_error: Option<String>,
 }
 
 /// All but what the payload says.
@@ -98,7 +98,7 @@ pub(super) fn words_of(id: Uuid) -> String {
     id.simple().to_string()
 }
 
-/// Whose attempts are claimed.
+/// InstanceKey attempts are claimed.
 #[derive(Debug, Clone, Copy)]
 pub enum Which<'w> {
     /// Those of all calls but these.
@@ -233,16 +233,16 @@ fn all(rows: &[Row]) -> Result<Claims> {
 fn read(row: &Row) -> Result<Claimed> {
     // A payload that is gone is one that cannot be read: a failed attempt, not a failed claim.
     let payload = row.get::<Option<Vec<u8>>>(37)?.unwrap_or_default();
-    let fault = row.policy(16 + 14).err().map(|why| format!("the retry policy cannot be read: {why}"));
+    let policy_error = row.policy(16 + 14).err().map(|why| format!("the retry policy cannot be read: {why}"));
     let instance = Arc::new(row.instance(0)?);
     let seen = match row {
         Row::Postgres(_) => {
-            let stamp = Stamp::Row { xmin: row.get(40)?, updated_at: instance.updated_at };
-            Some(Seen { instance: Arc::clone(&instance), has_timer: row.get(39)?, stamp })
+            let row_version = RowVersion::Row { xmin: row.get(40)?, updated_at: instance.updated_at };
+            Some(RowSnapshot { instance: Arc::clone(&instance), has_timer: row.get(39)?, row_version })
         }
-        Row::Sqlite(..) | Row::Lent(_) => None,
+        Row::Sqlite(..) | Row::UserSqlite(_) => None,
     };
-    Ok(Claimed { instance, attempt: Arc::new(row.attempt(16)?), payload, last_error: row.get(38)?, seen, fault })
+    Ok(Claimed { instance, attempt: Arc::new(row.attempt(16)?), payload, last_error: row.get(38)?, seen, policy_error })
 }
 
 /// When the next attempt or timer of the machine is due, but for these; `None` when nothing is scheduled.

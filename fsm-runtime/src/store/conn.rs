@@ -8,34 +8,34 @@ use sqlx::sqlite::SqliteConnection;
 use sqlx::{Postgres, SqlSafeStr, SqlStr, Sqlite, Transaction};
 
 use super::error::Result;
-use super::link::{Link, Rules};
+use super::guarded::{GuardedConnection, Rules};
 use super::rows::Row;
 use super::sql::{self, Many, Sql};
 use super::thread::SqliteThread;
 use super::values::{Batch, Value, kept};
-use super::{lent, postgres};
+use super::{postgres, user_sqlite};
 
 /// A connection, most often inside a transaction.
 pub enum Conn<'c> {
     /// To SQLite, of ours alone.
-    Sqlite(Link<'c, SqliteThread>),
+    Sqlite(GuardedConnection<'c, SqliteThread>),
     /// To SQLite, and in its transaction somebody else's statements run too.
-    Lent(Link<'c, SqliteConnection>),
+    UserSqlite(GuardedConnection<'c, SqliteConnection>),
     /// To PostgreSQL.
-    Postgres(Link<'c, PgConnection>),
+    Postgres(GuardedConnection<'c, PgConnection>),
 }
 
 impl<'c> From<&'c mut SqliteConnection> for Conn<'c> {
     /// A transaction that the caller began and will end.
     fn from(conn: &'c mut SqliteConnection) -> Self {
-        Conn::Lent(Link { conn, rules: Rules::DEFAULT, health: None })
+        Conn::UserSqlite(GuardedConnection { conn, rules: Rules::DEFAULT, health: None })
     }
 }
 
 impl<'c> From<&'c mut PgConnection> for Conn<'c> {
     /// A transaction that the caller began and will end.
     fn from(conn: &'c mut PgConnection) -> Self {
-        Conn::Postgres(Link { conn, rules: Rules::DEFAULT, health: None })
+        Conn::Postgres(GuardedConnection { conn, rules: Rules::DEFAULT, health: None })
     }
 }
 
@@ -57,9 +57,9 @@ impl Conn<'_> {
     /// Statements on it are run like those on the connections of a store.
     pub(super) fn set_rules(&mut self, rules: Rules) {
         match self {
-            Conn::Sqlite(link) => link.rules = rules,
-            Conn::Lent(link) => link.rules = rules,
-            Conn::Postgres(link) => link.rules = rules,
+            Conn::Sqlite(guarded) => guarded.rules = rules,
+            Conn::UserSqlite(guarded) => guarded.rules = rules,
+            Conn::Postgres(guarded) => guarded.rules = rules,
         }
     }
 
@@ -71,20 +71,20 @@ impl Conn<'_> {
     /// Runs one statement and gives its rows.
     pub(super) async fn rows(&mut self, sql: &Sql, values: &[Value<'_>]) -> Result<Vec<Row>> {
         match self {
-            Conn::Sqlite(link) => link.rows(sql.sqlite.into_sql_str(), values).await,
-            Conn::Lent(link) => link.rows(sql.sqlite.into_sql_str(), values).await,
-            Conn::Postgres(link) => link.rows(sql.postgres.into_sql_str(), values).await,
+            Conn::Sqlite(guarded) => guarded.rows(sql.sqlite.into_sql_str(), values).await,
+            Conn::UserSqlite(guarded) => guarded.rows(sql.sqlite.into_sql_str(), values).await,
+            Conn::Postgres(guarded) => guarded.rows(sql.postgres.into_sql_str(), values).await,
         }
     }
 
     /// Runs a statement that PostgreSQL commits by itself, and gives its rows. SQLite has no such statements, and answers with none.
-    pub(super) async fn commit_at_once(&mut self, text: SqlStr, arguments: PgArguments) -> Result<Vec<Row>> {
+    pub(super) async fn commit_single_statement(&mut self, text: SqlStr, arguments: PgArguments) -> Result<Vec<Row>> {
         match self {
-            Conn::Sqlite(_) | Conn::Lent(_) => Ok(Vec::new()),
-            Conn::Postgres(link) => {
-                let rows = link.answer(text, arguments).await?;
+            Conn::Sqlite(_) | Conn::UserSqlite(_) => Ok(Vec::new()),
+            Conn::Postgres(guarded) => {
+                let rows = guarded.answer(text, arguments).await?;
                 // It was done, and a process that dies here never hears of it.
-                link.rules.fault.pass(|| "after a transaction ended, and never heard of it".to_owned()).await?;
+                guarded.rules.failpoint.pass(|| "after a transaction ended, and never heard of it".to_owned()).await?;
                 Ok(rows)
             }
         }
@@ -96,12 +96,12 @@ impl Conn<'_> {
             return Ok(Vec::new());
         }
         match self {
-            Conn::Sqlite(link) => link.batch(sql, batch.rows()).await,
-            Conn::Lent(link) => link.batch(sql, batch.rows()).await,
-            Conn::Postgres(link) => {
+            Conn::Sqlite(guarded) => guarded.batch(sql, batch.rows()).await,
+            Conn::UserSqlite(guarded) => guarded.batch(sql, batch.rows()).await,
+            Conn::Postgres(guarded) => {
                 let mut arguments = PgArguments::default();
                 batch.bind(&mut arguments)?;
-                link.answer(kept(sql, true), arguments).await
+                guarded.answer(kept(sql, true), arguments).await
             }
         }
     }
@@ -117,8 +117,8 @@ impl Conn<'_> {
     ) -> Result<Vec<usize>> {
         match self {
             _ if batch.is_empty() => Ok(Vec::new()),
-            Conn::Sqlite(link) => link.missed(sql, batch.rows()).await,
-            Conn::Lent(link) => link.missed(sql, batch.rows()).await,
+            Conn::Sqlite(guarded) => guarded.missed(sql, batch.rows()).await,
+            Conn::UserSqlite(guarded) => guarded.missed(sql, batch.rows()).await,
             Conn::Postgres(_) => {
                 let written = self.batch(sql, batch).await?.iter().map(key).collect::<Result<HashSet<K>>>()?;
                 Ok(keys.iter().enumerate().filter(|(_, key)| !written.contains(key)).map(|(place, _)| place).collect())
@@ -130,8 +130,8 @@ impl Conn<'_> {
     pub(super) async fn put<const WIDTH: usize>(&mut self, sql: &Many, batch: Batch<'_, WIDTH>) -> Result<()> {
         match self {
             _ if batch.is_empty() => Ok(()),
-            Conn::Sqlite(link) if link.is_in_transaction() => {
-                link.later(sql, batch.rows());
+            Conn::Sqlite(guarded) if guarded.is_in_transaction() => {
+                guarded.later(sql, batch.rows());
                 Ok(())
             }
             _ => self.batch(sql, batch).await.map(drop),
@@ -146,9 +146,9 @@ impl Conn<'_> {
     /// Runs a script of several statements without values, inside the transaction that is open.
     pub(crate) async fn script(&mut self, text: &'static str) -> Result<()> {
         match self {
-            Conn::Sqlite(link) => link.script(text).await,
-            Conn::Lent(link) => link.guarded(text, async |conn| lent::words(conn, text).await).await,
-            Conn::Postgres(link) => link.guarded(text, async |conn| postgres::words(conn, text).await).await,
+            Conn::Sqlite(guarded) => guarded.script(text).await,
+            Conn::UserSqlite(guarded) => guarded.guarded(text, async |conn| user_sqlite::words(conn, text).await).await,
+            Conn::Postgres(guarded) => guarded.guarded(text, async |conn| postgres::words(conn, text).await).await,
         }
     }
 }

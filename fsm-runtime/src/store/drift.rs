@@ -116,7 +116,7 @@ pub async fn timers(conn: &mut Conn<'_>, instances: &[InstanceId]) -> Result<Vec
 
 /// These attempts, waiting events and timers get the names they have here. Their instances are locked by this transaction.
 pub async fn rename(conn: &mut Conn<'_>, attempts: &[Attempt], waiting: &[(InstanceId, Waiting)], timers: &[Timer]) -> Result<()> {
-    let policies = attempts.iter().map(|attempt| policy_text(&attempt.budget)).collect::<Result<Vec<_>>>()?;
+    let policies = attempts.iter().map(|attempt| policy_text(&attempt.retry_state)).collect::<Result<Vec<_>>>()?;
     let batch = attempts.iter().zip(&policies).map(|(attempt, policy)| {
         values![
             attempt.call.0,

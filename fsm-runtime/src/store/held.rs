@@ -49,7 +49,7 @@ pub(crate) fn has_writer(store: usize) -> bool {
 /// Whether the transaction of this task's verb has locked the instance.
 pub(crate) fn has_locked(store: usize, machine: &str, key: &str) -> bool {
     let is_it = |held: &mut Held| {
-        held.transaction.is_some_and(|(of, _)| of == store) && held.locked.iter().any(|(of, whose)| of == machine && whose == key)
+        held.transaction.is_some_and(|(of, _)| of == store) && held.locked.iter().any(|(of, target)| of == machine && target == key)
     };
     with(is_it).unwrap_or(false)
 }
@@ -60,8 +60,8 @@ fn with<T>(look: impl FnOnce(&mut Held) -> T) -> Option<T> {
 
 fn address(conn: &Conn<'_>) -> usize {
     match conn {
-        Conn::Sqlite(link) => std::ptr::from_ref(&*link.conn) as usize,
-        Conn::Lent(link) => std::ptr::from_ref(&*link.conn) as usize,
-        Conn::Postgres(link) => std::ptr::from_ref(&*link.conn) as usize,
+        Conn::Sqlite(guarded) => std::ptr::from_ref(&*guarded.conn) as usize,
+        Conn::UserSqlite(guarded) => std::ptr::from_ref(&*guarded.conn) as usize,
+        Conn::Postgres(guarded) => std::ptr::from_ref(&*guarded.conn) as usize,
     }
 }

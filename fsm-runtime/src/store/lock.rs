@@ -4,19 +4,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use fsm_core::call::Attempt;
-use fsm_core::changes::{Outlook, Request, Waiting};
+use fsm_core::changes::{Forecast, Request, Waiting};
 use fsm_core::decide::inbox::Inbox;
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::Instance;
 use uuid::Uuid;
 
 use super::conn::Conn;
-use super::epoch::Epoch;
 use super::error::Result;
+use super::file_version::FileVersion;
 use super::rows::Row;
 use super::sql;
 use super::values::values;
-use super::write::Stamp;
+use super::write::RowVersion;
 
 /// An instance by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -38,35 +38,39 @@ pub struct Locked {
 
 /// An instance as one commit left it, read without a lock.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Seen {
+pub struct RowSnapshot {
     /// Its row.
     pub instance: Arc<Instance>,
     /// It has a timer of its own, of its state or a wake.
     pub has_timer: bool,
     /// What shows that it is still so.
-    pub stamp: Stamp,
+    pub row_version: RowVersion,
 }
 
 /// What a process knows of an instance without a look at the database.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Memory {
+pub enum CachedSnapshot {
     /// How a commit left it, and as far as this process knows none has come since.
-    Seen(Seen),
+    RowSnapshot(RowSnapshot),
     /// That an event waits for it, so that the end of its attempt needs more than its row.
     SomethingWaits,
 }
 
-impl Memory {
+impl CachedSnapshot {
     /// What is known of an instance that stands so.
-    pub fn of(instance: &Instance, seen: Option<Seen>) -> Option<Memory> {
-        if instance.inbox_len() > 0 { Some(Memory::SomethingWaits) } else { seen.map(Memory::Seen) }
+    pub fn of(instance: &Instance, seen: Option<RowSnapshot>) -> Option<CachedSnapshot> {
+        if instance.inbox_len() > 0 { Some(CachedSnapshot::SomethingWaits) } else { seen.map(CachedSnapshot::RowSnapshot) }
     }
 
     /// How it was seen, if it was, and with SQLite in that epoch.
-    pub fn seen(&self, epoch: Option<Epoch>) -> Option<&Seen> {
+    pub fn seen(&self, file_version: Option<FileVersion>) -> Option<&RowSnapshot> {
         match self {
-            Memory::Seen(seen) if epoch.is_none_or(|epoch| seen.stamp == Stamp::Epoch(epoch)) => Some(seen),
-            Memory::Seen(_) | Memory::SomethingWaits => None,
+            CachedSnapshot::RowSnapshot(seen)
+                if file_version.is_none_or(|file_version| seen.row_version == RowVersion::FileVersion(file_version)) =>
+            {
+                Some(seen)
+            }
+            CachedSnapshot::RowSnapshot(_) | CachedSnapshot::SomethingWaits => None,
         }
     }
 }
@@ -76,7 +80,7 @@ impl Memory {
 pub struct KnownCall {
     /// The id.
     pub call: CallId,
-    /// Whose it is.
+    /// InstanceKey it is.
     pub instance: InstanceId,
     /// Where it is.
     pub place: Place,
@@ -121,13 +125,13 @@ pub async fn free_instances(conn: &mut Conn<'_>, targets: &[Target<'_>]) -> Resu
 }
 
 /// The same without a lock: from SQLite in that epoch, else from PostgreSQL.
-pub async fn see(conn: &mut Conn<'_>, targets: &[Target<'_>], epoch: Option<Epoch>) -> Result<Vec<Option<Seen>>> {
-    let sql = if epoch.is_some() { &sql::LOCK_BY_KEY } else { &sql::SEE_BY_KEY };
+pub async fn see(conn: &mut Conn<'_>, targets: &[Target<'_>], file_version: Option<FileVersion>) -> Result<Vec<Option<RowSnapshot>>> {
+    let sql = if file_version.is_some() { &sql::LOCK_BY_KEY } else { &sql::READ_BY_KEY };
     let rows = conn.batch(sql, targets.iter().map(|target| values![target.machine, target.key]).collect()).await?;
     in_order(&rows, targets, |row, instance| {
-        let of_row = || row.get(17).map(|xmin| Stamp::Row { xmin, updated_at: instance.updated_at });
-        let stamp = epoch.map_or_else(of_row, |epoch| Ok(Stamp::Epoch(epoch)))?;
-        Ok(Seen { instance: Arc::new(instance), has_timer: row.get(16)?, stamp })
+        let of_row = || row.get(17).map(|xmin| RowVersion::Row { xmin, updated_at: instance.updated_at });
+        let row_version = file_version.map_or_else(of_row, |file_version| Ok(RowVersion::FileVersion(file_version)))?;
+        Ok(RowSnapshot { instance: Arc::new(instance), has_timer: row.get(16)?, row_version })
     })
 }
 
@@ -186,7 +190,7 @@ pub async fn inbox_ends(conn: &mut Conn<'_>, instances: &[&Instance], most: i64)
         let inbox = inboxes.entry(row.instance_id(0)?).or_default();
         let waiting = waiting(&row)?;
         // What cannot be read is looked at anew.
-        inbox.outlook = row.get::<Option<String>>(4)?.and_then(|json| serde_json::from_str::<Outlook>(&json).ok());
+        inbox.forecast = row.get::<Option<String>>(4)?.and_then(|json| serde_json::from_str::<Forecast>(&json).ok());
         if inbox.first.last().is_none_or(|before| before.position + 1 == waiting.position) {
             inbox.first.push(waiting);
         }

@@ -12,19 +12,19 @@ use sqlx::sqlite::SqliteConnection;
 
 use super::address::{self, Address};
 use super::conn::Conn;
-use super::link::Rules;
+use super::guarded::Rules;
 
-use super::epoch::{Epoch, Epochs, Turns};
 use super::error::{Result, StoreError};
-use super::fault::Fault;
+use super::failpoint::Failpoint;
+use super::file_version::{FileVersion, FileVersions, Turns};
 use super::held;
 use super::pool::{Connects, Pool, Taken};
 use super::rights::Rights;
 use super::servers::Servers;
 use super::shares::Purpose;
 use super::thread::SqliteThread;
-use super::tx::{Apart, Reader, Side, Tx};
-use super::{lent, postgres, sql, sqlite};
+use super::tx::{DedicatedConnection, Reader, Side, Tx};
+use super::{postgres, sql, sqlite, user_sqlite};
 
 /// Which database, and how it is used.
 #[derive(Clone)]
@@ -89,7 +89,7 @@ enum Kind {
         writer: Pool<SqliteThread>,
         readers: Pool<SqliteThread>,
         /// Each is lent to somebody else's statements, in the writer's place, and closed afterwards.
-        lent: Pool<SqliteConnection>,
+        user_sqlite: Pool<SqliteConnection>,
         /// `None` for a database in memory, where nobody can look while somebody writes.
         turns: Option<Turns>,
         /// Keeps a database in memory alive while no other connection is open.
@@ -137,7 +137,7 @@ impl Store {
             Kind::Postgres { pool, .. } => Some(Arc::new(pool.options().clone())),
             Kind::Sqlite { .. } => None,
         };
-        let rules = Rules { deadline: settings.deadline, is_cached: settings.statement_cache, fault: Fault::somewhere(), servers };
+        let rules = Rules { deadline: settings.deadline, is_cached: settings.statement_cache, failpoint: Failpoint::somewhere(), servers };
         Ok(Store { inner: Arc::new(Inner { place, rules, read_only, rights: Rights::default(), kind }) })
     }
 
@@ -161,8 +161,8 @@ impl Store {
     }
 
     /// Where a test cuts the connections.
-    pub(crate) fn fault(&self) -> &Fault {
-        &self.inner.rules.fault
+    pub(crate) fn failpoint(&self) -> &Failpoint {
+        &self.inner.rules.failpoint
     }
 
     /// Which store it is, among those of this process.
@@ -192,36 +192,36 @@ impl Store {
     }
 
     /// The same for a committer, and the epoch of a SQLite file: while that lasts, what the committer saw before is still so.
-    pub async fn begin_in_epoch(&self, epochs: &Epochs) -> Result<(Tx, Option<Epoch>)> {
+    pub async fn begin_at_file_version(&self, file_versions: &FileVersions) -> Result<(Tx, Option<FileVersion>)> {
         let mut tx = self.begin_unseen(Purpose::Engine, sql::BEGIN_COMMIT_POSTGRES).await?;
         let Some(turns) = self.turns() else { return Ok((tx, None)) };
-        tx._turn = Some(turns.begin(Some(epochs)));
+        tx._turn = Some(turns.begin(Some(file_versions)));
         let connection = match &tx.side {
             Side::Sqlite(taken) => taken.session.id,
-            Side::Lent { .. } | Side::Postgres(_) => return Ok((tx, None)),
+            Side::UserSqlite { .. } | Side::Postgres(_) => return Ok((tx, None)),
         };
-        let epoch = epochs.now(turns, connection, &mut tx.conn()).await?;
-        Ok((tx, epoch))
+        let file_version = file_versions.now(turns, connection, &mut tx.conn()).await?;
+        Ok((tx, file_version))
     }
 
     /// Begins a transaction in which a user's own statements run too, on a connection of the driver that they are written for.
-    pub async fn begin_lent(&self) -> Result<Tx> {
+    pub async fn begin_for_user(&self) -> Result<Tx> {
         let mut tx = match &self.inner.kind {
             Kind::Sqlite { .. } if self.inner.read_only => return Err(StoreError::ReadOnly { place: self.inner.place.clone() }),
-            Kind::Sqlite { writer, lent, .. } => {
+            Kind::Sqlite { writer, user_sqlite, .. } => {
                 if held::has_writer(self.id()) {
                     return Err(StoreError::Crosswise);
                 }
                 let place = writer.place(Purpose::Long).await?;
-                let taken = self.begun(lent.apart().await?, async |conn| lent::begin(conn).await).await;
-                Tx { _turn: None, side: Side::Lent { taken: self.naming(taken)?, _place: place }, rules: self.inner.rules.clone() }
+                let taken = self.begun(user_sqlite.dedicated().await?, async |conn| user_sqlite::begin(conn).await).await;
+                Tx { _turn: None, side: Side::UserSqlite { taken: self.naming(taken)?, _place: place }, rules: self.inner.rules.clone() }
             }
             Kind::Postgres { .. } => self.begin_for(Purpose::Long).await?,
         };
         match &mut tx.conn() {
             Conn::Sqlite(_) => {}
-            Conn::Lent(link) => link.lend().await?,
-            Conn::Postgres(link) => link.lend().await?,
+            Conn::UserSqlite(guarded) => guarded.hand_to_user().await?,
+            Conn::Postgres(guarded) => guarded.hand_to_user().await?,
         }
         Ok(tx)
     }
@@ -283,7 +283,7 @@ impl Store {
     async fn begun<C: Connects>(&self, mut taken: Taken<C>, how: impl AsyncFnOnce(&mut C) -> sqlx::Result<()>) -> Result<Taken<C>> {
         let (conn, health) = taken.parts();
         health.is_open = true;
-        self.inner.rules.fault.pass(|| "before a transaction began".to_owned()).await?;
+        self.inner.rules.failpoint.pass(|| "before a transaction began".to_owned()).await?;
         self.inner.rules.within(health, how(conn)).await?;
         Ok(taken)
     }
@@ -362,12 +362,12 @@ impl Store {
     }
 
     /// A connection outside every pool, that can write and whose every statement stands alone. It belongs to the tokio runtime that made it.
-    pub async fn apart(&self) -> Result<Apart> {
+    pub async fn dedicated(&self) -> Result<DedicatedConnection> {
         let side = match &self.inner.kind {
-            Kind::Sqlite { writer, .. } => Side::Sqlite(writer.apart().await?),
-            Kind::Postgres { pool, .. } => Side::Postgres(pool.apart().await?),
+            Kind::Sqlite { writer, .. } => Side::Sqlite(writer.dedicated().await?),
+            Kind::Postgres { pool, .. } => Side::Postgres(pool.dedicated().await?),
         };
-        Ok(Apart { side, rules: self.inner.rules.clone() })
+        Ok(DedicatedConnection { side, rules: self.inner.rules.clone() })
     }
 
     /// Closes the idle connections and hands out no more. Those in use are closed by their users.

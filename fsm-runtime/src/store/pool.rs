@@ -9,7 +9,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection};
 
 use super::error::{Result, StoreError};
-use super::link::{Health, within};
+use super::guarded::{Health, within};
 use super::plans::Plans;
 use super::servers::Servers;
 use super::shares::{Place, Purpose, Shares};
@@ -31,7 +31,7 @@ pub(super) trait Connects: Sized + Send {
     fn is_there(&self) -> bool {
         true
     }
-    /// Asks whether it is still there.
+    /// VerbRequests whether it is still there.
     fn ping(&mut self) -> impl Future<Output = sqlx::Result<()>> + Send;
     fn close(self) -> impl Future<Output = ()> + Send;
 }
@@ -182,7 +182,7 @@ impl<C: Connects> Pool<C> {
     }
 
     /// A connection that does not count and is closed after use.
-    pub(super) async fn apart(&self) -> Result<Taken<C>> {
+    pub(super) async fn dedicated(&self) -> Result<Taken<C>> {
         let (conn, host) = self.connect().await?;
         Ok(self.taken(conn, Session::new(host), None))
     }
@@ -234,7 +234,7 @@ impl<C: Connects> Taken<C> {
 
 impl<C: Connects> Drop for Taken<C> {
     fn drop(&mut self) {
-        let is_reusable = !self.health.is_broken && !self.health.is_open && !self.health.was_lent;
+        let is_reusable = !self.health.is_broken && !self.health.is_open && !self.health.was_used_by_user;
         if let (true, Some((idle, _))) = (self.health.is_server_lost, &self.home) {
             forget(idle);
         }

@@ -4,20 +4,20 @@ use sqlx::postgres::{PgArguments, PgConnection};
 use sqlx::{Postgres, SqlStr};
 
 use super::error::{Result, StoreError};
-use super::link::{Link, counted};
+use super::guarded::{GuardedConnection, counted};
 use super::rows::Row;
 use super::sql;
 use super::values::{Batch, Value};
 
-impl<'c> Link<'c, PgConnection> {
+impl<'c> GuardedConnection<'c, PgConnection> {
     /// Lends the connection for a user's own statements in this transaction; they wait for locks and are planned as others are.
-    pub(super) async fn lend(&mut self) -> Result<()> {
+    pub(super) async fn hand_to_user(&mut self) -> Result<()> {
         self.guarded("savepoint", async |conn| {
             words(conn, sql::AS_USUAL).await?;
             counted(conn).await
         })
         .await?;
-        self.note_lent();
+        self.note_user();
         Ok(())
     }
 
@@ -48,7 +48,7 @@ impl<'c> Link<'c, PgConnection> {
                 Ok(rows)
             })
             .await?;
-        self.rules.fault.answered(rows.len());
+        self.rules.failpoint.answered(rows.len());
         Ok(rows.into_iter().map(Row::Postgres).collect())
     }
 

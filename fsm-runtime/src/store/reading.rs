@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::conn::Conn;
-use super::link::{Link, Rules};
+use super::guarded::{GuardedConnection, Rules};
 use super::pool::Pool;
 use super::shares::Purpose;
 use super::sql;
@@ -20,5 +20,5 @@ pub(super) fn has_wal(file: &Path) -> bool {
 pub(super) async fn can_share(readers: &Pool<SqliteThread>) -> bool {
     let Ok(mut taken) = readers.take(Purpose::Short).await else { return false };
     let (conn, health) = taken.parts();
-    Conn::Sqlite(Link::new(conn, Rules::DEFAULT, health)).rows(&sql::MIGRATION_TABLE_EXISTS, &[]).await.is_ok()
+    Conn::Sqlite(GuardedConnection::new(conn, Rules::DEFAULT, health)).rows(&sql::MIGRATION_TABLE_EXISTS, &[]).await.is_ok()
 }

@@ -7,7 +7,7 @@ use fsm_core::changes::{Note, Timer};
 use fsm_core::ids::{CallId, InstanceId, SessionId, TimerId};
 use fsm_core::instance::Instance;
 use fsm_core::outcome::Event;
-use fsm_core::retry::{Budget, Retry};
+use fsm_core::retry::{Retry, RetryState};
 use fsm_core::time::Timestamp;
 use rusqlite::types::FromSql;
 use sqlx::postgres::PgRow;
@@ -24,7 +24,7 @@ use super::thread::Answer;
 pub(super) enum Row {
     /// One of those that were answered.
     Sqlite(Arc<Answer>, usize),
-    Lent(SqliteRow),
+    UserSqlite(SqliteRow),
     Postgres(PgRow),
 }
 
@@ -39,7 +39,7 @@ impl Row {
             Row::Sqlite(answer, row) => {
                 answer.get(*row, column).map_err(|error| sqlx::Error::ColumnDecode { index: column.to_string(), source: error.into() })?
             }
-            Row::Lent(row) => row.try_get(column)?,
+            Row::UserSqlite(row) => row.try_get(column)?,
             Row::Postgres(row) => row.try_get(column)?,
         })
     }
@@ -112,7 +112,7 @@ impl Row {
             held: self.get(at + 9)?,
             created_at: self.time(at + 10)?,
             scheduled_at: self.time(at + 11)?,
-            budget: self.budget(at + 12)?,
+            retry_state: self.retry_state(at + 12)?,
             worker: self.get::<Option<Uuid>>(at + 16)?.map(SessionId),
             started_at: self.time_if_any(at + 17)?,
             finished_at: self.time_if_any(at + 18)?,
@@ -127,13 +127,13 @@ impl Row {
         json.map(|json| serde_json::from_str(&json)).transpose().map_err(|error| error.to_string())
     }
 
-    fn budget(&self, at: usize) -> Result<Budget> {
+    fn retry_state(&self, at: usize) -> Result<RetryState> {
         let remaining = match self.get::<Option<i64>>(at)? {
             Some(_) => Some(self.count(at)?),
             None => None,
         };
         let backoff_us: i64 = self.get(at + 1)?;
-        Ok(Budget {
+        Ok(RetryState {
             // Without one, what fails or is lost is an error that an operator sees: a row must not be stuck for its policy.
             policy: self.policy(at + 2).unwrap_or_default(),
             remaining,

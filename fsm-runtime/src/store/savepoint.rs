@@ -6,7 +6,7 @@ use sqlx_core::transaction::TransactionManager;
 
 use super::conn::Conn;
 use super::error::Result;
-use super::link::{Link, Rules, within};
+use super::guarded::{GuardedConnection, Rules, within};
 
 /// A savepoint. Dropped before it is released, what was written after it is undone before the next statement on the connection.
 ///
@@ -20,8 +20,8 @@ pub struct Savepoint<'c> {
 
 impl<'c> Savepoint<'c> {
     /// Sets one. `None` outside a transaction that sqlx knows of.
-    pub(crate) async fn set(link: Link<'c, SqliteConnection>) -> Result<Option<Savepoint<'c>>> {
-        let Link { conn, rules, .. } = link;
+    pub(crate) async fn set(guarded: GuardedConnection<'c, SqliteConnection>) -> Result<Option<Savepoint<'c>>> {
+        let GuardedConnection { conn, rules, .. } = guarded;
         if !conn.is_in_transaction() {
             return Ok(None);
         }
@@ -31,7 +31,7 @@ impl<'c> Savepoint<'c> {
 
     /// The connection.
     pub fn conn(&mut self) -> Conn<'_> {
-        Conn::Lent(Link { conn: self.conn, rules: self.rules.clone(), health: None })
+        Conn::UserSqlite(GuardedConnection { conn: self.conn, rules: self.rules.clone(), health: None })
     }
 
     /// Keeps what was written, as part of the transaction around it.

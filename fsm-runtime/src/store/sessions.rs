@@ -89,7 +89,7 @@ pub async fn next_lapse(conn: &mut Conn<'_>, me: SessionId) -> Result<Option<Tim
 }
 
 /// Sessions whose lease has ended at `now` and that execute nothing are forgotten. Returns how many.
-pub async fn bury(conn: &mut Conn<'_>, now: Timestamp) -> Result<u64> {
+pub async fn delete_expired(conn: &mut Conn<'_>, now: Timestamp) -> Result<u64> {
     let rows = conn.rows(&sql::SESSION_BURY, &values![now.as_micros()]).await?;
     Ok(rows.len() as u64)
 }

@@ -110,7 +110,6 @@ macro_rules! has_timer {
     };
 }
 
-mod at_once;
 mod claim;
 mod drift;
 mod invariants;
@@ -122,6 +121,7 @@ mod overview;
 mod pages;
 mod prune;
 mod sessions;
+mod single_statement;
 #[cfg(feature = "testing")]
 mod templates;
 mod timers;
@@ -130,7 +130,6 @@ mod transfer;
 mod view;
 mod write;
 
-pub(super) use at_once::*;
 pub(super) use claim::*;
 pub(super) use drift::*;
 pub(super) use invariants::*;
@@ -142,6 +141,7 @@ pub(super) use overview::*;
 pub(super) use pages::*;
 pub(super) use prune::*;
 pub(super) use sessions::*;
+pub(super) use single_statement::*;
 #[cfg(feature = "testing")]
 pub(crate) use templates::*;
 pub(super) use timers::*;

@@ -2,18 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 
-mod at_once;
 mod batches;
 mod claims;
 mod door;
-mod epochs;
 mod errors;
+mod file_versions;
 mod health;
-mod one_trip;
 mod opening;
 mod plans;
 mod pooler;
 pub(crate) mod samples;
+mod script;
 mod servers;
+mod single_statement;
 mod statements;
 mod time;

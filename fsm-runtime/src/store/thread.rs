@@ -1,7 +1,7 @@
 //! A connection to SQLite, on a thread of its own: SQLite waits for the disk, and nothing else may wait with it.
 
+mod command;
 mod failure;
-mod said;
 mod whole;
 
 use std::ops::ControlFlow;
@@ -14,9 +14,9 @@ use tokio::sync::oneshot;
 
 use super::turn::Turn;
 
+pub(super) use command::{Answer, SqliteCommand};
 pub(super) use failure::Refused;
 use failure::refused;
-pub(super) use said::{Answer, Said};
 pub(super) use whole::{Whole, ask_in_turn};
 
 /// How many statements are kept prepared.
@@ -29,7 +29,7 @@ type Order = Box<dyn FnOnce(&mut Connection) -> ControlFlow<()> + Send>;
 pub struct SqliteThread {
     orders: mpsc::Sender<Order>,
     /// The thread has the other half while it goes on.
-    life: Weak<()>,
+    client_guard: Weak<()>,
     /// An order failed that ends the connection.
     ends: Arc<AtomicBool>,
     /// Ends when the connection is closed.
@@ -87,7 +87,7 @@ impl SqliteThread {
         let (opened, is_open) = oneshot::channel();
         let (ends, closed) = oneshot::channel();
         let (options, alive) = (options.clone(), Arc::new(()));
-        let life = Arc::downgrade(&alive);
+        let client_guard = Arc::downgrade(&alive);
         let carry_out = move || {
             let (_ends, _alive): (oneshot::Sender<()>, _) = (ends, alive);
             match options.connect() {
@@ -101,7 +101,7 @@ impl SqliteThread {
         };
         std::thread::Builder::new().name("fsm-sqlite".to_owned()).spawn(carry_out).map_err(sqlx::Error::Io)?;
         is_open.await.map_err(|_| sqlx::Error::WorkerCrashed)?.map_err(refused)?;
-        Ok(SqliteThread { orders, life, closed, ends: Arc::default() })
+        Ok(SqliteThread { orders, client_guard, closed, ends: Arc::default() })
     }
 
     /// Carries this out on the thread. Once this is polled it is carried out even if the caller goes away.
@@ -114,7 +114,7 @@ impl SqliteThread {
 
     /// Begins to carry this out, which ends whatever it begins. What is ordered next is carried out next; if this fails, the
     /// connection ends and nothing is.
-    pub(super) fn apart<T: Send + 'static, F>(&mut self, order: F) -> impl Future<Output = sqlx::Result<T>> + Send + use<T, F>
+    pub(super) fn dedicated<T: Send + 'static, F>(&mut self, order: F) -> impl Future<Output = sqlx::Result<T>> + Send + use<T, F>
     where
         F: FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
     {
@@ -152,7 +152,7 @@ impl SqliteThread {
 
     /// Whether its thread goes on.
     pub(super) fn is_there(&self) -> bool {
-        self.life.strong_count() > 0 && !self.ends.load(Ordering::Acquire)
+        self.client_guard.strong_count() > 0 && !self.ends.load(Ordering::Acquire)
     }
 
     /// Closes it, and waits until it is closed.
@@ -170,8 +170,8 @@ pub(super) fn words(connection: &Connection, text: &str) -> rusqlite::Result<()>
 }
 
 /// Carries these out.
-pub(super) fn say(unsaid: &[Said], connection: &Connection) -> rusqlite::Result<()> {
-    unsaid.iter().try_for_each(|said| said.carry_out(connection).map(drop))
+pub(super) fn say(pending: &[SqliteCommand], connection: &Connection) -> rusqlite::Result<()> {
+    pending.iter().try_for_each(|said| said.carry_out(connection).map(drop))
 }
 
 /// Tries again while another process writes.

@@ -1,4 +1,4 @@
-//! Whose turn it is to write in a SQLite file, to which one process writes at a time.
+//! InstanceKey turn it is to write in a SQLite file, to which one process writes at a time.
 
 use std::time::{Duration, Instant};
 

@@ -4,18 +4,18 @@ use sqlx::postgres::PgConnection;
 use sqlx::sqlite::SqliteConnection;
 
 use super::conn::Conn;
-use super::link::{Link, Rules};
+use super::guarded::{GuardedConnection, Rules};
 
-use super::epoch::Turn;
 use super::error::{Result, StoreError};
+use super::file_version::Turn;
 use super::pool::{Connects, Taken};
 use super::shares::Place;
 use super::thread::SqliteThread;
-use super::{lent, postgres, sql, sqlite};
+use super::{postgres, sql, sqlite, user_sqlite};
 
 pub(super) enum Side {
     Sqlite(Taken<SqliteThread>),
-    Lent {
+    UserSqlite {
         taken: Taken<SqliteConnection>,
         /// Of the one connection that writes.
         _place: Place,
@@ -28,7 +28,7 @@ impl Side {
     fn number(&self) -> u64 {
         let session = match self {
             Side::Sqlite(taken) => &taken.session,
-            Side::Lent { taken, .. } => &taken.session,
+            Side::UserSqlite { taken, .. } => &taken.session,
             Side::Postgres(taken) => &taken.session,
         };
         session.id + 1
@@ -38,15 +38,15 @@ impl Side {
         match self {
             Side::Sqlite(taken) => {
                 let (conn, health) = taken.parts();
-                Conn::Sqlite(Link::new(conn, rules, health))
+                Conn::Sqlite(GuardedConnection::new(conn, rules, health))
             }
-            Side::Lent { taken, .. } => {
+            Side::UserSqlite { taken, .. } => {
                 let (conn, health) = taken.parts();
-                Conn::Lent(Link::new(conn, rules, health))
+                Conn::UserSqlite(GuardedConnection::new(conn, rules, health))
             }
             Side::Postgres(taken) => {
                 let (conn, health) = taken.parts();
-                Conn::Postgres(Link::new(conn, rules, health))
+                Conn::Postgres(GuardedConnection::new(conn, rules, health))
             }
         }
     }
@@ -76,8 +76,12 @@ impl Tx {
     pub async fn take_back(&mut self) -> Result<()> {
         let done = match self.conn() {
             Conn::Sqlite(_) => Ok(()),
-            Conn::Lent(mut link) => link.guarded(sql::RELEASE_LENT, async |conn| lent::words(conn, sql::RELEASE_LENT).await).await,
-            Conn::Postgres(mut link) => link.guarded(sql::RELEASE_LENT, async |conn| postgres::words(conn, sql::RELEASE_LENT).await).await,
+            Conn::UserSqlite(mut guarded) => {
+                guarded.guarded(sql::RELEASE_LENT, async |conn| user_sqlite::words(conn, sql::RELEASE_LENT).await).await
+            }
+            Conn::Postgres(mut guarded) => {
+                guarded.guarded(sql::RELEASE_LENT, async |conn| postgres::words(conn, sql::RELEASE_LENT).await).await
+            }
         };
         match done {
             Err(StoreError::Database(error)) if error.as_database_error().is_some() => Err(StoreError::Aborted),
@@ -90,13 +94,13 @@ impl Tx {
     pub async fn commit(mut self) -> Result<()> {
         match &mut self.side {
             Side::Sqlite(taken) => {
-                let unsaid = std::mem::take(&mut taken.health.unsaid);
-                end(taken, &self.rules, async |conn| sqlite::end(conn, unsaid, sql::COMMIT).await).await
+                let pending = std::mem::take(&mut taken.health.pending);
+                end(taken, &self.rules, async |conn| sqlite::end(conn, pending, sql::COMMIT).await).await
             }
-            Side::Lent { taken, .. } => end(taken, &self.rules, async |conn| lent::words(conn, sql::COMMIT).await).await,
+            Side::UserSqlite { taken, .. } => end(taken, &self.rules, async |conn| user_sqlite::words(conn, sql::COMMIT).await).await,
             Side::Postgres(taken) => {
                 // The commit of a failed transaction answers with success, so a statement that fails in it goes ahead. Our own failures are known.
-                let text = if taken.health.was_lent { sql::COMMIT_LENT } else { sql::COMMIT };
+                let text = if taken.health.was_used_by_user { sql::COMMIT_AFTER_USER } else { sql::COMMIT };
                 end(taken, &self.rules, async |conn| postgres::words(conn, text).await).await
             }
         }
@@ -106,10 +110,10 @@ impl Tx {
     pub async fn rollback(mut self) -> Result<()> {
         match &mut self.side {
             Side::Sqlite(taken) => {
-                taken.health.unsaid.clear();
+                taken.health.pending.clear();
                 end(taken, &self.rules, async |conn| sqlite::end(conn, Vec::new(), sql::ROLLBACK).await).await
             }
-            Side::Lent { taken, .. } => end(taken, &self.rules, async |conn| lent::words(conn, sql::ROLLBACK).await).await,
+            Side::UserSqlite { taken, .. } => end(taken, &self.rules, async |conn| user_sqlite::words(conn, sql::ROLLBACK).await).await,
             Side::Postgres(taken) => end(taken, &self.rules, async |conn| postgres::words(conn, sql::ROLLBACK).await).await,
         }
     }
@@ -122,11 +126,11 @@ async fn end<C: Connects>(taken: &mut Taken<C>, rules: &Rules, how: impl AsyncFn
         return Err(StoreError::Aborted);
     }
     health.is_broken = true;
-    rules.fault.pass(|| "before a transaction ended".to_owned()).await?;
+    rules.failpoint.pass(|| "before a transaction ended".to_owned()).await?;
     match rules.within(health, how(conn)).await {
         Ok(()) => {
             // It was done, and a process that dies here never hears of it.
-            rules.fault.pass(|| "after a transaction ended, and never heard of it".to_owned()).await?;
+            rules.failpoint.pass(|| "after a transaction ended, and never heard of it".to_owned()).await?;
             health.is_broken = false;
             health.is_open = false;
             Ok(())
@@ -159,18 +163,18 @@ impl Reader {
 }
 
 /// A connection that shares nothing with any other.
-pub struct Apart {
+pub struct DedicatedConnection {
     pub(super) side: Side,
     pub(super) rules: Rules,
 }
 
-impl Apart {
+impl DedicatedConnection {
     /// Whether no statement on it failed or was abandoned.
     #[cfg(feature = "testing")]
     pub(crate) fn is_usable(&self) -> bool {
         let health = match &self.side {
             Side::Sqlite(taken) => &taken.health,
-            Side::Lent { taken, .. } => &taken.health,
+            Side::UserSqlite { taken, .. } => &taken.health,
             Side::Postgres(taken) => &taken.health,
         };
         !health.is_broken

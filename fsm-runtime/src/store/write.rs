@@ -1,8 +1,8 @@
-//! The door: all that the database ever learns about an instance goes through `write`, or in one trip through `write_at_once` or `write_whole`.
+//! The door: all that the database ever learns about an instance goes through `write`, or in one trip through `write_single_statement` or `write_as_script`.
 
-mod at_once;
 mod follow;
 mod guards;
+mod single_statement;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,16 +10,16 @@ use std::fmt;
 
 use fsm_core::changes::{Changes, Open, Payload};
 use fsm_core::ids::{CallId, InstanceId};
-use fsm_core::retry::Budget;
+use fsm_core::retry::RetryState;
 
+use super::combined::Sink;
 use super::conn::Conn;
 use super::error::{Result, StoreError};
-use super::together::Sink;
 use super::values::values;
 use super::{sealed, sql};
-pub(crate) use at_once::{Stamp, fits, payload, write_at_once, write_in_one, write_whole};
 use follow::{open, remember, save, timers, waits};
 use guards::guards;
+pub(crate) use single_statement::{RowVersion, fits, payload, write_as_script, write_in_one, write_single_statement};
 
 /// What became of one member of a batch.
 #[derive(Clone, PartialEq, Eq)]
@@ -67,8 +67,8 @@ pub async fn write(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<Vec<Writ
 /// Puts events into the inbox and takes others out, and gives the payload of the call that each member opens.
 async fn payloads<'a>(conn: &mut Conn<'_>, changes: &[&'a Changes]) -> Result<Vec<Option<Cow<'a, [u8]>>>> {
     waits(&mut Sink::Now(conn), changes).await?;
-    let lost = changes.iter().filter(|change| change.is_outlook_lost).map(|change| &change.instance);
-    conn.put(&sql::OUTLOOK_LOST, lost.map(|instance| values![instance.id.0, instance.inbox_tail - 1]).collect()).await?;
+    let lost = changes.iter().filter(|change| change.is_forecast_stale).map(|change| &change.instance);
+    conn.put(&sql::FORECAST_STALE, lost.map(|instance| values![instance.id.0, instance.inbox_tail - 1]).collect()).await?;
 
     let takes = changes.iter().filter_map(|change| {
         let taken = change.inbox_taken.as_ref()?;
@@ -110,8 +110,8 @@ fn waited(taken: &mut HashMap<(InstanceId, i64), Vec<u8>>, open: &Open, position
 }
 
 /// The policy as it is kept.
-pub(super) fn policy_text(budget: &Budget) -> Result<Option<String>> {
-    json(budget.policy.as_ref())
+pub(super) fn policy_text(retry_state: &RetryState) -> Result<Option<String>> {
+    json(retry_state.policy.as_ref())
 }
 
 fn json(value: Option<&impl serde::Serialize>) -> Result<Option<String>> {

@@ -15,11 +15,11 @@ use crate::clock::Clock;
 use crate::doctor::Report;
 use crate::drift::Migrate;
 use crate::engine::Engine;
+use crate::engine_access::EngineAccess;
 use crate::error::Error;
 use crate::handle::Handle;
-use crate::inside::Inside;
-use crate::mending::Mending;
 use crate::pruner::Place;
+use crate::reconciler_state::ReconcilerState;
 use crate::registry::Machine;
 use crate::runtime::Builder;
 use crate::start::introduce;
@@ -27,7 +27,7 @@ use crate::store::invariants::Invariant;
 use crate::store::migrate;
 use crate::store::open::{Settings, Store};
 use crate::store::sessions;
-use crate::store::tx::Apart;
+use crate::store::tx::DedicatedConnection;
 
 /// The first time that every test bed's clock shows: 2030-01-01T00:00:00Z, in microseconds.
 const BEGINNING_US: i64 = 1_893_456_000_000_000;
@@ -133,7 +133,7 @@ impl Ground {
 /// the test bed [runs until idle](TestBed::run_until_idle) or [advances](TestBed::advance).
 pub struct TestBed {
     pub(crate) engine: Arc<Engine>,
-    pub(super) lease_keeper: Mutex<Apart>,
+    pub(super) lease_keeper: Mutex<DedicatedConnection>,
     builder: Builder,
     ground: Ground,
     is_examined: bool,
@@ -148,12 +148,12 @@ impl TestBed {
     async fn start(builder: Builder, ground: Ground) -> Result<TestBed, Error> {
         let (store, clock) = (ground.store.clone(), ground.clock());
         let catalog = Catalog::new(&builder.machines, builder.only_named)?;
-        builder.discretion.check()?;
+        builder.data_protection.check()?;
         let mappings = introduce(&store, &clock, &catalog, &builder.data, &builder.migrate).await?;
-        let work = builder.work(&catalog, Duration::ZERO, Mending::since(clock.now(), mappings));
-        let discretion = builder.discretion.clone();
-        let lease_keeper = Mutex::new(store.apart().await?);
-        let engine = Engine::new(store, clock, catalog, (builder.limits, discretion), Some(work));
+        let work = builder.work(&catalog, Duration::ZERO, ReconcilerState::since(clock.now(), mappings));
+        let data_protection = builder.data_protection.clone();
+        let lease_keeper = Mutex::new(store.dedicated().await?);
+        let engine = Engine::new(store, clock, catalog, (builder.limits, data_protection), Some(work));
         engine.start_lanes();
         let bed = TestBed { engine, lease_keeper, builder, ground, is_examined: true };
         bed.renew(bed.now()).await?;
@@ -186,7 +186,7 @@ impl TestBed {
             let found = self.engine.sweep().await?
                 + self.engine.find_due(turn).await?
                 + self.engine.prune(&mut Place::default()).await?
-                + self.engine.mend().await?;
+                + self.engine.reconcile().await?;
             self.quiet().await;
             if found == 0 {
                 break;
@@ -234,7 +234,7 @@ impl TestBed {
             work.session.begin_anew();
             work.failures.forget();
         }
-        *self.lease_keeper.lock().await = self.engine.store.apart().await?;
+        *self.lease_keeper.lock().await = self.engine.store.dedicated().await?;
         self.engine.start_lanes();
         self.renew(self.now()).await
     }
@@ -256,39 +256,39 @@ impl TestBed {
     /// Returns false if the scenario ended first. A loop with 0, 1, 2 and so on until then lets the process die at every crash point.
     pub async fn crash_after_statements(&self, statements: u32, scenario: impl Future<Output = ()>) -> bool {
         self.cut_after(statements, scenario).await;
-        self.engine.store.fault().struck_at().is_some()
+        self.engine.store.failpoint().triggered_at().is_some()
     }
 
     /// Runs `scenario` and lets a statement panic within it, after so many others: in whatever task of the engine, or of the test, that runs
     /// it. The engine goes on by itself. `false` when the scenario came to its end without.
     pub async fn panic_after_statements(&self, statements: u32, scenario: impl Future<Output = ()>) -> bool {
-        let fault = self.engine.store.fault();
-        fault.panic_after(statements);
+        let failpoint = self.engine.store.failpoint();
+        failpoint.panic_after(statements);
         let _ = AssertUnwindSafe(scenario).catch_unwind().await;
-        let has_panicked = !fault.is_about_to_panic();
-        fault.mend();
+        let has_panicked = !failpoint.is_about_to_panic();
+        failpoint.reset();
         has_panicked
     }
 
     /// From now on each statement is an await point, however fast the database answers.
     pub fn yield_at_statements(&self) {
-        self.engine.store.fault().yield_at_statements();
+        self.engine.store.failpoint().yield_at_statements();
     }
 
     /// The same of a scenario that gives something, if it lives to.
     pub(super) async fn cut_after<T>(&self, statements: u32, scenario: impl Future<Output = T>) -> Option<T> {
-        let fault = self.engine.store.fault();
-        fault.strike_after(statements);
+        let failpoint = self.engine.store.failpoint();
+        failpoint.trigger_after(statements);
         let said = tokio::select! {
             biased;
-            () = fault.struck() => None,
+            () = failpoint.triggered() => None,
             said = scenario => Some(said),
         };
-        let died = fault.has_struck();
+        let died = failpoint.has_triggered();
         if died {
             self.engine.end_tasks().await;
         }
-        fault.mend();
+        failpoint.reset();
         if died {
             self.restart().await;
         }
@@ -311,22 +311,22 @@ impl TestBed {
     /// SQLSTATE of PostgreSQL, a shorter number is a result code of SQLite. Those that hear of the end of a commit fail too: it is committed
     /// then.
     pub fn fail_statements(&self, statements: u32, code: &str) {
-        self.engine.store.fault().fail_next(statements, code);
+        self.engine.store.failpoint().fail_next(statements, code);
     }
 
     /// How many statements are still to fail.
     pub fn failures_left(&self) -> u32 {
-        self.engine.store.fault().to_fail()
+        self.engine.store.failpoint().to_fail()
     }
 
     /// How many statements were run so far on the database, by this bed and those beside it; a commit counts for two.
     pub fn statements(&self) -> u64 {
-        self.engine.store.fault().passed()
+        self.engine.store.failpoint().passed()
     }
 
     /// Returns the number of rows that the database returned for these statements.
     pub fn rows(&self) -> u64 {
-        self.engine.store.fault().rows()
+        self.engine.store.failpoint().rows()
     }
 
     /// Returns the invariants that do not hold; none in a consistent database. A test bed checks them itself when it is dropped.
@@ -363,7 +363,7 @@ impl TestBed {
         let mut connection = self.lease_keeper.lock().await;
         // Whoever renewed before may have been dropped half-way.
         if !connection.is_usable() {
-            *connection = self.engine.store.apart().await?;
+            *connection = self.engine.store.dedicated().await?;
         }
         Ok(work.session.renew(&mut connection, &self.engine.clock, horizon).await?)
     }
@@ -394,7 +394,7 @@ impl Drop for TestBed {
         // On a thread and a connection of its own, because this function must wait and must not block the test's async runtime.
         let examining = std::thread::spawn(move || -> Result<Report, Box<dyn std::error::Error + Send + Sync>> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(async { Ok(Report::of(&mut store.apart().await?.conn()).await?) })
+            runtime.block_on(async { Ok(Report::of(&mut store.dedicated().await?.conn()).await?) })
         });
         match examining.join() {
             Ok(Ok(report)) if report.is_healthy() => {}
@@ -405,8 +405,8 @@ impl Drop for TestBed {
     }
 }
 
-impl From<&TestBed> for Inside {
-    fn from(bed: &TestBed) -> Inside {
-        Inside::new(&bed.engine, None)
+impl From<&TestBed> for EngineAccess {
+    fn from(bed: &TestBed) -> EngineAccess {
+        EngineAccess::new(&bed.engine, None)
     }
 }

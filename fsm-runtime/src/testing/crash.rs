@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 
 use super::bed::TestBed;
 use super::effects::Effects;
-use super::end::End;
+use super::end::FinalState;
 use crate::error::{Error, ErrorKind};
 use crate::guard;
 use crate::store::sessions;
@@ -80,9 +80,9 @@ impl TestBed {
     {
         let bed = Arc::new(self.another().await?);
         let effects = bed.effects();
-        let fault = bed.engine.store.fault().clone();
+        let failpoint = bed.engine.store.failpoint().clone();
         if let Some(effects) = &effects {
-            effects.begin_anew(fault.clone());
+            effects.begin_anew(failpoint.clone());
         }
         let dead = bed.engine.work.as_ref().map(|work| work.session.id());
         let saying = AssertUnwindSafe(scenario(Arc::clone(&bed))).catch_unwind();
@@ -90,7 +90,7 @@ impl TestBed {
             None => Some(saying.await),
             Some(border) => bed.cut_after(border, saying).await,
         };
-        let place = fault.struck_at().filter(|_| border.is_some());
+        let place = failpoint.triggered_at().filter(|_| border.is_some());
         if let Some(place) = &place {
             if let Some(dead) = dead {
                 sessions::leave(&mut bed.lease_keeper.lock().await.conn(), dead).await?;
@@ -114,7 +114,7 @@ impl TestBed {
             .into_iter()
             .map(|broken| format!("{} does not hold: {}", broken.says, broken.rows.join(", ")))
             .collect();
-        let end = End { broken, instances: End::read(&bed.engine).await?, effects, answer };
+        let end = FinalState { broken, instances: FinalState::read(&bed.engine).await?, effects, answer };
         Ok(match place {
             Some(place) => Run::Resumed { place, end },
             None => Run::Ended(end),
@@ -144,9 +144,9 @@ impl TestBed {
 /// The end of one run of a scenario.
 enum Run {
     /// There was no crash.
-    Ended(End),
+    Ended(FinalState),
     /// There was a crash at `place`.
-    Resumed { place: String, end: End },
+    Resumed { place: String, end: FinalState },
     /// The scenario panicked when it ran again after a crash.
     Panicked { place: String, text: String },
 }

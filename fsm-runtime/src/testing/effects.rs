@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::store::fault::Fault;
+use crate::store::failpoint::Failpoint;
 
 /// A record of effects outside the database. A stand-in for a payment gateway or a mail server writes its effects here. Clones share the
 /// record.
@@ -19,7 +19,7 @@ struct State {
     /// The number of requests for each effect and idempotency key. However many there are, the effect happened once.
     keyed: BTreeMap<(String, String), u32>,
     unkeyed: BTreeMap<String, u32>,
-    fault: Option<Fault>,
+    failpoint: Option<Failpoint>,
 }
 
 impl Effects {
@@ -61,15 +61,15 @@ impl Effects {
         all
     }
 
-    /// Clears the record. From now on, each effect is a crash point of `fault`.
-    pub(super) fn begin_anew(&self, fault: Fault) {
-        *self.state() = State { fault: Some(fault), ..State::default() };
+    /// Clears the record. From now on, each effect is a crash point of `failpoint`.
+    pub(super) fn begin_anew(&self, failpoint: Failpoint) {
+        *self.state() = State { failpoint: Some(failpoint), ..State::default() };
     }
 
     async fn may_die(&self, when: &str, what: &str) {
-        let fault = self.state().fault.clone();
-        if let Some(fault) = fault {
-            fault.live(|| format!("{when} the effect `{what}`")).await;
+        let failpoint = self.state().failpoint.clone();
+        if let Some(failpoint) = failpoint {
+            failpoint.live(|| format!("{when} the effect `{what}`")).await;
         }
     }
 

@@ -5,10 +5,10 @@ use std::fmt;
 
 use fsm_core::instance::Status;
 
-use crate::discretion::Owner;
+use crate::data_protection::Owner;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::handle::seen::{Seen, with_calls};
+use crate::handle::instance_view::{InstanceView, with_calls};
 use crate::store::conn::Conn;
 use crate::store::overview;
 use crate::store::view::{self, PageFilter};
@@ -18,8 +18,8 @@ const PAGE: u32 = 1000;
 
 /// The end of a scenario. Times, ids and the number of attempts are left out, because a crash changes them.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct End {
-    pub(super) instances: BTreeMap<(String, String), Stand>,
+pub(super) struct FinalState {
+    pub(super) instances: BTreeMap<(String, String), InstanceEnd>,
     pub(super) effects: BTreeMap<String, u32>,
     /// The invariants that do not hold.
     pub(super) broken: Vec<String>,
@@ -29,7 +29,7 @@ pub(super) struct End {
 
 /// An instance at the end of a scenario.
 #[derive(Debug, PartialEq)]
-pub(super) struct Stand {
+pub(super) struct InstanceEnd {
     status: Status,
     state: Option<String>,
     paused: bool,
@@ -52,9 +52,9 @@ impl PartialEq for Told {
     }
 }
 
-impl End {
+impl FinalState {
     /// Reads all instances of the engine's machines.
-    pub(super) async fn read(engine: &Engine) -> Result<BTreeMap<(String, String), Stand>, Error> {
+    pub(super) async fn read(engine: &Engine) -> Result<BTreeMap<(String, String), InstanceEnd>, Error> {
         let mut reader = engine.store.reader().await?;
         let conn = &mut reader.conn();
         let mut instances = BTreeMap::new();
@@ -63,9 +63,9 @@ impl End {
             loop {
                 let found = view::page(conn, machine, &PageFilter { after, limit: PAGE, ..PageFilter::default() }).await?;
                 after = found.next;
-                for seen in with_calls(conn, found.rows, &engine.discretion).await? {
+                for seen in with_calls(conn, found.rows, &engine.data_protection).await? {
                     let name = (machine.clone(), seen.row.key.clone());
-                    instances.insert(name, Stand::of(conn, seen, engine).await?);
+                    instances.insert(name, InstanceEnd::of(conn, seen, engine).await?);
                 }
                 if after.is_none() {
                     break;
@@ -76,13 +76,13 @@ impl End {
     }
 
     /// Returns one sentence for each difference. `self` is the end of the run with a crash.
-    pub(super) fn differs_from(&self, plain: &End) -> Vec<String> {
+    pub(super) fn differs_from(&self, plain: &FinalState) -> Vec<String> {
         let mut differences = self.broken.clone();
         let names = self.instances.keys().chain(plain.instances.keys().filter(|name| !self.instances.contains_key(*name)));
         for name in names {
             let (here, there) = (self.instances.get(name), plain.instances.get(name));
             if here != there {
-                let told = |stand: Option<&Stand>| stand.map_or("not there".to_owned(), Stand::to_string);
+                let told = |stand: Option<&InstanceEnd>| stand.map_or("not there".to_owned(), InstanceEnd::to_string);
                 let (machine, key) = name;
                 let key = key.escape_debug();
                 differences.push(format!("`{machine}` `{key}` is {}; without a death it is {}", told(here), told(there)));
@@ -90,7 +90,7 @@ impl End {
         }
         let effects = self.effects.keys().chain(plain.effects.keys().filter(|what| !self.effects.contains_key(*what)));
         for what in effects {
-            let times = |end: &End| match end.effects.get(what) {
+            let times = |end: &FinalState| match end.effects.get(what) {
                 None => "never".to_owned(),
                 Some(1) => "once".to_owned(),
                 Some(times) => format!("{times} times"),
@@ -106,8 +106,8 @@ impl End {
     }
 }
 
-impl Stand {
-    async fn of(conn: &mut Conn<'_>, Seen { row, call }: Seen, engine: &Engine) -> Result<Stand, Error> {
+impl InstanceEnd {
+    async fn of(conn: &mut Conn<'_>, InstanceView { row, call }: InstanceView, engine: &Engine) -> Result<InstanceEnd, Error> {
         let inbox = overview::inbox(conn, row.id).await?;
         let mut timers: Vec<String> = overview::timers(conn, row.id)
             .await?
@@ -115,11 +115,11 @@ impl Stand {
             .map(|timer| format!("`{}`{}", timer.event, timer.state.map(|state| format!(" of `{state}`")).unwrap_or_default()))
             .collect();
         timers.sort_unstable();
-        let record = row.record.as_ref().map(|record| match engine.discretion.open(&Owner::of(&row).record(), record) {
+        let record = row.record.as_ref().map(|record| match engine.data_protection.open(&Owner::of(&row).record(), record) {
             Ok(plain) => String::from_utf8_lossy(&plain).into_owned(),
             Err(why) => format!("(cannot be read: {why})"),
         });
-        Ok(Stand {
+        Ok(InstanceEnd {
             status: row.status,
             state: row.state,
             paused: row.paused,
@@ -133,7 +133,7 @@ impl Stand {
     }
 }
 
-impl fmt::Display for Stand {
+impl fmt::Display for InstanceEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.as_deref().map_or("at its beginning".to_owned(), |state| format!("in `{state}`"));
         write!(f, "{} {state} after {} transitions", self.status, self.transitions)?;

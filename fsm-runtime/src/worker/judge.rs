@@ -4,7 +4,7 @@ use fsm_core::call::Attempt;
 use fsm_core::outcome::Problem;
 use fsm_core::retry::RetryAdvice;
 
-use crate::catalog::Known;
+use crate::catalog::KnownMachine;
 use crate::engine::Engine;
 use crate::failure::{FailedAttempt, Failure};
 use crate::guard;
@@ -12,7 +12,7 @@ use crate::registry::{PolicyEntry, VerbEntry};
 
 impl Engine {
     /// The error as text, and what it, the policy's list, or the delay function says of its retry.
-    pub(super) fn judge(&self, known: &Known, verb: &'static VerbEntry, attempt: &Attempt, failure: Failure) -> Problem {
+    pub(super) fn judge(&self, known: &KnownMachine, verb: &'static VerbEntry, attempt: &Attempt, failure: Failure) -> Problem {
         let mut texts = Vec::new();
         texts.push(guard::guarded("the `Display` of its error", || failure.to_string()).unwrap_or_else(|text| text));
         let mut advice = guard::guarded("the `Retryable` of its error", || advised(known.policy(verb), &failure)).unwrap_or_else(|text| {
@@ -22,7 +22,7 @@ impl Engine {
         if advice == RetryAdvice::Default
             && let Some(delay) = known.policy(verb).and_then(|policy| policy.delay.as_ref())
         {
-            let failed = FailedAttempt::new(attempt.number, failure.error(), self.clock.now().since(attempt.budget.first_at));
+            let failed = FailedAttempt::new(attempt.number, failure.error(), self.clock.now().since(attempt.retry_state.first_at));
             advice = match guard::guarded(&format!("its delay function `{}`", delay.name), || (delay.function)(&failed)) {
                 Ok(Some(wait)) => RetryAdvice::After(wait),
                 Ok(None) => RetryAdvice::Never,
@@ -34,7 +34,7 @@ impl Engine {
             };
         }
         texts.extend(guard::dropped("the `Drop` of its error", failure).err());
-        self.discretion.problem(&attempt.machine, &attempt.verb, &texts.join("; and "), advice)
+        self.data_protection.problem(&attempt.machine, &attempt.verb, &texts.join("; and "), advice)
     }
 }
 

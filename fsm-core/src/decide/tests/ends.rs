@@ -17,30 +17,30 @@ fn success_moves_the_instance_and_starts_the_timer_of_its_state() {
 #[test]
 fn leaving_a_state_clears_its_timer_and_an_end_completes() {
     let paid = after(&sent(rests_in_created(), request(2, "Paid"), 5).unwrap().changes.unwrap());
-    let changes = ended(&Standing { has_timer: true, ..paid }, success(), 6);
+    let changes = ended(&InstanceSnapshot { has_timer: true, ..paid }, success(), 6);
     assert_eq!((&changes.timers[..], changes.instance.status), (&[TimerChange::Clear][..], Status::Running));
-    let done = after(&sent(Standing::of(changes.instance), request(3, "Completed"), 7).unwrap().changes.unwrap());
+    let done = after(&sent(InstanceSnapshot::of(changes.instance), request(3, "Completed"), 7).unwrap().changes.unwrap());
     assert_eq!(ended(&done, success(), 8).instance.status, Status::Completed);
 }
 
 #[test]
 fn the_next_event_goes_before_the_inbox() {
-    let mut standing = begun();
-    Arc::make_mut(&mut standing.instance).inbox_tail = 1;
-    standing.inbox = vec![Waiting { position: 0, call: call(2), event: "Cancel".into() }].into();
+    let mut snapshot = begun();
+    Arc::make_mut(&mut snapshot.instance).inbox_tail = 1;
+    snapshot.inbox = vec![Waiting { position: 0, call: call(2), event: "Cancel".into() }].into();
     let next = Some(Event { name: "Paid".into(), payload: b"1".to_vec() });
-    let changes = ended(&standing, Outcome::Success { record: None, asks: Asks { next, sends: Vec::new() } }, 4);
+    let changes = ended(&snapshot, Outcome::Success { record: None, verb_requests: VerbRequests { next, sends: Vec::new() } }, 4);
     let open = changes.open.unwrap();
     assert_eq!((open.attempt.to.as_str(), open.payload, changes.instance.inbox_len()), ("paid", Some(Payload::Bytes(b"1".to_vec())), 1));
 }
 
 #[test]
 fn what_no_longer_fits_when_its_turn_comes_is_rejected_and_the_next_goes_on() {
-    let mut standing = begun();
-    Arc::make_mut(&mut standing.instance).inbox_tail = 3;
+    let mut snapshot = begun();
+    Arc::make_mut(&mut snapshot.instance).inbox_tail = 3;
     let waiting = |position: i64, event: &str| Waiting { position, call: call(10 + position.unsigned_abs() as u128), event: event.into() };
-    standing.inbox = vec![waiting(0, "Completed"), waiting(1, "Paid"), waiting(2, "Completed")].into();
-    let changes = ended(&standing, success(), 4);
+    snapshot.inbox = vec![waiting(0, "Completed"), waiting(1, "Paid"), waiting(2, "Completed")].into();
+    let changes = ended(&snapshot, success(), 4);
     assert_eq!(changes.notes.iter().map(|note| (note.kind, note.call)).collect::<Vec<_>>(), [(NoteKind::Rejected, Some(call(10)))]);
     assert_eq!(
         (changes.open.unwrap().payload, changes.inbox_taken, changes.instance.inbox_len()),
@@ -50,23 +50,23 @@ fn what_no_longer_fits_when_its_turn_comes_is_rejected_and_the_next_goes_on() {
 
 #[test]
 fn an_instance_that_ends_rejects_all_that_waits() {
-    let mut standing = after(&sent(rests_in_created(), request(2, "Cancel"), 5).unwrap().changes.unwrap());
-    Arc::make_mut(&mut standing.instance).inbox_tail = 1;
-    standing.inbox = vec![Waiting { position: 0, call: call(3), event: "Paid".into() }].into();
-    let changes = ended(&standing, success(), 6);
+    let mut snapshot = after(&sent(rests_in_created(), request(2, "Cancel"), 5).unwrap().changes.unwrap());
+    Arc::make_mut(&mut snapshot.instance).inbox_tail = 1;
+    snapshot.inbox = vec![Waiting { position: 0, call: call(3), event: "Paid".into() }].into();
+    let changes = ended(&snapshot, success(), 6);
     assert_eq!((changes.instance.status, changes.instance.inbox_len(), changes.notes.len(), changes.open), (Status::Completed, 0, 1, None));
 }
 
 #[test]
 fn a_failure_schedules_the_next_attempt_and_the_last_one_is_an_error_that_keeps_the_state() {
-    let mut standing = begun();
+    let mut snapshot = begun();
     let mut waits = Vec::new();
     for n in 1..=4 {
-        let changes = ended(&standing, failure(), 10 * n);
+        let changes = ended(&snapshot, failure(), 10 * n);
         assert_eq!(changes.close.as_ref().unwrap().error.as_deref(), Some("no route"));
         match &changes.open {
             Some(open) => {
-                waits.push((open.attempt.number, (open.attempt.scheduled_at - at(10 * n)).as_secs(), open.attempt.budget.remaining));
+                waits.push((open.attempt.number, (open.attempt.scheduled_at - at(10 * n)).as_secs(), open.attempt.retry_state.remaining));
                 assert_eq!(open.payload, None);
             }
             None => assert_eq!(
@@ -74,7 +74,7 @@ fn a_failure_schedules_the_next_attempt_and_the_last_one_is_an_error_that_keeps_
                 (Status::Error, Some("no route"), &None, false)
             ),
         }
-        standing = after(&changes);
+        snapshot = after(&changes);
     }
     assert_eq!(waits, [(2, 5, Some(2)), (3, 10, Some(1)), (4, 20, Some(0))]);
 }
@@ -91,9 +91,9 @@ fn without_a_policy_an_attempt_is_never_run_twice() {
 #[test]
 fn a_lost_attempt_counts_and_a_released_one_does_not() {
     let lost = ended(&begun(), Outcome::Lost, 4).open.unwrap().attempt;
-    assert_eq!((lost.number, lost.budget.remaining, lost.scheduled_at), (2, Some(2), at(9)));
+    assert_eq!((lost.number, lost.retry_state.remaining, lost.scheduled_at), (2, Some(2), at(9)));
     let released = ended(&begun(), Outcome::Released, 4).open.unwrap().attempt;
-    assert_eq!((released.number, released.budget.remaining, released.scheduled_at), (2, Some(3), at(4)));
+    assert_eq!((released.number, released.retry_state.remaining, released.scheduled_at), (2, Some(3), at(4)));
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_timer_runs_out_only_while_the_instance_rests_in_its_state() {
     let held = fire(&machine(), &busy, timer(), moment(1801)).unwrap();
     assert_eq!((&held.timers[..], held.open), (&[TimerChange::Hold(id)][..], None));
 
-    let elsewhere = Standing::of(Instance { state: Some("paid".into()), ..Arc::unwrap_or_clone(rests_in_created().instance) });
+    let elsewhere = InstanceSnapshot::of(Instance { state: Some("paid".into()), ..Arc::unwrap_or_clone(rests_in_created().instance) });
     let gone = fire(&machine(), &elsewhere, timer(), moment(1801)).unwrap();
     assert_eq!((gone.fired(), gone.open), (Some(id), None));
 }

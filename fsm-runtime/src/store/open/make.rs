@@ -7,9 +7,9 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use super::{Kind, Settings, Synchronous};
 use crate::store::address::SqliteFile;
 use crate::store::conn::Conn;
-use crate::store::epoch::Turns;
 use crate::store::error::{Result, StoreError};
-use crate::store::link::{Link, Rules};
+use crate::store::file_version::Turns;
+use crate::store::guarded::{GuardedConnection, Rules};
 use crate::store::pool::Pool;
 use crate::store::servers::{Servers, is_setting_refused};
 use crate::store::shares::Purpose;
@@ -34,13 +34,13 @@ pub(super) async fn memory(settings: &Settings) -> Result<(String, Kind)> {
         pragmas: told("pragma journal_mode = memory"),
     };
     let to_read = SqliteOptions { pragmas: told("pragma query_only = on"), ..to_write.clone() };
-    let to_lend = lent_options(SqliteConnectOptions::new().filename(name).vfs(vfs)).journal_mode(SqliteJournalMode::Memory);
+    let for_user = user_options(SqliteConnectOptions::new().filename(name).vfs(vfs)).journal_mode(SqliteJournalMode::Memory);
     let writer = Pool::<SqliteThread>::new(place, to_write, 1, settings.deadline);
     let readers = Pool::new(place, to_read, READERS, settings.deadline);
-    let lent = Pool::new(place, to_lend, 1, settings.deadline);
-    let anchor = writer.apart().await?;
+    let user_sqlite = Pool::new(place, for_user, 1, settings.deadline);
+    let anchor = writer.dedicated().await?;
     check_sqlite(&writer).await?;
-    Ok((place.into(), Kind::Sqlite { writer, readers, lent, turns: None, _anchor: Some(Box::new(tokio::sync::Mutex::new(anchor))) }))
+    Ok((place.into(), Kind::Sqlite { writer, readers, user_sqlite, turns: None, _anchor: Some(Box::new(tokio::sync::Mutex::new(anchor))) }))
 }
 
 pub(super) async fn file(settings: &Settings, file: SqliteFile) -> Result<(String, Kind)> {
@@ -53,7 +53,7 @@ pub(super) async fn file(settings: &Settings, file: SqliteFile) -> Result<(Strin
         is_immutable: file.is_immutable,
         pragmas: told(""),
     };
-    let (synchronous, synchronous_lent) = match settings.synchronous {
+    let (synchronous, synchronous_for_user) = match settings.synchronous {
         Synchronous::Full => ("full", SqliteSynchronous::Full),
         Synchronous::Normal => ("normal", SqliteSynchronous::Normal),
     };
@@ -66,10 +66,10 @@ pub(super) async fn file(settings: &Settings, file: SqliteFile) -> Result<(Strin
             ..to_read.clone()
         },
     };
-    let to_lend = lent_options(*file.options).synchronous(synchronous_lent).pragma("busy_timeout", "1");
+    let for_user = user_options(*file.options).synchronous(synchronous_for_user).pragma("busy_timeout", "1");
     let mut writer = Pool::new(&place, to_write, 1, settings.deadline);
     let mut readers = Pool::new(&place, to_read.clone(), READERS, settings.deadline);
-    let lent = Pool::new(&place, to_lend, 1, settings.deadline);
+    let user_sqlite = Pool::new(&place, for_user, 1, settings.deadline);
     // Where even the index of the WAL cannot be made, and nobody has made one, nobody writes: the file alone is the database.
     if settings.read_only && !has_wal && !reading::can_share(&writer).await {
         let alone = SqliteOptions { is_immutable: true, ..to_read };
@@ -77,10 +77,10 @@ pub(super) async fn file(settings: &Settings, file: SqliteFile) -> Result<(Strin
         readers = Pool::new(&place, alone, READERS, settings.deadline);
     }
     check_sqlite(&writer).await?;
-    Ok((place, Kind::Sqlite { writer, readers, lent, turns: Some(Turns::default()), _anchor: None }))
+    Ok((place, Kind::Sqlite { writer, readers, user_sqlite, turns: Some(Turns::default()), _anchor: None }))
 }
 
-fn lent_options(options: SqliteConnectOptions) -> SqliteConnectOptions {
+fn user_options(options: SqliteConnectOptions) -> SqliteConnectOptions {
     options.create_if_missing(false).busy_timeout(BUSY_TIMEOUT).foreign_keys(true).disable_statement_logging()
 }
 
@@ -93,7 +93,7 @@ fn told(pragmas: &str) -> String {
 async fn check_sqlite(writer: &Pool<SqliteThread>) -> Result<()> {
     let mut taken = writer.take(Purpose::Short).await?;
     let (conn, health) = taken.parts();
-    let rows = Conn::Sqlite(Link::new(conn, Rules::DEFAULT, health)).rows(&sql::SQLITE_VERSION, &[]).await?;
+    let rows = Conn::Sqlite(GuardedConnection::new(conn, Rules::DEFAULT, health)).rows(&sql::SQLITE_VERSION, &[]).await?;
     let found: String = rows.first().map(|row| row.get(0)).transpose()?.unwrap_or_default();
     let numbers: Vec<u32> = found.split('.').map_while(|part| part.parse().ok()).collect();
     if numbers.as_slice() < OLDEST_SQLITE.as_slice() { Err(StoreError::OldSqlite { found }) } else { Ok(()) }
@@ -142,6 +142,6 @@ pub(super) async fn servers(settings: &Settings, servers: Servers) -> Result<(St
 async fn is_marked(pool: &Pool<PgConnection>) -> Result<bool> {
     let mut taken = pool.take(Purpose::Short).await?;
     let (conn, health) = taken.parts();
-    let rows = Conn::Postgres(Link::new(conn, Rules::DEFAULT, health)).rows(&sql::IS_MARKED, &[]).await?;
+    let rows = Conn::Postgres(GuardedConnection::new(conn, Rules::DEFAULT, health)).rows(&sql::IS_MARKED, &[]).await?;
     rows.first().map_or(Ok(false), |row| row.get(0))
 }

@@ -57,7 +57,7 @@ pub const COMMIT: &str = "commit";
 
 /// Commits what somebody else's statements ran in: the commit of a failed transaction answers with success in PostgreSQL, so a statement
 /// that fails in one is sent ahead.
-pub const COMMIT_LENT: &str = "select 1; commit";
+pub const COMMIT_AFTER_USER: &str = "select 1; commit";
 
 /// Ends the use of a transaction by somebody else's statements. It fails if they left the transaction failed, or ended it.
 pub const RELEASE_LENT: &str = "release savepoint fsm_lent";

@@ -19,7 +19,7 @@ pub const CLOSE: Many = Many {
 };
 
 /// Gives each attempt that is still scheduled another retry state. Rides the primary key.
-pub const BUDGET: Many = many(
+pub const RETRY_STATE: Many = many(
     "call_id uuid, attempt bigint, remaining bigint, backoff bigint, max_backoff bigint, retry text, first_at bigint",
     "
     update fsm_async_calls
@@ -103,7 +103,7 @@ pub const INBOX_PUT: Many = many(
 );
 
 /// What was foreseen at these positions does not hold any more. Rides the primary key.
-pub const OUTLOOK_LOST: Many = many(
+pub const FORECAST_STALE: Many = many(
     "instance_id uuid, position bigint",
     "
     update fsm_inbox as b

@@ -114,9 +114,9 @@ async fn a_claim_locks_no_more_than_it_takes_under_any_plan() {
     let forbidden =
         kinds.iter().map(|kind| vec![*kind]).chain(kinds.iter().map(|kept| kinds.into_iter().filter(|kind| kind != kept).collect()));
     for forbidden in forbidden {
-        let mut tx = store.begin_lent().await.unwrap();
-        let Conn::Postgres(link) = tx.conn() else { panic!("the store is on PostgreSQL") };
-        let conn = link.into_inner();
+        let mut tx = store.begin_for_user().await.unwrap();
+        let Conn::Postgres(guarded) = tx.conn() else { panic!("the store is on PostgreSQL") };
+        let conn = guarded.into_inner();
         for kind in &forbidden {
             let text = format!("set local enable_{kind} = off");
             sqlx::raw_sql(sqlx::AssertSqlSafe(text)).execute(&mut *conn).await.unwrap();
@@ -134,8 +134,8 @@ async fn a_claim_locks_no_more_than_it_takes_under_any_plan() {
 async fn attempts_of_dead_sessions_are_orphans() {
     on_each(async |store| {
         let (alive, silent, gone) = (session(), session(), session());
-        let mut apart = store.apart().await.unwrap();
-        let mut conn = apart.conn();
+        let mut dedicated = store.dedicated().await.unwrap();
+        let mut conn = dedicated.conn();
         sessions::join(&mut conn, alive, "here", 7, at(0), at(900)).await.unwrap();
         sessions::join(&mut conn, silent, "there", u32::MAX, at(0), at(500)).await.unwrap();
         let begun = [("a", alive), ("s", silent), ("g", gone)].map(|(key, worker)| beginning(key, Some(worker)));
@@ -166,7 +166,7 @@ async fn attempts_of_dead_sessions_are_orphans() {
 
         let idle = session();
         sessions::join(&mut conn, idle, "here", 8, at(0), at(10)).await.unwrap();
-        assert_eq!(sessions::bury(&mut conn, at(2000)).await.unwrap(), 1);
+        assert_eq!(sessions::delete_expired(&mut conn, at(2000)).await.unwrap(), 1);
         assert!(!sessions::renew(&mut conn, idle, at(3000)).await.unwrap());
         sessions::leave(&mut conn, alive).await.unwrap();
         assert_eq!(keys(sessions::orphans(&mut conn, &everything, at(500), 9, &Except::default()).await.unwrap().orphans), ["a", "g"]);
@@ -179,13 +179,13 @@ async fn attempts_of_dead_sessions_are_orphans() {
 async fn two_sweepers_that_bury_the_same_sessions_do_not_wait_for_each_other() {
     let fresh = Fresh::postgres().await;
     let store = fresh.open().await;
-    let mut apart = store.apart().await.unwrap();
+    let mut dedicated = store.dedicated().await.unwrap();
     for _ in 0..3 {
-        sessions::join(&mut apart.conn(), session(), "here", 7, at(0), at(10)).await.unwrap();
+        sessions::join(&mut dedicated.conn(), session(), "here", 7, at(0), at(10)).await.unwrap();
     }
     let (mut first, mut second) = (store.begin().await.unwrap(), store.begin().await.unwrap());
-    assert_eq!(sessions::bury(&mut first.conn(), at(20)).await.unwrap(), 3);
-    assert_eq!(sessions::bury(&mut second.conn(), at(20)).await.unwrap(), 0);
+    assert_eq!(sessions::delete_expired(&mut first.conn(), at(20)).await.unwrap(), 3);
+    assert_eq!(sessions::delete_expired(&mut second.conn(), at(20)).await.unwrap(), 0);
     first.commit().await.unwrap();
     second.commit().await.unwrap();
 }

@@ -1,7 +1,7 @@
 //! What `write` writes is what the reads give back, and a member whose guard fails writes nothing.
 
 use fsm_core::call::AttemptState;
-use fsm_core::changes::{Changes, Note, NoteKind, Open, Outlook, Payload, Request, Timer, TimerChange, Waits};
+use fsm_core::changes::{Changes, Forecast, Note, NoteKind, Open, Payload, Request, Timer, TimerChange, Waits};
 use fsm_core::ids::{InstanceId, TimerId};
 use fsm_core::instance::{Instance, Status};
 use fsm_core::outcome::Event;
@@ -69,7 +69,7 @@ async fn all_of_an_instance_and_its_call_comes_back() {
         begun_attempt.previous = Some(call());
         let bare = {
             let mut bare = beginning("bare", None);
-            opened(&mut bare).budget.policy = None;
+            opened(&mut bare).retry_state.policy = None;
             bare
         };
         assert_eq!(written(&store, &[&begun, &bare]).await, [done(Some("full")), done(Some("bare"))]);
@@ -107,7 +107,7 @@ async fn an_outdated_member_writes_nothing_and_the_others_go_on() {
         outdated.close.as_mut().unwrap().held_by = Some(session());
         let set = timer(&outdated.instance, Some("created"), 300);
         outdated.timers.push(TimerChange::Set(set.clone()));
-        outdated.waits = Some(Waits { position: 0, call: call(), event: event("1"), outlook: None });
+        outdated.waits = Some(Waits { position: 0, call: call(), event: event("1"), forecast: None });
         outdated.notes.push(Note {
             instance: outdated.instance.id,
             at: at(1),
@@ -220,7 +220,7 @@ async fn payloads_come_from_the_request_the_inbox_or_an_exhausted_call() {
                 position,
                 call: call(),
                 event: event(&format!("{position}")),
-                outlook: Some(Outlook { graph: u64::MAX, states: vec![None, Some(format!("after {position}"))] }),
+                forecast: Some(Forecast { graph: u64::MAX, states: vec![None, Some(format!("after {position}"))] }),
             })
             .collect();
         let mut row = begun.instance.clone();
@@ -234,12 +234,12 @@ async fn payloads_come_from_the_request_the_inbox_or_an_exhausted_call() {
         assert_eq!(as_read, waiting.iter().map(|waits| (waits.position, waits.call, "Paid")).collect::<Vec<_>>());
         for (most, known) in [(1, 1), (2, 3), (3, 3), (99, 3)] {
             let ends = lock::inbox_ends(&mut reader.conn(), &[&row], most).await.unwrap().remove(&row.id).unwrap();
-            assert_eq!((ends.first.len(), &ends.outlook), (known, &waiting[2].outlook), "of at most {most}");
+            assert_eq!((ends.first.len(), &ends.forecast), (known, &waiting[2].forecast), "of at most {most}");
         }
         drop(reader);
-        written(&store, &[&Changes { is_outlook_lost: true, ..Changes::of(row.clone()) }]).await;
+        written(&store, &[&Changes { is_forecast_stale: true, ..Changes::of(row.clone()) }]).await;
         let ends = lock::inbox_ends(&mut store.reader().await.unwrap().conn(), &[&row], 1).await.unwrap().remove(&row.id).unwrap();
-        assert_eq!((ends.first.len(), ends.outlook), (1, None));
+        assert_eq!((ends.first.len(), ends.forecast), (1, None));
 
         // The first waiting event is rejected, the second is taken.
         let mut taken = success(&begun);

@@ -5,7 +5,7 @@ use fsm_core::changes::{Changes, Note, NoteKind, Payload, Request, Timer, TimerC
 use fsm_core::ids::TimerId;
 use fsm_core::instance::{Instance, Status};
 use fsm_core::outcome::Event;
-use fsm_core::retry::{Budget, Next, RetryAdvice};
+use fsm_core::retry::{Next, RetryAdvice, RetryState};
 use uuid::Uuid;
 
 use super::samples::{at, attempt, beginning, call, close, on_each, opened, opening, session, success, written};
@@ -33,9 +33,9 @@ async fn lived_in(store: &Store) {
     let me = session();
     let begun = beginning("rests", Some(me));
     let first = begun.open.as_ref().unwrap().attempt.clone();
-    let Next::Again { wait, budget } = first.budget.after(RetryAdvice::Default, at(200), 0.0) else { panic!("a retry is left") };
+    let Next::Again { wait, retry_state } = first.retry_state.after(RetryAdvice::Default, at(200), 0.0) else { panic!("a retry is left") };
     let mut second = Attempt::clone(&first);
-    (second.number, second.created_at, second.scheduled_at, second.budget) = (2, at(200), at(200) + wait, budget);
+    (second.number, second.created_at, second.scheduled_at, second.retry_state) = (2, at(200), at(200) + wait, retry_state);
     second.started_at = Some(second.scheduled_at);
     let mut again = opening(begun.instance.clone(), second.clone(), Payload::Bytes(vec![]));
     again.open.as_mut().unwrap().payload = None;
@@ -65,11 +65,11 @@ async fn lived_in(store: &Store) {
     open.request = Some(Request { dedup: "d".into(), event: None, digest: vec![], call: open.instance.newest.unwrap().0, at: at(100) });
     written(store, &[&open]).await;
     let mut waits = Changes::of(Instance { inbox_tail: 1, ..open.instance.clone() });
-    waits.waits = Some(Waits { position: 0, call: call(), event: Event { name: "Paid".into(), payload: vec![] }, outlook: None });
+    waits.waits = Some(Waits { position: 0, call: call(), event: Event { name: "Paid".into(), payload: vec![] }, forecast: None });
     written(store, &[&waits]).await;
 
     let mut failing = beginning("failed", Some(me));
-    opened(&mut failing).budget = Budget::fresh(None, at(100));
+    opened(&mut failing).retry_state = RetryState::fresh(None, at(100));
     let mut failed = Changes::of(failing.instance.clone());
     failed.instance = Instance { status: Status::Error, error: Some("no".into()), is_open: false, ..failed.instance };
     failed.close = Some(close(&failing.open.as_ref().unwrap().attempt, AttemptState::Error));

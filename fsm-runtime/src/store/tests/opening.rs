@@ -58,19 +58,19 @@ async fn a_transaction_in_which_a_statement_failed_cannot_be_committed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_may_use_the_transaction_and_cannot_commit_or_hide_a_failure() {
     on_each(async |store| {
-        let mut tx = store.begin_lent().await.unwrap();
+        let mut tx = store.begin_for_user().await.unwrap();
         write::write(&mut tx.conn(), &[&beginning("a", None)]).await.unwrap();
         match tx.conn() {
             Conn::Sqlite(_) => panic!("a user's own statements run on a connection of the driver"),
-            Conn::Lent(link) => {
-                let conn = link.into_inner();
+            Conn::UserSqlite(guarded) => {
+                let conn = guarded.into_inner();
                 let mut own = conn.begin().await.unwrap();
                 sqlx::query("create table theirs (n integer)").execute(&mut *own).await.unwrap();
                 own.commit().await.unwrap();
                 drop(conn.begin().await.unwrap());
             }
-            Conn::Postgres(link) => {
-                let conn = link.into_inner();
+            Conn::Postgres(guarded) => {
+                let conn = guarded.into_inner();
                 let mut own = conn.begin().await.unwrap();
                 sqlx::query("create table theirs (n integer)").execute(&mut *own).await.unwrap();
                 own.commit().await.unwrap();
@@ -83,10 +83,10 @@ async fn a_user_may_use_the_transaction_and_cannot_commit_or_hide_a_failure() {
         tx.commit().await.unwrap();
         assert!(exists(&store, "a").await && exists(&store, "b").await);
 
-        let mut tx = store.begin_lent().await.unwrap();
+        let mut tx = store.begin_for_user().await.unwrap();
         write::write(&mut tx.conn(), &[&beginning("c", None)]).await.unwrap();
-        if let Conn::Postgres(link) = tx.conn() {
-            sqlx::query("select 1 / 0").execute(link.into_inner()).await.unwrap_err();
+        if let Conn::Postgres(guarded) = tx.conn() {
+            sqlx::query("select 1 / 0").execute(guarded.into_inner()).await.unwrap_err();
             assert!(matches!(tx.commit().await, Err(StoreError::Aborted)));
             assert!(!exists(&store, "c").await);
         }
@@ -230,8 +230,8 @@ async fn a_lock_is_waited_for_two_seconds_but_by_migrations_and_a_users_own_stat
     assert_eq!(patience(&mut tx.conn()).await, "2s");
     tx.conn().wait_for_locks().await.unwrap();
     assert_eq!(patience(&mut tx.conn()).await, "0");
-    let mut lent = store.begin_lent().await.unwrap();
-    assert_eq!(patience(&mut lent.conn()).await, "0");
+    let mut user_sqlite = store.begin_for_user().await.unwrap();
+    assert_eq!(patience(&mut user_sqlite.conn()).await, "0");
     assert_eq!(patience(&mut store.begin().await.unwrap().conn()).await, "2s");
 }
 
@@ -301,7 +301,7 @@ async fn a_process_that_commits_without_a_pause_leaves_others_their_turn() {
     let is_done = Arc::new(AtomicBool::new(false));
     let (flag, begun) = (Arc::clone(&is_done), Arc::new(Barrier::new(2)));
     let begins = Arc::clone(&begun);
-    let committing = tokio::spawn(async move {
+    let in_flight = tokio::spawn(async move {
         let mut commits = 0;
         while commits < MOST && !flag.load(Ordering::Relaxed) {
             let mut tx = greedy.begin().await.unwrap();
@@ -321,7 +321,7 @@ async fn a_process_that_commits_without_a_pause_leaves_others_their_turn() {
         written(&modest, &[&beginning(&format!("modest-{n}"), None)]).await;
     }
     is_done.store(true, Ordering::Relaxed);
-    let commits = committing.await.unwrap();
+    let commits = in_flight.await.unwrap();
     assert!(commits < MOST, "the other had not had thirty turns after {commits} commits");
 }
 

@@ -152,17 +152,17 @@ async fn rows_in_sqlite(store: &Store, asked: &Asked) -> u64 {
     let query = Sql { sqlite: filled(asked.sql.sqlite, &asked.values).leak(), postgres: "" };
     let calls = Arc::new(AtomicU64::new(0));
     let mut reader = store.reader().await.unwrap();
-    if let Conn::Sqlite(link) = reader.conn() {
+    if let Conn::Sqlite(guarded) = reader.conn() {
         let calls = Arc::clone(&calls);
         let count = move || {
             calls.fetch_add(1, Ordering::Relaxed);
             false
         };
-        link.into_inner().run(|connection| connection.progress_handler(STEPS_A_CALL, Some(count))).await.unwrap();
+        guarded.into_inner().run(|connection| connection.progress_handler(STEPS_A_CALL, Some(count))).await.unwrap();
     }
     reader.conn().rows(&query, &[]).await.unwrap();
-    if let Conn::Sqlite(link) = reader.conn() {
-        link.into_inner().run(|connection| connection.progress_handler(0, None::<fn() -> bool>)).await.unwrap();
+    if let Conn::Sqlite(guarded) = reader.conn() {
+        guarded.into_inner().run(|connection| connection.progress_handler(0, None::<fn() -> bool>)).await.unwrap();
     }
     calls.load(Ordering::Relaxed) * STEPS_A_CALL as u64 / STEPS_A_ROW
 }

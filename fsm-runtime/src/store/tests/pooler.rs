@@ -71,7 +71,7 @@ async fn behind_a_pooler_nobody_listens_and_all_else_works() {
     let pooled = Store::open(Settings::new(url)).await.unwrap();
     assert!(pooled.listen().await.unwrap().is_none(), "what is due is found by polling");
     assert_eq!(written(&pooled, &[&beginning("a", None)]).await, [done(Some("a"))]);
-    pooled.give_word().await.unwrap();
+    pooled.notify().await.unwrap();
     pooled.close().await;
     direct.close().await;
 }

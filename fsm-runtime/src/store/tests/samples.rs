@@ -8,7 +8,7 @@ use fsm_core::call::{Attempt, AttemptState};
 use fsm_core::changes::{Changes, Close, Open, Payload};
 use fsm_core::ids::{CallId, InstanceId, SessionId};
 use fsm_core::instance::Instance;
-use fsm_core::retry::{Budget, Retry};
+use fsm_core::retry::{Retry, RetryState};
 use fsm_core::time::Timestamp;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use uuid::Uuid;
@@ -146,7 +146,7 @@ pub(super) fn attempt(instance: &Instance, call: CallId, worker: Option<SessionI
         held: false,
         created_at: at(100),
         scheduled_at: at(100),
-        budget: Budget::fresh(Some(policy()), at(100)),
+        retry_state: RetryState::fresh(Some(policy()), at(100)),
         worker,
         started_at: worker.map(|_| at(100)),
         finished_at: None,

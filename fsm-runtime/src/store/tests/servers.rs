@@ -185,10 +185,12 @@ async fn a_server_that_vanishes_stops_nobody_for_as_long_as_an_operation_may_tak
     assert!(error.is_transient(), "{error}");
     drop(reader);
     assert_eq!(reads(&store).await.unwrap(), 1);
-    let deaf = tokio::time::timeout(Duration::from_secs(20), ear.heard()).await.expect("the listener asks whether its server is there");
+    let deaf = tokio::time::timeout(Duration::from_secs(20), ear.next_notification())
+        .await
+        .expect("the listener asks whether its server is there");
     deaf.unwrap_err();
     let mut ear = store.listen().await.unwrap().unwrap();
-    store.give_word().await.unwrap();
-    tokio::time::timeout(Duration::from_secs(20), ear.heard()).await.unwrap().unwrap();
+    store.notify().await.unwrap();
+    tokio::time::timeout(Duration::from_secs(20), ear.next_notification()).await.unwrap().unwrap();
     assert!(begun.elapsed() < store.deadline(), "{:?}", begun.elapsed());
 }

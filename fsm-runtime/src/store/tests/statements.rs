@@ -84,11 +84,11 @@ const MANY: [(&str, &Many); 47] = [
     ("LAST_ATTEMPTS", &sql::LAST_ATTEMPTS),
     ("INBOX", &sql::INBOX),
     ("INBOX_ENDS", &sql::INBOX_ENDS),
-    ("OUTLOOK_LOST", &sql::OUTLOOK_LOST),
+    ("OUTLOOK_LOST", &sql::FORECAST_STALE),
     ("REQUESTS", &sql::REQUESTS),
     ("KNOWN", &sql::KNOWN),
     ("CLOSE", &sql::CLOSE),
-    ("BUDGET", &sql::BUDGET),
+    ("BUDGET", &sql::RETRY_STATE),
     ("TIMER_EXISTS", &sql::TIMER_EXISTS),
     ("CREATE", &sql::CREATE),
     ("SAVE", &sql::SAVE),
@@ -130,8 +130,8 @@ const MANY: [(&str, &Many); 47] = [
 /// Those that only PostgreSQL has.
 const OF_POSTGRES: [(&str, &Many); 5] = [
     ("LOCK_IF_FREE", &sql::LOCK_IF_FREE),
-    ("SEE_BY_KEY", &sql::SEE_BY_KEY),
-    ("AS_SEEN", &sql::AS_SEEN),
+    ("SEE_BY_KEY", &sql::READ_BY_KEY),
+    ("AS_SEEN", &sql::AT_VERSION),
     ("AS_HELD", &sql::AS_HELD),
     ("CREATE_ALL", &sql::CREATE_ALL),
 ];

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::samples::Fresh;
 use crate::catalog::Catalog;
 use crate::clock::Clock;
-use crate::discretion::Discretion;
+use crate::data_protection::DataProtection;
 use crate::engine::Engine;
 use crate::limits::Limits;
 
@@ -15,14 +15,14 @@ async fn a_process_measures_the_time_on_each_new_connection_and_on_no_other() {
     let store = fresh.open().await;
     let catalog = Catalog::new(&[], false).unwrap();
     // Without work, as a client's.
-    let engine = Engine::new(store, Clock::database(), catalog, (Limits::default(), Discretion::default()), None);
+    let engine = Engine::new(store, Clock::database(), catalog, (Limits::default(), DataProtection::default()), None);
     let mut first = engine.looker().await.unwrap();
     let number = first.number();
     assert!(!engine.clock.is_due(number), "it was measured on this one");
     let now = engine.clock.now();
     drop(first);
-    let (rows, mut again) = (engine.store.fault().rows(), engine.looker().await.unwrap());
-    assert_eq!((again.number(), engine.store.fault().rows()), (number, rows), "nothing was asked");
+    let (rows, mut again) = (engine.store.failpoint().rows(), engine.looker().await.unwrap());
+    assert_eq!((again.number(), engine.store.failpoint().rows()), (number, rows), "nothing was asked");
     again.conn().script("select pg_terminate_backend(pg_backend_pid())").await.unwrap_err();
     drop(again);
     first = engine.looker().await.unwrap();

@@ -3,7 +3,7 @@
 use rusqlite::Connection;
 use sqlx::SqlStr;
 
-use super::said::{Answer, Said};
+use super::command::{Answer, SqliteCommand};
 use super::{in_turn, words};
 use crate::store::sql::{self, Many};
 use crate::store::values::Batch;
@@ -16,7 +16,7 @@ pub(in crate::store) struct Whole {
 
 #[derive(Debug)]
 struct Part {
-    said: Said,
+    said: SqliteCommand,
     /// Unless it writes each of its rows, nothing at all is written.
     is_guard: bool,
 }
@@ -34,7 +34,7 @@ impl Whole {
 
     fn add<const WIDTH: usize>(&mut self, sql: &Many, batch: &Batch<'_, WIDTH>, is_guard: bool) {
         if !batch.is_empty() {
-            self.parts.push(Part { said: Said::of_each(sql, batch.rows()), is_guard });
+            self.parts.push(Part { said: SqliteCommand::of_each(sql, batch.rows()), is_guard });
         }
     }
 
@@ -58,7 +58,7 @@ impl Whole {
 }
 
 /// Carries out a statement that writes, and asks another one for each row that it answers with, in a transaction.
-pub(in crate::store) fn ask_in_turn(write: &Said, ask: SqlStr, connection: &Connection) -> rusqlite::Result<Answer> {
+pub(in crate::store) fn ask_in_turn(write: &SqliteCommand, ask: SqlStr, connection: &Connection) -> rusqlite::Result<Answer> {
     in_turn(|| words(connection, sql::BEGIN_SQLITE))?;
     let written = write.ask(connection)?;
     let answer = written.each(ask).ask(connection)?;

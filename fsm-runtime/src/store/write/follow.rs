@@ -8,10 +8,10 @@ use fsm_core::outcome::fit;
 use fsm_core::time::{Timestamp, micros};
 
 use super::{json, policy_text};
+use crate::store::combined::Sink;
 use crate::store::error::Result;
 use crate::store::sealed::fit_text;
 use crate::store::sql;
-use crate::store::together::Sink;
 use crate::store::values::{Value, values};
 
 /// Events that begin to wait.
@@ -19,9 +19,9 @@ pub(super) async fn waits(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> Resu
     let waits: Vec<_> = changes.iter().filter_map(|change| Some((*change, change.waits.as_ref()?))).collect();
     let mut outlooks = Vec::with_capacity(waits.len());
     for (_, waits) in &waits {
-        outlooks.push(json(waits.outlook.as_ref())?);
+        outlooks.push(json(waits.forecast.as_ref())?);
     }
-    let puts = waits.iter().zip(&outlooks).map(|((change, waits), outlook)| {
+    let puts = waits.iter().zip(&outlooks).map(|((change, waits), forecast)| {
         values![
             change.instance.id.0,
             waits.position,
@@ -29,7 +29,7 @@ pub(super) async fn waits(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> Resu
             waits.event.name.as_str(),
             waits.event.payload.as_slice(),
             change.instance.updated_at.as_micros(),
-            outlook.as_deref(),
+            forecast.as_deref(),
         ]
     });
     sink.put(&sql::INBOX_PUT, puts.collect()).await
@@ -75,7 +75,7 @@ pub(super) async fn open(sink: &mut Sink<'_, '_>, changes: &[&Changes], payloads
         changes.iter().zip(payloads).filter_map(|(change, payload)| Some((&change.open.as_ref()?.attempt, payload))).collect();
     let mut texts = Vec::with_capacity(opened.len());
     for (attempt, _) in &opened {
-        texts.push((policy_text(&attempt.budget)?, attempt.error.as_deref().map(fit_text)));
+        texts.push((policy_text(&attempt.retry_state)?, attempt.error.as_deref().map(fit_text)));
     }
     let batch = opened.iter().zip(&texts).map(|((attempt, payload), (policy, error))| {
         values![
@@ -92,11 +92,11 @@ pub(super) async fn open(sink: &mut Sink<'_, '_>, changes: &[&Changes], payloads
             attempt.held,
             attempt.created_at.as_micros(),
             attempt.scheduled_at.as_micros(),
-            attempt.budget.remaining.map(i64::from),
-            micros(attempt.budget.backoff),
-            attempt.budget.policy.as_ref().map(|policy| micros(policy.max)),
+            attempt.retry_state.remaining.map(i64::from),
+            micros(attempt.retry_state.backoff),
+            attempt.retry_state.policy.as_ref().map(|policy| micros(policy.max)),
             policy.as_deref(),
-            attempt.budget.first_at.as_micros(),
+            attempt.retry_state.first_at.as_micros(),
             attempt.worker.map(|session| session.0),
             attempt.started_at.map(Timestamp::as_micros),
             attempt.finished_at.map(Timestamp::as_micros),

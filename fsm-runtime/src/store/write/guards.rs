@@ -103,24 +103,24 @@ async fn create(conn: &mut Conn<'_>, new: &[(usize, &&Changes)], rows: Vec<[Valu
 /// Gives scheduled attempts another retry state, and the places of those that are scheduled no more.
 async fn rescheduled(conn: &mut Conn<'_>, changes: &[&Changes], outdated: &HashSet<usize>) -> Result<Vec<usize>> {
     let valid = changes.iter().enumerate().filter(|(place, _)| !outdated.contains(place));
-    let asked: Vec<_> = valid.filter_map(|(place, change)| Some((place, change.budget.as_deref()?))).collect();
+    let asked: Vec<_> = valid.filter_map(|(place, change)| Some((place, change.retry_state.as_deref()?))).collect();
     let mut policies = Vec::with_capacity(asked.len());
-    for (_, (_, _, budget)) in &asked {
-        policies.push(policy_text(budget)?);
+    for (_, (_, _, retry_state)) in &asked {
+        policies.push(policy_text(retry_state)?);
     }
-    let batch = asked.iter().zip(&policies).map(|((_, (call, number, budget)), policy)| {
+    let batch = asked.iter().zip(&policies).map(|((_, (call, number, retry_state)), policy)| {
         values![
             call.0,
             i64::from(*number),
-            budget.remaining.map(i64::from),
-            micros(budget.backoff),
-            budget.policy.as_ref().map(|policy| micros(policy.max)),
+            retry_state.remaining.map(i64::from),
+            micros(retry_state.backoff),
+            retry_state.policy.as_ref().map(|policy| micros(policy.max)),
             policy.as_deref(),
-            budget.first_at.as_micros(),
+            retry_state.first_at.as_micros(),
         ]
     });
     let mut done = HashSet::new();
-    for row in conn.batch(&sql::BUDGET, batch.collect()).await? {
+    for row in conn.batch(&sql::RETRY_STATE, batch.collect()).await? {
         done.insert((row.call_id(0)?, row.count(1)?));
     }
     Ok(asked.into_iter().filter(|(_, (call, number, _))| !done.contains(&(*call, *number))).map(|(place, _)| place).collect())

@@ -1,0 +1,142 @@
+//! The end of an attempt: a transition is made, another attempt is scheduled, or the instance goes to error.
+
+use std::borrow::Cow;
+
+use super::inbox::{self, NeedsMoreRows};
+use super::{DecisionContext, InstanceSnapshot, begin};
+use crate::call::{Attempt, AttemptState};
+use crate::changes::{Changes, Close, Payload};
+use crate::instance::{Instance, Status};
+use crate::machine::{Edge, Machine, Verb};
+use crate::outcome::{Event, Outcome, Problem};
+use crate::retry::{Next, RetryAdvice};
+
+/// Decides the consequences of the end of `attempt`. It must be the live attempt of the instance, unchanged since it was claimed.
+///
+/// The events that a successful verb sends are not part of these changes, because they concern other instances. The caller decides each
+/// with `decide::send` in the same transaction.
+pub fn complete(
+    machine: &Machine,
+    snapshot: &InstanceSnapshot,
+    attempt: &Attempt,
+    outcome: Outcome,
+    moment: DecisionContext,
+) -> Result<Changes, NeedsMoreRows> {
+    // The attempt may have been claimed by a process whose clock is a little ahead. No attempt may end before it began.
+    let moment = DecisionContext { now: moment.now.max(attempt.started_at.unwrap_or(moment.now)), ..moment };
+    let mut changes = Changes::of(Instance { updated_at: moment.now, is_open: false, ..Instance::clone(&snapshot.instance) });
+    let close = |becomes, error| Close {
+        call: attempt.call,
+        number: attempt.number,
+        expected: AttemptState::Executing,
+        held_by: attempt.worker,
+        becomes,
+        finished_at: moment.now,
+        error,
+    };
+    match outcome {
+        Outcome::Success { record, verb_requests } if attempt.is_catch() => {
+            changes.close = Some(close(AttemptState::Success, None));
+            lead_on(&mut changes, machine, record, verb_requests.next, moment);
+        }
+        Outcome::Success { record, verb_requests } => {
+            changes.close = Some(close(AttemptState::Success, None));
+            succeed(&mut changes, machine, snapshot, attempt, record, verb_requests.next, moment)?;
+        }
+        Outcome::Failure(problem) => {
+            changes.close = Some(close(AttemptState::Error, Some(problem.error.clone())));
+            retry_or_exhaust(&mut changes, machine, attempt, problem, moment);
+        }
+        // A lost attempt counts against the budget: a verb that kills its process must not run forever.
+        Outcome::Lost => {
+            let error = format!("attempt {} was lost: its worker's lease ran out", attempt.number);
+            changes.close = Some(close(AttemptState::Lost, Some(error.clone())));
+            retry_or_exhaust(&mut changes, machine, attempt, Problem { error, advice: RetryAdvice::Default }, moment);
+        }
+        Outcome::Released => {
+            changes.close = Some(close(AttemptState::Released, None));
+            let wait = attempt.scheduled_at.since(moment.now);
+            begin::again(&mut changes, attempt, wait, attempt.retry_state.clone(), moment.now);
+        }
+    }
+    inbox::follow(&mut changes, machine, snapshot);
+    Ok(changes)
+}
+
+fn succeed(
+    changes: &mut Changes,
+    machine: &Machine,
+    snapshot: &InstanceSnapshot,
+    attempt: &Attempt,
+    record: Option<Vec<u8>>,
+    next: Option<Event>,
+    moment: DecisionContext,
+) -> Result<(), NeedsMoreRows> {
+    changes.instance.state = Some(attempt.to.clone());
+    changes.instance.version += 1;
+    if record.is_some() {
+        changes.instance.record = record;
+    }
+    if machine.is_end(&attempt.to) {
+        changes.instance.status = Status::Completed;
+    }
+    begin::change_timers(changes, machine, snapshot.has_timer, moment);
+    match next.and_then(|event| Some((edge_for_next(machine, changes, &event)?, event))) {
+        Some((edge, event)) => {
+            begin::call(changes, machine, edge, moment.fresh, Payload::Bytes(event.payload), moment);
+            Ok(())
+        }
+        None => inbox::take(changes, machine, &snapshot.inbox, moment),
+    }
+}
+
+/// Ends a successful catch verb. If its next event fits the state, the instance continues with that event. Otherwise the instance is in
+/// error, with the error of the caught call.
+fn lead_on(changes: &mut Changes, machine: &Machine, record: Option<Vec<u8>>, next: Option<Event>, moment: DecisionContext) {
+    if record.is_some() {
+        changes.instance.record = record;
+    }
+    match next.and_then(|event| Some((edge_for_next(machine, changes, &event)?, event))) {
+        Some((edge, event)) => {
+            changes.instance.error = None;
+            begin::call(changes, machine, edge, moment.fresh, Payload::Bytes(event.payload), moment);
+        }
+        None => changes.instance.status = Status::Error,
+    }
+}
+
+fn edge_for_next<'m>(machine: &'m Machine, changes: &Changes, event: &Event) -> Option<&'m Edge> {
+    machine.edge(changes.instance.state.as_deref(), &event.name)
+}
+
+fn retry_or_exhaust(changes: &mut Changes, machine: &Machine, attempt: &Attempt, problem: Problem, moment: DecisionContext) {
+    match attempt.retry_state.after(problem.advice, moment.now, roll(attempt)) {
+        Next::Again { wait, retry_state } => begin::again(changes, attempt, wait, retry_state, moment.now),
+        // The attempts of the catch verb record its own error. The instance keeps the error of the caught call.
+        Next::Exhausted(_) if attempt.is_catch() => changes.instance.status = Status::Error,
+        // The state and the inbox stay, so that an operator can retry the call.
+        Next::Exhausted(_) => {
+            changes.instance.error = Some(problem.error.clone());
+            match catch_of(machine, attempt) {
+                Some(catch) => begin::catch(changes, machine, &catch, attempt, problem.error, moment),
+                None => changes.instance.status = Status::Error,
+            }
+        }
+    }
+}
+
+/// Returns the catch verb that the call's copy of its policy names. If this code does not have it, a stand-in is returned, and a process
+/// that has the verb runs it.
+fn catch_of<'m>(machine: &'m Machine, attempt: &Attempt) -> Option<Cow<'m, Verb>> {
+    let name = attempt.retry_state.policy.as_ref()?.catch.as_ref()?;
+    let elsewhere = || Verb { name: name.clone(), event: format!("Caught<{}>", attempt.event), timeout: None, retry: None };
+    Some(machine.verb(name).map_or_else(|| Cow::Owned(elsewhere()), Cow::Borrowed))
+}
+
+/// A number from 0 up to 1 for jitter. It looks random over calls and attempts, and is always the same for one attempt.
+fn roll(attempt: &Attempt) -> f64 {
+    let mut mixed = attempt.call.0.as_u64_pair().1 ^ u64::from(attempt.number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+}

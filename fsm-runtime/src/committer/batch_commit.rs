@@ -1,0 +1,320 @@
+//! The trip of a batch: read and lock, decide, write. Whoever owns the transaction commits it afterwards.
+
+mod optimistic;
+mod outgoing;
+
+use std::borrow::Cow;
+
+use fsm_core::call::AttemptState;
+use fsm_core::changes::{Changes, Note, NoteKind, Open};
+use fsm_core::decide::complete::complete;
+use fsm_core::decide::fire::fire;
+use fsm_core::decide::inbox::NeedsMoreRows;
+use fsm_core::decide::operate::operate;
+use fsm_core::decide::send::{Send, SendOutcome, put, send};
+use fsm_core::decide::{DecisionContext, InstanceSnapshot};
+use fsm_core::ids::{CallId, SessionId};
+use fsm_core::instance::Instance;
+use fsm_core::machine::Machine;
+use fsm_core::outcome::{Outcome, Problem};
+use fsm_core::time::Timestamp;
+use tokio::sync::OwnedSemaphorePermit;
+use uuid::Uuid;
+
+use super::batch_snapshot::{BatchSnapshot, Locks};
+use super::commit_outcome::{After, ChangedInstance, CommitOutcome, Run};
+use super::request::{InstanceKey, Reply, Report, Request, RequestKind};
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::store::claim::Claimed;
+use crate::store::conn::Conn;
+use crate::store::error::StoreError;
+use crate::store::lock::Place;
+use crate::store::write::{Written, fits, payload, write, write_in_one};
+pub(crate) use optimistic::Speculation;
+
+/// A decision before it is written.
+struct Decided {
+    reply: Option<Result<Reply, Error>>,
+    changes: Option<Changes>,
+    permit: Option<OwnedSemaphorePermit>,
+    /// Why a reported success is written as a failure: an event that the verb sends finds no room.
+    no_room: Option<Problem>,
+}
+
+impl Decided {
+    fn of(reply: Result<Reply, Error>, changes: Option<Changes>) -> Decided {
+        Decided { reply: Some(reply), changes, permit: None, no_room: None }
+    }
+
+    /// No decision: the instance is locked, and the request waits.
+    fn none() -> Decided {
+        Decided { reply: None, changes: None, permit: None, no_room: None }
+    }
+}
+
+/// One trip through the door.
+pub(crate) struct BatchCommit<'e> {
+    engine: &'e Engine,
+    now: Timestamp,
+    /// Under which calls may execute here at once, if that is certain.
+    session: Option<SessionId>,
+    locks: Locks,
+    /// It runs in a transaction that somebody else commits, or not.
+    is_guest: bool,
+}
+
+impl<'e> BatchCommit<'e> {
+    pub(crate) fn new(engine: &'e Engine) -> BatchCommit<'e> {
+        BatchCommit { engine, now: engine.clock.now(), session: engine.session(), is_guest: false, locks: Locks::AreWaitedFor }
+    }
+
+    /// A trip of one send in a transaction that somebody else commits, or not: nothing runs here that may never have been. In PostgreSQL
+    /// all is written by one statement, so that a future that is dropped leaves all of it or nothing.
+    pub(crate) fn as_guest(engine: &'e Engine) -> BatchCommit<'e> {
+        BatchCommit { is_guest: true, ..BatchCommit::new(engine) }
+    }
+
+    /// A trip of the committer's own, which has others to look after: a request whose instance somebody else has locked is left out.
+    pub(crate) fn past_locks(engine: &'e Engine) -> BatchCommit<'e> {
+        BatchCommit { locks: Locks::ArePassedOver, ..BatchCommit::new(engine) }
+    }
+
+    /// Whether its session is as certain now as it was when it set out: the turn may have been long in coming.
+    pub(crate) fn may_still_grant(&self) -> bool {
+        self.still_may_grant()()
+    }
+
+    /// The same, to be asked later and elsewhere.
+    fn still_may_grant(&self) -> impl FnOnce() -> bool + std::marker::Send + use<> {
+        let (session, clock, then) = (self.engine.work.as_ref().map(|work| work.session.clone()), self.engine.clock.clone(), self.session);
+        move || session.and_then(|session| session.certain(clock.now())) == then
+    }
+
+    fn free_slot(&self) -> Option<OwnedSemaphorePermit> {
+        if self.is_guest { None } else { self.engine.free_slot() }
+    }
+
+    /// Reads, decides and writes a batch of requests for different instances. One that is refused or outdated fails alone.
+    pub(crate) async fn of(&self, conn: &mut Conn<'_>, batch: &[Request]) -> Result<Vec<CommitOutcome>, StoreError> {
+        let mut batch_snapshot = BatchSnapshot::read(conn, batch, self.now, self.locks).await?;
+        let mut decided = Vec::with_capacity(batch.len());
+        for request in batch {
+            if !batch_snapshot.locked(request).is_empty() {
+                decided.push(Decided::none());
+                continue;
+            }
+            let one = loop {
+                match self.decide(&batch_snapshot, request) {
+                    Ok(decided) => break decided,
+                    Err(NeedsMoreRows) => batch_snapshot.read_on(conn, &request.target).await?,
+                }
+            };
+            decided.push(self.with_room(conn, &mut batch_snapshot, request, one).await?);
+        }
+        let mut commit_outcomes = self.write(conn, &mut batch_snapshot, batch.iter().map(|request| &request.target), decided).await?;
+        self.send_outgoing(conn, &mut batch_snapshot, batch, &mut commit_outcomes).await?;
+        for (request, commit_outcome) in batch.iter().zip(&mut commit_outcomes) {
+            commit_outcome.locked = batch_snapshot.locked(request);
+        }
+        Ok(commit_outcomes)
+    }
+
+    fn decide(&self, batch_snapshot: &BatchSnapshot, request: &Request) -> Result<Decided, NeedsMoreRows> {
+        let machine = match self.engine.catalog.expect(&request.target.machine) {
+            Ok(known) => &known.machine,
+            Err(error) => return Ok(Decided::of(Err(error), None)),
+        };
+        match &request.kind {
+            RequestKind::Send(send) => self.decide_send(batch_snapshot, machine, &request.target, send.clone()),
+            RequestKind::Complete(report) => self.decide_complete(batch_snapshot, machine, request, report),
+            RequestKind::Fire(due) => {
+                let permit = self.free_slot();
+                let snapshot = batch_snapshot.snapshot(&request.target);
+                let changes = fire(machine, snapshot, due.timer.clone(), self.moment(permit.is_some()))?;
+                Ok(Decided { permit, ..Decided::of(Ok(Reply::Fired), Some(changes)) })
+            }
+            RequestKind::Operate(operation) => {
+                let snapshot = batch_snapshot.snapshot(&request.target);
+                if snapshot.is_new {
+                    let error = Error::not_found(&request.target.machine, &request.target.key);
+                    return Ok(Decided::of(Err(error), None));
+                }
+                Ok(match operate(machine, snapshot, (**operation).clone(), self.moment(false))? {
+                    Ok(changes) => Decided::of(Ok(Reply::Operated), changes),
+                    Err(refusal) => Decided::of(Err(refusal.into()), None),
+                })
+            }
+        }
+    }
+
+    fn decide_send(
+        &self,
+        batch_snapshot: &BatchSnapshot,
+        machine: &Machine,
+        target: &InstanceKey,
+        request: Send,
+    ) -> Result<Decided, NeedsMoreRows> {
+        if let Some(known) = batch_snapshot.known(request.id) {
+            let reply = Reply::Sent { instance: known.instance, call: known.call, outcome: fate_of(known.place) };
+            return Ok(Decided::of(Ok(reply), None));
+        }
+        let snapshot = batch_snapshot.snapshot(target);
+        let instance = snapshot.instance.id;
+        let permit = self.free_slot();
+        let decide = if self.engine.store.begins_calls() { send } else { put };
+        Ok(match decide(machine, snapshot, request, self.moment(permit.is_some()))? {
+            Ok(accepted) => {
+                let reply = Reply::Sent { instance, call: accepted.call, outcome: accepted.outcome };
+                let permit = permit.filter(|_| accepted.outcome == SendOutcome::Started);
+                Decided { permit, ..Decided::of(Ok(reply), accepted.changes) }
+            }
+            Err(refusal) => Decided::of(Err(refusal.into()), None),
+        })
+    }
+
+    fn decide_complete(
+        &self,
+        batch_snapshot: &BatchSnapshot,
+        machine: &Machine,
+        request: &Request,
+        report: &Report,
+    ) -> Result<Decided, NeedsMoreRows> {
+        let snapshot = batch_snapshot.snapshot(&request.target);
+        let Report { attempt, outcome, fresh, .. } = report;
+        let instance = &snapshot.instance;
+        if snapshot.is_new || !instance.is_open || instance.newest != Some((attempt.call, attempt.number)) {
+            let changes = self.late(snapshot, request, report);
+            return Ok(Decided::of(Ok(Reply::Completed { counted: false }), changes));
+        }
+        let moment = DecisionContext { fresh: *fresh, ..self.moment(report.permit.is_some() && self.engine.may_start()) };
+        let changes = complete(machine, snapshot, attempt, outcome.clone(), moment)?;
+        Ok(Decided::of(Ok(Reply::Completed { counted: true }), Some(changes)))
+    }
+
+    /// A late report changes nothing and is recorded, unless it is our own come twice, or the sweeper lost a race.
+    fn late(&self, snapshot: &InstanceSnapshot, request: &Request, report: &Report) -> Option<Changes> {
+        let instance = &snapshot.instance;
+        let is_verbs_own = matches!(report.outcome, Outcome::Success { .. } | Outcome::Failure(_));
+        // One that was pruned has no history any more.
+        if !is_verbs_own || request.tries > 0 || snapshot.is_new {
+            return None;
+        }
+        let detail = format!(
+            "attempt {} of `{}` reported {} after it was closed",
+            report.attempt.number,
+            report.attempt.verb,
+            report.outcome.word()
+        );
+        let note = Note {
+            instance: instance.id,
+            at: self.now,
+            kind: NoteKind::Late,
+            call: Some(report.attempt.call),
+            detail: Some(detail),
+            actor: None,
+        };
+        Some(Changes { notes: vec![note], ..Changes::of(Instance::clone(instance)) })
+    }
+
+    fn moment(&self, is_granted: bool) -> DecisionContext {
+        let grant = self.session.filter(|_| is_granted);
+        DecisionContext { now: self.now, grant, fresh: CallId(Uuid::now_v7()) }
+    }
+
+    async fn write(
+        &self,
+        conn: &mut Conn<'_>,
+        batch_snapshot: &mut BatchSnapshot,
+        target: impl Iterator<Item = &InstanceKey>,
+        decided: Vec<Decided>,
+    ) -> Result<Vec<CommitOutcome>, StoreError> {
+        let changes: Vec<&Changes> = decided.iter().filter_map(|decided| decided.changes.as_ref()).collect();
+        let written = match changes[..] {
+            [] => Vec::new(),
+            [send] if self.is_guest && conn.is_postgres() && fits(send) => match write_in_one(conn, send).await? {
+                true => vec![Written::Done { payload: payload(send).map(Cow::into_owned) }],
+                false => vec![Written::Outdated],
+            },
+            _ => write(conn, &changes).await?,
+        };
+        Ok(self.commit_outcomes(batch_snapshot, target, decided, written))
+    }
+
+    /// What follows from each decision once it is committed, given what became of those that changed something.
+    fn commit_outcomes<'w>(
+        &self,
+        batch_snapshot: &mut BatchSnapshot,
+        target: impl Iterator<Item = &'w InstanceKey>,
+        decided: Vec<Decided>,
+        written: Vec<Written>,
+    ) -> Vec<CommitOutcome> {
+        let mut written = written.into_iter();
+        let mut commit_outcomes = Vec::with_capacity(decided.len());
+        for (target, decided) in target.zip(decided) {
+            let mut commit_outcome = CommitOutcome { no_room: decided.no_room, ..CommitOutcome::of(decided.reply) };
+            if let Some(changes) = decided.changes {
+                match written.next().expect("the store answers for each of the changes") {
+                    Written::Done { payload } => {
+                        note_what_follows(&mut commit_outcome, &changes);
+                        let executes = changes.open.as_ref().is_some_and(|open| open.attempt.state == AttemptState::Executing);
+                        batch_snapshot.apply(target, changes);
+                        let InstanceSnapshot { instance, newest, has_timer, .. } = batch_snapshot.snapshot(target);
+                        let attempt = newest.clone().filter(|_| executes);
+                        commit_outcome.runs.extend(attempt.map(|attempt| {
+                            let payload = payload.expect("a call that is handed off is new, and has its payload");
+                            // Handed off is only a first attempt.
+                            let claimed =
+                                Claimed { instance: instance.clone(), attempt, payload, last_error: None, seen: None, policy_error: None };
+                            Run { target: target.clone(), claimed, permit: decided.permit }
+                        }));
+                        let (target, live) = (target.clone(), newest.clone().filter(|_| instance.is_open));
+                        commit_outcome.moved.push(ChangedInstance {
+                            target,
+                            instance: instance.clone(),
+                            live,
+                            has_timer: *has_timer,
+                            row_version: None,
+                        });
+                    }
+                    Written::Outdated => commit_outcome.outdated(),
+                }
+            }
+            commit_outcomes.push(commit_outcome);
+        }
+        commit_outcomes
+    }
+}
+
+/// What came of an attempt that did not succeed, and when something of the `changes` comes due.
+fn note_what_follows(commit_outcome: &mut CommitOutcome, changes: &Changes) {
+    commit_outcome.after = After::of(changes);
+    for change in &changes.timers {
+        if let fsm_core::changes::TimerChange::Set(timer) = change {
+            commit_outcome.due_at = earlier(commit_outcome.due_at, Some(timer.due_at));
+        }
+    }
+    if let Some(Open { attempt, .. }) = &changes.open {
+        if attempt.state != AttemptState::Executing && !attempt.held {
+            commit_outcome.due_at = earlier(commit_outcome.due_at, Some(attempt.scheduled_at));
+        }
+    } else if changes.hold.is_some() && !changes.instance.paused {
+        commit_outcome.due_at = earlier(commit_outcome.due_at, Some(changes.instance.updated_at));
+    }
+}
+
+/// What became of a send that is found again.
+fn fate_of(place: Place) -> SendOutcome {
+    match place {
+        Place::Call => SendOutcome::Started,
+        Place::Inbox | Place::Rejected => SendOutcome::Queued,
+        Place::Timer => SendOutcome::Scheduled,
+    }
+}
+
+fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}

@@ -1,0 +1,60 @@
+//! What a commit means, told to `tracing`: only what is true by then. How an attempt is claimed, starts and ends is its worker's to tell.
+
+use fsm_core::decide::send::SendOutcome;
+use fsm_core::outcome::Outcome;
+use tracing::{debug, info, warn};
+
+use super::commit_outcome::{After, CommitOutcome};
+use super::request::{InstanceKey, Reply, Report, Request, RequestKind};
+use crate::data_protection::{DataProtection, Owner};
+
+/// Tells of a request that was carried out.
+pub(super) fn tell(request: &Request, commit_outcome: &CommitOutcome, data_protection: &DataProtection) {
+    match (&request.kind, &commit_outcome.reply) {
+        (RequestKind::Send(send), Some(Ok(Reply::Sent { call, outcome, .. }))) if *outcome != SendOutcome::Duplicate => {
+            let InstanceKey { machine, key } = &request.target;
+            debug!(%machine, %key, event = send.event.name, %call, ?outcome, "sent");
+        }
+        (RequestKind::Complete(report), Some(Ok(Reply::Completed { counted: true }))) => {
+            settled(&request.target, report, commit_outcome, data_protection)
+        }
+        _ => {}
+    }
+}
+
+fn settled(
+    InstanceKey { machine, key }: &InstanceKey,
+    Report { attempt, outcome, .. }: &Report,
+    commit_outcome: &CommitOutcome,
+    data_protection: &DataProtection,
+) {
+    let (verb, call, number) = (&attempt.verb, attempt.call, attempt.number);
+    let outcome = match &commit_outcome.no_room {
+        Some(problem) => &Outcome::Failure(problem.clone()),
+        None => outcome,
+    };
+    let error = match outcome {
+        Outcome::Failure(problem) => data_protection.open_error(Owner { machine, key }, &problem.error),
+        Outcome::Lost => {
+            info!(%machine, %key, verb, %call, attempt = number, "lost");
+            "its worker's lease ran out".into()
+        }
+        Outcome::Success { verb_requests, .. } => {
+            for sent in verb_requests.sends.iter().filter(|sent| !commit_outcome.rejected.contains(&sent.id)) {
+                debug!(machine = sent.machine, key = sent.key, event = sent.event.name, call = %sent.id, by = %call, "sent");
+            }
+            return;
+        }
+        Outcome::Released => {
+            debug!(%machine, %key, verb, %call, attempt = number, "given back");
+            return;
+        }
+    };
+    match commit_outcome.after {
+        Some(After::Again { number: next, at }) => {
+            info!(%machine, %key, verb, %call, attempt = number, error = &*error, next, %at, "retried");
+        }
+        Some(After::Exhausted) => warn!(%machine, %key, verb, %call, attempt = number, error = &*error, "exhausted"),
+        None => {}
+    }
+}

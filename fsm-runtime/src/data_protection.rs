@@ -1,0 +1,214 @@
+//! What the process keeps from eyes that should not see it: redaction before a text is stored or shown, a codec for what is stored.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use fsm_core::call::Attempt;
+use fsm_core::ids::CallId;
+use fsm_core::instance::Instance;
+use fsm_core::outcome::{Outcome, Problem};
+use fsm_core::retry::RetryAdvice;
+
+use crate::canonical::canonical;
+use crate::codec::{EncryptedField, EncryptionContext, PayloadCodec};
+use crate::encode;
+use crate::error::Error;
+use crate::guard;
+use crate::redact::{Redactable, Redaction};
+use crate::store::sealed::{self, Kept};
+
+/// What is kept from eyes, and how. Nothing unless the builder was told.
+#[derive(Clone, Default)]
+pub(crate) struct DataProtection {
+    pub(crate) redaction: Redaction,
+    pub(crate) codec: Option<Arc<dyn PayloadCodec>>,
+    /// What was stored unsealed is not read.
+    pub(crate) requires_sealed: bool,
+}
+
+/// Why it is not read.
+const UNSEALED: &str = "it is stored unsealed, and this process reads only what its codec sealed (`require_sealed`)";
+
+/// InstanceKey a value is.
+#[derive(Clone, Copy)]
+pub(crate) struct Owner<'a> {
+    pub(crate) machine: &'a str,
+    pub(crate) key: &'a str,
+}
+
+impl<'a> Owner<'a> {
+    pub(crate) fn of(instance: &'a Instance) -> Owner<'a> {
+        Owner { machine: &instance.machine, key: &instance.key }
+    }
+
+    fn place(self, kind: EncryptedField) -> EncryptionContext<'a> {
+        EncryptionContext { machine: self.machine, key: self.key, kind, call: None, name: "" }
+    }
+
+    pub(crate) fn payload(self, call: CallId) -> EncryptionContext<'a> {
+        EncryptionContext { call: Some(call), ..self.place(EncryptedField::Payload) }
+    }
+
+    pub(crate) fn record(self) -> EncryptionContext<'a> {
+        self.place(EncryptedField::Record)
+    }
+
+    pub(crate) fn once(self, call: CallId, name: &'a str) -> EncryptionContext<'a> {
+        EncryptionContext { call: Some(call), name, ..self.place(EncryptedField::Once) }
+    }
+
+    fn error(self) -> EncryptionContext<'a> {
+        self.place(EncryptedField::Error)
+    }
+}
+
+impl DataProtection {
+    /// What is required can be had.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self.requires_sealed && self.codec.is_none() {
+            true => Err(Error::input("`require_sealed` needs a codec: give it to the builder with `.codec(…)`")),
+            false => Ok(()),
+        }
+    }
+
+    /// A failure as it may be stored and logged.
+    pub(crate) fn problem(&self, machine: &str, verb: &str, error: &str, advice: RetryAdvice) -> Problem {
+        Problem::new(&self.redaction.of(Redactable::error(machine, verb, error)), advice)
+    }
+
+    /// The bytes as they are stored in this place. `Err` says why they cannot be.
+    pub(crate) fn seal(&self, place: &EncryptionContext<'_>, plain: Vec<u8>) -> Result<Vec<u8>, String> {
+        match &self.codec {
+            None => Ok(plain),
+            Some(codec) => encoded(&**codec, place, &plain).map(sealed::mark),
+        }
+    }
+
+    /// What was stored in this place. `Err` says why it cannot be read.
+    pub(crate) fn open<'b>(&self, place: &EncryptionContext<'_>, bytes: &'b [u8]) -> Result<Cow<'b, [u8]>, String> {
+        match sealed::kept(bytes) {
+            Kept::Plain(_) if self.requires_sealed && place.kind != EncryptedField::Payload => Err(UNSEALED.to_owned()),
+            Kept::Plain(plain) => Ok(plain.into()),
+            Kept::Sealed(encoded) => self.decoded(place, encoded).map(Cow::Owned),
+            Kept::Damaged => Err("it is damaged".to_owned()),
+            Kept::Caught { call, attempts, error, event } => {
+                let event = self.open(&EncryptionContext { call: Some(call), ..*place }, event)?;
+                let owner = Owner { machine: place.machine, key: place.key };
+                Ok(sealed::catch_json(&event, &self.open_error(owner, error), attempts).into())
+            }
+        }
+    }
+
+    /// What was stored for an attempt to be given. `of_timer` says that no event led to it but the end of a timer, whose content is the
+    /// engine's own and no secret. `Err` says why it cannot be read.
+    pub(crate) fn open_payload<'b>(
+        &self,
+        owner: Owner<'_>,
+        attempt: &Attempt,
+        of_timer: bool,
+        bytes: &'b [u8],
+    ) -> Result<Cow<'b, [u8]>, String> {
+        let is_admitted = match sealed::kept(bytes) {
+            _ if !self.requires_sealed => true,
+            Kept::Sealed(_) | Kept::Damaged => true,
+            Kept::Plain(_) => of_timer,
+            // The event of a call whose payload is gone is `null`.
+            Kept::Caught { event, .. } => {
+                attempt.is_catch() && (of_timer || event == b"null" || matches!(sealed::kept(event), Kept::Sealed(_)))
+            }
+        };
+        if is_admitted { self.open(&owner.payload(attempt.call), bytes) } else { Err(UNSEALED.to_owned()) }
+    }
+
+    /// An error text as it is stored.
+    pub(crate) fn seal_error(&self, owner: Owner<'_>, error: String) -> String {
+        let Some(codec) = &self.codec else { return error };
+        match encoded(&**codec, &owner.error(), error.as_bytes()) {
+            Ok(encoded) => sealed::mark_text(&encoded),
+            Err(why) => format!("(withheld: {why})"),
+        }
+    }
+
+    /// A stored error text as people read it, or why they cannot.
+    pub(crate) fn open_error<'t>(&self, owner: Owner<'_>, text: &'t str) -> Cow<'t, str> {
+        let opened = match sealed::kept_text(text) {
+            None => return text.into(),
+            Some(Err(())) => Err("it is damaged".to_owned()),
+            Some(Ok(encoded)) => self.decoded(&owner.error(), &encoded),
+        };
+        match opened {
+            Ok(plain) => String::from_utf8_lossy(&plain).into_owned().into(),
+            Err(why) => format!("(the error cannot be read: {why})").into(),
+        }
+    }
+
+    /// The end of an attempt as it is stored. `fresh` is the call that its next event begins.
+    pub(crate) fn seal_outcome(&self, owner: Owner<'_>, outcome: Outcome, fresh: CallId) -> Result<Outcome, String> {
+        if self.codec.is_none() {
+            return Ok(outcome);
+        }
+        Ok(match outcome {
+            Outcome::Success { record, mut verb_requests } => {
+                let record = record.map(|record| self.seal(&owner.record(), record)).transpose()?;
+                if let Some(next) = &mut verb_requests.next {
+                    next.payload = self.seal(&owner.payload(fresh), std::mem::take(&mut next.payload))?;
+                }
+                for sent in &mut verb_requests.sends {
+                    let payload = std::mem::take(&mut sent.event.payload);
+                    sent.event.payload = self.seal(&Owner { machine: &sent.machine, key: &sent.key }.payload(sent.id), payload)?;
+                }
+                Outcome::Success { record, verb_requests }
+            }
+            Outcome::Failure(problem) => Outcome::Failure(Problem { error: self.seal_error(owner, problem.error), ..problem }),
+            other => other,
+        })
+    }
+
+    /// An instance whose error people can read. Its record stays as it is stored.
+    pub(crate) fn readable(&self, mut instance: Instance) -> Instance {
+        let error = instance.error.take();
+        instance.error = error.map(|error| self.open_error(Owner::of(&instance), &error).into_owned());
+        instance
+    }
+
+    /// Attempts whose errors people can read.
+    pub(crate) fn readable_attempts(&self, owner: Owner<'_>, attempts: &mut [Attempt]) {
+        for error in attempts.iter_mut().filter_map(|attempt| attempt.error.as_mut()) {
+            *error = self.open_error(owner, error).into_owned();
+        }
+    }
+
+    /// Names by which an event under a dedup id is known again, in whatever order its maps are. The first is kept. `Err` says why there are
+    /// none.
+    pub(crate) fn digests(&self, owner: Owner<'_>, payload: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+        let payload = canonical(payload);
+        let unkeyed = encode::digest("", &payload);
+        let Some(codec) = &self.codec else { return Ok(vec![unkeyed]) };
+        // With whose it is: the same content elsewhere has another name.
+        let content = [owner.place(EncryptedField::Payload).to_bytes(), payload].concat();
+        let mut digests = guard::guarded("the codec", || codec.digests(&content))?;
+        if digests.is_empty() {
+            return Err("the codec gave no digest of it".to_owned());
+        }
+        // What was sent before there was a codec.
+        digests.push(unkeyed);
+        Ok(digests)
+    }
+
+    fn decoded(&self, place: &EncryptionContext<'_>, encoded: &[u8]) -> Result<Vec<u8>, String> {
+        let Some(codec) = &self.codec else {
+            return Err("it is sealed, and this process has no codec: give it to the builder with `.codec(…)`".to_owned());
+        };
+        let error = match guard::guarded("the codec", || codec.decode(place, encoded))? {
+            Ok(decoded) => return Ok(decoded),
+            Err(error) => error,
+        };
+        let text = guard::guarded("the codec's error", || error.to_string());
+        let ended = guard::dropped("the codec's error", error);
+        Err(text.and_then(|text| ended.map(|()| text)).unwrap_or_else(|why| why))
+    }
+}
+
+fn encoded(codec: &dyn PayloadCodec, place: &EncryptionContext<'_>, plain: &[u8]) -> Result<Vec<u8>, String> {
+    guard::guarded("the codec", || codec.encode(place, plain))
+}

@@ -1,0 +1,102 @@
+//! How many rows a step deletes: as many as fit into its time, by how long the steps before it took.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The time of one step. SQLite has one writer, and whoever waits for it waits as long.
+const STEP_IN_SQLITE: Duration = Duration::from_millis(20);
+const STEP_IN_POSTGRES: Duration = Duration::from_millis(50);
+/// A step deletes no fewer rows however slow it is, or it would be all commits.
+const LEAST: u32 = 200;
+/// A step deletes no more rows however fast it is.
+const MOST: u32 = 2000;
+/// The first step.
+const FIRST: u32 = 500;
+/// Others have this much of the time for each part that pruning has.
+const OTHERS: u32 = 3;
+
+/// How many rows the next step may delete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct StepSize {
+    rows: u32,
+    most: u32,
+    next_step: Instant,
+}
+
+impl Default for StepSize {
+    fn default() -> StepSize {
+        StepSize { rows: FIRST, most: MOST, next_step: Instant::now() }
+    }
+}
+
+impl StepSize {
+    /// Never more rows than `most`.
+    #[cfg(test)]
+    pub(super) fn at_most(most: u32) -> StepSize {
+        StepSize { rows: FIRST.min(most), most, ..StepSize::default() }
+    }
+
+    /// The most rows of the next step.
+    pub(super) fn rows(self) -> u32 {
+        self.rows
+    }
+
+    /// When the next step may begin.
+    pub(super) fn next_step(self) -> Instant {
+        self.next_step
+    }
+
+    /// A step that began then has ended just now.
+    pub(super) fn took(&mut self, began: Instant, is_postgres: bool) {
+        let took = began.elapsed();
+        self.next_step = Instant::now() + took * OTHERS;
+        self.rows = self.fitting(took, if is_postgres { STEP_IN_POSTGRES } else { STEP_IN_SQLITE });
+    }
+
+    /// How many rows take the `wanted` time, if as many as now `took` so long.
+    fn fitting(self, took: Duration, wanted: Duration) -> u32 {
+        // A step that was short of rows says little, and one that was held up says little too: at most twice as many, or a quarter.
+        let factor = (wanted.as_secs_f64() / took.as_secs_f64().max(1e-6)).clamp(0.25, 2.0);
+        ((f64::from(self.rows) * factor) as u32).clamp(LEAST.min(self.most), self.most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_has_as_many_rows_as_fit_into_its_time() {
+        for wanted in [STEP_IN_SQLITE, STEP_IN_POSTGRES] {
+            let mut step_size = StepSize::default();
+            // 25 µs a row.
+            let took = |step_size: StepSize| Duration::from_micros(25) * step_size.rows();
+            for _ in 0..20 {
+                step_size.rows = step_size.fitting(took(step_size), wanted);
+            }
+            assert!(took(step_size) <= wanted && took(step_size) > wanted * 9 / 10, "{:?}", took(step_size));
+        }
+    }
+
+    #[test]
+    fn a_step_has_never_too_few_rows_or_too_many() {
+        let mut step_size = StepSize::default();
+        for (took, rows) in [(Duration::from_secs(10), LEAST), (Duration::ZERO, MOST)] {
+            for _ in 0..20 {
+                step_size.rows = step_size.fitting(took, STEP_IN_POSTGRES);
+            }
+            assert_eq!(step_size.rows(), rows);
+        }
+        let few = StepSize::at_most(7);
+        assert_eq!([Duration::ZERO, Duration::from_secs(10)].map(|took| few.fitting(took, STEP_IN_SQLITE)), [7, 7]);
+    }
+
+    #[test]
+    fn others_have_three_times_as_long_as_a_step() {
+        let mut step_size = StepSize::default();
+        let began = Instant::now() - Duration::from_millis(40);
+        step_size.took(began, false);
+        assert!(step_size.next_step() >= began + Duration::from_millis(160));
+    }
+}

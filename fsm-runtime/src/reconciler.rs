@@ -1,0 +1,219 @@
+//! Mends what other code writes while it still runs beside this: names that are mapped here, and states whose timer that code does not have.
+//!
+//! Each look reads every instance of a machine once, so they become rare: a deploy takes minutes, and the last process of the old
+//! code may be forgotten for days.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fsm_core::changes::Changes;
+use fsm_core::decide::migrate::{Renames, late_timer};
+use fsm_core::ids::{CallId, InstanceId};
+use fsm_core::instance::{Instance, Status};
+use fsm_core::machine::{Machine, TIMEOUT};
+use fsm_core::time::Timestamp;
+use uuid::Uuid;
+
+use crate::clock::Clock;
+use crate::drift;
+use crate::encode;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::store::claim::may_be_a_rows;
+use crate::store::conn::Conn;
+use crate::store::error::StoreError;
+use crate::store::lock::{self, Target};
+use crate::store::open::Store;
+use crate::store::write::write;
+use crate::store::{drift as rows, machines, timers};
+
+/// Between two looks at what is always looked at.
+const PAUSE: Duration = Duration::from_secs(60);
+/// How many instances or timers are mended in one transaction.
+const AT_A_TIME: u32 = 100;
+/// How many calls are walked back through to find the one that entered a state.
+const FURTHEST: usize = 100;
+
+impl Engine {
+    /// Looks once a minute whether it is time.
+    pub(crate) async fn reconcile_loop(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(PAUSE).await;
+            if let Err(error) = self.reconcile().await {
+                tracing::warn!(%error, "mending what other code wrote failed and is tried again");
+            }
+        }
+    }
+
+    /// Mends what other code wrote since the last look, if it is time for one, and drops timers that the code has no longer. Gives back how
+    /// much that was.
+    pub(crate) async fn reconcile(&self) -> Result<usize, Error> {
+        let Some(work) = &self.work else { return Ok(0) };
+        // No bound of its own: only another look holds it, and each of its operations has one.
+        let mut reconciler_state = work.reconciler_state.lock().await;
+        let (mut mended, mut failed) = (0, None);
+        let is_time = reconciler_state.is_time(self.clock.now());
+        for known in self.catalog.iter() {
+            let renames = reconciler_state.renames(&known.machine.name).filter(|_| is_time);
+            match self.mend_machine(&known.machine, renames, is_time).await {
+                Ok(count) => mended += count,
+                // It does not keep the other machines from being mended, and is looked at again in a minute.
+                Err(error) => {
+                    tracing::warn!(machine = known.machine.name, %error, "mending what other code wrote failed");
+                    failed = Some(error);
+                }
+            }
+        }
+        if is_time && failed.is_none() {
+            reconciler_state.looked(self.clock.now());
+        }
+        failed.map_or(Ok(mended), Err)
+    }
+
+    async fn mend_machine(&self, machine: &Machine, renames: Option<&Renames>, is_time: bool) -> Result<usize, Error> {
+        let mut mended = 0;
+        if let Some(renames) = renames {
+            mended += drift::apply(&self.store, &self.clock, machine, renames).await?;
+        }
+        if is_time {
+            mended += set_timers(&self.store, &self.clock, machine).await?;
+        }
+        Ok(mended + self.drop_timers(machine).await?)
+    }
+
+    /// Timers that came due of states that have none in the newest definition, if that is this one. Older code leaves them alone.
+    async fn drop_timers(&self, machine: &Machine) -> Result<usize, Error> {
+        let untimed: Vec<_> = machine.states().filter(|state| machine.timer(state).is_none()).map(str::to_owned).collect();
+        let over = {
+            let mut reader = self.store.reader().await?;
+            let over = timers::over(&mut reader.conn(), &machine.name, &untimed, self.clock.now(), AT_A_TIME).await?;
+            if over.is_empty() || !is_newest(&mut reader.conn(), machine).await? {
+                return Ok(0);
+            }
+            over
+        };
+        let mut tx = self.store.begin().await?;
+        timers::delete(&mut tx.conn(), &over).await?;
+        tx.commit().await?;
+        tracing::info!(machine = machine.name, timers = over.len(), "dropped timers of states that have none any more");
+        Ok(over.len())
+    }
+}
+
+/// True if no other definition of the machine was started later.
+async fn is_newest(conn: &mut Conn<'_>, machine: &Machine) -> Result<bool, Error> {
+    let (_, hash) = encode::definition(machine)?;
+    let later = machines::definitions(conn, &machine.name).await?.into_iter().skip_while(|known| known.hash != hash).skip(1);
+    Ok(later.count() == 0)
+}
+
+/// Sets the timers of states in which instances rest that entered them by code without these timers, unless a newer definition than this
+/// one says what has timers. Gives back how many.
+pub(crate) async fn set_timers(store: &Store, clock: &Clock, machine: &Machine) -> Result<usize, Error> {
+    let timed: Vec<_> = machine.states().filter(|state| machine.timer(state).is_some()).map(str::to_owned).collect();
+    let (mut after, mut set) = (InstanceId(Uuid::nil()), 0);
+    loop {
+        if timed.is_empty() {
+            return Ok(set);
+        }
+        let found = {
+            let mut reader = store.reader().await?;
+            let found = timers::missing(&mut reader.conn(), &machine.name, &timed, after, AT_A_TIME).await?;
+            if found.is_empty() || !is_newest(&mut reader.conn(), machine).await? {
+                return Ok(set);
+            }
+            found
+        };
+        after = found.last().map_or(after, |(last, _)| *last);
+        match set_some(store, clock, machine, &found).await {
+            Ok(count) => set += count,
+            Err(error) if is_one_of_them(&error) => {
+                for one in found.chunks(1) {
+                    match set_some(store, clock, machine, one).await {
+                        Ok(count) => set += count,
+                        Err(error) if is_one_of_them(&error) => {
+                            let key = &one[0].1;
+                            tracing::warn!(machine = machine.name, key, %error, "the timer of an instance cannot be set; the others are");
+                        }
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Whether it may be the fault of one of several rows.
+fn is_one_of_them(error: &StoreError) -> bool {
+    may_be_a_rows(error) || error.is_locked()
+}
+
+/// Sets the timers of these, in one transaction. Gives back how many.
+async fn set_some(store: &Store, clock: &Clock, machine: &Machine, found: &[(InstanceId, String)]) -> Result<usize, StoreError> {
+    let mut tx = store.begin().await?;
+    let changes = late_timers(&mut tx.conn(), clock.now(), machine, found).await?;
+    write(&mut tx.conn(), &changes.iter().collect::<Vec<_>>()).await?;
+    tx.commit().await?;
+    Ok(changes.len())
+}
+
+/// What sets the timers of those among the instances that still rest without one.
+async fn late_timers(
+    conn: &mut Conn<'_>,
+    now: Timestamp,
+    machine: &Machine,
+    found: &[(InstanceId, String)],
+) -> Result<Vec<Changes>, StoreError> {
+    let targets: Vec<_> = found.iter().map(|(_, key)| Target { machine: &machine.name, key }).collect();
+    let locked: Vec<_> = lock::instances(conn, &targets).await?.into_iter().flatten().map(|locked| locked.instance).collect();
+    let ids: Vec<_> = locked.iter().map(|instance| instance.id).collect();
+    let has_timer: HashSet<_> = rows::timers(conn, &ids)
+        .await?
+        .into_iter()
+        .filter(|timer| timer.state.is_some() && timer.event.name == TIMEOUT)
+        .map(|timer| timer.instance)
+        .collect();
+    let rests = |instance: &Instance| !instance.is_open && matches!(instance.status, Status::Running | Status::Error);
+    let resting: Vec<_> = locked.into_iter().filter(|instance| rests(instance) && !has_timer.contains(&instance.id)).collect();
+    let entered = entered(conn, &resting).await?;
+    let late = resting.iter().filter_map(|instance| match entered.get(&instance.id) {
+        Some(Entered::AndRanOut) => None,
+        Some(Entered::By(call, at)) => late_timer(machine, instance, Some((*call, *at)), now),
+        None => late_timer(machine, instance, None, now),
+    });
+    Ok(late.collect())
+}
+
+/// How an instance came to rest where it does.
+enum Entered {
+    /// By this call, at this moment.
+    By(CallId, Timestamp),
+    /// However that was, its timer ran out since then: it fires once.
+    AndRanOut,
+}
+
+/// How each instance came to rest where it does, as far as its past is kept.
+async fn entered(conn: &mut Conn<'_>, instances: &[Instance]) -> Result<HashMap<InstanceId, Entered>, StoreError> {
+    let mut entered = HashMap::new();
+    let mut calls: Vec<CallId> = instances.iter().filter_map(|instance| instance.newest).map(|(call, _)| call).collect();
+    for _ in 0..FURTHEST {
+        if calls.is_empty() {
+            break;
+        }
+        for last in lock::last_attempts(conn, &calls).await? {
+            if last.state == fsm_core::call::AttemptState::Success && !last.is_catch() {
+                calls.retain(|call| *call != last.call);
+                let at = last.finished_at.unwrap_or(last.created_at);
+                entered.insert(last.instance, Entered::By(last.call, at));
+            } else if last.event == TIMEOUT {
+                calls.retain(|call| *call != last.call);
+                entered.insert(last.instance, Entered::AndRanOut);
+            }
+        }
+        let firsts: Vec<_> = calls.iter().map(|call| (*call, 1)).collect();
+        calls = lock::attempts(conn, &firsts).await?.into_iter().filter_map(|first| first.previous).collect();
+    }
+    Ok(entered)
+}
