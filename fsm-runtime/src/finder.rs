@@ -91,6 +91,7 @@ impl Engine {
 
     /// Fires the timers that are due and claims the attempts that are, one machine after the other beginning with the
     /// `turn`th, so that none starves another. Gives back how many it found.
+    #[cfg(feature = "testing")]
     pub(crate) async fn find_due(self: &Arc<Self>, turn: usize) -> Result<usize, Error> {
         if !self.may_start() {
             return Ok(0);
