@@ -21,7 +21,7 @@ pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, 
     stage.lease = Duration::from_millis(700);
     for _ in 0..NODES {
         let spec = stage.spec("node");
-        // The verbs take 60 ms, so that each stop finds running ones.
+        // The verbs take up to 60 ms, so that each stop finds running ones.
         stage.start(&Spec { load: Load { lanes: 16, ms: 60, ..spec.load }, ..spec })?;
     }
     stage.until_transitions(100).await?;

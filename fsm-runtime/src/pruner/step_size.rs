@@ -57,7 +57,7 @@ impl StepSize {
     /// The number of rows for a step of duration `wanted`, if the present number took `took`.
     fn fitting(self, took: Duration, wanted: Duration) -> u32 {
         // A single duration may be untypical, because the step had few rows or was delayed. The size therefore at most doubles, and shrinks
-        // to a quarter at most.
+        // to no less than a quarter.
         let factor = (wanted.as_secs_f64() / took.as_secs_f64().max(1e-6)).clamp(0.25, 2.0);
         ((f64::from(self.rows) * factor) as u32).clamp(LEAST.min(self.most), self.most)
     }
