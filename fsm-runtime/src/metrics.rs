@@ -19,7 +19,11 @@ use fsm_core::instance::Status;
 /// The name, the kind and the description of each metric.
 pub const NAMES: &[(&str, MetricKind, &str)] = &[
     ("fsm_transitions_total", MetricKind::Counter, "Calls that ended: by machine, verb and outcome (success, exhausted)."),
-    ("fsm_attempts_total", MetricKind::Counter, "Attempts that ended: by machine, verb and outcome (success, error, lost, timeout, panic, released)."),
+    (
+        "fsm_attempts_total",
+        MetricKind::Counter,
+        "Attempts that ended: by machine, verb and outcome (success, error, lost, timeout, panic, released).",
+    ),
     ("fsm_attempt_duration_seconds", MetricKind::Histogram, "The time from the start of a verb to its end: by machine and verb."),
     ("fsm_queue_lag_seconds", MetricKind::Histogram, "The time from when an attempt was due to its start: by machine and verb."),
     ("fsm_retries_scheduled_total", MetricKind::Counter, "Attempts that failed and are followed by another one: by machine and verb."),

@@ -80,7 +80,8 @@ async fn each_attempt_retry_and_transition_counts_once() {
     for how in ["succeeds", "fails once", "panics once", "hangs once", "fails"] {
         metered.settled(how).within(LIMIT).await.unwrap();
     }
-    until("all that was committed is counted", || outcome("fsm_transitions_total", "success") + value("fsm_exhausted_total", ALL) >= 5.0).await;
+    until("all that was committed is counted", || outcome("fsm_transitions_total", "success") + value("fsm_exhausted_total", ALL) >= 5.0)
+        .await;
 
     // One that succeeds at once; three that fail once in three ways and then succeed; one that fails three times.
     let attempts = |word| outcome("fsm_attempts_total", word);
@@ -107,9 +108,7 @@ async fn each_attempt_retry_and_transition_counts_once() {
 fn the_guide_lists_every_metric_with_its_kind_and_meaning() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guide/src/observability.md")).unwrap();
     let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `fsm_")).collect();
-    let wanted: Vec<String> = fsm::METRICS
-        .iter()
-        .map(|(name, kind, text)| format!("| `{name}` | {} | {text} |", format!("{kind:?}").to_lowercase()))
-        .collect();
+    let wanted: Vec<String> =
+        fsm::METRICS.iter().map(|(name, kind, text)| format!("| `{name}` | {} | {text} |", format!("{kind:?}").to_lowercase())).collect();
     assert_eq!(rows, wanted);
 }
