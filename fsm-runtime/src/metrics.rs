@@ -42,6 +42,14 @@ pub const NAMES: &[(&str, MetricKind, &str)] = &[
     ("fsm_build_info", MetricKind::Gauge, "Always 1: by version."),
 ];
 
+/// Upper bounds in seconds for the histograms whose name ends with `_seconds`: from half a millisecond to an hour. The dashboard and the alerts of
+/// this project expect histograms with buckets, not summaries.
+pub const SECONDS_BUCKETS: &[f64] =
+    &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0];
+
+/// Upper bounds for the histogram of batch sizes.
+pub const SIZE_BUCKETS: &[f64] = &[1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0];
+
 /// The kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {

@@ -31,6 +31,7 @@ mod own_sql;
 mod page;
 mod payment;
 mod policies;
+mod prometheus;
 mod product;
 mod retention;
 mod retries;
