@@ -151,7 +151,8 @@ fn queries() -> Vec<String> {
 #[test]
 fn the_dashboard_shows_every_metric() {
     let all = queries().join("\n");
-    let missing: Vec<_> = fsm::METRICS.iter().map(|(name, ..)| *name).filter(|name| *name != "fsm_build_info" && !all.contains(name)).collect();
+    let missing: Vec<_> =
+        fsm::METRICS.iter().map(|(name, ..)| *name).filter(|name| *name != "fsm_build_info" && !all.contains(name)).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
 
