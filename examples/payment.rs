@@ -3,12 +3,14 @@
 //! ```sh
 //! cargo run --example payment                                # embedded SQLite, nothing else installed
 //! cargo run --example payment -- --database postgres://…     # the same on PostgreSQL
+//! cargo run --example payment -- --console                   # again and again until Ctrl-C, with the web console at http://127.0.0.1:7878
 //! cargo run --example payment -- --metrics 127.0.0.1:9464     # again and again until Ctrl-C, with metrics for Prometheus at that address
 //! ```
 //!
 //! The program exits with status 1 if the gateway's ledger does not balance with the payments.
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -168,20 +170,25 @@ fn orders(run: &str) -> Vec<Order> {
     .collect()
 }
 
-const USAGE: &str = "usage: payment [--database URL] [--metrics ADDRESS]";
+const USAGE: &str = "usage: payment [--database URL] [--console] [--metrics ADDRESS]";
+
+/// The address of the web console.
+const CONSOLE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7878);
 
 /// The command line.
 struct Arguments {
     database: String,
-    metrics: Option<std::net::SocketAddr>,
+    metrics: Option<SocketAddr>,
+    has_console: bool,
 }
 
 fn arguments() -> Result<Arguments, String> {
     let file = std::env::temp_dir().join(format!("fsm-payment-{}.db", std::process::id()));
-    let mut read = Arguments { database: format!("sqlite://{}", file.display()), metrics: None };
+    let mut read = Arguments { database: format!("sqlite://{}", file.display()), metrics: None, has_console: false };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
-        match (word.as_str(), words.next()) {
+        match (word.as_str(), if word == "--console" { None } else { words.next() }) {
+            ("--console", None) => read.has_console = true,
             ("--database", Some(url)) => read.database = url,
             ("--metrics", Some(address)) => {
                 read.metrics = Some(address.parse().map_err(|_| format!("`{address}` is not an address like 127.0.0.1:9464\n{USAGE}"))?);
@@ -209,8 +216,8 @@ async fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     loop {
-        match run(arguments.database.clone()).await {
-            Ok(true) if arguments.metrics.is_some() => println!("once more; Ctrl-C ends it\n"),
+        match run(&arguments.database, arguments.has_console).await {
+            Ok(true) if arguments.has_console || arguments.metrics.is_some() => println!("once more; Ctrl-C ends it\n"),
             Ok(true) => return ExitCode::SUCCESS,
             Ok(false) => return ExitCode::FAILURE,
             Err(error) => {
@@ -221,8 +228,16 @@ async fn main() -> ExitCode {
     }
 }
 
+/// Serves the web console of this process, to this machine only.
+async fn serve_console(console: fsm::Console) {
+    println!("the console is at http://{CONSOLE}");
+    if let Err(error) = console.serve(CONSOLE, std::future::pending()).await {
+        eprintln!("payment: no console: {error}");
+    }
+}
+
 /// Serves the metrics of this process to Prometheus. The recorder must be installed before the runtime is built.
-fn serve_metrics(address: std::net::SocketAddr) -> Result<(), metrics_exporter_prometheus::BuildError> {
+fn serve_metrics(address: SocketAddr) -> Result<(), metrics_exporter_prometheus::BuildError> {
     let exporter = PrometheusBuilder::new()
         .with_http_listener(address)
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), fsm::SECONDS_BUCKETS)?
@@ -232,16 +247,17 @@ fn serve_metrics(address: std::net::SocketAddr) -> Result<(), metrics_exporter_p
     Ok(())
 }
 
-async fn run(url: String) -> Result<bool, fsm::Error> {
+async fn run(url: &str, has_console: bool) -> Result<bool, fsm::Error> {
     let began = Instant::now();
     let ledger = std::sync::Arc::new(Ledger::default());
     ledger.is_bank_away.store(true, Ordering::Relaxed);
-    let runtime = Runtime::builder().database(&url).data(Gateway { ledger: ledger.clone() }).start().await?;
+    let runtime = Runtime::builder().database(url).data(Gateway { ledger: ledger.clone() }).start().await?;
     let payments = runtime.machine::<Payment>();
+    let console = has_console.then(|| tokio::spawn(serve_console(fsm::console(&runtime))));
 
     // The database may hold payments of earlier runs, so the keys of each run begin with a number of their own.
     let orders = orders(&format!("{}-", Timestamp::from(std::time::SystemTime::now()).as_micros() / 1_000_000 % 1_000_000));
-    println!("{} payments through a gateway that fails 3 calls in 10, on {}", orders.len(), shown(&url));
+    println!("{} payments through a gateway that fails 3 calls in 10, on {}", orders.len(), shown(url));
     for order in &orders {
         payments.send(&order.key, order.checkout.clone()).dedup("checkout").await?;
     }
@@ -251,6 +267,11 @@ async fn run(url: String) -> Result<bool, fsm::Error> {
 
     report(&payments, &orders, &ledger).await?;
     let balances = balance(&payments, &orders, &ledger).await?;
+    if let Some(console) = console {
+        // Somebody may want to read what happened before it begins again.
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        console.abort();
+    }
     runtime.shutdown().await?;
     println!(
         "\n{} in {:.1} s",

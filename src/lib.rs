@@ -60,6 +60,10 @@ pub mod cli {
     pub use fsm_cli::embedded::{run, run_args};
 }
 
+/// The web console: `Router::new().nest("/fsm", fsm::console(&runtime).router())`.
+#[cfg(feature = "console")]
+pub use fsm_console::{Access, Actor, Console, console};
+
 #[doc(hidden)]
 pub use fsm_runtime::private as __private;
 

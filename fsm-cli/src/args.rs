@@ -42,6 +42,8 @@ pub enum Command {
     Due(Few),
     /// List the worker processes
     Workers,
+    /// Serve the web console: every page of it in a browser, until Ctrl-C
+    Console(Console),
     /// Show a retry policy as a table of attempts: `fsm simulate 10 5s 1h`, or the policy of a verb: `fsm simulate MACHINE VERB`
     Simulate(Simulate),
     /// Print a machine as a diagram
@@ -158,6 +160,26 @@ pub struct Acting {
     /// Do not ask for confirmation
     #[arg(long, short = 'y')]
     pub yes: bool,
+}
+
+/// `fsm console`.
+#[derive(Debug, ClapArgs)]
+pub struct Console {
+    /// The address to listen on; one that other machines reach needs a user and a password
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7878")]
+    pub listen: std::net::SocketAddr,
+    /// Show no action and refuse each
+    #[arg(long)]
+    pub read_only: bool,
+    /// Show neither payloads nor records
+    #[arg(long)]
+    pub hide_payloads: bool,
+    /// The name that the browser has to give, and the actor in each history
+    #[arg(long, value_name = "NAME", requires = "password")]
+    pub user: Option<String>,
+    /// The password that the browser has to give
+    #[arg(long, env = "FSM_CONSOLE_PASSWORD", hide_env_values = true, requires = "user")]
+    pub password: Option<String>,
 }
 
 /// `fsm send`.

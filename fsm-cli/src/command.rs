@@ -1,6 +1,7 @@
 //! Runs the command that the arguments name, and functions that the commands share.
 
 mod act;
+mod console;
 mod doctor;
 mod due;
 mod errors;
@@ -59,6 +60,7 @@ pub async fn run(args: Args, mut opening: Opening, stage: &mut Stage<'_>) -> Res
         Command::Errors(wanted) => errors::run(&mut session, &wanted).await,
         Command::Due(few) => due::run(&mut session, few).await,
         Command::Workers => workers::run(&mut session).await,
+        Command::Console(console) => console::run(&mut session, console).await,
         Command::Simulate(simulate) => simulate::run(&mut session, &simulate).await,
         Command::Graph(graph) => graph::run(&mut session, &graph).await,
         Command::Send(send) => send::run(&mut session, send).await,

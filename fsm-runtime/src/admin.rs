@@ -2,6 +2,7 @@
 //! and acts and sends go through the same committer as those of a program.
 
 pub mod checkup;
+pub mod groups;
 pub mod look;
 pub mod transfer;
 
@@ -157,6 +158,8 @@ pub struct Admin {
     engine: Arc<Engine>,
     client_guard: Option<Arc<ClientGuard>>,
     machines: Arc<[Definition]>,
+    /// The connections were opened for this value.
+    is_own: bool,
 }
 
 impl Admin {
@@ -179,7 +182,7 @@ impl Admin {
                 }
             }
             machines.sort_by(|a, b| a.machine.name.cmp(&b.machine.name));
-            return Ok(Admin { engine, client_guard, machines: machines.into() });
+            return Ok(Admin { engine, client_guard, machines: machines.into(), is_own: false });
         }
         // Opened for reading first, also for acts: a missing file is not created, and tables of another version are left alone.
         let Opened { store: reading, .. } = opening.store(true).await?;
@@ -199,7 +202,16 @@ impl Admin {
             engine.start_lanes();
         }
         let client_guard = Some(Arc::new(ClientGuard(Arc::clone(&engine))));
-        Ok(Admin { engine, client_guard, machines: machines.into() })
+        Ok(Admin { engine, client_guard, machines: machines.into(), is_own: true })
+    }
+
+    /// The same database, with its machines read again: a process may have been started with other ones since.
+    pub async fn refreshed(&self) -> Result<Admin, Error> {
+        if !self.is_own {
+            return Admin::open(Opening::inside(EngineAccess::from(self))).await;
+        }
+        let machines = described(&self.engine.store).await?.into();
+        Ok(Admin { engine: Arc::clone(&self.engine), client_guard: self.client_guard.clone(), machines, is_own: self.is_own })
     }
 
     /// The current time of the database's clock.
@@ -265,6 +277,13 @@ impl Admin {
     pub async fn workers(&self) -> Result<Vec<overview::Worker>, Error> {
         let mut reader = self.engine.store.reader().await?;
         Ok(overview::workers(&mut reader.conn()).await?)
+    }
+
+    /// Closes the connections if they were opened for this value, and leaves those of a program open.
+    pub async fn close_if_own(&self) {
+        if self.is_own {
+            self.close().await;
+        }
     }
 
     /// Closes the connections.

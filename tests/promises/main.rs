@@ -7,6 +7,7 @@ mod bad_verbs;
 mod borders;
 mod catch;
 mod clumsy;
+mod console;
 mod context;
 mod crash;
 mod crashes;

@@ -6,7 +6,9 @@ use fsm_core::time::Timestamp;
 use fsm_runtime::store::overview::RejectedEvent;
 use serde_json::json;
 
-use super::errors::{MOST, PAGE, fingerprint};
+use fsm_runtime::admin::groups::fingerprint;
+
+use super::errors::{MOST, PAGE};
 use super::{Session, some};
 use crate::args::Errors;
 use crate::problem::Problem;

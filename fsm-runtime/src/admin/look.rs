@@ -14,7 +14,9 @@ use crate::handle::history::{self, HistoryEntry};
 use crate::handle::instance_view::{InstanceView, calls_of, with_calls};
 use crate::handle::watch::InstanceWatch;
 use crate::redact::Redactable;
-use crate::store::overview::{self, Coming, Failing, InboxEvent, Overdue, RejectedCount, RejectedEvent, Retrying, SetTimer, Times};
+use crate::store::overview::{
+    self, Coming, Failing, InboxEvent, OperatorAct, Overdue, RejectedCount, RejectedEvent, Retrying, SetTimer, Times,
+};
 use crate::store::view::{self as rows, Found, PageFilter};
 
 /// All that is known of one instance.
@@ -127,6 +129,13 @@ impl Admin {
     pub async fn rejected_count(&self, machine: &str, most: u32) -> Result<RejectedCount, Error> {
         let mut reader = self.engine.store.reader().await?;
         Ok(overview::rejected_count(&mut reader.conn(), machine, most).await?)
+    }
+
+    /// The acts of operators on all machines before `before`, newest first, at most `limit`, and the id before which the next ones are. Reads at most
+    /// 20,000 entries of the history.
+    pub async fn acts(&self, before: Option<i64>, limit: u32) -> Result<Vec<OperatorAct>, Error> {
+        let mut reader = self.engine.store.reader().await?;
+        Ok(overview::acts(&mut reader.conn(), before, limit).await?)
     }
 
     /// The view with a record that a person can read, or with the reason why it cannot be read.

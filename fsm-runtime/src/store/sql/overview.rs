@@ -163,3 +163,20 @@ pub const COUNT_REJECTED: Sql = same(
         limit $2
     ) as counted",
 );
+
+/// The acts of operators before entry `$1`, at most `$2`, newest first, among the 20,000 entries before it. Rides the primary key of the history.
+pub const ACTS: Sql = same(
+    "
+    select h.history_id, i.machine, i.key, h.at, h.kind, h.detail, h.actor
+    from (
+        select *
+        from fsm_history
+        where history_id < $1
+        order by history_id desc
+        limit 20000
+    ) as h
+    join fsm_instances i on i.instance_id = h.instance_id
+    where h.kind in ('retried', 'cancelled', 'paused', 'resumed', 'skipped', 'rescheduled')
+    order by h.history_id desc
+    limit $2",
+);

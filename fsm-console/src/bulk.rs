@@ -1,0 +1,198 @@
+//! An act on all instances that match: a plan with their number, a confirmation, and a page with the progress and the outcome of each.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Form;
+use axum::extract::Path;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect, Response};
+use fsm_runtime::admin::Admin;
+use fsm_runtime::error::Error;
+use futures_util::StreamExt;
+use maud::html;
+use serde::Deserialize;
+use tokio::sync::Mutex;
+use uuid::Uuid;
+
+use crate::access::Action;
+use crate::act::{act_of, operate};
+use crate::format::{clean, grouped};
+use crate::layout::{Page, document, failed, said, token};
+use crate::pages::instances::Facets;
+use crate::shared::Asked;
+
+/// An act goes to at most so many instances; beyond that, the command has no limit.
+const MOST: usize = 10_000;
+/// Above this number the user types it to confirm.
+const TYPED_ABOVE: usize = 100;
+/// Instances that are read, and acts that are carried out, at a time.
+const PAGE: u32 = 500;
+const AT_A_TIME: usize = 32;
+/// The bulk acts that are remembered.
+const JOBS: usize = 100;
+/// The refusals and keys that a page shows.
+const SHOWN: usize = 200;
+
+/// An act on many instances that was begun.
+pub(crate) struct Job {
+    machine: String,
+    action: String,
+    total: usize,
+    done: AtomicUsize,
+    refused: Mutex<Vec<(String, String)>>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Wanted {
+    action: String,
+    #[serde(default)]
+    reason: String,
+    /// The number that the user typed.
+    #[serde(default)]
+    confirmed: String,
+    #[serde(default)]
+    machine: String,
+    #[serde(default)]
+    status: String,
+    #[serde(default)]
+    state: String,
+    #[serde(default)]
+    error: String,
+}
+
+impl Wanted {
+    fn facets(&self) -> Facets {
+        let Wanted { machine, status, state, error, .. } = self;
+        Facets { machine: machine.clone(), status: status.clone(), state: state.clone(), error: error.clone(), after: String::new() }
+    }
+}
+
+/// The keys of all instances that match, and whether there are more than an act may go to.
+async fn matching(admin: &Admin, facets: &Facets) -> Result<(Vec<String>, bool), Error> {
+    admin.machine(&facets.machine)?;
+    let (mut keys, mut filter) = (Vec::new(), facets.filter(PAGE));
+    loop {
+        let page = admin.page(&facets.machine, &filter).await?;
+        keys.extend(page.instances.into_iter().map(|seen| seen.row.key));
+        match page.next {
+            Some(_) if keys.len() >= MOST => {
+                keys.truncate(MOST);
+                return Ok((keys, true));
+            }
+            Some(next) => filter.after = Some(next),
+            None => return Ok((keys, false)),
+        }
+    }
+}
+
+/// What an act would do. Nothing changes.
+pub(crate) async fn plan(asked: Asked, Form(wanted): Form<Wanted>) -> Response {
+    if !asked.may(Action::ActOnMany) {
+        return said(&asked, StatusCode::FORBIDDEN, "you may not act on many instances at once");
+    }
+    let facets = wanted.facets();
+    let found = async {
+        let admin = asked.admin().await?;
+        Ok((matching(&admin, &facets).await?, admin.now()))
+    };
+    let ((keys, is_more), now) = match found.await {
+        Ok(found) => found,
+        Err(error) => return failed(&asked, &error),
+    };
+    let plan = html! {
+        p { strong { (grouped(keys.len() as u64)) } @if keys.len() == 1 { " instance" } @else { " instances" } " of " code { (facets.machine) } " match. Nothing has happened yet." }
+        @if is_more { p class="notice warn" { "There are more: an act goes to at most " (grouped(MOST as u64)) " instances at once." } }
+        @if !keys.is_empty() {
+            form class="fields" method="post" action=(asked.base.to("/bulk/run")) {
+                (token(&asked))
+                @for (name, value) in facets.pairs() { input type="hidden" name=(name) value=(value); }
+                input type="hidden" name="action" value=(wanted.action);
+                label { "reason" input name="reason" required maxlength="1000" size="40"; }
+                @if keys.len() > TYPED_ABOVE { label { "type " (keys.len()) " to confirm" input name="confirmed" required autocomplete="off" size="8"; } }
+                @else { input type="hidden" name="confirmed" value=(keys.len()); }
+                button { (wanted.action) " " (keys.len()) }
+            }
+        }
+        ul class="keys" { @for key in keys.iter().take(SHOWN) { li { a href=(asked.base.instance(&facets.machine, key)) { (clean(key)) } } } }
+        @if keys.len() > SHOWN { p class="quiet" { "and " (keys.len() - SHOWN) " more" } }
+    };
+    document(&asked, &Page::new(format!("{} all that match", wanted.action), "", now).section("plan", plan))
+}
+
+/// Begins the act, if as many instances match as the user confirmed.
+pub(crate) async fn run(asked: Asked, Form(wanted): Form<Wanted>) -> Response {
+    if !asked.may(Action::ActOnMany) {
+        return said(&asked, StatusCode::FORBIDDEN, "you may not act on many instances at once");
+    }
+    let Some(act) = act_of(&wanted.action) else { return said(&asked, StatusCode::BAD_REQUEST, "there is no such act") };
+    let facets = wanted.facets();
+    let found = async { matching(&asked.admin().await?, &facets).await };
+    let keys = match found.await {
+        Ok((keys, _)) => keys,
+        Err(error) => return failed(&asked, &error),
+    };
+    if wanted.confirmed.trim() != keys.len().to_string() {
+        let text = format!("{} instances match now, and `{}` were confirmed: nothing was done", keys.len(), wanted.confirmed.trim());
+        return said(&asked, StatusCode::CONFLICT, &text);
+    }
+    let job = Arc::new(Job {
+        machine: facets.machine,
+        action: wanted.action,
+        total: keys.len(),
+        done: AtomicUsize::new(0),
+        refused: Mutex::default(),
+    });
+    let id = Uuid::new_v4();
+    let mut jobs = asked.shared.jobs.lock().await;
+    if jobs.len() >= JOBS {
+        jobs.retain(|_, job| job.done.load(Ordering::Relaxed) < job.total);
+    }
+    jobs.insert(id, Arc::clone(&job));
+    drop(jobs);
+    let (acting, reason) = (asked.clone(), wanted.reason);
+    tokio::spawn(async move {
+        let (acting, job, reason, act) = (&acting, &job, &reason, &act);
+        futures_util::stream::iter(keys)
+            .for_each_concurrent(AT_A_TIME, |key| async move {
+                if let Err(error) = operate(acting, &job.machine, &key, act.clone(), reason).await {
+                    job.refused.lock().await.push((key, error.to_string()));
+                }
+                job.done.fetch_add(1, Ordering::Relaxed);
+            })
+            .await;
+    });
+    Redirect::to(&asked.base.to(&format!("/bulk/{id}"))).into_response()
+}
+
+pub(crate) async fn show(asked: Asked, Path(id): Path<Uuid>) -> Response {
+    let admin = match asked.admin().await {
+        Ok(admin) => admin,
+        Err(error) => return failed(&asked, &error),
+    };
+    match page(&asked, &admin, id).await {
+        Some(page) => document(&asked, &page),
+        None => said(&asked, StatusCode::NOT_FOUND, "this bulk act is not remembered any more; the history of each instance is"),
+    }
+}
+
+/// The progress of a bulk act.
+pub(crate) async fn page(asked: &Asked, admin: &Admin, id: Uuid) -> Option<Page> {
+    let job = Arc::clone(asked.shared.jobs.lock().await.get(&id)?);
+    let done = job.done.load(Ordering::Relaxed);
+    let refused = job.refused.lock().await;
+    let progress = html! {
+        p { (grouped(done as u64)) " of " (grouped(job.total as u64)) " done, " (refused.len()) " refused." }
+        progress max=(job.total) value=(done) { (done) " of " (job.total) }
+        @if !refused.is_empty() {
+            h2 { "Refused" }
+            div class="wide" { table {
+                thead { tr { th { "key" } th { "why" } } }
+                tbody { @for (key, why) in refused.iter().take(SHOWN) { tr { td class="key" { a href=(asked.base.instance(&job.machine, key)) data-row { (clean(key)) } } td class="text" { (clean(why)) } } } }
+            } }
+            @if refused.len() > SHOWN { p class="quiet" { "and " (refused.len() - SHOWN) " more" } }
+        }
+        p { a href=(asked.base.instances(&[("machine", &job.machine)])) { "all instances of " (job.machine) } }
+    };
+    Some(Page::new(format!("{} {}", job.action, job.total), format!("/bulk/{id}"), admin.now()).section("progress", progress))
+}

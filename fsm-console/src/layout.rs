@@ -1,0 +1,141 @@
+//! The frame of every page. A page is a list of sections, and a live update replaces the sections that changed.
+
+use axum::http::StatusCode;
+use axum::response::{Html, IntoResponse, Response};
+use fsm_core::time::Timestamp;
+use fsm_runtime::error::{Error, ErrorKind};
+use maud::{DOCTYPE, Markup, html};
+
+use crate::access::Action;
+use crate::assets::{SCRIPT_NAME, STYLE_NAME};
+use crate::format::clean;
+use crate::shared::Asked;
+
+/// A part of a page with an id of its own.
+pub(crate) struct Section {
+    pub(crate) id: &'static str,
+    pub(crate) content: Markup,
+}
+
+/// A page.
+pub(crate) struct Page {
+    pub(crate) title: String,
+    /// The path of the page below the console, with its query: where its live updates are.
+    pub(crate) path: String,
+    pub(crate) sections: Vec<Section>,
+    pub(crate) now: Timestamp,
+    pub(crate) status: StatusCode,
+}
+
+impl Page {
+    pub(crate) fn new(title: impl Into<String>, path: impl Into<String>, now: Timestamp) -> Page {
+        Page { title: title.into(), path: path.into(), sections: Vec::new(), now, status: StatusCode::OK }
+    }
+
+    pub(crate) fn section(mut self, id: &'static str, content: Markup) -> Page {
+        self.sections.push(Section { id, content });
+        self
+    }
+}
+
+/// The pages of the navigation: the path below the console, the name and the key that opens it.
+const NAVIGATION: [(&str, &str, &str); 7] = [
+    ("", "Overview", "o"),
+    ("/instances", "Instances", "i"),
+    ("/errors", "Errors", "e"),
+    ("/due", "Due", "d"),
+    ("/workers", "Workers", "w"),
+    ("/simulator", "Simulator", "m"),
+    ("/audit", "Audit", "a"),
+];
+
+/// The whole document.
+pub(crate) fn document(asked: &Asked, page: &Page) -> Response {
+    let base = &asked.base;
+    let here = page.path.split('?').next().unwrap_or_default();
+    let document = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (clean(&page.title)) " · fsm" }
+                link rel="stylesheet" href=(base.to(&format!("/assets/{}", *STYLE_NAME)));
+                link rel="icon" href="data:,";
+                script type="module" src=(base.to(&format!("/assets/{}", *SCRIPT_NAME))) {}
+            }
+            body data-base=(base.0) data-live=(page.path) data-now=(page.now.as_micros()) {
+                a class="skip" href="#main" { "Skip to the content" }
+                header class="top" {
+                    nav aria-label="Pages" {
+                        @for (path, name, key) in NAVIGATION {
+                            @let is_here = path == here;
+                            a href=(if path.is_empty() { base.overview() } else { base.to(path) }) aria-current=[is_here.then_some("page")] data-key={ "g" (key) } { (name) }
+                        }
+                    }
+                    form class="search" action=(base.to("/search")) method="get" role="search" {
+                        input type="search" name="q" placeholder="key, id or error text" aria-label="Find an instance by key, id or error text" data-key="/";
+                    }
+                    span class="live" id="live" role="status" { }
+                    @if asked.shared.is_read_only { span class="badge" { "read-only" } }
+                    @if !asked.actor.name.is_empty() { span class="who" { (clean(&asked.actor.name)) } }
+                }
+                main id="main" {
+                    h1 { (clean(&page.title)) }
+                    @for section in &page.sections {
+                        section id=(section.id) { (section.content) }
+                    }
+                }
+                dialog id="keys" aria-labelledby="keys-title" {
+                    h2 id="keys-title" { "Keys" }
+                    dl {
+                        dt { kbd { "/" } } dd { "search" }
+                        dt { kbd { "j" } " " kbd { "k" } } dd { "next and previous row" }
+                        dt { kbd { "Enter" } } dd { "open the row" }
+                        dt { kbd { "g" } " then a letter" } dd { "o overview, i instances, e errors, d due, w workers, m simulator, a audit" }
+                        dt { kbd { "r" } } dd { "retry the instance of this page" }
+                        dt { kbd { "[" } " " kbd { "]" } } dd { "previous and next page" }
+                        dt { kbd { "?" } } dd { "this list" }
+                    }
+                    form method="dialog" { button { "Close" } }
+                }
+            }
+        }
+    };
+    (page.status, Html(document.into_string())).into_response()
+}
+
+/// A page that says what went wrong.
+pub(crate) fn failed(asked: &Asked, error: &Error) -> Response {
+    let status = match error.kind() {
+        ErrorKind::NotFound => StatusCode::NOT_FOUND,
+        ErrorKind::Input => StatusCode::BAD_REQUEST,
+        kind if kind == ErrorKind::Database => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::CONFLICT,
+    };
+    said(asked, status, &error.to_string())
+}
+
+/// A page with one sentence.
+pub(crate) fn said(asked: &Asked, status: StatusCode, text: &str) -> Response {
+    let title = status.canonical_reason().unwrap_or("Refused");
+    let page = Page::new(title, "", Timestamp::from(std::time::SystemTime::now()))
+        .section("said", html! { p class="notice bad" { (clean(text)) } });
+    document(asked, &Page { status, ..page })
+}
+
+/// The hidden token that each form carries.
+pub(crate) fn token(asked: &Asked) -> Markup {
+    html! { input type="hidden" name="token" value=(asked.shared.token); }
+}
+
+/// What follows is shown only to those who may do that.
+pub(crate) fn only(asked: &Asked, action: Action, content: impl FnOnce() -> Markup) -> Markup {
+    if asked.may(action) { content() } else { Markup::default() }
+}
+
+/// The note of a page that has nothing to show.
+pub(crate) fn empty(text: &str) -> Markup {
+    html! { p class="empty" { (text) } }
+}

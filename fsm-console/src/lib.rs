@@ -1,0 +1,135 @@
+//! The web console: every machine, instance, attempt and error of a database in the browser, and the acts of an operator.
+//!
+//! There are two ways in. Inside a program, nest the router into an axum application:
+//!
+//! ```no_run
+//! # use fsm_runtime::runtime::Runtime;
+//! # fn example(runtime: &Runtime) {
+//! use fsm_console::{Access, console};
+//!
+//! let app: axum::Router = axum::Router::new().nest(
+//!     "/fsm",
+//!     console(runtime).authorize(|parts| match parts.headers.get("x-user").and_then(|user| user.to_str().ok()) {
+//!         Some(user) => Access::Operator.named(user),
+//!         None => Access::Denied.into(),
+//!     })
+//!     .router(),
+//! );
+//! # }
+//! ```
+//!
+//! Outside, `fsm console` serves the same pages for any database that a runtime has used.
+//!
+//! The console reads through the functions of the `fsm` command and acts through the same operator requests. It has no SQL and no store of its own.
+
+mod access;
+mod act;
+mod assets;
+mod bulk;
+mod format;
+mod layout;
+mod live;
+mod pages;
+mod path;
+mod secure;
+mod shared;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::request::Parts;
+use axum::routing::{get, post};
+use fsm_runtime::admin::Opening;
+use fsm_runtime::engine_access::EngineAccess;
+
+use access::Authentication;
+pub use access::{Access, Actor};
+use shared::Shared;
+
+/// A console. Its settings are methods; [`router`](Console::router) makes it an axum router, [`serve`](Console::serve) a server.
+#[must_use = "a console does nothing until its router is served"]
+pub struct Console {
+    opening: Opening,
+    authentication: Authentication,
+    is_read_only: bool,
+    hides_payloads: bool,
+}
+
+/// The console of a runtime or a client, on its connections: `Router::new().nest("/fsm", console(&runtime).router())`.
+///
+/// Unless [`authorize`](Console::authorize) or [`basic_auth`](Console::basic_auth) is set, only requests from this machine are answered; the server must
+/// then be made with `into_make_service_with_connect_info::<SocketAddr>()`, because a request without an address is refused.
+pub fn console(inside: impl Into<EngineAccess>) -> Console {
+    Console::open(Opening::inside(inside))
+}
+
+impl Console {
+    /// A console of a database that a runtime has used.
+    pub fn open(opening: Opening) -> Console {
+        Console { opening, authentication: Authentication::Loopback, is_read_only: false, hides_payloads: false }
+    }
+
+    /// Asks the browser for this name and password. The user is an operator, and the name is the actor in each history.
+    pub fn basic_auth(self, user: impl Into<String>, password: impl Into<String>) -> Console {
+        Console { authentication: Authentication::Basic { user: user.into(), password: password.into() }, ..self }
+    }
+
+    /// Decides for each request who asks and what they may do. Authentication in front of the console, such as a session of your own
+    /// application, is read from `parts`.
+    pub fn authorize(self, decide: impl Fn(&Parts) -> Actor + Send + Sync + 'static) -> Console {
+        Console { authentication: Authentication::Custom(Arc::new(decide)), ..self }
+    }
+
+    /// Shows no action and refuses each.
+    pub fn read_only(self) -> Console {
+        Console { is_read_only: true, ..self }
+    }
+
+    /// Shows neither payloads nor records.
+    pub fn hide_payloads(self) -> Console {
+        Console { hides_payloads: true, ..self }
+    }
+
+    /// The console as a router. All links begin at the path that it is nested at.
+    pub fn router(self) -> Router {
+        let shared = Arc::new(Shared::new(self.opening, self.authentication, self.is_read_only, self.hides_payloads));
+        Router::new()
+            .route("/", get(pages::overview::show))
+            .route("/m/{machine}", get(pages::machine::show))
+            .route("/instances", get(pages::instances::show))
+            .route("/i/{machine}/{key}", get(pages::instance::show).post(act::act))
+            .route("/i/{machine}/{key}/json", get(pages::instance::json))
+            .route("/errors", get(pages::errors::show))
+            .route("/due", get(pages::due::show))
+            .route("/workers", get(pages::workers::show))
+            .route("/simulator", get(pages::simulator::show))
+            .route("/audit", get(pages::audit::show))
+            .route("/bulk", post(bulk::plan))
+            .route("/bulk/run", post(bulk::run))
+            .route("/bulk/{job}", get(bulk::show))
+            .route("/live", get(live::stream))
+            .route("/search", get(pages::instances::search))
+            .route("/assets/{name}", get(assets::serve))
+            .route("/robots.txt", get(assets::robots))
+            .fallback(pages::not_found)
+            .layer(axum::middleware::from_fn_with_state(Arc::clone(&shared), secure::guard))
+            .with_state(shared)
+    }
+
+    /// Serves the console at `address` until `stop` is ready. Open streams end at once then.
+    ///
+    /// An error if the address cannot be bound, or if it is reachable from other machines and there is no authentication.
+    pub async fn serve(self, address: SocketAddr, stop: impl Future<Output = ()> + Send + 'static) -> std::io::Result<()> {
+        if !address.ip().is_loopback() && matches!(self.authentication, Authentication::Loopback) {
+            let text = format!("{address} is reachable from other machines: set a user and a password, or listen on 127.0.0.1");
+            return Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, text));
+        }
+        let listener = tokio::net::TcpListener::bind(address).await?;
+        let service = self.router().into_make_service_with_connect_info::<SocketAddr>();
+        tokio::select! {
+            served = async { axum::serve(listener, service).await } => served,
+            () = stop => Ok(()),
+        }
+    }
+}

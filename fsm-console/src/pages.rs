@@ -1,0 +1,67 @@
+//! The pages, and the way from a path to its page.
+
+pub(crate) mod audit;
+pub(crate) mod due;
+pub(crate) mod errors;
+pub(crate) mod instance;
+pub(crate) mod instances;
+pub(crate) mod machine;
+pub(crate) mod overview;
+pub(crate) mod simulator;
+pub(crate) mod workers;
+
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+use fsm_runtime::admin::Admin;
+use fsm_runtime::error::Error;
+use percent_encoding::percent_decode_str;
+use serde::de::DeserializeOwned;
+use uuid::Uuid;
+
+use crate::bulk;
+use crate::layout::{Page, document, failed, said};
+use crate::shared::Asked;
+
+/// Renders the page of a path below the console, as it is now.
+pub(crate) async fn render(asked: &Asked, admin: &Admin, path: &str) -> Result<Page, Error> {
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let segments: Vec<String> =
+        path.split('/').skip(1).map(|segment| percent_decode_str(segment).decode_utf8_lossy().into_owned()).collect();
+    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    match segments[..] {
+        ["m", machine] => machine::page(asked, admin, machine).await,
+        ["i", machine, key] => instance::page(asked, admin, machine, key, &parameters(query)).await,
+        ["instances"] => instances::page(asked, admin, &parameters(query)).await,
+        ["errors"] => errors::page(asked, admin).await,
+        ["due"] => due::page(asked, admin).await,
+        ["workers"] => workers::page(asked, admin).await,
+        ["bulk", id] => match Uuid::parse_str(id) {
+            Ok(id) => match bulk::page(asked, admin, id).await {
+                Some(page) => Ok(page),
+                None => overview::page(asked, admin).await,
+            },
+            Err(_) => overview::page(asked, admin).await,
+        },
+        ["audit"] => audit::page(asked, admin, &parameters(query)).await,
+        _ => overview::page(asked, admin).await,
+    }
+}
+
+/// The parameters of a query string. Those that cannot be read have their defaults.
+fn parameters<T: DeserializeOwned + Default>(query: &str) -> T {
+    let uri = format!("/?{query}").parse::<Uri>().unwrap_or_default();
+    axum::extract::Query::try_from_uri(&uri).map(|query| query.0).unwrap_or_default()
+}
+
+/// Renders a page for a browser.
+pub(crate) async fn shown(asked: &Asked, path: &str) -> Response {
+    let page = async { render(asked, &asked.admin().await?, path).await };
+    match page.await {
+        Ok(page) => document(asked, &page),
+        Err(error) => failed(asked, &error),
+    }
+}
+
+pub(crate) async fn not_found(asked: Asked) -> Response {
+    said(&asked, StatusCode::NOT_FOUND, "there is no such page")
+}

@@ -1,0 +1,72 @@
+//! What runs next: attempts and timers, the first due first, and why something does not run yet.
+
+use axum::response::Response;
+use fsm_runtime::admin::Admin;
+use fsm_runtime::error::Error;
+use fsm_runtime::store::overview::ToCome;
+use maud::{Markup, html};
+
+use super::overview::liveness;
+use crate::format::{clean, time};
+use crate::layout::{Page, empty};
+use crate::shared::Asked;
+
+/// The rows of the page.
+const MOST: u32 = 100;
+
+pub(crate) async fn show(asked: Asked) -> Response {
+    super::shown(&asked, "/due").await
+}
+
+pub(crate) async fn page(asked: &Asked, admin: &Admin) -> Result<Page, Error> {
+    let now = admin.now();
+    let workers = admin.workers().await?;
+    let has_worker = workers.iter().any(|worker| worker.lease_until > now);
+    let mut coming = Vec::new();
+    for known in admin.machines() {
+        coming.extend(admin.to_come(&known.machine.name, MOST).await?);
+    }
+    coming.sort_by_key(|one| one.at);
+    coming.truncate(MOST as usize);
+    let state = |what: &ToCome, is_due: bool| -> &'static str {
+        match (what, is_due, has_worker) {
+            (_, true, false) => "due; waits for a worker",
+            (ToCome::Lapsed { .. }, _, true) => "its worker is gone; another one takes it over",
+            (_, true, true) => "due; starts when a slot is free",
+            (_, false, _) => "waits for its time",
+        }
+    };
+    let table = html! {
+        @if coming.is_empty() { (empty("Nothing is scheduled: no attempt, no retry, no timer, no delayed event.")) }
+        @else {
+            div class="wide" { table {
+                thead { tr { th class="number" { "when" } th { "machine" } th { "key" } th { "what" } th { "why it waits" } } }
+                tbody {
+                    @for one in &coming {
+                        tr {
+                            td class="number" { (time(one.at, now)) }
+                            td { a href=(asked.base.machine(&one.machine)) { (one.machine) } }
+                            td class="key" { a href=(asked.base.instance(&one.machine, &one.key)) data-row { (clean(&one.key)) } }
+                            td { (what(&one.what)) }
+                            td { (state(&one.what, one.at <= now)) }
+                        }
+                    }
+                }
+            } }
+            @if coming.len() == MOST as usize { p class="quiet" { "The first " (MOST) " are shown." } }
+        }
+    };
+    Ok(Page::new("Due", "/due", now).section("workers", liveness(&workers, now)).section("coming", table))
+}
+
+fn what(coming: &ToCome) -> Markup {
+    let of = |most: &Option<u32>| most.map_or(String::new(), |most| format!(" of {most}"));
+    html! {
+        @match coming {
+            ToCome::Attempt { verb, number, max_attempts, .. } => { "attempt " (number) (of(max_attempts)) " of " code { (verb) } }
+            ToCome::Lapsed { verb, number, max_attempts, .. } => { "attempt " (number) (of(max_attempts)) " of " code { (verb) } ", lost" }
+            ToCome::Event { state: Some(state), event } => { "timer of " code { (state) } ": " code { (event) } }
+            ToCome::Event { state: None, event } => { "delayed event " code { (event) } }
+        }
+    }
+}

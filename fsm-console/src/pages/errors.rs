@@ -1,0 +1,109 @@
+//! Instances in error and instances that are being retried, grouped by their errors.
+
+use axum::response::Response;
+use fsm_core::time::Timestamp;
+use fsm_runtime::admin::Admin;
+use fsm_runtime::admin::groups::ErrorGroup;
+use fsm_runtime::error::Error;
+use maud::{Markup, html};
+
+use crate::access::Action;
+use crate::format::{clean, first_line, grouped, time};
+use crate::layout::{Page, empty, only, token};
+use crate::shared::Asked;
+
+/// The instances that are grouped.
+const MOST: usize = 2_000;
+/// The scheduled attempts of a machine that are searched for retries.
+const LOOK_AT: u32 = 20_000;
+/// The newest rejected events of each machine.
+const REJECTED: u32 = 20;
+
+pub(crate) async fn show(asked: Asked) -> Response {
+    super::shown(&asked, "/errors").await
+}
+
+pub(crate) async fn page(asked: &Asked, admin: &Admin) -> Result<Page, Error> {
+    let now = admin.now();
+    let found = admin.error_groups(None, MOST, LOOK_AT).await?;
+    let mut rejected = Vec::new();
+    for known in admin.machines() {
+        let machine = &known.machine.name;
+        rejected.extend(admin.rejected(machine, None, REJECTED).await?.into_iter().map(|event| (machine.clone(), event)));
+    }
+    rejected.sort_by_key(|(_, event)| std::cmp::Reverse(event.at));
+    Ok(Page::new("Errors", "/errors", now)
+        .section(
+            "groups",
+            html! {
+                @if found.groups.is_empty() { (empty("No instance is in error, and none is being retried.")) }
+                @else { (groups_table(asked, &found.groups, now)) }
+                @for machine in &found.more_in { p class="quiet" { (machine) " has more: at most " (grouped(MOST as u64)) " instances of each kind are grouped." } }
+            },
+        )
+        .section(
+            "rejected",
+            html! {
+                h2 { "Rejected events" }
+                @if rejected.is_empty() { (empty("Every accepted event was taken.")) }
+                @else {
+                    div class="wide" { table {
+                        thead { tr { th { "machine" } th { "key" } th { "reason" } th class="number" { "when" } } }
+                        tbody {
+                            @for (machine, event) in &rejected {
+                                tr {
+                                    td { (machine) }
+                                    td class="key" { a href=(asked.base.instance(machine, &event.key)) data-row { (clean(&event.key)) } }
+                                    td { (first_line(&event.reason, 160)) }
+                                    td class="number" { (time(event.at, now)) }
+                                }
+                            }
+                        }
+                    } }
+                }
+            },
+        ))
+}
+
+/// A table of groups, each with its instances as a link, and with "retry these" for those that are in error.
+pub(super) fn groups_table(asked: &Asked, groups: &[ErrorGroup], now: Timestamp) -> Markup {
+    html! {
+        div class="wide" { table {
+            thead { tr { th class="number" { "count" } th { "status" } th { "machine" } th { "verb" } th { "error" } th class="number" { "last" } th class="number" { "next" } th { "example" } th { } } }
+            tbody {
+                @for group in groups {
+                    @let filter = searched(group);
+                    @let status = if group.is_retried { "retrying" } else { "error" };
+                    tr {
+                        td class="number" { a href=(asked.base.instances(&[("machine", &group.machine), ("status", status), ("error", &filter)])) data-row { (grouped(group.count as u64)) } }
+                        td { (crate::format::status(if group.is_retried { fsm_core::instance::Status::Running } else { fsm_core::instance::Status::Error }, false, group.is_retried)) }
+                        td { (group.machine) }
+                        td { code { (group.verb.as_deref().unwrap_or("–")) } }
+                        td class="text" title=(clean(&group.first.error)) { (first_line(&group.fingerprint, 120)) }
+                        td class="number" { (time(group.last_at, now)) }
+                        td class="number" { @if let Some(next) = group.next_at { (time(next, now)) } @else { "–" } }
+                        td class="key" { a href=(asked.base.instance(&group.machine, &group.first.key)) { (clean(&group.first.key)) } }
+                        td {
+                            @if !group.is_retried {
+                                (only(asked, Action::ActOnMany, || html! {
+                                    form method="post" action=(asked.base.to("/bulk")) {
+                                        (token(asked))
+                                        input type="hidden" name="machine" value=(group.machine);
+                                        input type="hidden" name="status" value="error";
+                                        input type="hidden" name="error" value=(filter);
+                                        button name="action" value="retry" { "retry these" }
+                                    }
+                                }))
+                            }
+                        }
+                    }
+                }
+            }
+        } }
+    }
+}
+
+/// The longest part of a fingerprint between the places that differ: a text that all errors of the group contain.
+fn searched(group: &ErrorGroup) -> String {
+    group.fingerprint.split('#').map(str::trim).max_by_key(|part| part.len()).unwrap_or_default().to_owned()
+}

@@ -1,0 +1,303 @@
+//! One instance: where it is in its graph, every attempt with its error, the countdown to the next one, and the acts that help.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Path, Query};
+use axum::response::{IntoResponse, Response};
+use fsm_core::call::AttemptState;
+use fsm_core::instance::Status;
+use fsm_core::machine::{Machine, TIMEOUT};
+use fsm_core::time::Timestamp;
+use fsm_runtime::admin::Admin;
+use fsm_runtime::admin::look::Story;
+use fsm_runtime::error::Error;
+use fsm_runtime::handle::history::{HistoryEntry, HistoryEvent};
+use maud::{Markup, PreEscaped, html};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::instances::is_retrying;
+use super::machine::linked;
+use crate::access::Action;
+use crate::format::{clean, json as pretty, span, status, time};
+use crate::layout::{Page, empty, failed, only, token};
+use crate::path::{encoded, query};
+use crate::shared::Asked;
+
+/// The newest entries of a long history that are shown at first.
+const ENTRIES: usize = 300;
+/// A wait of at least this long is a line of the timeline.
+const GAP: Duration = Duration::from_secs(1);
+
+#[derive(Deserialize, Default, Clone)]
+#[serde(default)]
+pub(crate) struct Parameters {
+    /// The act that was just carried out.
+    done: String,
+    /// `all` shows the whole history.
+    history: String,
+}
+
+impl Parameters {
+    fn path(&self, machine: &str, key: &str) -> String {
+        format!("/i/{}/{}{}", encoded(machine), encoded(key), query(&[("done", &self.done), ("history", &self.history)]))
+    }
+}
+
+pub(crate) async fn show(asked: Asked, Path((machine, key)): Path<(String, String)>, Query(parameters): Query<Parameters>) -> Response {
+    super::shown(&asked, &parameters.path(&machine, &key)).await
+}
+
+/// The data of the page.
+pub(crate) async fn json(asked: Asked, Path((machine, key)): Path<(String, String)>) -> Response {
+    let story = async { asked.admin().await?.story(&machine, &key).await };
+    match story.await {
+        Ok(story) => {
+            let row = &story.seen.row;
+            let record = row.record.as_deref().filter(|_| !asked.shared.hides_payloads);
+            let call = story.seen.call.as_ref().map(|call| {
+                json!({ "id": call.id, "verb": call.verb, "event": call.event, "attempt": call.attempt, "max_attempts": call.max_attempts,
+                        "next_at": call.next_at.to_string(), "last_error": call.last_error, "worker": call.worker })
+            });
+            Json(json!({
+                "machine": row.machine, "key": row.key, "state": row.state, "status": row.status.to_string(), "paused": row.paused,
+                "error": row.error, "version": row.version, "created_at": row.created_at.to_string(), "updated_at": row.updated_at.to_string(),
+                "record": record.and_then(|record| serde_json::from_slice::<serde_json::Value>(record).ok()),
+                "call": call,
+                "history": story.entries.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            }))
+            .into_response()
+        }
+        Err(error) => failed(&asked, &error),
+    }
+}
+
+pub(crate) async fn page(asked: &Asked, admin: &Admin, machine: &str, key: &str, parameters: &Parameters) -> Result<Page, Error> {
+    let known = admin.machine(machine)?;
+    let story = admin.story(machine, key).await?;
+    let workers = admin.workers().await?;
+    let now = admin.now();
+    let has_worker = workers.iter().any(|worker| worker.lease_until > now);
+    Ok(Page::new(key, parameters.path(machine, key), now)
+        .section("head", head(asked, &story, has_worker, now, &parameters.done))
+        .section("diagram", html! { div class="diagram wide" { (PreEscaped(diagram(&known.machine, &story))) } })
+        .section("acts", only(asked, Action::ActOnOne, || acts(asked, &known.machine, &story, now)))
+        .section("timeline", timeline(asked, &story, now, parameters))
+        .section("side", side(asked, &known.machine, &story, now)))
+}
+
+fn head(asked: &Asked, story: &Story, has_worker: bool, now: Timestamp, done: &str) -> Markup {
+    let row = &story.seen.row;
+    html! {
+        @if !done.is_empty() { p class="notice good" { (clean(done)) } }
+        p class="facts" {
+            a href=(asked.base.machine(&row.machine)) { (row.machine) }
+            " " @if let Some(state) = &row.state { code { (state) } } @else { "no state yet" }
+            " " (status(row.status, row.paused, is_retrying(&story.seen)))
+            @if let Some(call) = &story.seen.call {
+                " attempt " (call.attempt_of()) " of " code { (call.verb) } " on " code { (call.event) }
+                @if call.state == AttemptState::Executing { ", running" }
+                @else if call.next_at > now { ", next " span class="countdown" { (time(call.next_at, now)) } }
+                @else if has_worker { ", due" } @else { ", due; no worker is alive" }
+            }
+            " · changed " (time(row.updated_at, now)) " · created " (time(row.created_at, now))
+            " · " a href=(asked.base.to(&format!("/i/{}/{}/json", encoded(&row.machine), encoded(&row.key)))) { "JSON" }
+        }
+        @if let Some(error) = row.error.as_deref().filter(|_| row.status == Status::Error) { pre class="notice bad" { (clean(error)) } }
+        @else if let Some(error) = story.seen.call.as_ref().and_then(|call| call.last_error.as_deref()) { pre class="notice warn" { (clean(error)) } }
+    }
+}
+
+/// The diagram: the path taken is solid, the present state stands out, what was not reached is dim.
+fn diagram(machine: &Machine, story: &Story) -> String {
+    let taken: BTreeSet<(String, String)> = story
+        .entries
+        .iter()
+        .filter_map(|entry| match &entry.event {
+            HistoryEvent::Transition { from, to } => Some((from.clone().unwrap_or_default(), to.clone())),
+            _ => None,
+        })
+        .collect();
+    let row = &story.seen.row;
+    let target = story.seen.call.as_ref().map(|call| call.verb.as_str());
+    let class = |state: &str| {
+        let mut class = String::from("state");
+        if row.state.as_deref() == Some(state) {
+            class.push_str(if row.status == Status::Error { " here failed" } else { " here" });
+        } else if target == Some(state) {
+            class.push_str(if is_retrying(&story.seen) { " target retrying" } else { " target" });
+        } else if taken.iter().any(|(_, to)| to == state) {
+            class.push_str(" visited");
+        } else {
+            class.push_str(" ahead");
+        }
+        class
+    };
+    let states = linked(&fsm_core::diagram::svg::svg(machine), |state| (class(state), String::new()));
+    states.lines().map(|line| edge_of(line, &taken) + "\n").collect()
+}
+
+/// A line of the drawing; an edge that was taken says so.
+fn edge_of(line: &str, taken: &BTreeSet<(String, String)>) -> String {
+    const START: &str = "<g class=\"edge\" data-from=\"";
+    let ends = line
+        .strip_prefix(START)
+        .and_then(|rest| rest.split_once("\" data-to=\""))
+        .and_then(|(from, rest)| Some((from, rest.split_once('"')?.0)));
+    match ends {
+        Some((from, to)) => {
+            let class = if taken.contains(&(from.to_owned(), to.to_owned())) { "edge taken" } else { "edge ahead" };
+            line.replacen("class=\"edge\"", &format!("class=\"{class}\""), 1)
+        }
+        None => line.to_owned(),
+    }
+}
+
+/// The acts that apply now; the others say why not.
+fn acts(asked: &Asked, machine: &Machine, story: &Story, now: Timestamp) -> Markup {
+    let row = &story.seen.row;
+    let is_over = row.status.is_ended();
+    let waits = story.seen.call.as_ref().is_some_and(|call| call.state == AttemptState::Scheduled && call.next_at > now);
+    let why_not = |act: &str| -> Option<String> {
+        let over = || format!("it is {}", row.status);
+        match act {
+            "cancel" | "pause" | "resume" | "skip" | "retry" if is_over => Some(over()),
+            "pause" if row.paused => Some("it is paused".to_owned()),
+            "resume" if !row.paused => Some("it is not paused".to_owned()),
+            "retry" if row.status != Status::Error && !waits => Some("no call failed or waits for a retry".to_owned()),
+            "skip" if row.status != Status::Error && !row.is_open => Some("no call is open or in error".to_owned()),
+            _ => None,
+        }
+    };
+    let fits: Vec<&str> = machine.accepts(row.state.as_deref()).filter(|event| *event != TIMEOUT).collect();
+    let action = asked.base.instance(&row.machine, &row.key);
+    html! {
+        h2 { "Act" }
+        form class="fields" method="post" action=(action) {
+            (token(asked))
+            label { "reason" input name="reason" maxlength="1000" placeholder="for the history" size="40"; }
+            @for (act, word) in [("retry", "retry now"), ("pause", "pause"), ("resume", "resume"), ("skip", "skip the call"), ("cancel", "cancel")] {
+                @let why = why_not(act);
+                button name="action" value=(act) disabled[why.is_some()] title=[why] data-key=[(act == "retry").then_some("r")] { (word) }
+            }
+        }
+        @if !is_over {
+            form class="fields" method="post" action=(action) {
+                (token(asked))
+                input type="hidden" name="action" value="send";
+                label { "event" select name="event" {
+                    @for event in &fits { option { (event) } }
+                    @let others: BTreeSet<&str> = machine.edges.iter().map(|edge| edge.event.as_str()).filter(|event| *event != TIMEOUT && !fits.contains(event)).collect();
+                    @for event in others { option disabled { (event) " – not accepted in this state" } }
+                } }
+                label { "payload, JSON" textarea name="payload" rows="1" cols="40" { "null" } }
+                button disabled[fits.is_empty()] { "send" }
+            }
+        }
+        details { summary { "as a command" }
+            pre { "fsm retry " (shell(&row.machine)) " " (shell(&row.key)) " --reason '…'\nfsm show " (shell(&row.machine)) " " (shell(&row.key)) }
+        }
+    }
+}
+
+/// A word for a shell.
+fn shell(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | ':' | '@' | '+');
+    if !word.is_empty() && word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", clean(word).replace('\'', "'\\''")) }
+}
+
+fn timeline(asked: &Asked, story: &Story, now: Timestamp, parameters: &Parameters) -> Markup {
+    let row = &story.seen.row;
+    let hidden = if parameters.history == "all" { 0 } else { story.entries.len().saturating_sub(ENTRIES) };
+    let shown = &story.entries[hidden..];
+    html! {
+        h2 { "Timeline" }
+        @if hidden > 0 {
+            p { a href=(asked.base.to(&Parameters { history: "all".to_owned(), ..parameters.clone() }.path(&row.machine, &row.key))) { "show " (hidden) " older entries" } }
+        }
+        @if shown.is_empty() { (empty("Nothing has happened yet.")) }
+        ol class="timeline" {
+            @for (place, entry) in shown.iter().enumerate() {
+                @if let Some(before) = place.checked_sub(1).map(|before| &shown[before]) {
+                    @let gap = entry.at.since(before.at);
+                    @if gap >= GAP { li class="gap" { (span(gap)) } }
+                }
+                (line(entry, now))
+            }
+        }
+    }
+}
+
+fn line(entry: &HistoryEntry, now: Timestamp) -> Markup {
+    let (class, text) = match &entry.event {
+        HistoryEvent::Event { event, verb } => ("event", html! { code { (event) } " calls " code { (verb) } }),
+        HistoryEvent::Attempt { number, verb, state, took, error } => {
+            let class = match state {
+                AttemptState::Success => "good",
+                AttemptState::Error | AttemptState::Lost => "bad",
+                _ => "attempt",
+            };
+            let text = html! {
+                "attempt " (number) " of " code { (verb) } ": " (state)
+                @if let Some(took) = took { " after " (span(*took)) }
+                @if let Some(error) = error { pre { (clean(error)) } }
+            };
+            (class, text)
+        }
+        HistoryEvent::Scheduled { number, verb, at, wait } => {
+            let text = html! {
+                "attempt " (number) " of " code { (verb) }
+                @if wait.is_zero() { " is due at once" } @else { " after a wait of " (span(*wait)) ", " (time(*at, now)) }
+            };
+            ("wait", text)
+        }
+        HistoryEvent::Exhausted { verb, attempts } => {
+            ("bad", html! { code { (verb) } " is exhausted after " (attempts) @if *attempts == 1 { " attempt" } @else { " attempts" } })
+        }
+        HistoryEvent::Transition { from: Some(from), to } => ("transition", html! { code { (from) } " → " code { (to) } }),
+        HistoryEvent::Transition { from: None, to } => ("transition", html! { "begins in " code { (to) } }),
+        HistoryEvent::Note { kind, detail, actor } => {
+            let text = html! { (kind) @if let Some(actor) = actor { " by " (clean(actor)) } @if let Some(detail) = detail { ": " (clean(detail)) } };
+            ("note", text)
+        }
+    };
+    html! { li class=(class) { span class="when" { (time(entry.at, now)) } div { (text) } } }
+}
+
+fn side(asked: &Asked, machine: &Machine, story: &Story, now: Timestamp) -> Markup {
+    let row = &story.seen.row;
+    let plan = story.seen.call.as_ref().and_then(|call| {
+        let retry = machine.verb(&call.verb)?.retry.as_ref()?;
+        let rest: Vec<_> = retry.schedule().attempts().skip(call.attempt as usize).take(8).collect();
+        let here = retry.schedule().attempts().nth(call.attempt as usize - 1)?.at;
+        Some((call.next_at, here, rest))
+    });
+    html! {
+        @if let Some((next_at, here, rest)) = plan {
+            @if !rest.is_empty() {
+                h2 { "If the next attempts fail" }
+                ol class="plan" { @for planned in rest { li value=(planned.attempt) { (time(next_at + planned.at.saturating_sub(here), now)) } } }
+            }
+        }
+        h2 { "Record" }
+        @match row.record.as_deref() {
+            Some(_) if asked.shared.hides_payloads => p class="quiet" { "hidden" }
+            Some(record) => pre class="json" { (pretty(record)) }
+            None => (empty("The machine keeps no record, or nothing was stored yet."))
+        }
+        @if !story.inbox.is_empty() {
+            h2 { "Waiting events" }
+            ol { @for event in &story.inbox { li { code { (event.event) } " since " (time(event.since, now)) } } }
+        }
+        @if !story.timers.is_empty() {
+            h2 { "Timers" }
+            ul {
+                @for timer in &story.timers {
+                    li { code { (timer.event) } @if let Some(state) = &timer.state { " of " code { (state) } } ", due " (time(timer.due_at, now)) @if timer.held { ", after the transition under way" } }
+                }
+            }
+        }
+    }
+}

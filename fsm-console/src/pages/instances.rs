@@ -1,0 +1,209 @@
+//! The list of instances: facets, a search by key, and acts on all that match.
+
+use axum::extract::Query;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect, Response};
+use fsm_core::ids::InstanceId;
+use fsm_core::instance::Status;
+use fsm_core::time::Timestamp;
+use fsm_runtime::admin::Admin;
+use fsm_runtime::error::Error;
+use fsm_runtime::handle::instance_view::InstanceView;
+use fsm_runtime::store::view::PageFilter;
+use maud::{Markup, html};
+use serde::Deserialize;
+use uuid::Uuid;
+
+use crate::access::Action;
+use crate::format::{clean, first_line, span, status, time};
+use crate::layout::{Page, empty, only, said, token};
+use crate::path::query;
+use crate::shared::Asked;
+
+/// The rows of a page.
+const ROWS: u32 = 50;
+/// The instances of one status that are examined for a page, where a condition has no index.
+pub(crate) const LOOK_AT: u32 = 20_000;
+
+/// The facets of a list. They are the query of its URL.
+#[derive(Deserialize, Default, Clone)]
+#[serde(default)]
+pub(crate) struct Facets {
+    pub(crate) machine: String,
+    /// A status, or `retrying` or `paused`.
+    pub(crate) status: String,
+    pub(crate) state: String,
+    pub(crate) error: String,
+    pub(crate) after: String,
+}
+
+impl Facets {
+    /// The facets as pairs of a query.
+    pub(crate) fn pairs(&self) -> [(&str, &str); 5] {
+        [("machine", &self.machine), ("status", &self.status), ("state", &self.state), ("error", &self.error), ("after", &self.after)]
+    }
+
+    /// The same as a filter for one machine. An unknown status or cursor is ignored.
+    pub(crate) fn filter(&self, limit: u32) -> PageFilter {
+        let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        PageFilter {
+            status: match self.status.as_str() {
+                "retrying" | "paused" | "" => None,
+                word => serde_json::from_value(serde_json::Value::from(word)).ok(),
+            },
+            state: text(&self.state),
+            paused: (self.status == "paused").then_some(true),
+            error: text(&self.error),
+            retrying: self.status == "retrying",
+            unchanged_since: None,
+            after: Uuid::parse_str(&self.after).ok().map(InstanceId),
+            limit,
+            newest_first: true,
+            look_at_most: Some(LOOK_AT),
+        }
+    }
+}
+
+pub(crate) async fn show(asked: Asked, Query(facets): Query<Facets>) -> Response {
+    super::shown(&asked, &format!("/instances{}", query(&facets.pairs()))).await
+}
+
+pub(crate) async fn page(asked: &Asked, admin: &Admin, facets: &Facets) -> Result<Page, Error> {
+    let now = admin.now();
+    let path = format!("/instances{}", query(&facets.pairs()));
+    let machine = match (facets.machine.as_str(), admin.machines()) {
+        ("", [only]) => only.machine.name.clone(),
+        (name, _) => name.to_owned(),
+    };
+    let facets = Facets { machine: machine.clone(), ..facets.clone() };
+    let page = Page::new("Instances", path, now).section("facets", form(asked, admin, &facets));
+    if machine.is_empty() {
+        let choice = html! {
+            p { "Choose a machine:" }
+            ul class="choice" { @for known in admin.machines() { li { a href=(asked.base.instances(&[("machine", &known.machine.name)])) data-row { (known.machine.name) } } } }
+        };
+        return Ok(page.section("rows", choice));
+    }
+    admin.machine(&machine)?;
+    let listed = admin.page(&machine, &facets.filter(ROWS)).await?;
+    let next = listed.next.map(|next| Facets { after: next.0.to_string(), ..facets.clone() });
+    let rows = html! {
+        @if listed.instances.is_empty() { (empty("No instance matches.")) }
+        @else {
+            div class="wide" { table {
+                thead { tr { th { "key" } th { "state" } th { "status" } th { "about" } th class="number" { "changed" } th class="number" { "age" } } }
+                tbody { @for seen in &listed.instances { (row(asked, seen, now)) } }
+            } }
+        }
+        @if listed.was_cut { p class="quiet" { "The page ends here because " (LOOK_AT) " instances were examined. The next page goes on." } }
+        nav class="pages" {
+            @if !facets.after.is_empty() { a href=(asked.base.instances(&Facets { after: String::new(), ..facets.clone() }.pairs())) data-key="[" { "newest" } }
+            @if let Some(next) = &next { a rel="next" href=(asked.base.instances(&next.pairs())) data-key="]" { "older" } }
+        }
+    };
+    Ok(page.section("rows", rows).section("acts", only(asked, Action::ActOnMany, || acts(asked, &facets))))
+}
+
+fn row(asked: &Asked, seen: &InstanceView, now: Timestamp) -> Markup {
+    let row = &seen.row;
+    html! {
+        tr {
+            td class="key" { a href=(asked.base.instance(&row.machine, &row.key)) data-row { (clean(&row.key)) } }
+            td { @if let Some(state) = &row.state { code { (state) } } @else { "–" } }
+            td { (status(row.status, row.paused, is_retrying(seen))) }
+            td class="text" { (about(seen, now)) }
+            td class="number" { (time(row.updated_at, now)) }
+            td class="number" { (span(now.since(row.created_at))) }
+        }
+    }
+}
+
+/// Whether the open attempt follows one that failed.
+pub(super) fn is_retrying(seen: &InstanceView) -> bool {
+    seen.call.as_ref().is_some_and(|call| call.attempt > 1)
+}
+
+/// What the instance does, in a few words.
+fn about(seen: &InstanceView, now: Timestamp) -> Markup {
+    html! {
+        @if let Some(error) = seen.row.error.as_deref().filter(|_| seen.row.status == Status::Error) { span class="error" { (first_line(error, 120)) } }
+        @else if let Some(call) = &seen.call {
+            "attempt " (call.attempt_of()) " of " code { (call.verb) }
+            @if call.worker.is_none() { ", due " (time(call.next_at, now)) } @else { " runs" }
+            @if let Some(error) = &call.last_error { " after " span class="error" { (first_line(error, 80)) } }
+        }
+    }
+}
+
+fn form(asked: &Asked, admin: &Admin, facets: &Facets) -> Markup {
+    let states = admin.machine(&facets.machine).map(|known| known.states.clone()).unwrap_or_default();
+    let statuses = ["running", "retrying", "error", "paused", "completed", "cancelled"];
+    html! {
+        form class="fields" method="get" action=(asked.base.to("/instances")) {
+            label { "machine" select name="machine" {
+                @for known in admin.machines() { option selected[known.machine.name == facets.machine] { (known.machine.name) } }
+            } }
+            label { "status" select name="status" {
+                option value="" { "any" }
+                @for word in statuses { option selected[word == facets.status] { (word) } }
+            } }
+            label { "state" select name="state" {
+                option value="" { "any" }
+                @for state in &states { option selected[*state == facets.state] { (state) } }
+            } }
+            label { "error contains" input name="error" value=(facets.error); }
+            button { "Filter" }
+        }
+    }
+}
+
+/// Acts on all instances that match.
+fn acts(asked: &Asked, facets: &Facets) -> Markup {
+    html! {
+        form class="fields" method="post" action=(asked.base.to("/bulk")) {
+            (token(asked))
+            @for (name, value) in facets.pairs().into_iter().filter(|(name, _)| *name != "after") { input type="hidden" name=(name) value=(value); }
+            span { "All that match:" }
+            @for act in ["retry", "pause", "resume", "skip", "cancel"] { button name="action" value=(act) { (act) "…" } }
+        }
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(crate) struct Search {
+    q: String,
+}
+
+/// Finds an instance by its key, else instances by a text of their errors.
+pub(crate) async fn search(asked: Asked, Query(Search { q }): Query<Search>) -> Response {
+    let wanted = q.trim();
+    if wanted.is_empty() {
+        return Redirect::to(&asked.base.overview()).into_response();
+    }
+    let admin = match asked.admin().await {
+        Ok(admin) => admin,
+        Err(error) => return crate::layout::failed(&asked, &error),
+    };
+    let mut found = Vec::new();
+    for known in admin.machines() {
+        let machine = &known.machine.name;
+        if admin.story(machine, wanted).await.is_ok() {
+            found.push(asked.base.instance(machine, wanted));
+        }
+    }
+    match (&found[..], admin.machines()) {
+        ([only], _) => Redirect::to(only).into_response(),
+        ([], [known]) => Redirect::to(&asked.base.instances(&[("machine", &known.machine.name), ("error", wanted)])).into_response(),
+        ([], _) => said(
+            &asked,
+            StatusCode::NOT_FOUND,
+            &format!("no instance has the key `{wanted}`; to search errors, choose a machine under Instances"),
+        ),
+        (links, _) => {
+            let page = Page::new("Found", "", admin.now())
+                .section("rows", html! { ul class="choice" { @for link in links { li { a href=(link) data-row { (link) } } } } });
+            crate::layout::document(&asked, &page)
+        }
+    }
+}
