@@ -30,12 +30,12 @@ const TYPED_ABOVE: usize = 100;
 const PAGE: u32 = 500;
 const AT_A_TIME: usize = 32;
 /// The bulk acts that are remembered.
-const JOBS: usize = 100;
+const MOST_RUNS: usize = 100;
 /// The refusals and keys that a page shows.
 const SHOWN: usize = 200;
 
 /// An act on many instances that was begun.
-pub(crate) struct Job {
+pub(crate) struct BulkRun {
     machine: String,
     action: String,
     total: usize,
@@ -121,7 +121,7 @@ pub(crate) async fn plan(asked: Asked, Form(wanted): Form<Wanted>) -> Response {
 }
 
 /// Begins the act, if as many instances match as the user confirmed.
-pub(crate) async fn run(asked: Asked, Form(wanted): Form<Wanted>) -> Response {
+pub(crate) async fn begin(asked: Asked, Form(wanted): Form<Wanted>) -> Response {
     if !asked.may(Action::ActOnMany) {
         return said(&asked, StatusCode::FORBIDDEN, "you may not act on many instances at once");
     }
@@ -136,7 +136,7 @@ pub(crate) async fn run(asked: Asked, Form(wanted): Form<Wanted>) -> Response {
         let text = format!("{} instances match now, and `{}` were confirmed: nothing was done", keys.len(), wanted.confirmed.trim());
         return said(&asked, StatusCode::CONFLICT, &text);
     }
-    let job = Arc::new(Job {
+    let run = Arc::new(BulkRun {
         machine: facets.machine,
         action: wanted.action,
         total: keys.len(),
@@ -144,21 +144,21 @@ pub(crate) async fn run(asked: Asked, Form(wanted): Form<Wanted>) -> Response {
         refused: Mutex::default(),
     });
     let id = Uuid::new_v4();
-    let mut jobs = asked.shared.jobs.lock().await;
-    if jobs.len() >= JOBS {
-        jobs.retain(|_, job| job.done.load(Ordering::Relaxed) < job.total);
+    let mut runs = asked.shared.bulk_runs.lock().await;
+    if runs.len() >= MOST_RUNS {
+        runs.retain(|_, run| run.done.load(Ordering::Relaxed) < run.total);
     }
-    jobs.insert(id, Arc::clone(&job));
-    drop(jobs);
+    runs.insert(id, Arc::clone(&run));
+    drop(runs);
     let (acting, reason) = (asked.clone(), wanted.reason);
     tokio::spawn(async move {
-        let (acting, job, reason, act) = (&acting, &job, &reason, &act);
+        let (acting, run, reason, act) = (&acting, &run, &reason, &act);
         futures_util::stream::iter(keys)
             .for_each_concurrent(AT_A_TIME, |key| async move {
-                if let Err(error) = operate(acting, &job.machine, &key, act.clone(), reason).await {
-                    job.refused.lock().await.push((key, error.to_string()));
+                if let Err(error) = operate(acting, &run.machine, &key, act.clone(), reason).await {
+                    run.refused.lock().await.push((key, error.to_string()));
                 }
-                job.done.fetch_add(1, Ordering::Relaxed);
+                run.done.fetch_add(1, Ordering::Relaxed);
             })
             .await;
     });
@@ -178,21 +178,21 @@ pub(crate) async fn show(asked: Asked, Path(id): Path<Uuid>) -> Response {
 
 /// The progress of a bulk act.
 pub(crate) async fn page(asked: &Asked, admin: &Admin, id: Uuid) -> Option<Page> {
-    let job = Arc::clone(asked.shared.jobs.lock().await.get(&id)?);
-    let done = job.done.load(Ordering::Relaxed);
-    let refused = job.refused.lock().await;
+    let run = Arc::clone(asked.shared.bulk_runs.lock().await.get(&id)?);
+    let done = run.done.load(Ordering::Relaxed);
+    let refused = run.refused.lock().await;
     let progress = html! {
-        p { (grouped(done as u64)) " of " (grouped(job.total as u64)) " done, " (refused.len()) " refused." }
-        progress max=(job.total) value=(done) { (done) " of " (job.total) }
+        p { (grouped(done as u64)) " of " (grouped(run.total as u64)) " done, " (refused.len()) " refused." }
+        progress max=(run.total) value=(done) { (done) " of " (run.total) }
         @if !refused.is_empty() {
             h2 { "Refused" }
             div class="wide" { table {
                 thead { tr { th { "key" } th { "why" } } }
-                tbody { @for (key, why) in refused.iter().take(SHOWN) { tr { td class="key" { a href=(asked.base.instance(&job.machine, key)) data-row { (clean(key)) } } td class="text" { (clean(why)) } } } }
+                tbody { @for (key, why) in refused.iter().take(SHOWN) { tr { td class="key" { a href=(asked.base.instance(&run.machine, key)) data-row { (clean(key)) } } td class="text" { (clean(why)) } } } }
             } }
             @if refused.len() > SHOWN { p class="quiet" { "and " (refused.len() - SHOWN) " more" } }
         }
-        p { a href=(asked.base.instances(&[("machine", &job.machine)])) { "all instances of " (job.machine) } }
+        p { a href=(asked.base.instances(&[("machine", &run.machine)])) { "all instances of " (run.machine) } }
     };
-    Some(Page::new(format!("{} {}", job.action, job.total), format!("/bulk/{id}"), admin.now()).section("progress", progress))
+    Some(Page::new(format!("{} {}", run.action, run.total), format!("/bulk/{id}"), admin.now()).section("progress", progress))
 }

@@ -13,7 +13,7 @@ use tokio::sync::{Mutex, RwLock};
 use uuid::Uuid;
 
 use crate::access::{Access, Action, Actor, Authentication, may};
-use crate::bulk::Job;
+use crate::bulk::BulkRun;
 use crate::path::Base;
 
 /// How long the list of machines is used before it is read again.
@@ -28,7 +28,7 @@ pub(crate) struct Shared {
     /// Proves that a form came from a page of this console.
     pub(crate) token: String,
     admin: RwLock<Option<(Instant, Admin)>>,
-    pub(crate) jobs: Mutex<HashMap<Uuid, Arc<Job>>>,
+    pub(crate) bulk_runs: Mutex<HashMap<Uuid, Arc<BulkRun>>>,
     /// The open event streams.
     pub(crate) streams: AtomicUsize,
 }
@@ -42,7 +42,7 @@ impl Shared {
             hides_payloads,
             token: Uuid::new_v4().simple().to_string(),
             admin: RwLock::default(),
-            jobs: Mutex::default(),
+            bulk_runs: Mutex::default(),
             streams: AtomicUsize::new(0),
         }
     }

@@ -274,13 +274,19 @@ impl Engine {
             loop {
                 let ended = work.ended.notified();
                 if work.running().is_empty() {
-                    return;
+                    // A commit that was in flight when the shutdown began may still start a call here.
+                    self.in_flight.finish_current().await;
+                    if work.running().is_empty() {
+                        return;
+                    }
+                    continue;
                 }
                 // Limited by the timeout around this block.
                 ended.await;
             }
         };
         if tokio::time::timeout(patience, all_ended).await.is_err() {
+            self.in_flight.finish_current().await;
             futures_util::future::join_all(self.released().into_iter().map(|(target, attempt)| self.give_back(target, attempt))).await;
         }
     }

@@ -197,3 +197,28 @@ mod a_verb_that_kills_its_process_is_exhausted_and_not_run_for_ever {
         kept(bed.url()).await;
     }
 }
+
+/// Commits that are in flight when a shutdown begins start calls after it. They are waited for like all others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shutdown_waits_for_the_calls_that_commits_in_flight_still_start() {
+    for round in 0..60 {
+        let runtime = Runtime::builder().database("sqlite::memory:").only::<Kiln>().start().await.unwrap();
+        let kilns = runtime.machine::<Kiln>();
+        let sends: Vec<_> = (0..20)
+            .map(|kiln| {
+                let kilns = kilns.clone();
+                tokio::spawn(async move { kilns.send(format!("k-{kiln}"), Fire { ms: 1 }).await })
+            })
+            .collect();
+        // The shutdown begins at another moment of the commits in each round.
+        for _ in 0..round {
+            tokio::task::yield_now().await;
+        }
+        let ended = runtime.shutdown().await;
+        assert!(ended.is_ok(), "round {round}: {}", ended.unwrap_err());
+        for send in sends {
+            // One that came after the shutdown is refused.
+            let _ = send.await.unwrap();
+        }
+    }
+}

@@ -43,9 +43,10 @@ pub(crate) async fn page(asked: &Asked, admin: &Admin, name: &str) -> Result<Pag
     let now = admin.now();
     let known = admin.machine(name)?;
     let (counts, more) = admin.newest_counts(name, MOST).await?;
+    // Those that have no state yet are counted under an empty name, which no state has.
     let in_state = |state: &str| {
         let mut all = InState::default();
-        for (status, _, count) in counts.iter().filter(|(_, of, _)| of.as_deref() == Some(state)) {
+        for (status, _, count) in counts.iter().filter(|(_, of, _)| of.as_deref().unwrap_or_default() == state) {
             match status {
                 Status::Running => all.running += count,
                 Status::Error => all.in_error += count,
@@ -107,6 +108,15 @@ fn states(asked: &Asked, machine: &str, states: &[String], in_state: impl Fn(&st
         div class="wide" { table {
             thead { tr { th { "state" } th class="number" { "running" } th class="number" { "in error" } th class="number" { "ended" } } }
             tbody {
+                @let stateless = in_state("");
+                @if stateless.text().is_some() {
+                    tr {
+                        td { "no state yet" }
+                        td class="number" { (number(stateless.running, stateless.is_more)) }
+                        td class="number error" { a href=(asked.base.instances(&[("machine", machine), ("status", "error")])) data-row { (number(stateless.in_error, stateless.is_more)) } }
+                        td class="number" { (number(stateless.ended, stateless.is_more)) }
+                    }
+                }
                 @for state in states {
                     @let counts = in_state(state);
                     tr {
