@@ -230,7 +230,7 @@ async fn retries(runtime: &Runtime, ended: &Ended, arguments: &Arguments, report
     all(runtime, "retry", due, |handle, key| async move { handle.settled(&key).await.map(drop) }).await?;
     let took = begun.elapsed().as_secs_f64();
     let beside = format!("{due} of {count} waiting due at once (sent in {:.0} s): through in {took:.2} s", prepared.as_secs_f64());
-    report.put("retries drained", due as f64 / took, "a second", beside);
+    report.put("retries done", due as f64 / took, "a second", beside);
     let was = format!("p99 {:.2} ms; without them p50 {:.2} ms, p99 {:.2} ms", meanwhile.1, before.0, before.1);
     report.put(format!("fresh sends meanwhile, {FRESH_CALLERS} callers, p50"), meanwhile.0, "ms", was);
     Ok(())

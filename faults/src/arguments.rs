@@ -1,8 +1,8 @@
 //! What the command line says.
 
 use crate::Failure;
-use crate::ground::Kind;
 use crate::scenario::{ALL, Size};
+use crate::test_server::Kind;
 
 /// The scenario that takes an hour.
 const SOAK: &str = "soak";

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use crate::check::check;
 use crate::child::{Spec, start};
-use crate::ground::Folder;
 use crate::ledger::{self, Ledger, Line, Told};
 use crate::load::{Lane, Load};
 use crate::lots::Lots;
 use crate::machine::{Account, Purse};
 use crate::rows::{Attempt, Db, Instance, Rows};
+use crate::test_server::Folder;
 use crate::{child, sql};
 
 /// What a runtime and its sender left behind, on SQLite.

@@ -5,7 +5,6 @@ mod check;
 #[cfg(test)]
 mod check_tests;
 mod child;
-mod ground;
 mod ledger;
 mod load;
 mod lots;
@@ -20,12 +19,13 @@ mod scenario;
 mod small;
 mod sql;
 mod stage;
+mod test_server;
 
 use std::process::ExitCode;
 
 use arguments::Arguments;
-use ground::Ground;
 use scenario::ALL;
+use test_server::TestServer;
 
 /// A scenario cannot be carried out on this machine. It fails only if it was asked for by its name.
 #[derive(Debug)]
@@ -70,13 +70,13 @@ fn part<S: serde::de::DeserializeOwned>(words: &[String], play: impl FnOnce(&S) 
 /// Runs the scenarios one after the other; whether nothing was found.
 fn run(arguments: &Arguments) -> Result<bool, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let mut ground = Ground::default();
+    let mut test_server = TestServer::default();
     let mut is_whole = true;
     println!("seed {}", arguments.size.seed);
     for scenario in ALL.iter().filter(|scenario| arguments.wants(scenario.name)) {
         for kind in scenario.on.iter().filter(|kind| arguments.database.is_none_or(|wanted| wanted == **kind)) {
             println!("==> {} on {}: {}", scenario.name, kind.word(), scenario.says);
-            match runtime.block_on((scenario.run)(&mut ground, *kind, arguments.size)) {
+            match runtime.block_on((scenario.run)(&mut test_server, *kind, arguments.size)) {
                 Ok(mut report) => {
                     is_whole &= report.is_whole();
                     println!("    {report}");

@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use crate::Failure;
 use crate::lots::Lots;
 pub use cut::Cuts;
-use cut::{Place, Verdict, Watch};
+use cut::{Delivery, Place, Watch};
 use wire::{Frame, Half, Startup};
 
 /// What a proxy is told.
@@ -77,33 +77,33 @@ impl Shared {
         let (mut from_client, mut from_server) = (Half::new(from_client), Half::new(from_server));
         let mut watch = Watch::default();
         loop {
-            let (verdicts, is_to_server) = tokio::select! {
+            let (deliveries, is_to_server) = tokio::select! {
                 frames = from_client.frames() => (self.judge(frames?, |frame, lots| watch.asked(frame, &self.spec.cuts, lots)), true),
                 frames = from_server.frames() => (self.judge(frames?, |frame, _| watch.answered(frame)), false),
             };
-            for (frame, verdict) in verdicts {
-                let bytes = match verdict {
-                    Verdict::Forward | Verdict::CutBehind(_) => frame.bytes(),
-                    Verdict::CutInside(_) => &frame.bytes()[..frame.bytes().len() / 2],
-                    Verdict::CutBefore(_) => &[],
+            for (frame, delivery) in deliveries {
+                let bytes = match delivery {
+                    Delivery::Forward | Delivery::CutBehind(_) => frame.bytes(),
+                    Delivery::CutInside(_) => &frame.bytes()[..frame.bytes().len() / 2],
+                    Delivery::CutBefore(_) => &[],
                 };
                 if is_to_server {
                     to_server.write_all(bytes).await?;
                 } else {
                     to_client.write_all(bytes).await?;
                 }
-                if let Verdict::CutBefore(place) | Verdict::CutInside(place) | Verdict::CutBehind(place) = verdict {
+                if let Delivery::CutBefore(place) | Delivery::CutInside(place) | Delivery::CutBehind(place) = delivery {
                     return self.write_down(place);
                 }
             }
         }
     }
 
-    fn judge(&self, frames: Vec<Frame>, mut judge: impl FnMut(&Frame, &mut Lots) -> Verdict) -> Vec<(Frame, Verdict)> {
+    fn judge(&self, frames: Vec<Frame>, mut judge: impl FnMut(&Frame, &mut Lots) -> Delivery) -> Vec<(Frame, Delivery)> {
         let mut lots = self.lots.lock().unwrap_or_else(PoisonError::into_inner);
         let judged = frames.into_iter().map(|frame| {
-            let verdict = judge(&frame, &mut lots);
-            (frame, verdict)
+            let delivery = judge(&frame, &mut lots);
+            (frame, delivery)
         });
         judged.collect()
     }

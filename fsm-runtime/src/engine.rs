@@ -48,7 +48,7 @@ pub(crate) struct Work {
     /// What fails and is tried again less and less often.
     pub(crate) failures: Failures,
     pub(crate) running: Mutex<HashMap<(CallId, u32), Running>>,
-    pub(crate) is_draining: AtomicBool,
+    pub(crate) is_shutting_down: AtomicBool,
     pub(crate) ended: Notify,
 }
 
@@ -140,7 +140,7 @@ impl Engine {
 
     /// Whether calls may begin here.
     pub(crate) fn may_start(&self) -> bool {
-        self.work.as_ref().is_some_and(|work| !work.is_draining.load(Ordering::Acquire))
+        self.work.as_ref().is_some_and(|work| !work.is_shutting_down.load(Ordering::Acquire))
     }
 
     /// A slot for one attempt, if one is free now.
@@ -153,7 +153,7 @@ impl Engine {
     pub(crate) fn kill(&self) {
         self.queue.abandon();
         if let Some(work) = &self.work {
-            work.is_draining.store(true, Ordering::Release);
+            work.is_shutting_down.store(true, Ordering::Release);
             work.session.stop();
         }
         self.abort_tasks();

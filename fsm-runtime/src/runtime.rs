@@ -295,7 +295,7 @@ impl Builder {
         engine.keep_running("finder", Engine::find_loop);
         engine.keep_running("sweeper", Engine::sweep_loop);
         engine.keep_running("pruner", Engine::prune_loop);
-        engine.keep_running("mender", Engine::reconcile_loop);
+        engine.keep_running("reconciler", Engine::reconcile_loop);
         engine.keep_running("listener", Engine::listen_loop);
         engine.start_notifying();
         session
@@ -324,7 +324,7 @@ impl Builder {
             retention: self.retention,
             reconciler_state: tokio::sync::Mutex::new(reconciler_state),
             running: Mutex::default(),
-            is_draining: AtomicBool::new(false),
+            is_shutting_down: AtomicBool::new(false),
             ended: Notify::new(),
         }
     }
@@ -381,7 +381,7 @@ impl Runtime {
             .map_err(|error| Error::other(ErrorKind::System, format!("the process cannot listen for signals: {error}")))?;
         // No bound: the process works until then.
         let signal = signals.next().await;
-        tracing::info!(signal, "draining; a second signal ends at once");
+        tracing::info!(signal, "shutting down; a second signal ends at once");
         let engine = Arc::clone(&self.engine);
         tokio::select! {
             ended = self.shutdown() => ended,

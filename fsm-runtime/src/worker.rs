@@ -253,7 +253,7 @@ impl Engine {
     /// The wait for the releases has no bound here: the database may be away. The shutdown that calls this bounds it.
     pub(crate) async fn drain(self: &Arc<Self>, patience: Duration) {
         let Some(work) = &self.work else { return };
-        work.is_draining.store(true, Ordering::Release);
+        work.is_shutting_down.store(true, Ordering::Release);
         let all_ended = async {
             loop {
                 let ended = work.ended.notified();

@@ -29,7 +29,7 @@ pub enum Place {
 
 /// What becomes of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Delivery {
     Forward,
     /// The message does not go through.
     CutBefore(Place),
@@ -48,39 +48,39 @@ pub struct Watch {
 
 impl Watch {
     /// The client sends a message.
-    pub fn asked(&mut self, frame: &Frame, cuts: &Cuts, lots: &mut Lots) -> Verdict {
+    pub fn asked(&mut self, frame: &Frame, cuts: &Cuts, lots: &mut Lots) -> Delivery {
         let mut draws = |times: u64| times > 0 && lots.one_in(times);
         if self.awaits.is_some() {
-            return Verdict::Forward;
+            return Delivery::Forward;
         }
         if frame.statement().is_some_and(is_commit) {
             if draws(cuts.before_commit) {
-                return Verdict::CutBefore(Place::BeforeCommit);
+                return Delivery::CutBefore(Place::BeforeCommit);
             }
             if draws(cuts.after_commit) {
                 self.awaits = Some(Place::AfterCommit);
             }
-            return Verdict::Forward;
+            return Delivery::Forward;
         }
         // A query, or the sync behind what was parsed and bound: from here on the server works.
         if matches!(frame.tag(), b'Q' | b'S') {
             if draws(cuts.after_request) {
-                return Verdict::CutBehind(Place::AfterRequest);
+                return Delivery::CutBehind(Place::AfterRequest);
             }
             if draws(cuts.in_answer) {
                 self.awaits = Some(Place::InAnswer);
             }
         }
-        Verdict::Forward
+        Delivery::Forward
     }
 
     /// The server sends a message.
-    pub fn answered(&mut self, frame: &Frame) -> Verdict {
+    pub fn answered(&mut self, frame: &Frame) -> Delivery {
         match self.awaits {
             // Only now it is certain that the server committed.
-            Some(place @ Place::AfterCommit) if frame.command() == Some("COMMIT") => Verdict::CutBefore(place),
-            Some(place @ Place::InAnswer) if matches!(frame.tag(), b'C' | b'D') => Verdict::CutInside(place),
-            _ => Verdict::Forward,
+            Some(place @ Place::AfterCommit) if frame.command() == Some("COMMIT") => Delivery::CutBefore(place),
+            Some(place @ Place::InAnswer) if matches!(frame.tag(), b'C' | b'D') => Delivery::CutInside(place),
+            _ => Delivery::Forward,
         }
     }
 }

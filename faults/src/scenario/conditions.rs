@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use super::Size;
 use crate::Failure;
 use crate::child::Spec;
-use crate::ground::{Folder, Ground, Kind};
 use crate::ledger::{self, Line};
 use crate::load::Load;
 use crate::lots::Lots;
 use crate::report::Report;
 use crate::small::{Small, me};
 use crate::stage::Stage;
+use crate::test_server::{Folder, Kind, TestServer};
 
 /// Work continues within this once a condition has passed.
 const RESUMES: Duration = Duration::from_secs(10);
@@ -37,17 +37,17 @@ pub struct Locked {
     pub until_us: u64,
 }
 
-pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
+pub async fn run(test_server: &mut TestServer, kind: Kind, size: Size) -> Result<Report, Failure> {
     match kind {
         Kind::Postgres => {
-            let stage = Stage::open(ground, "conditions", kind, size.seed).await?;
+            let stage = Stage::open(test_server, "conditions", kind, size.seed).await?;
             go_on(stage, None, size).await
         }
         Kind::Sqlite => {
             let folder = Folder::new("conditions-sqlite")?;
             let disk = Small::mount(folder.path().join("small"), ENOUGH_MIB, me()?)?;
             let url = format!("sqlite://{}/faults.db", disk.path().display());
-            let mut stage = Stage::at(ground, kind, size.seed, folder, url).await?;
+            let mut stage = Stage::at(test_server, kind, size.seed, folder, url).await?;
             stage.prefix = file::prefix()?;
             go_on(stage, Some(disk), size).await
         }

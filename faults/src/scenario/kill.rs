@@ -5,20 +5,20 @@ use std::time::{Duration, Instant};
 use super::Size;
 use crate::Failure;
 use crate::child::Spec;
-use crate::ground::{Ground, Kind};
 use crate::load::Load;
 use crate::lots::Lots;
 use crate::report::Report;
 use crate::stage::Stage;
+use crate::test_server::{Kind, TestServer};
 
 /// How many processes work and send at the same time, beside one that only sends.
 const NODES: usize = 3;
 /// How long a scenario may take beyond what its kills need.
 const LIMIT: Duration = Duration::from_secs(3600);
 
-pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
+pub async fn run(test_server: &mut TestServer, kind: Kind, size: Size) -> Result<Report, Failure> {
     let (kills, transitions) = (size.kills(20, 1000), i64::try_from(size.transitions(1000, 200_000))?);
-    let mut stage = Stage::open(ground, "kill", kind, size.seed).await?;
+    let mut stage = Stage::open(test_server, "kill", kind, size.seed).await?;
     stage.lease = Duration::from_millis(600);
     for _ in 0..NODES {
         let spec = node(&mut stage);

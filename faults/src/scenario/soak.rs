@@ -7,12 +7,12 @@ use super::Size;
 use super::conditions::{file, resume, server};
 use crate::Failure;
 use crate::child::Spec;
-use crate::ground::{Folder, Ground, Kind};
 use crate::load::Load;
 use crate::lots::Lots;
 use crate::report::Report;
 use crate::small::{Small, me};
 use crate::stage::Stage;
+use crate::test_server::{Folder, Kind, TestServer};
 
 /// The first two processes, one that works and one that only sends, live to the end: their memory is looked at.
 const STEADY: usize = 2;
@@ -32,17 +32,17 @@ struct Memory {
     samples_kib: Vec<u64>,
 }
 
-pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
+pub async fn run(test_server: &mut TestServer, kind: Kind, size: Size) -> Result<Report, Failure> {
     match kind {
         Kind::Postgres => {
-            let stage = Stage::open(ground, "soak", kind, size.seed).await?;
+            let stage = Stage::open(test_server, "soak", kind, size.seed).await?;
             soak(stage, None, size).await
         }
         Kind::Sqlite => {
             let folder = Folder::new("soak-sqlite")?;
             let disk = Small::mount(folder.path().join("small"), DISK_MIB, me()?)?;
             let url = format!("sqlite://{}/faults.db", disk.path().display());
-            let mut stage = Stage::at(ground, kind, size.seed, folder, url).await?;
+            let mut stage = Stage::at(test_server, kind, size.seed, folder, url).await?;
             stage.prefix = file::prefix()?;
             soak(stage, Some(disk), size).await
         }
@@ -81,9 +81,9 @@ async fn soak(mut stage: Stage<'_>, disk: Option<Small>, size: Size) -> Result<R
                 stage.children[place].go_on()?;
             }
             ("outage", _) => {
-                tokio::task::block_in_place(|| stage.ground.cluster()?.stop().map_err(Failure::from))?;
+                tokio::task::block_in_place(|| stage.test_server.cluster()?.stop().map_err(Failure::from))?;
                 tokio::time::sleep(2 * each).await;
-                tokio::task::block_in_place(|| stage.ground.cluster()?.start().map_err(Failure::from))?;
+                tokio::task::block_in_place(|| stage.test_server.cluster()?.start().map_err(Failure::from))?;
             }
             (name, Some(disk)) => file::impose(&stage, disk, name, each).await?,
             (name, None) => server::impose(&mut stage, name, each).await.map(drop)?,

@@ -13,14 +13,14 @@ use crate::stage::Stage;
 pub const NAMES: [&str; 7] =
     ["read-only", "cancelled", "terminated", "statement_timeout", "idle_in_transaction_session_timeout", "lock_timeout", "locked"];
 /// How often statements are cancelled and sessions ended.
-const STRIKE: Duration = Duration::from_millis(30);
+const PAUSE: Duration = Duration::from_millis(30);
 
 /// Imposes the condition of this name, and takes it back. Gives the rows that were locked.
 pub async fn impose(stage: &mut Stage<'_>, name: &str, each: Duration) -> Result<Option<Locked>, Failure> {
     match name {
         "read-only" => with_setting(stage, "default_transaction_read_only", "on", each).await?,
-        "cancelled" => strike(stage, sql::CANCEL, each).await?,
-        "terminated" => strike(stage, sql::TERMINATE, each).await?,
+        "cancelled" => disturb(stage, sql::CANCEL, each).await?,
+        "terminated" => disturb(stage, sql::TERMINATE, each).await?,
         "locked" => return lock(stage, each).await.map(Some),
         // Shorter than most statements under load, and longer than some.
         timeout => with_setting(stage, timeout, "4ms", each).await?,
@@ -31,7 +31,7 @@ pub async fn impose(stage: &mut Stage<'_>, name: &str, each: Duration) -> Result
 /// The server goes by this setting for a while.
 async fn with_setting(stage: &mut Stage<'_>, name: &str, value: &str, each: Duration) -> Result<(), Failure> {
     // Sessions of the harness that begin meanwhile are under it too, so this one is kept.
-    let mut session = PgConnection::connect(&stage.ground.cluster()?.url()).await?;
+    let mut session = PgConnection::connect(&stage.test_server.cluster()?.url()).await?;
     for setting in ["default_transaction_read_only", "statement_timeout"] {
         run(&mut session, &format!("set {setting} = {}", if setting == "statement_timeout" { "0" } else { "off" })).await?;
     }
@@ -51,13 +51,13 @@ async fn run(session: &mut PgConnection, statement: &str) -> Result<(), Failure>
 }
 
 /// Statements or sessions are ended at random, again and again.
-async fn strike(stage: &mut Stage<'_>, how: &'static str, each: Duration) -> Result<(), Failure> {
+async fn disturb(stage: &mut Stage<'_>, how: &'static str, each: Duration) -> Result<(), Failure> {
     let mut db = stage.db().await?;
     let begun = Instant::now();
     let mut struck = 0;
     while begun.elapsed() < each {
         struck += db.number(how).await?;
-        tokio::time::sleep(STRIKE).await;
+        tokio::time::sleep(PAUSE).await;
     }
     stage.require(struck > 0, "something was there to be cancelled or terminated");
     Ok(())

@@ -26,12 +26,12 @@ impl Kind {
 
 /// The server, once a scenario needs it.
 #[derive(Default)]
-pub struct Ground {
+pub struct TestServer {
     cluster: Option<Cluster>,
     databases: u32,
 }
 
-impl Ground {
+impl TestServer {
     /// The server, which only this harness uses and may break.
     pub fn cluster(&mut self) -> Result<&mut Cluster, Failure> {
         if self.cluster.is_none() {
