@@ -129,7 +129,7 @@ impl KnownMachine {
         guard::guarded("its `Deserialize`", || (verb.decodes)(bytes)).unwrap_or_else(Some)
     }
 
-    /// Whether no event led to this attempt but the end of a timer, or it is of a verb that catches such a call.
+    /// Returns true if the call began with the end of a timer and not with an event, or if it is a catch verb's call for such a call.
     pub(crate) fn is_of_timer(&self, attempt: &Attempt) -> bool {
         let caught = || self.machine.verb(&attempt.to).filter(|_| attempt.is_catch());
         attempt.event == TIMEOUT || caught().is_some_and(|verb| verb.event == TIMEOUT)

@@ -1,4 +1,4 @@
-//! The few commands of the project; `cargo xtask help` lists them.
+//! The commands of the project's developers. `cargo xtask help` lists them.
 
 mod bench;
 mod ci;

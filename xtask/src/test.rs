@@ -1,11 +1,11 @@
-//! `cargo xtask test`: all tests, with a PostgreSQL that lives as long as they do.
+//! `cargo xtask test`: runs all tests, with a PostgreSQL server for their duration.
 
 use std::time::Instant;
 
 use crate::step::{Failed, cargo, cargo_has, run as run_step};
 use crate::{cluster, postgres};
 
-/// Runs the tests that `args` select, else all of them and the code in the docs. `Failed` has the code of the first that failed.
+/// Runs the tests that `args` select, or all tests and the code in the documentation. `Failed` has the exit code of the first failure.
 pub fn run(args: &[String]) -> Result<(), Failed> {
     let begun = Instant::now();
     let given = std::env::var(cluster::VARIABLE).ok().filter(|url| !url.is_empty());
@@ -15,7 +15,7 @@ pub fn run(args: &[String]) -> Result<(), Failed> {
     let with_server = |words: &[&str]| run_step(cargo(words).args(args).env(cluster::VARIABLE, &url));
     let ended = if cargo_has("nextest") {
         let tests = with_server(&["nextest", "run", "--workspace", "--no-fail-fast"]);
-        // The code in the docs takes none of the arguments of nextest.
+        // The documentation tests do not accept the arguments of nextest.
         let docs = if args.is_empty() { with_server(&["test", "--workspace", "--doc"]) } else { Ok(()) };
         tests.and(docs)
     } else {

@@ -19,7 +19,7 @@ const COPY: &str = "docs/guide/src/glossary.md";
 /// Files with the terms of other systems, and the glossary itself, which has to name the words that it rejects.
 const NOT_READ: [&str; 5] = [GLOSSARY, COPY, "benches/peers/", "docs/guide/src/coming-from.md", "xtask/tests/"];
 
-/// Files whose names are still those of before the glossary.
+/// Files that still use words of before the glossary.
 const NOT_YET: [&str; 4] = ["fsm-core/tests/", "fsm-runtime/src/store", "fsm-runtime/src/committer", "docs/known-bugs.md"];
 
 fn root() -> &'static Path {
@@ -39,7 +39,7 @@ fn files() -> Vec<String> {
         let is_screen = path.starts_with("fsm-cli/tests/golden/") && path.ends_with(".txt");
         let is_of_a_kind = [".rs", ".md", ".sql"].iter().any(|kind| path.ends_with(kind)) || is_screen;
         is_of_a_kind
-            && !NOT_READ.iter().chain(&NOT_YET).any(|start| path.starts_with(start))
+            && !NOT_READ.iter().any(|start| path.starts_with(start))
             && root().join(path).symlink_metadata().is_ok_and(|file| file.is_file())
     };
     listed.lines().filter(is_read).map(str::to_owned).collect()
@@ -54,7 +54,8 @@ fn no_name_and_no_text_uses_a_rejected_word() {
     for path in &files {
         let text = fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
         for piece in source::pieces(path, &text) {
-            found.extend(rejections(&glossary, path, &piece, &mut used));
+            let rejected = rejections(&glossary, path, &piece, &mut used);
+            found.extend(rejected.into_iter().filter(|_| !NOT_YET.iter().any(|start| path.starts_with(start))));
         }
     }
     assert!(found.is_empty(), "\n{}\n{} uses of words that {GLOSSARY} rejects", found.join("\n"), found.len());

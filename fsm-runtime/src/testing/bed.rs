@@ -44,8 +44,8 @@ impl TestBedBuilder {
         TestBedBuilder { builder: self.builder.machine::<M>() }
     }
 
-    /// Works only for this machine and for others that are named with `only` or `machine`. Without it, a test bed works for every machine
-    /// that is registered in the program.
+    /// Serves only this machine and others that are named with `only` or `machine`. By default a test bed serves all machines that are
+    /// registered in the program.
     pub fn only<M: Machine>(self) -> Self {
         TestBedBuilder { builder: self.builder.only::<M>() }
     }
@@ -267,7 +267,7 @@ impl TestBed {
     async fn renew(&self, horizon: Timestamp) -> Result<(), Error> {
         let Some(work) = &self.engine.work else { return Ok(()) };
         let mut connection = self.lease_keeper.lock().await;
-        // Whoever renewed before may have been dropped half-way.
+        // An earlier renewal may have been dropped half-way.
         if !connection.is_usable() {
             *connection = self.engine.store.dedicated().await?;
         }

@@ -20,7 +20,7 @@ pub(super) struct TestDatabase {
     pub(super) store: Store,
     pub(super) url: String,
     clock_us: Arc<AtomicI64>,
-    // It is dropped last: the database may only be dropped when nobody uses it any more.
+    // Dropped last: the database can only be dropped when nobody uses it any more.
     pub(super) origin: Origin,
 }
 

@@ -16,8 +16,8 @@ impl TestBed {
         self.engine.store.failpoint().triggered_at().is_some()
     }
 
-    /// Runs `scenario` and lets a statement panic within it, after so many others: in whatever task of the engine, or of the test, that runs
-    /// it. The engine goes on by itself. `false` when the scenario came to its end without.
+    /// Runs `scenario` and makes a statement panic in it, after `statements` others, in the task that executes it. The engine recovers by
+    /// itself. Returns false if the scenario ended before the panic.
     pub async fn panic_after_statements(&self, statements: u32, scenario: impl Future<Output = ()>) -> bool {
         let failpoint = self.engine.store.failpoint();
         failpoint.panic_after(statements);
@@ -27,12 +27,12 @@ impl TestBed {
         has_panicked
     }
 
-    /// From now on each statement is an await point, however fast the database answers.
+    /// Makes each statement an await point from now on, so that other tasks run even if the database answers at once.
     pub fn yield_at_statements(&self) {
         self.engine.store.failpoint().yield_at_statements();
     }
 
-    /// The same of a scenario that gives something, if it lives to.
+    /// Like `crash_after_statements`, for a scenario with a result. `None` if the process died.
     pub(super) async fn cut_after<T>(&self, statements: u32, scenario: impl Future<Output = T>) -> Option<T> {
         let failpoint = self.engine.store.failpoint();
         failpoint.trigger_after(statements);
@@ -52,19 +52,19 @@ impl TestBed {
         said
     }
 
-    /// The next `statements` of this test bed, and of those beside it, fail with this code, as if the database had answered so: five characters are a
-    /// SQLSTATE of PostgreSQL, a shorter number is a result code of SQLite. Those that hear of the end of a commit fail too: it is committed
-    /// then.
+    /// Makes the next `statements` statements of this test bed and of others on its database fail with `code`, as if the database had
+    /// returned it. Five characters are a SQLSTATE of PostgreSQL; a shorter number is a result code of SQLite. A commit also fails after it
+    /// has taken effect, because it counts as two statements.
     pub fn fail_statements(&self, statements: u32, code: &str) {
         self.engine.store.failpoint().fail_next(statements, code);
     }
 
-    /// How many statements are still to fail.
+    /// The number of statements that will still fail.
     pub fn failures_left(&self) -> u32 {
         self.engine.store.failpoint().to_fail()
     }
 
-    /// How many statements were run so far on the database, by this test bed and those beside it; a commit counts for two.
+    /// The number of statements that this test bed and others on its database have executed. A commit counts as two.
     pub fn statements(&self) -> u64 {
         self.engine.store.failpoint().passed()
     }

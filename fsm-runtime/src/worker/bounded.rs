@@ -1,4 +1,4 @@
-//! A verb within its time, whose panics are failures.
+//! Runs a verb within its timeout and converts its panics into failures.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -10,11 +10,12 @@ use crate::failure::Failure;
 use crate::guard;
 use crate::registry::Running;
 
-/// How long a verb may clean up once its time is over.
+/// The time that a verb has to clean up after its timeout.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
 
-/// The verb's result, within its time. A panic in it, or when it is dropped, is a failure like any other. Once its time is over the verb is
-/// told through `ctx.cancelled()` and has a last moment to clean up. Whatever it returns then, the attempt has timed out.
+/// Returns the verb's result, or a failure after its timeout. A panic in the verb, or in the drop of its future, is a failure like any
+/// other. After the timeout, the verb is informed through `ctx.cancelled()` and gets a short time to clean up. The attempt has then timed
+/// out, whatever the verb returns.
 pub(super) async fn bounded(
     running: Running<'_>,
     timeout: Option<Duration>,
@@ -28,7 +29,7 @@ pub(super) async fn bounded(
     let mut late = None;
     if in_time.is_none() {
         let _ = guard::guarded("a waker", || cancel.send_replace(true));
-        // The context listens itself; beyond that only a verb that asked for `ctx.cancelled()`.
+        // The context itself holds one receiver. A second one exists only if the verb called `ctx.cancelled()`.
         if cancel.receiver_count() > 1 {
             late = tokio::time::timeout(LAST_MOMENT, &mut verb).await.ok();
         }

@@ -47,7 +47,7 @@ pub enum Response {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Batch {
     /// Retried together.
-    CombinedStatement,
+    Together,
     /// Each request is tried once more by itself at once, and only those that fail again are affected.
     EachAtOnce,
     /// Each request is retried in a commit of its own, after the backoff.
@@ -76,7 +76,7 @@ impl Class {
     /// What becomes of a batch whose commit failed so.
     pub fn batch(self) -> Batch {
         match self {
-            Class::Unavailable => Batch::CombinedStatement,
+            Class::Unavailable => Batch::Together,
             Class::Unknown => Batch::EachLater,
             Class::Contended | Class::Rejected | Class::Misfit => Batch::EachAtOnce,
         }
