@@ -98,7 +98,7 @@ pub async fn working(place: &Place, arguments: &Arguments, report: &mut Report) 
         idle(&runtime, report).await?;
     }
     if arguments.has(Part::Transitions) {
-        begin_all(&runtime, "step", arguments.instances.count).await?;
+        begin_all(&runtime, "step", arguments.instances().count).await?;
         for &callers in &arguments.callers {
             transitions(&runtime, place, arguments, callers, report).await?;
         }
@@ -119,7 +119,7 @@ pub async fn working(place: &Place, arguments: &Arguments, report: &mut Report) 
 
 async fn transitions(runtime: &Runtime, place: &Place, arguments: &Arguments, callers: usize, report: &mut Report) -> Result {
     let sizes = Sizes::of(place).await?;
-    let load = Load::begin(runtime, "step", arguments.instances, callers);
+    let load = Load::begin(runtime, "step", arguments.instances(), callers);
     tokio::time::sleep(WARM_UP).await;
     let (before, begun) = (processor_seconds()?, Instant::now());
     let rate = load.rate(arguments.each).await;

@@ -7,6 +7,8 @@ mod check_tests;
 mod child;
 mod ledger;
 mod load;
+#[allow(dead_code, reason = "the simulation uses all of it")]
+#[path = "../../fsm-core/tests/simulation/lots.rs"]
 mod lots;
 mod machine;
 mod patrol;
@@ -47,7 +49,10 @@ fn main() -> ExitCode {
     let ended = match words.first().map(String::as_str) {
         Some("child") => part(&words, child::run),
         Some("proxy") => part(&words, proxy::run),
-        _ => Arguments::parse(&words).and_then(|arguments| run(&arguments)),
+        _ => match Arguments::parse(std::env::args()) {
+            Ok(arguments) => run(&arguments),
+            Err(code) => return code,
+        },
     };
     match ended {
         Ok(true) => ExitCode::SUCCESS,

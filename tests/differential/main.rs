@@ -2,6 +2,9 @@
 //! inboxes, timers and histories must be equal. The test moves the clock, and each event says how its verb ends.
 
 mod imagined;
+#[allow(dead_code, reason = "the simulation uses all of it")]
+#[path = "../../fsm-core/tests/simulation/lots.rs"]
+mod lots;
 #[path = "../../fsm-core/tests/model/model.rs"]
 #[allow(dead_code, reason = "the simulation uses all of it")]
 mod model;
@@ -10,9 +13,10 @@ mod sight;
 mod walk;
 
 use imagined::Imagined;
+use lots::Lots;
 use model::variant::Variant;
 use real::Real;
-use walk::{Act, KEYS, Lots};
+use walk::{Act, KEYS};
 
 const SEEDS: u64 = 20;
 const ACTS: usize = 60;
@@ -21,7 +25,7 @@ const ACTS: usize = 60;
 /// to it.
 async fn walk(seed: u64, reals: &[&Real], variant: Variant) -> Result<usize, String> {
     let mut imagined = Imagined::new(reals[0].machine(), variant, reals[0].bed.now());
-    let (mut lots, mut walked, mut lines) = (Lots(seed), Vec::new(), 0);
+    let (mut lots, mut walked, mut lines) = (Lots::new(seed), Vec::new(), 0);
     for _ in 0..ACTS {
         let act = Act::draw(&mut lots);
         walked.push(format!("{act:?}"));

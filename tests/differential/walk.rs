@@ -5,6 +5,8 @@ use fsm::{Retry, RetryAdvice};
 use fsm_core::decide::operate::Act as OperateRequest;
 use serde::{Deserialize, Serialize};
 
+use crate::lots::Lots;
+
 /// The number of instances.
 pub const KEYS: usize = 2;
 /// The maximum number of events in an inbox.
@@ -108,19 +110,6 @@ fsm! {
         waited -> gone | stopped;
         halted -> gone | stopped;
         end stopped;
-    }
-}
-
-/// SplitMix64. It is written here so that a seed gives the same walk with every version of every library.
-pub struct Lots(pub u64);
-
-impl Lots {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((mixed ^ (mixed >> 31)) % end as u64) as usize
     }
 }
 

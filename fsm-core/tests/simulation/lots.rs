@@ -1,6 +1,8 @@
-//! A small random number generator of our own: a seed gives the same schedule with every version of every library.
+//! The random numbers of the simulation, the differential tests and the fault scenarios. They do not come from the crate `rand`, because a
+//! seed must give the same schedule with every version of every library.
 
 /// SplitMix64.
+#[derive(Debug, Clone)]
 pub struct Lots(u64);
 
 impl Lots {
@@ -16,17 +18,29 @@ impl Lots {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number from 0 to `end - 1`.
-    pub fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() % end.max(1) as u64).expect("it is below a usize")
+    /// Returns a number from 0 to `end - 1`; 0 if `end` is 0.
+    pub fn below<N: TryInto<u64> + TryFrom<u64>>(&mut self, end: N) -> N {
+        let end = end.try_into().ok().expect("an end is not negative");
+        N::try_from(self.next() % end.max(1)).ok().expect("it is below an `N`")
     }
 
     /// Returns true with a probability of one in `times`.
-    pub fn one_in(&mut self, times: usize) -> bool {
-        self.below(times) == 0
+    pub fn one_in<N: TryInto<u64> + TryFrom<u64>>(&mut self, times: N) -> bool {
+        let times = times.try_into().ok().expect("a number of times is not negative");
+        self.below::<u64>(times) == 0
     }
 
     pub fn pick<T: Clone>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())].clone()
     }
+}
+
+#[test]
+fn a_seed_draws_the_same_lots_and_another_draws_others() {
+    let draw = |seed| {
+        let mut lots = Lots::new(seed);
+        (0..20).map(|_| lots.below(1000)).collect::<Vec<_>>()
+    };
+    assert_eq!(draw(7), draw(7));
+    assert_ne!(draw(7), draw(8));
 }
