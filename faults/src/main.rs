@@ -7,14 +7,14 @@ mod check_tests;
 mod child;
 mod ledger;
 mod load;
-#[allow(dead_code, reason = "the simulation uses all of it")]
-#[path = "../../fsm-core/tests/simulation/lots.rs"]
-mod lots;
 mod machine;
 mod patrol;
 mod patroni;
 mod process;
 mod proxy;
+#[allow(dead_code, reason = "the simulation uses all of it")]
+#[path = "../../fsm-core/tests/simulation/random.rs"]
+mod random;
 mod report;
 mod rows;
 mod scenario;

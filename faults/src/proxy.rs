@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 
 use crate::Failure;
-use crate::lots::Lots;
+use crate::random::Random;
 pub use cut::Cuts;
 use cut::{Delivery, Place, Watch};
 use wire::{Frame, Half, Startup};
@@ -51,7 +51,7 @@ async fn listen(spec: &Spec) -> Result<(), Failure> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("{}", listener.local_addr()?.port());
     let done = File::options().create(true).append(true).open(cuts_of(spec))?;
-    let shared = Arc::new(Shared { spec: spec.clone(), lots: Mutex::new(Lots::new(spec.seed)), done });
+    let shared = Arc::new(Shared { spec: spec.clone(), random: Mutex::new(Random::new(spec.seed)), done });
     loop {
         let (client, _) = listener.accept().await?;
         let shared = Arc::clone(&shared);
@@ -62,7 +62,7 @@ async fn listen(spec: &Spec) -> Result<(), Failure> {
 
 struct Shared {
     spec: Spec,
-    lots: Mutex<Lots>,
+    random: Mutex<Random>,
     done: File,
 }
 
@@ -78,7 +78,7 @@ impl Shared {
         let mut watch = Watch::default();
         loop {
             let (deliveries, is_to_server) = tokio::select! {
-                frames = from_client.frames() => (self.judge(frames?, |frame, lots| watch.asked(frame, &self.spec.cuts, lots)), true),
+                frames = from_client.frames() => (self.judge(frames?, |frame, random| watch.asked(frame, &self.spec.cuts, random)), true),
                 frames = from_server.frames() => (self.judge(frames?, |frame, _| watch.answered(frame)), false),
             };
             for (frame, delivery) in deliveries {
@@ -99,10 +99,10 @@ impl Shared {
         }
     }
 
-    fn judge(&self, frames: Vec<Frame>, mut judge: impl FnMut(&Frame, &mut Lots) -> Delivery) -> Vec<(Frame, Delivery)> {
-        let mut lots = self.lots.lock().unwrap_or_else(PoisonError::into_inner);
+    fn judge(&self, frames: Vec<Frame>, mut judge: impl FnMut(&Frame, &mut Random) -> Delivery) -> Vec<(Frame, Delivery)> {
+        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
         let judged = frames.into_iter().map(|frame| {
-            let delivery = judge(&frame, &mut lots);
+            let delivery = judge(&frame, &mut random);
             (frame, delivery)
         });
         judged.collect()

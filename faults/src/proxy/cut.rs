@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::wire::Frame;
-use crate::lots::Lots;
+use crate::random::Random;
 
 /// The frequency of cuts at each place: one in this many times; 0 is never.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
@@ -48,8 +48,8 @@ pub struct Watch {
 
 impl Watch {
     /// The client sends a message.
-    pub fn asked(&mut self, frame: &Frame, cuts: &Cuts, lots: &mut Lots) -> Delivery {
-        let mut draws = |times: u64| times > 0 && lots.one_in(times);
+    pub fn asked(&mut self, frame: &Frame, cuts: &Cuts, random: &mut Random) -> Delivery {
+        let mut draws = |times: u64| times > 0 && random.one_in(times);
         if self.awaits.is_some() {
             return Delivery::Forward;
         }

@@ -11,7 +11,7 @@ use crate::Failure;
 use crate::child::Spec;
 use crate::ledger::{self, Line};
 use crate::load::Load;
-use crate::lots::Lots;
+use crate::random::Random;
 use crate::report::Report;
 use crate::small::{Small, me};
 use crate::stage::Stage;
@@ -70,12 +70,12 @@ async fn go_on(mut stage: Stage<'_>, disk: Option<Small>, size: Size) -> Result<
     resume(&mut stage, "the start").await?;
 
     let names: Vec<&'static str> = if disk.is_some() { file::NAMES.to_vec() } else { server::NAMES.to_vec() };
-    let (mut lots, mut locked, mut round) = (Lots::new(size.seed), Vec::new(), 0);
+    let (mut random, mut locked, mut round) = (Random::new(size.seed), Vec::new(), 0);
     while round < rounds || stage.transitions().await? < transitions {
         round += 1;
         let mut order = names.clone();
         while !order.is_empty() {
-            let name = order.swap_remove(usize::try_from(lots.below(order.len() as u64))?);
+            let name = order.swap_remove(usize::try_from(random.below(order.len() as u64))?);
             match &disk {
                 Some(disk) => file::impose(&stage, disk, name, each).await?,
                 None => locked.extend(server::impose(&mut stage, name, each).await?),

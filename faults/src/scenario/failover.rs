@@ -13,8 +13,8 @@ use crate::Failure;
 use crate::child::Spec;
 use crate::ledger::{self, Line};
 use crate::load::{Load, now_us};
-use crate::lots::Lots;
 use crate::patroni::{NODES, Patroni};
+use crate::random::Random;
 use crate::report::Report;
 use crate::stage::Stage;
 use crate::test_server::{Folder, Kind, TestServer};
@@ -112,9 +112,9 @@ fn acts(size: Size) -> Vec<Act> {
     for (act, often) in [(Act::Switchover, 5), (Act::Kill, 5), (Act::Freeze, 2)] {
         acts.extend(std::iter::repeat_n(act, usize::try_from(size.kills.unwrap_or(often)).unwrap_or(0)));
     }
-    let mut lots = Lots::new(size.seed);
+    let mut random = Random::new(size.seed);
     for last in (1..acts.len()).rev() {
-        acts.swap(last, usize::try_from(lots.below(last as u64 + 1)).unwrap_or(0));
+        acts.swap(last, usize::try_from(random.below(last as u64 + 1)).unwrap_or(0));
     }
     acts
 }

@@ -6,7 +6,7 @@ use super::Size;
 use crate::Failure;
 use crate::child::Spec;
 use crate::load::Load;
-use crate::lots::Lots;
+use crate::random::Random;
 use crate::report::Report;
 use crate::stage::Stage;
 use crate::test_server::{Kind, TestServer};
@@ -27,14 +27,14 @@ pub async fn run(test_server: &mut TestServer, kind: Kind, size: Size) -> Result
     let sender = lively(stage.sender());
     stage.start(&sender)?;
 
-    let mut lots = Lots::new(size.seed);
+    let mut random = Random::new(size.seed);
     let (mut killed, mut done, begun) = (0, 0, Instant::now());
     while killed < kills || done < transitions {
         if begun.elapsed() > LIMIT {
             return Err(format!("{killed} kills and {done} transitions within {LIMIT:?}").into());
         }
-        tokio::time::sleep(Duration::from_millis(50 + lots.below(300))).await;
-        let place = usize::try_from(lots.below(NODES as u64 * 4 + 1))? / 4;
+        tokio::time::sleep(Duration::from_millis(50 + random.below(300))).await;
+        let place = usize::try_from(random.below(NODES as u64 * 4 + 1))? / 4;
         stage.children[place].kill()?;
         killed += 1;
         let next = if place < NODES { node(&mut stage) } else { lively(stage.sender()) };

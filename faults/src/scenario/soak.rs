@@ -8,7 +8,7 @@ use super::conditions::{file, resume, server};
 use crate::Failure;
 use crate::child::Spec;
 use crate::load::Load;
-use crate::lots::Lots;
+use crate::random::Random;
 use crate::report::Report;
 use crate::small::{Small, me};
 use crate::stage::Stage;
@@ -60,22 +60,22 @@ async fn soak(mut stage: Stage<'_>, disk: Option<Small>, size: Size) -> Result<R
     resume(&mut stage, "the start").await?;
     let conditions = if disk.is_some() { file::NAMES.as_slice() } else { server::NAMES.as_slice() };
     let acts: Vec<&'static str> = ["kill", "stop", "outage"].into_iter().filter(|act| disk.is_none() || *act != "outage").collect();
-    let mut lots = Lots::new(size.seed);
+    let mut random = Random::new(size.seed);
     let mut memory: [Memory; STEADY] = Default::default();
     let (begun, mut sampled, mut said, mut performed) = (Instant::now(), Instant::now(), 0, 0);
     while begun.elapsed() < lasts {
-        let choice = usize::try_from(lots.below((2 * acts.len() + conditions.len()) as u64))?;
+        let choice = usize::try_from(random.below((2 * acts.len() + conditions.len()) as u64))?;
         let name = if choice < 2 * acts.len() { acts[choice / 2] } else { conditions[choice - 2 * acts.len()] };
-        let each = Duration::from_millis(300 + lots.below(3000));
+        let each = Duration::from_millis(300 + random.below(3000));
         match (name, &disk) {
             ("kill", _) => {
-                let place = STEADY + usize::try_from(lots.below((PROCESSES - STEADY) as u64))?;
+                let place = STEADY + usize::try_from(random.below((PROCESSES - STEADY) as u64))?;
                 stage.children[place].kill()?;
                 let next = process(&mut stage, place, lasts);
                 stage.replace(place, &next)?;
             }
             ("stop", _) => {
-                let place = usize::try_from(lots.below(PROCESSES as u64))?;
+                let place = usize::try_from(random.below(PROCESSES as u64))?;
                 stage.children[place].stop()?;
                 tokio::time::sleep(2 * each).await;
                 stage.children[place].go_on()?;

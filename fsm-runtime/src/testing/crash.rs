@@ -56,7 +56,7 @@ impl TestBed {
         F: Future<Output = T>,
     {
         let plain = self.run(None, &scenario).await.unwrap_or_else(|error| panic!("the scenario does not run: {error}"));
-        let Run::Ended(plain) = plain else { panic!("the scenario died without a death") };
+        let Run::Ended(plain) = plain else { panic!("the scenario died without a crash") };
         for point in 0.. {
             let run = self.run(Some(point), &scenario).await.unwrap_or_else(|error| panic!("the scenario does not run: {error}"));
             let (place, why) = match run {
@@ -152,19 +152,21 @@ enum Run {
 }
 
 fn panicked(text: &str) -> String {
-    format!("said again, the scenario panicked: {text} (who never heard an answer asks again: do its sends have dedup ids?)")
+    format!(
+        "the scenario panicked when it ran again after the crash: {text} (a caller without an answer sends again: do its sends have dedup ids?)"
+    )
 }
 
 impl fmt::Display for Crashes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the process died at {} crash points, and the end was always the same", self.points)
+        write!(f, "the process died at {} crash points, and the result was always the same", self.points)
     }
 }
 
 impl fmt::Display for Differs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Differs { point, place, why } = self;
-        write!(f, "the process died {place} (crash point {point}), another took over, and the end is not the same:")?;
+        write!(f, "the process died {place} (crash point {point}), another one took over, and the result differs:")?;
         why.iter().try_for_each(|why| write!(f, "\n  {why}"))
     }
 }

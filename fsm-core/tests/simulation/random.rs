@@ -3,11 +3,11 @@
 
 /// SplitMix64.
 #[derive(Debug, Clone)]
-pub struct Lots(u64);
+pub struct Random(u64);
 
-impl Lots {
-    pub fn new(seed: u64) -> Lots {
-        Lots(seed.wrapping_mul(0x2545_F491_4F6C_DD1D).wrapping_add(0x9E37_79B9_7F4A_7C15))
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x2545_F491_4F6C_DD1D).wrapping_add(0x9E37_79B9_7F4A_7C15))
     }
 
     pub fn next(&mut self) -> u64 {
@@ -36,10 +36,10 @@ impl Lots {
 }
 
 #[test]
-fn a_seed_draws_the_same_lots_and_another_draws_others() {
+fn a_seed_draws_the_same_numbers_and_another_draws_others() {
     let draw = |seed| {
-        let mut lots = Lots::new(seed);
-        (0..20).map(|_| lots.below(1000)).collect::<Vec<_>>()
+        let mut random = Random::new(seed);
+        (0..20).map(|_| random.below(1000)).collect::<Vec<_>>()
     };
     assert_eq!(draw(7), draw(7));
     assert_ne!(draw(7), draw(8));
