@@ -21,6 +21,7 @@ use crate::failing::Failures;
 use crate::guard;
 use crate::in_flight::InFlightCommits;
 use crate::limits::Limits;
+use crate::observer::Observations;
 use crate::reconciler_state::ReconcilerState;
 use crate::running::{Phase, Running, UnreportedAttempt};
 use crate::session::{Session, measure_on};
@@ -40,6 +41,8 @@ pub(crate) struct Work {
     pub(crate) data: DataMap,
     /// One permit for each attempt that may execute at the same time.
     pub(crate) slots: Arc<Semaphore>,
+    /// How many slots there are, free or not.
+    pub(crate) slot_count: usize,
     pub(crate) poll: Duration,
     /// The retention time of ended instances; `None` keeps them without limit.
     pub(crate) retention: Option<Duration>,
@@ -73,6 +76,8 @@ pub(crate) struct Engine {
     pub(crate) in_flight: InFlightCommits,
     /// The file versions, which show whether anybody else wrote to the SQLite file.
     pub(crate) file_versions: FileVersions,
+    /// The result of the last look at the database's state.
+    pub(crate) observations: Observations,
 }
 
 impl Engine {
@@ -99,6 +104,7 @@ impl Engine {
             last_commit: Arc::default(),
             in_flight: InFlightCommits::default(),
             file_versions: FileVersions::default(),
+            observations: Observations::default(),
         })
     }
 

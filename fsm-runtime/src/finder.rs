@@ -91,6 +91,7 @@ impl Engine {
 
     /// Fires due timers and claims due attempts. The scan starts with machine number `turn`, so that none of them starves the others.
     /// Returns the number of timers and attempts found.
+    #[cfg(feature = "testing")]
     pub(crate) async fn find_due(self: &Arc<Self>, turn: usize) -> Result<usize, Error> {
         if !self.may_start() {
             return Ok(0);

@@ -23,9 +23,12 @@ pub mod failure;
 mod finder;
 mod guard;
 pub mod handle;
+pub mod health;
 mod in_flight;
 mod limits;
+pub mod metrics;
 mod notifications;
+mod observer;
 #[doc(hidden)]
 pub mod private;
 mod pruner;

@@ -296,6 +296,7 @@ impl Builder {
         engine.keep_running("pruner", Engine::prune_loop);
         engine.keep_running("reconciler", Engine::reconcile_loop);
         engine.keep_running("listener", Engine::listen_loop);
+        engine.keep_running("observer", Engine::observe_loop);
         engine.start_notifying();
         session
             .keep_alive(store, clock)
@@ -319,6 +320,7 @@ impl Builder {
             served: catalog.served(),
             data: self.data.clone(),
             slots: Arc::new(Semaphore::new(self.concurrency as usize)),
+            slot_count: self.concurrency as usize,
             poll: self.poll,
             retention: self.retention,
             reconciler_state: tokio::sync::Mutex::new(reconciler_state),

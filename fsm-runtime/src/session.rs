@@ -12,6 +12,7 @@ use uuid::Uuid;
 use crate::clock::Clock;
 use crate::committer::retry::{backoff, is_worth_a_line};
 use crate::guard;
+use crate::metrics;
 use crate::store::conn::Conn;
 use crate::store::error::{Class, StoreError};
 use crate::store::open::Store;
@@ -103,6 +104,11 @@ impl Session {
         self.state().id
     }
 
+    /// When the lease ends, unless it is renewed.
+    pub(crate) fn until(&self) -> Timestamp {
+        self.state().until
+    }
+
     /// The session's id, or `None` if its lease has expired.
     pub(crate) fn certain(&self, now: Timestamp) -> Option<SessionId> {
         let state = *self.state();
@@ -187,6 +193,7 @@ impl Session {
             let renewed = tokio::time::timeout(self.0.lease / 2, self.renew_on(connection.take(), store, clock)).await;
             let error = match renewed {
                 Ok(Ok(open)) => {
+                    metrics::lease_renewal(true);
                     (connection, tries) = (Some(open), 0);
                     self.pause(pause).await;
                     continue;
@@ -194,6 +201,7 @@ impl Session {
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "the database does not answer".to_owned(),
             };
+            metrics::lease_renewal(false);
             if is_worth_a_line(tries) {
                 tracing::warn!(error, tries, "the lease was not renewed, and is tried again");
             }

@@ -6,7 +6,7 @@ mod judge;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fsm_core::call::Attempt;
 use fsm_core::ids::CallId;
@@ -25,6 +25,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::failure::{Failure, Unreadable};
 use crate::guard;
+use crate::metrics::AttemptOutcome;
 use crate::registry::Input;
 use crate::running::{self, Phase, Running};
 use crate::store::claim::Claimed;
@@ -42,6 +43,8 @@ type Opened<'b> = (Cow<'b, [u8]>, Option<Cow<'b, [u8]>>);
 /// The outcome of a verb, with the transaction that the verb opened, if any.
 struct Ended {
     outcome: Outcome,
+    /// The same for the metrics, which tell a timeout and a panic from other errors.
+    counts_as: AttemptOutcome,
     tx: Option<Tx>,
 }
 
@@ -72,9 +75,18 @@ impl Engine {
     ) {
         let attempt = Arc::clone(&claimed.attempt);
         tracing::debug!("started");
-        let Ended { outcome, tx } = self.call_verb(claimed, cancel).await;
+        let metrics = self.catalog.get(&attempt.machine).and_then(|known| known.metrics(&attempt.verb));
+        let begun = Instant::now();
+        if let Some(metrics) = metrics {
+            metrics.attempt_started(self.clock.now().since(attempt.scheduled_at));
+        }
+        let Ended { outcome, counts_as, tx } = self.call_verb(claimed, cancel).await;
         if !self.may_report((attempt.call, attempt.number)) {
             return;
+        }
+        if let Some(metrics) = metrics {
+            metrics.verb_took(begun.elapsed());
+            metrics.attempt_ended(counts_as);
         }
         match &outcome {
             Outcome::Failure(problem) => tracing::debug!(outcome = outcome.word(), error = problem.error, "ended"),
@@ -131,18 +143,18 @@ impl Engine {
         let known = self.catalog.get(&attempt.machine);
         let Some((known, verb)) = known.and_then(|known| Some((known, known.verb(&attempt.verb)?))) else {
             // Attempts are claimed only for verbs that this program has. If the verb is missing nevertheless, another worker runs it.
-            return Ended { outcome: Outcome::Released, tx: None };
+            return Ended { outcome: Outcome::Released, counts_as: AttemptOutcome::Released, tx: None };
         };
         let owner = Owner { machine: &attempt.machine, key: &instance.key };
         let last_error = last_error.map(|error| self.data_protection.open_error(owner, &error).into_owned());
         let opened = policy_error.map_or_else(|| self.opened(known, &instance, &attempt, &payload), Err);
         let mut ctx = Ctx::new(self.environment(known), Arc::clone(&attempt), instance.key.clone(), last_error, cancel.subscribe());
-        let ended = match &opened {
+        let (ended, counts_as) = match &opened {
             Ok((payload, record)) => {
                 let input = Input { event: payload, record: record.as_deref() };
                 held::noting(bounded((verb.run)(&mut ctx, input), verb.timeout, &cancel)).await
             }
-            Err(why) => Err(Failure::new(Unreadable(why.clone()))),
+            Err(why) => (Err(Failure::new(Unreadable(why.clone()))), AttemptOutcome::Error),
         };
         let outcome = match ended {
             Ok(record) => Outcome::Success { record, verb_requests: ctx.take_requests() },
@@ -156,7 +168,7 @@ impl Engine {
             }
         };
         let tx = ctx.take_tx();
-        Ended { outcome, tx }
+        Ended { outcome, counts_as, tx }
     }
 
     /// Decrypts the payload and the record for the verb.
@@ -287,6 +299,9 @@ impl Engine {
     }
 
     async fn give_back(self: &Arc<Self>, target: InstanceKey, attempt: Arc<Attempt>) {
+        if let Some(metrics) = self.catalog.get(&attempt.machine).and_then(|known| known.metrics(&attempt.verb)) {
+            metrics.attempt_ended(AttemptOutcome::Released);
+        }
         let id = (attempt.call, attempt.number);
         let report = Report::new(attempt.clone(), given_back(&attempt));
         let kind = RequestKind::Complete(Box::new(report));

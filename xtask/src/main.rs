@@ -14,6 +14,7 @@ mod patroni;
 mod peers;
 mod pgbouncer;
 mod postgres;
+mod prometheus;
 mod publish;
 mod simulate;
 #[path = "../../fsm-runtime/src/testing/site.rs"]

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::step::{Failed, cargo, cargo_has, run as run_step};
-use crate::{cluster, postgres};
+use crate::{cluster, postgres, prometheus};
 
 /// Runs the tests that `args` select, or all tests and the code in the documentation. `Failed` has the exit code of the first failure.
 pub fn run(args: &[String]) -> Result<(), Failed> {
@@ -12,6 +12,9 @@ pub fn run(args: &[String]) -> Result<(), Failed> {
     let own = if given.is_some() { None } else { Some(postgres::start()?) };
     let url = given.unwrap_or_else(|| own.as_ref().map(cluster::Cluster::url).expect("one of them is there"));
 
+    if let Err(missing) = prometheus::ensure() {
+        println!("    NOT TESTED: the metrics with a real Prometheus, for {missing}");
+    }
     let with_server = |words: &[&str]| run_step(cargo(words).args(args).env(cluster::VARIABLE, &url));
     let ended = if cargo_has("nextest") {
         let tests = with_server(&["nextest", "run", "--workspace", "--no-fail-fast"]);

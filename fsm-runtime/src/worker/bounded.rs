@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use crate::failure::Failure;
 use crate::guard;
+use crate::metrics::AttemptOutcome;
 use crate::registry::Running;
 
 /// The time that a verb has to clean up after its timeout.
@@ -20,7 +21,7 @@ pub(super) async fn bounded(
     running: Running<'_>,
     timeout: Option<Duration>,
     cancel: &watch::Sender<bool>,
-) -> Result<Option<Vec<u8>>, Failure> {
+) -> (Result<Option<Vec<u8>>, Failure>, AttemptOutcome) {
     let mut verb = AssertUnwindSafe(running).catch_unwind();
     let in_time = match timeout {
         None => Some((&mut verb).await),
@@ -37,16 +38,19 @@ pub(super) async fn bounded(
     let late = guard::dropped("the end of the verb", late.map(|late| late.map_err(guard::text_of)));
     let dropped = guard::dropped("the end of the verb", verb).and(late);
     match (in_time, dropped) {
-        (Some(Ok(ended)), Ok(())) => ended,
+        (Some(Ok(ended)), Ok(())) => {
+            let outcome = if ended.is_ok() { AttemptOutcome::Success } else { AttemptOutcome::Error };
+            (ended, outcome)
+        }
         (Some(Ok(ended)), Err(text)) => {
             let _ = guard::dropped("its error", ended);
-            Err(Failure::new(text))
+            (Err(Failure::new(text)), AttemptOutcome::Panic)
         }
-        (Some(Err(panic)), _) => Err(Failure::new(format!("the verb panicked: {}", guard::text_of(panic)))),
+        (Some(Err(panic)), _) => (Err(Failure::new(format!("the verb panicked: {}", guard::text_of(panic)))), AttemptOutcome::Panic),
         (None, dropped) => {
             let limit = fsm_core::duration::display(timeout.unwrap_or_default());
             let and_then = dropped.err().map(|text| format!("; and {text}")).unwrap_or_default();
-            Err(Failure::new(format!("the attempt took longer than its timeout of {limit}{and_then}")))
+            (Err(Failure::new(format!("the attempt took longer than its timeout of {limit}{and_then}"))), AttemptOutcome::Timeout)
         }
     }
 }

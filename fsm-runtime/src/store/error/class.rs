@@ -58,6 +58,18 @@ impl Class {
     /// Every class.
     pub const ALL: [Class; 5] = [Class::Unavailable, Class::Contended, Class::Unknown, Class::Rejected, Class::Misfit];
 
+    /// The class as one word in lower case, for labels.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Class::Unavailable => "unavailable",
+            Class::Contended => "contended",
+            Class::Unknown => "unknown",
+            Class::Rejected => "rejected",
+            Class::Misfit => "misfit",
+        }
+    }
+
     /// Whether it is proven that the same request fails again until somebody changes the request, the schema or the program.
     pub fn is_permanent(self) -> bool {
         matches!(self, Class::Rejected | Class::Misfit)
