@@ -24,7 +24,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, wanted: &Errors) -> Resul
     let (most, look_at) = if wanted.all { (usize::MAX, u32::MAX) } else { (MOST, MOST_LOOKED_AT) };
     let ErrorGroups { groups, more_in } = admin.error_groups(wanted.machine.as_deref(), most, look_at).await?;
     if session.is_json {
-        let told: Vec<_> = groups.iter().map(told).collect();
+        let told: Vec<_> = groups.iter().map(as_json).collect();
         return session.stage.json(&json!({ "errors": told, "grouped_up_to": (!wanted.all).then_some(MOST), "more_in": more_in }));
     }
     let now = admin.now();
@@ -54,7 +54,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, wanted: &Errors) -> Resul
     Ok(())
 }
 
-fn told(group: &ErrorGroup) -> serde_json::Value {
+fn as_json(group: &ErrorGroup) -> serde_json::Value {
     json!({
         "machine": group.machine,
         "status": word(group),
