@@ -1,7 +1,7 @@
 //! The pure half of durable-fsm: values and decisions, without IO, async or a clock.
 //!
-//! What happens next to an instance is decided here, by functions from values to values. The runtime reads
-//! those values from a database, calls a decision, and writes what it returned.
+//! Its functions decide the next change of an instance, from values to values. The runtime reads those values from a
+//! database, calls a decision, and writes the changes that it returned.
 
 pub mod call;
 pub mod changes;

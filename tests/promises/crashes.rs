@@ -163,5 +163,5 @@ async fn a_database_that_cannot_be_made_anew_is_named() {
     let folder = crate::support::Folder::new("crashes");
     let bed = sales().on(&folder.url("sales.db")).await;
     let text = complaint(bed.crash_at_every_point(|_| async {})).await;
-    assert!(text.contains("sales.db` cannot be made anew: take `.sqlite()` or `.postgres()`"), "{text}");
+    assert!(text.contains("sales.db` cannot be created afresh: take `.sqlite()` or `.postgres()`"), "{text}");
 }

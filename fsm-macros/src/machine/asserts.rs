@@ -99,7 +99,11 @@ fn an_on_block_is_of_one_event(declared: &Declared, graph: &Graph) -> TokenStrea
             let message = format!("the verb `{verb}` takes another event than `{name}`, the one of its `on` block");
             let help =
                 "write `on` with the event type that all its verbs take, by the name that they use, and move the others out of the block";
-            let fits = quote!(#(!::fsm::__private::same(#before, #name) ||)* ::fsm::__private::same(#event, #name));
+            // The type is mentioned: if it does not exist, the compiler reports that alone.
+            let fits = quote! {
+                let _ = ::core::marker::PhantomData::<#group>;
+                #(!::fsm::__private::same(#before, #name) ||)* ::fsm::__private::same(#event, #name)
+            };
             check(state.verb.span(), &fits, &message, help)
         });
         let typed = states().map(|state| {
@@ -114,7 +118,7 @@ fn an_on_block_is_of_one_event(declared: &Declared, graph: &Graph) -> TokenStrea
         });
         let named: TokenStream = named.collect();
         let typed: TokenStream = typed.collect();
-        // The type is mentioned: where there is none, the compiler says that alone.
+        // A block without a verb mentions its type, too.
         quote_spanned!(first=> const _: () = { let _ = ::core::marker::PhantomData::<#group>; }; #named #typed)
     });
     blocks.collect()

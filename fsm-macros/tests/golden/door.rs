@@ -401,6 +401,7 @@ const _: () = {
         impl Rule for ::fsm::__private::Condition<true> {}
         <::fsm::__private::Condition<
             {
+                let _ = ::core::marker::PhantomData::<__Group0>;
                 ::fsm::__private::same(
                     <__Verb3 as ::fsm::__private::Verb>::EVENT,
                     "Lock",
@@ -421,10 +422,15 @@ const _: () = {
         impl Rule for ::fsm::__private::Condition<true> {}
         <::fsm::__private::Condition<
             {
-                ::fsm::__private::same(
-                    <__Verb4 as ::fsm::__private::Verb>::EVENT,
+                let _ = ::core::marker::PhantomData::<__Group0>;
+                !::fsm::__private::same(
+                    <__Verb3 as ::fsm::__private::Verb>::EVENT,
                     "Lock",
                 )
+                    || ::fsm::__private::same(
+                        <__Verb4 as ::fsm::__private::Verb>::EVENT,
+                        "Lock",
+                    )
             },
         > as Rule>::KEPT
     };

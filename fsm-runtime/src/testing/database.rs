@@ -24,7 +24,7 @@ pub(super) struct TestDatabase {
     pub(super) origin: Origin,
 }
 
-/// Where the database of a test comes from.
+/// The origin of the database of a test.
 #[derive(Clone)]
 pub(super) enum Origin {
     /// SQLite in memory.
