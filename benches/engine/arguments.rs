@@ -19,13 +19,15 @@ pub enum Part {
     Limit,
     Across,
     Processes,
+    /// Many senders to one instance with a small inbox.
+    Outbox,
     /// A load over many transitions. It takes long, so it runs only if it is named.
     Lasting,
     /// A load while an old snapshot stays open for ten minutes. It runs only if it is named.
     Snapshot,
 }
 
-const PARTS: [(&str, Part); 12] = [
+const PARTS: [(&str, Part); 13] = [
     ("compare", Part::Compare),
     ("transitions", Part::Transitions),
     ("idle", Part::Idle),
@@ -36,6 +38,7 @@ const PARTS: [(&str, Part); 12] = [
     ("limit", Part::Limit),
     ("across", Part::Across),
     ("processes", Part::Processes),
+    ("outbox", Part::Outbox),
     ("lasting", Part::Lasting),
     ("snapshot", Part::Snapshot),
 ];

@@ -31,6 +31,7 @@ use crate::store::held;
 use crate::store::once;
 use crate::store::open::Store;
 use crate::store::tx::Tx;
+pub use verb_requests::OutgoingEvent;
 
 /// What an attempt reaches of the process it runs in.
 pub(crate) struct VerbEnvironment {

@@ -26,8 +26,10 @@ pub mod handle;
 mod in_flight;
 mod limits;
 mod notifications;
+mod outbox;
 #[doc(hidden)]
 pub mod private;
+mod process;
 mod pruner;
 mod reconciler;
 mod reconciler_state;

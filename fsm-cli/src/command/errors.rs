@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use fsm_core::time::Timestamp;
+use fsm_runtime::store::outbox::FullInbox;
 use fsm_runtime::store::overview::Failing;
 use serde_json::json;
 
@@ -17,6 +18,8 @@ pub(super) const MOST: usize = 2000;
 const MOST_LOOKED_AT: u32 = 20_000;
 /// As many are read at a time.
 pub(super) const PAGE: u32 = 500;
+/// As many full inboxes of each machine are listed.
+const MOST_FULL: u32 = 20;
 /// A fingerprint is no longer than this, in characters.
 const LONGEST: usize = 200;
 
@@ -48,9 +51,10 @@ pub(super) async fn run(session: &mut Session<'_, '_>, wanted: &Errors) -> Resul
     let admin = session.to_read().await?;
     let most = if wanted.all { usize::MAX } else { MOST };
     let mut groups: Vec<Group> = Vec::new();
-    let (mut unread, mut read) = (Vec::new(), 0);
+    let (mut unread, mut read, mut full_inboxes) = (Vec::new(), 0, Vec::new());
     for known in some(&admin, wanted.machine.as_deref())? {
         let machine = known.machine.name.as_str();
+        full_inboxes.extend(admin.full_inboxes(machine, MOST_FULL).await?.into_iter().map(|full| (machine, full)));
         let mut places: HashMap<What, usize> = HashMap::new();
         let look_at = if wanted.all { u32::MAX } else { MOST_LOOKED_AT };
         let retrying = admin.retrying(machine, u32::try_from(most).unwrap_or(u32::MAX), look_at).await?;
@@ -80,7 +84,9 @@ pub(super) async fn run(session: &mut Session<'_, '_>, wanted: &Errors) -> Resul
     groups.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| (&a.machine, &a.what.fingerprint).cmp(&(&b.machine, &b.what.fingerprint))));
     if session.is_json {
         let told: Vec<_> = groups.iter().map(told).collect();
-        return session.stage.json(&json!({ "errors": told, "grouped_up_to": (!wanted.all).then_some(MOST), "more_in": unread }));
+        let full: Vec<_> = full_inboxes.iter().map(|(machine, one)| with_machine(machine, full(one))).collect();
+        let all = json!({ "errors": told, "full_inboxes": full, "grouped_up_to": (!wanted.all).then_some(MOST), "more_in": unread });
+        return session.stage.json(&all);
     }
     let now = admin.now();
     let mut table = Table::new(&["COUNT", "STATUS", "MACHINE", "VERB", "ERROR", "FIRST", "LAST", "NEXT", "EXAMPLE"]);
@@ -100,6 +106,15 @@ pub(super) async fn run(session: &mut Session<'_, '_>, wanted: &Errors) -> Resul
     session.stage.table(&table)?;
     if table.is_empty() {
         session.stage.say("no instance is in error or being retried");
+    }
+    for (machine, one) in full_inboxes {
+        let key = one.key.escape_debug();
+        session.stage.say(&format!(
+            "the inbox of `{machine}` `{key}` is full with {} events: {} wait in the outbox since {}",
+            one.inbox_len,
+            one.events,
+            session.stage.moment(one.since, now)
+        ));
     }
     for machine in unread {
         session.stage.say(&format!(
@@ -123,6 +138,22 @@ fn add(groups: &mut Vec<Group>, places: &mut HashMap<What, usize>, machine: &str
     if failing.since < group.first.since {
         group.first = failing;
     }
+}
+
+/// A receiver whose inbox has no room.
+pub(super) fn full(full: &FullInbox) -> serde_json::Value {
+    json!({
+        "key": full.key,
+        "inbox_len": full.inbox_len,
+        "events": full.events,
+        "since": full.since.to_string(),
+        "next_at": full.next_at.to_string(),
+    })
+}
+
+fn with_machine(machine: &str, mut told: serde_json::Value) -> serde_json::Value {
+    told["machine"] = json!(machine);
+    told
 }
 
 fn told(group: &Group) -> serde_json::Value {
