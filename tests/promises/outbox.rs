@@ -194,7 +194,8 @@ promise! {
     async fn a_process_that_dies_anywhere_delivers_what_waits_once(bed in orders()) {
         let orders = held_order(bed, 0).await;
         let mut expected: Vec<String> = (0..3).map(|n| format!("early.{n}")).collect();
-        for crash in 0.. {
+        // A PostgreSQL session has three times as many statements, and a fifth of them are tried there.
+        for crash in (0..).step_by(if is_postgres(bed) { 5 } else { 1 }) {
             let key = format!("p-{crash}");
             let lives = !bed.crash_after_statements(crash, async {
                 deliver(bed, &key, 2).await;

@@ -53,36 +53,46 @@ pub struct Delivered {
     pub outcome: Result<Changes, Refusal>,
 }
 
+/// Decides the outcomes of several events for one receiver, in their order. All behind the first one that waits wait too.
+pub fn deliver_in_order(
+    machine: &Machine,
+    receiver: &InstanceSnapshot,
+    sends: impl IntoIterator<Item = Send>,
+    mut has_line: bool,
+    mut moment: impl FnMut() -> DecisionContext,
+) -> Result<Vec<Delivery>, NeedsMoreRows> {
+    let (mut receiver, mut deliveries) = (receiver.clone(), Vec::new());
+    for request in sends {
+        let delivery = deliver(machine, &receiver, request, has_line, moment())?;
+        match &delivery {
+            Delivery::Taken(accepted) => accepted.changes.iter().for_each(|changes| receiver.apply(changes.clone())),
+            Delivery::Waits => has_line = true,
+            Delivery::Refused(_) => {}
+        }
+        deliveries.push(delivery);
+    }
+    Ok(deliveries)
+}
+
 /// Delivers the events of a line in their order, up to the first one that finds no room, or that this definition does not have. That one and
 /// all behind it stay in the line.
 pub fn deliver_line(
     machine: &Machine,
     receiver: &InstanceSnapshot,
     line: impl IntoIterator<Item = Send>,
-    mut moment: impl FnMut() -> DecisionContext,
+    moment: impl FnMut() -> DecisionContext,
 ) -> Result<Vec<Delivered>, NeedsMoreRows> {
-    let (mut receiver, mut delivered) = (receiver.clone(), Vec::new());
-    for request in line {
-        // A process whose code has the event judges it.
-        if !machine.has_event(&request.event.name) {
-            break;
-        }
-        let call = request.id;
-        let outcome = match deliver(machine, &receiver, request, false, moment())? {
-            Delivery::Waits => break,
-            Delivery::Taken(accepted) => match accepted.changes {
-                Some(changes) => Ok(changes),
-                // It has no deduplication id, so that nothing can be known of it.
-                None => break,
-            },
-            Delivery::Refused(refusal) => Err(refusal),
-        };
-        if let Ok(changes) = &outcome {
-            receiver.apply(changes.clone());
-        }
-        delivered.push(Delivered { call, outcome });
-    }
-    Ok(delivered)
+    // A process whose code has the event judges it.
+    let known: Vec<Send> = line.into_iter().take_while(|request| machine.has_event(&request.event.name)).collect();
+    let calls: Vec<CallId> = known.iter().map(|request| request.id).collect();
+    let deliveries = deliver_in_order(machine, receiver, known, false, moment)?;
+    let delivered = calls.into_iter().zip(deliveries).map_while(|(call, delivery)| match delivery {
+        // It has no deduplication id, so that it is no duplicate.
+        Delivery::Taken(accepted) => Some(Delivered { call, outcome: Ok(accepted.changes?) }),
+        Delivery::Refused(refusal) => Some(Delivered { call, outcome: Err(refusal) }),
+        Delivery::Waits => None,
+    });
+    Ok(delivered.collect())
 }
 
 /// The wait before the first delivery of a line, and after a delivery that filled the inbox.

@@ -148,6 +148,13 @@ pub async fn due(conn: &mut Conn<'_>, machines: impl Iterator<Item = &str>, limi
     Ok(lines)
 }
 
+/// The number of events that wait for room with instances of the machine, counted up to `most`.
+pub async fn count(conn: &mut Conn<'_>, machine: &str, most: u32) -> Result<u64> {
+    let rows = conn.rows(&sql::OUTBOX_COUNT, &values![machine, i64::from(most)]).await?;
+    let count = rows.first().map(|row| row.get::<i64>(0)).transpose()?;
+    Ok(count.and_then(|count| u64::try_from(count).ok()).unwrap_or_default())
+}
+
 /// At most `limit` receivers of the machine for which events wait. Of each, no more than `most` events are counted.
 pub async fn full_inboxes(conn: &mut Conn<'_>, machine: &str, limit: u32, most: u32) -> Result<Vec<FullInbox>> {
     let rows = conn.rows(&sql::OUTBOX_WAITING, &values![machine, i64::from(limit), i64::from(most)]).await?;

@@ -100,7 +100,7 @@ impl BatchCommit<'_> {
     }
 
     /// The first event may begin a call; the others only join the inbox, and are written together.
-    async fn write_delivered(
+    pub(super) async fn write_delivered(
         &self,
         conn: &mut Conn<'_>,
         batch_snapshot: &mut BatchSnapshot,

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use fsm_core::changes::{Changes, NoteKind};
 use fsm_core::decide::fire::rejected;
 use fsm_core::decide::inbox::NeedsMoreRows;
-use fsm_core::decide::outbox::{Delivery, InboxUnread, Outbound, backoff, deliver, refused_required};
+use fsm_core::decide::outbox::{Delivery, InboxUnread, Outbound, backoff, deliver_in_order, refused_required};
 use fsm_core::decide::refusal::Refusal;
-use fsm_core::decide::send::{Send, SendOutcome};
+use fsm_core::decide::send::Send;
 use fsm_core::instance::Instance;
 use fsm_core::outcome::{Outcome, Outgoing, Problem};
 use fsm_core::retry::RetryAdvice;
@@ -90,47 +90,46 @@ impl BatchCommit<'_> {
             return Ok(());
         }
         let receivers: HashSet<_> = all.iter().map(|(_, sent)| Target { machine: &sent.machine, key: &sent.key }).collect();
-        let mut lines = outbox::lines(conn, &receivers.into_iter().collect::<Vec<_>>()).await?;
+        let lines = outbox::lines(conn, &receivers.into_iter().collect::<Vec<_>>()).await?;
         let (mut waiting, mut notes) = (Vec::new(), Vec::new());
-        for (place, outgoing) in all {
-            let (sender, target) = (&batch[place].target, InstanceKey::new(&outgoing.machine, &outgoing.key));
-            let name = (outgoing.machine.clone(), outgoing.key.clone());
+        // No two requests of a batch touch the same receiver, so that those for one receiver have one sender.
+        for to_one in all.chunk_by(|(_, one), (_, other)| (&one.machine, &one.key) == (&other.machine, &other.key)) {
+            let (place, first) = to_one[0];
+            let (sender, target) = (&batch[place].target, InstanceKey::new(&first.machine, &first.key));
+            let commit_outcome = &mut commit_outcomes[place];
+            let mut has_line = lines.contains(&(first.machine.clone(), first.key.clone()));
             let permit = self.free_slot();
-            let delivery = loop {
-                match self.deliver(batch_snapshot, &target, outgoing, lines.contains(&name), permit.is_some()) {
-                    Ok(delivery) => break delivery,
+            let deliveries = loop {
+                match self.deliver(batch_snapshot, &target, to_one, has_line, permit.is_some()) {
+                    Ok(deliveries) => break deliveries,
                     Err(NeedsMoreRows) => batch_snapshot.read_on(conn, &target).await?,
                 }
             };
             let sender_id = batch_snapshot.snapshot(sender).instance.id;
-            let commit_outcome = &mut commit_outcomes[place];
-            match delivery {
-                Delivery::Taken(accepted) => {
-                    let permit = permit.filter(|_| accepted.outcome == SendOutcome::Started);
-                    let changes = accepted.changes.into_iter().collect();
-                    self.write_beside(conn, batch_snapshot, &target, changes, permit, commit_outcome).await?;
-                }
-                Delivery::Waits => {
-                    let is_first = lines.insert(name);
-                    waiting.push(Put { sender: sender_id, outgoing, due_at: is_first.then(|| self.now + backoff(0)) });
-                    commit_outcome.has_line = true;
-                }
-                Delivery::Refused(refusal) => {
-                    tracing::warn!(machine = outgoing.machine, key = outgoing.key, event = outgoing.event.name, %refusal, "an event sent by a verb was refused");
-                    commit_outcome.rejected.push(outgoing.id);
-                    let keeper = if batch_snapshot.snapshot(&target).is_new { sender } else { &target };
-                    let changes = rejected(Instance::clone(&batch_snapshot.snapshot(keeper).instance), outgoing.id, &refusal, self.now);
-                    if keeper != sender {
-                        notes.push(SenderNote {
-                            sender: sender_id,
-                            kind: NoteKind::Refused,
-                            call: outgoing.id,
-                            detail: refusal.to_string(),
-                        });
+            let (mut taken, mut refused) = (Vec::new(), Vec::new());
+            for (delivery, (_, outgoing)) in deliveries.into_iter().zip(to_one) {
+                match delivery {
+                    Delivery::Taken(accepted) => taken.extend(accepted.changes),
+                    Delivery::Waits => {
+                        let due_at = (!std::mem::replace(&mut has_line, true)).then(|| self.now + backoff(0));
+                        waiting.push(Put { sender: sender_id, outgoing, due_at });
+                        commit_outcome.has_line = true;
                     }
-                    let keeper = keeper.clone();
-                    self.write_beside(conn, batch_snapshot, &keeper, vec![changes], None, &mut commit_outcomes[place]).await?;
+                    Delivery::Refused(refusal) => refused.push((*outgoing, refusal)),
                 }
+            }
+            let permit = permit.filter(|_| taken.first().is_some_and(|changes| changes.open.is_some()));
+            self.write_delivered(conn, batch_snapshot, &target, taken, permit, commit_outcome).await?;
+            for (outgoing, refusal) in refused {
+                tracing::warn!(machine = outgoing.machine, key = outgoing.key, event = outgoing.event.name, %refusal, "an event sent by a verb was refused");
+                commit_outcome.rejected.push(outgoing.id);
+                // Without a receiver the sender's history is the only place.
+                let keeper = if batch_snapshot.snapshot(&target).is_new { sender } else { &target };
+                let changes = rejected(Instance::clone(&batch_snapshot.snapshot(keeper).instance), outgoing.id, &refusal, self.now);
+                if keeper != sender {
+                    notes.push(SenderNote { sender: sender_id, kind: NoteKind::Refused, call: outgoing.id, detail: refusal.to_string() });
+                }
+                self.write_beside(conn, batch_snapshot, keeper, vec![changes], None, commit_outcome).await?;
             }
         }
         outbox::put(conn, &waiting, self.now).await?;
@@ -141,18 +140,16 @@ impl BatchCommit<'_> {
         &self,
         batch_snapshot: &BatchSnapshot,
         target: &InstanceKey,
-        outgoing: &Outgoing,
+        sends: &[Sent<'_>],
         has_line: bool,
-        is_granted: bool,
-    ) -> Result<Delivery, NeedsMoreRows> {
-        match self.engine.catalog.expect(&target.machine) {
-            Ok(known) => {
-                let receiver = batch_snapshot.snapshot(target);
-                deliver(&known.machine, receiver, self.delivery(outgoing), has_line, self.moment(is_granted))
-            }
-            // `ctx.send` has checked the machine. A process that has it takes the event from the outbox.
-            Err(_) => Ok(Delivery::Waits),
-        }
+        mut is_granted: bool,
+    ) -> Result<Vec<Delivery>, NeedsMoreRows> {
+        // `ctx.send` has checked the machine. A process that has it takes the events from the outbox.
+        let Ok(known) = self.engine.catalog.expect(&target.machine) else { return Ok(vec![Delivery::Waits; sends.len()]) };
+        let requests = sends.iter().map(|(_, outgoing)| self.delivery(outgoing));
+        // A slot is for one call, and only the first event may find the receiver at rest.
+        let moment = || self.moment(std::mem::take(&mut is_granted));
+        deliver_in_order(&known.machine, batch_snapshot.snapshot(target), requests, has_line, moment)
     }
 
     /// Writes further changes to one instance in the transaction of a request, each decided on the one before. Their consequences are those of

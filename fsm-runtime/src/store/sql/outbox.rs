@@ -96,6 +96,13 @@ pub const OUTBOX_WAITING_FOR: Sql = same(
     where o.machine = $1 and o.key = $2 and o.due_at is not null",
 );
 
+/// The number of events that wait for room in the inboxes of machine `$1`, as far as `$2`. Rides the index of lines.
+pub const OUTBOX_COUNT: Sql = same(
+    "
+    select count(*)
+    from (select 1 from fsm_outbox o where o.machine = $1 limit $2) as counted",
+);
+
 /// The events that wait for room in the inboxes of machine `$1`. Rides the index of lines.
 pub const EVENTS_IN_OUTBOX: Sql = same(
     "

@@ -7,7 +7,7 @@ use crate::store::open::Store;
 use crate::store::sql::{self, Many, Sql};
 
 /// Each statement of the store that reads or changes rows by a key.
-const ALL: [(&str, &Sql); 76] = [
+const ALL: [(&str, &Sql); 77] = [
     ("CLAIM", &sql::CLAIM),
     ("CLAIM_THESE", &sql::CLAIM_THESE),
     ("CLAIMABLE", &sql::CLAIMABLE),
@@ -31,6 +31,7 @@ const ALL: [(&str, &Sql); 76] = [
     ("OUTBOX_WAITING", &sql::OUTBOX_WAITING),
     ("OUTBOX_WAITING_FOR", &sql::OUTBOX_WAITING_FOR),
     ("EVENTS_IN_OUTBOX", &sql::EVENTS_IN_OUTBOX),
+    ("OUTBOX_COUNT", &sql::OUTBOX_COUNT),
     ("OUTBOX_RENAME", &sql::OUTBOX_RENAME),
     ("FIND", &sql::FIND),
     ("CALLS", &sql::CALLS),
