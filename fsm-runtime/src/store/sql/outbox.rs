@@ -161,5 +161,5 @@ pub const WAKE_UNBEGUN: Many = many(
     select w.timer_id, i.instance_id, i.machine, null, w.event, w.payload, w.due_at, false
     from w
     join fsm_instances i on i.instance_id = w.instance_id
-    where i.state is null and i.call_id is null and i.status = 'running'",
+    where i.state is null and i.call_id is null and i.status not in ('completed', 'cancelled')",
 );
