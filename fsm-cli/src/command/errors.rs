@@ -7,7 +7,7 @@ use fsm_runtime::store::outbox::FullInbox;
 use fsm_runtime::store::overview::Failing;
 use serde_json::json;
 
-use super::{Session, some};
+use super::{Session, selected};
 use crate::args::Errors;
 use crate::problem::Problem;
 use crate::table::{BAD, Cell, OPEN, Table};
@@ -51,15 +51,15 @@ pub(super) async fn run(session: &mut Session<'_, '_>, wanted: &Errors) -> Resul
     let admin = session.to_read().await?;
     let most = if wanted.all { usize::MAX } else { MOST };
     let mut groups: Vec<Group> = Vec::new();
-    let (mut unread, mut read, mut full_inboxes) = (Vec::new(), 0, Vec::new());
-    for known in some(&admin, wanted.machine.as_deref())? {
+    let (mut unfinished, mut read, mut full_inboxes) = (Vec::new(), 0, Vec::new());
+    for known in selected(&admin, wanted.machine.as_deref())? {
         let machine = known.machine.name.as_str();
         full_inboxes.extend(admin.full_inboxes(machine, MOST_FULL).await?.into_iter().map(|full| (machine, full)));
         let mut places: HashMap<What, usize> = HashMap::new();
         let look_at = if wanted.all { u32::MAX } else { MOST_LOOKED_AT };
         let retrying = admin.retrying(machine, u32::try_from(most).unwrap_or(u32::MAX), look_at).await?;
         if retrying.len() >= most {
-            unread.push(machine);
+            unfinished.push(machine);
         }
         for one in retrying {
             add(&mut groups, &mut places, machine, one.failing, Some(one.next_at));
@@ -75,17 +75,17 @@ pub(super) async fn run(session: &mut Session<'_, '_>, wanted: &Errors) -> Resul
                 break;
             }
             if read >= most {
-                unread.push(machine);
-                unread.dedup();
+                unfinished.push(machine);
+                unfinished.dedup();
                 break;
             }
         }
     }
     groups.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| (&a.machine, &a.what.fingerprint).cmp(&(&b.machine, &b.what.fingerprint))));
     if session.is_json {
-        let told: Vec<_> = groups.iter().map(told).collect();
+        let shown: Vec<_> = groups.iter().map(as_json).collect();
         let full: Vec<_> = full_inboxes.iter().map(|(machine, one)| with_machine(machine, full(one))).collect();
-        let all = json!({ "errors": told, "full_inboxes": full, "grouped_up_to": (!wanted.all).then_some(MOST), "more_in": unread });
+        let all = json!({ "errors": shown, "full_inboxes": full, "grouped_up_to": (!wanted.all).then_some(MOST), "more_in": unfinished });
         return session.stage.json(&all);
     }
     let now = admin.now();
@@ -116,7 +116,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, wanted: &Errors) -> Resul
             session.stage.moment(one.since, now)
         ));
     }
-    for machine in unread {
+    for machine in unfinished {
         session.stage.say(&format!(
             "`{machine}` has more instances in error or being retried: at most {MOST} of each are grouped; --all groups every one"
         ));
@@ -151,12 +151,12 @@ pub(super) fn full(full: &FullInbox) -> serde_json::Value {
     })
 }
 
-fn with_machine(machine: &str, mut told: serde_json::Value) -> serde_json::Value {
-    told["machine"] = json!(machine);
-    told
+fn with_machine(machine: &str, mut json: serde_json::Value) -> serde_json::Value {
+    json["machine"] = json!(machine);
+    json
 }
 
-fn told(group: &Group) -> serde_json::Value {
+fn as_json(group: &Group) -> serde_json::Value {
     json!({
         "machine": group.machine,
         "status": group.what.word(),

@@ -94,7 +94,7 @@ impl<M: Machine> SettledRequest<M> {
             Some(call) => format!("attempt {} of `{}` is {}, for {}", call.attempt, call.verb, call.state, call.next_at),
             None => format!("{} events wait in its inbox", seen.inbox_len),
         };
-        let text = format!("`{}` `{}` did not settle within {within}: {doing}", M::NAME, self.key.escape_debug());
+        let text = format!("`{}` `{}` was not settled within {within}: {doing}", M::NAME, self.key.escape_debug());
         Error::other(ErrorKind::TimedOut, text)
     }
 }
