@@ -20,6 +20,8 @@ mod load;
 mod machine;
 #[path = "engine/memory.rs"]
 mod memory;
+#[path = "engine/outbox.rs"]
+mod outbox;
 #[path = "engine/processes.rs"]
 mod processes;
 #[path = "engine/report.rs"]
@@ -91,6 +93,9 @@ async fn measure(database: Database, arguments: &Arguments) -> Result<Report, Bo
     }
     if arguments.has(Part::Processes) {
         processes::several(&place, arguments, &mut report).await?;
+    }
+    if arguments.has(Part::Outbox) {
+        outbox::measure(&place, &mut report).await?;
     }
     if arguments.names(Part::Lasting) || arguments.names(Part::Snapshot) {
         place.remove().await?;

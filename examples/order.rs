@@ -130,7 +130,8 @@ async fn asked(ctx: &mut Ctx<'_>, record: &mut Shelf, event: Take) -> Result {
 fn give(ctx: &mut Ctx<'_>, shelf: &mut Shelf, take: &Take) -> Result {
     shelf.left -= take.quantity;
     shelf.taken += take.quantity;
-    Ok(ctx.send::<Order>(&take.order, Reserved)?)
+    ctx.send::<Order>(&take.order, Reserved)?;
+    Ok(())
 }
 
 fsm! {

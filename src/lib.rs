@@ -13,7 +13,7 @@ pub use fsm_macros::{fsm, retry, verb};
 pub use fsm_runtime::aead::Aead;
 pub use fsm_runtime::client::{Client, ClientBuilder};
 pub use fsm_runtime::codec::{EncryptedField, EncryptionContext, PayloadCodec};
-pub use fsm_runtime::context::Ctx;
+pub use fsm_runtime::context::{Ctx, OutgoingEvent};
 pub use fsm_runtime::data::Data;
 pub use fsm_runtime::doctor::{Report, doctor};
 pub use fsm_runtime::drift::Migrate;

@@ -32,6 +32,8 @@ pub enum Part {
     Across,
     /// Several processes
     Processes,
+    /// Many senders to one instance with a small inbox
+    Outbox,
     /// A load over many transitions; it takes long, so it runs only if it is named
     Lasting,
     /// A load while an old snapshot stays open for ten minutes; it runs only if it is named

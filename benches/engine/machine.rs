@@ -35,9 +35,21 @@ pub struct NotBefore {
     pub due_us: u64,
 }
 
+/// Sends one report to the instance that all report to.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Report {
+    pub text: String,
+}
+/// A report arrives.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Reported {
+    pub text: String,
+}
+
 /// The numbers of successful verbs.
 #[derive(Debug, Default)]
 pub struct Ended {
+    pub reports: AtomicU64,
     pub links: AtomicU64,
     pub waits: AtomicU64,
     /// The times between the send and the start of each timed verb, in microseconds.
@@ -86,9 +98,24 @@ async fn waited(ended: Data<Arc<Ended>>, event: NotBefore) -> Result {
     Ok(())
 }
 
+#[verb]
+async fn reporting(ctx: &mut Ctx<'_>, event: Report) -> Result {
+    ctx.send::<Pulse>(CENTRE, Reported { text: event.text })?;
+    Ok(())
+}
+#[verb]
+async fn reported(ended: Data<Arc<Ended>>, _event: Reported) -> Result {
+    ended.reports.fetch_add(1, Ordering::Relaxed);
+    Ok(())
+}
+
+/// The key of the instance that all report to.
+pub const CENTRE: &str = "centre";
+
 fsm! {
     pub machine Pulse = "bench_pulse" {
-        start begun | waited;
-        any(begun, stepped, timed, linked, waited) -> stepped | timed | linked | waited;
+        start begun | waited | reporting;
+        any(begun, stepped, timed, linked, waited, reported) -> stepped | timed | linked | waited | reported;
+        reporting -> stepped;
     }
 }

@@ -177,8 +177,13 @@ pub enum NoteKind {
     Skipped,
     /// An operator changed the retry policy of its open call.
     Rescheduled,
-    /// A waiting event was rejected, because it did not fit the state when it was taken.
+    /// An event was not taken: it did not fit the state when its turn came, or a verb sent it and it was refused. Counted by `doctor` and
+    /// listed by `fsm errors --rejected`.
     Rejected,
+    /// An event that a verb of this instance sent was refused by its receiver.
+    Refused,
+    /// A verb of this instance cancelled a delayed send.
+    Unsent,
     /// A worker reported an attempt that was already closed.
     Late,
     /// A name that the code no longer has was replaced.
@@ -198,7 +203,7 @@ impl fmt::Debug for Payload {
 }
 
 impl NoteKind {
-    const ALL: [(NoteKind, &'static str); 9] = [
+    const ALL: [(NoteKind, &'static str); 11] = [
         (NoteKind::Retried, "retried"),
         (NoteKind::Cancelled, "cancelled"),
         (NoteKind::Paused, "paused"),
@@ -206,6 +211,8 @@ impl NoteKind {
         (NoteKind::Skipped, "skipped"),
         (NoteKind::Rescheduled, "rescheduled"),
         (NoteKind::Rejected, "rejected"),
+        (NoteKind::Refused, "refused"),
+        (NoteKind::Unsent, "unsent"),
         (NoteKind::Late, "late"),
         (NoteKind::Migrated, "migrated"),
     ];

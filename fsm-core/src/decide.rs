@@ -6,8 +6,8 @@ pub mod fire;
 pub mod inbox;
 pub mod migrate;
 pub mod operate;
+pub mod outbox;
 pub mod refusal;
-pub mod room;
 pub mod send;
 
 use std::sync::Arc;

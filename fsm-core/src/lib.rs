@@ -14,6 +14,7 @@ pub mod ids;
 pub mod instance;
 pub mod machine;
 pub mod outcome;
+pub mod process;
 pub mod retry;
 pub mod schedule;
 pub mod time;

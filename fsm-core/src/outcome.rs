@@ -29,6 +29,8 @@ pub struct Outgoing {
     pub event: Event,
     /// The earliest delivery; `None` for immediate delivery.
     pub deliver_at: Option<Timestamp>,
+    /// The attempt fails if the receiver refuses the event.
+    pub is_required: bool,
 }
 
 /// The requests that a verb made of the engine. They are dropped unless the attempt succeeds.
@@ -38,6 +40,8 @@ pub struct VerbRequests {
     pub next: Option<Event>,
     /// Events for other instances.
     pub sends: Vec<Outgoing>,
+    /// Delayed sends of earlier attempts that are cancelled, by the calls that they would become.
+    pub unsends: Vec<CallId>,
 }
 
 /// The error of a failed attempt, with its retry advice.
@@ -105,6 +109,21 @@ impl Outcome {
             Outcome::Success { verb_requests, .. } => &verb_requests.sends,
             _ => &[],
         }
+    }
+}
+
+impl Outcome {
+    /// The delayed sends that the verb cancels.
+    pub fn unsends(&self) -> &[CallId] {
+        match self {
+            Outcome::Success { verb_requests, .. } => &verb_requests.unsends,
+            _ => &[],
+        }
+    }
+
+    /// True if nothing of it concerns another instance.
+    pub fn is_of_one_instance(&self) -> bool {
+        self.sends().is_empty() && self.unsends().is_empty()
     }
 }
 

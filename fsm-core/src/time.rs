@@ -16,6 +16,8 @@ pub struct Timestamp(i64);
 impl Timestamp {
     /// The latest timestamp.
     pub const MAX: Timestamp = Timestamp(i64::MAX);
+    /// The earliest point in time.
+    pub const MIN: Timestamp = Timestamp(i64::MIN);
 
     /// The timestamp `us` microseconds after 1970-01-01T00:00:00Z; negative values are before it.
     pub const fn from_micros(us: i64) -> Self {

@@ -333,7 +333,7 @@ impl Engine {
     async fn renew_beside(&self, conn: &mut Conn<'_>) -> Result<Option<Renewal>, StoreError> {
         let Some(work) = self.work.as_ref().filter(|_| !self.store.is_postgres()) else { return Ok(None) };
         let Some(renewal) = work.session.wants_renewal(self.clock.now()) else { return Ok(None) };
-        Ok(sessions::renew(conn, renewal.id, renewal.until).await?.then_some(renewal))
+        Ok(sessions::renew(conn, renewal.lease(&work.session)).await?.then_some(renewal))
     }
 
     /// What follows a commit: answers, the hand-off of what may run here, and word to those who wait.
@@ -359,6 +359,9 @@ impl Engine {
             return;
         };
         self.watchers.tell(&commit_outcome.moved, &commit_outcome.runs);
+        if commit_outcome.has_line {
+            self.has_line.notify_one();
+        }
         if let Some(due_at) = commit_outcome.due_at {
             self.wake_up.due(due_at);
             self.notify(due_at);

@@ -31,6 +31,7 @@ use crate::store::held;
 use crate::store::once;
 use crate::store::open::Store;
 use crate::store::tx::Tx;
+pub use verb_requests::OutgoingEvent;
 
 /// The parts of the process that an attempt uses.
 pub(crate) struct VerbEnvironment {

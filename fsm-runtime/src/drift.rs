@@ -19,6 +19,7 @@ use crate::store::drift::{self, Kind, Names, Need};
 use crate::store::error::StoreError;
 use crate::store::lock::{self, Target};
 use crate::store::open::Store;
+use crate::store::outbox;
 use crate::store::tx::Tx;
 use crate::store::write::write;
 
@@ -98,6 +99,11 @@ pub(crate) async fn apply(store: &Store, clock: &Clock, machine: &Machine, renam
         after = last;
         renamed += count;
     }
+    if needs.iter().any(|need| matches!(need.kind, Kind::InOutbox) && renames.events.contains_key(&need.name)) {
+        let mut tx = store.begin().await?;
+        outbox::rename(&mut tx.conn(), &machine.name, &renames.events).await?;
+        tx.commit().await?;
+    }
     Ok(renamed)
 }
 
@@ -150,6 +156,7 @@ fn lack(machine: &Machine, renames: &Renames, need: &Need) -> Vec<String> {
         Kind::OpenCall => (has_verb(name), calls("open"), "verb", "since"),
         Kind::ExhaustedCall => (has_verb(name), calls("exhausted"), "verb", "since"),
         Kind::Waiting => (has_event(name), if one { "waits:" } else { "wait:" }.to_owned(), "event", "since"),
+        Kind::InOutbox => (has_event(name), if one { "waits for room:" } else { "wait for room:" }.to_owned(), "event", "since"),
         Kind::Delayed => (has_event(name), if one { "is delayed:" } else { "are delayed:" }.to_owned(), "event", "due from"),
     };
     let line = |what: &str, noun: &str, name: &str| format!("\"{}\": {count} {what} the {noun} `{name}`, {when} {since}", machine.name);

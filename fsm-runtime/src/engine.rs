@@ -67,6 +67,8 @@ pub(crate) struct Engine {
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) wake_up: WakeUp,
     pub(crate) pending_notifications: PendingNotifications,
+    /// Events of this process wait in the outbox.
+    pub(crate) has_line: Notify,
     /// `None` for a client.
     pub(crate) work: Option<Work>,
     pub(crate) tasks: Mutex<Vec<AbortHandle>>,
@@ -99,6 +101,7 @@ impl Engine {
             watchers: Arc::default(),
             wake_up: WakeUp::default(),
             pending_notifications: PendingNotifications::default(),
+            has_line: Notify::new(),
             work,
             tasks: Mutex::default(),
             last_commit: Arc::default(),

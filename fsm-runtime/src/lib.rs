@@ -29,8 +29,10 @@ mod limits;
 pub mod metrics;
 mod notifications;
 mod observer;
+mod outbox;
 #[doc(hidden)]
 pub mod private;
+mod process;
 mod pruner;
 mod reconciler;
 mod reconciler_state;

@@ -29,6 +29,11 @@ pub const NAMES: &[(&str, MetricKind, &str)] = &[
     ("fsm_retries_scheduled_total", MetricKind::Counter, "Attempts that failed and are followed by another one: by machine and verb."),
     ("fsm_exhausted_total", MetricKind::Counter, "Calls without attempts left: by machine and verb."),
     ("fsm_inbox_events", MetricKind::Gauge, "Events that wait for their turn, counted up to a limit: by machine."),
+    (
+        "fsm_outbox_events",
+        MetricKind::Gauge,
+        "Events from verbs that wait for room in the inbox of their receiver, counted up to a limit: by machine.",
+    ),
     ("fsm_due_calls", MetricKind::Gauge, "Calls that are due and have not started, counted up to a limit: by machine."),
     ("fsm_oldest_due_seconds", MetricKind::Gauge, "How long the oldest due call has waited; 0 if none is due: by machine."),
     ("fsm_instances", MetricKind::Gauge, "Instances, counted up to a limit: by machine and status."),
@@ -112,4 +117,6 @@ pub(crate) struct Sizes {
     pub(crate) instances: Vec<(Status, u64)>,
     /// Events that wait for their turn, up to a limit.
     pub(crate) inbox_events: u64,
+    /// Events of the outbox, up to a limit.
+    pub(crate) outbox_events: u64,
 }

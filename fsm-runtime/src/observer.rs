@@ -12,7 +12,7 @@ use crate::health::{DatabaseHealth, MigrationHealth};
 use crate::metrics::{self, Backlog, Sizes};
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
-use crate::store::{migrate, overview, view};
+use crate::store::{migrate, outbox, overview, view};
 
 /// The pause between two observations.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -108,7 +108,9 @@ impl Engine {
         let mut reader = self.looker().await?;
         for known in self.catalog.iter() {
             let machine = &known.machine.name;
-            let mut sizes = Sizes { inbox_events: overview::inbox_events(&mut reader.conn(), machine, MOST).await?, instances: Vec::new() };
+            let inbox_events = overview::inbox_events(&mut reader.conn(), machine, MOST).await?;
+            let outbox_events = outbox::count(&mut reader.conn(), machine, MOST).await?;
+            let mut sizes = Sizes { inbox_events, outbox_events, instances: Vec::new() };
             for (status, _, count) in view::newest_counts(&mut reader.conn(), machine, MOST).await?.0 {
                 match sizes.instances.iter_mut().find(|(counted, _)| *counted == status) {
                     Some((_, counted)) => *counted += count,

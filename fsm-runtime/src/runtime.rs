@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use fsm_core::process::ProcessIdentity;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::catalog::Catalog;
@@ -20,6 +21,7 @@ use crate::error::{Error, ErrorKind};
 use crate::failing::Failures;
 use crate::handle::Handle;
 use crate::limits::{Limits, SHORTEST_PATIENCE};
+use crate::process;
 use crate::reconciler_state::ReconcilerState;
 use crate::redact::{Redactable, Redaction};
 use crate::registry::{Machine, MachineEntry};
@@ -66,6 +68,8 @@ pub struct Builder {
     pub(crate) deadline: Option<Duration>,
     pub(crate) migrate: Vec<Migrate>,
     pub(crate) retention: Option<Duration>,
+    #[cfg(feature = "testing")]
+    pub(crate) is_in_a_container: bool,
 }
 
 /// The default retention time of ended instances.
@@ -90,6 +94,8 @@ impl Default for Builder {
             deadline: None,
             migrate: Vec::new(),
             retention: None,
+            #[cfg(feature = "testing")]
+            is_in_a_container: false,
         }
     }
 }
@@ -154,8 +160,18 @@ impl Builder {
 
     /// The lease duration; 30 s by default, at least 100 ms, at most a century. If this process sends no heartbeat for this long, other
     /// processes treat its running attempts as lost.
+    ///
+    /// On Linux, other workers on the same machine do not wait for the lease of a process that does not exist any more. Workers in
+    /// containers wait for it, unless they share the process ids of one container.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease.clamp(SHORTEST_LEASE, LONGEST);
+        self
+    }
+
+    /// Works as in a container of its own: nobody can tell whether this process still exists, and its lease alone decides.
+    #[cfg(feature = "testing")]
+    pub fn in_a_container(mut self) -> Self {
+        self.is_in_a_container = true;
         self
     }
 
@@ -186,7 +202,8 @@ impl Builder {
         self
     }
 
-    /// The maximum number of events in the inbox of one instance; 1,000 by default.
+    /// The maximum number of events in the inbox of one instance; 1,000 by default. A send from outside to a full inbox is an error that
+    /// `is_busy()`. An event that a verb sends waits in the outbox, which has no limit, and a worker delivers it when there is room.
     pub fn inbox_limit(mut self, events: u64) -> Self {
         self.limits.inbox = events;
         self
@@ -293,6 +310,7 @@ impl Builder {
         engine.start_lanes();
         engine.keep_running("finder", Engine::find_loop);
         engine.keep_running("sweeper", Engine::sweep_loop);
+        engine.keep_running("outbox", Engine::outbox_loop);
         engine.keep_running("pruner", Engine::prune_loop);
         engine.keep_running("reconciler", Engine::reconcile_loop);
         engine.keep_running("listener", Engine::listen_loop);
@@ -315,7 +333,7 @@ impl Builder {
 
     pub(crate) fn work(&self, catalog: &Catalog, grace: Duration, reconciler_state: ReconcilerState) -> Work {
         Work {
-            session: Session::new(self.lease, grace),
+            session: Session::new(self.process(), self.lease, grace),
             failures: Failures::of(catalog.served().len()),
             served: catalog.served(),
             data: self.data.clone(),
@@ -328,6 +346,15 @@ impl Builder {
             is_shutting_down: AtomicBool::new(false),
             ended: Notify::new(),
         }
+    }
+
+    fn process(&self) -> ProcessIdentity {
+        let process = process::identity();
+        #[cfg(feature = "testing")]
+        if self.is_in_a_container {
+            return ProcessIdentity { place: None, ..process };
+        }
+        process
     }
 
     fn settings(&self) -> Settings {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use fsm_core::ids::SessionId;
+use fsm_core::process::ProcessIdentity;
 use fsm_core::time::Timestamp;
 use uuid::Uuid;
 
@@ -13,10 +14,11 @@ use crate::clock::Clock;
 use crate::committer::retry::{backoff, is_worth_a_line};
 use crate::guard;
 use crate::metrics;
+use crate::process;
 use crate::store::conn::Conn;
 use crate::store::error::{Class, StoreError};
 use crate::store::open::Store;
-use crate::store::sessions;
+use crate::store::sessions::{self, Lease, OtherSession};
 use crate::store::tx::DedicatedConnection;
 
 /// The longest wait before the heartbeat thread's work is restarted.
@@ -27,6 +29,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) struct Session(Arc<Inner>);
 
 struct Inner {
+    process: ProcessIdentity,
     lease: Duration,
     /// The time for which a session must have renewed in time before it sweeps.
     grace: Duration,
@@ -80,16 +83,23 @@ impl SessionState {
 /// A renewal of the lease that is effective once it is committed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Renewal {
-    pub(crate) id: SessionId,
-    pub(crate) until: Timestamp,
+    id: SessionId,
+    until: Timestamp,
     /// The time of the request.
     at: Timestamp,
 }
 
+impl Renewal {
+    /// The same as the store writes it.
+    pub(crate) fn lease(&self, session: &Session) -> Lease {
+        Lease { session: self.id, now: self.at, duration: session.0.lease, until: self.until }
+    }
+}
+
 impl Session {
     /// A session that is not in the database yet.
-    pub(crate) fn new(lease: Duration, grace: Duration) -> Session {
-        Session(Arc::new(Inner { lease, grace, state: Mutex::new(SessionState::unknown()), is_stopped: AtomicBool::new(false) }))
+    pub(crate) fn new(process: ProcessIdentity, lease: Duration, grace: Duration) -> Session {
+        Session(Arc::new(Inner { process, lease, grace, state: Mutex::new(SessionState::unknown()), is_stopped: AtomicBool::new(false) }))
     }
 
     /// Replaces this session by a new one, as a restart does.
@@ -120,6 +130,21 @@ impl Session {
         self.0.lease
     }
 
+    /// Whether another session is over although this one [may not sweep](Session::may_sweep) yet.
+    ///
+    /// - Its process provably does not exist any more.
+    /// - Its lease has ended, and since its last heartbeat others have reached the database for one and a half of its lease durations: it had
+    ///   that time to renew its lease, however short each of the others lived.
+    pub(crate) fn is_over(&self, other: &OtherSession, now: Timestamp) -> bool {
+        let had_time = other.reachable >= other.lease.saturating_add(other.lease / 2);
+        self.is_gone(&other.process) || (other.lease_until <= now && had_time)
+    }
+
+    /// Whether a process provably does not exist any more.
+    pub(crate) fn is_gone(&self, process: &ProcessIdentity) -> bool {
+        process.is_gone(&self.0.process, process::look)
+    }
+
     /// Returns true if this session has renewed its lease in time for one lease duration. Before that, nothing is swept: after an outage,
     /// leases of live processes have expired too, and these processes get the time to renew them (known bug 8). Its own lease may have
     /// survived the outage only because it was the last one to be renewed before.
@@ -133,13 +158,13 @@ impl Session {
         let now = clock.now();
         let state = *self.state();
         let until = horizon + self.0.lease;
-        if state.is_known() && sessions::renew(&mut connection.conn(), state.id, until).await? {
+        let lease = |session| Lease { session, now, duration: self.0.lease, until };
+        if state.is_known() && sessions::renew(&mut connection.conn(), lease(state.id)).await? {
             self.note_renewal(Renewal { id: state.id, until, at: now });
             return Ok(());
         }
         let id = if state.is_known() { SessionId(Uuid::new_v4()) } else { state.id };
-        let host = std::env::var("HOSTNAME").or_else(|_| std::fs::read_to_string("/etc/hostname")).unwrap_or_default();
-        sessions::join(&mut connection.conn(), id, host.trim(), std::process::id(), now, until).await?;
+        sessions::join(&mut connection.conn(), &self.0.process, lease(id)).await?;
         *self.state() = SessionState { id, until, since: now };
         tracing::info!(session = %id, "a worker session began");
         Ok(())
@@ -277,9 +302,18 @@ mod tests {
         Timestamp::from_micros(1_000_000 * (1000 + s))
     }
 
+    fn new_session() -> Session {
+        Session::new(process::identity(), LEASE, LEASE)
+    }
+
+    fn elsewhere(lease_until: Timestamp, reachable: Duration) -> OtherSession {
+        let process = ProcessIdentity { host: "elsewhere".into(), pid: 7, place: None };
+        OtherSession { id: SessionId(Uuid::new_v4()), process, lease_until, lease: LEASE, reachable }
+    }
+
     /// A session that was renewed in time for long, the last time at 0.
     fn old_session() -> Session {
-        let session = Session::new(LEASE, LEASE);
+        let session = new_session();
         *session.state() = SessionState { until: at(0) + LEASE, since: at(-600), ..SessionState::unknown() };
         session
     }
@@ -314,8 +348,18 @@ mod tests {
     fn a_renewal_of_another_session_changes_nothing() {
         let session = old_session();
         let renewal = session.wants_renewal(at(29)).expect("a renewal is due");
-        let other = Session::new(LEASE, LEASE);
+        let other = new_session();
         other.note_renewal(renewal);
         assert_eq!(other.certain(at(29)), None);
+    }
+
+    #[test]
+    fn a_session_whose_lease_ended_while_others_reached_the_database_is_over() {
+        let me = new_session();
+        let enough = LEASE + LEASE / 2;
+        assert!(me.is_over(&elsewhere(at(0), enough), at(0)));
+        assert!(!me.is_over(&elsewhere(at(1), enough), at(0)), "its lease has not ended");
+        // After an outage of any length it gets the time to renew its lease.
+        assert!(!me.is_over(&elsewhere(at(-9000), enough - Duration::from_micros(1)), at(0)));
     }
 }

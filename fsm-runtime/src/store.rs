@@ -18,6 +18,7 @@ pub mod migrate;
 pub mod notifications;
 pub mod once;
 pub mod open;
+pub mod outbox;
 pub mod overview;
 mod plans;
 mod pool;

@@ -2,9 +2,11 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use fsm_core::ids::CallId;
+use fsm_core::ids::{CallId, SessionId};
 use fsm_core::outcome::Outcome;
+use fsm_core::process::ProcessIdentity;
 use fsm_core::time::Timestamp;
 
 use crate::committer::request::{InstanceKey, Report, Request, RequestKind};
@@ -13,25 +15,53 @@ use crate::error::Error;
 use crate::failing::longest;
 use crate::running::{self, Running};
 use crate::store::claim::Except;
-use crate::store::sessions::{self, Orphan};
+use crate::store::sessions::{self, Orphan, OtherSession};
 
 /// The maximum number of orphans that one run closes.
 const AT_A_TIME: u32 = 500;
 
+/// The interval at which this process looks whether other workers of this machine still exist.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
+
 impl Engine {
-    /// Sweeps three times in each lease duration.
+    /// Sweeps at the start, three times in each lease duration, and at once when another worker of this machine is gone.
     pub(crate) async fn sweep_loop(self: Arc<Self>) {
         let Some(work) = &self.work else { return };
         let pause = work.session.lease() / 3;
         loop {
-            tokio::time::sleep(pause).await;
+            let began = Instant::now();
             // There may be more orphans than one run closes.
             while self.sweep().await.unwrap_or_else(|error| {
                 tracing::warn!(%error, "sweeping failed and is tried again");
                 0
             }) >= AT_A_TIME as usize
             {}
+            let neighbours = self.neighbours().await;
+            // It always waits once: a session that cannot be ended must not make this loop busy.
+            loop {
+                tokio::time::sleep(BETWEEN_LOOKS.min(pause)).await;
+                if began.elapsed() >= pause || neighbours.iter().any(|neighbour| work.session.is_gone(neighbour)) {
+                    break;
+                }
+            }
         }
+    }
+
+    /// The processes of other sessions that run. Those of other machines are never found to be gone.
+    async fn neighbours(&self) -> Vec<ProcessIdentity> {
+        let Some(work) = &self.work else { return Vec::new() };
+        match self.other_sessions(work.session.id()).await {
+            Ok(others) => others.into_iter().map(|other| other.process).collect(),
+            Err(error) => {
+                tracing::debug!(%error, "the other workers are not known; their leases decide");
+                Vec::new()
+            }
+        }
+    }
+
+    async fn other_sessions(&self, me: SessionId) -> Result<Vec<OtherSession>, Error> {
+        let mut reader = self.looker().await?;
+        Ok(sessions::others(&mut reader.conn(), me).await?)
     }
 
     /// Closes orphans and returns their number. An orphan that cannot be closed does not affect the others.
@@ -39,12 +69,31 @@ impl Engine {
         let Some(work) = &self.work else { return Ok(0) };
         let now = self.clock.now();
         let compared = self.compare_with_held().await;
-        if !work.session.may_sweep(now) {
-            return compared;
+        if work.session.may_sweep(now) {
+            let ended = self.end_sessions(now).await;
+            let swept = self.close_orphans(now).await;
+            self.delete_expired(now).await?;
+            ended?;
+            return Ok(compared? + swept?);
         }
-        let swept = self.close_orphans(now).await;
-        self.delete_expired(now).await?;
-        Ok(compared? + swept?)
+        // Before its grace period has passed, this process closes only the attempts of sessions that have no row any more.
+        self.end_sessions(now).await?;
+        Ok(compared? + self.close_orphans(Timestamp::MIN).await?)
+    }
+
+    /// Ends the sessions that are over for certain. From then on their attempts belong to nobody.
+    async fn end_sessions(&self, now: Timestamp) -> Result<(), Error> {
+        let Some(work) = &self.work else { return Ok(()) };
+        let others = self.other_sessions(work.session.id()).await?;
+        for other in others.iter().filter(|other| work.session.is_over(other, now)) {
+            let mut tx = self.store.begin().await?;
+            let has_ended = sessions::end(&mut tx.conn(), other).await?;
+            tx.commit().await?;
+            if has_ended {
+                tracing::info!(session = %other.id, process = %other.process, "a worker is gone; its attempts are lost");
+            }
+        }
+        Ok(())
     }
 
     async fn close_orphans(self: &Arc<Self>, now: Timestamp) -> Result<usize, Error> {

@@ -244,7 +244,7 @@ impl Engine {
         tx.take_back().await?;
         let commit_outcomes = BatchCommit::new(self).of(&mut tx.conn(), &batch).await?;
         // The transaction contains the verb's statements, so a failure must not be committed in it.
-        if let Some(problem) = &commit_outcomes[0].no_room {
+        if let Some(problem) = &commit_outcomes[0].refused {
             return Err(Error::input(problem.error.clone()));
         }
         if !matches!(commit_outcomes[0].reply, Some(Ok(Reply::Completed { counted: true }))) {

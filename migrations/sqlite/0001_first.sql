@@ -87,6 +87,31 @@ create table fsm_inbox (
 create unique index fsm_inbox_call
     on fsm_inbox (call_id);
 
+-- Events that verbs sent to other instances and that wait for room: a line for each receiver, in the order of the numbers. The first event of a
+-- line, and no other, has the time of the next delivery.
+create table fsm_outbox (
+    outbox_id integer not null primary key,
+    sender blob not null,
+    machine text not null,
+    key text not null,
+    call_id blob not null,
+    event text not null,
+    payload blob not null,
+    created_at integer not null,
+    due_at integer,
+    tries integer not null
+) strict;
+
+create unique index fsm_outbox_call
+    on fsm_outbox (call_id);
+
+create index fsm_outbox_line
+    on fsm_outbox (machine, key, outbox_id);
+
+create index fsm_outbox_due
+    on fsm_outbox (machine, due_at)
+    where due_at is not null;
+
 -- Moments at which an event is delivered. Without a state it is a delayed send.
 create table fsm_timers (
     timer_id blob not null primary key,
@@ -131,7 +156,7 @@ create table fsm_history (
     history_id integer not null primary key,
     instance_id blob not null,
     at integer not null,
-    kind text not null check (kind in ('retried', 'cancelled', 'paused', 'resumed', 'skipped', 'rescheduled', 'rejected', 'late', 'migrated')),
+    kind text not null check (kind in ('retried', 'cancelled', 'paused', 'resumed', 'skipped', 'rescheduled', 'rejected', 'refused', 'unsent', 'late', 'migrated')),
     call_id blob,
     detail text,
     actor text
@@ -144,13 +169,27 @@ create index fsm_history_rejected
     on fsm_history (call_id)
     where kind = 'rejected';
 
--- Processes that work, and when each lease ends.
+-- Worker processes. The machine, the boot, the namespaces and the start of the process tell whether it still exists; null if its system does
+-- not say. `reachable_us` is that of the lease duration at the last heartbeat.
 create table fsm_workers (
     session_id blob not null primary key,
     host text not null,
     pid integer not null,
+    machine_id text,
+    boot_id text,
+    namespaces text,
+    process_started integer,
     started_at integer not null,
-    lease_until integer not null
+    lease_us integer not null,
+    lease_until integer not null,
+    reachable_us integer not null
+) strict;
+
+-- For each lease duration: the time in which workers with that lease reached the database, added up, and the last heartbeat of any of them.
+create table fsm_reachable_time (
+    lease_us integer not null primary key,
+    reachable_us integer not null,
+    seen_at integer not null
 ) strict;
 
 -- Each definition that was ever started.

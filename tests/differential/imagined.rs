@@ -90,7 +90,14 @@ impl Imagined {
             event: Told::Note { kind: note.kind, detail: note.detail.clone(), actor: note.actor.clone() },
         });
         let seen = InstanceView { row: row.clone(), call: None };
-        sight::lines(&Story { seen, inbox: inbox.collect(), timers: timers.collect(), attempts, entries: notes.collect() })
+        sight::lines(&Story {
+            seen,
+            inbox: inbox.collect(),
+            full_inbox: None,
+            timers: timers.collect(),
+            attempts,
+            entries: notes.collect(),
+        })
     }
 
     fn advance(&mut self, span: Duration) -> Result<(), String> {
@@ -163,7 +170,7 @@ impl Imagined {
         let outcome = match played {
             Ok((record, next)) => {
                 let next = next.map(|next| Event { name: "Go".into(), payload: encoded(&next) });
-                Outcome::Success { record, verb_requests: VerbRequests { next, sends: Vec::new() } }
+                Outcome::Success { record, verb_requests: VerbRequests { next, ..VerbRequests::default() } }
             }
             Err(advice) => Outcome::Failure(Problem::new(&ERROR.to_string(), advice)),
         };

@@ -30,7 +30,9 @@ async fn did(ctx: &mut Ctx<'_>, record: &mut Tally, event: Deed) -> Result {
         Deed::Fail(text) => return Err(GatewayError(text).into()),
         Deed::Panic(text) => panic!("{text}"),
         Deed::Hang => std::future::pending().await,
-        Deed::SendToPayment => ctx.send::<Payment>("o-1", checkout())?,
+        Deed::SendToPayment => {
+            ctx.send::<Payment>("o-1", checkout())?;
+        }
     }
     record.done += 1;
     Ok(())

@@ -40,7 +40,7 @@ async fn opened(_event: Open) -> Result {
 async fn sold(ctx: &mut Ctx<'_>, record: &mut Takings, event: Sale) -> Result {
     let till = ctx.key().to_owned();
     ctx.send::<Shelf>(&till, Take)?;
-    ctx.send_after::<Shelf>(TEN_MINUTES, &till, Restock)?;
+    ctx.send::<Shelf>(&till, Restock)?.after(TEN_MINUTES);
     ctx.next(Print)?;
     record.cents += PRICE;
     let text = "insert into sales values ($1)";

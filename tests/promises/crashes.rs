@@ -128,7 +128,7 @@ on_both! {
 
     async fn a_verb_without_a_policy_is_found_to_need_a_person(bed) {
         let text = complaint(bed.crash_at_every_point(|bed| async move { sell(&bed, Forget).await })).await;
-        assert!(text.contains("`sale` `s-1` is error in `charged` after 1 transitions (attempt 1 was lost: its worker's lease ran out)"), "{text}");
+        assert!(text.contains("`sale` `s-1` is error in `charged` after 1 transitions (attempt 1 was lost: its worker is gone)"), "{text}");
         assert!(text.contains("; without a crash it is completed in `forgotten` after 2 transitions"), "{text}");
     }
 

@@ -182,7 +182,7 @@ mod a_verb_that_kills_its_process_is_exhausted_and_not_run_for_ever {
         .await;
         assert_eq!((deaths, states(&kilns).await), (3, vec![AttemptState::Lost; 3]));
         let stuck = kilns.get("k").await.unwrap().unwrap();
-        assert_eq!(stuck.error.as_deref(), Some("attempt 3 was lost: its worker's lease ran out"));
+        assert_eq!(stuck.error.as_deref(), Some("attempt 3 was lost: its worker is gone"));
     }
 
     #[tokio::test]

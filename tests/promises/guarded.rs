@@ -191,7 +191,9 @@ async fn did(ctx: &mut Ctx<'_>, record: &mut Count, event: Deed) -> Result {
             std::future::pending::<()>().await;
         }
         Then::Next => ctx.next(Deed(usize::MAX))?,
-        Then::Send => ctx.send::<Trapped>("other", Deed(usize::MAX))?,
+        Then::Send => {
+            ctx.send::<Trapped>("other", Deed(usize::MAX))?;
+        }
         Then::Once => {
             ctx.once("count", async { Ok::<_, Brittle>(Count(1)) }).await?;
         }

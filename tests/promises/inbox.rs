@@ -39,7 +39,7 @@ async fn jammed(ctx: &mut Ctx<'_>, _caught: Caught<Open>) -> Result {
 #[verb]
 async fn aired(ctx: &mut Ctx<'_>, _event: Air) -> Result {
     let tomorrow = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_893_456_000 + 24 * 3600);
-    ctx.send_at::<Door>(tomorrow, format!("{}-next", ctx.key()), Hang)?;
+    ctx.send::<Door>(format!("{}-next", ctx.key()), Hang)?.at(tomorrow);
     Ok(())
 }
 #[verb]

@@ -245,7 +245,7 @@ promise! {
         bed.machine::<Payment>().send("o-1", checkout()).await.unwrap();
         bed.run_until_idle().await;
         let report = fsm::doctor(bed).await.unwrap();
-        assert!(report.is_healthy() && report.invariants.len() == 16, "{report}");
+        assert!(report.is_healthy() && report.invariants.len() == 17, "{report}");
 
         run(bed, "update fsm_instances set version = 7 where machine = 'payment'").await;
         let report = fsm::doctor(bed).await.unwrap();

@@ -1,9 +1,10 @@
 //! `fsm errors`: instances in error and those that are being retried, grouped by verb and by the common part of their errors.
 
 use fsm_runtime::admin::groups::{ErrorGroup, ErrorGroups};
+use fsm_runtime::store::outbox::FullInbox;
 use serde_json::json;
 
-use super::Session;
+use super::{Session, selected};
 use crate::args::Errors;
 use crate::problem::Problem;
 use crate::table::{BAD, Cell, OPEN, Table};
@@ -14,6 +15,8 @@ pub(super) const MOST: usize = 2000;
 const MOST_LOOKED_AT: u32 = 20_000;
 /// The number of instances that one read returns.
 pub(super) const PAGE: u32 = 500;
+/// The maximum number of full inboxes that are listed for each machine.
+const MOST_FULL: u32 = 20;
 
 fn word(group: &ErrorGroup) -> &'static str {
     if group.is_retried { "retrying" } else { "error" }
@@ -23,9 +26,16 @@ pub(super) async fn run(session: &mut Session<'_, '_>, wanted: &Errors) -> Resul
     let admin = session.to_read().await?;
     let (most, look_at) = if wanted.all { (usize::MAX, u32::MAX) } else { (MOST, MOST_LOOKED_AT) };
     let ErrorGroups { groups, more_in } = admin.error_groups(wanted.machine.as_deref(), most, look_at).await?;
+    let mut full_inboxes = Vec::new();
+    for known in selected(&admin, wanted.machine.as_deref())? {
+        let machine = known.machine.name.as_str();
+        full_inboxes.extend(admin.full_inboxes(machine, MOST_FULL).await?.into_iter().map(|full| (machine, full)));
+    }
     if session.is_json {
-        let told: Vec<_> = groups.iter().map(as_json).collect();
-        return session.stage.json(&json!({ "errors": told, "grouped_up_to": (!wanted.all).then_some(MOST), "more_in": more_in }));
+        let shown: Vec<_> = groups.iter().map(as_json).collect();
+        let full: Vec<_> = full_inboxes.iter().map(|(machine, one)| with_machine(machine, full(one))).collect();
+        let all = json!({ "errors": shown, "full_inboxes": full, "grouped_up_to": (!wanted.all).then_some(MOST), "more_in": more_in });
+        return session.stage.json(&all);
     }
     let now = admin.now();
     let mut table = Table::new(&["COUNT", "STATUS", "MACHINE", "VERB", "ERROR", "FIRST", "LAST", "NEXT", "EXAMPLE"]);
@@ -46,12 +56,37 @@ pub(super) async fn run(session: &mut Session<'_, '_>, wanted: &Errors) -> Resul
     if table.is_empty() {
         session.stage.say("no instance is in error or being retried");
     }
+    for (machine, one) in full_inboxes {
+        let key = one.key.escape_debug();
+        session.stage.say(&format!(
+            "the inbox of `{machine}` `{key}` is full with {} events: {} wait in the outbox since {}",
+            one.inbox_len,
+            one.events,
+            session.stage.moment(one.since, now)
+        ));
+    }
     for machine in more_in {
         session.stage.say(&format!(
             "`{machine}` has more instances in error or being retried: at most {MOST} of each are grouped; --all groups every one"
         ));
     }
     Ok(())
+}
+
+/// A receiver whose inbox has no room.
+pub(super) fn full(full: &FullInbox) -> serde_json::Value {
+    json!({
+        "key": full.key,
+        "inbox_len": full.inbox_len,
+        "events": full.events,
+        "since": full.since.to_string(),
+        "next_at": full.next_at.to_string(),
+    })
+}
+
+fn with_machine(machine: &str, mut json: serde_json::Value) -> serde_json::Value {
+    json["machine"] = json!(machine);
+    json
 }
 
 fn as_json(group: &ErrorGroup) -> serde_json::Value {

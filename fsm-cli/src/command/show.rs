@@ -13,6 +13,7 @@ use fsm_runtime::handle::history::HistoryEntry;
 use serde_json::{Value, json};
 
 use self::timeline::Drawing;
+use super::errors::full;
 use super::liveness::{Lapse, Liveness};
 use super::{Session, ls};
 use crate::args::Show;
@@ -114,6 +115,10 @@ fn drawn(story: &Story, liveness: &Liveness, now: Option<Timestamp>) -> String {
     for (place, waiting) in story.inbox.iter().enumerate() {
         lines.push((label(place, "inbox"), format!("`{}` since {}", clean(&waiting.event), moment(waiting.since))));
     }
+    if let Some(full) = &story.full_inbox {
+        let (events, since, next) = (full.events, moment(full.since), moment(full.next_at));
+        lines.push(("outbox", format!("{events} events wait for room in the inbox since {since}, next delivery at {next}")));
+    }
     for (place, timer) in story.timers.iter().enumerate() {
         let held = if timer.held { ", held until the transition under way has ended" } else { "" };
         let of = timer.state.as_deref().map_or_else(String::new, |state| format!(" of `{}`", clean(state)));
@@ -147,6 +152,7 @@ fn told(story: &Story, liveness: &Liveness) -> Value {
         .map(|timer| json!({ "state": timer.state, "event": timer.event, "due_at": timer.due_at.to_string(), "held": timer.held }))
         .collect();
     told["inbox"] = json!(inbox);
+    told["outbox"] = json!(story.full_inbox.as_ref().map(full));
     told["timers"] = json!(timers);
     told["timeline"] = json!(story.entries.iter().map(timeline::told).collect::<Vec<_>>());
     told

@@ -49,7 +49,7 @@ pub fn complete(
         }
         // A lost attempt counts against the budget: a verb that kills its process must not run forever.
         Outcome::Lost => {
-            let error = format!("attempt {} was lost: its worker's lease ran out", attempt.number);
+            let error = format!("attempt {} was lost: its worker is gone", attempt.number);
             changes.close = Some(close(AttemptState::Lost, Some(error.clone())));
             retry_or_exhaust(&mut changes, machine, attempt, Problem { error, advice: RetryAdvice::Default }, moment);
         }

@@ -40,7 +40,7 @@ fn run_out(machine: &Machine, snapshot: &InstanceSnapshot, state: &str, timer: &
 }
 
 /// Decides a wake-up. A free instance takes the event that was left for a process with newer code. A busy instance takes it when it is
-/// free.
+/// free. An instance that has not begun, and that nothing else is to come for, ends.
 fn wake(machine: &Machine, snapshot: &InstanceSnapshot, timer: &Timer, moment: DecisionContext) -> Result<Changes, NeedsMoreRows> {
     let mut changes = Changes::of(Instance::clone(&snapshot.instance));
     changes.timers.push(TimerChange::Fired(timer.id));
@@ -48,6 +48,11 @@ fn wake(machine: &Machine, snapshot: &InstanceSnapshot, timer: &Timer, moment: D
         changes.instance.updated_at = moment.now;
         inbox::take(&mut changes, machine, &snapshot.inbox, moment)?;
         inbox::follow(&mut changes, machine, snapshot);
+    }
+    // The delayed event that it existed for was cancelled.
+    if changes.instance.has_not_begun() && !snapshot.awaits_others {
+        changes.instance.updated_at = moment.now;
+        changes.instance.status = Status::Cancelled;
     }
     Ok(changes)
 }

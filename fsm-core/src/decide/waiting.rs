@@ -50,7 +50,7 @@ fn a_send_needs_what_is_foreseen_and_else_all_that_waits() {
 fn what_is_foreseen_holds_where_another_way_joins_and_is_struck_out_where_it_is_not_seen_to() {
     let next = |name: &str| Outcome::Success {
         record: None,
-        verb_requests: VerbRequests { next: Some(Event { name: name.into(), payload: b"1".to_vec() }), sends: Vec::new() },
+        verb_requests: VerbRequests { next: Some(Event { name: name.into(), payload: b"1".to_vec() }), ..VerbRequests::default() },
     };
     let machine = looping();
     let ended = |snapshot: &InstanceSnapshot, outcome| complete(&machine, snapshot, &claimed(snapshot, 4), outcome, moment(4)).unwrap();

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fsm_core::call::{Attempt, AttemptState};
 use fsm_core::changes::{Changes, Note, NoteKind};
-use fsm_core::ids::CallId;
+use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::Status;
 
 use super::promise::{Broken, Promise};
 use super::queue::{Origin, Request, RequestKind};
 use super::store::{Row, Store};
+use super::trip::INBOX;
 
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
@@ -20,6 +21,8 @@ pub struct Ledger {
     pub told: Vec<CallId>,
     /// The events that verbs sent, each with the attempt that sent it.
     pub sent_by: Vec<(CallId, (CallId, u32))>,
+    /// The events that verbs sent for immediate delivery, in the order of their commits, with the sender and the receiver's key.
+    pub sent: Vec<(CallId, InstanceId, String)>,
     /// True if the clocks differ, so that a lease may expire early or late for another process.
     pub is_skewed: bool,
     /// The calls that were deleted with their instances.
@@ -85,9 +88,11 @@ impl Ledger {
                 .broken(format!("attempt {} of `{}` executes and was ended as if it had not begun", close.number, held.attempt.verb));
         }
         if let Some(waits) = &changes.waits {
+            self.keeps_its_order(store, waits.call)?;
             self.comes(waits.call);
         }
         if let Some(open) = changes.open.as_ref().filter(|open| open.attempt.number == 1 && self.clients.contains(&open.attempt.call)) {
+            self.keeps_its_order(store, open.attempt.call)?;
             let turn = self.comes(open.attempt.call);
             let waiting = store.waiting(changes.instance.id);
             if let Some(first) = waiting.iter().find(|waiting| self.order.get(&waiting.call).is_some_and(|other| *other < turn)) {
@@ -96,6 +101,17 @@ impl Ledger {
             }
         }
         Ok(())
+    }
+
+    /// An event arrives. No earlier event from the same sender to the same receiver waits in the outbox.
+    fn keeps_its_order(&self, store: &Store, call: CallId) -> Result<(), Broken> {
+        let Some(place) = self.sent.iter().position(|(sent, ..)| *sent == call) else { return Ok(()) };
+        let (_, sender, receiver) = &self.sent[place];
+        let mut earlier = self.sent[..place].iter().filter(|(_, by, to)| (by, to) == (sender, receiver));
+        match earlier.find(|(sent, ..)| store.is_in_outbox(*sent)) {
+            Some((overtaken, ..)) => Promise::SentInOrder.broken(format!("{call} to `{receiver}` overtakes {overtaken}")),
+            None => Ok(()),
+        }
     }
 
     fn comes(&mut self, call: CallId) -> usize {
@@ -137,7 +153,8 @@ impl Ledger {
         let begun = store.calls.values().filter(|row| !row.attempt.is_catch()).filter_map(|row| row.payload.as_deref());
         let waiting = store.inbox.values().map(|waits| waits.event.payload.as_slice());
         let delayed = store.timers.values().map(|(timer, _)| timer.event.payload.as_slice());
-        for wish in begun.chain(waiting).chain(delayed).filter(|wish| !wish.starts_with(b"{")) {
+        let in_outbox = store.outbox.iter().map(|waiting| waiting.outgoing.event.payload.as_slice());
+        for wish in begun.chain(waiting).chain(delayed).chain(in_outbox).filter(|wish| !wish.starts_with(b"{")) {
             if !wishes.insert(wish) {
                 return Promise::TakenOnce.broken(format!("event {} is taken twice", String::from_utf8_lossy(wish)));
             }
@@ -156,6 +173,10 @@ impl Ledger {
         if let Some((timer, _)) = store.timers.values().find(|(timer, _)| timer.state.is_none()) {
             return Promise::EverythingComesToRest.broken(format!("the delayed `{}` is never delivered", timer.event.name));
         }
+        if let Some(waiting) = store.outbox.iter().find(|waiting| !store.has_no_room(&waiting.outgoing.key, INBOX)) {
+            let (event, key) = (&waiting.outgoing.event.name, &waiting.outgoing.key);
+            return Promise::EverythingComesToRest.broken(format!("`{event}` waits in the outbox, and `{key}` has room"));
+        }
         if let Some(empty) = store.instances.values().find(|instance| instance.has_not_begun()) {
             return Promise::EverythingComesToRest.broken(format!("`{}` has not begun, and nothing is to come", empty.key));
         }
@@ -163,7 +184,7 @@ impl Ledger {
             let successes = store.attempts_of(*call).filter(|row| row.attempt.state == AttemptState::Success).count();
             let given_up = |kind| matches!(kind, NoteKind::Rejected | NoteKind::Skipped | NoteKind::Cancelled);
             let is_noted = store.notes.iter().any(|note| note.call == Some(*call) && given_up(note.kind));
-            if successes != 1 && !is_noted && !self.is_in_error(store, *call) {
+            if successes != 1 && !is_noted && !store.is_in_outbox(*call) && !self.is_in_error(store, *call) {
                 return Promise::AcknowledgedIsAnswered.broken(format!(
                     "{call} was acknowledged, and at rest it has neither succeeded nor been rejected, exhausted or cancelled"
                 ));

@@ -5,6 +5,7 @@ pub mod at_once;
 pub mod board;
 pub mod door;
 pub mod ledger;
+pub mod outbox;
 pub mod promise;
 pub mod queue;
 pub mod store;

@@ -37,6 +37,8 @@ pub enum Promise {
     I15,
     /// A state's timer belongs to the state that the instance is in.
     I16,
+    /// The first event of each line of the outbox, and no other, has the time of the next delivery.
+    I17,
     /// The states kept with the last waiting event are those that all waiting events lead to.
     OutlookIsTrue,
     /// A dedup id is written once (`fsm_requests_pkey`).
@@ -81,6 +83,8 @@ pub enum Promise {
     OnlySuccessSends,
     /// No event of a committed transition is dropped for lack of room.
     NoneDroppedForLackOfRoom,
+    /// The events from one sender to one receiver arrive in the order in which they were sent.
+    SentInOrder,
     /// An act of an operator is carried out at most once.
     OperatedOnce,
     /// A worker that is alive and renews its lease keeps its attempts.

@@ -9,7 +9,7 @@ use fsm_core::decide::operate::Operation;
 use fsm_core::decide::send::{Send, SendOutcome};
 use fsm_core::ids::{CallId, SessionId};
 use fsm_core::instance::Instance;
-use fsm_core::outcome::Outcome;
+use fsm_core::outcome::{Outcome, Outgoing};
 use fsm_core::time::Timestamp;
 
 /// The keys of all instances.
@@ -31,6 +31,8 @@ pub enum RequestKind {
     Complete(Box<Report>),
     Fire(Box<Timer>),
     Operate(Box<Operation>),
+    /// The line of the instance, with what a broken engine read of it before.
+    Deliver(Vec<Outgoing>),
 }
 
 #[derive(Debug, Clone)]
@@ -100,13 +102,11 @@ pub enum Way {
 pub struct Decided {
     pub reply: Reply,
     pub changes: Option<Changes>,
-    /// Every event that the verb sends finds room. Else its success is written as a failure.
-    pub has_room: bool,
 }
 
 impl Decided {
     pub fn of(reply: Reply, changes: Option<Changes>) -> Decided {
-        Decided { reply, changes, has_room: true }
+        Decided { reply, changes }
     }
 }
 
@@ -135,7 +135,7 @@ impl Request {
             && match &self.kind {
                 RequestKind::Send(_) => true,
                 RequestKind::Complete(report) => !report.own_tx && report.outcome.sends().is_empty(),
-                RequestKind::Fire(_) | RequestKind::Operate(_) => false,
+                RequestKind::Fire(_) | RequestKind::Operate(_) | RequestKind::Deliver(_) => false,
             }
     }
 

@@ -9,6 +9,7 @@ use fsm_core::decide::inbox::Inbox;
 use fsm_core::decide::send::SendOutcome;
 use fsm_core::ids::{CallId, InstanceId, SessionId, TimerId};
 use fsm_core::instance::Instance;
+use fsm_core::process::ProcessIdentity;
 use fsm_core::time::Timestamp;
 
 use super::queue::Seen;
@@ -37,8 +38,12 @@ pub struct Store {
     pub timers: BTreeMap<TimerId, (Timer, bool)>,
     pub requests: BTreeMap<(InstanceId, String), Request>,
     pub notes: Vec<Note>,
+    /// The events that wait for room, in the order of their numbers.
+    pub outbox: Vec<super::outbox::Waiting>,
     /// The end of the lease of each session.
     pub sessions: BTreeMap<SessionId, Timestamp>,
+    /// The process of each session.
+    pub homes: BTreeMap<SessionId, ProcessIdentity>,
     pub grants: u64,
 }
 
@@ -95,11 +100,16 @@ impl Store {
     pub fn known(&self, call: CallId) -> Option<SendOutcome> {
         if self.calls.contains_key(&(call, 1)) {
             Some(SendOutcome::Started)
-        } else if self.inbox.values().any(|waits| waits.call == call) || self.is_rejected(call) {
+        } else if self.inbox.values().any(|waits| waits.call == call) || self.is_in_outbox(call) || self.is_rejected(call) {
             Some(SendOutcome::Queued)
         } else {
             self.timers.get(&TimerId(call.0)).filter(|(timer, _)| timer.state.is_none()).map(|_| SendOutcome::Scheduled)
         }
+    }
+
+    /// True if the event waits for room.
+    pub fn is_in_outbox(&self, call: CallId) -> bool {
+        self.outbox.iter().any(|waiting| waiting.outgoing.id == call)
     }
 
     /// True if the event no longer fitted the state when it was taken from the inbox.

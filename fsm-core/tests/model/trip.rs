@@ -8,14 +8,13 @@ use fsm_core::decide::complete::complete;
 use fsm_core::decide::fire::{fire, rejected};
 use fsm_core::decide::inbox::NeedsMoreRows;
 use fsm_core::decide::operate::operate;
+use fsm_core::decide::outbox::{Delivery, deliver};
 use fsm_core::decide::refusal::Refusal;
-use fsm_core::decide::room::{Delivery, no_room};
 use fsm_core::decide::send::{Send, send};
 use fsm_core::decide::{DecisionContext, InstanceSnapshot};
 use fsm_core::ids::CallId;
 use fsm_core::instance::Instance;
-use fsm_core::outcome::{Outcome, Outgoing, Problem};
-use fsm_core::retry::RetryAdvice;
+use fsm_core::outcome::{Outcome, Outgoing};
 use fsm_core::time::Timestamp;
 
 use super::Model;
@@ -27,7 +26,7 @@ use super::variant::Variant;
 /// The maximum number of events in an inbox.
 pub const INBOX: u64 = 4;
 /// The reason why a decision under locks is never `NeedsMoreRows`.
-const ALL: &str = "all of the inbox was read";
+pub const ALL: &str = "all of the inbox was read";
 
 /// The outcome of one request after its transaction was committed.
 pub struct Verdict {
@@ -92,6 +91,7 @@ impl Model {
                 let changes = self.read_on(trip, snapshot, firing)?;
                 Decided::of(Reply::Done, Some(changes))
             }
+            RequestKind::Deliver(_) => Decided::of(Reply::Done, None),
             RequestKind::Operate(_) if snapshot.is_new => Decided::of(Reply::Refused, None),
             RequestKind::Operate(operation) => {
                 let moment = DecisionContext { grant: None, ..self.moment(trip) };
@@ -142,27 +142,7 @@ impl Model {
         if let (true, Some(close)) = (self.variant == Variant::LateReportById, &mut changes.close) {
             close.expected = attempt.state;
         }
-        if self.variant != Variant::FullInboxDrops
-            && let Some(refusal) = self.no_room(trip, report, &changes, moment)
-        {
-            let failure = Outcome::Failure(Problem::new(&refusal.to_string(), RetryAdvice::Default));
-            changes = complete(&self.machine, snapshot, &attempt, failure, moment)?;
-            return Ok(Decided { has_room: false, ..Decided::of(Reply::Completed { counted: true }, Some(changes)) });
-        }
         Ok(Decided::of(Reply::Completed { counted: true }, Some(changes)))
-    }
-
-    /// `Trip::no_room`.
-    fn no_room(&self, trip: &Trip, report: &Report, changes: &Changes, moment: DecisionContext) -> Option<Refusal> {
-        let deliveries = report.outcome.sends().iter().map(|outgoing| {
-            let mut receiver = trip.snapshot(key_index(&outgoing.key)).clone();
-            receiver.inbox.first = self.store.waiting(receiver.instance.id);
-            if receiver.instance.id == changes.instance.id {
-                receiver.apply(changes.clone());
-            }
-            Delivery { machine: &self.machine, receiver, send: delivery(outgoing) }
-        });
-        no_room(deliveries, DecisionContext { grant: None, ..moment }).expect(ALL)
     }
 
     /// Decides under locks. If the decision needs more of the inbox, it gets all of it.
@@ -181,22 +161,18 @@ impl Model {
         })
     }
 
-    fn moment(&mut self, trip: &Trip) -> DecisionContext {
+    pub fn moment(&mut self, trip: &Trip) -> DecisionContext {
         DecisionContext { now: trip.now, grant: trip.grant, fresh: CallId(self.fresh()) }
     }
 
     /// `Trip::write` and `Trip::send_outgoing`: the transaction commits. `None` when all of it was rolled back, to be decided again.
     pub fn commit(&mut self, trip: &mut Trip) -> Result<Option<Vec<Verdict>>, Broken> {
-        let has_outgoing = trip.batch.iter().any(|request| request.touches() != 1 << request.key);
+        let has_outgoing =
+            trip.batch.iter().any(|request| request.touches() != 1 << request.key || matches!(request.kind, RequestKind::Deliver(_)));
         let before = has_outgoing.then(|| (self.store.clone(), self.ledger.clone()));
         self.store.commits += 1;
         let mut verdicts = Vec::new();
         let decided = std::mem::take(&mut trip.decided);
-        let has_room: Vec<_> = decided.iter().map(|decided| decided.has_room).collect();
-        // What a verb wrote in its own transaction must not be committed with its failure.
-        if trip.batch.iter().zip(&has_room).any(|(request, has_room)| request.is_alone() && !has_room) {
-            return Ok(None);
-        }
         for (n, decided) in decided.into_iter().enumerate() {
             let request = trip.batch[n].clone();
             let verdict = match decided.reply {
@@ -210,12 +186,19 @@ impl Model {
         for (n, verdict) in verdicts.iter_mut().enumerate() {
             let RequestKind::Complete(report) = &trip.batch[n].kind else { continue };
             let Outcome::Success { verb_requests, .. } = &report.outcome else { continue };
-            if verdict.reply != Some(Reply::Completed { counted: true }) || !has_room[n] {
+            if verdict.reply != Some(Reply::Completed { counted: true }) {
                 continue;
             }
             let (sender, sends) = (trip.batch[n].key, verb_requests.sends.clone());
+            let sender_id = trip.snapshot(sender).instance.id;
             for outgoing in &sends {
-                let (keeper, decided) = self.decide_outgoing(trip, sender, outgoing);
+                if outgoing.deliver_at.is_none_or(|at| at <= trip.now) {
+                    self.ledger.sent.push((outgoing.id, sender_id, outgoing.key.clone()));
+                }
+                let Some((keeper, decided)) = self.decide_outgoing(trip, sender, outgoing) else {
+                    self.put_in_outbox(sender_id, outgoing, trip.now);
+                    continue;
+                };
                 let one = self.write_one(trip, keeper, None, decided)?;
                 verdict.runs.extend(one.runs);
                 if one.reply.is_none() {
@@ -224,6 +207,16 @@ impl Model {
                 }
             }
             self.ledger.told.extend(sends.iter().map(|outgoing| outgoing.id));
+        }
+        for (n, verdict) in verdicts.iter_mut().enumerate() {
+            let RequestKind::Deliver(read_before) = trip.batch[n].kind.clone() else { continue };
+            match self.deliver(trip, trip.batch[n].key, &read_before)? {
+                Some(delivered) => *verdict = delivered,
+                None => {
+                    (self.store, self.ledger) = before.expect("a line is delivered");
+                    return Ok(None);
+                }
+            }
         }
         self.is_dirty = true;
         Ok(Some(verdicts))
@@ -264,26 +257,32 @@ impl Model {
         Some(Changes { open: changes.open.take(), ..Changes::of(changes.instance.clone()) })
     }
 
-    fn decide_outgoing(&mut self, trip: &Trip, sender: usize, outgoing: &Outgoing) -> (usize, Decided) {
+    /// `None` for an event that waits in the outbox.
+    fn decide_outgoing(&mut self, trip: &Trip, sender: usize, outgoing: &Outgoing) -> Option<(usize, Decided)> {
         let key = key_index(&outgoing.key);
         let moment = self.moment(trip);
-        let sending = |model: &Model, snapshot: &InstanceSnapshot| send(&model.machine, snapshot, delivery(outgoing), moment);
+        let is_blind = matches!(self.variant, Variant::FullInboxDrops | Variant::OutboxOutOfOrder);
+        let has_line = !is_blind && self.store.line(&outgoing.key).next().is_some();
+        let sending = |model: &Model, snapshot: &InstanceSnapshot| deliver(&model.machine, snapshot, delivery(outgoing), has_line, moment);
         match self.read_on(trip, trip.snapshot(key).clone(), sending).expect(ALL) {
-            Ok(accepted) => {
+            Delivery::Taken(accepted) => {
                 let reply = Reply::Sent { call: accepted.call, outcome: accepted.outcome };
-                (key, Decided::of(reply, accepted.changes))
+                Some((key, Decided::of(reply, accepted.changes)))
             }
-            Err(refusal) => {
+            Delivery::Waits if self.variant != Variant::FullInboxDrops => None,
+            refused => {
+                let why = Refusal::Busy { whose: outgoing.key.clone(), why: "its inbox is full".to_owned() };
+                let refusal = if let Delivery::Refused(refusal) = refused { refusal } else { why };
                 let keeper = if trip.snapshot(key).is_new { sender } else { key };
                 let changes = rejected(Instance::clone(&trip.snapshot(keeper).instance), outgoing.id, &refusal, trip.now);
-                (keeper, Decided::of(Reply::Completed { counted: false }, Some(changes)))
+                Some((keeper, Decided::of(Reply::Completed { counted: false }, Some(changes))))
             }
         }
     }
 }
 
 /// `Trip::delivery`.
-fn delivery(outgoing: &Outgoing) -> Send {
+pub fn delivery(outgoing: &Outgoing) -> Send {
     let (event, deliver_at) = (outgoing.event.clone(), outgoing.deliver_at);
     Send { id: outgoing.id, event, dedup: None, deliver_at, reject_if_busy: false, inbox_limit: INBOX }
 }

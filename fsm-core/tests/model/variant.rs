@@ -62,6 +62,14 @@ pub enum Variant {
     MemoryTakenEarly,
     /// An event that a verb sends to a full inbox is dropped, and the transition of the sender is committed.
     FullInboxDrops,
+    /// A line of the outbox is delivered as it was read before its receiver was locked.
+    OutboxDeliversTwice,
+    /// An event is put into an inbox that has room although earlier events from its sender wait in the outbox.
+    OutboxOutOfOrder,
+    /// A line whose receiver has no room is tried again at once.
+    OutboxRetriesForEver,
+    /// A process is taken for gone because nothing has its process id here, although it is in another container.
+    TakeoverByPidAlone,
     /// A new instance whose key is taken meanwhile is left out, and not what belongs to it.
     KeyWithoutGuard,
 }

@@ -63,13 +63,20 @@ impl World {
                 let rests = if attempt.is_catch() { attempt.from.as_deref() } else { Some(attempt.to.as_str()) };
                 let next = next.filter(|next| self.model.machine.edge(rests, next).is_some_and(|edge| edge.after.is_none()));
                 let next = next.map(|name| Event { name: name.to_owned(), payload: self.model.fresh().to_string().into_bytes() });
-                let mut verb_requests = VerbRequests { next, sends: Vec::new() };
+                let mut verb_requests = VerbRequests { next, ..VerbRequests::default() };
                 for (to, event, after_s) in sends {
                     let id = self.call_id();
                     self.model.ledger.sent_by.push((id, (attempt.call, attempt.number)));
                     let event = Event { name: (*event).to_owned(), payload: id.to_string().into_bytes() };
                     let deliver_at = after_s.map(|s| self.clock(p) + Duration::from_secs(s));
-                    verb_requests.sends.push(Outgoing { id, machine: NAME.into(), key: KEYS[*to].into(), event, deliver_at });
+                    verb_requests.sends.push(Outgoing {
+                        id,
+                        machine: NAME.into(),
+                        key: KEYS[*to].into(),
+                        event,
+                        deliver_at,
+                        is_required: false,
+                    });
                 }
                 if self.model.variant == Variant::OutgoingApart {
                     for send in std::mem::take(&mut verb_requests.sends) {

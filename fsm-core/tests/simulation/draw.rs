@@ -21,6 +21,8 @@ pub struct Mood {
     operators: bool,
     how: How,
     prunes: bool,
+    /// Many verbs send to one instance, so that its inbox fills.
+    fans_in: bool,
     keys: usize,
 }
 
@@ -36,6 +38,7 @@ impl Mood {
             operators: random.one_in(2),
             how: [How::Locked, How::AtOnce, How::Ahead][random.below(3)],
             prunes: random.one_in(2),
+            fans_in: random.one_in(3),
             keys: 1 + random.below(KEYS.len()),
             random,
         }
@@ -90,7 +93,9 @@ impl Mood {
             5 => Act::LookForStrays,
             6..=7 => Act::LookForOrphans,
             8 => Act::Bury,
+            11 if self.deaths => Act::TakeOver,
             9 => Act::Renew,
+            12..=14 if !world.model.store.outbox.is_empty() => Act::Deliver,
             10 if self.prunes => Act::Prune { key: self.random.below(self.keys) },
             _ if !process.halves.is_empty() => Act::SecondHalf,
             _ => self.send(),
@@ -171,8 +176,11 @@ impl Mood {
         }
         let next = self.random.one_in(4).then(|| self.random.pick(&EVENTS));
         let mut sends = Vec::new();
-        while self.random.one_in(4) && sends.len() < 2 {
-            sends.push((self.random.below(self.keys), self.random.pick(&EVENTS), self.random.one_in(4).then_some(3)));
+        let (one_in, most) = if self.fans_in { (1, 3) } else { (4, 2) };
+        while self.random.one_in(one_in) && sends.len() < most {
+            let key = if self.fans_in { 0 } else { self.random.below(self.keys) };
+            let event = if self.fans_in && !self.random.one_in(3) { "Note" } else { self.random.pick(&EVENTS) };
+            sends.push((key, event, self.random.one_in(4).then_some(3)));
         }
         Ending::Success { next, sends }
     }

@@ -1,4 +1,4 @@
-//! The invariants I1 to I16 over the model, as `INVARIANTS` of `store/sql/invariants.rs` states them over the tables.
+//! The invariants I1 to I17 over the model, as `INVARIANTS` of `store/sql/invariants.rs` states them over the tables.
 
 use fsm_core::call::{Attempt, AttemptState as State};
 use fsm_core::changes::NoteKind;
@@ -17,6 +17,7 @@ pub fn check(store: &Store, machine: &Machine) -> Result<(), Broken> {
         what_is_foreseen_is_so(store, machine, instance)?;
     }
     calls_are_whole(store)?;
+    each_line_has_one_time(store)?;
     requests_and_timers_are_whole(store)
 }
 
@@ -174,6 +175,18 @@ fn call_is_whole(store: &Store, call: &[&Attempt]) -> Result<(), Broken> {
         let needs_a_session = !matches!(attempt.state, State::Scheduled | State::Cancelled);
         if attempt.worker.is_none() != attempt.started_at.is_none() || (needs_a_session && attempt.worker.is_none()) {
             return wrong(Promise::I15, format!("attempt {} is {} and was never given to a session", attempt.number, attempt.state));
+        }
+    }
+    Ok(())
+}
+
+/// I17.
+fn each_line_has_one_time(store: &Store) -> Result<(), Broken> {
+    for (place, waiting) in store.outbox.iter().enumerate() {
+        let key = &waiting.outgoing.key;
+        let is_first = store.outbox[..place].iter().all(|before| before.outgoing.key != *key);
+        if waiting.due_at.is_some() != is_first {
+            return broken(Promise::I17, key, format!("has an event in the outbox that is delivered next at {:?}", waiting.due_at));
         }
     }
     Ok(())

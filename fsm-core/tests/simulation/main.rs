@@ -135,6 +135,11 @@ must_fail! {
     half_of_a_batch_is_found: HalfOfABatch breaks AcknowledgedIsKept, also &[NotReturnedOnceBegun];
     a_memory_that_is_taken_early_is_found: MemoryTakenEarly breaks I13, also LOST_UPDATE;
     a_full_inbox_that_drops_an_event_is_found: FullInboxDrops breaks NoneDroppedForLackOfRoom, also &[];
+    an_outbox_that_delivers_twice_is_found: OutboxDeliversTwice breaks TakenOnce,
+        also &[WaitsInOnePlace, AttemptWrittenOnce, RejectedNeverBegins, SentInOrder];
+    an_outbox_out_of_order_is_found: OutboxOutOfOrder breaks SentInOrder, also &[];
+    an_outbox_that_retries_for_ever_is_found: OutboxRetriesForEver breaks EverythingComesToRest, also &[];
+    a_takeover_of_a_live_process_is_found: TakeoverByPidAlone breaks LiveWorkerKeepsItsWork, also &[];
     a_key_without_guard_is_found: KeyWithoutGuard breaks NoRunWithoutAnInstance,
         also &[I14, I16, AttemptWrittenOnce, EverythingComesToRest];
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use fsm_core::call::Attempt;
 use fsm_core::changes::Changes;
 use fsm_core::ids::{CallId, SessionId};
+use fsm_core::process::ProcessIdentity;
 use fsm_core::time::Timestamp;
 
 use crate::model::queue::{KEYS, Request, RequestKind, Seen, Trip};
@@ -20,6 +21,7 @@ pub struct Process {
     pub is_draining: bool,
     /// The difference between its clock and the world's, in microseconds; positive is ahead.
     pub skew_us: i64,
+    pub home: ProcessIdentity,
     pub life: Life,
     /// True if something other than the database kept the process from renewing its lease since the last renewal.
     pub is_disturbed: bool,
@@ -68,6 +70,7 @@ impl Process {
             is_cut: false,
             is_draining: false,
             skew_us: 0,
+            home: ProcessIdentity { host: String::new(), pid: 0, place: None },
             life: Life { id: SessionId(uuid::Uuid::nil()), is_known: false, until: Timestamp::default(), since: Timestamp::default() },
             is_disturbed: false,
             has_renewed: false,

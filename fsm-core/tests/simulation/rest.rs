@@ -8,6 +8,7 @@ use fsm_core::time::Timestamp;
 
 use crate::model::promise::{Broken, Promise};
 use crate::model::queue::key_index;
+use crate::model::trip::INBOX;
 use crate::process::LEASE;
 use crate::step::{Act, End, Ending, How, Step};
 use crate::world::{PROCESSES, World};
@@ -66,6 +67,8 @@ fn work(world: &mut World, p: usize) -> Result<bool, Broken> {
         Act::Claim { limit: 9, end: End::Commits }
     } else if !process.is_draining && !world.model.store.due_timers(now).is_empty() {
         Act::LookForTimers
+    } else if !process.is_draining && !world.model.store.due_lines(now).is_empty() {
+        Act::Deliver
     } else {
         for act in [Act::LookForStrays, Act::GiveBackStrays, Act::LookForOrphans, Act::Bury] {
             world.step(&Step { process: p, act })?;
@@ -84,6 +87,9 @@ fn next_moment(world: &World) -> Option<Duration> {
     let alive = |session| world.processes.iter().any(|process| process.life.id == session);
     let dead = world.model.store.live().filter_map(|live| live.worker).filter(|worker| !alive(*worker));
     let lapses = dead.map(|worker| world.model.store.sessions.get(&worker).copied().unwrap_or(world.now).max(world.now) + LEASE);
-    let next: Option<Timestamp> = scheduled.chain(timers).chain(lapses).min();
+    // A full inbox may stay full: an operator has to act.
+    let lines = world.model.store.outbox.iter().filter(|waiting| !world.model.store.has_no_room(&waiting.outgoing.key, INBOX));
+    let lines = lines.filter_map(|waiting| waiting.due_at);
+    let next: Option<Timestamp> = scheduled.chain(timers).chain(lapses).chain(lines).min();
     next.map(|next| next.since(world.now))
 }

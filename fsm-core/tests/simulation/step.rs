@@ -67,6 +67,10 @@ pub enum Act {
         own_tx: bool,
     },
     LookForTimers,
+    /// The outbox is looked at, and lines that are due are delivered.
+    Deliver,
+    /// Sessions whose processes are gone are ended.
+    TakeOver,
     LookForStrays,
     GiveBackStrays,
     LookForOrphans,

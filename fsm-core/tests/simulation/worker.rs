@@ -3,6 +3,7 @@
 use fsm_core::call::Attempt;
 use fsm_core::ids::SessionId;
 use fsm_core::outcome::{Outcome, Problem};
+use fsm_core::process::{ProcessIdentity, ProcessLookup};
 use fsm_core::retry::RetryAdvice;
 use fsm_core::time::Timestamp;
 
@@ -10,9 +11,13 @@ use crate::model::promise::{Broken, Promise};
 use crate::model::queue::{KEYS, Origin, Report, RequestKind, key_index};
 use crate::model::trip::Run;
 use crate::model::variant::Variant;
-use crate::process::{LEASE, Life, Running};
+use crate::process::{LEASE, Life, Process, Running};
 use crate::step::End;
 use crate::world::World;
+
+fn namespaces(process: &ProcessIdentity) -> Option<&str> {
+    process.place.as_ref().map(|place| place.namespaces.as_str())
+}
 
 impl World {
     /// `Engine::claim_due`.
@@ -52,6 +57,44 @@ impl World {
             let key = key_index(self.model.store.key_of(timer.instance));
             self.processes[p].put(key, RequestKind::Fire(Box::new(timer)));
         }
+    }
+
+    /// `Engine::deliver_due`.
+    pub fn look_for_lines(&mut self, p: usize) {
+        if self.processes[p].is_draining {
+            return;
+        }
+        for key in self.model.store.due_lines(self.clock(p)) {
+            let line = self.model.store.line(KEYS[key]).map(|waiting| waiting.outgoing.clone()).collect();
+            self.processes[p].put(key, RequestKind::Deliver(line));
+        }
+    }
+
+    /// `Engine::end_sessions`, as far as it ends sessions whose processes are gone; then their attempts are lost at once.
+    pub fn take_over(&mut self, p: usize) -> Result<(), Broken> {
+        let me = self.processes[p].home.clone();
+        let is_blind = self.model.variant == Variant::TakeoverByPidAlone;
+        let homes: Vec<_> = self.model.store.homes.iter().map(|(session, home)| (*session, home.clone())).collect();
+        for (session, home) in homes {
+            let seen_here = |pid: u32| {
+                let runs = |other: &&Process| other.is_alive && other.home.pid == pid && namespaces(&other.home) == namespaces(&me);
+                let found = self.processes.iter().find(runs).and_then(|other| other.home.place.as_ref());
+                found.map_or(ProcessLookup::NoSuchProcess, |place| ProcessLookup::StartedAt(place.started))
+            };
+            let is_gone = if is_blind { seen_here(home.pid) == ProcessLookup::NoSuchProcess } else { home.is_gone(&me, seen_here) };
+            if !is_gone {
+                continue;
+            }
+            if self.processes.iter().any(|holder| holder.is_alive && holder.life.id == session && holder.life.is_known) {
+                return Promise::LiveWorkerKeepsItsWork.broken(format!("{home} is alive, and its session is ended"));
+            }
+            self.model.store.homes.remove(&session);
+            self.model.store.sessions.remove(&session);
+        }
+        for orphan in self.model.store.orphans(Timestamp::MIN) {
+            self.settle_found(p, orphan, Outcome::Lost, Origin::Sweeper);
+        }
+        Ok(())
     }
 
     /// The first half of `Engine::give_back_strays`: notes the attempts that are held and not running.
@@ -149,6 +192,7 @@ impl World {
         }
         let id = if life.is_known { SessionId(self.model.fresh()) } else { life.id };
         self.model.store.sessions.insert(id, until);
+        self.model.store.homes.insert(id, self.processes[p].home.clone());
         self.processes[p].life = Life { id, is_known: true, until, since: now };
     }
 

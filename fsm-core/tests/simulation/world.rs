@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use fsm_core::ids::{CallId, SessionId};
+use fsm_core::process::{ProcessIdentity, ProcessPlace};
 use fsm_core::time::Timestamp;
 
 use crate::invariants;
@@ -24,6 +25,17 @@ pub struct World {
     pub processes: Vec<Process>,
     /// Commits that no process waits for any more and that may still reach the database.
     pub adrift: Vec<(usize, Trip)>,
+    /// The number of processes that were started.
+    starts: u64,
+}
+
+/// The identity of a process. The first ones run on the machine itself, the last one in a container on it, where it has the process id of one
+/// that ran on the machine once.
+fn home(process: usize, started: u64) -> ProcessIdentity {
+    let is_in_a_container = process == PROCESSES - 1;
+    let (machine, namespaces) = if is_in_a_container { (None, "pid:[2]") } else { (Some("m".to_owned()), "pid:[1]") };
+    let place = ProcessPlace { machine, boot: "b".into(), namespaces: namespaces.into(), started };
+    ProcessIdentity { host: "h".into(), pid: if is_in_a_container { 1 } else { started as u32 }, place: Some(place) }
 }
 
 impl World {
@@ -34,10 +46,12 @@ impl World {
             is_up: true,
             processes: Vec::new(),
             adrift: Vec::new(),
+            starts: 0,
         };
         for process in 0..PROCESSES {
             let session = SessionId(world.model.fresh());
-            world.processes.push(Process::born(session, 0));
+            let started = world.next_start();
+            world.processes.push(Process { home: home(process, started), ..Process::born(session, 0) });
             world.renew(process);
         }
         world
@@ -75,6 +89,8 @@ impl World {
             Act::SecondHalf if is_working => return self.write_second_half(p),
             Act::Claim { limit, end } if is_working => return self.claim(p, *limit, *end),
             Act::LookForTimers if is_working => self.look_for_timers(p),
+            Act::Deliver if is_working => self.look_for_lines(p),
+            Act::TakeOver if is_working => return self.take_over(p),
             Act::LookForStrays if is_working => self.look_for_strays(p),
             Act::GiveBackStrays if is_able => self.give_back_strays(p),
             Act::LookForOrphans if is_working => return self.look_for_orphans(p),
@@ -98,7 +114,8 @@ impl World {
             Act::Crash { adrift } => self.crash(p, *adrift),
             Act::Start if !self.processes[p].is_alive => {
                 let session = SessionId(self.model.fresh());
-                self.processes[p] = Process::born(session, self.processes[p].skew_us);
+                let started = self.next_start();
+                self.processes[p] = Process { home: home(p, started), ..Process::born(session, self.processes[p].skew_us) };
             }
             Act::DatabaseDown => self.go_down(),
             Act::DatabaseUp if !self.is_up => {
@@ -150,6 +167,11 @@ impl World {
                 }
             }
         }
+    }
+
+    fn next_start(&mut self) -> u64 {
+        self.starts += 1;
+        self.starts
     }
 
     pub fn call_id(&mut self) -> CallId {

@@ -80,6 +80,7 @@ impl Admin {
         findings.extend(self.work().await?);
         findings.extend(self.unreadable().await?);
         findings.extend(self.rejections().await?);
+        findings.extend(self.full_inboxes_found().await?);
         findings.extend(self.newest_drift().await?);
         Ok(findings)
     }
@@ -93,6 +94,7 @@ impl Admin {
         findings.extend(self.work().await?);
         findings.extend(self.unreadable().await?);
         findings.extend(self.rejections().await?);
+        findings.extend(self.full_inboxes_found().await?);
         findings.extend(self.drift().await?);
         let report = self.examine().await?;
         if report.is_healthy() {
@@ -236,6 +238,28 @@ impl Admin {
             );
             let level = if self.now().since(last_at) < RECENTLY { Level::Warning } else { Level::Ok };
             findings.push(Finding::new(level, "rejected", says));
+        }
+        Ok(findings)
+    }
+
+    /// Receivers whose inbox has had no room for long. Events to them wait in the outbox.
+    async fn full_inboxes_found(&self) -> Result<Vec<Finding>, Error> {
+        let (mut findings, now) = (Vec::new(), self.now());
+        for known in self.machines() {
+            let machine = &known.machine.name;
+            let full = self.full_inboxes(machine, FEW).await?;
+            let Some(first) = full.iter().min_by_key(|one| one.since) else { continue };
+            let events: u64 = full.iter().map(|one| one.events).sum();
+            let says = format!(
+                "{events} events of the outbox wait for room in the inboxes of {} instances of `{machine}`, the first since {} for `{}`, which \
+                 has {} events in its inbox",
+                full.len(),
+                first.since,
+                first.key.escape_debug(),
+                first.inbox_len
+            );
+            let level = if now.since(first.since) > PATIENCE { Level::Warning } else { Level::Ok };
+            findings.push(Finding::new(level, "outbox", says));
         }
         Ok(findings)
     }

@@ -14,10 +14,15 @@ use crate::handle::history::{self, HistoryEntry};
 use crate::handle::instance_view::{InstanceView, calls_of, with_calls};
 use crate::handle::watch::InstanceWatch;
 use crate::redact::Redactable;
+use crate::store::lock::Target;
+use crate::store::outbox::{self, FullInbox};
 use crate::store::overview::{
     self, Coming, Failing, InboxEvent, OperatorAct, Overdue, RejectedCount, RejectedEvent, Retrying, SetTimer, Times,
 };
 use crate::store::view::{self as rows, Found, PageFilter};
+
+/// The events of the outbox that wait for one instance are counted no further.
+const MOST_COUNTED: u32 = 10_000;
 
 /// All that is known of one instance.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +31,8 @@ pub struct Story {
     pub seen: InstanceView,
     /// The waiting events, in order.
     pub inbox: Vec<InboxEvent>,
+    /// The events that wait in the outbox for room in its inbox, if there are any.
+    pub full_inbox: Option<FullInbox>,
     /// The timers, the first due first.
     pub timers: Vec<SetTimer>,
     /// Every attempt of every call, oldest first.
@@ -65,11 +72,12 @@ impl Admin {
         let entries = history::told(attempts.clone(), rows::notes(conn, row.id).await?);
         let inbox = overview::inbox(conn, row.id).await?;
         let timers = overview::timers(conn, row.id).await?;
+        let full_inbox = outbox::full_inbox_of(conn, Target { machine, key }, MOST_COUNTED).await?;
         let newest = row.newest.filter(|_| row.is_open);
         let back = |by: u32| newest.and_then(|(call, number)| attempts.iter().find(|one| one.call == call && one.number + by == number));
         let (live, before) = (back(0), back(1));
         let seen = InstanceView::new(row, live, before, &self.engine.data_protection);
-        Ok(Story { seen: self.shown(seen), inbox, timers, entries, attempts })
+        Ok(Story { seen: self.shown(seen), inbox, full_inbox, timers, entries, attempts })
     }
 
     /// The instance as it is now, and then after each change that is seen, until the instance has ended.
@@ -123,6 +131,12 @@ impl Admin {
     pub async fn rejected(&self, machine: &str, before: Option<CallId>, limit: u32) -> Result<Vec<RejectedEvent>, Error> {
         let mut reader = self.engine.store.reader().await?;
         Ok(overview::rejected(&mut reader.conn(), machine, before, limit).await?)
+    }
+
+    /// The instances of a machine for whose inbox events wait in the outbox, those that are delivered next first, at most `limit`.
+    pub async fn full_inboxes(&self, machine: &str, limit: u32) -> Result<Vec<FullInbox>, Error> {
+        let mut reader = self.engine.store.reader().await?;
+        Ok(outbox::full_inboxes(&mut reader.conn(), machine, limit, MOST_COUNTED).await?)
     }
 
     /// The number of events that a machine rejected, newest first, counted up to `most`.

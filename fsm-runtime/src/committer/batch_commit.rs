@@ -1,5 +1,6 @@
 //! The trip of a batch: read and lock, decide, write. Whoever owns the transaction commits it afterwards.
 
+mod lines;
 mod optimistic;
 mod outgoing;
 
@@ -38,18 +39,18 @@ struct Decided {
     reply: Option<Result<Reply, Error>>,
     changes: Option<Changes>,
     permit: Option<OwnedSemaphorePermit>,
-    /// Why a reported success is written as a failure: an event that the verb sends finds no room.
-    no_room: Option<Problem>,
+    /// Why a reported success is written as a failure: a required event that the verb sends is refused.
+    refused: Option<Problem>,
 }
 
 impl Decided {
     fn of(reply: Result<Reply, Error>, changes: Option<Changes>) -> Decided {
-        Decided { reply: Some(reply), changes, permit: None, no_room: None }
+        Decided { reply: Some(reply), changes, permit: None, refused: None }
     }
 
     /// No decision: the instance is locked, and the request waits.
     fn none() -> Decided {
-        Decided { reply: None, changes: None, permit: None, no_room: None }
+        Decided { reply: None, changes: None, permit: None, refused: None }
     }
 }
 
@@ -110,10 +111,12 @@ impl<'e> BatchCommit<'e> {
                     Err(NeedsMoreRows) => batch_snapshot.read_on(conn, &request.target).await?,
                 }
             };
-            decided.push(self.with_room(conn, &mut batch_snapshot, request, one).await?);
+            decided.push(self.with_required(conn, &mut batch_snapshot, request, one).await?);
         }
         let mut commit_outcomes = self.write(conn, &mut batch_snapshot, batch.iter().map(|request| &request.target), decided).await?;
         self.send_outgoing(conn, &mut batch_snapshot, batch, &mut commit_outcomes).await?;
+        self.unsend(conn, &batch_snapshot, batch, &mut commit_outcomes).await?;
+        self.deliver_lines(conn, &mut batch_snapshot, batch, &mut commit_outcomes).await?;
         for (request, commit_outcome) in batch.iter().zip(&mut commit_outcomes) {
             commit_outcome.locked = batch_snapshot.locked(request);
         }
@@ -128,6 +131,8 @@ impl<'e> BatchCommit<'e> {
         match &request.kind {
             RequestKind::Send(send) => self.decide_send(batch_snapshot, machine, &request.target, send.clone()),
             RequestKind::Complete(report) => self.decide_complete(batch_snapshot, machine, request, report),
+            // The line is read and delivered once what concerns the instances themselves is written.
+            RequestKind::Deliver => Ok(Decided::of(Ok(Reply::Delivered { events: 0 }), None)),
             RequestKind::Fire(due) => {
                 let permit = self.free_slot();
                 let snapshot = batch_snapshot.snapshot(&request.target);
@@ -252,7 +257,7 @@ impl<'e> BatchCommit<'e> {
         let mut written = written.into_iter();
         let mut commit_outcomes = Vec::with_capacity(decided.len());
         for (target, decided) in target.zip(decided) {
-            let mut commit_outcome = CommitOutcome { no_room: decided.no_room, ..CommitOutcome::of(decided.reply) };
+            let mut commit_outcome = CommitOutcome { refused: decided.refused, ..CommitOutcome::of(decided.reply) };
             if let Some(changes) = decided.changes {
                 match written.next().expect("the store answers for each of the changes") {
                     Written::Done { payload } => {

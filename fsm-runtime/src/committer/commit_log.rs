@@ -29,7 +29,7 @@ fn settled(
     data_protection: &DataProtection,
 ) {
     let (verb, call, number) = (&attempt.verb, attempt.call, attempt.number);
-    let outcome = match &commit_outcome.no_room {
+    let outcome = match &commit_outcome.refused {
         Some(problem) => &Outcome::Failure(problem.clone()),
         None => outcome,
     };
@@ -37,7 +37,7 @@ fn settled(
         Outcome::Failure(problem) => data_protection.open_error(Owner { machine, key }, &problem.error),
         Outcome::Lost => {
             info!(%machine, %key, verb, %call, attempt = number, "lost");
-            "its worker's lease ran out".into()
+            "its worker is gone".into()
         }
         Outcome::Success { verb_requests, .. } => {
             for sent in verb_requests.sends.iter().filter(|sent| !commit_outcome.rejected.contains(&sent.id)) {

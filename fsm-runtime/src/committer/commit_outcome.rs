@@ -31,8 +31,10 @@ pub(crate) struct CommitOutcome {
     pub(crate) rejected: Vec<CallId>,
     /// The instances that somebody else has locked, for which the request was left out.
     pub(crate) locked: Vec<InstanceKey>,
-    /// Why a reported success was written as a failure: an event that the verb sends finds no room.
-    pub(crate) no_room: Option<Problem>,
+    /// Why a reported success was written as a failure: a required event that the verb sends was refused.
+    pub(crate) refused: Option<Problem>,
+    /// Events began to wait in the outbox, or still do.
+    pub(crate) has_line: bool,
 }
 
 /// An instance as a commit left it.
@@ -90,7 +92,8 @@ impl CommitOutcome {
             due_at: None,
             after: None,
             rejected: Vec::new(),
-            no_room: None,
+            refused: None,
+            has_line: false,
             locked: Vec::new(),
         }
     }

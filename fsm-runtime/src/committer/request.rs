@@ -65,8 +65,10 @@ pub(crate) enum Origin {
     Loop,
 }
 
-/// The five reasons for which the database learns about an instance, at one door.
+/// The reasons for which the database learns about an instance, at one door.
 pub(crate) enum RequestKind {
+    /// The events of the outbox that wait for room in the inbox of this instance.
+    Deliver,
     Send(Send),
     Complete(Box<Report>),
     Fire(Box<DueTimer>),
@@ -103,6 +105,10 @@ pub(crate) enum Reply {
     },
     Fired,
     Operated,
+    /// How many events of the outbox were taken or refused.
+    Delivered {
+        events: u32,
+    },
 }
 
 impl InstanceKey {
@@ -116,7 +122,7 @@ impl Request {
         let (origin, ticket) = match &kind {
             RequestKind::Send(_) | RequestKind::Operate(_) => (Origin::Caller, Some(Arc::default())),
             RequestKind::Complete(_) => (Origin::Report, None),
-            RequestKind::Fire(_) => (Origin::Loop, None),
+            RequestKind::Fire(_) | RequestKind::Deliver => (Origin::Loop, None),
         };
         Request {
             target,
@@ -208,7 +214,7 @@ impl Request {
         match &self.kind {
             RequestKind::Send(_) | RequestKind::Operate(_) => false,
             RequestKind::Complete(report) => report.attempt.was_due(),
-            RequestKind::Fire(_) => true,
+            RequestKind::Fire(_) | RequestKind::Deliver => true,
         }
     }
 
@@ -222,9 +228,9 @@ impl Request {
         match &self.kind {
             RequestKind::Send(_) => is_first,
             RequestKind::Complete(report) => {
-                is_first && report.outcome.sends().is_empty() && self.cached != Some(CachedSnapshot::SomethingWaits)
+                is_first && report.outcome.is_of_one_instance() && self.cached != Some(CachedSnapshot::SomethingWaits)
             }
-            RequestKind::Fire(_) | RequestKind::Operate(_) => false,
+            RequestKind::Fire(_) | RequestKind::Operate(_) | RequestKind::Deliver => false,
         }
     }
 

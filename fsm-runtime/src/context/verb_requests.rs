@@ -4,7 +4,7 @@ use std::any::TypeId;
 use std::time::{Duration, SystemTime};
 
 use fsm_core::ids::CallId;
-use fsm_core::outcome::{Event, Outgoing};
+use fsm_core::outcome::{Event, Outgoing, VerbRequests};
 use fsm_core::time::Timestamp;
 use serde::Serialize;
 use uuid::Uuid;
@@ -39,29 +39,76 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Sends an event to another instance when this transition is committed. If the receiver refuses the event, its history records that.
-    pub fn send<M: Machine>(&mut self, key: impl AsRef<str>, event: impl EventFor<M>) -> Result<(), Error> {
-        self.outgoing(key.as_ref(), event, None)
+    /// Sends an event to another instance when this transition is committed; nothing is sent if the attempt fails.
+    ///
+    /// The event is never lost for lack of room: if the receiver's inbox is full, it waits in the outbox and is delivered when there is
+    /// room. The events from this instance to one receiver are delivered in their order, each exactly once.
+    ///
+    /// If the receiver refuses the event, because it has ended or no state that it can reach accepts the event, the transition is committed
+    /// all the same. The refusal is recorded in the histories of both instances and listed by `fsm errors --rejected`.
+    /// [`required`](OutgoingEvent::required) changes that.
+    ///
+    /// An error if the key or the payload is too long, or this program has no such machine.
+    pub fn send<M: Machine>(&mut self, key: impl AsRef<str>, event: impl EventFor<M>) -> Result<OutgoingEvent<'_>, Error> {
+        self.outgoing(key.as_ref(), event)
     }
 
-    /// Like [`send`](Ctx::send), delivered after `wait` or later.
-    pub fn send_after<M: Machine>(&mut self, wait: Duration, key: impl AsRef<str>, event: impl EventFor<M>) -> Result<(), Error> {
-        let at = self.environment.clock.now() + wait;
-        self.outgoing(key.as_ref(), event, Some(at))
+    /// Cancels a delayed send when this transition is committed. `send` is what [`OutgoingEvent::after`] returned, in this attempt or in an
+    /// earlier verb of any instance.
+    ///
+    /// If the event was delivered before, it stays delivered, and nothing else happens. The history of this instance records which of the two
+    /// it was.
+    pub fn unsend(&mut self, send: CallId) {
+        let VerbRequests { sends, unsends, .. } = &mut self.verb_requests;
+        let before = sends.len();
+        sends.retain(|outgoing| outgoing.id != send || outgoing.deliver_at.is_none());
+        if sends.len() == before && !unsends.contains(&send) {
+            unsends.push(send);
+        }
     }
 
-    /// Like [`send`](Ctx::send), delivered at `time` or later.
-    pub fn send_at<M: Machine>(&mut self, time: SystemTime, key: impl AsRef<str>, event: impl EventFor<M>) -> Result<(), Error> {
-        self.outgoing(key.as_ref(), event, Some(time.into()))
-    }
-
-    fn outgoing<M: Machine, E: EventFor<M>>(&mut self, key: &str, event: E, deliver_at: Option<Timestamp>) -> Result<(), Error> {
+    fn outgoing<M: Machine, E: EventFor<M>>(&mut self, key: &str, event: E) -> Result<OutgoingEvent<'_>, Error> {
         encode::check_key(key)?;
         self.environment.check_served(M::NAME)?;
         let payload = encode::payload(&event, E::EVENT, self.environment.limits.payload)?;
         let event = Event { name: E::EVENT.to_owned(), payload };
         let id = CallId(Uuid::now_v7());
-        self.verb_requests.sends.push(Outgoing { id, machine: M::NAME.to_owned(), key: key.to_owned(), event, deliver_at });
-        Ok(())
+        let now = self.environment.clock.now();
+        let outgoing = Outgoing { id, machine: M::NAME.to_owned(), key: key.to_owned(), event, deliver_at: None, is_required: false };
+        let sends = &mut self.verb_requests.sends;
+        sends.push(outgoing);
+        Ok(OutgoingEvent { outgoing: sends.last_mut().expect("it was added just now"), now })
+    }
+}
+
+/// An event that a verb sends to another instance. It is sent as it is when this value is dropped.
+#[derive(Debug)]
+pub struct OutgoingEvent<'c> {
+    outgoing: &'c mut Outgoing,
+    now: Timestamp,
+}
+
+impl OutgoingEvent<'_> {
+    /// Delivers the event after `wait`, or later. The id is for [`Ctx::unsend`].
+    pub fn after(self, wait: Duration) -> CallId {
+        let time = self.now + wait;
+        self.deliver_at(time)
+    }
+
+    /// Delivers the event at `time`, or later. The id is for [`Ctx::unsend`].
+    pub fn at(self, time: SystemTime) -> CallId {
+        self.deliver_at(time.into())
+    }
+
+    /// Makes a refusal by the receiver a failure of this attempt: no transition is made, and the retry policy applies. The receiver decides
+    /// when the attempt ends. An event that waits in the outbox for room is not refused; a refusal at its delivery is recorded only.
+    pub fn required(self) -> Self {
+        self.outgoing.is_required = true;
+        self
+    }
+
+    fn deliver_at(self, time: Timestamp) -> CallId {
+        self.outgoing.deliver_at = Some(time);
+        self.outgoing.id
     }
 }

@@ -122,6 +122,7 @@ pub(crate) fn sizes(machine: &str, sizes: &Sizes) {
         gauge!("fsm_instances", "machine" => machine.to_owned(), "status" => status.to_string()).set(*instances as f64);
     }
     gauge!("fsm_inbox_events", "machine" => machine.to_owned()).set(sizes.inbox_events as f64);
+    gauge!("fsm_outbox_events", "machine" => machine.to_owned()).set(sizes.outbox_events as f64);
 }
 
 /// The worker sessions of the database whose lease has not ended.

@@ -40,6 +40,8 @@ pub enum Kind {
     ExhaustedCall,
     /// An event that waits for its turn.
     Waiting,
+    /// An event of the outbox that waits for room.
+    InOutbox,
     /// An event that waits for its time.
     Delayed,
 }
@@ -65,6 +67,7 @@ pub async fn needs(conn: &mut Conn<'_>, machine: &str) -> Result<Vec<Need>> {
         (Kind::OpenCall, &sql::VERBS_NEEDED),
         (Kind::ExhaustedCall, &sql::VERBS_NEEDED_AGAIN),
         (Kind::Waiting, &sql::EVENTS_WAITING),
+        (Kind::InOutbox, &sql::EVENTS_IN_OUTBOX),
         (Kind::Delayed, &sql::EVENTS_DELAYED),
     ];
     for (kind, statement) in statements {

@@ -9,7 +9,7 @@ use super::sql;
 /// A promise, and the rows that break it: none in a healthy database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invariant {
-    /// Its number, `I1` to `I16`.
+    /// Its number, `I1` to `I17`.
     pub number: &'static str,
     /// What holds in a healthy database.
     pub says: &'static str,

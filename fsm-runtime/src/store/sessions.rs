@@ -1,8 +1,11 @@
 //! Sessions of worker processes, and the attempts of those that died.
 
+use std::time::Duration;
+
 use fsm_core::call::Attempt;
 use fsm_core::ids::{CallId, SessionId};
-use fsm_core::time::Timestamp;
+use fsm_core::process::{ProcessIdentity, ProcessPlace};
+use fsm_core::time::{Timestamp, micros};
 
 use super::claim::{Except, Served};
 use super::conn::Conn;
@@ -32,15 +35,98 @@ pub struct Orphans {
     pub unread: Vec<(CallId, StoreError)>,
 }
 
-/// The session begins, believed until `lease_until`.
-pub async fn join(conn: &mut Conn<'_>, session: SessionId, host: &str, pid: u32, now: Timestamp, lease_until: Timestamp) -> Result<()> {
-    let values = values![session.0, host, i64::from(pid), now.as_micros(), lease_until.as_micros()];
+/// A lease that begins or is renewed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lease {
+    /// The session.
+    pub session: SessionId,
+    /// The time of the heartbeat.
+    pub now: Timestamp,
+    /// The lease duration.
+    pub duration: Duration,
+    /// The end of the lease.
+    pub until: Timestamp,
+}
+
+/// Another session, and what tells whether it is over.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OtherSession {
+    /// The session.
+    pub id: SessionId,
+    /// Its process.
+    pub process: ProcessIdentity,
+    /// The end of its lease.
+    pub lease_until: Timestamp,
+    /// Its lease duration.
+    pub lease: Duration,
+    /// The time since its last heartbeat in which other workers with the same lease duration reached the database.
+    pub reachable: Duration,
+}
+
+/// The session of this process begins.
+pub async fn join(conn: &mut Conn<'_>, process: &ProcessIdentity, lease: Lease) -> Result<()> {
+    let reachable = reach(conn, lease).await?;
+    let place = process.place.as_ref();
+    let values = values![
+        lease.session.0,
+        process.host.as_str(),
+        i64::from(process.pid),
+        place.and_then(|place| place.machine.as_deref()),
+        place.map(|place| place.boot.as_str()),
+        place.map(|place| place.namespaces.as_str()),
+        place.map(|place| i64::try_from(place.started).unwrap_or(i64::MAX)),
+        lease.now.as_micros(),
+        micros(lease.duration),
+        lease.until.as_micros(),
+        reachable
+    ];
     conn.rows(&sql::SESSION_JOIN, &values).await.map(drop)
 }
 
-/// The session is believed until `lease_until`; never shorter than it was before. `false` when it is not known any more: others have buried it.
-pub async fn renew(conn: &mut Conn<'_>, session: SessionId, lease_until: Timestamp) -> Result<bool> {
-    let rows = conn.rows(&sql::SESSION_RENEW, &values![session.0, lease_until.as_micros()]).await?;
+/// Renews the lease; it never becomes shorter. `false` if the session is not known any more: others have ended it.
+pub async fn renew(conn: &mut Conn<'_>, lease: Lease) -> Result<bool> {
+    let reachable = reach(conn, lease).await?;
+    let rows = conn.rows(&sql::SESSION_RENEW, &values![lease.session.0, lease.until.as_micros(), reachable]).await?;
+    Ok(!rows.is_empty())
+}
+
+/// Notes that the database is reached, and gives the reachable time of this lease duration. A gap of more than half a lease between two
+/// heartbeats may be an outage, and does not count.
+async fn reach(conn: &mut Conn<'_>, lease: Lease) -> Result<i64> {
+    let rows = conn.rows(&sql::REACHABLE, &values![micros(lease.duration), lease.now.as_micros(), micros(lease.duration / 2)]).await?;
+    rows.first().ok_or_else(|| StoreError::Corrupt { what: "a heartbeat was not counted".into() })?.get(0)
+}
+
+/// Every session but this one.
+pub async fn others(conn: &mut Conn<'_>, me: SessionId) -> Result<Vec<OtherSession>> {
+    conn.rows(&sql::OTHER_SESSIONS, &values![me.0]).await?.iter().map(other).collect()
+}
+
+fn other(row: &Row) -> Result<OtherSession> {
+    let (boot, namespaces, started): (Option<String>, Option<String>, Option<i64>) = (row.get(4)?, row.get(5)?, row.get(6)?);
+    let place = match (boot, namespaces, started) {
+        (Some(boot), Some(namespaces), Some(started)) => {
+            Some(ProcessPlace { machine: row.get(3)?, boot, namespaces, started: u64::try_from(started).unwrap_or_default() })
+        }
+        _ => None,
+    };
+    let pid = u32::try_from(row.get::<i64>(2)?).unwrap_or_default();
+    Ok(OtherSession {
+        id: SessionId(row.get(0)?),
+        process: ProcessIdentity { host: row.get(1)?, pid, place },
+        lease_until: row.time(7)?,
+        lease: duration(row.get(8)?),
+        reachable: duration(row.get(9)?),
+    })
+}
+
+fn duration(us: i64) -> Duration {
+    Duration::from_micros(u64::try_from(us).unwrap_or_default())
+}
+
+/// Ends a session that is over. `false` if it has renewed its lease meanwhile, or others were faster.
+pub async fn end(conn: &mut Conn<'_>, session: &OtherSession) -> Result<bool> {
+    let rows = conn.rows(&sql::SESSION_END, &values![session.id.0, session.lease_until.as_micros()]).await?;
     Ok(!rows.is_empty())
 }
 

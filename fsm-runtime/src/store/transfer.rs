@@ -114,6 +114,7 @@ pub async fn write(conn: &mut Conn<'_>, table: usize, rows: &[Vec<Field>]) -> Re
         6 => insert::<6>(conn, table, rows).await,
         7 => insert::<7>(conn, table, rows).await,
         8 => insert::<8>(conn, table, rows).await,
+        9 => insert::<9>(conn, table, rows).await,
         17 => insert::<17>(conn, table, rows).await,
         23 => insert::<23>(conn, table, rows).await,
         other => Err(StoreError::Corrupt { what: format!("no table has {other} columns") }),

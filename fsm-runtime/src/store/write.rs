@@ -64,6 +64,15 @@ pub async fn write(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<Vec<Writ
     Ok(written.collect())
 }
 
+/// Adds events to the inbox of one instance, in this order. Each of the changes was decided on the one before, [only adds](Changes::only_adds),
+/// and the instance is locked by this transaction.
+pub async fn write_added(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<()> {
+    let sink = &mut Sink::Now(conn);
+    waits(sink, changes).await?;
+    timers(sink, changes).await?;
+    save(sink, &changes[changes.len().saturating_sub(1)..]).await
+}
+
 /// Puts events into the inbox and takes others out, and gives the payload of the call that each member opens.
 async fn payloads<'a>(conn: &mut Conn<'_>, changes: &[&'a Changes]) -> Result<Vec<Option<Cow<'a, [u8]>>>> {
     waits(&mut Sink::Now(conn), changes).await?;

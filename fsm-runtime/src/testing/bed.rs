@@ -157,6 +157,7 @@ impl TestBed {
             self.renew(self.now()).await?;
             let found = self.engine.sweep().await?
                 + self.engine.find_due(turn).await?
+                + self.engine.deliver_all().await?
                 + self.engine.prune(&mut Place::default()).await?
                 + self.engine.reconcile().await?;
             self.quiet().await;

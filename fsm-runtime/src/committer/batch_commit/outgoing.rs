@@ -1,29 +1,35 @@
-//! Events that a verb sends to other instances: each finds room, or the sender's attempt fails; then each is decided like any send.
+//! Events that a verb sends to other instances, decided like any send. One that finds no room waits in the outbox. Delayed sends that a verb
+//! cancels.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use fsm_core::changes::Changes;
+use fsm_core::changes::{Changes, NoteKind};
 use fsm_core::decide::fire::rejected;
 use fsm_core::decide::inbox::NeedsMoreRows;
+use fsm_core::decide::outbox::{Delivery, InboxUnread, Outbound, backoff, deliver_in_order, refused_required};
 use fsm_core::decide::refusal::Refusal;
-use fsm_core::decide::room::{Delivery, InboxUnread, no_room};
 use fsm_core::decide::send::Send;
 use fsm_core::instance::Instance;
 use fsm_core::outcome::{Outcome, Outgoing, Problem};
 use fsm_core::retry::RetryAdvice;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{BatchCommit, Decided, earlier};
 use crate::committer::batch_snapshot::BatchSnapshot;
 use crate::committer::commit_outcome::CommitOutcome;
 use crate::committer::request::{InstanceKey, Reply, Report, Request, RequestKind};
-use crate::error::Kind;
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
+use crate::store::lock::Target;
+use crate::store::outbox::{self, Put, SenderNote, Unsent};
+
+/// An event that a verb sends, and the place of its request in the batch.
+type Sent<'b> = (usize, &'b Outgoing);
 
 impl BatchCommit<'_> {
-    /// The decision about a report, unless an event that the verb sends finds its receiver's inbox full: the attempt failed then, and is
-    /// retried by its policy. A transition must not be committed without an event that it sends.
-    pub(super) async fn with_room(
+    /// The decision about a report, unless the receiver of a required event refuses it: the attempt failed then, and is retried by its policy.
+    pub(super) async fn with_required(
         &self,
         conn: &mut Conn<'_>,
         batch_snapshot: &mut BatchSnapshot,
@@ -35,8 +41,11 @@ impl BatchCommit<'_> {
         else {
             return Ok(decided);
         };
+        if !report.outcome.sends().iter().any(|outgoing| outgoing.is_required) {
+            return Ok(decided);
+        }
         let refusal = loop {
-            match self.no_room(batch_snapshot, request, changes) {
+            match self.refused_required(batch_snapshot, report, changes) {
                 Ok(refusal) => break refusal,
                 Err(InboxUnread(receiver)) => {
                     let target = batch_snapshot.name(receiver).clone();
@@ -45,39 +54,29 @@ impl BatchCommit<'_> {
             }
         };
         let Some(refusal) = refusal else { return Ok(decided) };
-        let problem = Problem::new(&format!("an event that the verb sent was not taken: {refusal}"), RetryAdvice::Default);
+        let problem = Problem::new(&format!("a required event that the verb sent was refused: {refusal}"), RetryAdvice::Default);
         let failed = Report { outcome: Outcome::Failure(problem.clone()), ..Report::new(Arc::clone(&report.attempt), Outcome::Released) };
         let Ok(known) = self.engine.catalog.expect(&request.target.machine) else { return Ok(decided) };
         let failed =
             self.decide_complete(batch_snapshot, &known.machine, request, &failed).expect("a failure takes nothing out of the inbox");
-        Ok(Decided { no_room: Some(problem), ..failed })
+        Ok(Decided { refused: Some(problem), ..failed })
     }
 
-    /// The first refusal for lack of room among what the verb sends.
-    fn no_room(&self, batch_snapshot: &BatchSnapshot, request: &Request, changes: &Changes) -> Result<Option<Refusal>, InboxUnread> {
-        let RequestKind::Complete(report) = &request.kind else { return Ok(None) };
-        let sends = report.outcome.sends();
-        let limit = self.engine.limits.inbox;
-        let receiver = |outgoing: &Outgoing| batch_snapshot.snapshot(&InstanceKey::new(&outgoing.machine, &outgoing.key));
-        // Most inboxes are nearly empty, and then all of them find room whatever they are.
-        if sends.iter().all(|outgoing| receiver(outgoing).instance.inbox_len().saturating_add(sends.len() as u64) <= limit) {
-            return Ok(None);
-        }
-        let mut sorted: Vec<_> = sends.iter().collect();
-        sorted.sort_by_key(|outgoing| (&outgoing.machine, &outgoing.key));
-        let deliveries = sorted.into_iter().filter_map(|outgoing| {
+    fn refused_required(&self, batch_snapshot: &BatchSnapshot, report: &Report, changes: &Changes) -> Result<Option<Refusal>, InboxUnread> {
+        let all = in_order(report.outcome.sends().iter().map(|outgoing| (0, outgoing)));
+        let all = all.into_iter().filter_map(|(_, outgoing)| {
             let machine = &self.engine.catalog.expect(&outgoing.machine).ok()?.machine;
-            let mut receiver = receiver(outgoing).clone();
+            let mut receiver = batch_snapshot.snapshot(&InstanceKey::new(&outgoing.machine, &outgoing.key)).clone();
             if receiver.instance.id == changes.instance.id {
                 receiver.apply(changes.clone());
             }
-            Some(Delivery { machine, receiver, send: self.delivery(outgoing) })
+            Some(Outbound { machine, receiver, send: self.delivery(outgoing), is_required: outgoing.is_required })
         });
-        no_room(deliveries, self.moment(false))
+        refused_required(all, self.moment(false))
     }
 
-    /// What verbs sent to other instances is decided like any send, in the same transaction, once their own transition is
-    /// written. What is refused is recorded with the receiver, or with the sender where there is none.
+    /// Delivers the events that verbs sent to other instances, in the transaction of their own transition and after it. An event that finds no
+    /// room waits in the outbox. A refusal is recorded with the sender and with the receiver.
     pub(super) async fn send_outgoing(
         &self,
         conn: &mut Conn<'_>,
@@ -85,60 +84,132 @@ impl BatchCommit<'_> {
         batch: &[Request],
         commit_outcomes: &mut [CommitOutcome],
     ) -> Result<(), StoreError> {
-        let mut all = Vec::new();
-        for (place, (request, commit_outcome)) in batch.iter().zip(commit_outcomes.iter()).enumerate() {
-            if let (RequestKind::Complete(report), Some(Ok(Reply::Completed { counted: true })), None) =
-                (&request.kind, &commit_outcome.reply, &commit_outcome.no_room)
-            {
-                all.extend(report.outcome.sends().iter().map(|outgoing| (place, outgoing)));
-            }
+        let all =
+            in_order(succeeded(batch, commit_outcomes).flat_map(|(place, outcome)| outcome.sends().iter().map(move |sent| (place, sent))));
+        if all.is_empty() {
+            return Ok(());
         }
-        // In the order of their names, so that two commits that create the same receivers do not wait for each other crosswise.
-        all.sort_by_key(|(_, outgoing)| (&outgoing.machine, &outgoing.key));
-        for (place, outgoing) in all {
-            let (sender, commit_outcome) = (&batch[place].target, &mut commit_outcomes[place]);
-            let (target, decided) = loop {
-                match self.decide_outgoing(batch_snapshot, sender, outgoing) {
-                    Ok(decided) => break decided,
-                    Err(NeedsMoreRows) => batch_snapshot.read_on(conn, &InstanceKey::new(&outgoing.machine, &outgoing.key)).await?,
+        let receivers: HashSet<_> = all.iter().map(|(_, sent)| Target { machine: &sent.machine, key: &sent.key }).collect();
+        let lines = outbox::lines(conn, &receivers.into_iter().collect::<Vec<_>>()).await?;
+        let (mut waiting, mut notes) = (Vec::new(), Vec::new());
+        // No two requests of a batch touch the same receiver, so that those for one receiver have one sender.
+        for to_one in all.chunk_by(|(_, one), (_, other)| (&one.machine, &one.key) == (&other.machine, &other.key)) {
+            let (place, first) = to_one[0];
+            let (sender, target) = (&batch[place].target, InstanceKey::new(&first.machine, &first.key));
+            let commit_outcome = &mut commit_outcomes[place];
+            let mut has_line = lines.contains(&(first.machine.clone(), first.key.clone()));
+            let permit = self.free_slot();
+            let deliveries = loop {
+                match self.deliver(batch_snapshot, &target, to_one, has_line, permit.is_some()) {
+                    Ok(deliveries) => break deliveries,
+                    Err(NeedsMoreRows) => batch_snapshot.read_on(conn, &target).await?,
                 }
             };
-            let one = self.write(conn, batch_snapshot, std::iter::once(&target), vec![decided]).await?.remove(0);
-            commit_outcome.moved.extend(one.moved);
-            commit_outcome.runs.extend(one.runs);
-            commit_outcome.due_at = earlier(commit_outcome.due_at, one.due_at);
-            if !matches!(one.reply, Some(Ok(Reply::Sent { .. }))) {
-                commit_outcome.rejected.push(outgoing.id);
+            let sender_id = batch_snapshot.snapshot(sender).instance.id;
+            let (mut taken, mut refused) = (Vec::new(), Vec::new());
+            for (delivery, (_, outgoing)) in deliveries.into_iter().zip(to_one) {
+                match delivery {
+                    Delivery::Taken(accepted) => taken.extend(accepted.changes),
+                    Delivery::Waits => {
+                        let due_at = (!std::mem::replace(&mut has_line, true)).then(|| self.now + backoff(0));
+                        waiting.push(Put { sender: sender_id, outgoing, due_at });
+                        commit_outcome.has_line = true;
+                    }
+                    Delivery::Refused(refusal) => refused.push((*outgoing, refusal)),
+                }
             }
+            let permit = permit.filter(|_| taken.first().is_some_and(|changes| changes.open.is_some()));
+            self.write_delivered(conn, batch_snapshot, &target, taken, permit, commit_outcome).await?;
+            for (outgoing, refusal) in refused {
+                tracing::warn!(machine = outgoing.machine, key = outgoing.key, event = outgoing.event.name, %refusal, "an event sent by a verb was refused");
+                commit_outcome.rejected.push(outgoing.id);
+                // Without a receiver the sender's history is the only place.
+                let keeper = if batch_snapshot.snapshot(&target).is_new { sender } else { &target };
+                let changes = rejected(Instance::clone(&batch_snapshot.snapshot(keeper).instance), outgoing.id, &refusal, self.now);
+                if keeper != sender {
+                    notes.push(SenderNote { sender: sender_id, kind: NoteKind::Refused, call: outgoing.id, detail: refusal.to_string() });
+                }
+                self.write_beside(conn, batch_snapshot, keeper, vec![changes], None, commit_outcome).await?;
+            }
+        }
+        outbox::put(conn, &waiting, self.now).await?;
+        outbox::note(conn, &notes, self.now).await
+    }
+
+    fn deliver(
+        &self,
+        batch_snapshot: &BatchSnapshot,
+        target: &InstanceKey,
+        sends: &[Sent<'_>],
+        has_line: bool,
+        mut is_granted: bool,
+    ) -> Result<Vec<Delivery>, NeedsMoreRows> {
+        // `ctx.send` has checked the machine. A process that has it takes the events from the outbox.
+        let Ok(known) = self.engine.catalog.expect(&target.machine) else { return Ok(vec![Delivery::Waits; sends.len()]) };
+        let requests = sends.iter().map(|(_, outgoing)| self.delivery(outgoing));
+        // A slot is for one call, and only the first event may find the receiver at rest.
+        let moment = || self.moment(std::mem::take(&mut is_granted));
+        deliver_in_order(&known.machine, batch_snapshot.snapshot(target), requests, has_line, moment)
+    }
+
+    /// Writes further changes to one instance in the transaction of a request, each decided on the one before. Their consequences are those of
+    /// the request.
+    pub(super) async fn write_beside(
+        &self,
+        conn: &mut Conn<'_>,
+        batch_snapshot: &mut BatchSnapshot,
+        target: &InstanceKey,
+        changes: Vec<Changes>,
+        mut permit: Option<OwnedSemaphorePermit>,
+        commit_outcome: &mut CommitOutcome,
+    ) -> Result<(), StoreError> {
+        for changes in changes {
+            let decided = Decided { permit: permit.take(), ..Decided::of(Ok(Reply::Operated), Some(changes)) };
+            let one = self.write(conn, batch_snapshot, std::iter::once(target), vec![decided]).await?.remove(0);
             if one.reply.is_none() {
                 // Another process created the receiver just now: all of it is decided again.
                 return Err(StoreError::Overtaken);
             }
+            commit_outcome.moved.extend(one.moved);
+            commit_outcome.runs.extend(one.runs);
+            commit_outcome.due_at = earlier(commit_outcome.due_at, one.due_at);
         }
         Ok(())
     }
 
-    fn decide_outgoing(
+    /// Cancels the delayed sends that verbs take back. One that was delivered already stays delivered; the sender's history says which.
+    pub(super) async fn unsend(
         &self,
+        conn: &mut Conn<'_>,
         batch_snapshot: &BatchSnapshot,
-        sender: &InstanceKey,
-        outgoing: &Outgoing,
-    ) -> Result<(InstanceKey, Decided), NeedsMoreRows> {
-        let target = InstanceKey::new(&outgoing.machine, &outgoing.key);
-        let decided = match self.engine.catalog.expect(&target.machine) {
-            Ok(known) => self.decide_send(batch_snapshot, &known.machine, &target, self.delivery(outgoing))?,
-            Err(error) => Decided::of(Err(error), None),
-        };
-        let Some(Err(error)) = &decided.reply else { return Ok((target, decided)) };
-        tracing::warn!(machine = outgoing.machine, key = outgoing.key, event = outgoing.event.name, %error, "an event sent by a verb was rejected");
-        let keeper = if batch_snapshot.snapshot(&target).is_new { sender.clone() } else { target };
-        let changes = match error.cause() {
-            Kind::Refused(refusal) => {
-                Some(rejected(Instance::clone(&batch_snapshot.snapshot(&keeper).instance), outgoing.id, refusal, self.now))
-            }
-            _ => None,
-        };
-        Ok((keeper, Decided::of(Ok(Reply::Completed { counted: false }), changes)))
+        batch: &[Request],
+        commit_outcomes: &mut [CommitOutcome],
+    ) -> Result<(), StoreError> {
+        let all: Vec<_> = succeeded(batch, commit_outcomes)
+            .flat_map(|(place, outcome)| outcome.unsends().iter().map(move |call| (place, *call)))
+            .collect();
+        if all.is_empty() {
+            return Ok(());
+        }
+        let mut calls: Vec<_> = all.iter().map(|(_, call)| *call).collect();
+        calls.sort();
+        calls.dedup();
+        let unsent = outbox::unsend(conn, &calls, self.now).await?;
+        let mut notes = Vec::with_capacity(all.len());
+        for (place, call) in all {
+            let commit_outcome = &mut commit_outcomes[place];
+            commit_outcome.due_at = earlier(commit_outcome.due_at, unsent.contains_key(&call).then_some(self.now));
+            let detail = match unsent.get(&call) {
+                Some(Unsent { receiver: Some((machine, key)), event }) => {
+                    format!("`{event}` to `{machine}` `{}` is not delivered", key.escape_debug())
+                }
+                Some(Unsent { receiver: None, event }) => format!("`{event}` is not delivered"),
+                None => "the event was delivered already, and stays delivered".to_owned(),
+            };
+            let sender = batch_snapshot.snapshot(&batch[place].target).instance.id;
+            notes.push(SenderNote { sender, kind: NoteKind::Unsent, call, detail });
+        }
+        outbox::note(conn, &notes, self.now).await
     }
 
     fn delivery(&self, outgoing: &Outgoing) -> Send {
@@ -151,4 +222,22 @@ impl BatchCommit<'_> {
             inbox_limit: self.engine.limits.inbox,
         }
     }
+}
+
+/// The attempts of a batch that succeeded, with the places of their requests.
+fn succeeded<'b>(batch: &'b [Request], commit_outcomes: &[CommitOutcome]) -> impl Iterator<Item = (usize, &'b Outcome)> {
+    batch.iter().zip(commit_outcomes).enumerate().filter_map(|(place, (request, commit_outcome))| {
+        match (&request.kind, &commit_outcome.reply, &commit_outcome.refused) {
+            (RequestKind::Complete(report), Some(Ok(Reply::Completed { counted: true })), None) => Some((place, &report.outcome)),
+            _ => None,
+        }
+    })
+}
+
+/// In the order of the receivers' names, so that two commits that create the same receivers do not wait for each other crosswise. The events
+/// of one sender to one receiver stay in their order.
+fn in_order<'b>(all: impl Iterator<Item = Sent<'b>>) -> Vec<Sent<'b>> {
+    let mut all: Vec<_> = all.collect();
+    all.sort_by_key(|(_, outgoing)| (&outgoing.machine, &outgoing.key));
+    all
 }

@@ -46,6 +46,7 @@ fn reporting(key: &str, receivers: &[&str]) -> Request {
         key: (*key).to_owned(),
         event: Event { name: "Paid".into(), payload: Vec::new() },
         deliver_at: None,
+        is_required: false,
     });
     report.outcome = Outcome::Success { record: None, verb_requests: VerbRequests { sends: sends.collect(), ..VerbRequests::default() } };
     request

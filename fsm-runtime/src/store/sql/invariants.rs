@@ -45,7 +45,7 @@ macro_rules! unless_migrated {
     };
 }
 
-pub const INVARIANTS: [Invariant; 16] = [
+pub const INVARIANTS: [Invariant; 17] = [
     invariant(
         "I1",
         "an open call has exactly one live attempt",
@@ -327,6 +327,24 @@ pub const INVARIANTS: [Invariant; 16] = [
             left join fsm_instances i on i.instance_id = t.instance_id
             where i.instance_id is null
                 or (t.state is not null and (t.state is distinct from i.state or i.status in ('completed', 'cancelled')))",
+        ),
+    ),
+    // A line without a time would never be delivered.
+    invariant(
+        "I17",
+        "an event of the outbox waits in one place, and the first of each line has the time of the next delivery",
+        same(
+            "
+            select o.call_id, 'waits in the outbox for ' || o.key || ', which has taken it'
+            from fsm_outbox o
+            where exists (select 1 from fsm_async_calls c where c.call_id = o.call_id)
+                or exists (select 1 from fsm_inbox b where b.call_id = o.call_id)
+                or exists (select 1 from fsm_timers t where t.timer_id = o.call_id)
+            union all
+            select o.call_id, 'is ' || case when o.due_at is null then 'the first of its line without' else 'behind others with' end || ' a time'
+            from fsm_outbox o
+            where (o.due_at is not null)
+                <> (o.outbox_id = (select min(f.outbox_id) from fsm_outbox f where f.machine = o.machine and f.key = o.key))",
         ),
     ),
 ];

@@ -2,20 +2,52 @@
 
 use super::{Sql, same};
 
-/// Session `$1` of process `$3` on host `$2` works since `$4` and is believed until `$5`.
+/// Session `$1` begins: process `$3` on host `$2`, machine `$4`, boot `$5`, in the namespaces `$6`, started at `$7`. It works since `$8` with
+/// the lease duration `$9`, which ends at `$10`, and `$11` is the reachable time of that duration.
 pub const SESSION_JOIN: Sql = same(
     "
-    insert into fsm_workers (session_id, host, pid, started_at, lease_until)
-    values ($1, $2, $3, $4, $5)",
+    insert into fsm_workers (session_id, host, pid, machine_id, boot_id, namespaces, process_started, started_at, lease_us, lease_until,
+        reachable_us)
+    values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
 );
 
-/// Session `$1` is believed until `$2`, or longer if it was already: a renewal that nobody waits for any more may come after a later one.
-/// Rides the primary key.
+/// The lease of session `$1` ends at `$2`, or later if it did before: a heartbeat that nobody waits for any more may arrive after a later
+/// one. `$3` is the reachable time of its lease duration. Rides the primary key.
 pub const SESSION_RENEW: Sql = same(
     "
     update fsm_workers
-    set lease_until = case when lease_until > $2 then lease_until else $2 end
+    set lease_until = case when lease_until > $2 then lease_until else $2 end, reachable_us = $3
     where session_id = $1
+    returning session_id",
+);
+
+/// A worker with the lease duration `$1` reaches the database at `$2`. The time since the last heartbeat of such a worker is added if it is
+/// at most `$3`; otherwise nobody knows whether the database could be reached. Rides the primary key.
+pub const REACHABLE: Sql = same(
+    "
+    insert into fsm_reachable_time as r (lease_us, reachable_us, seen_at)
+    values ($1, 0, $2)
+    on conflict (lease_us) do update
+    set reachable_us = r.reachable_us + case when $2 > r.seen_at and $2 - r.seen_at <= $3 then $2 - r.seen_at else 0 end,
+        seen_at = case when $2 > r.seen_at then $2 else r.seen_at end
+    returning reachable_us",
+);
+
+/// Every session but `$1`, with the reachable time of its lease duration. Few rows, read whole.
+pub const OTHER_SESSIONS: Sql = same(
+    "
+    select w.session_id, w.host, w.pid, w.machine_id, w.boot_id, w.namespaces, w.process_started, w.lease_until, w.lease_us,
+        coalesce(r.reachable_us, 0) - w.reachable_us
+    from fsm_workers w
+    left join fsm_reachable_time r on r.lease_us = w.lease_us
+    where w.session_id <> $1",
+);
+
+/// Session `$1` is over, unless it has renewed its lease since that ended at `$2`. Rides the primary key.
+pub const SESSION_END: Sql = same(
+    "
+    delete from fsm_workers
+    where session_id = $1 and lease_until = $2
     returning session_id",
 );
 

@@ -15,7 +15,7 @@ pub struct Table {
 }
 
 /// Those that others lean on first. `fsm_workers` and `fsm_migrations` are about the one database alone.
-pub const TABLES: [Table; 8] = [
+pub const TABLES: [Table; 9] = [
     Table {
         name: "machines",
         key: &["text", "text"],
@@ -101,6 +101,25 @@ pub const TABLES: [Table; 8] = [
             "instance_id uuid, position bigint, call_id uuid, event text, payload bytea, outlook text, created_at bigint",
             "
             insert into fsm_inbox (instance_id, position, call_id, event, payload, outlook, created_at)
+            select *
+            from w",
+        ),
+    },
+    Table {
+        name: "outbox",
+        key: &["bigint"],
+        page: same(
+            "
+            select x.sender, x.machine, x.key, x.call_id, x.event, x.payload, x.created_at, x.due_at, x.tries, x.outbox_id
+            from fsm_outbox x
+            where x.outbox_id > $3 and (cast($1 as text) is null or x.machine = $1)
+            order by x.outbox_id
+            limit $2",
+        ),
+        insert: many(
+            "sender uuid, machine text, key text, call_id uuid, event text, payload bytea, created_at bigint, due_at bigint, tries bigint",
+            "
+            insert into fsm_outbox (sender, machine, key, call_id, event, payload, created_at, due_at, tries)
             select *
             from w",
         ),

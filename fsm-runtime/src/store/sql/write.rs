@@ -29,14 +29,20 @@ pub const RETRY_STATE: Many = many(
     returning fsm_async_calls.call_id, fsm_async_calls.attempt",
 );
 
-/// Which timers are still there. Rides the primary key.
-pub const TIMER_EXISTS: Many = many(
-    "timer_id uuid",
-    "
-    select t.timer_id
-    from w
-    join fsm_timers t on t.timer_id = w.timer_id",
-);
+/// Which timers are still there. PostgreSQL locks them: a verb may cancel a delayed send without the lock of its receiver. Rides the primary
+/// key.
+pub const TIMER_EXISTS: Many = Many {
+    columns: "timer_id uuid",
+    sqlite: "
+        select t.timer_id
+        from w
+        join fsm_timers t on t.timer_id = w.timer_id",
+    postgres: "
+        select t.timer_id
+        from w
+        join fsm_timers t on t.timer_id = w.timer_id
+        for update of t",
+};
 
 /// The columns of a new instance.
 pub(super) const INSTANCE: &str = "instance_id uuid, machine text, key text, status text, state text, paused boolean, version bigint, record bytea, \

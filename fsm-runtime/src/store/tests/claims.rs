@@ -6,10 +6,11 @@ use std::sync::Arc;
 use fsm_core::call::{Attempt, AttemptState};
 use fsm_core::changes::TimerChange;
 use fsm_core::ids::SessionId;
+use fsm_core::process::ProcessPlace;
 use fsm_core::time::Timestamp;
 use tokio::sync::Barrier;
 
-use super::samples::{Fresh, at, beginning, on_each, opened, session, written};
+use super::samples::{Fresh, at, beginning, lease, on_each, opened, process, session, written};
 use crate::store::claim::{Claimed, Except, Served, Which, claim, next_due};
 use crate::store::conn::Conn;
 use crate::store::open::Store;
@@ -136,8 +137,8 @@ async fn attempts_of_dead_sessions_are_orphans() {
         let (alive, silent, gone) = (session(), session(), session());
         let mut dedicated = store.dedicated().await.unwrap();
         let mut conn = dedicated.conn();
-        sessions::join(&mut conn, alive, "here", 7, at(0), at(900)).await.unwrap();
-        sessions::join(&mut conn, silent, "there", u32::MAX, at(0), at(500)).await.unwrap();
+        sessions::join(&mut conn, &process("here", 7), lease(alive, 0, 900)).await.unwrap();
+        sessions::join(&mut conn, &process("there", u32::MAX), lease(silent, 0, 500)).await.unwrap();
         let begun = [("a", alive), ("s", silent), ("g", gone)].map(|(key, worker)| beginning(key, Some(worker)));
         written(&store, &begun.iter().collect::<Vec<_>>()).await;
 
@@ -156,20 +157,51 @@ async fn attempts_of_dead_sessions_are_orphans() {
             [],
             "those who have the machine settle them"
         );
-        assert!(sessions::renew(&mut conn, silent, at(950)).await.unwrap());
-        assert!(sessions::renew(&mut conn, silent, at(100)).await.unwrap(), "one that comes late does not make the lease shorter");
-        assert!(!sessions::renew(&mut conn, gone, at(950)).await.unwrap());
+        assert!(sessions::renew(&mut conn, lease(silent, 0, 950)).await.unwrap());
+        assert!(sessions::renew(&mut conn, lease(silent, 0, 100)).await.unwrap(), "one that comes late does not make the lease shorter");
+        assert!(!sessions::renew(&mut conn, lease(gone, 0, 950)).await.unwrap());
         assert_eq!(keys(sessions::orphans(&mut conn, &everything, at(500), 9, &Except::default()).await.unwrap().orphans), ["g"]);
         let held = sessions::held(&mut conn, alive).await.unwrap().orphans;
         assert_eq!(held[0].attempt, *begun[0].open.as_ref().unwrap().attempt);
         assert_eq!((held[0].machine.as_str(), held.len()), ("payment", 1));
 
         let idle = session();
-        sessions::join(&mut conn, idle, "here", 8, at(0), at(10)).await.unwrap();
+        sessions::join(&mut conn, &process("here", 8), lease(idle, 0, 10)).await.unwrap();
         assert_eq!(sessions::delete_expired(&mut conn, at(2000)).await.unwrap(), 1);
-        assert!(!sessions::renew(&mut conn, idle, at(3000)).await.unwrap());
+        assert!(!sessions::renew(&mut conn, lease(idle, 0, 3000)).await.unwrap());
         sessions::leave(&mut conn, alive).await.unwrap();
         assert_eq!(keys(sessions::orphans(&mut conn, &everything, at(500), 9, &Except::default()).await.unwrap().orphans), ["a", "g"]);
+    })
+    .await;
+}
+
+/// What a sweeper that has just started knows about the others, and what it may end.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_time_in_which_the_database_was_reached_is_counted_for_those_who_are_silent() {
+    on_each(async |store| {
+        let (silent, busy) = (session(), session());
+        let place = ProcessPlace { machine: None, boot: "b".into(), namespaces: "pid:[1]".into(), started: 70 };
+        let process = fsm_core::process::ProcessIdentity { place: Some(place), ..process("here", 7) };
+        let mut dedicated = store.dedicated().await.unwrap();
+        let mut conn = dedicated.conn();
+        sessions::join(&mut conn, &process, lease(silent, 1000, 1500)).await.unwrap();
+        sessions::join(&mut conn, &process, lease(busy, 1100, 1600)).await.unwrap();
+        // Two heartbeats in time, one after a gap that may be an outage, and one that comes late.
+        for (now, until) in [(1300, 1800), (1550, 2050), (9000, 9500), (8900, 9400)] {
+            assert!(sessions::renew(&mut conn, lease(busy, now, until)).await.unwrap());
+        }
+        let others = sessions::others(&mut conn, busy).await.unwrap();
+        let [other] = &others[..] else { panic!("{others:?}") };
+        assert_eq!((other.id, &other.process, other.lease_until), (silent, &process, at(1500)));
+        assert_eq!((other.lease.as_micros(), other.reachable.as_micros()), (500, 550));
+        let me = &sessions::others(&mut conn, silent).await.unwrap()[0];
+        assert_eq!((me.lease_until, me.reachable.as_micros()), (at(9500), 0));
+
+        assert!(sessions::renew(&mut conn, lease(silent, 9001, 9501)).await.unwrap());
+        assert!(!sessions::end(&mut conn, other).await.unwrap(), "it has renewed its lease meanwhile");
+        let again = &sessions::others(&mut conn, busy).await.unwrap()[0];
+        assert!(sessions::end(&mut conn, again).await.unwrap());
+        assert!(!sessions::end(&mut conn, again).await.unwrap(), "another sweeper was faster");
     })
     .await;
 }
@@ -181,7 +213,7 @@ async fn two_sweepers_that_bury_the_same_sessions_do_not_wait_for_each_other() {
     let store = fresh.open().await;
     let mut dedicated = store.dedicated().await.unwrap();
     for _ in 0..3 {
-        sessions::join(&mut dedicated.conn(), session(), "here", 7, at(0), at(10)).await.unwrap();
+        sessions::join(&mut dedicated.conn(), &process("here", 7), lease(session(), 0, 10)).await.unwrap();
     }
     let (mut first, mut second) = (store.begin().await.unwrap(), store.begin().await.unwrap());
     assert_eq!(sessions::delete_expired(&mut first.conn(), at(20)).await.unwrap(), 3);

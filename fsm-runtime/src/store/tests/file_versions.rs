@@ -51,7 +51,7 @@ async fn whoever_else_writes_ends_an_epoch() {
     turn(&process, &FileVersions::default()).await;
     ended("another process").await;
     let mut dedicated = store.dedicated().await.unwrap();
-    assert!(!sessions::renew(&mut dedicated.conn(), super::samples::session(), at(99)).await.unwrap());
+    sessions::leave(&mut dedicated.conn(), super::samples::session()).await.unwrap();
     assert_eq!(turn(&store, &file_versions).await, file_versions.lasting(), "who changes nothing ends nothing");
     assert!(file_versions.lasting().is_some());
 }

@@ -8,6 +8,7 @@ use fsm_core::call::{Attempt, AttemptState};
 use fsm_core::changes::{Changes, Close, Open, Payload};
 use fsm_core::ids::{CallId, InstanceId, SessionId};
 use fsm_core::instance::Instance;
+use fsm_core::process::ProcessIdentity;
 use fsm_core::retry::{Retry, RetryState};
 use fsm_core::time::Timestamp;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
@@ -15,6 +16,7 @@ use uuid::Uuid;
 
 use crate::store::migrate;
 use crate::store::open::{Settings, Store};
+use crate::store::sessions::Lease;
 use crate::store::sql::Sql;
 use crate::store::write::{Written, write};
 
@@ -107,6 +109,15 @@ pub(crate) fn at(us: i64) -> Timestamp {
 
 pub(super) fn session() -> SessionId {
     SessionId(Uuid::new_v4())
+}
+
+pub(super) fn process(host: &str, pid: u32) -> ProcessIdentity {
+    ProcessIdentity { host: host.to_owned(), pid, place: None }
+}
+
+/// A lease of 500 µs that a heartbeat at `now` makes last until `until`.
+pub(super) fn lease(session: SessionId, now: i64, until: i64) -> Lease {
+    Lease { session, now: at(now), duration: Duration::from_micros(500), until: at(until) }
 }
 
 pub(super) fn call() -> CallId {

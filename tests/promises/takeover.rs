@@ -1,0 +1,216 @@
+//! A worker that dies is replaced at once on the same machine. In containers, a worker that restarts again and again makes progress.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use fsm::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::support::Folder;
+
+/// The environment variables that make this test program a child process: the URL of the database and the path of a file.
+const URL: &str = "FSM_TEST_TAKEOVER_DATABASE";
+const MARK: &str = "FSM_TEST_TAKEOVER_MARK";
+/// No test waits for the end of such a lease.
+const LONG: Duration = Duration::from_secs(3600);
+/// The maximum time for anything that a test waits for.
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Dig;
+
+/// The runs of the verb in this process, and the number of them that never end.
+#[derive(Default)]
+struct Runs {
+    begun: AtomicU32,
+    endless: u32,
+    mark: Option<PathBuf>,
+}
+
+#[verb]
+#[retry("10ms")]
+async fn dug(runs: Data<Arc<Runs>>, _event: Dig) -> Result {
+    let number = runs.begun.fetch_add(1, Ordering::SeqCst) + 1;
+    if let Some(mark) = &runs.mark {
+        std::fs::write(mark, "begun").unwrap();
+    }
+    if number <= runs.endless {
+        std::future::pending::<()>().await;
+    }
+    Ok(())
+}
+
+fsm! {
+    machine Mole = "mole" {
+        start dug;
+        end dug;
+    }
+}
+
+fn builder(url: &str, runs: Runs) -> fsm::Builder {
+    let builder = Runtime::builder().database(url).only::<Mole>().data(Arc::new(runs));
+    builder.poll_interval(Duration::from_millis(20))
+}
+
+/// This is not a test of its own: it is the child process of the others. It sends an event, and its verb runs until the process is killed.
+#[tokio::test]
+async fn child() {
+    let (Ok(url), Ok(mark)) = (std::env::var(URL), std::env::var(MARK)) else {
+        assert!(std::env::var(URL).is_err() && std::env::var(MARK).is_err(), "a child needs both variables");
+        return;
+    };
+    let runs = Runs { endless: 1, mark: Some(mark.into()), ..Runs::default() };
+    let runtime = builder(&url, runs).lease(LONG).start().await.unwrap();
+    runtime.machine::<Mole>().send("m", Dig).await.unwrap();
+    std::future::pending().await
+}
+
+/// A child process whose verb runs. It is killed at the latest when this value is dropped.
+struct Process(Child);
+
+impl Process {
+    async fn start(url: &str, mark: &Path) -> Process {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "takeover::child", "--nocapture"]).env(URL, url).env(MARK, mark);
+        let process = Process(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap());
+        let limit = Instant::now() + LIMIT;
+        while !mark.exists() {
+            assert!(Instant::now() < limit, "the child does not run its verb");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        process
+    }
+
+    fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits for the end of the instance, and returns the time from `since` to the start of its last attempt.
+async fn taken_over(runtime: &Runtime, since: fsm::Timestamp) -> Duration {
+    let moles = runtime.machine::<Mole>();
+    moles.settled("m").within(LIMIT).await.unwrap();
+    let attempts = moles.attempts("m").await.unwrap();
+    let states: Vec<_> = attempts.iter().map(|attempt| attempt.state).collect();
+    assert_eq!(states, [AttemptState::Lost, AttemptState::Success]);
+    assert_eq!(attempts[0].error.as_deref(), Some("attempt 1 was lost: its worker is gone"));
+    attempts[1].started_at.unwrap() - since
+}
+
+fn now() -> fsm::Timestamp {
+    std::time::SystemTime::now().into()
+}
+
+/// Its lease would last for an hour. The test prints the time, which is a fraction of a second on a machine that nobody else uses.
+mod after_kill_9_and_a_restart_on_the_same_machine_an_attempt_goes_on_at_once {
+    use super::*;
+
+    async fn kept(url: &str, folder: &Folder) {
+        Process::start(url, &folder.path().join("mark")).await.kill();
+        let restarted = now();
+        let runtime = builder(url, Runs::default()).lease(LONG).start().await.unwrap();
+        let took = taken_over(&runtime, restarted).await;
+        println!("the attempt went on {took:?} after the restart");
+        assert!(runtime.check_invariants().await.unwrap().is_empty());
+        runtime.shutdown().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn sqlite() {
+        let folder = Folder::new("takeover-sqlite");
+        kept(&folder.url("moles.db"), &folder).await;
+    }
+
+    #[tokio::test]
+    async fn postgres() {
+        let folder = Folder::new("takeover-postgres");
+        let bed = crate::clumsy::clumsy().postgres().await;
+        kept(bed.url(), &folder).await;
+    }
+}
+
+/// Nobody restarts it: a worker that has run beside it takes its attempt.
+mod a_worker_takes_over_at_once_from_one_that_died_on_the_same_machine {
+    use super::*;
+
+    async fn kept(url: &str, folder: &Folder) {
+        let child = Process::start(url, &folder.path().join("mark")).await;
+        let runtime = builder(url, Runs::default()).lease(LONG).start().await.unwrap();
+        let moles = runtime.machine::<Mole>();
+        assert!(moles.settled("m").within(Duration::from_millis(700)).await.is_err(), "a live process keeps its work");
+        let killed = now();
+        child.kill();
+        let took = taken_over(&runtime, killed).await;
+        println!("the attempt went on {took:?} after the death");
+        runtime.shutdown().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn sqlite() {
+        let folder = Folder::new("neighbour-sqlite");
+        kept(&folder.url("moles.db"), &folder).await;
+    }
+
+    #[tokio::test]
+    async fn postgres() {
+        let folder = Folder::new("neighbour-postgres");
+        let bed = crate::clumsy::clumsy().postgres().await;
+        kept(bed.url(), &folder).await;
+    }
+}
+
+/// Nobody can tell whether the process of another container exists, so its lease decides. No container here lives as long as a lease, so
+/// none of them ever has the grace period behind it.
+mod a_worker_in_a_container_that_restarts_again_and_again_makes_progress {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(2);
+
+    async fn kept(url: &str) {
+        let start = async |endless| {
+            let runs = Runs { endless, ..Runs::default() };
+            builder(url, runs).in_a_container().lease(LEASE).start().await.unwrap()
+        };
+        let first = start(1).await;
+        first.machine::<Mole>().send("m", Dig).await.unwrap();
+        tokio::time::sleep(LEASE / 3).await;
+        drop(first);
+        let limit = Instant::now() + LIMIT;
+        let mut restarts = 0;
+        loop {
+            assert!(Instant::now() < limit, "{restarts} containers have made no progress");
+            restarts += 1;
+            let next = start(0).await;
+            if next.machine::<Mole>().settled("m").within(LEASE / 3).await.is_ok() {
+                let state = next.machine::<Mole>().get("m").await.unwrap().unwrap().status;
+                assert_eq!(state, Status::Completed);
+                break next.shutdown().await.unwrap();
+            }
+        }
+        assert!(restarts > 1, "the lease of the first one was waited for");
+        println!("the attempt went on in container {restarts}");
+    }
+
+    #[tokio::test]
+    async fn sqlite() {
+        let folder = Folder::new("container-sqlite");
+        kept(&folder.url("moles.db")).await;
+    }
+
+    #[tokio::test]
+    async fn postgres() {
+        let bed = crate::clumsy::clumsy().postgres().await;
+        kept(bed.url()).await;
+    }
+}
