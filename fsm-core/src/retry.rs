@@ -29,6 +29,9 @@ pub struct Retry {
     /// Names of the error types that are not retried.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub give_up_on: Vec<String>,
+    /// The name of the user's function that says whether an error is permanent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub give_up_if: Option<String>,
     /// The name of the user's delay function, which replaces `min`, `max` and `backoff`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<String>,
@@ -132,7 +135,18 @@ impl Retry {
 
     /// Exponential backoff from `min` to `max` without a limit on attempts, as `#[retry("5s", "10m")]`.
     pub fn doubling(min: Duration, max: Duration) -> Retry {
-        Retry { max_attempts: None, min, max, backoff: 2.0, jitter: 0.0, within: None, give_up_on: Vec::new(), delay: None, catch: None }
+        Retry {
+            max_attempts: None,
+            min,
+            max,
+            backoff: 2.0,
+            jitter: 0.0,
+            within: None,
+            give_up_on: Vec::new(),
+            give_up_if: None,
+            delay: None,
+            catch: None,
+        }
     }
 
     /// The same policy with a limit on retries.
@@ -240,6 +254,7 @@ mod tests {
             jitter: 0.0,
             within: None,
             give_up_on: Vec::new(),
+            give_up_if: None,
             delay: None,
             catch: None,
         }
@@ -311,6 +326,7 @@ mod tests {
         let full = Retry {
             within: Some(Duration::from_secs(7)),
             give_up_on: vec!["Fraud".into()],
+            give_up_if: Some("is_permanent".into()),
             delay: Some("d".into()),
             catch: Some("c".into()),
             jitter: 0.25,

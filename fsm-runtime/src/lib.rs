@@ -24,6 +24,7 @@ mod finder;
 mod guard;
 pub mod handle;
 mod in_flight;
+mod interrupts;
 mod limits;
 mod notifications;
 #[doc(hidden)]

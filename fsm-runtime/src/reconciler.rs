@@ -11,11 +11,13 @@ use fsm_core::changes::Changes;
 use fsm_core::decide::migrate::{Renames, late_timer};
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::{Instance, Status};
-use fsm_core::machine::{Machine, TIMEOUT};
+use fsm_core::machine::{Due, Machine, TIMEOUT};
 use fsm_core::time::Timestamp;
 use uuid::Uuid;
 
+use crate::catalog::KnownMachine;
 use crate::clock::Clock;
+use crate::data_protection::{DataProtection, Owner};
 use crate::drift;
 use crate::encode;
 use crate::engine::Engine;
@@ -56,7 +58,7 @@ impl Engine {
         let is_time = reconciler_state.is_time(self.clock.now());
         for known in self.catalog.iter() {
             let renames = reconciler_state.renames(&known.machine.name).filter(|_| is_time);
-            match self.mend_machine(&known.machine, renames, is_time).await {
+            match self.mend_machine(known, renames, is_time).await {
                 Ok(count) => mended += count,
                 // It does not keep the other machines from being mended, and is looked at again in a minute.
                 Err(error) => {
@@ -71,13 +73,13 @@ impl Engine {
         failed.map_or(Ok(mended), Err)
     }
 
-    async fn mend_machine(&self, machine: &Machine, renames: Option<&Renames>, is_time: bool) -> Result<usize, Error> {
-        let mut mended = 0;
+    async fn mend_machine(&self, known: &KnownMachine, renames: Option<&Renames>, is_time: bool) -> Result<usize, Error> {
+        let (machine, mut mended) = (&*known.machine, 0);
         if let Some(renames) = renames {
             mended += drift::apply(&self.store, &self.clock, machine, renames).await?;
         }
         if is_time {
-            mended += set_timers(&self.store, &self.clock, machine).await?;
+            mended += set_timers(&self.store, &self.clock, known, &self.data_protection).await?;
         }
         Ok(mended + self.drop_timers(machine).await?)
     }
@@ -110,7 +112,13 @@ async fn is_newest(conn: &mut Conn<'_>, machine: &Machine) -> Result<bool, Error
 
 /// Sets the timers of states in which instances rest that entered them by code without these timers, unless a newer definition than this
 /// one says what has timers. Gives back how many.
-pub(crate) async fn set_timers(store: &Store, clock: &Clock, machine: &Machine) -> Result<usize, Error> {
+pub(crate) async fn set_timers(
+    store: &Store,
+    clock: &Clock,
+    known: &KnownMachine,
+    data_protection: &DataProtection,
+) -> Result<usize, Error> {
+    let machine = &*known.machine;
     let timed: Vec<_> = machine.states().filter(|state| machine.timer(state).is_some()).map(str::to_owned).collect();
     let (mut after, mut set) = (InstanceId(Uuid::nil()), 0);
     loop {
@@ -126,11 +134,11 @@ pub(crate) async fn set_timers(store: &Store, clock: &Clock, machine: &Machine) 
             found
         };
         after = found.last().map_or(after, |(last, _)| *last);
-        match set_some(store, clock, machine, &found).await {
+        match set_some(store, clock, (known, data_protection), &found).await {
             Ok(count) => set += count,
             Err(error) if is_one_of_them(&error) => {
                 for one in found.chunks(1) {
-                    match set_some(store, clock, machine, one).await {
+                    match set_some(store, clock, (known, data_protection), one).await {
                         Ok(count) => set += count,
                         Err(error) if is_one_of_them(&error) => {
                             let key = &one[0].1;
@@ -151,9 +159,14 @@ fn is_one_of_them(error: &StoreError) -> bool {
 }
 
 /// Sets the timers of these, in one transaction. Gives back how many.
-async fn set_some(store: &Store, clock: &Clock, machine: &Machine, found: &[(InstanceId, String)]) -> Result<usize, StoreError> {
+async fn set_some(
+    store: &Store,
+    clock: &Clock,
+    of: (&KnownMachine, &DataProtection),
+    found: &[(InstanceId, String)],
+) -> Result<usize, StoreError> {
     let mut tx = store.begin().await?;
-    let changes = late_timers(&mut tx.conn(), clock.now(), machine, found).await?;
+    let changes = late_timers(&mut tx.conn(), clock.now(), of, found).await?;
     write(&mut tx.conn(), &changes.iter().collect::<Vec<_>>()).await?;
     tx.commit().await?;
     Ok(changes.len())
@@ -163,9 +176,10 @@ async fn set_some(store: &Store, clock: &Clock, machine: &Machine, found: &[(Ins
 async fn late_timers(
     conn: &mut Conn<'_>,
     now: Timestamp,
-    machine: &Machine,
+    (known, data_protection): (&KnownMachine, &DataProtection),
     found: &[(InstanceId, String)],
 ) -> Result<Vec<Changes>, StoreError> {
+    let machine = &*known.machine;
     let targets: Vec<_> = found.iter().map(|(_, key)| Target { machine: &machine.name, key }).collect();
     let locked: Vec<_> = lock::instances(conn, &targets).await?.into_iter().flatten().map(|locked| locked.instance).collect();
     let ids: Vec<_> = locked.iter().map(|instance| instance.id).collect();
@@ -180,10 +194,24 @@ async fn late_timers(
     let entered = entered(conn, &resting).await?;
     let late = resting.iter().filter_map(|instance| match entered.get(&instance.id) {
         Some(Entered::AndRanOut) => None,
-        Some(Entered::By(call, at)) => late_timer(machine, instance, Some((*call, *at)), now),
-        None => late_timer(machine, instance, None, now),
+        Some(Entered::By(call, at)) => late_timer(machine, instance, Some((*call, *at)), computed(known, data_protection, instance), now),
+        None => late_timer(machine, instance, None, computed(known, data_protection, instance), now),
     });
     Ok(late.collect())
+}
+
+/// The result of the function of the timer, from the record as it is now; `None` if the timer has no function, or if that cannot be called.
+fn computed(known: &KnownMachine, data_protection: &DataProtection, instance: &Instance) -> Option<Due> {
+    let state = instance.state.as_deref()?;
+    let record = instance.record.as_ref().map(|record| data_protection.open(&Owner::of(instance).record(), record)).transpose();
+    let due = match &record {
+        Ok(record) => known.timer_of(state, record.as_deref()).map_err(|failure| failure.to_string()),
+        Err(why) => Err(format!("the record cannot be read: {why}")),
+    };
+    due.unwrap_or_else(|error| {
+        tracing::warn!(machine = instance.machine, key = instance.key, state, error, "the timer of an instance cannot be computed");
+        None
+    })
 }
 
 /// How an instance came to rest where it does.
@@ -203,7 +231,7 @@ async fn entered(conn: &mut Conn<'_>, instances: &[Instance]) -> Result<HashMap<
             break;
         }
         for last in lock::last_attempts(conn, &calls).await? {
-            if last.state == fsm_core::call::AttemptState::Success && !last.is_catch() {
+            if last.state == fsm_core::call::AttemptState::Success && !last.is_catch() && !last.is_stay() {
                 calls.retain(|call| *call != last.call);
                 let at = last.finished_at.unwrap_or(last.created_at);
                 entered.insert(last.instance, Entered::By(last.call, at));

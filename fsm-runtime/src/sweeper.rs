@@ -39,6 +39,7 @@ impl Engine {
         let Some(work) = &self.work else { return Ok(0) };
         let now = self.clock.now();
         let compared = self.compare_with_held().await;
+        self.tell_interrupted().await?;
         if !work.session.may_sweep(now) {
             return compared;
         }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use fsm_core::duration::{self, display};
+use fsm_core::machine::Wait;
 use fsm_core::retry::{Next, Retry, RetryAdvice, RetryState};
 use fsm_core::schedule::{Planned, Warning};
 use fsm_core::time::Timestamp;
@@ -105,8 +106,12 @@ async fn kept(session: &Session<'_, '_>, words: &[String]) -> Result<Subject, Pr
     let Some(policy) = found.retry.clone() else {
         return Err(Problem::NotFound(format!("`{verb}` of `{name}` has no retry policy: its first failure is its last")));
     };
-    let from = machine.edges.iter().filter(|edge| edge.to == *verb).filter_map(|edge| edge.from.as_deref());
-    let timer = from.filter_map(|state| machine.timer(state)?.after).min();
+    let from = machine.edges.iter().filter(|edge| edge.verb() == *verb).filter_map(|edge| edge.from.as_deref());
+    let fixed = from.filter_map(|state| match machine.timer(state)?.after {
+        Some(Wait::Fixed(wait)) => Some(wait),
+        _ => None,
+    });
+    let timer = fixed.min();
     Ok(Subject { policy, timer })
 }
 

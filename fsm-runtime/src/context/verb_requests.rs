@@ -12,30 +12,36 @@ use uuid::Uuid;
 use super::Ctx;
 use crate::encode;
 use crate::error::Error;
-use crate::registry::{EventFor, Machine};
+use crate::registry::{EventFor, Machine, TakesNext, VerbOf};
 
-impl Ctx<'_> {
+impl<V> Ctx<'_, V> {
     /// The event that this instance takes right after the transition, ahead of its inbox. At most one an attempt.
     ///
-    /// An error if the state that this verb enters (for a catch verb: the one the instance rests in) does not take the
-    /// event, or one was asked for already.
-    pub fn next<E: Serialize + 'static>(&mut self, event: E) -> Result<(), Error> {
-        if self.verb_requests.next.is_some() {
-            return Err(Error::input(format!("`{}` has asked for its next event already: one an attempt", self.attempt.verb)));
+    /// An error if no edge out of the state accepts the event that this verb enters (for a catch verb or an internal transition: the state that
+    /// the instance is in), or if an event was requested already. In a verb that takes `&mut Ctx<'_, itself>`, the compiler rejects an event
+    /// that no edge accepts, and lists the accepted ones.
+    pub fn next<M, E>(&mut self, event: E) -> Result<(), Error>
+    where
+        E: Serialize + 'static,
+        V: VerbOf<M> + TakesNext<M, E>,
+    {
+        if self.running.verb_requests.next.is_some() {
+            return Err(Error::input(format!("`{}` has asked for its next event already: one an attempt", self.running.attempt.verb)));
         }
-        let machine = &self.environment.machine;
+        let machine = &self.running.environment.machine;
         // A catch verb moves nothing: what it leads on to begins where the instance rests.
-        let state = if self.attempt.is_catch() { self.attempt.from.as_deref() } else { Some(self.attempt.to.as_str()) };
-        let name = self.environment.event_name(TypeId::of::<E>());
+        let state =
+            if self.running.attempt.is_catch() { self.running.attempt.from.as_deref() } else { Some(self.running.attempt.to.as_str()) };
+        let name = self.running.environment.event_name(TypeId::of::<E>());
         let fits = name.is_some_and(|name| machine.edge(state, name).is_some_and(|edge| edge.after.is_none()));
         let Some(name) = name.filter(|_| fits) else {
             let accepted: Vec<_> = machine.accepts(state).map(|name| format!("`{name}`")).collect();
             let accepted = if accepted.is_empty() { "no events".to_owned() } else { accepted.join(", ") };
             let (asked, at) = (std::any::type_name::<E>(), state.map_or("at its beginning".to_owned(), |state| format!("in `{state}`")));
-            return Err(Error::input(format!("`{}` {at} takes {accepted}, not `{asked}`", self.attempt.machine)));
+            return Err(Error::input(format!("`{}` {at} takes {accepted}, not `{asked}`", self.running.attempt.machine)));
         };
-        let payload = encode::payload(&event, name, self.environment.limits.payload)?;
-        self.verb_requests.next = Some(Event { name: name.to_owned(), payload });
+        let payload = encode::payload(&event, name, self.running.environment.limits.payload)?;
+        self.running.verb_requests.next = Some(Event { name: name.to_owned(), payload });
         Ok(())
     }
 
@@ -47,7 +53,7 @@ impl Ctx<'_> {
 
     /// Like [`send`](Ctx::send), delivered after `wait` or later.
     pub fn send_after<M: Machine>(&mut self, wait: Duration, key: impl AsRef<str>, event: impl EventFor<M>) -> Result<(), Error> {
-        let at = self.environment.clock.now() + wait;
+        let at = self.running.environment.clock.now() + wait;
         self.outgoing(key.as_ref(), event, Some(at))
     }
 
@@ -58,11 +64,11 @@ impl Ctx<'_> {
 
     fn outgoing<M: Machine, E: EventFor<M>>(&mut self, key: &str, event: E, deliver_at: Option<Timestamp>) -> Result<(), Error> {
         encode::check_key(key)?;
-        self.environment.check_served(M::NAME)?;
-        let payload = encode::payload(&event, E::EVENT, self.environment.limits.payload)?;
+        self.running.environment.check_served(M::NAME)?;
+        let payload = encode::payload(&event, E::EVENT, self.running.environment.limits.payload)?;
         let event = Event { name: E::EVENT.to_owned(), payload };
         let id = CallId(Uuid::now_v7());
-        self.verb_requests.sends.push(Outgoing { id, machine: M::NAME.to_owned(), key: key.to_owned(), event, deliver_at });
+        self.running.verb_requests.sends.push(Outgoing { id, machine: M::NAME.to_owned(), key: key.to_owned(), event, deliver_at });
         Ok(())
     }
 }

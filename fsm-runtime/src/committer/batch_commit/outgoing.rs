@@ -48,8 +48,12 @@ impl BatchCommit<'_> {
         let problem = Problem::new(&format!("an event that the verb sent was not taken: {refusal}"), RetryAdvice::Default);
         let failed = Report { outcome: Outcome::Failure(problem.clone()), ..Report::new(Arc::clone(&report.attempt), Outcome::Released) };
         let Ok(known) = self.engine.catalog.expect(&request.target.machine) else { return Ok(decided) };
-        let failed =
-            self.decide_complete(batch_snapshot, &known.machine, request, &failed).expect("a failure takes nothing out of the inbox");
+        let failed = loop {
+            match self.decide_complete(batch_snapshot, &known.machine, request, &failed) {
+                Ok(failed) => break failed,
+                Err(NeedsMoreRows) => batch_snapshot.read_on(conn, &request.target).await?,
+            }
+        };
         Ok(Decided { no_room: Some(problem), ..failed })
     }
 
@@ -106,6 +110,7 @@ impl BatchCommit<'_> {
             let one = self.write(conn, batch_snapshot, std::iter::once(&target), vec![decided]).await?.remove(0);
             commit_outcome.moved.extend(one.moved);
             commit_outcome.runs.extend(one.runs);
+            commit_outcome.interrupted.extend(one.interrupted);
             commit_outcome.due_at = earlier(commit_outcome.due_at, one.due_at);
             if !matches!(one.reply, Some(Ok(Reply::Sent { .. }))) {
                 commit_outcome.rejected.push(outgoing.id);

@@ -47,7 +47,8 @@ fn reporting(key: &str, receivers: &[&str]) -> Request {
         event: Event { name: "Paid".into(), payload: Vec::new() },
         deliver_at: None,
     });
-    report.outcome = Outcome::Success { record: None, verb_requests: VerbRequests { sends: sends.collect(), ..VerbRequests::default() } };
+    report.outcome =
+        Outcome::Success { record: None, verb_requests: VerbRequests { sends: sends.collect(), ..VerbRequests::default() }, timer: None };
     request
 }
 
