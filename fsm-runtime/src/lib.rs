@@ -1,4 +1,4 @@
-//! The shell of durable-fsm: registry, client, worker, sweeper, clock and store around the pure decisions of `fsm-core`.
+//! The runtime of durable-fsm: the public API, the workers and the store around the pure decisions of `fsm-core`.
 
 pub mod admin;
 #[cfg(feature = "aead")]
@@ -23,10 +23,13 @@ pub mod failure;
 mod finder;
 mod guard;
 pub mod handle;
+pub mod health;
 mod in_flight;
 mod interrupts;
 mod limits;
+pub mod metrics;
 mod notifications;
+mod observer;
 #[doc(hidden)]
 pub mod private;
 mod pruner;

@@ -5,7 +5,7 @@ use fsm_core::retry::{Retry, RetryAdvice};
 use std::time::Duration;
 
 use crate::lots::Lots;
-use crate::machine::EVENTS;
+use crate::machine::{EVENTS, RARE};
 use crate::model::queue::KEYS;
 use crate::step::{Act, Dedup, End, Ending, How, Step};
 use crate::world::{PROCESSES, World};
@@ -137,10 +137,14 @@ impl Mood {
         }
     }
 
+    fn event(&mut self) -> &'static str {
+        if self.lots.one_in(8) { self.lots.pick(&RARE) } else { self.lots.pick(&EVENTS) }
+    }
+
     fn send(&mut self) -> Act {
         let key = self.lots.below(self.keys);
         // `Create` is drawn more often, because without it an instance accepts nothing.
-        let event = if self.lots.one_in(3) { EVENTS[0] } else { self.lots.pick(&EVENTS) };
+        let event = if self.lots.one_in(3) { EVENTS[0] } else { self.event() };
         let dedup = self.lots.one_in(3).then(|| Dedup { id: self.lots.below(2) as u8, other_content: self.lots.one_in(6) });
         let after_s = self.lots.one_in(6).then(|| self.lots.pick(&[0, 2, 7]));
         Act::Send { key, event, dedup, after_s, reject_if_busy: self.lots.one_in(8) }
@@ -169,10 +173,10 @@ impl Mood {
                 RetryAdvice::After(wait),
             ]));
         }
-        let next = self.lots.one_in(4).then(|| self.lots.pick(&EVENTS));
+        let next = self.lots.one_in(4).then(|| self.event());
         let mut sends = Vec::new();
         while self.lots.one_in(4) && sends.len() < 2 {
-            sends.push((self.lots.below(self.keys), self.lots.pick(&EVENTS), self.lots.one_in(4).then_some(3)));
+            sends.push((self.lots.below(self.keys), self.event(), self.lots.one_in(4).then_some(3)));
         }
         Ending::Success { next, sends }
     }

@@ -7,8 +7,10 @@ use fsm_core::machine::{Edge, Machine, TIMEOUT, Verb};
 use fsm_core::retry::Retry;
 
 pub const NAME: &str = "order";
-/// Every event that can be sent.
-pub const EVENTS: [&str; 8] = ["Create", "Note", "Pay", "Ship", "Complete", "Cancel", "Touch", "Stop"];
+/// The events that lead from a state to another one.
+pub const EVENTS: [&str; 6] = ["Create", "Note", "Pay", "Ship", "Complete", "Cancel"];
+/// The event of internal transitions, and the one that interrupts. They are drawn less often.
+pub const RARE: [&str; 2] = ["Touch", "Stop"];
 
 /// created -> noted (repeatedly) -> paid -> shipped, with the catch verb rescued, -> completed. Two states have timers, and internal transitions
 /// on `Touch`. `Stop` interrupts in four states. `paid` and the verbs of the timers have no retry policy.

@@ -1,4 +1,4 @@
-//! What a verb asks of the engine: its instance's next event, and events to others.
+//! The requests of a verb: the instance's next event, and events to other instances.
 
 use std::any::TypeId;
 use std::time::{Duration, SystemTime};
@@ -15,10 +15,10 @@ use crate::error::Error;
 use crate::registry::{EventFor, Machine, TakesNext, VerbOf};
 
 impl<V> Ctx<'_, V> {
-    /// The event that this instance takes right after the transition, ahead of its inbox. At most one an attempt.
+    /// Sets the event that this instance takes right after the transition, before the events in its inbox. Each attempt can set one.
     ///
-    /// An error if no edge out of the state accepts the event that this verb enters (for a catch verb or an internal transition: the state that
-    /// the instance is in), or if an event was requested already. In a verb that takes `&mut Ctx<'_, itself>`, the compiler rejects an event
+    /// Returns an error if no edge out of the state accepts the event that this verb enters (for a catch verb or an internal transition: the state that
+    /// the instance is in), or if an event was already set. In a verb that takes `&mut Ctx<'_, itself>`, the compiler rejects an event
     /// that no edge accepts, and lists the accepted ones.
     pub fn next<M, E>(&mut self, event: E) -> Result<(), Error>
     where
@@ -29,7 +29,7 @@ impl<V> Ctx<'_, V> {
             return Err(Error::input(format!("`{}` has asked for its next event already: one an attempt", self.running.attempt.verb)));
         }
         let machine = &self.running.environment.machine;
-        // A catch verb moves nothing: what it leads on to begins where the instance rests.
+        // A catch verb makes no transition, so its next event must fit the state that the instance is in.
         let state =
             if self.running.attempt.is_catch() { self.running.attempt.from.as_deref() } else { Some(self.running.attempt.to.as_str()) };
         let name = self.running.environment.event_name(TypeId::of::<E>());
@@ -45,8 +45,7 @@ impl<V> Ctx<'_, V> {
         Ok(())
     }
 
-    /// An event to another instance, sent when this transition is committed. If the receiver refuses it then, that is
-    /// recorded in its history.
+    /// Sends an event to another instance when this transition is committed. If the receiver refuses the event, its history records that.
     pub fn send<M: Machine>(&mut self, key: impl AsRef<str>, event: impl EventFor<M>) -> Result<(), Error> {
         self.outgoing(key.as_ref(), event, None)
     }

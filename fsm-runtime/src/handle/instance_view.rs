@@ -1,4 +1,4 @@
-//! Instances as they are read, of whatever machine: the rows with their open calls. Handles give them the machine's types.
+//! Instances of any machine as they are read: the rows with their open calls. Handles convert them to the machine's types.
 
 use fsm_core::call::Attempt as Row;
 use fsm_core::instance::Instance as InstanceRow;
@@ -12,14 +12,14 @@ use crate::store::{lock, view as rows};
 /// An instance as it was when it was read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InstanceView {
-    /// Its row.
+    /// The instance's row.
     pub row: InstanceRow,
-    /// Its open call.
+    /// The open call.
     pub call: Option<OpenCall>,
 }
 
 impl InstanceView {
-    /// The row, its live attempt and the one before that. Errors are as people read them; the record is as it is stored.
+    /// Combines the row, its live attempt and the previous one. Errors are decrypted; the record stays encrypted.
     pub(crate) fn new(row: InstanceRow, live: Option<&Row>, before: Option<&Row>, data_protection: &DataProtection) -> InstanceView {
         let mut call = live.map(|live| OpenCall::seen(live, before));
         if let Some(error) = call.as_mut().and_then(|call| call.last_error.as_mut()) {
@@ -28,7 +28,7 @@ impl InstanceView {
         InstanceView { row: data_protection.readable(row), call }
     }
 
-    /// Whether it rests, waits, runs, is stuck and why, or has ended.
+    /// The present activity of the instance.
     pub fn activity(&self) -> Activity {
         Activity::of(self.row.status, self.call.as_ref(), self.row.paused, self.row.error.as_deref())
     }
@@ -42,7 +42,7 @@ pub(crate) async fn calls_of(conn: &mut Conn<'_>, row: &InstanceRow, data_protec
     Ok(attempts)
 }
 
-/// The rows with their open calls, and what the attempt before failed with.
+/// Combines the rows with their open calls and the errors of the previous attempts.
 pub(crate) async fn with_calls(
     conn: &mut Conn<'_>,
     found: Vec<InstanceRow>,

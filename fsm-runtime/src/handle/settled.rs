@@ -1,4 +1,4 @@
-//! Waiting for an instance to settle: woken by this process's commits, and looking now and then for those of others.
+//! Waits until an instance settles. Commits of this process wake it, and polling finds those of other processes.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -16,10 +16,10 @@ use crate::encode;
 use crate::error::{Error, ErrorKind};
 use crate::registry::Machine;
 
-/// The pauses between two looks at the database: doubling from the one to the other.
+/// The shortest and longest wait between two polls. The wait doubles after each poll.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
 
-/// A wait, which begins when it is awaited.
+/// A wait for an instance to settle. It begins when it is awaited.
 #[must_use = "nothing is waited for until it is awaited"]
 pub struct SettledRequest<M: Machine> {
     handle: Handle<M>,
@@ -32,8 +32,8 @@ impl<M: Machine> SettledRequest<M> {
         SettledRequest { handle, key: key.to_owned(), within: None }
     }
 
-    /// Gives up after `limit`; without it, the wait has no end. While the database cannot be used, it is looked at again until then, or without a
-    /// limit for as long as the patience of the builder.
+    /// Ends the wait with an error after `limit`. Without a limit the wait has no end. While the database is unavailable, it is polled
+    /// again until the limit, or without a limit until the builder's patience ends.
     pub fn within(mut self, limit: Duration) -> Self {
         self.within = Some(limit);
         self
@@ -42,9 +42,9 @@ impl<M: Machine> SettledRequest<M> {
     async fn wait(self) -> Result<Instance<M>, Error> {
         encode::check_key(&self.key)?;
         let deadline = self.within.and_then(|limit| Instant::now().checked_add(limit));
-        // Watched before the first look, so that nothing moves between the two unseen.
+        // The watch begins before the first poll, so that no change between the two is missed.
         let mut watch = self.handle.engine.watchers.watch(InstanceKey::new(M::NAME, &self.key));
-        // What executes here need not be looked up: the commit of its end will tell.
+        // A call that runs in this process needs no poll, because the commit of its completion wakes this wait.
         let mut needs_look = !watch.is_running;
         let mut away_since: Option<Instant> = None;
         let mut pause = if watch.is_running { LOOKS.1 } else { LOOKS.0 };
