@@ -73,7 +73,7 @@ pub enum Next {
         /// The wait from the end of the failed attempt.
         wait: Duration,
         /// The retry state of the next attempt.
-        retry_state: RetryState,
+        retry_state: Box<RetryState>,
     },
     /// No further attempt.
     Exhausted(Exhausted),
@@ -180,7 +180,7 @@ impl RetryState {
             return Next::Exhausted(Exhausted::Within);
         }
         let remaining = self.remaining.map(|left| left - 1);
-        Next::Again { wait, retry_state: RetryState { remaining, backoff, ..self.clone() } }
+        Next::Again { wait, retry_state: Box::new(RetryState { remaining, backoff, ..self.clone() }) }
     }
 
     /// The retry state of the same call under another policy. The retries that were used stay used, and the wait has

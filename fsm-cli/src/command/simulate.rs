@@ -122,7 +122,7 @@ fn latest(policy: &Retry) -> impl Iterator<Item = Planned> {
     std::iter::successors(Some((first, RetryState::fresh(Some(policy.clone()), start))), move |(last, retry_state)| {
         match retry_state.after(RetryAdvice::Default, start + last.at, 1.0) {
             Next::Again { wait, retry_state } => {
-                Some((Planned { attempt: last.attempt.saturating_add(1), wait, at: last.at + wait }, retry_state))
+                Some((Planned { attempt: last.attempt.saturating_add(1), wait, at: last.at + wait }, *retry_state))
             }
             Next::Exhausted(_) => None,
         }

@@ -130,7 +130,7 @@ fn edge_for_next<'m>(machine: &'m Machine, changes: &Changes, event: &Event) -> 
 
 fn retry_or_exhaust(changes: &mut Changes, machine: &Machine, attempt: &Attempt, problem: Problem, moment: DecisionContext) {
     match attempt.retry_state.after(problem.advice, moment.now, roll(attempt)) {
-        Next::Again { wait, retry_state } => begin::again(changes, attempt, wait, retry_state, moment.now),
+        Next::Again { wait, retry_state } => begin::again(changes, attempt, wait, *retry_state, moment.now),
         // The attempts of the catch verb record its own error. The instance keeps the error of the caught call.
         Next::Exhausted(_) if attempt.is_catch() => changes.instance.status = Status::Error,
         // The state and the inbox stay, so that an operator can retry the call.

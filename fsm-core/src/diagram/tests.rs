@@ -79,8 +79,7 @@ fn svg_has_no_label_on_a_box_or_on_another_label() {
     let boxes = areas.len();
     for line in drawn.lines().filter(|line| line.contains("class=\"label\"")) {
         for text in line.split("<text").skip(1) {
-            let letters =
-                text.split_once('>').and_then(|(_, rest)| rest.split('<').next()).map_or(0, |text| text.chars().count() as i64);
+            let letters = text.split_once('>').and_then(|(_, rest)| rest.split('<').next()).map_or(0, |text| text.chars().count() as i64);
             areas.push([number(text, "x") - letters * 4, number(text, "y") - 11, letters * 8, 13]);
         }
     }
