@@ -12,6 +12,7 @@ macro_rules! chapters {
 chapters! {
     getting_started: "getting-started.md",
     modelling: "modelling.md",
+    any_time: "any-time.md",
     retries: "retries.md",
     events: "events.md",
     own_sql: "own-sql.md",

@@ -25,7 +25,7 @@ pub enum AttemptState {
     Lost,
     /// A worker released the attempt during its graceful shutdown. Does not count.
     Released,
-    /// An operator ended the attempt.
+    /// An operator or an interrupting event ended the attempt.
     Cancelled,
 }
 
@@ -68,7 +68,8 @@ pub struct Attempt {
     pub event: String,
     /// The state of the instance during the attempt; `None` before its first transition.
     pub from: Option<String>,
-    /// The state that the instance enters on success. For a catch verb: the state that the exhausted call would have entered.
+    /// The state that the instance is in after success: for an internal transition, the one it is in already. For a catch verb: the state that
+    /// the exhausted call leads to.
     pub to: String,
     /// The state of the attempt.
     pub state: AttemptState,
@@ -101,8 +102,18 @@ impl Attempt {
 
     /// True for a call of a catch verb. Such a call does not change the state, and its success is not a transition.
     pub fn is_catch(&self) -> bool {
-        self.verb != self.to
+        self.verb != self.to && is_caught(&self.event)
     }
+
+    /// True for a call of an internal transition. Its success is a transition, and the instance stays in its state.
+    pub fn is_stay(&self) -> bool {
+        self.verb != self.to && !is_caught(&self.event)
+    }
+}
+
+/// True for the event type of catch verbs, `Caught<E>`. No verb of an internal transition takes one, so that the name tells the two apart.
+pub fn is_caught(event: &str) -> bool {
+    event.starts_with("Caught<")
 }
 
 /// A word that names no state.

@@ -30,7 +30,7 @@ pub struct Changes {
     pub hold: Option<(CallId, u32)>,
     /// The new retry state of the scheduled attempt. This is a guard: nothing is written if the attempt is no longer scheduled.
     pub retry_state: Option<Box<(CallId, u32, RetryState)>>,
-    /// An event that joins the inbox.
+    /// An event that joins the inbox: behind all others, or in front of them if it interrupts.
     pub waits: Option<Waits>,
     /// The inbox positions that are removed, because their events were taken or rejected.
     pub inbox_taken: Option<Range<i64>>,
@@ -177,6 +177,8 @@ pub enum NoteKind {
     Skipped,
     /// An operator changed the retry policy of its open call.
     Rescheduled,
+    /// An interrupting event ended the call.
+    Interrupted,
     /// An event was not taken: it did not fit the state when its turn came, or a verb sent it and it was refused. Counted by `doctor` and
     /// listed by `fsm errors --rejected`.
     Rejected,
@@ -203,13 +205,14 @@ impl fmt::Debug for Payload {
 }
 
 impl NoteKind {
-    const ALL: [(NoteKind, &'static str); 11] = [
+    const ALL: [(NoteKind, &'static str); 12] = [
         (NoteKind::Retried, "retried"),
         (NoteKind::Cancelled, "cancelled"),
         (NoteKind::Paused, "paused"),
         (NoteKind::Resumed, "resumed"),
         (NoteKind::Skipped, "skipped"),
         (NoteKind::Rescheduled, "rescheduled"),
+        (NoteKind::Interrupted, "interrupted"),
         (NoteKind::Rejected, "rejected"),
         (NoteKind::Refused, "refused"),
         (NoteKind::Unsent, "unsent"),
@@ -297,7 +300,8 @@ impl Changes {
     /// and when it was written.
     pub fn only_adds(&self) -> bool {
         let is_added = |change: &TimerChange| matches!(change, TimerChange::Set(timer) if timer.state.is_none() || timer.is_wake());
-        let adds = self.waits.is_some() || !self.timers.is_empty();
+        let is_last = |waits: &Waits| waits.position + 1 == self.instance.inbox_tail;
+        let adds = self.waits.as_ref().map_or(!self.timers.is_empty(), is_last);
         let ends_or_begins = self.close.is_some() || self.open.is_some() || self.leaves_its_place();
         let touches_others = self.hold.is_some() || self.retry_state.is_some() || self.inbox_taken.is_some() || self.is_forecast_stale;
         adds && self.timers.iter().all(is_added) && self.notes.is_empty() && !ends_or_begins && !touches_others

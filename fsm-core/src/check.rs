@@ -10,6 +10,8 @@ pub struct Graph {
     pub starts: Vec<String>,
     /// The edges, from a state to a state, including timers.
     pub edges: Vec<(String, String)>,
+    /// The states of the internal transitions.
+    pub stays: Vec<String>,
     /// The states in which an instance is completed.
     pub ends: Vec<String>,
 }
@@ -25,6 +27,8 @@ pub enum Place {
     EdgeFrom(usize),
     /// The state that an edge enters.
     EdgeTo(usize),
+    /// The state of an internal transition.
+    Stay(usize),
     /// A name under `ends`.
     End(usize),
 }
@@ -50,6 +54,7 @@ pub fn check(graph: &Graph) -> Vec<Mistake> {
         every_state_can_be_reached,
         every_state_has_a_way_out,
         no_edge_leaves_an_end,
+        no_end_takes_an_event,
         no_edge_is_there_twice,
         no_start_is_there_twice,
         no_end_is_there_twice,
@@ -75,7 +80,7 @@ impl<'g> Names<'g> {
         let targets = graph.edges.iter().enumerate().map(|(i, (_, to))| (to.as_str(), Place::EdgeTo(i)));
         let mut known = BTreeSet::new();
         let entered: Vec<(&str, Place)> = starts.chain(targets).filter(|(name, _)| known.insert(*name)).collect();
-        let named = graph.edges.iter().map(|(from, _)| from).chain(&graph.ends).map(String::as_str);
+        let named = graph.edges.iter().map(|(from, _)| from).chain(&graph.ends).chain(&graph.stays).map(String::as_str);
         let unknown: BTreeMap<&str, Option<&str>> =
             named.filter(|name| !known.contains(name)).map(|name| (name, nearest(name, known.iter().copied()))).collect();
         let (mut misspelled, mut unsure) = (BTreeMap::new(), BTreeSet::new());
@@ -99,7 +104,7 @@ impl<'g> Names<'g> {
 fn uses(graph: &Graph, name: &str) -> usize {
     let edges = graph.edges.iter().flat_map(|(from, to)| [from, to]);
     let listed = graph.starts.iter().chain(&graph.ends);
-    edges.chain(listed.clone()).chain(listed).filter(|other| *other == name).count()
+    edges.chain(&graph.stays).chain(listed.clone()).chain(listed).filter(|other| *other == name).count()
 }
 
 /// Each state that is probably misspelled where it is entered, and the right spelling; and each pair of names of which one is misspelled.
@@ -137,11 +142,12 @@ fn every_state_is_entered(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> {
     let is_unknown = |name: &str| names.unknown.contains_key(name) && (!graph.starts.is_empty() || names.meant(name) != name);
     let froms = graph.edges.iter().enumerate().map(|(i, (from, _))| (from, Place::EdgeFrom(i)));
     let ends = graph.ends.iter().enumerate().map(|(i, end)| (end, Place::End(i)));
+    let stays = graph.stays.iter().enumerate().map(|(i, state)| (state, Place::Stay(i)));
     let is_right = |name: &str| names.misspelled.values().any(|right| *right == name);
     let mut told = BTreeSet::new();
     // Of two that may both be right, one place is enough.
     let mut is_news = |name: &'_ String| !names.unsure.contains(name.as_str()) || told.insert(name.clone());
-    let unknown: Vec<_> = froms.chain(ends).filter(|(name, _)| is_unknown(name) && !is_right(name) && is_news(name)).collect();
+    let unknown: Vec<_> = froms.chain(stays).chain(ends).filter(|(name, _)| is_unknown(name) && !is_right(name) && is_news(name)).collect();
     let unknown = unknown.into_iter().map(|(name, place)| {
         let states = listed(names.entered.iter().map(|(name, _)| names.misspelled.get(name).copied().unwrap_or(name)));
         match names.meant(name) {
@@ -230,6 +236,16 @@ fn no_edge_leaves_an_end(graph: &Graph, _: &Names<'_>) -> Vec<Mistake> {
         .collect()
 }
 
+fn no_end_takes_an_event(graph: &Graph, _: &Names<'_>) -> Vec<Mistake> {
+    let staying = graph.stays.iter().enumerate().filter(|(_, state)| graph.ends.contains(state));
+    staying
+        .map(|(i, state)| {
+            let message = format!("`{state} stays on …` is in an end: an instance in `{state}` is completed and takes no event");
+            mistake(Place::Stay(i), message, format!("remove it, or take `{state}` out of `end`"))
+        })
+        .collect()
+}
+
 fn no_edge_is_there_twice(graph: &Graph, _: &Names<'_>) -> Vec<Mistake> {
     repeated(&graph.edges)
         .map(|(i, (from, to))| {
@@ -281,11 +297,12 @@ pub fn nearest<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Opti
 mod tests {
     use super::*;
 
-    /// Parses `"a b: a>b b>c: c"`: starts, edges and ends.
+    /// Parses `"a b: a>b b>c: c: a"`: starts, edges, ends and the states of internal transitions.
     fn graph(text: &str) -> Graph {
         let parts: Vec<Vec<String>> = text.split(':').map(|part| part.split_whitespace().map(str::to_owned).collect()).collect();
         let edge = |text: &String| text.split_once('>').map(|(from, to)| (from.to_owned(), to.to_owned())).unwrap();
-        Graph { starts: parts[0].clone(), edges: parts[1].iter().map(edge).collect(), ends: parts[2].clone() }
+        let stays = parts.get(3).cloned().unwrap_or_default();
+        Graph { starts: parts[0].clone(), edges: parts[1].iter().map(edge).collect(), stays, ends: parts[2].clone() }
     }
 
     #[test]
@@ -297,6 +314,7 @@ mod tests {
             // A machine may run forever.
             "a: a>a:",
             "a: a>b b>a:",
+            "a: a>b: b: a a",
         ];
         for text in cases {
             assert_eq!(check(&graph(text)), [], "{text}");
@@ -306,7 +324,10 @@ mod tests {
     #[test]
     fn each_mistake_at_its_place_and_no_other() {
         use Place::*;
-        let cases: [(&str, &[(Place, &str)]); 18] = [
+        let cases: [(&str, &[(Place, &str)]); 21] = [
+            ("a: a>b: b: b", &[(Stay(0), "`b stays on …` is in an end")]),
+            ("created: created>b: b: createt", &[(Stay(0), "unknown state `createt`")]),
+            ("a::: a", &[(Start(0), "the state `a` has no way out")]),
             ("::", &[(Graph, "the machine is empty")]),
             (": a>b: b", &[(Graph, "no start")]),
             (":: b", &[(Graph, "no start")]),

@@ -4,6 +4,7 @@ mod begin;
 pub mod complete;
 pub mod fire;
 pub mod inbox;
+pub mod interrupt;
 pub mod migrate;
 pub mod operate;
 pub mod outbox;

@@ -127,7 +127,7 @@ fn a_million_attempts_of_one_call_saturate() {
             assert!(next.backoff >= retry_state.backoff.min(Duration::from_micros(u64::MAX)) && now + wait >= now, "attempt {attempt}");
             let most = next.max_attempts(attempt + 1);
             assert!(most.is_none_or(|most| most >= attempt), "attempt {attempt} of {most:?}");
-            (now, retry_state) = (now + wait, next);
+            (now, retry_state) = (now + wait, *next);
         }
         assert_eq!(now, Timestamp::MAX);
     }

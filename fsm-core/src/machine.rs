@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::hash::fnv1a_64;
 use crate::retry::{Retry, as_optional_micros};
+use crate::time::Timestamp;
 
 /// The event type of durable timers. No user can send it.
 pub const TIMEOUT: &str = "Timeout";
@@ -18,7 +19,7 @@ pub struct Machine {
     /// The user's doc comment.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub docs: String,
-    /// One verb for each state, then verbs that only a `catch` names.
+    /// The verbs of the edges in the order of the edges, then verbs that only a `catch` names.
     pub verbs: Vec<Verb>,
     /// Starts first.
     pub edges: Vec<Edge>,
@@ -29,7 +30,7 @@ pub struct Machine {
     pub record: Option<String>,
 }
 
-/// The function that carries out the edges into the state of the same name.
+/// A function that carries out edges: those into the state of the same name, or internal transitions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Verb {
     /// Unique within the machine.
@@ -51,11 +52,64 @@ pub struct Edge {
     pub from: Option<String>,
     /// The name of the event type.
     pub event: String,
-    /// The state entered, and the verb that is run to enter it.
+    /// The state entered. The verb of the same name runs to enter it, unless `stays_on` names another verb.
     pub to: String,
-    /// The duration of a durable timer: the time in `from` after which the event is delivered.
-    #[serde(rename = "after_us", default, skip_serializing_if = "Option::is_none", with = "as_optional_micros")]
-    pub after: Option<Duration>,
+    /// The verb of an internal transition. The instance stays in its state, `to` is the same state as `from`, and the timer of the state goes
+    /// on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stays_on: Option<String>,
+    /// True if the event does not wait for a retry of the open call, nor for an operator if the instance is in error.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub interrupts: bool,
+    /// The wait of a durable timer: the time in `from` after which the event is delivered.
+    #[serde(flatten, with = "wait")]
+    pub after: Option<Wait>,
+}
+
+/// The wait of a durable timer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wait {
+    /// The same for all instances.
+    Fixed(Duration),
+    /// The result of this function of the program, which gets the record when the state is entered.
+    Computed(String),
+}
+
+/// The result of the function of a computed timer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// The time from entering the state.
+    After(Duration),
+    /// The point in time. One that has passed is due at once.
+    At(Timestamp),
+}
+
+impl Edge {
+    /// An edge on an event, which enters a state.
+    pub fn new(from: Option<&str>, event: &str, to: &str) -> Edge {
+        let (from, event, to) = (from.map(str::to_owned), event.to_owned(), to.to_owned());
+        Edge { from, event, to, stays_on: None, interrupts: false, after: None }
+    }
+
+    /// An internal transition: the event runs the verb, and the instance stays in the state.
+    pub fn stay(state: &str, event: &str, verb: &str) -> Edge {
+        Edge { stays_on: Some(verb.to_owned()), ..Edge::new(Some(state), event, state) }
+    }
+
+    /// The durable timer of a state.
+    pub fn timer(from: &str, wait: Duration, to: &str) -> Edge {
+        Edge { after: Some(Wait::Fixed(wait)), ..Edge::new(Some(from), TIMEOUT, to) }
+    }
+
+    /// The same edge on an event that interrupts.
+    pub fn interrupting(self) -> Edge {
+        Edge { interrupts: true, ..self }
+    }
+
+    /// The verb that carries out the edge.
+    pub fn verb(&self) -> &str {
+        self.stays_on.as_deref().unwrap_or(&self.to)
+    }
 }
 
 impl Machine {
@@ -67,6 +121,11 @@ impl Machine {
     /// The timer of a state.
     pub fn timer(&self, state: &str) -> Option<&Edge> {
         self.edges.iter().find(|edge| edge.after.is_some() && edge.from.as_deref() == Some(state))
+    }
+
+    /// True if an edge on an event that interrupts leaves the state.
+    pub fn is_interruptible(&self, state: Option<&str>) -> bool {
+        self.edges.iter().any(|edge| edge.interrupts && edge.from.as_deref() == state)
     }
 
     /// The verb of this name.
@@ -110,5 +169,61 @@ impl Machine {
     /// The states in which an instance can start.
     pub fn starts(&self) -> impl Iterator<Item = &str> {
         self.edges.iter().filter(|edge| edge.from.is_none()).map(|edge| edge.to.as_str())
+    }
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// A wait in a definition: `after_us` is a number of microseconds, `after_fn` the name of a function.
+mod wait {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::{Duration, Wait, as_optional_micros};
+
+    #[derive(Serialize, Deserialize)]
+    struct Fields {
+        #[serde(rename = "after_us", default, skip_serializing_if = "Option::is_none", with = "as_optional_micros")]
+        fixed: Option<Duration>,
+        #[serde(rename = "after_fn", default, skip_serializing_if = "Option::is_none")]
+        computed: Option<String>,
+    }
+
+    pub fn serialize<S: Serializer>(wait: &Option<Wait>, to: S) -> Result<S::Ok, S::Error> {
+        let (fixed, computed) = match wait {
+            Some(Wait::Fixed(wait)) => (Some(*wait), None),
+            Some(Wait::Computed(function)) => (None, Some(function.clone())),
+            None => (None, None),
+        };
+        Fields { fixed, computed }.serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Wait>, D::Error> {
+        let Fields { fixed, computed } = Fields::deserialize(from)?;
+        Ok(fixed.map(Wait::Fixed).or(computed.map(Wait::Computed)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_edge_is_the_same_after_it_was_stored() {
+        let edges = [
+            (Edge::new(None, "Opened", "open"), r#"{"from":null,"event":"Opened","to":"open"}"#),
+            (Edge::stay("open", "Note", "noted"), r#"{"from":"open","event":"Note","to":"open","stays_on":"noted"}"#),
+            (Edge::new(Some("open"), "Cancel", "gone").interrupting(), r#"{"from":"open","event":"Cancel","to":"gone","interrupts":true}"#),
+            (Edge::timer("open", Duration::from_secs(1), "gone"), r#"{"from":"open","event":"Timeout","to":"gone","after_us":1000000}"#),
+            (
+                Edge { after: Some(Wait::Computed("trial".into())), ..Edge::new(Some("open"), TIMEOUT, "gone") },
+                r#"{"from":"open","event":"Timeout","to":"gone","after_fn":"trial"}"#,
+            ),
+        ];
+        for (edge, text) in edges {
+            assert_eq!(serde_json::to_string(&edge).unwrap(), text);
+            assert_eq!(serde_json::from_str::<Edge>(text).unwrap(), edge);
+        }
     }
 }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::ids::CallId;
+use crate::machine::Due;
 use crate::retry::RetryAdvice;
 use crate::time::Timestamp;
 
@@ -83,6 +84,8 @@ pub enum Outcome {
         record: Option<Vec<u8>>,
         /// The requests of the verb.
         verb_requests: VerbRequests,
+        /// The result of the computed timer of the state that is entered, if there is one.
+        timer: Option<Due>,
     },
     /// The verb returned an error, panicked, ran out of time, or its input could not be decoded.
     Failure(Problem),
@@ -146,9 +149,12 @@ impl fmt::Debug for Event {
 impl fmt::Debug for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Outcome::Success { record, verb_requests } => {
-                f.debug_struct("Success").field("record", &record.as_deref().map(HiddenBytes)).field("asks", verb_requests).finish()
-            }
+            Outcome::Success { record, verb_requests, timer } => f
+                .debug_struct("Success")
+                .field("record", &record.as_deref().map(HiddenBytes))
+                .field("asks", verb_requests)
+                .field("timer", timer)
+                .finish(),
             Outcome::Failure(problem) => f.debug_tuple("Failure").field(problem).finish(),
             Outcome::Lost => f.write_str("Lost"),
             Outcome::Released => f.write_str("Released"),
@@ -167,7 +173,7 @@ mod tests {
     fn payloads_and_records_are_not_in_debug_texts() {
         let event = Event { name: "Paid".into(), payload: b"4242".to_vec() };
         let verb_requests = VerbRequests { next: Some(event), ..VerbRequests::default() };
-        let outcome = Outcome::Success { record: Some(b"4242".to_vec()), verb_requests };
+        let outcome = Outcome::Success { record: Some(b"4242".to_vec()), verb_requests, timer: None };
         let instance = Instance {
             record: Some(b"4242".to_vec()),
             ..Instance::new(InstanceId(uuid::Uuid::nil()), "payment", "o-1", Timestamp::default())

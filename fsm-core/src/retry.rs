@@ -29,6 +29,9 @@ pub struct Retry {
     /// Names of the error types that are not retried.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub give_up_on: Vec<String>,
+    /// The name of the user's function that says whether an error is permanent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub give_up_if: Option<String>,
     /// The name of the user's delay function, which replaces `min`, `max` and `backoff`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<String>,
@@ -70,7 +73,7 @@ pub enum Next {
         /// The wait from the end of the failed attempt.
         wait: Duration,
         /// The retry state of the next attempt.
-        retry_state: RetryState,
+        retry_state: Box<RetryState>,
     },
     /// No further attempt.
     Exhausted(Exhausted),
@@ -132,7 +135,18 @@ impl Retry {
 
     /// Exponential backoff from `min` to `max` without a limit on attempts, as `#[retry("5s", "10m")]`.
     pub fn doubling(min: Duration, max: Duration) -> Retry {
-        Retry { max_attempts: None, min, max, backoff: 2.0, jitter: 0.0, within: None, give_up_on: Vec::new(), delay: None, catch: None }
+        Retry {
+            max_attempts: None,
+            min,
+            max,
+            backoff: 2.0,
+            jitter: 0.0,
+            within: None,
+            give_up_on: Vec::new(),
+            give_up_if: None,
+            delay: None,
+            catch: None,
+        }
     }
 
     /// The same policy with a limit on retries.
@@ -166,7 +180,7 @@ impl RetryState {
             return Next::Exhausted(Exhausted::Within);
         }
         let remaining = self.remaining.map(|left| left - 1);
-        Next::Again { wait, retry_state: RetryState { remaining, backoff, ..self.clone() } }
+        Next::Again { wait, retry_state: Box::new(RetryState { remaining, backoff, ..self.clone() }) }
     }
 
     /// The retry state of the same call under another policy. The retries that were used stay used, and the wait has
@@ -240,6 +254,7 @@ mod tests {
             jitter: 0.0,
             within: None,
             give_up_on: Vec::new(),
+            give_up_if: None,
             delay: None,
             catch: None,
         }
@@ -311,6 +326,7 @@ mod tests {
         let full = Retry {
             within: Some(Duration::from_secs(7)),
             give_up_on: vec!["Fraud".into()],
+            give_up_if: Some("is_permanent".into()),
             delay: Some("d".into()),
             catch: Some("c".into()),
             jitter: 0.25,

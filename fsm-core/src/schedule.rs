@@ -80,7 +80,7 @@ impl Schedule<'_> {
             match retry_state.after(RetryAdvice::Default, Timestamp::default() + last.at, 0.0) {
                 Next::Again { wait, retry_state } => {
                     let next = Planned { attempt: last.attempt.saturating_add(1), wait, at: last.at.saturating_add(wait) };
-                    Some((next, retry_state))
+                    Some((next, *retry_state))
                 }
                 Next::Exhausted(_) => None,
             }
@@ -111,7 +111,7 @@ impl Schedule<'_> {
             if is_steady {
                 break;
             }
-            retry_state = next;
+            retry_state = *next;
         }
         Some(sum)
     }

@@ -19,7 +19,8 @@ use proc_macro::TokenStream;
 /// The function can still be called directly. The macro also creates a type with the same name, so that `fsm!` can name the verb by its
 /// path, and registers the verb for `fsm::schema()`.
 ///
-/// The parameters, in this order: `ctx: &mut Ctx<'_>` (optional), `&mut R` with the machine's record (optional), any number of `Data<T>`,
+/// The parameters, in this order: `ctx: &mut Ctx<'_>` (optional; `&mut Ctx<'_, name>` with the verb's own name lets the compiler check
+/// `ctx.next`), `&mut R` with the machine's record (optional), any number of `Data<T>`,
 /// and the event, by value. The function returns `Result`, or `Result<(), E>` with any error type.
 ///
 /// `#[verb(timeout = "30s")]` sets the timeout of one attempt. Without it, an attempt may take any time.
@@ -39,8 +40,12 @@ pub fn verb(options: TokenStream, item: TokenStream) -> TokenStream {
 /// | `#[retry(none)]` | none, although the machine has a default |
 ///
 /// The named options can be combined with the short forms: `retries = 10` or `max_attempts = 11`, `min = "5s"`, `max = "1h"` (the default
-/// if there is only a `min`), `backoff = 2.0`, `jitter = 0.1`, `within = "24h"`, `give_up_on(CardDeclined, Fraud)`, `delay = my_delay`
-/// instead of `min`, `max` and `backoff`, `catch = recover`.
+/// if there is only a `min`), `backoff = 2.0`, `jitter = 0.1`, `within = "24h"`, `give_up_on(CardDeclined, Fraud)`,
+/// `give_up_if = is_permanent`, `delay = my_delay` instead of `min`, `max` and `backoff`, `catch = recover`.
+///
+/// `give_up_on` compares the types of the error itself and of its sources. An error behind thiserror's `#[error(transparent)]` is not among
+/// the sources and is not found. `give_up_if` names a `fn(&E) -> bool`, where `E` is the error type of the verb. True means no further
+/// attempt.
 #[proc_macro_attribute]
 pub fn retry(options: TokenStream, item: TokenStream) -> TokenStream {
     retry::above(options.into(), item.into()).into()
@@ -58,14 +63,18 @@ pub fn retry(options: TokenStream, item: TokenStream) -> TokenStream {
 ///         created -> paid | failed;
 ///         created after "30m" -> expired;     // a durable timer
 ///         any(created, paid) -> disputed;
+///         paid stays on address_changed;      // an internal transition: the state and its timer stay
+///         paid after settlement -> settled;   // a computed timer: fn(&PaymentRecord) -> Duration, or -> Timestamp
 ///         on Cancel {                         // several verbs take this event type
-///             created -> cancelled;
+///             created -> cancelled interrupts;   // does not wait for a retry, nor for an operator
 ///             paid -> refunding;
 ///         }
-///         end failed, expired, cancelled;
+///         end failed, expired, cancelled, settled;
 ///     }
 /// }
 /// ```
+///
+/// A start may stand in an `on` block too: `on Step { start opened; opened -> active; }`.
 ///
 /// Creates the type `Payment`, which implements `Machine`, and the enum `PaymentState` with one variant for each state.
 #[proc_macro]

@@ -3,6 +3,7 @@
 mod asserts;
 mod emit;
 mod graph;
+mod next;
 mod parse;
 mod rules;
 mod state;

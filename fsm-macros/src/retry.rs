@@ -33,6 +33,7 @@ pub struct Policy {
     pub jitter: f64,
     pub within: Option<Duration>,
     pub give_up_on: Vec<syn::Type>,
+    pub give_up_if: Option<Path>,
     pub delay: Option<Path>,
     pub catch: Option<Path>,
 }

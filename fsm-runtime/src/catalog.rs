@@ -5,15 +5,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use fsm_core::call::Attempt;
-use fsm_core::machine::{Edge, Machine, TIMEOUT, Verb};
+use fsm_core::machine::{Due, Edge, Machine, TIMEOUT, Verb, Wait};
 use fsm_core::retry::Retry;
 
 use crate::data::DataMap;
 use crate::error::Error;
+use crate::failure::Failure;
 use crate::guard;
 use crate::metrics::VerbMetrics;
-use crate::registry::{MachineEntry, MachineRef, PolicyEntry, RetryEntry, VerbEntry};
+use crate::registry::{EdgeEntry, MachineEntry, MachineRef, PolicyEntry, RetryEntry, VerbEntry, WaitEntry};
 use crate::store::claim::Served;
+
+/// The event of a catch verb for the call of a timer.
+const CAUGHT_TIMEOUT: &str = "Caught<Timeout>";
 
 /// A machine whose definition this process has.
 pub(crate) struct KnownMachine {
@@ -140,8 +144,30 @@ impl KnownMachine {
 
     /// Returns true if the call began with the end of a timer and not with an event, or if it is a catch verb's call for such a call.
     pub(crate) fn is_of_timer(&self, attempt: &Attempt) -> bool {
-        let caught = || self.machine.verb(&attempt.to).filter(|_| attempt.is_catch());
-        attempt.event == TIMEOUT || caught().is_some_and(|verb| verb.event == TIMEOUT)
+        // A catch verb that takes `Caught<Value>` does not say which event it is called for.
+        let caught = || match attempt.event.as_str() {
+            "Caught<Value>" => self.machine.verb(&attempt.to).is_some_and(|verb| verb.event == TIMEOUT),
+            event => event == CAUGHT_TIMEOUT,
+        };
+        attempt.event == TIMEOUT || (attempt.is_catch() && caught())
+    }
+
+    /// Calls the function of the timer of the state that the attempt enters, with the encoded record; `None` if there is none. A panic in it
+    /// is a failure.
+    pub(crate) fn computed_timer(&self, attempt: &Attempt, record: Option<&[u8]>) -> Result<Option<Due>, Failure> {
+        if attempt.is_catch() || attempt.is_stay() { Ok(None) } else { self.timer_of(&attempt.to, record) }
+    }
+
+    /// The same for a state.
+    pub(crate) fn timer_of(&self, state: &str, record: Option<&[u8]>) -> Result<Option<Due>, Failure> {
+        let mut timers = self.entry.into_iter().flat_map(|entry| entry.edges).filter(|edge| edge.from == Some(state));
+        let computed = timers.find_map(|edge| match edge.after {
+            Some(WaitEntry::Computed { name, due }) => Some((name, due)),
+            _ => None,
+        });
+        let Some((name, due)) = computed else { return Ok(None) };
+        let due = guard::guarded(&format!("`{name}`, which computes the timer of `{state}`,"), || due(record));
+        due.map_err(Failure::new)?.map(Some)
     }
 
     pub(crate) fn verb(&self, name: &str) -> Option<&'static VerbEntry> {
@@ -180,8 +206,16 @@ fn describe_verb(verb: &VerbEntry, machine: &MachineEntry) -> Verb {
     }
 }
 
-fn describe_edge(edge: &crate::registry::EdgeEntry) -> Edge {
-    Edge { from: edge.from.map(str::to_owned), event: edge.verb.event.to_owned(), to: edge.verb.name.to_owned(), after: edge.after }
+fn describe_edge(edge: &EdgeEntry) -> Edge {
+    let after = edge.after.map(|wait| match wait {
+        WaitEntry::Fixed(wait) => Wait::Fixed(wait),
+        WaitEntry::Computed { name, .. } => Wait::Computed(name.to_owned()),
+    });
+    let described = match edge.from.filter(|_| edge.stays) {
+        Some(state) => Edge::stay(state, edge.verb.event, edge.verb.name),
+        None => Edge::new(edge.from, edge.verb.event, edge.verb.name),
+    };
+    Edge { interrupts: edge.interrupts, after, ..described }
 }
 
 pub(crate) fn describe_policy(policy: &PolicyEntry) -> Retry {
@@ -193,6 +227,7 @@ pub(crate) fn describe_policy(policy: &PolicyEntry) -> Retry {
         jitter: policy.jitter,
         within: policy.within,
         give_up_on: policy.give_up_on.iter().map(|error| error.name.to_owned()).collect(),
+        give_up_if: policy.give_up_if.map(str::to_owned),
         delay: policy.delay.as_ref().map(|delay| delay.name.to_owned()),
         catch: policy.catch.map(|verb| verb.name.to_owned()),
     }

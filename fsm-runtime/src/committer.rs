@@ -366,6 +366,10 @@ impl Engine {
             self.wake_up.due(due_at);
             self.notify(due_at);
         }
+        for target in &commit_outcome.interrupted {
+            self.cancel_running(target);
+            self.notify_interrupt();
+        }
         for Run { target, claimed, permit } in commit_outcome.runs {
             let permit = permit.or_else(|| request.take_permit());
             self.run(target, claimed, permit);

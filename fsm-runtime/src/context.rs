@@ -26,6 +26,7 @@ use crate::encode;
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::limits::Limits;
+use crate::registry::Unchecked;
 use crate::store::conn::Conn;
 use crate::store::held;
 use crate::store::once;
@@ -57,10 +58,8 @@ impl VerbEnvironment {
     }
 }
 
-/// The context of a verb: the data of the attempt, and requests to the engine.
-///
-/// The requests are committed with the transition. They are discarded if the attempt fails.
-pub struct Ctx<'c> {
+/// An attempt while its verb runs.
+pub(crate) struct RunningVerb {
     environment: VerbEnvironment,
     attempt: Arc<Attempt>,
     key: String,
@@ -69,10 +68,9 @@ pub struct Ctx<'c> {
     cancelled: watch::Receiver<bool>,
     verb_requests: VerbRequests,
     tx: Option<Tx>,
-    client_guard: PhantomData<&'c ()>,
 }
 
-impl Ctx<'_> {
+impl RunningVerb {
     pub(crate) fn new(
         environment: VerbEnvironment,
         attempt: Arc<Attempt>,
@@ -81,53 +79,76 @@ impl Ctx<'_> {
         cancelled: watch::Receiver<bool>,
     ) -> Self {
         let idempotency_key = attempt.call.to_string();
-        Ctx {
-            environment,
-            attempt,
-            key,
-            idempotency_key,
-            last_error,
-            cancelled,
-            verb_requests: VerbRequests::default(),
-            tx: None,
-            client_guard: PhantomData,
-        }
+        let verb_requests = VerbRequests::default();
+        RunningVerb { environment, attempt, key, idempotency_key, last_error, cancelled, verb_requests, tx: None }
     }
 
+    pub(crate) fn take_requests(&mut self) -> VerbRequests {
+        std::mem::take(&mut self.verb_requests)
+    }
+
+    pub(crate) fn take_tx(&mut self) -> Option<Tx> {
+        self.tx.take()
+    }
+}
+
+/// The context of a verb: the data of the attempt, and requests to the engine.
+///
+/// The requests are committed with the transition. They are discarded if the attempt fails.
+///
+/// A verb takes `ctx: &mut Ctx<'_>`. A verb that names itself, as in `async fn created(ctx: &mut Ctx<'_, created>, …)`, may request only
+/// events with [`next`](Ctx::next) that an edge out of its state accepts: any other is a compile error. Such a verb stands on the edges of one
+/// machine, which is declared in the same crate. A function that takes the context of any verb is generic: `fn help<V>(ctx: &mut Ctx<'_, V>)`.
+pub struct Ctx<'c, V = Unchecked> {
+    running: &'c mut RunningVerb,
+    verb: PhantomData<fn() -> V>,
+}
+
+impl<'c> Ctx<'c> {
+    pub(crate) fn new(running: &'c mut RunningVerb) -> Ctx<'c> {
+        Ctx { running, verb: PhantomData }
+    }
+
+    pub(crate) fn checked<V>(&mut self) -> Ctx<'_, V> {
+        Ctx { running: self.running, verb: PhantomData }
+    }
+}
+
+impl<V> Ctx<'_, V> {
     /// The instance's key.
     pub fn key(&self) -> &str {
-        &self.key
+        &self.running.key
     }
 
     /// The number of this attempt, from 1.
     pub fn attempt(&self) -> u32 {
-        self.attempt.number
+        self.running.attempt.number
     }
 
     /// The maximum number of attempts of the call, this one included; `None` if it is unlimited.
     pub fn max_attempts(&self) -> Option<u32> {
-        self.attempt.retry_state.max_attempts(self.attempt.number)
+        self.running.attempt.retry_state.max_attempts(self.running.attempt.number)
     }
 
     /// Returns true if the retry policy's count allows no attempt after this one. A time limit of the policy is not considered.
     pub fn is_last_attempt(&self) -> bool {
-        self.attempt.retry_state.remaining == Some(0)
+        self.running.attempt.retry_state.remaining == Some(0)
     }
 
     /// The error of the previous attempt.
     pub fn last_error(&self) -> Option<&str> {
-        self.last_error.as_deref()
+        self.running.last_error.as_deref()
     }
 
     /// A text that is the same for all attempts of one call, also after an operator's retry, and different for each call. Pass it to
     /// external systems that accept idempotency keys, so that an effect of a lost attempt is not repeated.
     pub fn idempotency_key(&self) -> &str {
-        &self.idempotency_key
+        &self.running.idempotency_key
     }
 
     /// The state of the instance while this attempt executes; `None` before the first transition.
     pub fn state(&self) -> Option<&str> {
-        self.attempt.from.as_deref()
+        self.running.attempt.from.as_deref()
     }
 
     /// Returns the connection whose transaction commits this transition, so SQL that is written there takes effect exactly once. The
@@ -141,7 +162,7 @@ impl Ctx<'_> {
     ///
     /// Returns an error if the runtime is on SQLite, no connection became free in time, or the database is unreachable.
     pub async fn postgres(&mut self) -> Result<&mut PgConnection, Error> {
-        if !self.environment.store.is_postgres() {
+        if !self.running.environment.store.is_postgres() {
             return Err(Error::input("this runtime is on SQLite: `ctx.sqlite()` has its connection"));
         }
         match self.transaction().await? {
@@ -160,7 +181,7 @@ impl Ctx<'_> {
     ///
     /// Returns an error if the runtime is on PostgreSQL, or if the database cannot be opened.
     pub async fn sqlite(&mut self) -> Result<&mut SqliteConnection, Error> {
-        if self.environment.store.is_postgres() {
+        if self.running.environment.store.is_postgres() {
             return Err(Error::input("this runtime is on PostgreSQL: `ctx.postgres()` has its connection"));
         }
         match self.transaction().await? {
@@ -170,18 +191,18 @@ impl Ctx<'_> {
     }
 
     async fn transaction(&mut self) -> Result<Conn<'_>, Error> {
-        if self.tx.is_none() {
+        if self.running.tx.is_none() {
             let cancelled = self.cancelled();
             // There are fewer connections than verbs that may want one. A cancelled attempt leaves its place in the queue to others.
             let tx = tokio::select! {
                 biased;
-                tx = opened(self.environment.store.clone()) => tx?,
+                tx = opened(self.running.environment.store.clone()) => tx?,
                 () = cancelled => return Err(Error::input("the attempt was to end while it waited for a connection")),
             };
-            self.tx = Some(tx);
+            self.running.tx = Some(tx);
         }
-        let conn = self.tx.as_mut().expect("it was opened just now").conn();
-        held::opened(self.environment.store.id(), &conn);
+        let conn = self.running.tx.as_mut().expect("it was opened just now").conn();
+        held::opened(self.running.environment.store.id(), &conn);
         Ok(conn)
     }
 
@@ -196,36 +217,41 @@ impl Ctx<'_> {
         E: Into<Failure>,
     {
         encode::check_once(name)?;
-        if self.tx.is_some() && !self.environment.store.is_postgres() {
+        if self.running.tx.is_some() && !self.running.environment.store.is_postgres() {
             return Err(Error::input(format!(
                 "`ctx.once(\"{name}\")` comes after `ctx.sqlite()`, which holds the one writer: call it before"
             ))
             .into());
         }
-        if let Some(kept) = kept(self.environment.store.clone(), self.attempt.call, name.to_owned()).await? {
+        if let Some(kept) = kept(self.running.environment.store.clone(), self.running.attempt.call, name.to_owned()).await? {
             return self.decoded(name, &kept);
         }
         let value = work.await.map_err(Into::into)?;
         let bytes = serde_json::to_vec(&value).map_err(|error| Failure::new(format!("what `{name}` gives does not encode: {error}")))?;
-        let encrypted = self.environment.data_protection.encrypt(&self.owner().once(self.attempt.call, name), bytes);
+        let protection = &self.running.environment.data_protection;
+        let encrypted = protection.encrypt(&self.owner().once(self.running.attempt.call, name), bytes);
         let bytes = encrypted.map_err(|why| Failure::new(format!("what `{name}` gives cannot be stored: {why}")))?;
-        let before = keep(self.environment.store.clone(), self.attempt.call, name.to_owned(), bytes, self.environment.clock.now()).await?;
+        let (store, now) = (self.running.environment.store.clone(), self.running.environment.clock.now());
+        let before = keep(store, self.running.attempt.call, name.to_owned(), bytes, now).await?;
         before.map_or(Ok(value), |before| self.decoded(name, &before))
     }
 
     fn decoded<T: DeserializeOwned>(&self, name: &str, kept: &[u8]) -> Result<T, Failure> {
-        let place = self.owner().once(self.attempt.call, name);
-        let kept = self.environment.data_protection.open(&place, kept);
+        let place = self.owner().once(self.running.attempt.call, name);
+        let kept = self.running.environment.data_protection.open(&place, kept);
         let kept = kept.map_err(|why| Failure::new(format!("what `{name}` gave in an earlier attempt cannot be read: {why}")))?;
         serde_json::from_slice(&kept)
             .map_err(|error| Failure::new(format!("what `{name}` gave in an earlier attempt does not decode: {error}")))
     }
 
-    /// Completes when this attempt should end: an operator cancelled the instance, the attempt timed out, or another process closed the
-    /// attempt, which is noticed within a third of a lease. The future does not borrow the context, so it can be used in a `select!` beside
-    /// work that does.
-    pub fn cancelled(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        let mut cancelled = self.cancelled.clone();
+    /// Completes when this attempt should end: an operator cancelled the instance, an event interrupts the call, the attempt timed out, or
+    /// another process closed the attempt. A process learns what another process did within a third of a lease, and mostly within
+    /// milliseconds if an event interrupts. The future does not borrow the context, so that it can stand in a `select!` beside work that uses
+    /// the context.
+    ///
+    /// An attempt that succeeds nevertheless counts. One that fails is not retried if an event interrupts the call.
+    pub fn cancelled(&self) -> impl Future<Output = ()> + Send + 'static + use<V> {
+        let mut cancelled = self.running.cancelled.clone();
         async move {
             // This wait has no limit, because cancellation may never come. The verb decides what it waits for besides.
             if cancelled.wait_for(|is_cancelled| *is_cancelled).await.is_err() {
@@ -235,19 +261,11 @@ impl Ctx<'_> {
     }
 
     fn owner(&self) -> Owner<'_> {
-        Owner { machine: &self.attempt.machine, key: &self.key }
+        Owner { machine: &self.running.attempt.machine, key: &self.running.key }
     }
 
     pub(crate) fn data<T: Send + Sync + 'static>(&self) -> Data<T> {
-        self.environment.data.get()
-    }
-
-    pub(crate) fn take_requests(&mut self) -> VerbRequests {
-        std::mem::take(&mut self.verb_requests)
-    }
-
-    pub(crate) fn take_tx(&mut self) -> Option<Tx> {
-        self.tx.take()
+        self.running.environment.data.get()
     }
 }
 
@@ -278,10 +296,17 @@ fn keep(store: Store, call: CallId, name: String, value: Vec<u8>, now: Timestamp
     })
 }
 
-impl std::fmt::Debug for Ctx<'_> {
+impl<V> std::fmt::Debug for Ctx<'_, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let of = self.max_attempts().map_or("any".to_owned(), |most| most.to_string());
-        let timeout = self.attempt.retry_state.backoff;
-        write!(f, "`{}` `{}`: attempt {} of {of}, backoff {}", self.key, self.attempt.verb, self.attempt.number, duration::display(timeout))
+        let timeout = self.running.attempt.retry_state.backoff;
+        write!(
+            f,
+            "`{}` `{}`: attempt {} of {of}, backoff {}",
+            self.running.key,
+            self.running.attempt.verb,
+            self.running.attempt.number,
+            duration::display(timeout)
+        )
     }
 }

@@ -114,7 +114,7 @@ pub(crate) fn act_digest(act: &Act) -> Vec<u8> {
 
 /// Appends the fields of a policy, each with its name and length. Fields that are not set are left out.
 fn put_policy(content: &mut Vec<u8>, policy: &Retry) {
-    let Retry { max_attempts, min, max, backoff, jitter, within, give_up_on, delay, catch } = policy;
+    let Retry { max_attempts, min, max, backoff, jitter, within, give_up_on, give_up_if, delay, catch } = policy;
     let mut put = |name: &str, value: &[u8]| {
         for part in [name.as_bytes(), value] {
             content.extend((part.len() as u64).to_be_bytes());
@@ -132,6 +132,7 @@ fn put_policy(content: &mut Vec<u8>, policy: &Retry) {
         put("within_us", &micros(*within).to_be_bytes());
     }
     give_up_on.iter().for_each(|error| put("give_up_on", error.as_bytes()));
+    give_up_if.iter().for_each(|name| put("give_up_if", name.as_bytes()));
     delay.iter().for_each(|name| put("delay", name.as_bytes()));
     catch.iter().for_each(|verb| put("catch", verb.as_bytes()));
 }
@@ -181,6 +182,7 @@ mod tests {
             Retry { delay: Some("a".into()), ..policy.clone() },
             Retry { catch: Some("a".into()), ..policy.clone() },
             Retry { give_up_on: vec!["a".into()], ..policy.clone() },
+            Retry { give_up_if: Some("a".into()), ..policy.clone() },
             Retry { give_up_on: vec!["a".into(), "a".into()], ..policy.clone() },
             Retry { give_up_on: vec!["aa".into()], ..policy.clone() },
             Retry { backoff: policy.backoff + f64::EPSILON * 2.0, ..policy.clone() },

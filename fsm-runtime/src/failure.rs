@@ -15,6 +15,8 @@ pub type Result<T = (), E = Failure> = std::result::Result<T, E>;
 pub struct Failure {
     error: Box<dyn StdError + Send + Sync>,
     advice: RetryAdvice,
+    /// What went wrong while the error was judged.
+    beside: Option<String>,
 }
 
 /// An error type that decides for itself whether it is retried.
@@ -74,23 +76,31 @@ pub struct FailedAttempt<'a> {
 impl Failure {
     /// A failure that is retried by the verb's retry policy.
     pub fn new(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Failure {
-        Failure { error: error.into(), advice: RetryAdvice::Default }
+        Failure { error: error.into(), advice: RetryAdvice::Default, beside: None }
     }
 
     /// A failure that is not retried, independent of the policy.
     pub fn permanent(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Failure {
-        Failure { error: error.into(), advice: RetryAdvice::Never }
+        Failure { error: error.into(), advice: RetryAdvice::Never, beside: None }
     }
 
     /// A failure that is retried after exactly `wait`. This overrides the policy's backoff and maximum wait, but not its count and
     /// `within`.
     pub fn retry_after(error: impl Into<Box<dyn StdError + Send + Sync>>, wait: Duration) -> Failure {
-        Failure { error: error.into(), advice: RetryAdvice::After(wait) }
+        Failure { error: error.into(), advice: RetryAdvice::After(wait), beside: None }
     }
 
     /// The same failure with other advice.
     pub fn with_advice(self, advice: RetryAdvice) -> Failure {
         Failure { advice, ..self }
+    }
+
+    pub(crate) fn beside(self, text: String) -> Failure {
+        Failure { beside: Some(text), ..self }
+    }
+
+    pub(crate) fn take_beside(&mut self) -> Option<String> {
+        self.beside.take()
     }
 
     /// The advice on a retry that was given with this failure.

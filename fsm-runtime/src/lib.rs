@@ -25,6 +25,7 @@ mod guard;
 pub mod handle;
 pub mod health;
 mod in_flight;
+mod interrupts;
 mod limits;
 pub mod metrics;
 mod notifications;

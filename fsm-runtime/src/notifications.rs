@@ -25,6 +25,11 @@ impl Engine {
         }
     }
 
+    /// An event waits that interrupts an executing attempt, which may run in another process.
+    pub(crate) fn notify_interrupt(&self) {
+        self.pending_notifications.certain.notify_one();
+    }
+
     /// Requests polls: a caller's transaction contains an event, and only the caller knows when it commits.
     pub(crate) fn notify_after_user_commit(&self) {
         self.pending_notifications.perhaps.notify_one();
@@ -85,6 +90,9 @@ impl Engine {
                         match self.next_due().await {
                             Ok(next) => next.into_iter().for_each(|next| self.wake_up.due(next)),
                             Err(error) => tracing::debug!(%error, "what is due after a word is not known; it is found by polling"),
+                        }
+                        if let Err(error) = self.tell_interrupted().await {
+                            tracing::debug!(%error, "verbs that run here were not told of events that interrupt them; the sweeper tells them");
                         }
                         tokio::time::sleep(BREATH).await;
                         if let Err(error) = listener.next_notification().await {

@@ -11,19 +11,21 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::data::Data;
-use crate::failure::{Failure, Unreadable};
+use crate::failure::Unreadable;
+use crate::guard;
 
 pub use self::checks::{
-    Catches, Condition, IsEvent, IsTimeout, IsVerb, Pick, Returned, catches, inherits, is_caught, is_event, is_none_of, is_timeout,
-    is_verb, keeps, keeps_nothing, returned, same,
+    Catches, Condition, IsEvent, IsTimeout, IsVerb, Pick, Returned, TimerWait, catches, due, inherits, is_any_caught, is_caught, is_event,
+    is_in_one_machine, is_none_of, is_timeout, is_verb, keeps, keeps_nothing, returned, same,
 };
 pub use crate::context::Ctx;
-pub use crate::failure::{FailedAttempt, Retryable, RetryableRef};
+pub use crate::failure::{FailedAttempt, Failure, Retryable, RetryableRef};
 pub use crate::registry::{
-    Accepts, DataEntry, DelayEntry, EdgeEntry, GiveUpEntry, Input, Keeps, KeepsNothing, Machine, MachineEntry, MachineRef, NoCatch,
-    PolicyEntry, RetryEntry, Run, Running, Verb, VerbEntry, VerbRef,
+    Accepts, DataEntry, DelayEntry, DueFunction, EdgeEntry, GiveUpEntry, Input, Keeps, KeepsNothing, Machine, MachineEntry, MachineRef,
+    NoCatch, PolicyEntry, RetryEntry, Run, Running, TakesNext, Unchecked, Verb, VerbEntry, VerbOf, VerbRef, WaitEntry,
 };
 pub use crate::timeout::Timeout;
+pub use fsm_core::machine::Due;
 pub use {inventory, serde};
 
 /// Checks whether bytes can be decoded as the event type `E`: `(&&Decoding::<E>::NEW).why_not(bytes)`. If `E` is not `Deserialize`, the
@@ -87,6 +89,28 @@ pub fn data<T: Send + Sync + 'static>(ctx: &Ctx<'_>) -> Data<T> {
 /// Returns the entry of a `Data<T>` parameter.
 pub const fn data_entry<T: Send + Sync + 'static>() -> DataEntry {
     DataEntry { name: std::any::type_name::<T>, id: TypeId::of::<T> }
+}
+
+/// The same context for a verb that names itself in it, so that `ctx.next` is checked by the compiler.
+pub fn checked<'c, V>(ctx: &'c mut Ctx<'_>) -> Ctx<'c, V> {
+    ctx.checked()
+}
+
+/// The answer of a `give_up_if` function; `Err` is the text of its panic.
+pub type GivesUp = Result<bool, String>;
+
+/// Calls a `give_up_if` function with the error of its verb.
+pub fn give_up_if<E>(error: &E, function: fn(&E) -> bool) -> GivesUp {
+    guard::guarded("its `give_up_if` function", || function(error))
+}
+
+/// The failure with the answer of the `give_up_if` function. After a panic in that, the policy decides.
+pub fn judged(failure: Failure, gives_up: GivesUp) -> Failure {
+    match gives_up {
+        Ok(true) => failure.with_advice(RetryAdvice::Never),
+        Ok(false) => failure,
+        Err(panic) => failure.beside(panic),
+    }
 }
 
 /// Returns the future unchanged. If it is not `Send`, compiling fails at the `await` that makes it so.

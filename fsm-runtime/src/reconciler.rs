@@ -12,11 +12,13 @@ use fsm_core::changes::Changes;
 use fsm_core::decide::migrate::{Renames, late_timer};
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::{Instance, Status};
-use fsm_core::machine::{Machine, TIMEOUT};
+use fsm_core::machine::{Due, Machine, TIMEOUT};
 use fsm_core::time::Timestamp;
 use uuid::Uuid;
 
+use crate::catalog::KnownMachine;
 use crate::clock::Clock;
+use crate::data_protection::{DataProtection, Owner};
 use crate::drift;
 use crate::encode;
 use crate::engine::Engine;
@@ -57,7 +59,7 @@ impl Engine {
         let is_time = reconciler_state.is_time(self.clock.now());
         for known in self.catalog.iter() {
             let renames = reconciler_state.renames(&known.machine.name).filter(|_| is_time);
-            match self.mend_machine(&known.machine, renames, is_time).await {
+            match self.mend_machine(known, renames, is_time).await {
                 Ok(count) => mended += count,
                 // The error does not affect other machines. This machine is checked again in a minute.
                 Err(error) => {
@@ -72,13 +74,13 @@ impl Engine {
         failed.map_or(Ok(mended), Err)
     }
 
-    async fn mend_machine(&self, machine: &Machine, renames: Option<&Renames>, is_time: bool) -> Result<usize, Error> {
-        let mut mended = 0;
+    async fn mend_machine(&self, known: &KnownMachine, renames: Option<&Renames>, is_time: bool) -> Result<usize, Error> {
+        let (machine, mut mended) = (&*known.machine, 0);
         if let Some(renames) = renames {
             mended += drift::apply(&self.store, &self.clock, machine, renames).await?;
         }
         if is_time {
-            mended += set_timers(&self.store, &self.clock, machine).await?;
+            mended += set_timers(&self.store, &self.clock, known, &self.data_protection).await?;
         }
         Ok(mended + self.drop_timers(machine).await?)
     }
@@ -111,7 +113,13 @@ async fn is_newest(conn: &mut Conn<'_>, machine: &Machine) -> Result<bool, Error
 
 /// Sets missing timers for instances whose state was entered by code without these timers. Does nothing if there is a newer definition.
 /// Returns the number of timers.
-pub(crate) async fn set_timers(store: &Store, clock: &Clock, machine: &Machine) -> Result<usize, Error> {
+pub(crate) async fn set_timers(
+    store: &Store,
+    clock: &Clock,
+    known: &KnownMachine,
+    data_protection: &DataProtection,
+) -> Result<usize, Error> {
+    let machine = &*known.machine;
     let timed: Vec<_> = machine.states().filter(|state| machine.timer(state).is_some()).map(str::to_owned).collect();
     let (mut after, mut set) = (InstanceId(Uuid::nil()), 0);
     loop {
@@ -127,11 +135,11 @@ pub(crate) async fn set_timers(store: &Store, clock: &Clock, machine: &Machine) 
             found
         };
         after = found.last().map_or(after, |(last, _)| *last);
-        match set_some(store, clock, machine, &found).await {
+        match set_some(store, clock, (known, data_protection), &found).await {
             Ok(count) => set += count,
             Err(error) if is_one_of_them(&error) => {
                 for one in found.chunks(1) {
-                    match set_some(store, clock, machine, one).await {
+                    match set_some(store, clock, (known, data_protection), one).await {
                         Ok(count) => set += count,
                         Err(error) if is_one_of_them(&error) => {
                             let key = &one[0].1;
@@ -152,9 +160,14 @@ fn is_one_of_them(error: &StoreError) -> bool {
 }
 
 /// Sets the timers of these instances in one transaction. Returns the number of timers.
-async fn set_some(store: &Store, clock: &Clock, machine: &Machine, found: &[(InstanceId, String)]) -> Result<usize, StoreError> {
+async fn set_some(
+    store: &Store,
+    clock: &Clock,
+    of: (&KnownMachine, &DataProtection),
+    found: &[(InstanceId, String)],
+) -> Result<usize, StoreError> {
     let mut tx = store.begin().await?;
-    let changes = late_timers(&mut tx.conn(), clock.now(), machine, found).await?;
+    let changes = late_timers(&mut tx.conn(), clock.now(), of, found).await?;
     write(&mut tx.conn(), &changes.iter().collect::<Vec<_>>()).await?;
     tx.commit().await?;
     Ok(changes.len())
@@ -164,9 +177,10 @@ async fn set_some(store: &Store, clock: &Clock, machine: &Machine, found: &[(Ins
 async fn late_timers(
     conn: &mut Conn<'_>,
     now: Timestamp,
-    machine: &Machine,
+    (known, data_protection): (&KnownMachine, &DataProtection),
     found: &[(InstanceId, String)],
 ) -> Result<Vec<Changes>, StoreError> {
+    let machine = &*known.machine;
     let targets: Vec<_> = found.iter().map(|(_, key)| Target { machine: &machine.name, key }).collect();
     let locked: Vec<_> = lock::instances(conn, &targets).await?.into_iter().flatten().map(|locked| locked.instance).collect();
     let ids: Vec<_> = locked.iter().map(|instance| instance.id).collect();
@@ -181,10 +195,24 @@ async fn late_timers(
     let entered = entered(conn, &resting).await?;
     let late = resting.iter().filter_map(|instance| match entered.get(&instance.id) {
         Some(Entered::AndRanOut) => None,
-        Some(Entered::By(call, at)) => late_timer(machine, instance, Some((*call, *at)), now),
-        None => late_timer(machine, instance, None, now),
+        Some(Entered::By(call, at)) => late_timer(machine, instance, Some((*call, *at)), computed(known, data_protection, instance), now),
+        None => late_timer(machine, instance, None, computed(known, data_protection, instance), now),
     });
     Ok(late.collect())
+}
+
+/// The result of the function of the timer, from the record as it is now; `None` if the timer has no function, or if that cannot be called.
+fn computed(known: &KnownMachine, data_protection: &DataProtection, instance: &Instance) -> Option<Due> {
+    let state = instance.state.as_deref()?;
+    let record = instance.record.as_ref().map(|record| data_protection.open(&Owner::of(instance).record(), record)).transpose();
+    let due = match &record {
+        Ok(record) => known.timer_of(state, record.as_deref()).map_err(|failure| failure.to_string()),
+        Err(why) => Err(format!("the record cannot be read: {why}")),
+    };
+    due.unwrap_or_else(|error| {
+        tracing::warn!(machine = instance.machine, key = instance.key, state, error, "the timer of an instance cannot be computed");
+        None
+    })
 }
 
 /// The way in which an instance entered its state.
@@ -204,7 +232,7 @@ async fn entered(conn: &mut Conn<'_>, instances: &[Instance]) -> Result<HashMap<
             break;
         }
         for last in lock::last_attempts(conn, &calls).await? {
-            if last.state == fsm_core::call::AttemptState::Success && !last.is_catch() {
+            if last.state == fsm_core::call::AttemptState::Success && !last.is_catch() && !last.is_stay() {
                 calls.retain(|call| *call != last.call);
                 let at = last.finished_at.unwrap_or(last.created_at);
                 entered.insert(last.instance, Entered::By(last.call, at));

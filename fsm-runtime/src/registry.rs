@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::str::FromStr;
 use std::time::Duration;
 
+use fsm_core::machine::Due;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -58,6 +59,8 @@ pub trait Verb {
     type Event;
     /// The verb that runs when the attempts are exhausted; [`NoCatch`] if there is none.
     type Catch;
+    /// The verb itself if its context checks `ctx.next`; otherwise [`Unchecked`].
+    type Checked;
     /// The name of the event type in the database.
     const EVENT: &'static str;
     /// The registered schema entry.
@@ -77,6 +80,27 @@ pub trait Keeps<R> {}
     note = "add `keeps` and the type of that record to `fsm!`, or take no `&mut` in the verb"
 )]
 pub trait KeepsNothing {}
+
+/// The verb stands in the machine `M`. `fsm!` implements it for the verbs of its edges.
+#[diagnostic::on_unimplemented(
+    message = "the verb `{Self}` stands on no edge of a machine of this crate, so that `ctx.next` cannot be checked for it",
+    note = "`Ctx<'_, {Self}>` is for a verb on the edges of one machine; other verbs, also catch verbs, take `Ctx<'_>`"
+)]
+pub trait VerbOf<M> {}
+
+/// After the verb, an instance of the machine `M` takes the event `E`. `fsm!` implements it for the verbs of its edges.
+#[diagnostic::on_unimplemented(
+    message = "the event `{E}` cannot come next after the verb `{Self}`",
+    label = "no edge accepts this event there",
+    note = "`ctx.next` takes an event that an edge out of the state accepts in which the instance then is"
+)]
+pub trait TakesNext<M, E> {}
+
+/// The context of a verb that does not name itself in `Ctx<'_>`: `ctx.next` is checked when it is called.
+pub enum Unchecked {}
+
+impl VerbOf<()> for Unchecked {}
+impl<E> TakesNext<(), E> for Unchecked {}
 
 /// The catch verb of a verb without `catch`.
 pub enum NoCatch {}
@@ -162,6 +186,8 @@ pub struct PolicyEntry {
     pub within: Option<Duration>,
     /// The error types that are not retried.
     pub give_up_on: &'static [GiveUpEntry],
+    /// The function that says whether an error of the verb is permanent, as written in the source.
+    pub give_up_if: Option<&'static str>,
     /// The user's delay function.
     pub delay: Option<DelayEntry>,
     /// The verb that runs when the attempts are exhausted.
@@ -206,11 +232,39 @@ pub struct MachineEntry {
 pub struct EdgeEntry {
     /// The state that the edge leaves; `None` for a start.
     pub from: Option<&'static str>,
-    /// The verb that carries out the edge. Its name is the state that the edge enters.
+    /// The verb that carries out the edge. Its name is the state that the edge enters, unless the edge stays.
     pub verb: &'static VerbEntry,
+    /// True for an internal transition, which does not leave the state.
+    pub stays: bool,
+    /// True if the event does not wait for a retry, nor for an operator.
+    pub interrupts: bool,
     /// The wait of a timer; `None` for an edge on an event.
-    pub after: Option<Duration>,
+    pub after: Option<WaitEntry>,
 }
+
+impl EdgeEntry {
+    /// An edge on an event into the state of the verb's name.
+    pub const fn new(from: Option<&'static str>, verb: &'static VerbEntry) -> EdgeEntry {
+        EdgeEntry { from, verb, stays: false, interrupts: false, after: None }
+    }
+}
+
+/// The wait of a timer.
+#[derive(Debug, Clone, Copy)]
+pub enum WaitEntry {
+    /// The same for all instances.
+    Fixed(Duration),
+    /// The result of a function of the record.
+    Computed {
+        /// The name as written in the source.
+        name: &'static str,
+        /// Decodes the record and calls the function.
+        due: DueFunction,
+    },
+}
+
+/// Computes when a timer is due, from the encoded record.
+pub type DueFunction = fn(Option<&[u8]>) -> Result<Due, Failure>;
 
 /// A reference to a verb's entry, which `inventory` collects.
 pub struct VerbRef(pub &'static VerbEntry);

@@ -325,7 +325,7 @@ impl Builder {
     /// Opens the database, stores the machine definitions and starts a session.
     async fn join(&self, catalog: &Catalog, limit: Duration) -> Result<(Store, Clock, Work), Error> {
         let (store, clock) = open(self.settings(), limit).await?;
-        let mappings = introduce(&store, &clock, catalog, &self.data, &self.migrate).await?;
+        let mappings = introduce(&store, &clock, catalog, (&self.data, &self.data_protection), &self.migrate).await?;
         let work = self.work(catalog, self.lease, ReconcilerState::since(clock.now(), mappings));
         work.session.renew(&mut store.dedicated().await?, &clock, clock.now()).await?;
         Ok((store, clock, work))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fsm_core::machine::Machine;
+use fsm_core::machine::{Edge, Machine, Wait};
 use fsm_core::retry::{Retry, as_optional_micros};
 use serde::Serialize;
 
@@ -27,14 +27,18 @@ pub struct MachineSchema {
     pub docs: String,
     /// The states, starts first.
     pub states: Vec<String>,
-    /// The edges, without starts and timers.
+    /// The edges, without starts, timers and internal transitions.
     pub edges: Vec<EdgeSchema>,
+    /// The internal transitions.
+    pub stays: Vec<StaySchema>,
     /// The states that an instance can begin in.
     pub starts: Vec<String>,
     /// The states in which an instance is completed.
     pub ends: Vec<String>,
-    /// The timers.
+    /// The timers with a fixed wait.
     pub timers: Vec<TimerSchema>,
+    /// The timers whose wait a function computes.
+    pub computed_timers: Vec<ComputedTimerSchema>,
     /// The type of the record, as written in the source; `None` without `keeps`.
     pub record: Option<String>,
 }
@@ -47,6 +51,30 @@ pub struct EdgeSchema {
     /// The name of the event type.
     pub event: String,
     /// The state that the edge enters.
+    pub to: String,
+    /// True if the event does not wait for a retry, nor for an operator.
+    pub interrupts: bool,
+}
+
+/// An internal transition: in a state, an event runs a verb, and the instance stays in the state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StaySchema {
+    /// The state.
+    pub state: String,
+    /// The name of the event type.
+    pub event: String,
+    /// The verb.
+    pub verb: String,
+}
+
+/// A timer whose wait a function of the record computes when the state is entered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ComputedTimerSchema {
+    /// The state that the timer belongs to.
+    pub from: String,
+    /// The function, as written in the source.
+    pub function: String,
+    /// The state that the timer leads to.
     pub to: String,
 }
 
@@ -115,16 +143,26 @@ pub fn schema() -> Schema {
 
 fn describe(machine: &Machine) -> MachineSchema {
     let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect::<Vec<_>>();
-    let edges = machine.edges.iter().filter(|edge| edge.after.is_none());
-    let timers = machine.edges.iter().filter_map(|edge| Some((edge.from.clone()?, edge.after?, edge.to.clone())));
+    let (mut edges, mut stays, mut timers, mut computed_timers) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for edge in &machine.edges {
+        let Edge { from: Some(from), event, to, stays_on, interrupts, after } = edge.clone() else { continue };
+        match (after, stays_on) {
+            (Some(Wait::Fixed(after)), _) => timers.push(TimerSchema { from, after, to }),
+            (Some(Wait::Computed(function)), _) => computed_timers.push(ComputedTimerSchema { from, function, to }),
+            (None, Some(verb)) => stays.push(StaySchema { state: from, event, verb }),
+            (None, None) => edges.push(EdgeSchema { from, event, to, interrupts }),
+        }
+    }
     MachineSchema {
         name: machine.name.clone(),
         docs: machine.docs.clone(),
         states: owned(machine.states().collect()),
-        edges: edges.filter_map(|e| Some(EdgeSchema { from: e.from.clone()?, event: e.event.clone(), to: e.to.clone() })).collect(),
+        edges,
+        stays,
         starts: owned(machine.starts().collect()),
         ends: machine.ends.clone(),
-        timers: timers.map(|(from, after, to)| TimerSchema { from, after, to }).collect(),
+        timers,
+        computed_timers,
         record: machine.record.clone(),
     }
 }

@@ -9,6 +9,7 @@ use crate::catalog::Catalog;
 use crate::clock::Clock;
 use crate::committer::retry::{backoff, is_worth_a_line};
 use crate::data::DataMap;
+use crate::data_protection::DataProtection;
 use crate::drift::{self, Migrate};
 use crate::encode;
 use crate::error::{Error, ErrorKind};
@@ -64,13 +65,13 @@ pub(crate) async fn introduce(
     store: &Store,
     clock: &Clock,
     catalog: &Catalog,
-    data: &DataMap,
+    (data, data_protection): (&DataMap, &DataProtection),
     migrate: &[Migrate],
 ) -> Result<Mappings, Error> {
     catalog.check_data(data)?;
     let mappings = drift::resolve(store, clock, catalog, migrate).await?;
     for known in catalog.iter() {
-        reconciler::set_timers(store, clock, &known.machine).await?;
+        reconciler::set_timers(store, clock, known, data_protection).await?;
     }
     let mut tx = store.begin().await?;
     tx.conn().wait_for_locks().await?;

@@ -69,6 +69,7 @@ impl Engine {
         let Some(work) = &self.work else { return Ok(0) };
         let now = self.clock.now();
         let compared = self.compare_with_held().await;
+        self.tell_interrupted().await?;
         if work.session.may_sweep(now) {
             let ended = self.end_sessions(now).await;
             let swept = self.close_orphans(now).await;

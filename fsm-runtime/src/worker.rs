@@ -19,7 +19,7 @@ use tracing::Instrument;
 use crate::catalog::KnownMachine;
 use crate::committer::batch_commit::BatchCommit;
 use crate::committer::request::{InstanceKey, Reply, Report, Request, RequestKind};
-use crate::context::{Ctx, VerbEnvironment};
+use crate::context::{Ctx, RunningVerb, VerbEnvironment};
 use crate::data_protection::Owner;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
@@ -148,16 +148,27 @@ impl Engine {
         let owner = Owner { machine: &attempt.machine, key: &instance.key };
         let last_error = last_error.map(|error| self.data_protection.open_error(owner, &error).into_owned());
         let opened = policy_error.map_or_else(|| self.opened(known, &instance, &attempt, &payload), Err);
-        let mut ctx = Ctx::new(self.environment(known), Arc::clone(&attempt), instance.key.clone(), last_error, cancel.subscribe());
+        let environment = self.environment(known);
+        let mut running = RunningVerb::new(environment, Arc::clone(&attempt), instance.key.clone(), last_error, cancel.subscribe());
         let (ended, counts_as) = match &opened {
             Ok((payload, record)) => {
                 let input = Input { event: payload, record: record.as_deref() };
-                held::noting(bounded((verb.run)(&mut ctx, input), verb.timeout, &cancel)).await
+                let mut ctx = Ctx::new(&mut running);
+                let (ended, counts_as) = held::noting(bounded((verb.run)(&mut ctx, input), verb.timeout, &cancel)).await;
+                let with_timer = ended.map(|kept| {
+                    let timer = known.computed_timer(&attempt, kept.as_deref().or(record.as_deref()));
+                    timer.map(|timer| (kept, timer))
+                });
+                match with_timer {
+                    Ok(Err(failure)) => (Err(failure), AttemptOutcome::Error),
+                    Ok(Ok(ended)) => (Ok(ended), counts_as),
+                    Err(failure) => (Err(failure), counts_as),
+                }
             }
             Err(why) => (Err(Failure::new(Unreadable(why.clone()))), AttemptOutcome::Error),
         };
         let outcome = match ended {
-            Ok(record) => Outcome::Success { record, verb_requests: ctx.take_requests() },
+            Ok((record, timer)) => Outcome::Success { record, verb_requests: running.take_requests(), timer },
             Err(failure) => {
                 let is_unreadable = failure.is_unreadable();
                 let problem = self.judge(known, verb, &attempt, failure);
@@ -167,7 +178,7 @@ impl Engine {
                 Outcome::Failure(problem)
             }
         };
-        let tx = ctx.take_tx();
+        let tx = running.take_tx();
         Ended { outcome, counts_as, tx }
     }
 

@@ -152,12 +152,12 @@ create table fsm_once (
     primary key (call_id, name)
 );
 
--- What is not an attempt: operator acts, rejected events, late reports, names that were replaced.
+-- What is not an attempt: operator acts, interrupted calls, rejected events, late reports, names that were replaced.
 create table fsm_history (
     history_id bigint not null generated always as identity primary key,
     instance_id uuid not null,
     at bigint not null,
-    kind text not null check (kind in ('retried', 'cancelled', 'paused', 'resumed', 'skipped', 'rescheduled', 'rejected', 'refused', 'unsent', 'late', 'migrated')),
+    kind text not null check (kind in ('retried', 'cancelled', 'paused', 'resumed', 'skipped', 'rescheduled', 'interrupted', 'rejected', 'refused', 'unsent', 'late', 'migrated')),
     call_id uuid,
     detail text,
     actor text

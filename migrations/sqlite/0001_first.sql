@@ -151,12 +151,12 @@ create table fsm_once (
     primary key (call_id, name)
 ) strict, without rowid;
 
--- What is not an attempt: operator acts, rejected events, late reports, names that were replaced.
+-- What is not an attempt: operator acts, interrupted calls, rejected events, late reports, names that were replaced.
 create table fsm_history (
     history_id integer not null primary key,
     instance_id blob not null,
     at integer not null,
-    kind text not null check (kind in ('retried', 'cancelled', 'paused', 'resumed', 'skipped', 'rescheduled', 'rejected', 'refused', 'unsent', 'late', 'migrated')),
+    kind text not null check (kind in ('retried', 'cancelled', 'paused', 'resumed', 'skipped', 'rescheduled', 'interrupted', 'rejected', 'refused', 'unsent', 'late', 'migrated')),
     call_id blob,
     detail text,
     actor text

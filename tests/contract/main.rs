@@ -2,6 +2,7 @@
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "the program of a user, and a test")]
 
+mod flow;
 mod handle;
 mod macros;
 mod payment;

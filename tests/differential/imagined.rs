@@ -170,7 +170,7 @@ impl Imagined {
         let outcome = match played {
             Ok((record, next)) => {
                 let next = next.map(|next| Event { name: "Go".into(), payload: encoded(&next) });
-                Outcome::Success { record, verb_requests: VerbRequests { next, ..VerbRequests::default() } }
+                Outcome::Success { record, verb_requests: VerbRequests { next, ..VerbRequests::default() }, timer: None }
             }
             Err(advice) => Outcome::Failure(Problem::new(&ERROR.to_string(), advice)),
         };

@@ -2,7 +2,7 @@
 
 use std::any::TypeId;
 
-use fsm::__private::{Accepts, MachineRef, RetryEntry, Verb, VerbRef, inventory};
+use fsm::__private::{Accepts, MachineRef, RetryEntry, Verb, VerbRef, WaitEntry, inventory};
 use fsm::Machine;
 use fsm::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -117,7 +117,7 @@ fn the_machine_is_registered_as_it_was_declared() {
         (Some("refunding"), "OnlinePaymentCompleted", "completed"),
     ];
     assert_eq!(edges, expected);
-    assert_eq!(entry.edges[3].after, Some(Duration::from_secs(1800)));
+    assert!(matches!(entry.edges[3].after, Some(WaitEntry::Fixed(wait)) if wait == Duration::from_secs(1800)));
     assert_eq!(entry.ends, ["completed", "failed", "expired", "cancelled"]);
     assert!(matches!(entry.retry, RetryEntry::Policy(policy) if policy.max_attempts == Some(4)));
     assert!(inventory::iter::<MachineRef>().any(|registered| std::ptr::eq(registered.0, entry)));

@@ -1,4 +1,4 @@
-//! A start shares its event type with no other verb.
+//! A start that shares its event type with an edge stands in an `on` block.
 use fsm::prelude::*;
 use serde::{Deserialize, Serialize};
 

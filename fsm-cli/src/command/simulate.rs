@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use fsm_core::duration::{self, display};
+use fsm_core::machine::Wait;
 use fsm_core::retry::{Next, Retry, RetryAdvice, RetryState};
 use fsm_core::schedule::{Planned, Warning};
 use fsm_core::time::Timestamp;
@@ -105,8 +106,12 @@ async fn kept(session: &Session<'_, '_>, words: &[String]) -> Result<Subject, Pr
     let Some(policy) = found.retry.clone() else {
         return Err(Problem::NotFound(format!("`{verb}` of `{name}` has no retry policy: its first failure is its last")));
     };
-    let from = machine.edges.iter().filter(|edge| edge.to == *verb).filter_map(|edge| edge.from.as_deref());
-    let timer = from.filter_map(|state| machine.timer(state)?.after).min();
+    let from = machine.edges.iter().filter(|edge| edge.verb() == *verb).filter_map(|edge| edge.from.as_deref());
+    let fixed = from.filter_map(|state| match machine.timer(state)?.after {
+        Some(Wait::Fixed(wait)) => Some(wait),
+        _ => None,
+    });
+    let timer = fixed.min();
     Ok(Subject { policy, timer })
 }
 
@@ -117,7 +122,7 @@ fn latest(policy: &Retry) -> impl Iterator<Item = Planned> {
     std::iter::successors(Some((first, RetryState::fresh(Some(policy.clone()), start))), move |(last, retry_state)| {
         match retry_state.after(RetryAdvice::Default, start + last.at, 1.0) {
             Next::Again { wait, retry_state } => {
-                Some((Planned { attempt: last.attempt.saturating_add(1), wait, at: last.at + wait }, retry_state))
+                Some((Planned { attempt: last.attempt.saturating_add(1), wait, at: last.at + wait }, *retry_state))
             }
             Next::Exhausted(_) => None,
         }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::DecisionContext;
-use crate::call::{Attempt, AttemptState};
+use crate::call::{Attempt, AttemptState, is_caught};
 use crate::changes::{Changes, Note, NoteKind, Open, Payload, Timer, TimerChange};
 use crate::ids::{CallId, SessionId, TimerId};
 use crate::instance::Instance;
-use crate::machine::{Edge, Machine, TIMEOUT, Verb};
+use crate::machine::{Due, Edge, Machine, TIMEOUT, Verb, Wait};
 use crate::outcome::Event;
 use crate::retry::RetryState;
 use crate::time::Timestamp;
@@ -16,13 +16,15 @@ use uuid::Uuid;
 
 /// Opens a call for `edge`. It executes at once in the session that `moment` grants; otherwise it is scheduled for now.
 pub(super) fn call(changes: &mut Changes, machine: &Machine, edge: &Edge, call: CallId, payload: Payload, moment: DecisionContext) {
-    run(changes, machine, (&edge.to, &edge.event, &edge.to), call, payload, moment);
+    run(changes, machine, (edge.verb(), &edge.event, &edge.to), call, payload, moment);
 }
 
 /// Opens a call of the catch verb for the exhausted call that `last` belongs to.
 pub(super) fn catch(changes: &mut Changes, machine: &Machine, catch: &Verb, last: &Attempt, error: String, moment: DecisionContext) {
     let payload = Payload::Caught { call: last.call, error, attempts: last.number };
-    run(changes, machine, (&catch.name, &catch.event, &last.to), moment.fresh, payload, moment);
+    // The event's name tells a catch verb from the verb of an internal transition, also where the code has another name for the type.
+    let event = if is_caught(&catch.event) { catch.event.clone() } else { format!("Caught<{}>", last.event) };
+    run(changes, machine, (&catch.name, &event, &last.to), moment.fresh, payload, moment);
 }
 
 fn run(
@@ -91,21 +93,27 @@ fn open(changes: &mut Changes, attempt: Attempt, payload: Option<Payload>) {
     changes.open = Some(Open { attempt: Arc::new(attempt), payload });
 }
 
-/// Replaces the timers after a transition. All timers of the old state are deleted, including those that other code set, and the timer of
-/// the new state is set.
-pub(super) fn change_timers(changes: &mut Changes, machine: &Machine, has_timer: bool, moment: DecisionContext) {
+/// Replaces the timers after a transition into a state. All timers of the old state are deleted, including those that other code set, and the
+/// timer of the new state is set. `computed` is the result of the timer's function if it has one.
+pub(super) fn change_timers(changes: &mut Changes, machine: &Machine, has_timer: bool, computed: Option<Due>, moment: DecisionContext) {
     if has_timer {
         changes.timers.push(TimerChange::Clear);
     }
     let entered = changes.instance.newest.map(|(call, _)| (call, moment.now));
-    changes.timers.extend(entered.and_then(|entered| timer_of(&changes.instance, machine, entered)).map(TimerChange::Set));
+    changes.timers.extend(entered.and_then(|entered| timer_of(&changes.instance, machine, entered, computed)).map(TimerChange::Set));
 }
 
-/// Returns the timer of the state that the instance entered by `call` at `since`; `None` if the state has no timer.
-pub(super) fn timer_of(instance: &Instance, machine: &Machine, (call, since): (CallId, Timestamp)) -> Option<Timer> {
+/// Returns the timer of the state that the instance entered by `call` at `since`; `None` if the state has no timer, or a computed one whose
+/// result is missing.
+pub(super) fn timer_of(instance: &Instance, machine: &Machine, (call, since): (CallId, Timestamp), computed: Option<Due>) -> Option<Timer> {
     let state = instance.state.as_deref()?;
-    let after = machine.timer(state)?.after?;
-    let due_at = since + after;
+    let due_at = match machine.timer(state)?.after.as_ref()? {
+        Wait::Fixed(wait) => since + *wait,
+        Wait::Computed(_) => match computed? {
+            Due::After(wait) => since + wait,
+            Due::At(time) => time,
+        },
+    };
     Some(Timer { id: state_timer(call), instance: instance.id, state: Some(state.to_owned()), event: timeout_in(state, due_at), due_at })
 }
 

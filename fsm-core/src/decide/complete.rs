@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 
 use super::inbox::{self, NeedsMoreRows};
-use super::{DecisionContext, InstanceSnapshot, begin};
+use super::{DecisionContext, InstanceSnapshot, begin, interrupt};
 use crate::call::{Attempt, AttemptState};
-use crate::changes::{Changes, Close, Payload};
+use crate::changes::{Changes, Close, Payload, TimerChange};
 use crate::instance::{Instance, Status};
-use crate::machine::{Edge, Machine, Verb};
+use crate::machine::{Due, Edge, Machine, Verb};
 use crate::outcome::{Event, Outcome, Problem};
 use crate::retry::{Next, RetryAdvice};
 
@@ -35,28 +35,34 @@ pub fn complete(
         error,
     };
     match outcome {
-        Outcome::Success { record, verb_requests } if attempt.is_catch() => {
+        Outcome::Success { record, verb_requests, .. } if attempt.is_catch() => {
             changes.close = Some(close(AttemptState::Success, None));
-            lead_on(&mut changes, machine, record, verb_requests.next, moment);
+            lead_on(&mut changes, machine, snapshot, record, verb_requests.next, moment)?;
         }
-        Outcome::Success { record, verb_requests } => {
+        Outcome::Success { record, verb_requests, timer } => {
             changes.close = Some(close(AttemptState::Success, None));
-            succeed(&mut changes, machine, snapshot, attempt, record, verb_requests.next, moment)?;
+            succeed(&mut changes, machine, snapshot, attempt, (record, verb_requests.next, timer), moment)?;
         }
         Outcome::Failure(problem) => {
             changes.close = Some(close(AttemptState::Error, Some(problem.error.clone())));
-            retry_or_exhaust(&mut changes, machine, attempt, problem, moment);
+            if !interrupt::take(&mut changes, machine, snapshot, moment)? {
+                retry_or_exhaust(&mut changes, machine, attempt, problem, moment);
+            }
         }
         // A lost attempt counts against the budget: a verb that kills its process must not run forever.
         Outcome::Lost => {
             let error = format!("attempt {} was lost: its worker is gone", attempt.number);
             changes.close = Some(close(AttemptState::Lost, Some(error.clone())));
-            retry_or_exhaust(&mut changes, machine, attempt, Problem { error, advice: RetryAdvice::Default }, moment);
+            if !interrupt::take(&mut changes, machine, snapshot, moment)? {
+                retry_or_exhaust(&mut changes, machine, attempt, Problem { error, advice: RetryAdvice::Default }, moment);
+            }
         }
         Outcome::Released => {
             changes.close = Some(close(AttemptState::Released, None));
-            let wait = attempt.scheduled_at.since(moment.now);
-            begin::again(&mut changes, attempt, wait, attempt.retry_state.clone(), moment.now);
+            if !interrupt::take(&mut changes, machine, snapshot, moment)? {
+                let wait = attempt.scheduled_at.since(moment.now);
+                begin::again(&mut changes, attempt, wait, attempt.retry_state.clone(), moment.now);
+            }
         }
     }
     inbox::follow(&mut changes, machine, snapshot);
@@ -68,8 +74,7 @@ fn succeed(
     machine: &Machine,
     snapshot: &InstanceSnapshot,
     attempt: &Attempt,
-    record: Option<Vec<u8>>,
-    next: Option<Event>,
+    (record, next, timer): (Option<Vec<u8>>, Option<Event>, Option<Due>),
     moment: DecisionContext,
 ) -> Result<(), NeedsMoreRows> {
     changes.instance.state = Some(attempt.to.clone());
@@ -80,7 +85,12 @@ fn succeed(
     if machine.is_end(&attempt.to) {
         changes.instance.status = Status::Completed;
     }
-    begin::change_timers(changes, machine, snapshot.has_timer, moment);
+    match attempt.is_stay() {
+        // The state was not left, and its timer goes on. It was held if it ran out during the call.
+        true if snapshot.has_timer => changes.timers.push(TimerChange::Release),
+        true => {}
+        false => begin::change_timers(changes, machine, snapshot.has_timer, timer, moment),
+    }
     match next.and_then(|event| Some((edge_for_next(machine, changes, &event)?, event))) {
         Some((edge, event)) => {
             begin::call(changes, machine, edge, moment.fresh, Payload::Bytes(event.payload), moment);
@@ -90,9 +100,16 @@ fn succeed(
     }
 }
 
-/// Ends a successful catch verb. If its next event fits the state, the instance continues with that event. Otherwise the instance is in
-/// error, with the error of the caught call.
-fn lead_on(changes: &mut Changes, machine: &Machine, record: Option<Vec<u8>>, next: Option<Event>, moment: DecisionContext) {
+/// Ends a successful catch verb. If its next event fits the state, the instance continues with that event. Otherwise it takes an event that
+/// interrupts, or is in error with the error of the caught call.
+fn lead_on(
+    changes: &mut Changes,
+    machine: &Machine,
+    snapshot: &InstanceSnapshot,
+    record: Option<Vec<u8>>,
+    next: Option<Event>,
+    moment: DecisionContext,
+) -> Result<(), NeedsMoreRows> {
     if record.is_some() {
         changes.instance.record = record;
     }
@@ -101,8 +118,10 @@ fn lead_on(changes: &mut Changes, machine: &Machine, record: Option<Vec<u8>>, ne
             changes.instance.error = None;
             begin::call(changes, machine, edge, moment.fresh, Payload::Bytes(event.payload), moment);
         }
+        None if interrupt::take(changes, machine, snapshot, moment)? => {}
         None => changes.instance.status = Status::Error,
     }
+    Ok(())
 }
 
 fn edge_for_next<'m>(machine: &'m Machine, changes: &Changes, event: &Event) -> Option<&'m Edge> {
@@ -111,7 +130,7 @@ fn edge_for_next<'m>(machine: &'m Machine, changes: &Changes, event: &Event) -> 
 
 fn retry_or_exhaust(changes: &mut Changes, machine: &Machine, attempt: &Attempt, problem: Problem, moment: DecisionContext) {
     match attempt.retry_state.after(problem.advice, moment.now, roll(attempt)) {
-        Next::Again { wait, retry_state } => begin::again(changes, attempt, wait, retry_state, moment.now),
+        Next::Again { wait, retry_state } => begin::again(changes, attempt, wait, *retry_state, moment.now),
         // The attempts of the catch verb record its own error. The instance keeps the error of the caught call.
         Next::Exhausted(_) if attempt.is_catch() => changes.instance.status = Status::Error,
         // The state and the inbox stay, so that an operator can retry the call.

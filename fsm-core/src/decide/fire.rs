@@ -3,7 +3,8 @@
 use super::inbox::{self, NeedsMoreRows};
 use super::refusal::Refusal;
 use super::send::{Send, send};
-use super::{DecisionContext, InstanceSnapshot, begin};
+use super::{DecisionContext, InstanceSnapshot, begin, interrupt};
+use crate::call::AttemptState;
 use crate::changes::{Changes, NoteKind, Payload, Timer, TimerChange};
 use crate::ids::CallId;
 use crate::instance::{Instance, Status};
@@ -39,14 +40,16 @@ fn run_out(machine: &Machine, snapshot: &InstanceSnapshot, state: &str, timer: &
     changes
 }
 
-/// Decides a wake-up. A free instance takes the event that was left for a process with newer code. A busy instance takes it when it is
-/// free. An instance that has not begun, and that nothing else is to come for, ends.
+/// Decides a wake-up. A free instance takes the event that was left for a process with newer code, or for one that may begin calls. A busy
+/// instance takes it when it is free, unless the event interrupts. An instance that has not begun, and that nothing else is to come for, ends.
 fn wake(machine: &Machine, snapshot: &InstanceSnapshot, timer: &Timer, moment: DecisionContext) -> Result<Changes, NeedsMoreRows> {
     let mut changes = Changes::of(Instance::clone(&snapshot.instance));
     changes.timers.push(TimerChange::Fired(timer.id));
     if changes.instance.status == Status::Running && !changes.instance.is_open && changes.instance.inbox_len() > 0 {
         changes.instance.updated_at = moment.now;
         inbox::take(&mut changes, machine, &snapshot.inbox, moment)?;
+        inbox::follow(&mut changes, machine, snapshot);
+    } else if !is_executing(snapshot) && interrupt::take(&mut changes, machine, snapshot, moment)? {
         inbox::follow(&mut changes, machine, snapshot);
     }
     // The delayed event that it existed for was cancelled.
@@ -55,6 +58,10 @@ fn wake(machine: &Machine, snapshot: &InstanceSnapshot, timer: &Timer, moment: D
         changes.instance.status = Status::Cancelled;
     }
     Ok(changes)
+}
+
+fn is_executing(snapshot: &InstanceSnapshot) -> bool {
+    snapshot.instance.is_open && snapshot.newest.as_ref().is_none_or(|newest| newest.state == AttemptState::Executing)
 }
 
 /// A delayed event arrives like any other; if it does not fit any more, that is recorded. An instance that exists only for it, and that

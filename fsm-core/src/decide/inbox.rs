@@ -42,7 +42,9 @@ impl Inbox {
         if changes.is_forecast_stale {
             self.forecast = None;
         }
-        if let Some(waits) = &changes.waits {
+        if let Some(waits) = changes.waits.as_ref().filter(|waits| waits.position + 1 < changes.instance.inbox_tail) {
+            self.first.insert(0, Waiting { position: waits.position, call: waits.call, event: waits.event.name.clone() });
+        } else if let Some(waits) = &changes.waits {
             // An event behind a gap cannot be added, because the events in the gap were not read.
             let is_next = self.first.last().map_or(changes.instance.inbox_head, |last| last.position + 1) == waits.position;
             if is_next {
@@ -96,6 +98,14 @@ pub(super) fn put(changes: &mut Changes, machine: &Machine, call: CallId, event:
     let position = instance.inbox_tail;
     changes.instance.inbox_tail = position + 1;
     changes.waits = Some(Waits { position, call, event, forecast });
+}
+
+/// Puts an event that interrupts in front of the waiting events. The stored forecast does not include it.
+pub(super) fn put_in_front(changes: &mut Changes, call: CallId, event: Event) {
+    let position = changes.instance.inbox_head - 1;
+    changes.instance.inbox_head = position;
+    changes.is_forecast_stale = true;
+    changes.waits = Some(Waits { position, call, event, forecast: None });
 }
 
 /// Returns the states that the instance can be in after its open call and all waiting events; `None` if this definition cannot tell.

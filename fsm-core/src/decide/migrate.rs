@@ -9,7 +9,7 @@ use crate::call::Attempt;
 use crate::changes::{Changes, NoteKind, Timer, TimerChange, Waiting};
 use crate::ids::CallId;
 use crate::instance::{Instance, Status};
-use crate::machine::Machine;
+use crate::machine::{Due, Machine};
 use crate::time::Timestamp;
 
 /// The replacements for the names that a machine no longer has, from old to new.
@@ -86,10 +86,17 @@ pub fn migrate(
 }
 
 /// Sets the missing timer of a state that was entered by code without that timer. The timer counts from `entered`, the call and the time of
-/// the entry, or from now if they are unknown. Returns `None` if the state has no timer.
-pub fn late_timer(machine: &Machine, instance: &Instance, entered: Option<(CallId, Timestamp)>, now: Timestamp) -> Option<Changes> {
+/// the entry, or from now if they are unknown. `computed` is the result of the timer's function if it has one. Returns `None` if the state has
+/// no timer.
+pub fn late_timer(
+    machine: &Machine,
+    instance: &Instance,
+    entered: Option<(CallId, Timestamp)>,
+    computed: Option<Due>,
+    now: Timestamp,
+) -> Option<Changes> {
     let entered = entered.or(instance.newest.map(|(call, _)| (call, now)))?;
-    let timer = begin::timer_of(instance, machine, entered)?;
+    let timer = begin::timer_of(instance, machine, entered, computed)?;
     Some(Changes { timers: vec![TimerChange::Set(timer)], ..Changes::of(instance.clone()) })
 }
 
@@ -104,8 +111,10 @@ fn call_renames(old: &Attempt, new: &Attempt) -> Vec<String> {
 impl Renames {
     fn attempt(&self, attempt: &Attempt) -> Option<Attempt> {
         let mut new = attempt.clone();
+        // An internal transition leads to the state that the instance is in; so does the catch of one.
+        let stays = attempt.verb != attempt.to && attempt.from.as_ref() == Some(&attempt.to);
         replace(&self.verbs, &mut new.verb);
-        replace(&self.verbs, &mut new.to);
+        replace(if stays { &self.states } else { &self.verbs }, &mut new.to);
         replace(&self.events, &mut new.event);
         if let Some(from) = &mut new.from {
             replace(&self.states, from);

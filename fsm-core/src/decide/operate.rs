@@ -213,7 +213,7 @@ fn set_retry(changes: &mut Changes, snapshot: &InstanceSnapshot, act: &Act, poli
 }
 
 /// The latest known time of the attempt.
-fn latest_of(attempt: &Attempt) -> Timestamp {
+pub(super) fn latest_of(attempt: &Attempt) -> Timestamp {
     attempt.finished_at.or(attempt.started_at).unwrap_or(attempt.created_at)
 }
 
@@ -221,7 +221,7 @@ fn live(snapshot: &InstanceSnapshot) -> Option<&Attempt> {
     snapshot.newest.as_deref().filter(|newest| snapshot.instance.is_open && newest.state.is_live())
 }
 
-fn end(attempt: &Attempt, becomes: AttemptState, now: Timestamp) -> Close {
+pub(super) fn end(attempt: &Attempt, becomes: AttemptState, now: Timestamp) -> Close {
     Close {
         call: attempt.call,
         number: attempt.number,

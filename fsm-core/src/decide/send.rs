@@ -1,6 +1,7 @@
 //! Sends: an event starts a transition, waits in the inbox, is delivered later, is a duplicate, or is refused.
 
 use super::inbox::{self, NeedsMoreRows};
+use super::interrupt::{self, Arrival};
 use super::refusal::{Refusal, Unfit, whose};
 use super::{DecisionContext, InstanceSnapshot, begin};
 use crate::changes::{Changes, Payload, Request, Timer, TimerChange};
@@ -74,9 +75,10 @@ pub type Answer = Result<Accepted, Refusal>;
 
 /// Decides the outcome of a send.
 ///
-/// An event that fits no state the instance can be in once all before it succeeded is refused; so is every event to an
-/// ended instance, and a delayed event to an instance that does not exist if the event cannot start one. What this definition cannot judge, because the instance is in a state that it lacks, or will be, waits for a process
-/// that can.
+/// An event on an edge that interrupts is taken at once, or when the executing attempt has ended. Any other event that fits no state the
+/// instance can be in once all before it succeeded is refused; so is every event to an ended instance, and a delayed event to an instance that
+/// does not exist if the event cannot start one. An event that this definition cannot judge, because it lacks the state of the instance, waits
+/// for a process that can.
 pub fn send(machine: &Machine, snapshot: &InstanceSnapshot, send: Send, moment: DecisionContext) -> Result<Answer, NeedsMoreRows> {
     answer(machine, snapshot, send, moment, true)
 }
@@ -156,6 +158,10 @@ fn deliver(
     if instance.status.is_ended() {
         return refused(std::slice::from_ref(&instance.state));
     }
+    if let Some(edge) = interrupt::edge(machine, instance, &event.name) {
+        let arrival = Arrival { call, event, reject_if_busy, inbox_limit, begins };
+        return interrupt::arrive(changes, machine, snapshot, edge, arrival, moment);
+    }
     let after = inbox::foreseen(machine, snapshot)?;
     let fits_in = |state: &Option<String>| machine.edge(state.as_deref(), &event.name).is_some_and(|edge| edge.after.is_none());
     let may_fit = after.as_ref().map_or(machine.has_event(&event.name), |states| states.iter().any(fits_in));
@@ -173,13 +179,23 @@ fn deliver(
         return Ok(Ok(SendOutcome::Queued));
     }
     if reject_if_busy {
-        return Ok(Err(Refusal::Busy { whose: whose(instance), why: what_it_does(snapshot) }));
+        return Ok(Err(busy(snapshot)));
     }
     if instance.inbox_len() >= inbox_limit {
-        return Ok(Err(Refusal::Busy { whose: whose(instance), why: format!("its inbox is full with {inbox_limit} events") }));
+        return Ok(Err(full(instance, inbox_limit)));
     }
     inbox::put(changes, machine, call, event, after, moment);
     Ok(Ok(SendOutcome::Queued))
+}
+
+/// The refusal of an event that does not wait.
+pub(super) fn busy(snapshot: &InstanceSnapshot) -> Refusal {
+    Refusal::Busy { whose: whose(&snapshot.instance), why: what_it_does(snapshot) }
+}
+
+/// The refusal of an event for which the inbox has no room.
+pub(super) fn full(instance: &Instance, inbox_limit: u64) -> Refusal {
+    Refusal::Busy { whose: whose(instance), why: format!("its inbox is full with {inbox_limit} events") }
 }
 
 fn what_it_does(snapshot: &InstanceSnapshot) -> String {

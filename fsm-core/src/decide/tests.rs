@@ -1,6 +1,7 @@
 //! Unit tests of the decisions: a payment machine, and the changes that each request or outcome produces.
 
 mod ends;
+mod interrupts;
 mod operators;
 mod sends;
 
@@ -47,6 +48,7 @@ fn three_retries() -> Retry {
         jitter: 0.0,
         within: None,
         give_up_on: Vec::new(),
+        give_up_if: None,
         delay: None,
         catch: None,
     }
@@ -55,8 +57,6 @@ fn three_retries() -> Retry {
 /// created (retried three times) -> paid -> completed; created after 30 min -> expired; created on Cancel -> cancelled.
 pub(super) fn machine() -> Machine {
     let verb = |name: &str, event: &str, retry| Verb { name: name.into(), event: event.into(), timeout: None, retry };
-    let edge =
-        |from: Option<&str>, event: &str, to: &str, after| Edge { from: from.map(Into::into), event: event.into(), to: to.into(), after };
     Machine {
         name: "payment".into(),
         docs: String::new(),
@@ -68,11 +68,11 @@ pub(super) fn machine() -> Machine {
             verb("cancelled", "Cancel", None),
         ],
         edges: vec![
-            edge(None, "Created", "created", None),
-            edge(Some("created"), "Paid", "paid", None),
-            edge(Some("created"), TIMEOUT, "expired", Some(Duration::from_secs(1800))),
-            edge(Some("created"), "Cancel", "cancelled", None),
-            edge(Some("paid"), "Completed", "completed", None),
+            Edge::new(None, "Created", "created"),
+            Edge::new(Some("created"), "Paid", "paid"),
+            Edge::timer("created", Duration::from_secs(1800), "expired"),
+            Edge::new(Some("created"), "Cancel", "cancelled"),
+            Edge::new(Some("paid"), "Completed", "completed"),
         ],
         ends: vec!["completed".into(), "expired".into(), "cancelled".into()],
         record: None,
@@ -118,7 +118,7 @@ fn operate(snapshot: InstanceSnapshot, act: Act, reason: Option<&str>, second: i
 }
 
 pub(super) fn success() -> Outcome {
-    Outcome::Success { record: None, verb_requests: VerbRequests::default() }
+    Outcome::Success { record: None, verb_requests: VerbRequests::default(), timer: None }
 }
 
 pub(super) fn failure() -> Outcome {

@@ -17,7 +17,7 @@ use crate::outcome::{Event, Outcome, VerbRequests};
 /// A machine in which `Note` leads from `noted` to `noted`, so that many events can wait.
 fn looping() -> Machine {
     let mut machine = machine();
-    let edge = |from: &str, event: &str, to: &str| Edge { from: Some(from.into()), event: event.into(), to: to.into(), after: None };
+    let edge = |from: &str, event: &str, to: &str| Edge::new(Some(from), event, to);
     machine.edges.extend([edge("paid", "Note", "noted"), edge("noted", "Note", "noted"), edge("created", "Note", "noted")]);
     machine
 }
@@ -51,6 +51,7 @@ fn what_is_foreseen_holds_where_another_way_joins_and_is_struck_out_where_it_is_
     let next = |name: &str| Outcome::Success {
         record: None,
         verb_requests: VerbRequests { next: Some(Event { name: name.into(), payload: b"1".to_vec() }), ..VerbRequests::default() },
+        timer: None,
     };
     let machine = looping();
     let ended = |snapshot: &InstanceSnapshot, outcome| complete(&machine, snapshot, &claimed(snapshot, 4), outcome, moment(4)).unwrap();
@@ -83,7 +84,7 @@ fn an_event_that_fits_the_state_kept_by_an_open_catch_waits() {
     let mut caught = InstanceSnapshot { newest: begun().newest, ..rests_in_created() };
     Arc::make_mut(&mut caught.instance).is_open = true;
     let newest = caught.newest.as_mut().map(Arc::make_mut).unwrap();
-    (newest.verb, newest.to) = ("rescued".into(), "paid".into());
+    (newest.verb, newest.event, newest.to) = ("rescued".into(), "Caught<Paid>".into(), "paid".into());
     for event in ["Paid", "Cancel", "Completed"] {
         assert_eq!(sent(caught.clone(), request(3, event), 6).unwrap().outcome, SendOutcome::Queued, "{event}");
     }
@@ -108,7 +109,7 @@ fn what_a_definition_cannot_judge_is_left_for_one_that_can() {
 
     // Newer code takes that event. The event behind it still waits.
     let mut newer = machine();
-    newer.edges.push(Edge { from: Some("created".into()), event: "Refund".into(), to: "cancelled".into(), after: None });
+    newer.edges.push(Edge::new(Some("created"), "Refund", "cancelled"));
     let rests = InstanceSnapshot { inbox: snapshot.inbox.clone(), ..InstanceSnapshot::of(left.instance.clone()) };
     let taken = fire(&newer, &rests, wake(&left).unwrap(), moment(5)).unwrap();
     assert_eq!((taken.open.unwrap().attempt.call, taken.instance.inbox_len()), (call(100), 1));

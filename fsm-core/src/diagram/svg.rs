@@ -145,10 +145,10 @@ impl Picture<'_> {
             let line = &self.layout.lines[place];
             let (left, right) = (line.through[0], line.through[line.through.len() - 1]);
             let (from, to) = if line.is_back { (right, left) } else { (left, right) };
-            let dashes = if line.edges.iter().all(|edge| edge.after.is_some()) { " stroke-dasharray=\"5 3\"" } else { "" };
+            let style = style(&line.edges);
             let name = |node: usize| escaped(self.layout.nodes[node].state.unwrap_or_default());
             drawn.push_str(&format!(
-                "<g class=\"edge\" data-from=\"{}\" data-to=\"{}\"><path d=\"{}\" marker-end=\"url(#arrow)\"{dashes}/></g>\n",
+                "<g class=\"edge\" data-from=\"{}\" data-to=\"{}\"><path d=\"{}\" marker-end=\"url(#arrow)\"{style}/></g>\n",
                 name(from),
                 name(to),
                 path(&points, line.is_back)
@@ -204,10 +204,24 @@ impl Picture<'_> {
             let lines = edges.iter().enumerate().map(|(row, edge)| written(x, top - 24 - ROW_OF_TEXT * row as i64, &label(edge)));
             let texts: String = lines.collect();
             format!(
-                "<g class=\"edge\" data-from=\"{state}\" data-to=\"{state}\"><path d=\"{path}\" marker-end=\"url(#arrow)\"/>{texts}</g>\n"
+                "<g class=\"edge\" data-from=\"{state}\" data-to=\"{state}\"><path d=\"{path}\" marker-end=\"url(#arrow)\"{}/>{texts}</g>\n",
+                style(edges)
             )
         };
         self.layout.loops.iter().map(one).collect()
+    }
+}
+
+/// Returns the style of a line: dashed if all its edges are timers, dotted if all are internal transitions, thick if one interrupts.
+fn style(edges: &[&Edge]) -> &'static str {
+    if edges.iter().all(|edge| edge.after.is_some()) {
+        " stroke-dasharray=\"5 3\""
+    } else if edges.iter().all(|edge| edge.stays_on.is_some()) {
+        " stroke-dasharray=\"1 3\""
+    } else if edges.iter().any(|edge| edge.interrupts) {
+        " stroke-width=\"2\""
+    } else {
+        ""
     }
 }
 

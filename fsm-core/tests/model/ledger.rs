@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fsm_core::call::{Attempt, AttemptState};
-use fsm_core::changes::{Changes, Note, NoteKind};
+use fsm_core::changes::{Changes, Note, NoteKind, Open, TimerChange};
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::Status;
 
@@ -87,11 +87,25 @@ impl Ledger {
             return Promise::NotEndedWhileItExecutes
                 .broken(format!("attempt {} of `{}` executes and was ended as if it had not begun", close.number, held.attempt.verb));
         }
+        if let (Some(close), Some(held)) = (&changes.close, held)
+            && close.becomes == AttemptState::Success
+            && held.attempt.is_stay()
+            && changes.timers.iter().any(|change| matches!(change, TimerChange::Clear | TimerChange::Set(_)))
+        {
+            return Promise::StayKeepsTheTimer.broken(format!("`{}` stays in its state, and changes its timer", held.attempt.verb));
+        }
         if let Some(waits) = &changes.waits {
-            self.keeps_its_order(store, waits.call)?;
+            let is_in_front = waits.position + 1 < changes.instance.inbox_tail;
+            if is_in_front {
+                self.order.insert(waits.call, 0);
+            } else {
+                self.keeps_its_order(store, waits.call)?;
+            }
             self.comes(waits.call);
         }
-        if let Some(open) = changes.open.as_ref().filter(|open| open.attempt.number == 1 && self.clients.contains(&open.attempt.call)) {
+        let interrupts = changes.notes.iter().any(|note| note.kind == NoteKind::Interrupted);
+        let is_a_clients = |open: &&Open| open.attempt.number == 1 && self.clients.contains(&open.attempt.call);
+        if let Some(open) = changes.open.as_ref().filter(is_a_clients).filter(|_| !interrupts) {
             self.keeps_its_order(store, open.attempt.call)?;
             let turn = self.comes(open.attempt.call);
             let waiting = store.waiting(changes.instance.id);
@@ -177,12 +191,16 @@ impl Ledger {
             let (event, key) = (&waiting.outgoing.event.name, &waiting.outgoing.key);
             return Promise::EverythingComesToRest.broken(format!("`{event}` waits in the outbox, and `{key}` has room"));
         }
+        let is_free = |id| store.instances.get(id).is_some_and(|instance| instance.status == Status::Running && !instance.is_open);
+        if let Some((timer, _)) = store.timers.values().find(|(timer, held)| *held && is_free(&timer.instance)) {
+            return Promise::EverythingComesToRest.broken(format!("the timer of {:?} is held for ever", timer.state));
+        }
         if let Some(empty) = store.instances.values().find(|instance| instance.has_not_begun()) {
             return Promise::EverythingComesToRest.broken(format!("`{}` has not begun, and nothing is to come", empty.key));
         }
         for call in self.told.iter().filter(|call| !self.pruned.contains(call)) {
             let successes = store.attempts_of(*call).filter(|row| row.attempt.state == AttemptState::Success).count();
-            let given_up = |kind| matches!(kind, NoteKind::Rejected | NoteKind::Skipped | NoteKind::Cancelled);
+            let given_up = |kind| matches!(kind, NoteKind::Rejected | NoteKind::Skipped | NoteKind::Cancelled | NoteKind::Interrupted);
             let is_noted = store.notes.iter().any(|note| note.call == Some(*call) && given_up(note.kind));
             if successes != 1 && !is_noted && !store.is_in_outbox(*call) && !self.is_in_error(store, *call) {
                 return Promise::AcknowledgedIsAnswered.broken(format!(

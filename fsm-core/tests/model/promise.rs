@@ -71,6 +71,10 @@ pub enum Promise {
     NotEndedWhileItExecutes,
     /// Events of one instance are taken in the order in which they came.
     FirstComeFirstServed,
+    /// An event that interrupts waits neither for a retry nor for an operator.
+    InterruptDoesNotWait,
+    /// An internal transition changes no timer of its state.
+    StayKeepsTheTimer,
     /// An acknowledged event is in the database.
     AcknowledgedIsKept,
     /// Each acknowledged event has succeeded, or was rejected, exhausted or cancelled, once all has come to rest.

@@ -1,5 +1,6 @@
 //! The commit of a batch, mirroring `committer/trip.rs`: read under locks, decide with the real decisions, write.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use fsm_core::call::Attempt;
@@ -14,6 +15,7 @@ use fsm_core::decide::send::{Send, send};
 use fsm_core::decide::{DecisionContext, InstanceSnapshot};
 use fsm_core::ids::CallId;
 use fsm_core::instance::Instance;
+use fsm_core::machine::Machine;
 use fsm_core::outcome::{Outcome, Outgoing};
 use fsm_core::time::Timestamp;
 
@@ -136,13 +138,50 @@ impl Model {
             return Ok(Decided::of(Reply::Completed { counted: false }, late(snapshot, request, report, trip.now)));
         }
         let moment = self.moment(trip);
-        let completing =
-            |model: &Model, snapshot: &InstanceSnapshot| complete(&model.machine, snapshot, &attempt, report.outcome.clone(), moment);
+        let as_decided = self.as_decided(&attempt);
+        let completing = |model: &Model, snapshot: &InstanceSnapshot| {
+            let mut snapshot = snapshot.clone();
+            let dropped = model.drops_an_interrupt(&mut snapshot, &report.outcome);
+            let mut changes = complete(&model.machine_of(&report.outcome), &snapshot, &as_decided, report.outcome.clone(), moment)?;
+            if let Some(dropped) = dropped {
+                changes.inbox_taken = Some(dropped..changes.inbox_taken.map_or(dropped + 1, |taken| taken.end));
+            }
+            Ok(changes)
+        };
         let mut changes = self.read_on(trip, snapshot.clone(), completing)?;
         if let (true, Some(close)) = (self.variant == Variant::LateReportById, &mut changes.close) {
             close.expected = attempt.state;
         }
         Ok(Decided::of(Reply::Completed { counted: true }, Some(changes)))
+    }
+
+    /// An engine that does not know of internal transitions takes them for self-edges.
+    fn as_decided(&self, attempt: &Attempt) -> Attempt {
+        match self.variant {
+            Variant::StayMovesTheTimer if attempt.is_stay() => Attempt { verb: attempt.to.clone(), ..attempt.clone() },
+            _ => attempt.clone(),
+        }
+    }
+
+    /// The machine, for an engine that retries in spite of an interrupt without its interrupts.
+    fn machine_of(&self, outcome: &Outcome) -> Cow<'_, Machine> {
+        let mut machine = Cow::Borrowed(&self.machine);
+        if self.variant == Variant::InterruptWaits && !matches!(outcome, Outcome::Success { .. }) {
+            machine.to_mut().edges.iter_mut().for_each(|edge| edge.interrupts = false);
+        }
+        machine
+    }
+
+    /// Removes the first waiting event, if it interrupts an attempt that succeeded, for an engine that drops it. Returns its position.
+    fn drops_an_interrupt(&self, snapshot: &mut InstanceSnapshot, outcome: &Outcome) -> Option<i64> {
+        let first = snapshot.inbox.first.first()?;
+        let edge = self.machine.edge(snapshot.instance.state.as_deref(), &first.event)?;
+        let is_dropped = self.variant == Variant::InterruptLosesToSuccess && matches!(outcome, Outcome::Success { .. }) && edge.interrupts;
+        is_dropped.then(|| {
+            let position = snapshot.inbox.first.remove(0).position;
+            Arc::make_mut(&mut snapshot.instance).inbox_head = position + 1;
+            position
+        })
     }
 
     /// Decides under locks. If the decision needs more of the inbox, it gets all of it.

@@ -72,4 +72,10 @@ pub enum Variant {
     TakeoverByPidAlone,
     /// A new instance whose key is taken meanwhile is left out, and not what belongs to it.
     KeyWithoutGuard,
+    /// The success of an attempt drops an event that waits to interrupt it.
+    InterruptLosesToSuccess,
+    /// A call is retried although an event waits that interrupts it.
+    InterruptWaits,
+    /// An internal transition starts the timer of its state anew, as a self-edge does.
+    StayMovesTheTimer,
 }

@@ -85,7 +85,7 @@ impl World {
                         self.processes[p].put(key_index(&send.key), RequestKind::Send(send_it));
                     }
                 }
-                Outcome::Success { record: None, verb_requests }
+                Outcome::Success { record: None, verb_requests, timer: None }
             }
         };
         let own_tx = own_tx && matches!(outcome, Outcome::Success { .. });

@@ -4,7 +4,7 @@ use fsm_core::decide::operate::Act as Operating;
 use fsm_core::retry::{Retry, RetryAdvice};
 use std::time::Duration;
 
-use crate::machine::EVENTS;
+use crate::machine::{EVENTS, RARE};
 use crate::model::queue::KEYS;
 use crate::random::Random;
 use crate::step::{Act, Dedup, End, Ending, How, Step};
@@ -142,10 +142,14 @@ impl Mood {
         }
     }
 
+    fn event(&mut self) -> &'static str {
+        if self.random.one_in(8) { self.random.pick(&RARE) } else { self.random.pick(&EVENTS) }
+    }
+
     fn send(&mut self) -> Act {
         let key = self.random.below(self.keys);
         // `Create` is drawn more often, because without it an instance accepts nothing.
-        let event = if self.random.one_in(3) { EVENTS[0] } else { self.random.pick(&EVENTS) };
+        let event = if self.random.one_in(3) { EVENTS[0] } else { self.event() };
         let dedup = self.random.one_in(3).then(|| Dedup { id: self.random.below(2) as u8, other_content: self.random.one_in(6) });
         let after_s = self.random.one_in(6).then(|| self.random.pick(&[0, 2, 7]));
         Act::Send { key, event, dedup, after_s, reject_if_busy: self.random.one_in(8) }
@@ -174,12 +178,12 @@ impl Mood {
                 RetryAdvice::After(wait),
             ]));
         }
-        let next = self.random.one_in(4).then(|| self.random.pick(&EVENTS));
+        let next = self.random.one_in(4).then(|| self.event());
         let mut sends = Vec::new();
         let (one_in, most) = if self.fans_in { (1, 3) } else { (4, 2) };
         while self.random.one_in(one_in) && sends.len() < most {
             let key = if self.fans_in { 0 } else { self.random.below(self.keys) };
-            let event = if self.fans_in && !self.random.one_in(3) { "Note" } else { self.random.pick(&EVENTS) };
+            let event = if self.fans_in && !self.random.one_in(3) { "Note" } else { self.event() };
             sends.push((key, event, self.random.one_in(4).then_some(3)));
         }
         Ending::Success { next, sends }

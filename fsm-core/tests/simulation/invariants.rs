@@ -15,6 +15,7 @@ pub fn check(store: &Store, machine: &Machine) -> Result<(), Broken> {
         its_transitions_are_a_chain(store, machine, instance)?;
         its_inbox_is_dense(store, instance)?;
         what_is_foreseen_is_so(store, machine, instance)?;
+        no_interrupt_waits(store, machine, instance)?;
     }
     calls_are_whole(store)?;
     each_line_has_one_time(store)?;
@@ -38,7 +39,8 @@ fn instance_is_whole(store: &Store, instance: &Instance) -> Result<(), Broken> {
     let state = newest.map(|newest| newest.state);
     let is_exhausted =
         matches!(state, Some(State::Error | State::Lost)) || newest.is_some_and(|n| n.state == State::Success && n.is_catch());
-    let is_skipped = || store.notes.iter().any(|note| note.kind == NoteKind::Skipped && note.call == instance.newest.map(|(call, _)| call));
+    let ends = |kind| matches!(kind, NoteKind::Skipped | NoteKind::Interrupted);
+    let is_skipped = || store.notes.iter().any(|note| ends(note.kind) && note.call == instance.newest.map(|(call, _)| call));
     let rests_after_an_end = matches!(state, Some(State::Error | State::Lost | State::Released | State::Cancelled));
     if (instance.status == Status::Error && !is_exhausted) || (instance.status == Status::Running && rests_after_an_end && !is_skipped()) {
         return broken(Promise::I5, &instance.key, format!("is {} and its newest attempt is {state:?}", instance.status));
@@ -96,6 +98,20 @@ fn its_inbox_is_dense(store: &Store, instance: &Instance) -> Result<(), Broken> 
         return broken(Promise::I13, &instance.key, format!("is {} and free, and events wait", instance.status));
     }
     Ok(())
+}
+
+/// An event that interrupts waits for an executing attempt only, or for a first attempt that was due when the event came.
+fn no_interrupt_waits(store: &Store, machine: &Machine, instance: &Instance) -> Result<(), Broken> {
+    let newest = instance.newest.and_then(|id| store.attempt(id));
+    let is_retried = instance.is_open && newest.is_some_and(|newest| newest.state == State::Scheduled && newest.number > 1);
+    let interrupts = |event: &str| machine.edge(instance.state.as_deref(), event).is_some_and(|edge| edge.interrupts);
+    let waiting = store.waiting(instance.id);
+    match waiting.iter().find(|waiting| interrupts(&waiting.event)) {
+        Some(waiting) if is_retried || instance.status == Status::Error => {
+            broken(Promise::InterruptDoesNotWait, &instance.key, format!("has a retry or is in error, and `{}` waits", waiting.event))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What is kept with the last waiting event is where all that waits leads.

@@ -7,17 +7,17 @@ use fsm_core::machine::{Edge, Machine, TIMEOUT, Verb};
 use fsm_core::retry::Retry;
 
 pub const NAME: &str = "order";
-/// Every event that can be sent.
+/// The events that lead from a state to another one.
 pub const EVENTS: [&str; 6] = ["Create", "Note", "Pay", "Ship", "Complete", "Cancel"];
+/// The event of internal transitions, and the one that interrupts. They are drawn less often.
+pub const RARE: [&str; 2] = ["Touch", "Stop"];
 
-/// created -> noted (repeatedly) -> paid -> shipped, with the catch verb rescued, -> completed. Two states have timers. `paid` and the
-/// verbs of the timers have no retry policy.
+/// created -> noted (repeatedly) -> paid -> shipped, with the catch verb rescued, -> completed. Two states have timers, and internal transitions
+/// on `Touch`. `Stop` interrupts in four states. `paid` and the verbs of the timers have no retry policy.
 pub fn machine() -> Machine {
     let s = Duration::from_secs;
     let verb = |name: &str, event: &str, retry| Verb { name: name.into(), event: event.into(), timeout: None, retry };
-    let edge =
-        |from: Option<&str>, event: &str, to: &str| Edge { from: from.map(Into::into), event: event.into(), to: to.into(), after: None };
-    let after = |from: &str, wait, to: &str| Edge { after: Some(wait), ..edge(Some(from), TIMEOUT, to) };
+    let (edge, after) = (Edge::new, Edge::timer);
     let caught = Retry { catch: Some("rescued".into()), ..Retry::doubling(s(2), s(9)).retries_at_most(1) };
     let bounded = Retry { within: Some(s(20)), ..Retry::every(s(5)) };
     Machine {
@@ -32,7 +32,9 @@ pub fn machine() -> Machine {
             verb("cancelled", "Cancel", None),
             verb("expired", TIMEOUT, None),
             verb("reminded", TIMEOUT, None),
-            verb("rescued", "Caught", Some(Retry::every(s(1)).retries_at_most(1))),
+            verb("touched", "Touch", Some(Retry::every(s(4)).retries_at_most(2))),
+            verb("stopped", "Stop", Some(Retry::every(s(2)).retries_at_most(1))),
+            verb("rescued", "Caught<Ship>", Some(Retry::every(s(1)).retries_at_most(1))),
         ],
         edges: vec![
             edge(None, "Create", "created"),
@@ -50,6 +52,14 @@ pub fn machine() -> Machine {
             edge(Some("paid"), "Cancel", "cancelled"),
             edge(Some("shipped"), "Complete", "completed"),
             edge(Some("shipped"), "Pay", "paid"),
+            Edge::stay("created", "Touch", "touched"),
+            Edge::stay("noted", "Touch", "touched"),
+            edge(Some("created"), "Stop", "stopped").interrupting(),
+            edge(Some("noted"), "Stop", "stopped").interrupting(),
+            edge(Some("paid"), "Stop", "stopped").interrupting(),
+            edge(Some("shipped"), "Stop", "stopped"),
+            edge(Some("stopped"), "Note", "noted"),
+            edge(Some("stopped"), "Stop", "stopped").interrupting(),
         ],
         ends: vec!["completed".into(), "cancelled".into(), "expired".into()],
         record: None,

@@ -142,4 +142,7 @@ must_fail! {
     a_takeover_of_a_live_process_is_found: TakeoverByPidAlone breaks LiveWorkerKeepsItsWork, also &[];
     a_key_without_guard_is_found: KeyWithoutGuard breaks NoRunWithoutAnInstance,
         also &[I14, I16, AttemptWrittenOnce, EverythingComesToRest];
+    an_interrupt_that_loses_against_the_success_of_the_attempt_is_found: InterruptLosesToSuccess breaks AcknowledgedIsKept, also &[];
+    a_retry_in_spite_of_an_interrupt_is_found: InterruptWaits breaks InterruptDoesNotWait, also &[];
+    an_internal_transition_that_moves_a_timer_is_found: StayMovesTheTimer breaks StayKeepsTheTimer, also &[];
 }

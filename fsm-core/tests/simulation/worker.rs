@@ -40,6 +40,10 @@ impl World {
             let row = self.model.store.take(id, session, now);
             self.model.is_dirty = true;
             if end == End::Commits {
+                if !self.model.store.instances.contains_key(&row.attempt.instance) {
+                    return Promise::NoRunWithoutAnInstance
+                        .broken(format!("an attempt of `{}` is claimed, and is of no instance", row.attempt.verb));
+                }
                 let key = self.model.store.key_of(row.attempt.instance).to_owned();
                 self.processes[p].memories[key_index(&key)] = self.model.store.see(&key);
                 self.run(p, Run { attempt: row.attempt, grant: row.grant })?;

@@ -7,7 +7,7 @@ use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 
 use super::emit;
-use super::graph::{Graph, State};
+use super::graph::{Graph, MachineVerb};
 use super::parse::Declared;
 use crate::names;
 use crate::retry::Retry;
@@ -18,6 +18,8 @@ pub fn expand(declared: &Declared, graph: &Graph) -> TokenStream {
         a_verb_keeps_the_machines_record,
         a_timer_leads_to_a_verb_of_timeout,
         timeout_is_only_behind_a_timer,
+        caught_is_only_for_a_catch_verb,
+        a_verb_with_a_checked_context_is_in_one_machine,
         an_on_block_is_of_one_event,
         an_event_type_is_of_one_verb,
         the_default_catch_fits_every_verb,
@@ -45,13 +47,13 @@ fn check(span: Span, condition: &TokenStream, message: &str, help: &str) -> Toke
 }
 
 fn a_name_is_one_verb(_: &Declared, graph: &Graph) -> TokenStream {
-    let paths = graph.states.iter().flat_map(|state| state.other_paths.iter().map(move |path| (path, &state.verb)));
+    let paths = graph.verbs.iter().flat_map(|state| state.other_paths.iter().map(move |path| (path, &state.verb)));
     paths.map(|(path, verb)| quote_spanned!(path.span()=> const _: () = ::fsm::__private::is_verb::<#path, #verb>();)).collect()
 }
 
 fn a_verb_keeps_the_machines_record(declared: &Declared, graph: &Graph) -> TokenStream {
     let record = emit::record(declared);
-    let checks = graph.states.iter().map(|State { verb, .. }| match &record {
+    let checks = graph.verbs.iter().map(|MachineVerb { verb, .. }| match &record {
         Some(record) => quote_spanned!(verb.span()=> const _: () = ::fsm::__private::keeps::<#verb, #record>();),
         None => quote_spanned!(verb.span()=> const _: () = ::fsm::__private::keeps_nothing::<#verb>();),
     });
@@ -59,7 +61,7 @@ fn a_verb_keeps_the_machines_record(declared: &Declared, graph: &Graph) -> Token
 }
 
 fn a_timer_leads_to_a_verb_of_timeout(_: &Declared, graph: &Graph) -> TokenStream {
-    let timed = graph.states.iter().filter(|state| state.is_timed);
+    let timed = graph.verbs.iter().filter(|state| state.is_timed);
     timed
         .map(|state| {
             let event_type = state.event_type();
@@ -69,19 +71,47 @@ fn a_timer_leads_to_a_verb_of_timeout(_: &Declared, graph: &Graph) -> TokenStrea
 }
 
 fn timeout_is_only_behind_a_timer(declared: &Declared, graph: &Graph) -> TokenStream {
-    let starts = declared.starts.iter().map(|start| (None, start));
+    let starts = declared.starts.iter().map(|start| (None, &start.state));
     let edges = declared.edges.iter().filter(|edge| edge.after.is_none()).map(|edge| (Some(names::state(&edge.from)), &edge.to));
+    let stays = declared.stays.iter().map(|stay| (Some(names::state(&stay.state)), &stay.verb));
     let mut seen = BTreeSet::new();
-    let entered = starts.chain(edges).filter(|(_, to)| seen.insert(names::state(to)));
-    let checks = entered.filter_map(|(from, to)| {
-        let state = graph.state(to)?;
-        let (event, name) = (state.event(), &state.name);
+    let run = starts.chain(edges).chain(stays).filter(|(_, to)| seen.insert(names::state(to)));
+    let checks = run.filter_map(|(from, to)| {
+        let verb = graph.verb(to)?;
+        let (event, name) = (verb.event(), &verb.name);
         let message = format!("the verb `{name}` takes `Timeout`, which only a timer delivers");
         let help = match from {
+            Some(_) if !verb.enters => "no event leads to it; write an event type of its own".to_owned(),
             Some(from) => format!("write `{from} after \"30m\" -> {name};`"),
             None => "no instance can start with it; start with a verb that takes another event".to_owned(),
         };
         Some(check(to.span(), &quote!(!::fsm::__private::same(#event, "Timeout")), &message, &help))
+    });
+    checks.collect()
+}
+
+/// The name of the event tells the verb of an internal transition from a catch verb.
+fn caught_is_only_for_a_catch_verb(_: &Declared, graph: &Graph) -> TokenStream {
+    let staying = graph.verbs.iter().filter(|verb| !verb.enters);
+    let checks = staying.map(|verb| {
+        let (event, name) = (verb.event(), &verb.name);
+        let message = format!("the verb `{name}` takes `Caught`, which only a catch delivers");
+        check(
+            verb.verb.span(),
+            &quote!(!::fsm::__private::is_any_caught(#event)),
+            &message,
+            &format!("write `#[retry(…, catch = {name})]`"),
+        )
+    });
+    checks.collect()
+}
+
+/// The compiler finds no single machine for such a verb if two machines have it.
+fn a_verb_with_a_checked_context_is_in_one_machine(_: &Declared, graph: &Graph) -> TokenStream {
+    let checks = graph.verbs.iter().map(|MachineVerb { verb, .. }| {
+        quote_spanned! {verb.span()=>
+            const _: () = ::fsm::__private::is_in_one_machine::<<#verb as ::fsm::__private::Verb>::Checked, _>();
+        }
     });
     checks.collect()
 }
@@ -91,11 +121,11 @@ fn timeout_is_only_behind_a_timer(declared: &Declared, graph: &Graph) -> TokenSt
 fn an_on_block_is_of_one_event(declared: &Declared, graph: &Graph) -> TokenStream {
     let blocks = declared.groups.iter().enumerate().map(|(i, ty)| {
         let (name, group) = (names::event(ty), emit::group(declared, i));
-        let states = || graph.states.iter().filter(move |state| state.group == Some(i) && !state.is_timed);
+        let states = || graph.verbs.iter().filter(move |state| state.group == Some(i) && !state.is_timed);
         let first = states().next().map_or_else(|| ty.span(), |state| state.verb.span());
         let named = states().enumerate().map(|(n, state)| {
             let (event, verb) = (state.event(), &state.name);
-            let before = states().take(n).map(State::event);
+            let before = states().take(n).map(MachineVerb::event);
             let message = format!("the verb `{verb}` takes another event than `{name}`, the one of its `on` block");
             let help =
                 "write `on` with the event type that all its verbs take, by the name that they use, and move the others out of the block";
@@ -126,7 +156,7 @@ fn an_on_block_is_of_one_event(declared: &Declared, graph: &Graph) -> TokenStrea
 
 /// Any two verbs that take events from senders take different event types, except within an `on` block.
 fn an_event_type_is_of_one_verb(declared: &Declared, graph: &Graph) -> TokenStream {
-    let sent: Vec<&State> = graph.states.iter().filter(|state| !state.is_timed).collect();
+    let sent: Vec<&MachineVerb> = graph.verbs.iter().filter(|state| !state.is_timed).collect();
     let checks = sent.iter().enumerate().skip(1).map(|(i, state)| {
         let event = state.event();
         let others = sent[..i].iter().filter(|other| state.group.is_none() || other.group.is_none());
@@ -140,30 +170,32 @@ fn an_event_type_is_of_one_verb(declared: &Declared, graph: &Graph) -> TokenStre
 }
 
 /// Returns the message and the help about two verbs that take the same event type.
-fn shared_event(declared: &Declared, a: &State, b: &State) -> (String, String) {
-    let (a_froms, b_froms) = (froms(declared, a), froms(declared, b));
-    let (a, b) = (&a.name, &b.name);
+fn shared_event(declared: &Declared, first: &MachineVerb, second: &MachineVerb) -> (String, String) {
+    let (a_froms, b_froms) = (froms(declared, first), froms(declared, second));
+    let (a, b) = (&first.name, &second.name);
     let own = "give one of the two verbs an event type of its own".to_owned();
     if let Some(from) = a_froms.intersection(&b_froms).next() {
         let edges = from.as_ref().map_or("two starts".into(), |from| format!("two edges from `{from}`"));
         let message = format!("{edges} take the same event type: an event says which edge is taken, and `{a}` and `{b}` have the same one");
         return (message, own);
     }
-    if a_froms.contains(&None) || b_froms.contains(&None) {
-        return (format!("the verbs `{a}` and `{b}` take the same event type, and one of them is a start"), own);
-    }
-    let edge = |from: &Option<String>, to: &str| from.as_ref().map(|from| format!("{from} -> {to};"));
-    let edges = a_froms.iter().filter_map(|from| edge(from, a)).chain(b_froms.iter().filter_map(|from| edge(from, b)));
-    let edges: Vec<String> = edges.collect();
+    let statement = |verb: &MachineVerb, from: &Option<String>| match from {
+        Some(state) if !verb.enters => format!("{state} stays on {};", verb.name),
+        Some(state) => format!("{state} -> {};", verb.name),
+        None => format!("start {};", verb.name),
+    };
+    let statements = a_froms.iter().map(|from| statement(first, from)).chain(b_froms.iter().map(|from| statement(second, from)));
+    let statements: Vec<String> = statements.collect();
     let message = format!("the verbs `{a}` and `{b}` take the same event type, which an `on` block must say");
-    (message, format!("write `on ThatEvent {{ {} }}`", edges.join(" ")))
+    (message, format!("write `on ThatEvent {{ {} }}`", statements.join(" ")))
 }
 
-/// Returns the states from which a state is entered; `None` is the start.
-fn froms(declared: &Declared, state: &State) -> BTreeSet<Option<String>> {
-    let is_start = declared.starts.iter().any(|start| names::state(start) == state.name);
-    let edges = declared.edges.iter().filter(|edge| names::state(&edge.to) == state.name);
-    edges.map(|edge| Some(names::state(&edge.from))).chain(is_start.then_some(None)).collect()
+/// Returns the states from which a verb is called; `None` is the start.
+fn froms(declared: &Declared, verb: &MachineVerb) -> BTreeSet<Option<String>> {
+    let is_start = declared.starts.iter().any(|start| names::state(&start.state) == verb.name);
+    let edges = declared.edges.iter().filter(|edge| names::state(&edge.to) == verb.name).map(|edge| &edge.from);
+    let stays = declared.stays.iter().filter(|stay| names::state(&stay.verb) == verb.name).map(|stay| &stay.state);
+    edges.chain(stays).map(|from| Some(names::state(from))).chain(is_start.then_some(None)).collect()
 }
 
 /// The catch verb of a machine's default policy fits every verb that has no policy of its own.
@@ -175,7 +207,7 @@ fn the_default_catch_fits_every_verb(declared: &Declared, graph: &Graph) -> Toke
         Some(record) => quote_spanned!(catch.span()=> const _: () = ::fsm::__private::keeps::<__Catch, #record>();),
         None => quote_spanned!(catch.span()=> const _: () = ::fsm::__private::keeps_nothing::<__Catch>();),
     };
-    let fits = graph.states.iter().map(|state| {
+    let fits = graph.verbs.iter().map(|state| {
         let (verb, event) = (&state.verb, state.event());
         let message = format!(
             "the default `catch = {name}` does not fit the verb `{}`: a catch verb takes `Caught` of the event that it catches for",

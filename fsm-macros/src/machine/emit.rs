@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
+use syn::Path;
 use syn::spanned::Spanned;
 
-use super::graph::{Graph, State};
-use super::parse::Declared;
-use super::{asserts, state};
+use super::graph::{Graph, MachineVerb};
+use super::parse::{After, Declared};
+use super::{asserts, next, state};
 use crate::names;
 use crate::retry::{self, Retry};
 
@@ -25,12 +26,14 @@ pub fn machine(declared: &Declared, graph: &Graph, is_sound: bool) -> TokenStrea
         ),
     };
     let mentioned = mentioned(declared);
-    let verbs = graph.states.iter().map(alias);
+    let verbs = graph.verbs.iter().map(alias);
     let catch = catch(declared);
     let retry::Emitted { policy, entry: retry } = retry::emit(&declared.retry);
     let accepts = if is_sound { accepts(declared, graph) } else { accepts_all(declared) };
     let asserts = declared.is_whole.then(|| asserts::expand(declared, graph));
     let entry = entry(declared, graph, &retry);
+    let computed_timers = computed_timers(declared);
+    let leads = if is_sound { next::leads(declared, graph) } else { next::leads_anywhere(declared, graph) };
     quote! {
         #(#attributes)*
         #[derive(::core::fmt::Debug, ::core::clone::Clone, ::core::marker::Copy)]
@@ -41,6 +44,7 @@ pub fn machine(declared: &Declared, graph: &Graph, is_sound: bool) -> TokenStrea
             #mentioned
             #catch
             #policy
+            #computed_timers
             #entry
             #[automatically_derived]
             impl ::fsm::__private::Machine for #ident {
@@ -50,6 +54,7 @@ pub fn machine(declared: &Declared, graph: &Graph, is_sound: bool) -> TokenStrea
                 const ENTRY: &'static ::fsm::__private::MachineEntry = &__ENTRY;
             }
             #accepts
+            #leads
             #asserts
             ::fsm::__private::inventory::submit! { ::fsm::__private::MachineRef(&__ENTRY) }
         };
@@ -78,8 +83,8 @@ fn mentioned(declared: &Declared) -> TokenStream {
 }
 
 /// The verb's path, mentioned once.
-fn alias(state: &State) -> TokenStream {
-    let State { path, verb, .. } = state;
+fn alias(state: &MachineVerb) -> TokenStream {
+    let MachineVerb { path, verb, .. } = state;
     quote_spanned!(path.span()=> type #verb = #path;)
 }
 
@@ -96,16 +101,14 @@ fn entry(declared: &Declared, graph: &Graph, retry: &TokenStream) -> TokenStream
         quote!(#record)
     }));
     let ends = &graph.names.ends;
-    let starts = declared.starts.iter().map(|start| (None, start, None));
-    let edges = declared.edges.iter().map(|edge| (Some(names::state(&edge.from)), &edge.to, edge.after.as_ref()));
-    let edges = starts.chain(edges).filter_map(|(from, to, after)| {
-        let verb = &graph.state(to)?.verb;
-        let from = retry::optional(from.map(|from| quote!(#from)));
-        let after = retry::optional(after.and_then(|after| after.duration).map(retry::micros));
-        Some(quote! {
-            ::fsm::__private::EdgeEntry { from: #from, verb: <#verb as ::fsm::__private::Verb>::ENTRY, after: #after }
-        })
+    let starts = declared.starts.iter().map(|start| edge_entry(graph, None, &start.state, &quote!()));
+    let edges = declared.edges.iter().enumerate().map(|(i, edge)| {
+        let after = edge.after.as_ref().and_then(|after| wait(after, i)).map(|after| quote!(after: ::core::option::Option::Some(#after),));
+        let interrupts = edge.interrupts.then(|| quote!(interrupts: true,));
+        edge_entry(graph, Some(&edge.from), &edge.to, &quote!(#after #interrupts))
     });
+    let stays = declared.stays.iter().map(|stay| edge_entry(graph, Some(&stay.state), &stay.verb, &quote!(stays: true,)));
+    let edges = starts.chain(edges).chain(stays).flatten();
     quote! {
         static __ENTRY: ::fsm::__private::MachineEntry = ::fsm::__private::MachineEntry {
             name: #name,
@@ -117,6 +120,53 @@ fn entry(declared: &Declared, graph: &Graph, retry: &TokenStream) -> TokenStream
             ends: &[#(#ends),*],
         };
     }
+}
+
+/// Returns the entry of an edge. `fields` are those that differ from an edge on an event into a state.
+fn edge_entry(graph: &Graph, from: Option<&Path>, to: &Path, fields: &TokenStream) -> Option<TokenStream> {
+    let verb = &graph.verb(to)?.verb;
+    let from = retry::optional(from.map(names::state).map(|from| quote!(#from)));
+    let plain = quote!(::fsm::__private::EdgeEntry::new(#from, <#verb as ::fsm::__private::Verb>::ENTRY));
+    Some(if fields.is_empty() { plain } else { quote!(::fsm::__private::EdgeEntry { #fields ..#plain }) })
+}
+
+fn wait(after: &After, i: usize) -> Option<TokenStream> {
+    match after {
+        After::Fixed(duration) => {
+            let duration = retry::micros((*duration)?);
+            Some(quote!(::fsm::__private::WaitEntry::Fixed(#duration)))
+        }
+        After::Computed(function) => {
+            let (name, due) = (names::joined(function), due(i));
+            Some(quote!(::fsm::__private::WaitEntry::Computed { name: #name, due: #due }))
+        }
+    }
+}
+
+/// The name of the function that computes a timer from the encoded record.
+fn due(i: usize) -> Ident {
+    format_ident!("__due{i}")
+}
+
+fn computed_timers(declared: &Declared) -> TokenStream {
+    let (record, name) = match (&declared.record, record(declared)) {
+        (Some(ty), Some(record)) => (quote!(#record), names::joined(ty)),
+        _ => (quote!(()), "()".to_owned()),
+    };
+    let functions = declared.edges.iter().enumerate().filter_map(|(i, edge)| {
+        let Some(After::Computed(function)) = &edge.after else { return None };
+        let due = due(i);
+        let computed = quote_spanned!(function.span()=> ::fsm::__private::due::<#record, _>(&__record, #function));
+        Some(quote! {
+            fn #due(
+                __record: ::core::option::Option<&[u8]>,
+            ) -> ::core::result::Result<::fsm::__private::Due, ::fsm::__private::Failure> {
+                let __record = ::fsm::__private::decode_record::<#record>(#name, __record)?;
+                ::core::result::Result::Ok(#computed)
+            }
+        })
+    });
+    functions.collect()
 }
 
 /// Returns one `Accepts` implementation for each event type that a sender may send. The verbs of an `on` block share one; the verb of a
@@ -160,8 +210,8 @@ fn accepts_all(declared: &Declared) -> TokenStream {
 }
 
 /// The first verb of each event type that can be sent.
-fn owners<'g>(declared: &Declared, graph: &'g Graph) -> Vec<&'g State> {
+fn owners<'g>(declared: &Declared, graph: &'g Graph) -> Vec<&'g MachineVerb> {
     let mut blocks = BTreeSet::new();
     let mut is_first = |group: usize| blocks.insert(names::event(&declared.groups[group]));
-    graph.states.iter().filter(|state| !state.is_timed && state.group.is_none_or(&mut is_first)).collect()
+    graph.verbs.iter().filter(|state| !state.is_timed && state.group.is_none_or(&mut is_first)).collect()
 }

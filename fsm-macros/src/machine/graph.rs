@@ -1,4 +1,4 @@
-//! The declared machine as a graph: its states in order, and the location of each edge.
+//! The declared machine as a graph: its verbs in order, and the location of each edge.
 
 use std::collections::BTreeMap;
 
@@ -7,28 +7,30 @@ use quote::{format_ident, quote_spanned};
 use syn::Path;
 use syn::spanned::Spanned;
 
-use super::parse::{Declared, Edge};
+use super::parse::Declared;
 use crate::names;
 
-/// A state, and the verb that enters it.
-pub struct State {
+/// A verb of the machine: it enters the state of its name, or carries out internal transitions.
+pub struct MachineVerb {
     pub name: String,
-    /// The verb's path at the first edge into the state.
+    /// Its path at the first edge on which it runs.
     pub path: Path,
     /// The type alias that stands for the verb in the output, so that a wrong path is reported once.
     pub verb: Ident,
-    /// Other paths of the verb, at later edges into the state.
+    /// Other paths of the verb, at later edges.
     pub other_paths: Vec<Path>,
-    /// True if the state is the target of a timer, so that its event is `Timeout`.
+    /// True if it enters a state; false if it runs in internal transitions.
+    pub enters: bool,
+    /// True if it is the target of a timer, so that its event is `Timeout`.
     pub is_timed: bool,
-    /// The `on` block in which the state is a target.
+    /// The `on` block in which it stands.
     pub group: Option<usize>,
 }
 
 /// The machine in the form that the rules and the expansion need.
 pub struct Graph {
-    /// The states: starts first, then in the order in which edges enter them.
-    pub states: Vec<State>,
+    /// The verbs: those of starts first, then in the order in which edges enter states, then those of internal transitions.
+    pub verbs: Vec<MachineVerb>,
     /// States of which it is not known whether there is a verb: they have a variant, and nothing else is emitted for them.
     pub only_named: Vec<String>,
     /// The names alone, for the rules of `fsm-core`.
@@ -37,16 +39,18 @@ pub struct Graph {
 
 impl Graph {
     pub fn of(declared: &Declared) -> Graph {
-        let mut graph = Graph { states: Vec::new(), only_named: Vec::new(), names: names_of(declared) };
+        let mut graph = Graph { verbs: Vec::new(), only_named: Vec::new(), names: names_of(declared) };
         let mut known = BTreeMap::new();
-        let entered = declared.starts.iter().map(|start| (start, None)).chain(declared.edges.iter().map(|edge| (&edge.to, Some(edge))));
-        for (path, edge) in entered {
+        let starts = declared.starts.iter().map(|start| (&start.state, true, false, start.group));
+        let edges = declared.edges.iter().map(|edge| (&edge.to, true, edge.after.is_some(), edge.group));
+        let stays = declared.stays.iter().map(|stay| (&stay.verb, false, false, stay.group));
+        for (path, enters, is_timed, group) in starts.chain(edges).chain(stays) {
             let name = names::state(path);
-            let i = *known.entry(name.clone()).or_insert(graph.states.len());
-            if i == graph.states.len() {
-                graph.states.push(State::new(name, path, i));
+            let i = *known.entry(name.clone()).or_insert(graph.verbs.len());
+            if i == graph.verbs.len() {
+                graph.verbs.push(MachineVerb::new(name, path, enters, i));
             }
-            graph.states[i].entered_by(path, edge);
+            graph.verbs[i].runs_at(path, is_timed, group);
         }
         graph
     }
@@ -55,42 +59,46 @@ impl Graph {
     /// for the code that uses the right one.
     pub fn leave_out_misspelled(&mut self) {
         let misspelled = fsm_core::check::misspelled(&self.names);
-        self.states.retain(|state| !misspelled.contains_key(&state.name));
+        self.verbs.retain(|state| !misspelled.contains_key(&state.name));
         self.only_named = misspelled.into_iter().flat_map(|(wrong, right)| [wrong, right]).collect();
     }
 
     /// With a statement missing, every name that stands anywhere is a state that code may name.
     pub fn name_all(&mut self, declared: &Declared) {
-        let named = self.names.ends.iter().chain(self.names.edges.iter().map(|(from, _)| from)).chain(&declared.skipped);
-        let is_unknown = |name: &&String| self.states.iter().all(|state| state.name != **name);
+        let named =
+            self.names.ends.iter().chain(self.names.edges.iter().map(|(from, _)| from)).chain(&self.names.stays).chain(&declared.skipped);
+        let is_unknown = |name: &&String| self.verbs.iter().filter(|verb| verb.enters).all(|verb| verb.name != **name);
         self.only_named = named.filter(is_unknown).cloned().collect();
     }
 
-    pub fn state(&self, path: &Path) -> Option<&State> {
+    /// The verbs that enter states.
+    pub fn states(&self) -> impl Iterator<Item = &MachineVerb> {
+        self.verbs.iter().filter(|verb| verb.enters)
+    }
+
+    pub fn verb(&self, path: &Path) -> Option<&MachineVerb> {
         let name = names::state(path);
-        self.states.iter().find(|state| state.name == name)
+        self.verbs.iter().find(|verb| verb.name == name)
     }
 }
 
-impl State {
-    fn new(name: String, path: &Path, i: usize) -> State {
+impl MachineVerb {
+    fn new(name: String, path: &Path, enters: bool, i: usize) -> MachineVerb {
         // The alias has the location of the verb, so that errors about it point there.
         let verb = format_ident!("__Verb{i}", span = path.span());
-        State { name, path: path.clone(), verb, other_paths: Vec::new(), is_timed: false, group: None }
+        MachineVerb { name, path: path.clone(), verb, other_paths: Vec::new(), enters, is_timed: false, group: None }
     }
 
-    fn entered_by(&mut self, path: &Path, edge: Option<&Edge>) {
+    fn runs_at(&mut self, path: &Path, is_timed: bool, group: Option<usize>) {
         let is_known = |known: &Path| names::joined(known) == names::joined(path);
         if !is_known(&self.path) && !self.other_paths.iter().any(is_known) {
             self.other_paths.push(path.clone());
         }
-        if let Some(edge) = edge {
-            self.is_timed |= edge.after.is_some();
-            self.group = self.group.or(edge.group);
-        }
+        self.is_timed |= is_timed;
+        self.group = self.group.or(group);
     }
 
-    /// Returns the event type of the state's verb, as tokens.
+    /// Returns the event type of the verb, as tokens.
     pub fn event_type(&self) -> TokenStream {
         let verb = &self.verb;
         quote_spanned!(verb.span()=> <#verb as ::fsm::__private::Verb>::Event)
@@ -105,8 +113,9 @@ impl State {
 
 fn names_of(declared: &Declared) -> fsm_core::check::Graph {
     fsm_core::check::Graph {
-        starts: declared.starts.iter().map(names::state).collect(),
+        starts: declared.starts.iter().map(|start| names::state(&start.state)).collect(),
         edges: declared.edges.iter().map(|edge| (names::state(&edge.from), names::state(&edge.to))).collect(),
+        stays: declared.stays.iter().map(|stay| names::state(&stay.state)).collect(),
         ends: declared.ends.iter().map(names::state).collect(),
     }
 }

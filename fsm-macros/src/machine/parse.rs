@@ -7,7 +7,7 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::punctuated::Punctuated;
-use syn::{Attribute, Ident, LitStr, Path, Token, Type, Visibility, braced, parenthesized, token};
+use syn::{Attribute, Ident, Lit, LitStr, Path, Token, Type, Visibility, braced, parenthesized, token};
 
 use crate::mistake::Mistakes;
 use crate::names;
@@ -18,7 +18,7 @@ const WORDS: [&str; 5] = ["start", "end", "on", "keeps", "retry"];
 
 /// What is expected where no statement begins.
 const STATEMENTS: &str = "expected a statement: `start a;`, `a -> b | c;`, `any(a, b) -> c;`, `a after \"30m\" -> b;`, \
-    `on Event { a -> b; }`, `end a, b;`, `keeps Record;` or `retry(3, \"1s\");`";
+    `a stays on b;`, `a -> b interrupts;`, `on Event { a -> b; }`, `end a, b;`, `keeps Record;` or `retry(3, \"1s\");`";
 
 /// A machine as it was written.
 pub struct Declared {
@@ -29,8 +29,9 @@ pub struct Declared {
     pub name: LitStr,
     pub retry: Option<Retry>,
     pub record: Option<Type>,
-    pub starts: Vec<Path>,
+    pub starts: Vec<Start>,
     pub edges: Vec<Edge>,
+    pub stays: Vec<Stay>,
     pub ends: Vec<Path>,
     /// The event type of each `on` block.
     pub groups: Vec<Type>,
@@ -40,19 +41,39 @@ pub struct Declared {
     pub skipped: Vec<String>,
 }
 
+/// A state that an instance can begin in.
+pub struct Start {
+    pub state: Path,
+    /// The `on` block of the start.
+    pub group: Option<usize>,
+}
+
 /// One edge; `any(…)` and `|` declare several.
 pub struct Edge {
     pub from: Path,
     pub to: Path,
     pub after: Option<After>,
+    /// True if its event does not wait for a retry, nor for an operator.
+    pub interrupts: bool,
     /// The `on` block of the edge.
     pub group: Option<usize>,
 }
 
-/// A timer. It has no duration if the duration could not be read.
-#[derive(Clone, Copy)]
-pub struct After {
-    pub duration: Option<Duration>,
+/// One internal transition: `active stays on noted`.
+pub struct Stay {
+    pub state: Path,
+    pub verb: Path,
+    /// The `on` block of the internal transition.
+    pub group: Option<usize>,
+}
+
+/// The wait of a timer.
+#[derive(Clone)]
+pub enum After {
+    /// `after "30m"`. It has no duration if the text could not be read.
+    Fixed(Option<Duration>),
+    /// `after trial_length`: a function of the record.
+    Computed(Path),
 }
 
 /// Parses the machine. Statements that cannot be read are left out and reported as mistakes.
@@ -83,6 +104,7 @@ fn machine(input: ParseStream<'_>, mistakes: &mut Mistakes) -> syn::Result<Decla
         record: None,
         starts: Vec::new(),
         edges: Vec::new(),
+        stays: Vec::new(),
         ends: Vec::new(),
         groups: Vec::new(),
         is_whole: true,
@@ -149,8 +171,7 @@ fn skip_statement(input: ParseStream<'_>, skipped: &mut Vec<String>) {
 
 fn statement(input: ParseStream<'_>, declared: &mut Declared, mistakes: &mut Mistakes) -> syn::Result<()> {
     if begins(input, "start") {
-        input.call(Ident::parse_any)?;
-        declared.starts.extend(separated(input)?);
+        starts(input, None, declared, mistakes)?;
     } else if begins(input, "end") {
         input.call(Ident::parse_any)?;
         declared.ends.extend(separated(input)?);
@@ -161,9 +182,21 @@ fn statement(input: ParseStream<'_>, declared: &mut Declared, mistakes: &mut Mis
     } else if begins(input, "on") {
         return on(input, declared, mistakes);
     } else {
-        declared.edges.extend(edges_of(input, None, mistakes)?);
+        edges_of(input, None, declared, mistakes)?;
     }
     semicolon(input, mistakes)
+}
+
+/// Parses `start created | imported`.
+fn starts(input: ParseStream<'_>, group: Option<usize>, declared: &mut Declared, mistakes: &mut Mistakes) -> syn::Result<()> {
+    input.call(Ident::parse_any)?;
+    declared.starts.extend(separated(input)?.into_iter().map(|state| Start { state, group }));
+    if peek_word(input, "interrupts") {
+        let word = input.call(Ident::parse_any)?;
+        let message = "a start interrupts nothing: before it, the instance does not exist and runs no call";
+        mistakes.add(&word, message, "remove `interrupts`; it belongs to an edge out of a state, like `active -> cancelled interrupts;`");
+    }
+    Ok(())
 }
 
 /// Parses a `;`. If it is only missing, that is reported, and the next statement is parsed.
@@ -200,10 +233,17 @@ fn default_retry(input: ParseStream<'_>, declared: &mut Declared, mistakes: &mut
         mistakes.add(&word, "a second `retry`: a machine has one default policy", "put `#[retry(…)]` on the verb that differs");
     }
     declared.retry = retry::parse(options.parse()?, &word, mistakes);
+    if let Some(Retry::Policy(policy)) = &declared.retry
+        && let Some(function) = &policy.give_up_if
+    {
+        let message =
+            "`give_up_if` in the default policy: it takes the error type of one verb, and the verbs of a machine may have several";
+        mistakes.add(function, message, "move it to the `#[retry(…)]` of the verb, or use `give_up_on(…)` here");
+    }
     Ok(())
 }
 
-/// Parses `on Cancel { created -> cancelled; paid -> refunding; }`.
+/// Parses `on Cancel { start refused; created -> cancelled; paid -> refunding; }`.
 fn on(input: ParseStream<'_>, declared: &mut Declared, mistakes: &mut Mistakes) -> syn::Result<()> {
     input.call(Ident::parse_any)?;
     let event: Type = input.parse()?;
@@ -212,12 +252,17 @@ fn on(input: ParseStream<'_>, declared: &mut Declared, mistakes: &mut Mistakes) 
     if block.is_empty() {
         mistakes.add(&event, "this `on` block is empty: it lists the edges of one event type", "write `on Cancel { a -> b; c -> d; }`");
     }
-    let group = group(event, declared, mistakes);
-    let edges = &mut declared.edges;
-    declared.is_whole &= each_statement(&block, mistakes, &mut declared.skipped, |input, mistakes| {
-        edges.extend(edges_of(input, Some(group), mistakes)?);
+    let group = Some(group(event, declared, mistakes));
+    let mut skipped = Vec::new();
+    let is_whole = each_statement(&block, mistakes, &mut skipped, |input, mistakes| {
+        match begins(input, "start") {
+            true => starts(input, group, declared, mistakes)?,
+            false => edges_of(input, group, declared, mistakes)?,
+        }
         semicolon(input, mistakes)
     });
+    declared.is_whole &= is_whole;
+    declared.skipped.extend(skipped);
     Ok(())
 }
 
@@ -232,9 +277,12 @@ fn group(event: Type, declared: &mut Declared, mistakes: &mut Mistakes) -> usize
     declared.groups.len() - 1
 }
 
-/// Parses `a -> b | c`, `any(a, b) -> c` or `a after "30m" -> b`.
-fn edges_of(input: ParseStream<'_>, group: Option<usize>, mistakes: &mut Mistakes) -> syn::Result<Vec<Edge>> {
+/// Parses `a -> b | c`, `any(a, b) -> c`, `a after "30m" -> b`, `a -> b interrupts` or `a stays on b | c`.
+fn edges_of(input: ParseStream<'_>, group: Option<usize>, declared: &mut Declared, mistakes: &mut Mistakes) -> syn::Result<()> {
     let froms = sources(input)?;
+    if peek_word(input, "stays") {
+        return stays(input, &froms, group, declared, mistakes);
+    }
     let after = if peek_word(input, "after") { after(input, group, mistakes)? } else { None };
     if !input.peek(Token![->]) {
         let word = names::state(&froms[0]);
@@ -247,8 +295,50 @@ fn edges_of(input: ParseStream<'_>, group: Option<usize>, mistakes: &mut Mistake
     }
     input.parse::<Token![->]>()?;
     let targets = separated(input)?;
-    let edge = |from: &Path, to: &Path| Edge { from: from.clone(), to: to.clone(), after, group };
-    Ok(froms.iter().flat_map(|from| targets.iter().map(move |to| edge(from, to))).collect())
+    let interrupts = interrupts(input, after.is_some(), mistakes)?;
+    for from in &froms {
+        let edge = |to: &Path| Edge { from: from.clone(), to: to.clone(), after: after.clone(), interrupts, group };
+        declared.edges.extend(targets.iter().map(edge));
+    }
+    Ok(())
+}
+
+/// Parses `stays on b | c`, after the states.
+fn stays(
+    input: ParseStream<'_>,
+    states: &[Path],
+    group: Option<usize>,
+    declared: &mut Declared,
+    mistakes: &mut Mistakes,
+) -> syn::Result<()> {
+    input.call(Ident::parse_any)?;
+    if !peek_word(input, "on") {
+        return Err(input.error("expected `on` and the verbs that run in the state\nhelp: write `active stays on noted;`"));
+    }
+    input.call(Ident::parse_any)?;
+    let verbs = separated(input)?;
+    for state in states {
+        declared.stays.extend(verbs.iter().map(|verb| Stay { state: state.clone(), verb: verb.clone(), group }));
+    }
+    if peek_word(input, "interrupts") {
+        let word = input.call(Ident::parse_any)?;
+        let message = "an internal transition interrupts nothing: it waits for its turn, and the instance stays in its state";
+        mistakes.add(&word, message, "remove `interrupts`");
+    }
+    Ok(())
+}
+
+/// Parses `interrupts` behind the targets of an edge, if it is there.
+fn interrupts(input: ParseStream<'_>, is_timer: bool, mistakes: &mut Mistakes) -> syn::Result<bool> {
+    if !peek_word(input, "interrupts") {
+        return Ok(false);
+    }
+    let word = input.call(Ident::parse_any)?;
+    if is_timer {
+        let message = "a timer interrupts nothing: it fires while the instance rests in its state";
+        mistakes.add(&word, message, "remove `interrupts`");
+    }
+    Ok(!is_timer)
 }
 
 /// Parses the states on the left side of an edge; at least one.
@@ -268,11 +358,18 @@ fn sources(input: ParseStream<'_>) -> syn::Result<Vec<Path>> {
     Ok(vec![input.call(Path::parse_mod_style)?])
 }
 
-/// Parses `after "30m"`. Inside an `on` block that is a mistake, and the edge is then treated as an edge of the block.
+/// Parses `after "30m"` or `after trial_length`. Inside an `on` block this is a mistake, and the edge is then treated as an edge of the block.
 fn after(input: ParseStream<'_>, group: Option<usize>, mistakes: &mut Mistakes) -> syn::Result<Option<After>> {
     let word = input.call(Ident::parse_any)?;
-    let value = syn::Expr::Lit(syn::ExprLit { attrs: Vec::new(), lit: input.parse()? });
-    let after = After { duration: retry::duration(&value, mistakes) };
+    let after = if input.peek(Lit) {
+        let value = syn::Expr::Lit(syn::ExprLit { attrs: Vec::new(), lit: input.parse()? });
+        After::Fixed(retry::duration(&value, mistakes))
+    } else if input.peek(Ident::peek_any) || input.peek(Token![::]) {
+        After::Computed(input.call(Path::parse_mod_style)?)
+    } else {
+        let help = "write `a after \"30m\" -> b;`, or name a function of the record, like `a after trial_length -> b;`";
+        return Err(input.error(format!("expected a duration in quotes or a function that computes it\nhelp: {help}")));
+    };
     if group.is_none() {
         return Ok(Some(after));
     }
@@ -299,7 +396,10 @@ fn peek_word(input: ParseStream<'_>, word: &str) -> bool {
 fn begins(input: ParseStream<'_>, word: &str) -> bool {
     let is_state = input.peek2(Token![->]) || input.peek2(Token![::]) || {
         let next = input.cursor().ident().and_then(|(_, rest)| rest.ident());
-        next.is_some_and(|(ident, rest)| ident == "after" && rest.literal().is_some())
+        let is_before_a_wait = |rest: syn::buffer::Cursor<'_>| rest.literal().is_some() || rest.ident().is_some();
+        next.is_some_and(|(ident, rest)| {
+            (ident == "after" && is_before_a_wait(rest)) || (ident == "stays" && rest.ident().is_some_and(|(on, _)| on == "on"))
+        })
     };
     peek_word(input, word) && !is_state
 }

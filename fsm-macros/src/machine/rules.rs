@@ -12,7 +12,14 @@ use crate::names;
 
 pub fn check(declared: &Declared, graph: &Graph, mistakes: &mut Mistakes) {
     the_graph_is_sound(declared, graph, mistakes);
-    for rule in [a_state_has_one_timer, an_event_leads_from_a_state_to_one, states_have_distinct_variants] {
+    let rules = [
+        a_state_has_one_timer,
+        an_event_leads_from_a_state_to_one,
+        an_internal_transition_is_there_once,
+        a_verb_enters_a_state_or_stays,
+        states_have_distinct_variants,
+    ];
+    for rule in rules {
         rule(declared, graph, mistakes);
     }
 }
@@ -22,9 +29,10 @@ fn the_graph_is_sound(declared: &Declared, graph: &Graph, mistakes: &mut Mistake
     for mistake in fsm_core::check::check(&graph.names) {
         let at: &dyn ToTokens = match mistake.place {
             Place::Graph => &declared.ident,
-            Place::Start(i) => &declared.starts[i],
+            Place::Start(i) => &declared.starts[i].state,
             Place::EdgeFrom(i) => &declared.edges[i].from,
             Place::EdgeTo(i) => &declared.edges[i].to,
+            Place::Stay(i) => &declared.stays[i].state,
             Place::End(i) => &declared.ends[i],
         };
         mistakes.add(at, mistake.message, mistake.help);
@@ -45,10 +53,11 @@ fn a_state_has_one_timer(declared: &Declared, _: &Graph, mistakes: &mut Mistakes
 /// All edges of an `on` block take the same event, so a state may be left only once in it.
 fn an_event_leads_from_a_state_to_one(declared: &Declared, graph: &Graph, mistakes: &mut Mistakes) {
     let mut taken: BTreeMap<(usize, Option<String>), String> = BTreeMap::new();
-    let starts = declared.starts.iter().map(|start| (None, start));
+    let starts = declared.starts.iter().map(|start| (None, &start.state));
     let edges = declared.edges.iter().map(|edge| (Some(names::state(&edge.from)), &edge.to));
-    for (from, to) in starts.chain(edges) {
-        let Some(group) = graph.state(to).and_then(|state| state.group) else { continue };
+    let stays = declared.stays.iter().map(|stay| (Some(names::state(&stay.state)), &stay.verb));
+    for (from, to) in starts.chain(edges).chain(stays) {
+        let Some(group) = graph.verb(to).and_then(|state| state.group) else { continue };
         let name = names::state(to);
         let Some(first) = taken.insert((group, from.clone()), name.clone()) else { continue };
         if first == name {
@@ -61,9 +70,34 @@ fn an_event_leads_from_a_state_to_one(declared: &Declared, graph: &Graph, mistak
     }
 }
 
+fn an_internal_transition_is_there_once(declared: &Declared, _: &Graph, mistakes: &mut Mistakes) {
+    let mut seen = BTreeSet::new();
+    for stay in &declared.stays {
+        let (state, verb) = (names::state(&stay.state), names::state(&stay.verb));
+        if !seen.insert((state.clone(), verb.clone())) {
+            mistakes.add(
+                &stay.verb,
+                format!("`{state} stays on {verb}` is there twice: each internal transition is declared once"),
+                "remove one",
+            );
+        }
+    }
+}
+
+/// The verb of a state runs when the state is entered. An internal transition enters none.
+fn a_verb_enters_a_state_or_stays(declared: &Declared, graph: &Graph, mistakes: &mut Mistakes) {
+    for stay in &declared.stays {
+        let verb = names::state(&stay.verb);
+        if graph.states().any(|state| state.name == verb) {
+            let message = format!("`{verb}` is a state of the machine: the verb under `stays on` enters no state");
+            mistakes.add(&stay.verb, message, "write another verb for it; both may call the same function");
+        }
+    }
+}
+
 fn states_have_distinct_variants(_: &Declared, graph: &Graph, mistakes: &mut Mistakes) {
     let mut seen = BTreeMap::new();
-    for state in &graph.states {
+    for state in graph.states() {
         let variant = names::variant(&state.name);
         if let Some(first) = seen.insert(variant.clone(), &state.name) {
             let message = format!("the states `{first}` and `{}` would both be the variant `{variant}` of the state enum", state.name);

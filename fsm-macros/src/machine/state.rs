@@ -6,7 +6,7 @@ use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
 use syn::ext::IdentExt;
 
-use super::graph::{Graph, State};
+use super::graph::{Graph, MachineVerb};
 use super::parse::Declared;
 use crate::names;
 
@@ -20,7 +20,7 @@ pub fn expand(declared: &Declared, graph: &Graph) -> TokenStream {
     let (visibility, machine) = (&declared.visibility, &declared.name);
     // If two states have the same variant name, only the first gets a variant. A rule reports the second.
     let mut seen = BTreeSet::new();
-    let distinct: Vec<&State> = graph.states.iter().filter(|state| seen.insert(names::variant(&state.name))).collect();
+    let distinct: Vec<&MachineVerb> = graph.states().filter(|state| seen.insert(names::variant(&state.name))).collect();
     let only_named: Vec<&String> = graph.only_named.iter().filter(|name| seen.insert(names::variant(name))).collect();
     let unplaced = only_named.iter().map(|name| format_ident!("{}", names::variant(name), span = ident.span()));
     let variants: Vec<Ident> = distinct.iter().map(|state| variant(state)).chain(unplaced).collect();
@@ -73,6 +73,6 @@ pub fn expand(declared: &Declared, graph: &Graph) -> TokenStream {
     }
 }
 
-fn variant(state: &State) -> Ident {
+fn variant(state: &MachineVerb) -> Ident {
     format_ident!("{}", names::variant(&state.name), span = state.path.segments.last().map_or(state.verb.span(), |last| last.ident.span()))
 }

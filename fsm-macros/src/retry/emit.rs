@@ -40,6 +40,10 @@ fn policy_entry(policy: &Policy) -> TokenStream {
         let name = names::joined(ty);
         quote_spanned!(ty.span()=> ::fsm::__private::GiveUpEntry { name: #name, is: ::fsm::__private::is_error::<#ty> })
     });
+    let give_up_if = optional(policy.give_up_if.as_ref().map(|path| {
+        let name = names::joined(path);
+        quote!(#name)
+    }));
     let delay = optional(policy.delay.as_ref().map(|path| {
         let name = names::joined(path);
         quote!(::fsm::__private::DelayEntry { name: #name, function: #path })
@@ -54,6 +58,7 @@ fn policy_entry(policy: &Policy) -> TokenStream {
             jitter: #jitter,
             within: #within,
             give_up_on: &[#(#give_up_on),*],
+            give_up_if: #give_up_if,
             delay: #delay,
             catch: #catch,
         }

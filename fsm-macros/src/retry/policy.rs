@@ -14,7 +14,8 @@ use crate::names;
 
 /// The help text for a misused short form.
 const SHORT: &str = "the short forms are `\"5s\"`, `\"5s\", \"10m\"`, `10, \"5s\"`, `10, \"5s\", \"1h\"` and `none`";
-const NAMES: &str = "`retries`, `max_attempts`, `min`, `max`, `backoff`, `jitter`, `within`, `give_up_on(…)`, `delay` and `catch`";
+const NAMES: &str =
+    "`retries`, `max_attempts`, `min`, `max`, `backoff`, `jitter`, `within`, `give_up_on(…)`, `give_up_if`, `delay` and `catch`";
 
 /// The arguments by name.
 #[derive(Default)]
@@ -28,6 +29,7 @@ struct Written {
     jitter: Option<Expr>,
     within: Option<Expr>,
     give_up_on: Option<Vec<Type>>,
+    give_up_if: Option<Expr>,
     delay: Option<Expr>,
     catch: Option<Expr>,
     /// True if the interval was given without a name. A single unnamed interval does not grow.
@@ -56,6 +58,7 @@ pub fn read(arguments: Vec<Argument>, at: &dyn ToTokens, mistakes: &mut Mistakes
         jitter: written.jitter.as_ref().and_then(|value| jitter_is_a_share(value, mistakes)).unwrap_or(0.0),
         within: written.within.as_ref().and_then(|value| duration(value, mistakes)),
         give_up_on: written.give_up_on.unwrap_or_default(),
+        give_up_if: written.give_up_if.as_ref().and_then(|value| path("give_up_if", "is_permanent", value, mistakes)),
         delay: written.delay.as_ref().and_then(|value| path("delay", "my_delay", value, mistakes)),
         catch: written.catch.as_ref().and_then(|value| path("catch", "recover", value, mistakes)),
     })))
@@ -114,13 +117,15 @@ fn named(written: &mut Written, name: &Ident, value: Expr, mistakes: &mut Mistak
         "backoff" => &mut written.backoff,
         "jitter" => &mut written.jitter,
         "within" => &mut written.within,
+        "give_up_if" => &mut written.give_up_if,
         "delay" => &mut written.delay,
         "catch" => &mut written.catch,
         "give_up_on" => {
             return mistakes.add(name, "`give_up_on` lists error types in parentheses", "write `give_up_on(CardDeclined, Fraud)`");
         }
         _ => {
-            let known = ["retries", "max_attempts", "min", "max", "backoff", "jitter", "within", "give_up_on", "delay", "catch"];
+            let known =
+                ["retries", "max_attempts", "min", "max", "backoff", "jitter", "within", "give_up_on", "give_up_if", "delay", "catch"];
             let help = match fsm_core::check::nearest(&text, known) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => SHORT.into(),
@@ -273,11 +278,11 @@ mod tests {
 
     #[test]
     fn the_rest_of_the_named_form() {
-        let text =
-            r#"10, "5s", "1h", jitter = 0.1, within = "24h", give_up_on(CardDeclined, risk::Fraud<'static>), catch = recovery::recover"#;
+        let text = r#"10, "5s", "1h", jitter = 0.1, within = "24h", give_up_on(CardDeclined, risk::Fraud<'static>), give_up_if = is_permanent, catch = recovery::recover"#;
         let policy = parsed(text).unwrap().unwrap();
         assert_eq!((policy.jitter, policy.within), (0.1, Some(Duration::from_secs(86_400))));
         assert_eq!(policy.give_up_on.iter().map(names::joined).collect::<Vec<_>>(), ["CardDeclined", "risk::Fraud<'static>"]);
+        assert_eq!(policy.give_up_if.map(names::joined).as_deref(), Some("is_permanent"));
         assert_eq!((policy.catch.map(names::joined).as_deref(), policy.delay.is_none()), (Some("recovery::recover"), true));
     }
 

@@ -74,7 +74,7 @@ fn number(name: &str, example: &str, value: &Expr, mistakes: &mut Mistakes) -> O
     number
 }
 
-/// `delay = my_delay`, `catch = recover`.
+/// `give_up_if = is_permanent`, `delay = my_delay`, `catch = recover`.
 pub fn path(name: &str, example: &str, value: &Expr, mistakes: &mut Mistakes) -> Option<Path> {
     match value {
         Expr::Path(ExprPath { qself: None, path, .. }) => Some(path.clone()),

@@ -22,9 +22,11 @@ pub fn verb(function: &Function, head: &Head, options: &Options, retry: &Option<
     };
     let declared = declared(function, event_type, catch);
     let catch_check = catch.map(|path| catch_check(ident, path, event_type));
-    let retry::Emitted { policy, entry: retry } = retry::emit(retry);
+    let is_checked = head.parameters.iter().any(|parameter| matches!(parameter.kind, Kind::Ctx(Some(_))));
+    let checked = if is_checked { quote!(Self) } else { quote!(::fsm::__private::Unchecked) };
     let keeps = keeps(ident, event_type, &head.parameters);
-    let run = run(ident, head, &event);
+    let run = run(ident, head, &event, retry);
+    let retry::Emitted { policy, entry: retry } = retry::emit(retry);
     let entry = entry(function, head, options, &retry, &event);
     quote! {
         #declared
@@ -37,6 +39,7 @@ pub fn verb(function: &Function, head: &Head, options: &Options, retry: &Option<
             impl<__Catch> ::fsm::__private::Verb for #ident<#event_type, __Catch> {
                 type Event = #event_type;
                 type Catch = __Catch;
+                type Checked = #checked;
                 const EVENT: &'static str = #event;
                 const ENTRY: &'static ::fsm::__private::VerbEntry = &__ENTRY;
             }
@@ -62,6 +65,7 @@ pub fn stub(function: &Function) -> TokenStream {
             impl ::fsm::__private::Verb for #ident {
                 type Event = #event;
                 type Catch = ::fsm::__private::NoCatch;
+                type Checked = ::fsm::__private::Unchecked;
                 const EVENT: &'static str = #name;
                 const ENTRY: &'static ::fsm::__private::VerbEntry = &::fsm::__private::MISTAKEN;
             }
@@ -152,7 +156,7 @@ fn entry(function: &Function, head: &Head, options: &Options, retry: &TokenStrea
 }
 
 /// Returns the function that runs one attempt.
-fn run(ident: &Ident, head: &Head, event: &str) -> TokenStream {
+fn run(ident: &Ident, head: &Head, event: &str, retry: &Option<Retry>) -> TokenStream {
     let ctx = local("ctx");
     let input = local("input");
     let record = local("record");
@@ -162,7 +166,8 @@ fn run(ident: &Ident, head: &Head, event: &str) -> TokenStream {
     for (i, Parameter { ty, kind }) in head.parameters.iter().enumerate() {
         let at = ty.span();
         match kind {
-            Kind::Ctx => arguments.push(quote!(#ctx)),
+            Kind::Ctx(None) => arguments.push(quote!(#ctx)),
+            Kind::Ctx(Some(verb)) => arguments.push(quote_spanned!(at=> &mut ::fsm::__private::checked::<#verb>(#ctx))),
             Kind::Record(ty) => {
                 let name = names::joined(ty);
                 reads.extend(quote_spanned!(at=> let mut #record = ::fsm::__private::decode_record::<#ty>(#name, #input.record)?;));
@@ -187,6 +192,17 @@ fn run(ident: &Ident, head: &Head, event: &str) -> TokenStream {
     let call = quote_spanned!(ident.span()=> ::fsm::__private::assert_send(#ident(#(#arguments),*)).await);
     let returned = quote_spanned!(at=> ::fsm::__private::returned(#outcome));
     let failed = quote_spanned!(at=> (&&::fsm::__private::Thrown::new(#error)).failure());
+    let failed = match retry {
+        Some(Retry::Policy(policy)) if policy.give_up_if.is_some() => {
+            let (function, verdict) = (&policy.give_up_if, local("verdict"));
+            let judged = quote_spanned!(function.span()=> ::fsm::__private::give_up_if(&#error, #function));
+            quote!({
+                let #verdict = #judged;
+                ::fsm::__private::judged(#failed, #verdict)
+            })
+        }
+        _ => failed,
+    };
     let run = format_ident!("__run");
     quote! {
         #[allow(unused_variables)]

@@ -14,7 +14,8 @@ pub struct Parameter {
 
 /// The kind of a parameter.
 pub enum Kind {
-    Ctx,
+    /// `&mut Ctx<'_>`, or with the verb whose machine checks `ctx.next`: `&mut Ctx<'_, created>`.
+    Ctx(Option<Type>),
     /// `&mut R`.
     Record(Type),
     /// `Data<T>`.
@@ -34,6 +35,7 @@ pub fn check(signature: &Signature, mistakes: &mut Mistakes) -> Vec<Parameter> {
     for rule in [ctx_is_taken_by_mut, ctx_comes_first, there_is_one_record, no_parameter_is_generic, no_parameter_is_a_shared_reference] {
         rule(&parameters, mistakes);
     }
+    ctx_is_of_this_verb(signature, &parameters, mistakes);
     there_is_an_event(signature, &parameters, mistakes);
     there_is_one_event_and_it_is_last(&parameters, mistakes);
     parameters
@@ -48,7 +50,7 @@ fn parameter(argument: &FnArg) -> Option<Parameter> {
 fn kind(ty: &Type) -> Kind {
     match ty {
         Type::Reference(reference) => match (&*reference.elem, &reference.mutability) {
-            (Type::Path(path), Some(_)) if is_ctx(&path.path) => Kind::Ctx,
+            (Type::Path(path), Some(_)) if is_ctx(&path.path) => Kind::Ctx(checked_verb(&path.path)),
             (Type::Path(path), None) if is_ctx(&path.path) => Kind::WrongCtx,
             (inner, Some(_)) => Kind::Record(inner.clone()),
             (inner, None) => Kind::Shared(inner.clone()),
@@ -75,6 +77,15 @@ fn is_ctx(path: &Path) -> bool {
     names::ends_in(path, "Ctx")
 }
 
+/// Returns the `created` of `Ctx<'_, created>`.
+fn checked_verb(path: &Path) -> Option<Type> {
+    let PathArguments::AngleBracketed(arguments) = &path.segments.last()?.arguments else { return None };
+    arguments.args.iter().find_map(|argument| match argument {
+        GenericArgument::Type(ty) => Some(ty.clone()),
+        _ => None,
+    })
+}
+
 /// Returns the `T` of `Data<T>`.
 fn data(path: &Path) -> Option<Type> {
     let last = path.segments.last().filter(|last| names::is(&last.ident, "Data"))?;
@@ -93,9 +104,24 @@ fn ctx_is_taken_by_mut(parameters: &[Parameter], mistakes: &mut Mistakes) {
 }
 
 fn ctx_comes_first(parameters: &[Parameter], mistakes: &mut Mistakes) {
-    for parameter in parameters.iter().skip(1).filter(|parameter| matches!(parameter.kind, Kind::Ctx)) {
+    for parameter in parameters.iter().skip(1).filter(|parameter| matches!(parameter.kind, Kind::Ctx(_))) {
         let message = "`&mut Ctx` is not the first parameter: the order is the context, the record, `Data<T>`, the event";
         mistakes.add(&parameter.ty, message, "move `ctx: &mut Ctx<'_>` to the front");
+    }
+}
+
+fn ctx_is_of_this_verb(signature: &Signature, parameters: &[Parameter], mistakes: &mut Mistakes) {
+    for parameter in parameters {
+        let Kind::Ctx(Some(verb)) = &parameter.kind else { continue };
+        let is_own = matches!(verb, Type::Path(path) if path.path.is_ident(&signature.ident));
+        if !is_own {
+            let message = format!("`{}` is the context of another verb: `ctx.next` is checked for the verb itself", names::joined(verb));
+            mistakes.add(
+                verb,
+                message,
+                format!("write `ctx: &mut Ctx<'_, {}>`, or `ctx: &mut Ctx<'_>` without the check", signature.ident),
+            );
+        }
     }
 }
 

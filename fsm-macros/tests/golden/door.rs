@@ -39,6 +39,7 @@ const _: () = {
                 is: ::fsm::__private::is_error::<Jammed>,
             },
         ],
+        give_up_if: ::core::option::Option::None,
         delay: ::core::option::Option::None,
         catch: ::core::option::Option::Some(<__Catch as ::fsm::__private::Verb>::ENTRY),
     };
@@ -97,6 +98,7 @@ const _: () = {
     impl<__Catch> ::fsm::__private::Verb for opened<Opened, __Catch> {
         type Event = Opened;
         type Catch = __Catch;
+        type Checked = ::fsm::__private::Unchecked;
         const EVENT: &'static str = "Opened";
         const ENTRY: &'static ::fsm::__private::VerbEntry = &__ENTRY;
     }
@@ -211,6 +213,7 @@ const _: () = {
         jitter: 0.0,
         within: ::core::option::Option::None,
         give_up_on: &[],
+        give_up_if: ::core::option::Option::None,
         delay: ::core::option::Option::None,
         catch: ::core::option::Option::None,
     };
@@ -222,31 +225,39 @@ const _: () = {
         retry: ::fsm::__private::RetryEntry::Policy(&__POLICY),
         edges: &[
             ::fsm::__private::EdgeEntry {
-                from: ::core::option::Option::None,
-                verb: <__Verb0 as ::fsm::__private::Verb>::ENTRY,
-                after: ::core::option::Option::None,
+                ..::fsm::__private::EdgeEntry::new(
+                    ::core::option::Option::None,
+                    <__Verb0 as ::fsm::__private::Verb>::ENTRY,
+                )
             },
             ::fsm::__private::EdgeEntry {
-                from: ::core::option::Option::Some("opened"),
-                verb: <__Verb1 as ::fsm::__private::Verb>::ENTRY,
-                after: ::core::option::Option::None,
+                ..::fsm::__private::EdgeEntry::new(
+                    ::core::option::Option::Some("opened"),
+                    <__Verb1 as ::fsm::__private::Verb>::ENTRY,
+                )
             },
             ::fsm::__private::EdgeEntry {
-                from: ::core::option::Option::Some("opened"),
-                verb: <__Verb2 as ::fsm::__private::Verb>::ENTRY,
                 after: ::core::option::Option::Some(
-                    ::core::time::Duration::from_micros(1800000000u64),
+                    ::fsm::__private::WaitEntry::Fixed(
+                        ::core::time::Duration::from_micros(1800000000u64),
+                    ),
                 ),
+                ..::fsm::__private::EdgeEntry::new(
+                    ::core::option::Option::Some("opened"),
+                    <__Verb2 as ::fsm::__private::Verb>::ENTRY,
+                )
             },
             ::fsm::__private::EdgeEntry {
-                from: ::core::option::Option::Some("opened"),
-                verb: <__Verb3 as ::fsm::__private::Verb>::ENTRY,
-                after: ::core::option::Option::None,
+                ..::fsm::__private::EdgeEntry::new(
+                    ::core::option::Option::Some("opened"),
+                    <__Verb3 as ::fsm::__private::Verb>::ENTRY,
+                )
             },
             ::fsm::__private::EdgeEntry {
-                from: ::core::option::Option::Some("closed"),
-                verb: <__Verb4 as ::fsm::__private::Verb>::ENTRY,
-                after: ::core::option::Option::None,
+                ..::fsm::__private::EdgeEntry::new(
+                    ::core::option::Option::Some("closed"),
+                    <__Verb4 as ::fsm::__private::Verb>::ENTRY,
+                )
             },
         ],
         ends: &["expired", "locked", "bolted"],
@@ -297,6 +308,61 @@ const _: () = {
     > for Door {
         const EVENT: &'static str = <__Verb3 as ::fsm::__private::Verb>::EVENT;
     }
+    #[automatically_derived]
+    impl ::fsm::__private::VerbOf<Door> for __Verb0 {}
+    #[automatically_derived]
+    impl ::fsm::__private::TakesNext<
+        Door,
+        <::fsm::__private::Fresh<
+            {
+                ::fsm::__private::is_none_of(
+                    <__Verb1 as ::fsm::__private::Verb>::EVENT,
+                    &[],
+                )
+            },
+        > as ::fsm::__private::Pick<
+            <__Verb1 as ::fsm::__private::Verb>::Event,
+            __Verb0,
+        >>::Picked,
+    > for __Verb0 {}
+    #[automatically_derived]
+    impl ::fsm::__private::TakesNext<
+        Door,
+        <::fsm::__private::Fresh<
+            {
+                ::fsm::__private::is_none_of(
+                    <__Verb3 as ::fsm::__private::Verb>::EVENT,
+                    &[<__Verb1 as ::fsm::__private::Verb>::EVENT],
+                )
+            },
+        > as ::fsm::__private::Pick<
+            <__Verb3 as ::fsm::__private::Verb>::Event,
+            __Verb0,
+        >>::Picked,
+    > for __Verb0 {}
+    #[automatically_derived]
+    impl ::fsm::__private::VerbOf<Door> for __Verb1 {}
+    #[automatically_derived]
+    impl ::fsm::__private::TakesNext<
+        Door,
+        <::fsm::__private::Fresh<
+            {
+                ::fsm::__private::is_none_of(
+                    <__Verb4 as ::fsm::__private::Verb>::EVENT,
+                    &[],
+                )
+            },
+        > as ::fsm::__private::Pick<
+            <__Verb4 as ::fsm::__private::Verb>::Event,
+            __Verb1,
+        >>::Picked,
+    > for __Verb1 {}
+    #[automatically_derived]
+    impl ::fsm::__private::VerbOf<Door> for __Verb2 {}
+    #[automatically_derived]
+    impl ::fsm::__private::VerbOf<Door> for __Verb3 {}
+    #[automatically_derived]
+    impl ::fsm::__private::VerbOf<Door> for __Verb4 {}
     const _: () = ::fsm::__private::keeps::<__Verb0, __Record>();
     const _: () = ::fsm::__private::keeps::<__Verb1, __Record>();
     const _: () = ::fsm::__private::keeps::<__Verb2, __Record>();
@@ -385,6 +451,26 @@ const _: () = {
             },
         > as Rule>::KEPT
     };
+    const _: () = ::fsm::__private::is_in_one_machine::<
+        <__Verb0 as ::fsm::__private::Verb>::Checked,
+        _,
+    >();
+    const _: () = ::fsm::__private::is_in_one_machine::<
+        <__Verb1 as ::fsm::__private::Verb>::Checked,
+        _,
+    >();
+    const _: () = ::fsm::__private::is_in_one_machine::<
+        <__Verb2 as ::fsm::__private::Verb>::Checked,
+        _,
+    >();
+    const _: () = ::fsm::__private::is_in_one_machine::<
+        <__Verb3 as ::fsm::__private::Verb>::Checked,
+        _,
+    >();
+    const _: () = ::fsm::__private::is_in_one_machine::<
+        <__Verb4 as ::fsm::__private::Verb>::Checked,
+        _,
+    >();
     const _: () = {
         let _ = ::core::marker::PhantomData::<__Group0>;
     };

@@ -11,6 +11,7 @@ use fsm_core::changes::{Changes, Note, NoteKind, Open};
 use fsm_core::decide::complete::complete;
 use fsm_core::decide::fire::fire;
 use fsm_core::decide::inbox::NeedsMoreRows;
+use fsm_core::decide::interrupt::waits_for_the_attempt;
 use fsm_core::decide::operate::operate;
 use fsm_core::decide::send::{Send, SendOutcome, put, send};
 use fsm_core::decide::{DecisionContext, InstanceSnapshot};
@@ -262,6 +263,7 @@ impl<'e> BatchCommit<'e> {
                 match written.next().expect("the store answers for each of the changes") {
                     Written::Done { payload } => {
                         note_what_follows(&mut commit_outcome, &changes);
+                        self.note_interrupt(&mut commit_outcome, target, &changes);
                         let executes = changes.open.as_ref().is_some_and(|open| open.attempt.state == AttemptState::Executing);
                         batch_snapshot.apply(target, changes);
                         let InstanceSnapshot { instance, newest, has_timer, .. } = batch_snapshot.snapshot(target);
@@ -288,6 +290,16 @@ impl<'e> BatchCommit<'e> {
             commit_outcomes.push(commit_outcome);
         }
         commit_outcomes
+    }
+}
+
+impl BatchCommit<'_> {
+    /// An event waits that interrupts the executing attempt: its verb is told, wherever it runs.
+    fn note_interrupt(&self, commit_outcome: &mut CommitOutcome, target: &InstanceKey, changes: &Changes) {
+        let Some(known) = self.engine.catalog.get(&target.machine) else { return };
+        if waits_for_the_attempt(&known.machine, changes) {
+            commit_outcome.interrupted.push(target.clone());
+        }
     }
 }
 

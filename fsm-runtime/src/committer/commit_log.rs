@@ -55,6 +55,7 @@ fn settled(
             info!(%machine, %key, verb, %call, attempt = number, error = &*error, next, %at, "retried");
         }
         Some(After::Exhausted) => warn!(%machine, %key, verb, %call, attempt = number, error = &*error, "exhausted"),
+        Some(After::Interrupted) => info!(%machine, %key, verb, %call, attempt = number, error = &*error, "interrupted"),
         None => {}
     }
 }

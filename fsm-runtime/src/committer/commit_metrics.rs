@@ -21,6 +21,6 @@ pub(super) fn count(request: &Request, commit_outcome: &CommitOutcome, catalog: 
         Some(After::Again { .. }) => metrics.retry_scheduled(),
         Some(After::Exhausted) => metrics.exhausted(),
         None if matches!(report.outcome, Outcome::Success { .. }) => metrics.succeeded(),
-        None => {}
+        Some(After::Interrupted) | None => {}
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fsm_core::call::{Attempt, AttemptState};
-use fsm_core::changes::Changes;
+use fsm_core::changes::{Changes, NoteKind};
 use fsm_core::ids::CallId;
 use fsm_core::instance::Instance;
 use fsm_core::outcome::Problem;
@@ -27,6 +27,8 @@ pub(crate) struct CommitOutcome {
     pub(crate) due_at: Option<Timestamp>,
     /// What followed an attempt that did not succeed.
     pub(crate) after: Option<After>,
+    /// The instances for which an event waits that interrupts their executing attempt.
+    pub(crate) interrupted: Vec<InstanceKey>,
     /// Those of the verb's own sends that were refused.
     pub(crate) rejected: Vec<CallId>,
     /// The instances that somebody else has locked, for which the request was left out.
@@ -64,6 +66,8 @@ pub(crate) enum After {
     Again { number: u32, at: Timestamp },
     /// No attempts are left.
     Exhausted,
+    /// An event interrupted the call.
+    Interrupted,
 }
 
 impl After {
@@ -72,6 +76,9 @@ impl After {
         let close = changes.close.as_ref()?;
         if !matches!(close.becomes, AttemptState::Error | AttemptState::Lost) {
             return None;
+        }
+        if changes.notes.iter().any(|note| note.kind == NoteKind::Interrupted) {
+            return Some(After::Interrupted);
         }
         match &changes.open {
             Some(open) if open.attempt.call == close.call => {
@@ -91,6 +98,7 @@ impl CommitOutcome {
             runs: Vec::new(),
             due_at: None,
             after: None,
+            interrupted: Vec::new(),
             rejected: Vec::new(),
             refused: None,
             has_line: false,

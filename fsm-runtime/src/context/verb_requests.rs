@@ -12,30 +12,36 @@ use uuid::Uuid;
 use super::Ctx;
 use crate::encode;
 use crate::error::Error;
-use crate::registry::{EventFor, Machine};
+use crate::registry::{EventFor, Machine, TakesNext, VerbOf};
 
-impl Ctx<'_> {
+impl<V> Ctx<'_, V> {
     /// Sets the event that this instance takes right after the transition, before the events in its inbox. Each attempt can set one.
     ///
-    /// Returns an error if the state that this verb enters does not take the event (for a catch verb: the state that the instance is in),
-    /// or if an event was already set.
-    pub fn next<E: Serialize + 'static>(&mut self, event: E) -> Result<(), Error> {
-        if self.verb_requests.next.is_some() {
-            return Err(Error::input(format!("`{}` has asked for its next event already: one an attempt", self.attempt.verb)));
+    /// Returns an error if no edge out of the state accepts the event that this verb enters (for a catch verb or an internal transition: the state that
+    /// the instance is in), or if an event was already set. In a verb that takes `&mut Ctx<'_, itself>`, the compiler rejects an event
+    /// that no edge accepts, and lists the accepted ones.
+    pub fn next<M, E>(&mut self, event: E) -> Result<(), Error>
+    where
+        E: Serialize + 'static,
+        V: VerbOf<M> + TakesNext<M, E>,
+    {
+        if self.running.verb_requests.next.is_some() {
+            return Err(Error::input(format!("`{}` has asked for its next event already: one an attempt", self.running.attempt.verb)));
         }
-        let machine = &self.environment.machine;
+        let machine = &self.running.environment.machine;
         // A catch verb makes no transition, so its next event must fit the state that the instance is in.
-        let state = if self.attempt.is_catch() { self.attempt.from.as_deref() } else { Some(self.attempt.to.as_str()) };
-        let name = self.environment.event_name(TypeId::of::<E>());
+        let state =
+            if self.running.attempt.is_catch() { self.running.attempt.from.as_deref() } else { Some(self.running.attempt.to.as_str()) };
+        let name = self.running.environment.event_name(TypeId::of::<E>());
         let fits = name.is_some_and(|name| machine.edge(state, name).is_some_and(|edge| edge.after.is_none()));
         let Some(name) = name.filter(|_| fits) else {
             let accepted: Vec<_> = machine.accepts(state).map(|name| format!("`{name}`")).collect();
             let accepted = if accepted.is_empty() { "no events".to_owned() } else { accepted.join(", ") };
             let (asked, at) = (std::any::type_name::<E>(), state.map_or("at its beginning".to_owned(), |state| format!("in `{state}`")));
-            return Err(Error::input(format!("`{}` {at} takes {accepted}, not `{asked}`", self.attempt.machine)));
+            return Err(Error::input(format!("`{}` {at} takes {accepted}, not `{asked}`", self.running.attempt.machine)));
         };
-        let payload = encode::payload(&event, name, self.environment.limits.payload)?;
-        self.verb_requests.next = Some(Event { name: name.to_owned(), payload });
+        let payload = encode::payload(&event, name, self.running.environment.limits.payload)?;
+        self.running.verb_requests.next = Some(Event { name: name.to_owned(), payload });
         Ok(())
     }
 
@@ -59,7 +65,7 @@ impl Ctx<'_> {
     /// If the event was delivered before, it stays delivered, and nothing else happens. The history of this instance records which of the two
     /// it was.
     pub fn unsend(&mut self, send: CallId) {
-        let VerbRequests { sends, unsends, .. } = &mut self.verb_requests;
+        let VerbRequests { sends, unsends, .. } = &mut self.running.verb_requests;
         let before = sends.len();
         sends.retain(|outgoing| outgoing.id != send || outgoing.deliver_at.is_none());
         if sends.len() == before && !unsends.contains(&send) {
@@ -69,13 +75,13 @@ impl Ctx<'_> {
 
     fn outgoing<M: Machine, E: EventFor<M>>(&mut self, key: &str, event: E) -> Result<OutgoingEvent<'_>, Error> {
         encode::check_key(key)?;
-        self.environment.check_served(M::NAME)?;
-        let payload = encode::payload(&event, E::EVENT, self.environment.limits.payload)?;
+        self.running.environment.check_served(M::NAME)?;
+        let payload = encode::payload(&event, E::EVENT, self.running.environment.limits.payload)?;
         let event = Event { name: E::EVENT.to_owned(), payload };
         let id = CallId(Uuid::now_v7());
-        let now = self.environment.clock.now();
+        let now = self.running.environment.clock.now();
         let outgoing = Outgoing { id, machine: M::NAME.to_owned(), key: key.to_owned(), event, deliver_at: None, is_required: false };
-        let sends = &mut self.verb_requests.sends;
+        let sends = &mut self.running.verb_requests.sends;
         sends.push(outgoing);
         Ok(OutgoingEvent { outgoing: sends.last_mut().expect("it was added just now"), now })
     }

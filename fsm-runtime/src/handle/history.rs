@@ -68,7 +68,12 @@ pub enum HistoryEvent {
         /// The new state.
         to: String,
     },
-    /// An operator acted, an event was rejected, or a late report arrived.
+    /// An internal transition ended: the instance stays in its state.
+    Stayed {
+        /// The state.
+        state: String,
+    },
+    /// An operator acted, an event interrupted a call or was rejected, or a late report arrived.
     Note {
         /// The kind of the note.
         kind: NoteKind,
@@ -91,7 +96,11 @@ pub(crate) fn told(attempts: Vec<Row>, notes: Vec<Note>) -> Vec<HistoryEntry> {
         let by_hand = retries.iter().position(|note| row.number > 1 && note.call == Some(row.call) && note.at == row.created_at);
         entries.extend(by_hand.map(|note| told_of_note(retries.remove(note))));
         entries.extend(told_of_attempt(row));
-        entries.extend(told_of_exhaustion(row, attempts.get(place + 1)));
+        let interrupts =
+            |note: &Note| note.kind == NoteKind::Interrupted && note.call == Some(row.call) && Some(note.at) == row.finished_at;
+        if !others.iter().any(interrupts) {
+            entries.extend(told_of_exhaustion(row, attempts.get(place + 1)));
+        }
     }
     let mut rest: Vec<Note> = retries.into_iter().chain(others).collect();
     rest.sort_by_key(|note| note.at);
@@ -158,7 +167,13 @@ fn told_of_attempt(row: &Row) -> Vec<HistoryEntry> {
         told.push(entry(at, what));
     }
     if let (AttemptState::Success, Some(at), false) = (row.state, row.finished_at, row.is_catch()) {
-        told.push(entry(at, HistoryEvent::Transition { from: row.from.clone(), to: row.to.clone() }));
+        told.push(entry(
+            at,
+            match row.is_stay() {
+                true => HistoryEvent::Stayed { state: row.to.clone() },
+                false => HistoryEvent::Transition { from: row.from.clone(), to: row.to.clone() },
+            },
+        ));
     }
     told
 }
@@ -185,6 +200,7 @@ impl fmt::Display for HistoryEntry {
             HistoryEvent::Exhausted { verb, attempts } => write!(f, "`{verb}` is exhausted after {attempts} attempts"),
             HistoryEvent::Transition { from: Some(from), to } => write!(f, "`{from}` -> `{to}`"),
             HistoryEvent::Transition { from: None, to } => write!(f, "begins in `{to}`"),
+            HistoryEvent::Stayed { state } => write!(f, "stays in `{state}`"),
             HistoryEvent::Note { kind, detail, actor } => {
                 write!(f, "{kind}")?;
                 actor.iter().try_for_each(|actor| write!(f, " by {actor}"))?;

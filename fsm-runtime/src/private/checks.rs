@@ -1,6 +1,11 @@
 //! The rules that only the compiler can check, with their messages.
 
-use crate::registry::{Keeps, KeepsNothing, RetryEntry, Verb, VerbEntry};
+use std::time::Duration;
+
+use fsm_core::machine::Due;
+use fsm_core::time::Timestamp;
+
+use crate::registry::{Keeps, KeepsNothing, RetryEntry, Verb, VerbEntry, VerbOf};
 use crate::timeout::{Caught, Timeout};
 
 /// A condition of a rule of a machine. A trait that only the true condition implements fails the compilation with its own message.
@@ -91,6 +96,49 @@ impl IsTimeout for Timeout {}
 
 /// Fails to compile unless `E` is `Timeout`.
 pub const fn is_timeout<E: IsTimeout>() {}
+
+/// The result of a function behind `after`.
+#[diagnostic::on_unimplemented(
+    message = "a function behind `after` returns `Duration` or `Timestamp`, not `{Self}`",
+    note = "it is `fn(&Record) -> Duration`, the time in the state, or `fn(&Record) -> Timestamp`, a point in time"
+)]
+pub trait TimerWait {
+    /// The same as the engine stores it.
+    fn due(self) -> Due;
+}
+
+impl TimerWait for Duration {
+    fn due(self) -> Due {
+        Due::After(self)
+    }
+}
+
+impl TimerWait for Timestamp {
+    fn due(self) -> Due {
+        Due::At(self)
+    }
+}
+
+/// Calls the function of a computed timer.
+pub fn due<R, T: TimerWait>(record: &R, function: fn(&R) -> T) -> Due {
+    function(record).due()
+}
+
+/// Fails to compile unless exactly one machine has the verb.
+pub const fn is_in_one_machine<V: VerbOf<M>, M>() {}
+
+/// True for the name of the event type of a catch verb.
+pub const fn is_any_caught(event: &str) -> bool {
+    let (event, start) = (event.as_bytes(), b"Caught<");
+    let mut i = 0;
+    while i < start.len() {
+        if i >= event.len() || event[i] != start[i] {
+            return false;
+        }
+        i += 1;
+    }
+    true
+}
 
 /// Implemented by each verb for itself: two paths must name the same verb.
 #[diagnostic::on_unimplemented(

@@ -179,6 +179,12 @@ pub async fn inbox(conn: &mut Conn<'_>, instances: &[&Instance], most: i64) -> R
     rows.iter().map(|row| Ok((row.instance_id(0)?, waiting(row)?))).collect()
 }
 
+/// The event types that wait for these instances, each once.
+pub async fn waiting_events(conn: &mut Conn<'_>, instances: &[InstanceId]) -> Result<Vec<(InstanceId, String)>> {
+    let rows = conn.batch(&sql::WAITING_EVENTS, instances.iter().map(|id| values![id.0]).collect()).await?;
+    rows.iter().map(|row| Ok((row.instance_id(0)?, row.get(1)?))).collect()
+}
+
 /// The first events that wait for these instances, at most so many of each one's, and what is foreseen of all.
 pub async fn inbox_ends(conn: &mut Conn<'_>, instances: &[&Instance], most: i64) -> Result<HashMap<InstanceId, Inbox>> {
     let batch = instances.iter().map(|instance| {

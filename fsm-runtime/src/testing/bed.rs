@@ -121,7 +121,7 @@ impl TestBed {
         let (store, clock) = (database.store.clone(), database.clock());
         let catalog = Catalog::new(&builder.machines, builder.only_named)?;
         builder.data_protection.check()?;
-        let mappings = introduce(&store, &clock, &catalog, &builder.data, &builder.migrate).await?;
+        let mappings = introduce(&store, &clock, &catalog, (&builder.data, &builder.data_protection), &builder.migrate).await?;
         let work = builder.work(&catalog, Duration::ZERO, ReconcilerState::since(clock.now(), mappings));
         let data_protection = builder.data_protection.clone();
         let lease_keeper = Mutex::new(store.dedicated().await?);

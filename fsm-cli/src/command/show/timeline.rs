@@ -163,6 +163,7 @@ fn said(what: &HistoryEvent, next: Option<&HistoryEntry>) -> Said {
         HistoryEvent::Exhausted { attempts, .. } => Said::of("✗", BAD, format!("exhausted after {attempts} attempts")),
         HistoryEvent::Transition { from: Some(from), to } => Said::of("→", plain, format!("from `{}` to `{}`", clean(from), clean(to))),
         HistoryEvent::Transition { from: None, to } => Said::of("→", plain, format!("begins in `{}`", clean(to))),
+        HistoryEvent::Stayed { state } => Said::of("→", plain, format!("stays in `{}`", clean(state))),
         HistoryEvent::Note { kind, detail, actor } => {
             let actor = actor.as_deref().map_or_else(String::new, |actor| format!(" by {}", clean(actor)));
             Said { theirs: detail.as_deref().map(clean), ..Said::of("!", OPEN, format!("{kind}{actor}")) }
@@ -203,6 +204,7 @@ pub(super) fn told(entry: &HistoryEntry) -> Value {
         }
         HistoryEvent::Exhausted { verb, attempts } => json!({ "kind": "exhausted", "verb": verb, "attempts": attempts }),
         HistoryEvent::Transition { from, to } => json!({ "kind": "transition", "from": from, "to": to }),
+        HistoryEvent::Stayed { state } => json!({ "kind": "stayed", "state": state }),
         HistoryEvent::Note { kind, detail, actor } => json!({ "kind": kind, "detail": detail, "actor": actor }),
     };
     told["at"] = json!(entry.at.to_string());

@@ -29,7 +29,8 @@ fn the_next_event_goes_before_the_inbox() {
     Arc::make_mut(&mut snapshot.instance).inbox_tail = 1;
     snapshot.inbox = vec![Waiting { position: 0, call: call(2), event: "Cancel".into() }].into();
     let next = Some(Event { name: "Paid".into(), payload: b"1".to_vec() });
-    let changes = ended(&snapshot, Outcome::Success { record: None, verb_requests: VerbRequests { next, ..VerbRequests::default() } }, 4);
+    let verb_requests = VerbRequests { next, ..VerbRequests::default() };
+    let changes = ended(&snapshot, Outcome::Success { record: None, verb_requests, timer: None }, 4);
     let open = changes.open.unwrap();
     assert_eq!((open.attempt.to.as_str(), open.payload, changes.instance.inbox_len()), ("paid", Some(Payload::Bytes(b"1".to_vec())), 1));
 }

@@ -57,8 +57,12 @@ impl BatchCommit<'_> {
         let problem = Problem::new(&format!("a required event that the verb sent was refused: {refusal}"), RetryAdvice::Default);
         let failed = Report { outcome: Outcome::Failure(problem.clone()), ..Report::new(Arc::clone(&report.attempt), Outcome::Released) };
         let Ok(known) = self.engine.catalog.expect(&request.target.machine) else { return Ok(decided) };
-        let failed =
-            self.decide_complete(batch_snapshot, &known.machine, request, &failed).expect("a failure takes nothing out of the inbox");
+        let failed = loop {
+            match self.decide_complete(batch_snapshot, &known.machine, request, &failed) {
+                Ok(failed) => break failed,
+                Err(NeedsMoreRows) => batch_snapshot.read_on(conn, &request.target).await?,
+            }
+        };
         Ok(Decided { refused: Some(problem), ..failed })
     }
 

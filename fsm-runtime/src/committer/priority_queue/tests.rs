@@ -48,7 +48,8 @@ fn reporting(key: &str, receivers: &[&str]) -> Request {
         deliver_at: None,
         is_required: false,
     });
-    report.outcome = Outcome::Success { record: None, verb_requests: VerbRequests { sends: sends.collect(), ..VerbRequests::default() } };
+    report.outcome =
+        Outcome::Success { record: None, verb_requests: VerbRequests { sends: sends.collect(), ..VerbRequests::default() }, timer: None };
     request
 }
 

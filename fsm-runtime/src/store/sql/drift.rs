@@ -32,7 +32,7 @@ pub const VERBS_NEEDED_AGAIN: Sql = same(
     select c.to_state, cast(null as text), count(*), min(i.updated_at)
     from fsm_instances i
     join fsm_async_calls c on c.call_id = i.call_id and c.attempt = i.attempt
-    where i.machine = $1 and i.status = 'error' and c.verb <> c.to_state
+    where i.machine = $1 and i.status = 'error' and c.verb <> c.to_state and c.event like 'Caught<%'
     group by c.to_state",
 );
 

@@ -31,7 +31,7 @@ macro_rules! chain {
             chain as (
                 select w.instance_id, w.call_id, c.from_state, c.to_state, row_number() over (partition by w.instance_id order by w.back desc) as step
                 from walk w
-                join fsm_async_calls c on c.call_id = w.call_id and c.state = 'success' and c.verb = c.to_state
+                join fsm_async_calls c on c.call_id = w.call_id and c.state = 'success' and (c.verb = c.to_state or c.event not like 'Caught<%')
             ) ",
             $($query),*
         )
@@ -111,7 +111,7 @@ pub const INVARIANTS: [Invariant; 17] = [
             left join fsm_async_calls c on c.call_id = i.call_id and c.attempt = i.attempt
             where (
                     i.status = 'error'
-                    and (c.state is null or c.state not in ('error', 'lost') and not (c.state = 'success' and c.verb <> c.to_state))
+                    and (c.state is null or c.state not in ('error', 'lost') and not (c.state = 'success' and c.verb <> c.to_state and c.event like 'Caught<%'))
                 )
                 or (
                     i.status = 'running'
@@ -119,7 +119,7 @@ pub const INVARIANTS: [Invariant; 17] = [
                     and not exists (
                         select 1
                         from fsm_history h
-                        where h.instance_id = i.instance_id and h.kind = 'skipped' and h.call_id = i.call_id
+                        where h.instance_id = i.instance_id and h.kind in ('skipped', 'interrupted') and h.call_id = i.call_id
                     )
                 )",
         ),
@@ -158,7 +158,7 @@ pub const INVARIANTS: [Invariant; 17] = [
             select c.call_id, 'succeeded and is not among the calls of its instance'
             from fsm_async_calls c
             left join chain k on k.call_id = c.call_id and k.instance_id = c.instance_id
-            where c.state = 'success' and c.verb = c.to_state and k.call_id is null"
+            where c.state = 'success' and (c.verb = c.to_state or c.event not like 'Caught<%') and k.call_id is null"
         )),
     ),
     // Catch verbs run beside the graph and move nothing.
@@ -169,7 +169,7 @@ pub const INVARIANTS: [Invariant; 17] = [
             sqlite: "
                 select c.call_id, c.machine || ' has no edge from ' || coalesce(c.from_state, 'none') || ' to ' || c.to_state || ' on ' || c.event
                 from fsm_async_calls c
-                where c.state = 'success' and c.verb = c.to_state
+                where c.state = 'success' and (c.verb = c.to_state or c.event not like 'Caught<%')
                     and exists (select 1 from fsm_machines m where m.machine = c.machine)
                     and not exists (select 1 from fsm_history h where h.kind = 'migrated' and h.instance_id = c.instance_id)
                     and not exists (
@@ -181,7 +181,7 @@ pub const INVARIANTS: [Invariant; 17] = [
             postgres: "
                 select c.call_id, c.machine || ' has no edge from ' || coalesce(c.from_state, 'none') || ' to ' || c.to_state || ' on ' || c.event
                 from fsm_async_calls c
-                where c.state = 'success' and c.verb = c.to_state
+                where c.state = 'success' and (c.verb = c.to_state or c.event not like 'Caught<%')
                     and exists (select 1 from fsm_machines m where m.machine = c.machine)
                     and not exists (select 1 from fsm_history h where h.kind = 'migrated' and h.instance_id = c.instance_id)
                     and not exists (

@@ -105,6 +105,15 @@ pub const INBOX: Many = many(
     order by b.instance_id, b.position",
 );
 
+/// The event types that wait for these instances, each once. Rides the primary key.
+pub const WAITING_EVENTS: Many = many(
+    "instance_id uuid",
+    "
+    select distinct b.instance_id, b.event
+    from w
+    join fsm_inbox b on b.instance_id = w.instance_id",
+);
+
 macro_rules! inbox_ends {
     ($join:literal) => {
         concat!(

@@ -98,7 +98,7 @@ pub const CALLS_BESIDE: Many = many(
 pub const TRANSITIONS: Many = many(
     "call_id uuid",
     "
-    select coalesce((select c.verb = c.to_state from fsm_async_calls c where c.call_id = w.call_id and c.state = 'success'), false)
+    select coalesce((select c.verb = c.to_state or c.event not like 'Caught<%' from fsm_async_calls c where c.call_id = w.call_id and c.state = 'success'), false)
     from w",
 );
 

@@ -94,6 +94,7 @@ const MANY: [(&str, &Many); 54] = [
     ("ATTEMPTS", &sql::ATTEMPTS),
     ("LAST_ATTEMPTS", &sql::LAST_ATTEMPTS),
     ("INBOX", &sql::INBOX),
+    ("WAITING_EVENTS", &sql::WAITING_EVENTS),
     ("INBOX_ENDS", &sql::INBOX_ENDS),
     ("OUTLOOK_LOST", &sql::FORECAST_STALE),
     ("REQUESTS", &sql::REQUESTS),

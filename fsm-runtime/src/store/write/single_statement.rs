@@ -59,7 +59,7 @@ pub fn fits(changes: &Changes) -> bool {
         request: _,
     } = changes;
     let has_payload = open.as_ref().and_then(|open| open.payload.as_ref()).is_none_or(|payload| matches!(payload, Payload::Bytes(_)));
-    let are_own = timers.iter().all(|change| matches!(change, TimerChange::Set(_) | TimerChange::Clear));
+    let are_own = timers.iter().all(|change| matches!(change, TimerChange::Set(_) | TimerChange::Clear | TimerChange::Release));
     has_payload && are_own && hold.is_none() && retry_state.is_none() && inbox_taken.is_none() && !is_forecast_stale
 }
 

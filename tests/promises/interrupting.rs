@@ -1,0 +1,186 @@
+//! Events that interrupt: they do not wait for a retry, nor for an operator.
+
+use fsm::SendOutcome;
+use fsm::prelude::*;
+use fsm::testing::TestBed;
+
+use crate::subscription::{Cancel, DAY, HOUR, Note, Renew, Sub, SubState, Suspend, activated, attempts, state, story, subs};
+use crate::support::{Folder, promise};
+
+/// So rarely that the test passes only if the process is notified.
+const HARDLY_EVER: Duration = Duration::from_secs(3600);
+
+fn failing(failures: u32) -> Renew {
+    Renew { failures, ..Renew::default() }
+}
+
+/// Each attempt waits until it is told to end, and the first `failures` fail then.
+fn waiting(failures: u32) -> Renew {
+    Renew { failures, waits: true, ..Renew::default() }
+}
+
+fn note(text: &str) -> Note {
+    Note { text: text.into() }
+}
+
+async fn of_renewed(subs: &fsm::Handle<Sub>, key: &str) -> Vec<(u32, AttemptState)> {
+    let attempts = attempts(subs, key).await.into_iter();
+    attempts.filter(|(verb, ..)| verb == "renewed").map(|(_, number, state)| (number, state)).collect()
+}
+
+/// Waits for the end of what executes; no time passes.
+async fn ended(bed: &TestBed, subs: &fsm::Handle<Sub>, key: &str) -> (Option<SubState>, Status) {
+    bed.run_until_idle().await;
+    state(subs, key).await
+}
+
+promise! {
+    async fn an_event_that_interrupts_is_taken_at_once_while_a_call_waits_for_a_retry(bed in subs()) {
+        let subs = activated(bed, "s-1").await;
+        subs.send("s-1", failing(9)).await.unwrap();
+        bed.run_until_idle().await;
+        let sent = subs.send("s-1", Cancel).reject_if_busy().await.unwrap();
+        assert_eq!(sent.outcome, SendOutcome::Started);
+        assert_eq!(ended(bed, &subs, "s-1").await, (Some(SubState::Cancelled), Status::Completed));
+        assert_eq!(of_renewed(&subs, "s-1").await, [(1, AttemptState::Error), (2, AttemptState::Cancelled)]);
+        let story = story(&subs, "s-1").await;
+        assert!(story.contains(&"interrupted: `Cancel` ended the call of `renewed` after attempt 2".to_owned()), "{story:#?}");
+    }
+}
+
+promise! {
+    async fn an_event_that_interrupts_is_taken_at_once_while_the_instance_is_in_error(bed in subs()) {
+        let subs = activated(bed, "s-1").await;
+        subs.send("s-1", failing(9)).await.unwrap();
+        bed.advance(10 * DAY).await;
+        assert_eq!(state(&subs, "s-1").await, (Some(SubState::Active), Status::Error));
+        subs.send("s-1", Cancel).await.unwrap();
+        assert_eq!(ended(bed, &subs, "s-1").await, (Some(SubState::Cancelled), Status::Completed));
+        let sub = subs.get("s-1").await.unwrap().unwrap();
+        assert_eq!(sub.error, None);
+        let story = story(&subs, "s-1").await;
+        assert!(story.contains(&"interrupted: `Cancel` ended the call of `dunned` after attempt 6".to_owned()), "{story:#?}");
+    }
+}
+
+promise! {
+    async fn the_catch_verb_of_an_interrupted_call_does_not_run(bed in subs()) {
+        let subs = activated(bed, "s-1").await;
+        subs.send("s-1", waiting(9)).await.unwrap();
+        subs.send("s-1", Cancel).await.unwrap();
+        assert_eq!(ended(bed, &subs, "s-1").await.0, Some(SubState::Cancelled));
+        assert!(attempts(&subs, "s-1").await.iter().all(|(verb, ..)| verb != "dunned"));
+
+        let subs = activated(bed, "s-2").await;
+        subs.send("s-2", failing(9)).await.unwrap();
+        bed.advance(2 * HOUR).await;
+        let last = attempts(&subs, "s-2").await.pop().unwrap();
+        assert_eq!(last, ("dunned".into(), 2, AttemptState::Scheduled), "the catch verb waits for its own retry");
+        subs.send("s-2", Cancel).await.unwrap();
+        assert_eq!(ended(bed, &subs, "s-2").await.0, Some(SubState::Cancelled));
+        assert!(attempts(&subs, "s-2").await.contains(&("dunned".into(), 2, AttemptState::Cancelled)));
+    }
+}
+
+promise! {
+    async fn an_attempt_that_executes_is_told_and_its_success_counts(bed in subs()) {
+        let subs = activated(bed, "s-1").await;
+        subs.send("s-1", waiting(0)).await.unwrap();
+        let sent = subs.send("s-1", Cancel).await.unwrap();
+        assert_eq!(sent.outcome, SendOutcome::Queued);
+        assert_eq!(ended(bed, &subs, "s-1").await, (Some(SubState::Refunded), Status::Completed), "`Cancel` fits `renewed` too");
+        assert_eq!(of_renewed(&subs, "s-1").await, [(1, AttemptState::Success)]);
+    }
+}
+
+promise! {
+    async fn an_event_that_interrupts_and_does_not_fit_after_the_success_is_rejected(bed in subs()) {
+        let subs = activated(bed, "s-1").await;
+        subs.send("s-1", waiting(0)).await.unwrap();
+        subs.send("s-1", Suspend).await.unwrap();
+        assert_eq!(ended(bed, &subs, "s-1").await, (Some(SubState::Renewed), Status::Running));
+        let story = story(&subs, "s-1").await;
+        assert!(story.iter().any(|line| line.starts_with("rejected: ") && line.contains("`Suspend`")), "{story:#?}");
+        assert!(subs.send("s-1", Suspend).await.unwrap_err().is_refused());
+    }
+}
+
+promise! {
+    async fn an_attempt_that_fails_is_not_retried_if_an_event_interrupts_its_call(bed in subs()) {
+        let subs = activated(bed, "s-1").await;
+        subs.send("s-1", waiting(9)).await.unwrap();
+        subs.send("s-1", Suspend).await.unwrap();
+        assert_eq!(ended(bed, &subs, "s-1").await, (Some(SubState::Suspended), Status::Completed));
+        assert_eq!(of_renewed(&subs, "s-1").await, [(1, AttemptState::Error)]);
+        let story = story(&subs, "s-1").await;
+        assert!(story.contains(&"interrupted: `Suspend` ended the call of `renewed` after attempt 1".to_owned()), "{story:#?}");
+        assert!(!story.iter().any(|line| line.contains("exhausted")), "{story:#?}");
+    }
+}
+
+promise! {
+    async fn an_event_that_interrupts_goes_before_those_that_wait(bed in subs()) {
+        let subs = activated(bed, "s-1").await;
+        subs.send("s-1", waiting(0)).await.unwrap();
+        subs.send("s-1", note("late")).await.unwrap();
+        subs.send("s-1", note("later")).await.unwrap();
+        subs.send("s-1", Cancel).await.unwrap();
+        assert_eq!(ended(bed, &subs, "s-1").await.0, Some(SubState::Refunded));
+        let sub = subs.get("s-1").await.unwrap().unwrap();
+        assert_eq!(sub.record.notes, [] as [&str; 0]);
+        let rejected = story(&subs, "s-1").await.into_iter().filter(|line| line.starts_with("rejected: ")).count();
+        assert_eq!(rejected, 2, "the instance has ended when the turn of the notes comes");
+
+        let subs = activated(bed, "s-2").await;
+        subs.send("s-2", failing(9)).await.unwrap();
+        bed.run_until_idle().await;
+        subs.send("s-2", note("waits")).await.unwrap();
+        subs.send("s-2", Cancel).await.unwrap();
+        assert_eq!(ended(bed, &subs, "s-2").await.0, Some(SubState::Cancelled));
+    }
+}
+
+promise! {
+    async fn an_event_that_interrupts_is_like_any_other_while_the_instance_rests(bed in subs()) {
+        let subs = activated(bed, "s-1").await;
+        subs.send("s-1", Renew { failures: 1, goes_on: true, ..Renew::default() }).await.unwrap();
+        bed.run_until_idle().await;
+        bed.advance(HOUR).await;
+        assert_eq!(state(&subs, "s-1").await.0, Some(SubState::Active));
+        subs.send("s-1", Suspend).await.unwrap();
+        assert_eq!(ended(bed, &subs, "s-1").await.0, Some(SubState::Suspended));
+        assert!(!story(&subs, "s-1").await.iter().any(|line| line.starts_with("interrupted")));
+    }
+}
+
+/// The sender is a client of its own: it knows of the attempt by the database alone.
+async fn told_from_elsewhere(url: &str) {
+    let runtime = Runtime::builder().database(url).only::<Sub>().poll_interval(HARDLY_EVER).lease(HARDLY_EVER).start().await.unwrap();
+    let client = Client::connect(url).await.unwrap();
+    let (here, elsewhere) = (runtime.machine::<Sub>(), client.machine::<Sub>());
+    for days in [0, 14] {
+        here.send("s-1", crate::subscription::Step { trial_days: days }).await.unwrap();
+        here.settled("s-1").within(Duration::from_secs(60)).await.unwrap();
+    }
+    here.send("s-1", waiting(9)).await.unwrap();
+    elsewhere.send("s-1", Suspend).await.unwrap();
+    let sub = here.settled("s-1").within(Duration::from_secs(60)).await.unwrap();
+    assert_eq!((sub.state, sub.status), (Some(SubState::Suspended), Status::Completed));
+    runtime.shutdown().await.unwrap();
+}
+
+mod a_verb_is_told_of_an_event_that_another_process_accepted {
+    use super::*;
+
+    #[tokio::test]
+    async fn sqlite() {
+        let folder = Folder::new("interrupting-elsewhere");
+        told_from_elsewhere(&folder.url("fsm.db")).await;
+    }
+
+    #[tokio::test]
+    async fn postgres() {
+        let database = subs().postgres().await;
+        told_from_elsewhere(database.url()).await;
+    }
+}

@@ -1,0 +1,36 @@
+//! An end takes no event, so no verb runs in it.
+use fsm::prelude::*;
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct Opened;
+#[derive(Serialize, Deserialize)]
+struct Noted;
+#[derive(Serialize, Deserialize)]
+struct Closed;
+
+#[verb]
+async fn opened(_event: Opened) -> Result {
+    Ok(())
+}
+
+#[verb]
+async fn noted(_event: Noted) -> Result {
+    Ok(())
+}
+
+#[verb]
+async fn closed(_event: Closed) -> Result {
+    Ok(())
+}
+
+fsm! {
+    machine Door = "door" {
+        start opened;
+        opened -> closed;
+        closed stays on noted;
+        end closed;
+    }
+}
+
+fn main() {}
