@@ -111,7 +111,7 @@ pub(crate) fn failed(asked: &Asked, error: &Error) -> Response {
     let status = match error.kind() {
         ErrorKind::NotFound => StatusCode::NOT_FOUND,
         ErrorKind::Input => StatusCode::BAD_REQUEST,
-        kind if kind == ErrorKind::Database => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorKind::Database => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::CONFLICT,
     };
     said(asked, status, &error.to_string())
