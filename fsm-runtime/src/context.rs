@@ -10,6 +10,7 @@ use std::sync::Arc;
 use fsm_core::call::Attempt;
 use fsm_core::duration;
 use fsm_core::ids::CallId;
+use fsm_core::instance::Instance;
 use fsm_core::machine::Machine;
 use fsm_core::outcome::VerbRequests;
 use fsm_core::time::Timestamp;
@@ -63,6 +64,7 @@ pub struct Ctx<'c> {
     environment: VerbEnvironment,
     attempt: Arc<Attempt>,
     key: String,
+    entered_at: Option<Timestamp>,
     idempotency_key: String,
     last_error: Option<String>,
     cancelled: watch::Receiver<bool>,
@@ -75,7 +77,7 @@ impl Ctx<'_> {
     pub(crate) fn new(
         environment: VerbEnvironment,
         attempt: Arc<Attempt>,
-        key: String,
+        instance: &Instance,
         last_error: Option<String>,
         cancelled: watch::Receiver<bool>,
     ) -> Self {
@@ -83,7 +85,8 @@ impl Ctx<'_> {
         Ctx {
             environment,
             attempt,
-            key,
+            key: instance.key.clone(),
+            entered_at: instance.entered_at,
             idempotency_key,
             last_error,
             cancelled,
@@ -127,6 +130,18 @@ impl Ctx<'_> {
     /// The state the instance rests in while this attempt executes; `None` before its first transition.
     pub fn state(&self) -> Option<&str> {
         self.attempt.from.as_deref()
+    }
+
+    /// The time of the transition that entered [`state`](Ctx::state); `None` before the first transition. Retries, events that wait, and acts of
+    /// operators do not change it.
+    pub fn entered_at(&self) -> Option<Timestamp> {
+        self.entered_at
+    }
+
+    /// The engine's present time: the database's clock on PostgreSQL, this machine's clock on SQLite, and the test's clock in a `TestBed`. Use
+    /// it for everything that is stored or compared with stored times, so that tests can move it.
+    pub fn now(&self) -> Timestamp {
+        self.environment.clock.now()
     }
 
     /// The connection whose transaction will commit this transition: SQL written there happens exactly once. Opened at
@@ -235,7 +250,7 @@ impl Ctx<'_> {
         Owner { machine: &self.attempt.machine, key: &self.key }
     }
 
-    pub(crate) fn data<T: Send + Sync + 'static>(&self) -> Data<T> {
+    pub(crate) fn data<T: ?Sized + Send + Sync + 'static>(&self) -> Data<T> {
         self.environment.data.get()
     }
 

@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
+use fsm_core::duration;
 use fsm_core::retry::RetryAdvice;
 
 /// The result of a verb: `Result` alone is `Result<(), Failure>`.
@@ -15,6 +16,7 @@ pub type Result<T = (), E = Failure> = std::result::Result<T, E>;
 pub struct Failure {
     error: Box<dyn StdError + Send + Sync>,
     advice: RetryAdvice,
+    snooze: Option<Duration>,
 }
 
 /// An error type that decides for itself whether it is retried.
@@ -74,17 +76,47 @@ pub struct FailedAttempt<'a> {
 impl Failure {
     /// A failure that is retried by the verb's policy.
     pub fn new(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Failure {
-        Failure { error: error.into(), advice: RetryAdvice::Default }
+        Failure { error: error.into(), advice: RetryAdvice::Default, snooze: None }
     }
 
     /// A failure that is not retried, whatever the policy says.
     pub fn permanent(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Failure {
-        Failure { error: error.into(), advice: RetryAdvice::Never }
+        Failure { advice: RetryAdvice::Never, ..Failure::new(error) }
     }
 
     /// A failure that is retried after exactly `wait`: it overrides the policy's interval and maximum, not its count and `within`.
     pub fn retry_after(error: impl Into<Box<dyn StdError + Send + Sync>>, wait: Duration) -> Failure {
-        Failure { error: error.into(), advice: RetryAdvice::After(wait) }
+        Failure { advice: RetryAdvice::After(wait), ..Failure::new(error) }
+    }
+
+    /// Ends this attempt without a failure, and runs the call again after `wait` or later: for a verb that asks whether something outside is
+    /// ready, and finds that it is not.
+    ///
+    /// The attempt's state is [`Snoozed`](fsm_core::call::AttemptState::Snoozed). It uses no retry, the backoff does not grow, and it needs no
+    /// retry policy. `ctx.attempt()` counts it, and `OpenCall::snoozes` counts such attempts alone. What the attempt asked for
+    /// (`ctx.next`, `ctx.send`, changes of the record, SQL in its transaction) is forgotten, as after a failure; what `ctx.once` keeps stays.
+    ///
+    /// The policy's `within` still counts from the first attempt: if the next attempt would start later, this attempt fails, and the call is
+    /// exhausted. Without `within` a verb may snooze for ever; the state's timer and `within` are the ways to limit it.
+    ///
+    /// ```
+    /// # use fsm_runtime::failure::{Failure, Result};
+    /// # use std::time::Duration;
+    /// # async fn report_is_ready() -> bool { false }
+    /// # async fn fetched() -> Result {
+    /// if !report_is_ready().await {
+    ///     return Err(Failure::snooze(Duration::from_secs(600)));
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn snooze(wait: Duration) -> Failure {
+        let text = format!("snoozed for {}", duration::display(wait));
+        Failure { snooze: Some(wait), ..Failure::new(text) }
+    }
+
+    /// The wait of a [`snooze`](Failure::snooze); `None` for a failure.
+    pub fn snoozes_for(&self) -> Option<Duration> {
+        self.snooze
     }
 
     /// The same failure with other advice.

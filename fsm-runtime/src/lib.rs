@@ -1,5 +1,8 @@
 //! The shell of durable-fsm: registry, client, worker, sweeper, clock and store around the pure decisions of `fsm-core`.
 
+#[doc(no_inline)]
+pub use sqlx;
+
 pub mod admin;
 #[cfg(feature = "aead")]
 pub mod aead;

@@ -1,10 +1,12 @@
-//! A process that works: what it is built from, how it starts and how it ends.
+//! A process that works: what it is built from, and how it starts.
+
+pub mod shutdown;
+mod signals;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fsm_core::duration;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::catalog::Catalog;
@@ -27,12 +29,14 @@ use crate::session::Session;
 use crate::start::{introduce, open, patiently};
 use crate::store::invariants::Invariant;
 use crate::store::open::{Settings, Store, Synchronous};
+use shutdown::ShutdownHandle;
+use signals::Signals;
 
 /// A process that works: it sends, looks, and runs verbs. When it is dropped without [`shutdown`](Runtime::shutdown) its
 /// work ends at once, as it would by the process's death, and nothing is lost but time.
 pub struct Runtime {
     pub(crate) engine: Arc<Engine>,
-    shutdown_timeout: Duration,
+    shutdown: ShutdownHandle,
 }
 
 /// A shorter lease runs out while its owner lives.
@@ -45,8 +49,6 @@ const SHORTEST_POLL: Duration = Duration::from_millis(1);
 const SHORTEST_OPERATION: Duration = Duration::from_millis(1);
 /// A century: what is longer is taken as this.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
-/// How much longer than its timeout a shutdown may take, to write what was released and to deregister.
-const LAST_WRITES: Duration = Duration::from_secs(2);
 
 /// What a runtime is built from.
 #[derive(Clone)]
@@ -130,6 +132,22 @@ impl Builder {
 
     /// A value for the verbs that take `Data<T>`; one a type, the last one counts.
     pub fn data<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.data.put(Arc::new(value));
+        self
+    }
+
+    /// A value for the verbs that take `Data<T>`, where the program has it as an `Arc` already. `T` may be a trait:
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use fsm_runtime::runtime::Runtime;
+    /// trait Gateway: Send + Sync {}
+    /// struct Stripe;
+    /// impl Gateway for Stripe {}
+    /// let gateway: Arc<dyn Gateway> = Arc::new(Stripe);
+    /// let builder = Runtime::builder().data_arc(gateway);         // for verbs with a parameter `gateway: Data<dyn Gateway>`
+    /// ```
+    pub fn data_arc<T: ?Sized + Send + Sync + 'static>(mut self, value: Arc<T>) -> Self {
         self.data.put(value);
         self
     }
@@ -301,7 +319,8 @@ impl Builder {
         session
             .keep_alive(store, clock)
             .map_err(|error| Error::other(ErrorKind::System, format!("the thread for the lease could not start: {error}")))?;
-        Ok(Runtime { engine, shutdown_timeout: self.shutdown_timeout })
+        let shutdown = ShutdownHandle::new(Arc::clone(&engine), self.shutdown_timeout);
+        Ok(Runtime { engine, shutdown })
     }
 
     /// Opens the database, makes the machines known to it, and begins a session there.
@@ -374,20 +393,21 @@ impl Runtime {
         }
     }
 
-    /// Works until the process is told to stop by SIGTERM or SIGINT (Ctrl-C), then [shuts down](Runtime::shutdown). A second
+    /// Works until the process is told to stop by SIGTERM or SIGINT (Ctrl-C), or by a [`ShutdownHandle`], and then shuts down. A second
     /// signal ends the work at once: what executes then is lost, as by the death of the process.
     pub async fn run_until_signal(self) -> Result<(), Error> {
         let mut signals = Signals::listen()
             .map_err(|error| Error::other(ErrorKind::System, format!("the process cannot listen for signals: {error}")))?;
         // No bound: the process works until then.
-        let signal = signals.next().await;
-        tracing::info!(signal, "draining; a second signal ends at once");
-        let engine = Arc::clone(&self.engine);
         tokio::select! {
-            ended = self.shutdown() => ended,
+            signal = signals.next() => tracing::info!(signal, "shutting down; a second signal ends at once"),
+            () = self.shutdown.requested() => tracing::info!("shutting down, as a shutdown handle asked; a signal ends at once"),
+        }
+        tokio::select! {
+            ended = self.shutdown.shutdown() => ended,
             signal = signals.next() => {
                 tracing::warn!(signal, "ended at once; what executes is lost");
-                engine.kill();
+                self.engine.kill();
                 Ok(())
             }
         }
@@ -399,91 +419,19 @@ impl Runtime {
     /// Returns at most two seconds after the shutdown timeout, also while the database does not answer. `ErrorKind::Stopping` when attempts
     /// were left that could not be reported or released: other workers take them over once the lease of this process has ended.
     pub async fn shutdown(self) -> Result<(), Error> {
-        let engine = &self.engine;
-        let limit = self.shutdown_timeout.saturating_add(LAST_WRITES);
-        let ended = tokio::time::timeout(limit, self.end()).await;
-        let left = engine.work.as_ref().map_or((0, 0), Work::left);
-        engine.kill();
-        match (ended, left) {
-            (Ok(Ok(())), (0, 0)) => Ok(()),
-            (Ok(Err(error)), (0, 0)) => {
-                tracing::warn!(%error, "the worker session was not deregistered; it ends with its lease");
-                Ok(())
-            }
-            (Err(_), (0, 0)) => {
-                tracing::warn!("the worker session was not deregistered: the database does not answer; it ends with its lease");
-                Ok(())
-            }
-            (_, left) => Err(self.incomplete(left)),
-        }
+        self.shutdown.shutdown().await
     }
 
-    /// All of a shutdown, without a bound.
-    async fn end(&self) -> Result<(), Error> {
-        let engine = &self.engine;
-        engine.drain(self.shutdown_timeout).await;
-        engine.queue.close();
-        engine.queue.emptied().await;
-        if let Some(work) = &engine.work {
-            work.session.stop();
-            let mut connection = engine.store.dedicated().await?;
-            crate::store::sessions::leave(&mut connection.conn(), work.session.id()).await?;
-        }
-        engine.store.close().await;
-        Ok(())
-    }
-
-    fn incomplete(&self, (unreported, unreleased): (usize, usize)) -> Error {
-        let lease = self.engine.work.as_ref().map_or(Duration::ZERO, |work| work.session.lease());
-        let text = format!(
-            "the shutdown is not complete, for the database does not answer: {unreported} attempts that ended are not reported, and \
-             {unreleased} that ran are not released; other workers take them over once the lease of this process has ended, within {}",
-            duration::display(lease)
-        );
-        tracing::error!("{text}");
-        Error::other(ErrorKind::Stopping, text)
+    /// A handle for a program with a server of its own: it begins the graceful shutdown from anywhere, and tells the server when to stop. Keep
+    /// the runtime itself: dropping it ends the work at once.
+    pub fn shutdown_handle(&self) -> ShutdownHandle {
+        self.shutdown.clone()
     }
 }
 
 impl From<&Runtime> for EngineAccess {
     fn from(runtime: &Runtime) -> EngineAccess {
         EngineAccess::new(&runtime.engine, None)
-    }
-}
-
-/// The signals by which a process is told to stop.
-struct Signals {
-    #[cfg(unix)]
-    terminate: tokio::signal::unix::Signal,
-    #[cfg(unix)]
-    interrupt: tokio::signal::unix::Signal,
-}
-
-impl Signals {
-    #[cfg(unix)]
-    fn listen() -> std::io::Result<Signals> {
-        use tokio::signal::unix::{SignalKind, signal};
-        Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
-    }
-
-    #[cfg(unix)]
-    async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
-        }
-    }
-
-    #[cfg(not(unix))]
-    fn listen() -> std::io::Result<Signals> {
-        Ok(Signals {})
-    }
-
-    #[cfg(not(unix))]
-    async fn next(&mut self) -> &'static str {
-        // Without a handler for it, Ctrl-C ends the process by itself.
-        let _ = tokio::signal::ctrl_c().await;
-        "Ctrl-C"
     }
 }
 

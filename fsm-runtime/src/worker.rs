@@ -134,7 +134,7 @@ impl Engine {
         let owner = Owner { machine: &attempt.machine, key: &instance.key };
         let last_error = last_error.map(|error| self.data_protection.open_error(owner, &error).into_owned());
         let opened = policy_error.map_or_else(|| self.opened(known, &instance, &attempt, &payload), Err);
-        let mut ctx = Ctx::new(self.environment(known), Arc::clone(&attempt), instance.key.clone(), last_error, cancel.subscribe());
+        let mut ctx = Ctx::new(self.environment(known), Arc::clone(&attempt), &instance, last_error, cancel.subscribe());
         let ended = match &opened {
             Ok((payload, record)) => {
                 let input = Input { event: payload, record: record.as_deref() };
@@ -144,6 +144,7 @@ impl Engine {
         };
         let outcome = match ended {
             Ok(record) => Outcome::Success { record, verb_requests: ctx.take_requests() },
+            Err(failure) if let Some(wait) = failure.snoozes_for() => Outcome::Snoozed { wait },
             Err(failure) => {
                 let is_unreadable = failure.is_unreadable();
                 let problem = self.judge(known, verb, &attempt, failure);

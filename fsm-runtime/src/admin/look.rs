@@ -14,8 +14,8 @@ use crate::handle::history::{self, HistoryEntry};
 use crate::handle::instance_view::{InstanceView, calls_of, with_calls};
 use crate::handle::watch::InstanceWatch;
 use crate::redact::Redactable;
-use crate::store::overview::{self, Coming, Failing, InboxEvent, Overdue, RejectedCount, RejectedEvent, Retrying, SetTimer, Times};
-use crate::store::view::{self as rows, Found, PageFilter};
+use crate::store::overview::{self, Coming, Failing, InboxEvent, Overdue, PendingTimer, RejectedCount, RejectedEvent, Retrying, Times};
+use crate::store::view::{self as rows, After, Found, PageFilter};
 
 /// All that is known of one instance.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,7 +25,7 @@ pub struct Story {
     /// The events that wait for it, in order.
     pub inbox: Vec<InboxEvent>,
     /// Its timers, the first due first.
-    pub timers: Vec<SetTimer>,
+    pub timers: Vec<PendingTimer>,
     /// Every attempt of every call, oldest first.
     pub attempts: Vec<Attempt>,
     /// What happened to it, oldest first.
@@ -38,7 +38,7 @@ pub struct Listed {
     /// These.
     pub instances: Vec<InstanceView>,
     /// After which one the next page begins, if there is more to look at.
-    pub next: Option<InstanceId>,
+    pub next: Option<After>,
     /// The page ends there because enough was looked at, not because it is full.
     pub was_cut: bool,
 }

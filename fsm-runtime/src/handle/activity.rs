@@ -6,10 +6,11 @@ use std::time::Duration;
 use fsm_core::call::{Attempt as Row, AttemptState};
 use fsm_core::ids::{CallId, SessionId};
 use fsm_core::instance::Status;
-use fsm_core::time::Timestamp;
+use fsm_core::time::{Timestamp, serialize_optional_micros, serialize_text};
+use serde::Serialize;
 
 /// A call that is scheduled or executing.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OpenCall {
     /// Its identity, the same over all attempts.
     pub id: CallId,
@@ -25,11 +26,15 @@ pub struct OpenCall {
     pub max_attempts: Option<u32>,
     /// How many retries are left after this attempt; `None` is unlimited.
     pub retries_left: Option<u32>,
+    /// How many of its attempts snoozed. They are among the attempts, and used no retry.
+    pub snoozes: u32,
     /// When the attempt may start, or might have.
+    #[serde(serialize_with = "serialize_text")]
     pub next_at: Timestamp,
     /// Why the attempt before it failed.
     pub last_error: Option<String>,
-    /// How long the attempt before it took.
+    /// How long the attempt before it took. Serialised in microseconds.
+    #[serde(rename = "last_took_us", serialize_with = "serialize_optional_micros")]
     pub last_took: Option<Duration>,
     /// The session that executes it.
     pub worker: Option<SessionId>,
@@ -112,6 +117,7 @@ impl OpenCall {
             attempt: live.number,
             max_attempts: live.retry_state.max_attempts(live.number),
             retries_left: live.retry_state.remaining,
+            snoozes: live.retry_state.snoozes,
             next_at: live.scheduled_at,
             last_error: before.and_then(|before| before.error.clone()),
             last_took: before.and_then(took),

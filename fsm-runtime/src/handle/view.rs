@@ -6,7 +6,8 @@ use std::time::Duration;
 use fsm_core::call::{Attempt as Row, AttemptState};
 use fsm_core::ids::{CallId, InstanceId, SessionId};
 use fsm_core::instance::Status;
-use fsm_core::time::Timestamp;
+use fsm_core::time::{Timestamp, serialize_optional_micros, serialize_optional_text, serialize_text};
+use serde::Serialize;
 
 use super::activity::{Activity, OpenCall, took};
 use super::instance_view::InstanceView;
@@ -15,8 +16,15 @@ use crate::error::{Error, ErrorKind};
 use crate::guard;
 use crate::redact::Redactable;
 use crate::registry::Machine;
+use crate::store::overview::{InboxEvent, PendingTimer};
+use crate::store::view::After;
 
 /// An instance as it was when it was read.
+///
+/// It serialises with the names of its fields: points in time as RFC 3339 texts, durations in microseconds, the record and the state as they
+/// serialise themselves.
+#[derive(Serialize)]
+#[serde(bound = "")]
 pub struct Instance<M: Machine> {
     /// Its identity.
     pub id: InstanceId,
@@ -24,6 +32,9 @@ pub struct Instance<M: Machine> {
     pub key: String,
     /// Where it stands; `None` before its first transition.
     pub state: Option<M::State>,
+    /// The time of the transition that entered the state; `None` before the first one.
+    #[serde(serialize_with = "serialize_optional_text")]
+    pub entered_at: Option<Timestamp>,
     /// Whether it lives.
     pub status: Status,
     /// Whether an operator stopped it.
@@ -33,19 +44,28 @@ pub struct Instance<M: Machine> {
     /// How many transitions it has made.
     pub version: i64,
     /// When it was created.
+    #[serde(serialize_with = "serialize_text")]
     pub created_at: Timestamp,
     /// When it last changed.
+    #[serde(serialize_with = "serialize_text")]
     pub updated_at: Timestamp,
     /// Its open call.
     pub call: Option<OpenCall>,
     /// How many events wait for it.
     pub inbox_len: u64,
+    /// The events that wait for it, in order. The first 100 of them.
+    pub waiting: Vec<InboxEvent>,
+    /// The timer of its state and the events that are delivered to it later, the first due first. The first 100 of them; none once it has ended.
+    ///
+    /// `settled`, `wait` and `watch` do not always read the database: where the state has no timer, delayed events may be missing in what they
+    /// return. `get` and `list` have them.
+    pub timers: Vec<PendingTimer>,
     /// Why it is in error.
     pub error: Option<String>,
 }
 
-/// One attempt of one call.
-#[derive(Debug, Clone, PartialEq)]
+/// One attempt of one call. It serialises with the names of its fields: points in time as RFC 3339 texts, durations in microseconds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Attempt {
     /// The call.
     pub call: CallId,
@@ -55,6 +75,8 @@ pub struct Attempt {
     pub max_attempts: Option<u32>,
     /// How many retries were left after this one; `None` is unlimited.
     pub retries_left: Option<u32>,
+    /// How many attempts of the call before this one snoozed.
+    pub snoozes: u32,
     /// What runs.
     pub verb: String,
     /// What it is given.
@@ -66,12 +88,16 @@ pub struct Attempt {
     /// How far it has come, or how it ended.
     pub state: AttemptState,
     /// When it may start.
+    #[serde(serialize_with = "serialize_text")]
     pub scheduled_at: Timestamp,
     /// When it was claimed.
+    #[serde(serialize_with = "serialize_optional_text")]
     pub started_at: Option<Timestamp>,
     /// When its end was committed.
+    #[serde(serialize_with = "serialize_optional_text")]
     pub finished_at: Option<Timestamp>,
     /// How long it took, from the claim to the commit of its end.
+    #[serde(rename = "took_us", serialize_with = "serialize_optional_micros")]
     pub took: Option<Duration>,
     /// Why it failed.
     pub error: Option<String>,
@@ -85,13 +111,15 @@ pub struct Filter {
     pub(crate) status: Option<Status>,
     pub(crate) state: Option<String>,
     pub(crate) paused: Option<bool>,
+    pub(crate) key_prefix: Option<String>,
+    pub(crate) retrying: bool,
     pub(crate) after: Option<Cursor>,
     pub(crate) limit: u32,
 }
 
 /// Where a page ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Cursor(pub(crate) InstanceId);
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Cursor(pub(crate) After);
 
 /// Some of many.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,7 +155,7 @@ pub struct Count<M: Machine> {
 
 impl Default for Filter {
     fn default() -> Filter {
-        Filter { status: None, state: None, paused: None, after: None, limit: 100 }
+        Filter { status: None, state: None, paused: None, key_prefix: None, retrying: false, after: None, limit: 100 }
     }
 }
 
@@ -153,6 +181,23 @@ impl Filter {
         self
     }
 
+    /// Only instances whose key begins with `prefix`. The list is then in the order of the keys, byte by byte, and reads no other instances.
+    ///
+    /// ```
+    /// # use fsm_runtime::handle::view::Filter;
+    /// let of_march = Filter::default().key_prefix("2026-03-");
+    /// ```
+    pub fn key_prefix(mut self, prefix: impl Into<String>) -> Filter {
+        self.key_prefix = Some(prefix.into());
+        self
+    }
+
+    /// With `true`, only instances whose open attempt follows one that failed or was lost. `false` lets all through.
+    pub fn retrying(mut self, retrying: bool) -> Filter {
+        self.retrying = retrying;
+        self
+    }
+
     /// At most so many, from 1 to 1,000; 100 unless set.
     pub fn limit(mut self, limit: u32) -> Filter {
         self.limit = limit;
@@ -168,7 +213,10 @@ impl Filter {
 
 impl<M: Machine> Instance<M> {
     /// What was read, in the machine's own types.
-    pub(crate) fn of(InstanceView { row, call }: InstanceView, data_protection: &DataProtection) -> Result<Instance<M>, Error> {
+    pub(crate) fn of(
+        InstanceView { row, call, timers, waiting }: InstanceView,
+        data_protection: &DataProtection,
+    ) -> Result<Instance<M>, Error> {
         let broken = |why: String| {
             // What does not decode is quoted there.
             let why = data_protection.redaction.of(Redactable::error(&row.machine, "", &why));
@@ -187,6 +235,7 @@ impl<M: Machine> Instance<M> {
             inbox_len: row.inbox_len(),
             id: row.id,
             state: state::<M>(row.state.as_deref()).map_err(|name| unknown_state::<M>(&row.key, name))?,
+            entered_at: row.entered_at,
             key: row.key,
             status: row.status,
             paused: row.paused,
@@ -195,6 +244,8 @@ impl<M: Machine> Instance<M> {
             created_at: row.created_at,
             updated_at: row.updated_at,
             call,
+            waiting,
+            timers,
             error: row.error,
         })
     }
@@ -233,6 +284,7 @@ impl From<Row> for Attempt {
             number: row.number,
             max_attempts: row.retry_state.max_attempts(row.number),
             retries_left: row.retry_state.remaining,
+            snoozes: row.retry_state.snoozes,
             took: took(&row),
             verb: row.verb,
             event: row.event,
@@ -253,7 +305,15 @@ where
     M::Record: Clone,
 {
     fn clone(&self) -> Self {
-        Instance { key: self.key.clone(), record: self.record.clone(), call: self.call.clone(), error: self.error.clone(), ..*self }
+        Instance {
+            key: self.key.clone(),
+            record: self.record.clone(),
+            call: self.call.clone(),
+            error: self.error.clone(),
+            waiting: self.waiting.clone(),
+            timers: self.timers.clone(),
+            ..*self
+        }
     }
 }
 
@@ -271,6 +331,7 @@ where
             .field("version", &self.version)
             .field("call", &self.call)
             .field("inbox_len", &self.inbox_len)
+            .field("timers", &self.timers)
             .field("error", &self.error)
             .finish_non_exhaustive()
     }

@@ -7,7 +7,7 @@ use crate::store::open::Store;
 use crate::store::sql::{self, Many, Sql};
 
 /// Each statement of the store that reads or changes rows by a key.
-const ALL: [(&str, &Sql); 66] = [
+const ALL: [(&str, &Sql); 70] = [
     ("CLAIM", &sql::CLAIM),
     ("CLAIM_THESE", &sql::CLAIM_THESE),
     ("CLAIMABLE", &sql::CLAIMABLE),
@@ -27,6 +27,10 @@ const ALL: [(&str, &Sql); 66] = [
     ("NOTES", &sql::NOTES),
     ("EVERY_OLDEST_FIRST", &sql::EVERY_OLDEST_FIRST),
     ("EVERY_NEWEST_FIRST", &sql::EVERY_NEWEST_FIRST),
+    ("KEYS_UP", &sql::KEYS_UP),
+    ("KEYS_DOWN", &sql::KEYS_DOWN),
+    ("KEY_EDGE_UP", &sql::KEY_EDGE_UP),
+    ("KEY_EDGE_DOWN", &sql::KEY_EDGE_DOWN),
     ("COUNTS", &sql::COUNTS),
     ("WAITING", &sql::WAITING),
     ("TIMERS_BESIDE", &sql::TIMERS_BESIDE),
@@ -77,10 +81,12 @@ const ALL: [(&str, &Sql); 66] = [
 ];
 
 /// The same for those about many rows.
-const MANY: [(&str, &Many); 47] = [
+const MANY: [(&str, &Many); 49] = [
     ("LOCK_BY_KEY", &sql::LOCK_BY_KEY),
     ("LOCK_BY_ID", &sql::LOCK_BY_ID),
     ("ATTEMPTS", &sql::ATTEMPTS),
+    ("PENDING_TIMERS", &sql::PENDING_TIMERS),
+    ("PENDING_EVENTS", &sql::PENDING_EVENTS),
     ("LAST_ATTEMPTS", &sql::LAST_ATTEMPTS),
     ("INBOX", &sql::INBOX),
     ("INBOX_ENDS", &sql::INBOX_ENDS),
