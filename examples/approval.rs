@@ -55,7 +55,7 @@ async fn asked(record: &mut Purchase, mail: Data<Mail>, event: Request) -> Resul
     Ok(())
 }
 
-/// VerbRequests another person, because the time to answer is over. The event comes from the timer, not from a sender.
+/// Asks another person, because the time to answer is over. The event comes from the timer, not from a sender.
 #[verb]
 #[retry(20, "1s", "1h")]
 async fn escalated(record: &mut Purchase, mail: Data<Mail>, _timeout: Timeout) -> Result {

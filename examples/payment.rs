@@ -3,6 +3,7 @@
 //! ```sh
 //! cargo run --example payment                                # embedded SQLite, nothing else installed
 //! cargo run --example payment -- --database postgres://…     # the same on PostgreSQL
+//! cargo run --example payment -- --metrics 127.0.0.1:9464     # again and again until Ctrl-C, with metrics for Prometheus at that address
 //! ```
 //!
 //! The program exits with status 1 if the gateway's ledger does not balance with the payments.
@@ -15,6 +16,7 @@ use std::time::Instant;
 
 use fsm::prelude::*;
 use fsm::{Handle, HistoryEntry, Instance};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use serde::{Deserialize, Serialize};
 
 // --- The machine: its events, its record, its verbs and its graph. ---
@@ -166,36 +168,68 @@ fn orders(run: &str) -> Vec<Order> {
     .collect()
 }
 
-fn database() -> Result<String, String> {
-    let mut arguments = std::env::args().skip(1);
-    match (arguments.next().as_deref(), arguments.next()) {
-        (None, _) => {
-            let file = std::env::temp_dir().join(format!("fsm-payment-{}.db", std::process::id()));
-            Ok(format!("sqlite://{}", file.display()))
+const USAGE: &str = "usage: payment [--database URL] [--metrics ADDRESS]";
+
+/// The command line.
+struct Arguments {
+    database: String,
+    metrics: Option<std::net::SocketAddr>,
+}
+
+fn arguments() -> Result<Arguments, String> {
+    let file = std::env::temp_dir().join(format!("fsm-payment-{}.db", std::process::id()));
+    let mut read = Arguments { database: format!("sqlite://{}", file.display()), metrics: None };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        match (word.as_str(), words.next()) {
+            ("--database", Some(url)) => read.database = url,
+            ("--metrics", Some(address)) => {
+                read.metrics = Some(address.parse().map_err(|_| format!("`{address}` is not an address like 127.0.0.1:9464\n{USAGE}"))?);
+            }
+            _ => return Err(USAGE.to_owned()),
         }
-        (Some("--database"), Some(url)) => Ok(url),
-        _ => Err("usage: payment [--database URL]".to_owned()),
     }
+    Ok(read)
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
     tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_env("FSM_LOG")).with_writer(std::io::stderr).init();
-    let url = match database() {
-        Ok(url) => url,
+    let arguments = match arguments() {
+        Ok(arguments) => arguments,
         Err(usage) => {
             eprintln!("{usage}");
             return ExitCode::from(2);
         }
     };
-    match run(url).await {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("payment: {error}");
-            ExitCode::FAILURE
+    if let Some(address) = arguments.metrics
+        && let Err(error) = serve_metrics(address)
+    {
+        eprintln!("payment: metrics cannot be served at {address}: {error}");
+        return ExitCode::FAILURE;
+    }
+    loop {
+        match run(arguments.database.clone()).await {
+            Ok(true) if arguments.metrics.is_some() => println!("once more; Ctrl-C ends it\n"),
+            Ok(true) => return ExitCode::SUCCESS,
+            Ok(false) => return ExitCode::FAILURE,
+            Err(error) => {
+                eprintln!("payment: {error}");
+                return ExitCode::FAILURE;
+            }
         }
     }
+}
+
+/// Serves the metrics of this process to Prometheus. The recorder must be installed before the runtime is built.
+fn serve_metrics(address: std::net::SocketAddr) -> Result<(), metrics_exporter_prometheus::BuildError> {
+    let exporter = PrometheusBuilder::new()
+        .with_http_listener(address)
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), fsm::SECONDS_BUCKETS)?
+        .set_buckets_for_metric(Matcher::Suffix("_size".to_owned()), fsm::SIZE_BUCKETS)?;
+    exporter.install()?;
+    println!("metrics at http://{address}/metrics");
+    Ok(())
 }
 
 async fn run(url: String) -> Result<bool, fsm::Error> {

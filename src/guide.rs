@@ -17,6 +17,7 @@ chapters! {
     own_sql: "own-sql.md",
     testing: "testing.md",
     production: "production.md",
+    observability: "observability.md",
     security: "security.md",
     operating: "operating.md",
 }

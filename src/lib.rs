@@ -30,6 +30,8 @@ pub use fsm_runtime::handle::settled::SettledRequest;
 pub use fsm_runtime::handle::view::{Attempt, Count, Cursor, Filter, Instance, Page, Unreadable};
 pub use fsm_runtime::handle::wait::{Wait, WaitRequest};
 pub use fsm_runtime::handle::watch::WatchStream;
+pub use fsm_runtime::health::{DatabaseHealth, Health, LeaseHealth, MigrationHealth};
+pub use fsm_runtime::metrics::{MetricKind, NAMES as METRICS, SECONDS_BUCKETS, SIZE_BUCKETS};
 pub use fsm_runtime::redact::{Redactable, RedactableKind};
 pub use fsm_runtime::registry::{Accepts, EventFor, Machine};
 pub use fsm_runtime::running::UnreportedAttempt;

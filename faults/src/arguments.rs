@@ -1,4 +1,4 @@
-//! What the command line says.
+//! The arguments of the program.
 
 use crate::Failure;
 use crate::ground::Kind;
@@ -7,7 +7,7 @@ use crate::scenario::{ALL, Size};
 /// The scenario that takes an hour.
 const SOAK: &str = "soak";
 
-/// Which scenarios run, and how large.
+/// The scenarios to run, and their size.
 pub struct Arguments {
     names: Vec<String>,
     pub database: Option<Kind>,
@@ -15,7 +15,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Reads the words; an error names the one that is wrong and all that would be right.
+    /// Parses the arguments. The error names the invalid one and lists the valid ones.
     pub fn parse(words: &[String]) -> Result<Arguments, Failure> {
         let size = Size { is_short: false, kills: None, transitions: None, seconds: None, minutes: None, seed: 1 };
         let mut arguments = Arguments { names: Vec::new(), database: None, size };
@@ -41,19 +41,19 @@ impl Arguments {
                 other => return Err(format!("`{other}` is not known\n\n{}", help()).into()),
             }
         }
-        // A soak that is the same each time would meet the same moments.
+        // A soak with a fixed seed would repeat the same schedule.
         if arguments.names(SOAK) && !has_seed {
             arguments.size.seed = crate::load::now_us() % 1_000_000;
         }
         Ok(arguments)
     }
 
-    /// Whether the scenario was asked for by its name.
+    /// Returns true if the scenario was named.
     pub fn names(&self, name: &str) -> bool {
         self.names.iter().any(|wanted| wanted == name)
     }
 
-    /// Whether the scenario of this name is to run: all but the soak do unless some are named.
+    /// Returns true if the scenario is to run. Without names, all scenarios except the soak run.
     pub fn wants(&self, name: &str) -> bool {
         self.names.is_empty() && name != SOAK || self.names(name)
     }

@@ -1,4 +1,4 @@
-//! Compares what the world saw with what the database has. Each rule is a function that gives the sentences it finds broken.
+//! Compares the ledgers with the rows of the database. Each rule is a function that returns a sentence for each violation.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -8,10 +8,10 @@ use crate::ledger::{Line, Told};
 use crate::machine::till_key;
 use crate::rows::{Attempt, Instance, Rows};
 
-/// No more than these of one rule are told.
+/// The maximum number of violations of one rule that are reported.
 const MOST: usize = 5;
 
-/// Both sides, with what the rules look up.
+/// The ledgers and the rows, with indexes for the rules.
 struct Case<'a> {
     ledgers: &'a [Told],
     rows: &'a Rows,
@@ -41,7 +41,7 @@ const RULES: [Rule; 15] = [
     ("each instance came to its end", instances_ended),
 ];
 
-/// Every broken rule, with some of what breaks it.
+/// Checks all rules. Returns the violated rules, each with some of its violations.
 pub fn check(ledgers: &[Told], rows: &Rows) -> Vec<String> {
     let mut case = Case { ledgers, rows, calls: HashMap::new(), runs: HashMap::new() };
     for attempt in &rows.attempts {
@@ -97,7 +97,7 @@ fn what_was_told_is_there(case: &Case<'_>) -> Vec<String> {
         match case.calls.get(call.as_str()).and_then(|attempts| case.instance(attempts[0].instance)) {
             Some(instance) if instance.key == *key => {}
             Some(instance) => broken.push(format!("event {n} of {key} was acknowledged, and is {}'s", instance.key)),
-            // What an instance in error has in its inbox waits there for an operator.
+            // An instance in error keeps its inbox until an operator acts.
             None if waits(key) => {}
             None => broken.push(format!("event {n} of {key} was acknowledged as call {call}, and is not there")),
         }
@@ -128,7 +128,7 @@ fn no_event_is_taken_twice(case: &Case<'_>) -> Vec<String> {
             broken.push(format!("call {call} has no instance or no event"));
             continue;
         };
-        // A till takes events of many accounts, and counts their money instead.
+        // A till receives events of many accounts. Another rule compares its amounts.
         if instance.machine != "till" && !seen.insert((&*instance.machine, &*instance.key, work.n)) {
             broken.push(format!("event {} of {} {} is taken twice", work.n, instance.machine, instance.key));
         }
@@ -209,7 +209,7 @@ fn successes_were_executed(case: &Case<'_>) -> Vec<String> {
     unseen.map(|one| format!("attempt {} of `{}` ended as {} and never ran: call {}", one.number, one.verb, one.state, one.call)).collect()
 }
 
-/// A worker may die, or be taken for dead, after its verb has ended: the attempt is lost then. It is never a failure.
+/// A worker may die, or its lease may expire, after its verb has ended. The attempt is then lost, but never a failure.
 fn successes_are_recorded(case: &Case<'_>) -> Vec<String> {
     let mut broken = Vec::new();
     for line in case.lines() {
@@ -304,7 +304,7 @@ fn instances_ended(case: &Case<'_>) -> Vec<String> {
         let is_closed = matches!(instance.state.as_deref(), Some("closed" | "issued"));
         match status.as_str() {
             "completed" if is_closed && instance.waiting == 0 => {}
-            // Its sender did not live to send all of it.
+            // Its sender ended before it had sent everything.
             "running" if !is_closed && instance.waiting == 0 => {}
             "error" => broken.extend(is_rightly_in_error(case, *id, instance).err()),
             _ => broken.push(format!("{machine} {key} is {status} in {:?} with {} events waiting", instance.state, instance.waiting)),
@@ -325,7 +325,7 @@ fn instances_ended(case: &Case<'_>) -> Vec<String> {
     broken
 }
 
-/// Only a wager, which has no policy, ends in error: its process died, or its end could not be told.
+/// Only a wager has no retry policy, so only a wager may end in error: its process died, or its outcome could not be reported.
 fn is_rightly_in_error(case: &Case<'_>, id: Uuid, instance: &Instance) -> Result<(), String> {
     match case.runs.get(&id).map_or(&[][..], Vec::as_slice) {
         [one] if one.verb == "wagered" && matches!(one.state.as_str(), "lost" | "error") => Ok(()),

@@ -1,4 +1,4 @@
-//! The checker is worth what it finds: a real run is whole, and each mistake that is planted in what it left is found.
+//! Tests of the checker: it finds nothing after a correct run, and finds each mistake that is then put into the data.
 
 #![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::machine::{Account, Purse};
 use crate::rows::{Attempt, Db, Instance, Rows};
 use crate::{child, sql};
 
-/// What a runtime and its sender left behind, on SQLite.
+/// The ledgers and rows that a runtime and its sender left, on SQLite.
 async fn left_by_a_run() -> (Vec<Told>, Rows) {
     let mut folder = Folder::new(&format!("check-{}", uuid::Uuid::new_v4().simple())).unwrap();
     let url = format!("sqlite://{}/faults.db", folder.path().display());
@@ -55,7 +55,7 @@ async fn left_by_a_run() -> (Vec<Told>, Rows) {
     (ledger::read_all(folder.path()).unwrap(), db.read_all().await.unwrap())
 }
 
-/// What is planted in a run that was whole, and what the checker says then.
+/// A mistake that is put into correct data, and the checker's finding.
 struct Plant {
     mistake: &'static str,
     plant: fn(&mut Vec<Told>, &mut Rows),

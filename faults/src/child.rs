@@ -1,4 +1,4 @@
-//! What a child process does: it works, or sends, or both, until it is killed or the harness is gone.
+//! The child process: a worker, a sender or both. It runs until it is killed or the harness ends.
 
 use std::io::BufRead;
 use std::path::PathBuf;
@@ -15,33 +15,33 @@ use crate::load::{Lane, Load};
 use crate::lots::Lots;
 use crate::machine::{Account, OnPostgres, Receipt, Till};
 
-/// What one child is told.
+/// The settings of a child process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Spec {
     /// The name of its ledger.
     pub name: String,
     pub url: String,
-    /// Where the ledgers are.
+    /// The folder of the ledgers.
     pub folder: PathBuf,
-    /// Whether it runs verbs.
+    /// True if it runs verbs.
     pub works: bool,
     pub load: Load,
     pub lease: Duration,
     pub concurrency: u32,
     pub connections: u32,
-    /// The limit on one operation of the database.
+    /// The time limit of one database operation.
     pub deadline: Duration,
-    /// How far its clock is ahead, in seconds.
+    /// The number of seconds by which its clock is ahead.
     pub ahead_s: i64,
-    /// The threads of its tokio runtime.
+    /// The number of threads of its tokio runtime.
     pub threads: usize,
     pub seed: u64,
 }
 
-/// More events than ever wait for one instance: what a full inbox refuses is lost by design, and nothing is to be lost here.
+/// A limit that no inbox reaches. An event that a full inbox refuses is lost by design, and the checker expects no lost events.
 const INBOX: u64 = 1_000_000;
 
-/// What the harness writes to a child's input: send nothing more.
+/// The line on a child's input after which it sends nothing more.
 pub const REST: &str = "rest";
 
 /// Runs until the process ends.
@@ -56,7 +56,7 @@ pub fn run(spec: &Spec) -> Result<(), Failure> {
     runtime.block_on(live(spec, is_resting))
 }
 
-/// The end of the input is the end of the harness, however it came: nothing of it is left behind.
+/// The input ends when the harness ends, in whatever way. The child then ends too.
 fn obey(is_resting: &AtomicBool) {
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         if line == REST {
@@ -79,7 +79,7 @@ async fn live(spec: &Spec, is_resting: Arc<AtomicBool>) -> Result<(), Failure> {
     std::future::pending().await
 }
 
-/// The runtime of a child that works.
+/// Starts the runtime of a child that runs verbs.
 pub async fn start(spec: &Spec, ledger: &Ledger) -> Result<Runtime, fsm::Error> {
     let builder = Runtime::builder().database(&spec.url).only::<Account>().only::<Receipt>().only::<Till>();
     let builder = builder.data(ledger.clone()).data(OnPostgres(spec.url.starts_with("postgres")));
@@ -87,7 +87,7 @@ pub async fn start(spec: &Spec, ledger: &Ledger) -> Result<Runtime, fsm::Error> 
     builder.connections(spec.connections).operation_timeout(spec.deadline).start().await
 }
 
-/// A database that is away comes back.
+/// Retries while the database is unavailable.
 async fn until_there<T>(open: impl AsyncFn() -> Result<T, fsm::Error>) -> Result<T, fsm::Error> {
     loop {
         match open().await {

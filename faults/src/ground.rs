@@ -1,4 +1,4 @@
-//! What all scenarios stand on: a PostgreSQL of the harness's own, and a folder for each.
+//! The resources of all scenarios: a PostgreSQL server of the harness, and a folder for each run.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use crate::Failure;
 
-/// Which database.
+/// The kind of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Sqlite,
@@ -15,7 +15,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As the command line says it.
+    /// The name in the arguments.
     pub fn word(self) -> &'static str {
         match self {
             Kind::Sqlite => "sqlite",
@@ -24,7 +24,7 @@ impl Kind {
     }
 }
 
-/// The server, once a scenario needs it.
+/// The server, which is started when a scenario first needs it.
 #[derive(Default)]
 pub struct Ground {
     cluster: Option<Cluster>,
@@ -32,7 +32,7 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// The server, which only this harness uses and may break.
+    /// The server. Only this harness uses it, so scenarios may break it.
     pub fn cluster(&mut self) -> Result<&mut Cluster, Failure> {
         if self.cluster.is_none() {
             self.cluster = Some(cluster::start_own()?);
@@ -40,7 +40,7 @@ impl Ground {
         Ok(self.cluster.as_mut().expect("it was started just now"))
     }
 
-    /// The URL of a fresh database. `how` follows its name in the statement that makes it.
+    /// Creates a database and returns its URL. `how` is appended to the `create database` statement.
     pub async fn database(&mut self, how: &str) -> Result<String, Failure> {
         self.databases += 1;
         let name = format!("faults_{}", self.databases);
@@ -49,26 +49,26 @@ impl Ground {
         Ok(format!("{}/{name}", cluster.rsplit_once('/').map_or(cluster.as_str(), |(server, _)| server)))
     }
 
-    /// Runs a statement of the harness's own on the server.
+    /// Executes a statement of the harness on the server.
     pub async fn run(&mut self, statement: &str) -> Result<(), Failure> {
         let mut connection = PgConnection::connect(&self.cluster()?.url()).await?;
         sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&mut connection).await?;
         Ok(connection.close().await?)
     }
 
-    /// All that the server has said.
+    /// The server's log.
     pub fn log(&mut self) -> Result<String, Failure> {
         Ok(std::fs::read_to_string(self.socket()?.with_file_name("log"))?)
     }
 
-    /// What the server's log says of deadlocks.
+    /// The part of the server's log about the first deadlock.
     pub fn deadlocks(&mut self) -> Result<String, Failure> {
         let log = self.log()?;
         let begin = log.find("deadlock detected").map_or(log.len(), |at| at.saturating_sub(200));
         Ok(log[begin..].lines().take(40).collect::<Vec<_>>().join("\n      "))
     }
 
-    /// The server's socket.
+    /// The path of the server's socket.
     pub fn socket(&mut self) -> Result<PathBuf, Failure> {
         let url = self.cluster()?.url();
         let host = url.split_once('@').and_then(|(_, rest)| rest.split_once('/')).map_or("", |(host, _)| host);
@@ -76,7 +76,7 @@ impl Ground {
     }
 }
 
-/// The `%2F` of a URL's host.
+/// Decodes the percent-encoded host of a URL.
 fn decoded(host: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = host.as_bytes();
@@ -96,14 +96,14 @@ fn decoded(host: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The folder of one run. It is kept unless all went well.
+/// The folder of one run. It is deleted only if nothing was found.
 pub struct Folder {
     path: PathBuf,
     pub is_kept: bool,
 }
 
 impl Folder {
-    /// A new one among the system's temporary files.
+    /// Creates a folder in the directory for temporary files.
     pub fn new(name: &str) -> Result<Folder, Failure> {
         let path = std::env::temp_dir().join(format!("fsm-faults-{name}-{}", std::process::id()));
         std::fs::create_dir(&path)?;
@@ -118,7 +118,7 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         if !self.is_kept {
-            // What is left of it does no harm there.
+            // Files that could not be deleted do no harm.
             let _ = std::fs::remove_dir_all(&self.path);
         }
     }

@@ -1,4 +1,5 @@
-//! What the world saw, outside every database: one append-only file a process, on the disk before anybody acts on it.
+//! The ledger: the fault tests' own record outside the database. Each process appends to its own file, and syncs a line before anything
+//! depends on it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -9,28 +10,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-/// What one line says. `n` numbers the events of an instance.
+/// The content of a line. `n` is the number of the event within its instance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Line {
-    /// A sender is about to send it.
+    /// A sender is about to send the event.
     Asked { key: String, n: u32 },
-    /// A sender was told that it is durable, as this call.
+    /// A sender received the answer that the event is durable, as this call.
     Told { key: String, n: u32, call: String, dedup: Option<String>, outcome: String },
-    /// A verb was given an attempt; this stands before it does anything.
+    /// A verb received an attempt. The line is written before the verb does anything.
     Granted { key: String, call: String, attempt: u32, verb: String },
-    /// A verb has done all that it does, none of it in the transaction of its transition, and returns its success.
+    /// A verb has done all its work, except statements in the transaction of its transition, and returns success.
     Done { call: String, attempt: u32 },
-    /// A sender waited for an answer: since when (microseconds since 1970) and how long, for a send or until all came to rest.
+    /// A sender waited for an answer to a send, or until an instance settled: the start (microseconds since 1970) and the duration.
     Took { key: String, began_us: u64, took_us: u64, is_send: bool, is_ok: bool },
-    /// A verb moved money in the world outside, under this idempotency key.
+    /// A verb moved money outside the database, with this idempotency key.
     Moved { call: String, attempt: u32, cents: u64 },
-    /// What must never be heard: an event refused that fits, another call for the same dedup id.
+    /// An answer that must never occur: an event refused that fits, or another call for the same dedup id.
     Surprise { says: String },
-    /// This process sends nothing more.
+    /// The process sends nothing more.
     Rested,
 }
 
-/// The file of this process.
+/// The ledger of this process.
 #[derive(Clone)]
 pub struct Ledger(Arc<Inner>);
 
@@ -40,7 +41,7 @@ struct Inner {
 }
 
 impl Ledger {
-    /// Opens the file of the process `name`, which nobody else writes.
+    /// Opens the file of the process `name`. Only that process writes it.
     pub fn open(folder: &Path, name: &str) -> io::Result<Ledger> {
         let file = OpenOptions::new().create(true).append(true).open(folder.join(format!("{name}.ledger")))?;
         let to_sync = file.try_clone()?;
@@ -49,15 +50,15 @@ impl Ledger {
         Ok(Ledger(Arc::new(Inner { file: Mutex::new(file), syncs: Mutex::new(syncs) })))
     }
 
-    /// Writes a line: it survives this process.
+    /// Writes a line. It survives the end of this process, but not of the machine.
     pub fn note(&self, line: &Line) -> io::Result<()> {
         let mut text = serde_json::to_vec(line).map_err(io::Error::other)?;
         text.push(b'\n');
-        // In one piece: a process that is killed leaves whole lines.
+        // Written with one call, so that a killed process leaves only whole lines.
         self.0.file.lock().unwrap_or_else(PoisonError::into_inner).write_all(&text)
     }
 
-    /// Writes a line and waits until the disk has it.
+    /// Writes a line and waits until it is on the disk.
     pub async fn sure(&self, line: &Line) -> io::Result<()> {
         self.note(line)?;
         let (done, is_done) = oneshot::channel();
@@ -67,29 +68,29 @@ impl Ledger {
     }
 }
 
-/// One sync for all who wait by then.
+/// Syncs the file once for all requests that have arrived.
 fn sync_for_ever(file: &File, asked: &Receiver<oneshot::Sender<io::Result<()>>>) {
     while let Ok(first) = asked.recv() {
         let all: Vec<_> = std::iter::once(first).chain(asked.try_iter()).collect();
         let synced = file.sync_data();
         for one in all {
             let answer = synced.as_ref().copied().map_err(|error| io::Error::new(error.kind(), error.to_string()));
-            // Who asked may have been dropped.
+            // The requesting future may have been dropped.
             let _ = one.send(answer);
         }
     }
 }
 
-/// All lines of one process.
+/// The lines of one process.
 #[derive(Debug, Clone, Default)]
 pub struct Told {
-    /// Whose they are.
+    /// The name of the process.
     pub process: String,
-    /// In the order in which they were written.
+    /// The lines in the order in which they were written.
     pub lines: Vec<Line>,
 }
 
-/// Every ledger of the folder.
+/// Reads all ledgers of the folder.
 pub fn read_all(folder: &Path) -> io::Result<Vec<Told>> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder)?.flatten().map(|entry| entry.path()).collect();
     files.retain(|path| path.extension().is_some_and(|kind| kind == "ledger"));
@@ -97,14 +98,14 @@ pub fn read_all(folder: &Path) -> io::Result<Vec<Told>> {
     files.iter().map(|path| read(path)).collect()
 }
 
-/// Whether the process has written that it sends nothing more.
+/// Returns true if the process has written that it sends nothing more.
 pub fn has_rested(folder: &Path, name: &str) -> bool {
     read(&folder.join(format!("{name}.ledger"))).is_ok_and(|told| told.lines.contains(&Line::Rested))
 }
 
 fn read(path: &Path) -> io::Result<Told> {
     let text = std::fs::read_to_string(path)?;
-    // What follows the last line break is a line that was never finished, and nobody acted on it.
+    // Text after the last line break is an unfinished line, and nothing depended on it.
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let lines = whole.lines().map(serde_json::from_str).collect::<Result<_, _>>().map_err(io::Error::other)?;
     let process = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();

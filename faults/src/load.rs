@@ -1,4 +1,4 @@
-//! Senders: each lane opens accounts, moves money through them and closes them, and writes down what it was told.
+//! The senders: each lane opens accounts, moves money through them, closes them, and records the answers in the ledger.
 
 use std::future::IntoFuture;
 use std::io;
@@ -13,30 +13,30 @@ use crate::ledger::{Ledger, Line};
 use crate::lots::Lots;
 use crate::machine::{Account, Book, Close, Move, Open, Stall, Wager, Work};
 
-/// What a sender sends.
+/// The settings of a sender.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Load {
-    /// How many accounts it has open at the same time; 0 sends nothing.
+    /// The number of accounts that are open at the same time; 0 sends nothing.
     pub lanes: usize,
-    /// How many moves an account makes between its opening and its close.
+    /// The number of moves between the opening and the close of an account.
     pub moves: u32,
-    /// How long a verb takes, at most.
+    /// The maximum duration of a verb, in milliseconds.
     pub ms: u64,
-    /// One account in so many begins with a wager, which has no policy; 0 is none.
+    /// One of this many accounts begins with a wager, which has no retry policy; 0 is none.
     pub wagers: u64,
-    /// One move in so many is a booking, which writes a row of its own; 0 is none.
+    /// One of this many moves is a booking, which writes a row of its own; 0 is none.
     pub books: u64,
-    /// One move in so many blocks its thread, for this long.
+    /// One of this many moves blocks its thread for this number of milliseconds.
     pub stalls: Option<(u64, u64)>,
-    /// Its futures are dropped half-way, again and again.
+    /// Futures are often dropped before they complete.
     pub drops: bool,
-    /// One move in four is counted by one of so many tills too; 0 is none.
+    /// The number of tills. One move in four is also sent to one of them; 0 sends none.
     pub tills: u64,
-    /// One close in five is delivered later.
+    /// One close in five is a delayed send.
     pub has_delays: bool,
-    /// It waits between two accounts.
+    /// The pause between two accounts, in milliseconds.
     pub pause_ms: u64,
-    /// It writes down how long each answer took.
+    /// The duration of each answer is recorded.
     pub is_timed: bool,
 }
 
@@ -58,12 +58,12 @@ impl Default for Load {
     }
 }
 
-/// How long an account may take to settle until its lane goes on to the next.
+/// The longest wait for an account to settle before its lane continues with the next.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a sender waits after it was told that the database is away.
+/// The wait of a sender after an error of the database.
 const AWAY: Duration = Duration::from_millis(100);
 
-/// When a wait began, on the clock that all processes share, and on one that never jumps.
+/// The start of a wait, on the clock that all processes share and on a monotonic clock.
 struct Stopwatch {
     began_us: u64,
     since: Instant,
@@ -80,7 +80,7 @@ pub fn now_us() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// One of the loops of a sender.
+/// One of the concurrent loops of a sender.
 #[derive(Clone)]
 pub struct Lane {
     pub accounts: Handle<Account>,
@@ -91,11 +91,11 @@ pub struct Lane {
     pub is_resting: Arc<AtomicBool>,
 }
 
-/// A send whose end is not known, and that cannot be repeated.
+/// A send with an unknown outcome that cannot be repeated.
 struct Unknown;
 
 impl Lane {
-    /// Account after account until it is told to rest.
+    /// Processes one account after the other until the sender rests.
     pub async fn run(mut self) -> io::Result<()> {
         for turn in 0.. {
             if self.is_resting.load(Ordering::Relaxed) {
@@ -111,7 +111,7 @@ impl Lane {
     }
 
     async fn one_account(&mut self, key: &str) -> io::Result<Result<(), Unknown>> {
-        // Under a dedup id a send is repeated until it is acknowledged; without one its end may stay unknown.
+        // A send with a dedup id is repeated until it is acknowledged. Without one its outcome may stay unknown.
         let has_ids = self.load.drops || !self.lots.one_in(3);
         let is_wager = self.load.wagers > 0 && self.lots.one_in(self.load.wagers);
         let work = self.work(0);
@@ -162,7 +162,7 @@ impl Lane {
             match sent {
                 Ok(sent) => {
                     self.told(key, n, &dedup, sent).await?;
-                    // What was acknowledged is known again, now and then.
+                    // Some acknowledged sends are repeated, and must be recognised as duplicates.
                     if dedup.is_none() || !self.lots.one_in(10) {
                         return Ok(Ok(()));
                     }
@@ -186,7 +186,7 @@ impl Lane {
         }
     }
 
-    /// `None` when the future was dropped half-way.
+    /// Returns `None` if the future was dropped before it completed.
     async fn try_to_send<E: EventFor<Account>>(
         &mut self,
         key: &str,
@@ -207,11 +207,11 @@ impl Lane {
         sent
     }
 
-    /// Writes down how long an answer took, if it came.
+    /// Records the duration of an answer, if there was one.
     fn took(&self, key: &str, clock: &Stopwatch, is_ok: Option<bool>, is_send: bool) {
         if let (Some(is_ok), true) = (is_ok, self.load.is_timed) {
             let took_us = u64::try_from(clock.since.elapsed().as_micros()).unwrap_or(u64::MAX);
-            // A sender that cannot write its ledger fails with the next line that matters.
+            // If the ledger cannot be written, the next essential line fails too.
             let _ = self.ledger.note(&Line::Took { key: key.to_owned(), began_us: clock.began_us, took_us, is_send, is_ok });
         }
     }
@@ -222,17 +222,17 @@ impl Lane {
         self.ledger.sure(&told).await
     }
 
-    /// Waits for the account, and looks at it.
+    /// Waits until the account settles, and reads it.
     async fn look(&mut self, key: &str) {
         let accounts = self.accounts.clone();
-        // What the database says of it while it is away, or slow, is the checker's to judge.
+        // Errors and delays of the database are recorded; the checker judges them.
         let clock = Stopwatch::start();
         let settled = self.perhaps(accounts.settled(key).within(PATIENCE).into_future()).await;
         self.took(key, &clock, settled.map(|settled| settled.is_ok()), false);
         let _ = self.perhaps(accounts.get(key)).await;
     }
 
-    /// Drops the future after a moment, if this sender does so.
+    /// Drops the future after a short time in two of three cases, if this sender does so.
     async fn perhaps<T>(&mut self, future: impl Future<Output = T>) -> Option<T> {
         if !self.load.drops || self.lots.one_in(3) {
             return Some(future.await);

@@ -1,11 +1,11 @@
-//! Chance with a seed: the same seed draws the same lots.
+//! A random number generator with a seed: equal seeds give equal sequences.
 
-/// xorshift, which is as random as a fault needs to be.
+/// The xorshift generator, whose quality suffices for faults.
 #[derive(Debug, Clone)]
 pub struct Lots(u64);
 
 impl Lots {
-    /// Different seeds draw different lots.
+    /// Creates a generator. Different seeds give different sequences.
     pub fn new(seed: u64) -> Lots {
         Lots(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
@@ -17,12 +17,12 @@ impl Lots {
         self.0
     }
 
-    /// A number below `end`, which is not 0.
+    /// A random number below `end`, which is not 0.
     pub fn below(&mut self, end: u64) -> u64 {
         (self.next() >> 11) % end
     }
 
-    /// True once in so many times.
+    /// Returns true with a probability of 1 in `times`.
     pub fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }

@@ -1,4 +1,4 @@
-//! The machines under fault: money that moves in steps, and the receipts that they send. Every verb writes the ledger first.
+//! The machines of the fault tests: accounts, their receipts, and tills. Every verb first writes to the ledger.
 
 use std::io;
 
@@ -8,14 +8,15 @@ use serde::{Deserialize, Serialize};
 use crate::ledger::{Ledger, Line};
 use crate::sql;
 
-/// What the transitions of an instance left in its record.
+/// The record of an instance: the sum of its transitions.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Purse {
     pub cents: u64,
     pub taken: Vec<u32>,
 }
 
-/// What each event says: its number, the money, how long the verb takes, how many attempts fail, and the till that counts it too.
+/// The content of each event: its number, the amount, the duration of the verb, the number of attempts that fail, and the till that also
+/// counts it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Work {
     pub n: u32,
@@ -42,7 +43,7 @@ pub struct Issue(pub Work);
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Count(pub Work);
 
-/// Whether the machines run on PostgreSQL.
+/// True if the machines run on PostgreSQL.
 pub struct OnPostgres(pub bool);
 
 async fn granted(ctx: &Ctx<'_>, ledger: &Ledger, verb: &str) -> io::Result<()> {
@@ -50,7 +51,7 @@ async fn granted(ctx: &Ctx<'_>, ledger: &Ledger, verb: &str) -> io::Result<()> {
     ledger.sure(&Line::Granted { key, call, attempt: ctx.attempt(), verb: verb.to_owned() }).await
 }
 
-/// The work itself: it takes its time, fails as often as it is told, and has moved its money in the world outside when it succeeds.
+/// Takes the given time, fails as often as the event says, and then records the money that it moved outside the database.
 async fn work(ctx: &Ctx<'_>, ledger: &Ledger, work: &Work) -> io::Result<()> {
     if work.ms > 0 {
         tokio::time::sleep(Duration::from_millis(work.ms)).await;
@@ -61,7 +62,7 @@ async fn work(ctx: &Ctx<'_>, ledger: &Ledger, work: &Work) -> io::Result<()> {
     ledger.note(&Line::Moved { call: ctx.idempotency_key().to_owned(), attempt: ctx.attempt(), cents: work.cents })
 }
 
-/// Nothing can fail after this: the attempt must never be recorded as a failure.
+/// Records the success. Nothing after it can fail, so the attempt must never be recorded as a failure.
 fn done(ctx: &Ctx<'_>, ledger: &Ledger) -> Result {
     Ok(ledger.note(&Line::Done { call: ctx.idempotency_key().to_owned(), attempt: ctx.attempt() })?)
 }
@@ -80,7 +81,7 @@ async fn opened(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, eve
     done(ctx, &ledger)
 }
 
-/// Without a policy: it must not run twice.
+/// Has no retry policy, so it must not run twice.
 #[verb]
 async fn wagered(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, event: Wager) -> Result {
     granted(ctx, &ledger, "wagered").await?;
@@ -117,7 +118,7 @@ async fn booked(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, dat
     Ok(())
 }
 
-/// Blocks its thread, as a verb does that calls what is not asynchronous.
+/// Blocks its thread, like a verb that calls synchronous code.
 #[verb]
 #[retry("20ms")]
 async fn stalled(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, event: Stall) -> Result {
@@ -127,7 +128,7 @@ async fn stalled(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, ev
     done(ctx, &ledger)
 }
 
-/// The end, which sends a receipt to an instance of another machine.
+/// Closes the account and sends a receipt to an instance of another machine.
 #[verb]
 #[retry("20ms")]
 async fn closed(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, event: Close) -> Result {
@@ -179,7 +180,7 @@ async fn counted(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, ev
 }
 
 fsm! {
-    /// One of a few to which many accounts send, from every process.
+    /// One of a few instances to which many accounts send, from every process.
     pub machine Till = "till" {
         keeps Purse;
         start counted;

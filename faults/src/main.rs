@@ -1,4 +1,4 @@
-//! `cargo xtask faults`: real faults on real processes, each a scenario with a name, and a reckoning with the ledger after each.
+//! `cargo xtask faults`: runs fault scenarios with real processes, and compares the database with the ledger after each.
 
 mod arguments;
 mod check;
@@ -27,7 +27,7 @@ use arguments::Arguments;
 use ground::Ground;
 use scenario::ALL;
 
-/// A scenario cannot be carried out on this machine. It fails only if it was asked for by its name.
+/// A scenario cannot run on this machine. That is an error only if the scenario was named.
 #[derive(Debug)]
 pub struct Skipped(pub String);
 
@@ -39,7 +39,7 @@ impl std::fmt::Display for Skipped {
 
 impl std::error::Error for Skipped {}
 
-/// Whatever keeps the harness itself from going on.
+/// Any error of the harness itself.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// This process is a child of the harness.
+/// Runs a child process of the harness.
 fn part<S: serde::de::DeserializeOwned>(words: &[String], play: impl FnOnce(&S) -> Result<(), Failure>) -> Result<bool, Failure> {
     let filter = tracing_subscriber::EnvFilter::try_from_env("FSM_FAULTS_LOG").unwrap_or_else(|_| "warn".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
@@ -67,7 +67,7 @@ fn part<S: serde::de::DeserializeOwned>(words: &[String], play: impl FnOnce(&S) 
     play(&serde_json::from_str(spec)?).map(|()| true)
 }
 
-/// Runs the scenarios one after the other; whether nothing was found.
+/// Runs the scenarios one after the other. Returns true if nothing was found.
 fn run(arguments: &Arguments) -> Result<bool, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut ground = Ground::default();

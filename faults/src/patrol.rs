@@ -1,4 +1,4 @@
-//! Somebody who looks at the invariants while all others break what they can.
+//! Checks the invariants repeatedly while a scenario runs.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use tokio::task::JoinHandle;
 
 use crate::Failure;
 
-/// More than the pool of a client has.
+/// More than the number of connections in a client's pool.
 const CONNECTIONS: u32 = 16;
 
-/// Looks at the invariants again and again while the others break what they can.
+/// A task that checks the invariants repeatedly.
 pub struct Patrol {
     client: Client,
     seen: Arc<Mutex<(usize, Vec<String>)>>,
@@ -19,27 +19,27 @@ pub struct Patrol {
 }
 
 impl Patrol {
-    /// From now on.
+    /// Starts the task.
     pub fn begin(client: Client) -> Patrol {
         let seen = Arc::<Mutex<(usize, Vec<String>)>>::default();
         let (theirs, looking) = (client.clone(), Arc::clone(&seen));
         let task = tokio::spawn(async move {
             loop {
                 let begun = Instant::now();
-                // While the database is away there is nothing to look at.
+                // While the database is unavailable, nothing can be checked.
                 if let Ok(found) = theirs.check_invariants().await {
                     let mut seen = looking.lock().unwrap_or_else(PoisonError::into_inner);
                     seen.0 += 1;
                     seen.1.extend(found.iter().map(|one| format!("{} is broken during the run: {}: {:?}", one.number, one.says, one.rows)));
                 }
-                // The look itself must not be the load.
+                // The pause keeps the checks from being a load of their own.
                 tokio::time::sleep((begun.elapsed() * 5).max(Duration::from_millis(500))).await;
             }
         });
         Patrol { client, seen, task }
     }
 
-    /// How often it looked, and what it found; with one look more.
+    /// Ends the task and checks once more. Returns the number of checks and their findings.
     pub async fn end(&mut self) -> Result<(usize, Vec<String>), Failure> {
         self.task.abort();
         let last = self.look().await?;
@@ -50,7 +50,7 @@ impl Patrol {
         Ok((looks + 1, broken))
     }
 
-    /// Connections that a server cut when it went are found out one by one.
+    /// Connections that were cut by the server are noticed one by one, so the check is retried.
     async fn look(&self) -> Result<Vec<Invariant>, Error> {
         for _ in 0..CONNECTIONS {
             if let Ok(found) = self.client.check_invariants().await {

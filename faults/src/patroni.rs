@@ -1,7 +1,8 @@
-//! A cluster of three PostgreSQL servers that Patroni leads, with etcd and haproxy: all on loopback, all gone with the harness.
+//! A cluster of three PostgreSQL servers under Patroni, with etcd and haproxy. All of them listen on loopback only and end with the
+//! harness.
 //!
-//! Its times are short, for tests: a leader that is silent for 5 s is replaced. In production use Patroni's own 30 s, 10 s and 10 s, and a
-//! watchdog.
+//! The timeouts are short for tests: a leader that does not respond for 5 s is replaced. In production use Patroni's defaults of 30 s, 10 s
+//! and 10 s, and a watchdog.
 
 mod rest;
 mod settings;
@@ -18,26 +19,26 @@ use crate::small::me;
 use crate::{Failure, Skipped};
 use settings::Places;
 
-/// Within this long the cluster is complete: three servers, one leads, one is a synchronous standby.
+/// The limit for the cluster to become complete: three servers, of which one is the leader and one a synchronous standby.
 const READY: Duration = Duration::from_secs(120);
-/// A node that was killed copies what it lacks within this.
+/// The limit for a killed node to copy the data that it lacks.
 const STUCK: Duration = Duration::from_secs(25);
 const LOOK: Duration = Duration::from_millis(200);
-/// How many servers there are.
+/// The number of servers.
 pub const NODES: usize = 3;
 
-/// The cluster. Each node is named by its place.
+/// The cluster. Each node is identified by its index.
 pub struct Patroni {
     folder: PathBuf,
     places: Places,
     daemons: Vec<(String, Child)>,
-    /// A shell that ends everything when its input ends, which is when the harness does.
+    /// A shell that ends all processes when its input ends, which happens when the harness ends.
     guardian: Child,
     owner: Option<(u32, u32)>,
     programs: Programs,
 }
 
-/// What the system's packages bring.
+/// The paths of the programs, which the system's packages install.
 struct Programs {
     postgres: PathBuf,
     patroni: PathBuf,
@@ -59,7 +60,7 @@ impl Programs {
             })
         };
         let postgres = fsm::testing::cluster::find_programs().map_err(|error| Skipped(error.to_string()))?;
-        // Patroni needs more of them than are linked to where others look for a server.
+        // Patroni needs more of PostgreSQL's programs than are linked in the common folder.
         let postgres = fs::canonicalize(postgres.join("postgres")).map_err(|error| Skipped(format!("PostgreSQL's programs: {error}")))?;
         let postgres = postgres.parent().map(Path::to_owned).unwrap_or_default();
         Ok(Programs { postgres, patroni: find("patroni")?, etcd: find("etcd")?, haproxy: find("haproxy")? })
@@ -67,12 +68,12 @@ impl Programs {
 }
 
 impl Patroni {
-    /// A complete cluster in this folder. An error is a [`Skipped`] where its programs are not installed.
+    /// Starts a complete cluster in this folder. Returns a [`Skipped`] error if its programs are not installed.
     pub fn start(folder: &Path) -> Result<Patroni, Failure> {
         let programs = Programs::find()?;
         let folder = folder.join("patroni");
         fs::create_dir(&folder)?;
-        // PostgreSQL refuses to run as root, and nothing here needs it.
+        // PostgreSQL refuses to run as root, and the other programs do not need root.
         let owner = if me()? == 0 { Some(user("postgres")?) } else { None };
         if let Some((user, group)) = owner {
             chown(&folder, Some(user), Some(group))?;
@@ -112,7 +113,7 @@ impl Patroni {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.places.proxy)
     }
 
-    /// The URL that names all three servers.
+    /// The URL with all three servers.
     pub fn of_all(&self, database: &str) -> String {
         let hosts: Vec<String> = self.places.nodes.iter().map(|node| format!("127.0.0.1:{}", node.postgres)).collect();
         format!("postgres://postgres@{}/{database}?target_session_attrs=read-write", hosts.join(","))
@@ -123,20 +124,20 @@ impl Patroni {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.places.nodes[node].postgres)
     }
 
-    /// The node that leads, as the nodes themselves say.
+    /// The leader according to the nodes.
     pub fn leader(&self) -> Option<usize> {
         (0..NODES).find(|node| rest::status(self.places.nodes[*node].rest, "/primary") == Some(200))
     }
 
-    /// Waits for all three servers, of which one leads and one is a synchronous standby.
+    /// Waits until all three servers run, one of them as the leader and one as a synchronous standby.
     pub fn until_complete(&mut self) -> Result<(), Failure> {
         let limit = Instant::now() + READY;
         while !self.is_complete_within(STUCK) {
             if Instant::now() > limit {
                 return Err(format!("the cluster is not complete within {READY:?}; logs are in {}", self.folder.display()).into());
             }
-            // Patroni 3.0 may keep the old leader's note of who is synchronous, which it takes for somebody else's, again and again. Without
-            // the note it writes its own.
+            // After a switch, Patroni 3.0 may keep the old leader's entry about the synchronous standby and not recognise it as its own.
+            // Without the entry it writes a new one.
             if self.leader().is_some() {
                 self.places.nodes.iter().find_map(|node| rest::forget_synchronous(node.etcd).ok());
             }
@@ -157,13 +158,13 @@ impl Patroni {
         }
     }
 
-    /// Hands the lead to another server.
+    /// Switches the leader role to another server.
     pub fn switch_over(&mut self) -> Result<(), Failure> {
         let leader = self.leader().ok_or("no node leads")?;
         rest::switch_over(self.places.nodes[leader].rest, &format!("node{leader}"))
     }
 
-    /// Kills the node as the loss of its machine does.
+    /// Kills the node, like the loss of its machine.
     pub fn kill(&mut self, node: usize) -> Result<(), Failure> {
         self.signal(node, "KILL")?;
         let name = format!("node{node}");
@@ -174,17 +175,17 @@ impl Patroni {
         Ok(())
     }
 
-    /// The node's machine stands still: its connections stay open, and nothing comes.
+    /// Freezes the node's processes: its connections stay open and do not respond.
     pub fn freeze(&self, node: usize) -> Result<(), Failure> {
         self.signal(node, "STOP")
     }
 
-    /// It goes on.
+    /// Resumes a frozen node.
     pub fn thaw(&self, node: usize) -> Result<(), Failure> {
         self.signal(node, "CONT")
     }
 
-    /// Starts a node, or one that was killed again.
+    /// Starts a node, also one that was killed.
     pub fn start_node(&mut self, node: usize) -> Result<(), Failure> {
         let settings = self.folder.join(format!("node{node}.yml"));
         fs::write(&settings, self.places.patroni(node, &self.folder, &self.programs.postgres))?;
@@ -213,7 +214,7 @@ impl Patroni {
         let mut pids: Vec<u32> = patroni.into_iter().chain(server).collect();
         pids.extend(server.map(children).unwrap_or_default());
         for pid in pids {
-            // Some may have ended in between.
+            // Some of them may have ended meanwhile.
             Command::new("kill").arg(format!("-{signal}")).arg(pid.to_string()).stderr(Stdio::null()).status()?;
         }
         Ok(())
@@ -233,7 +234,7 @@ impl Patroni {
 
 impl Drop for Patroni {
     fn drop(&mut self) {
-        // The guardian ends all that was started, here and when this process is killed.
+        // The guardian ends all processes, also when this process is killed.
         drop(self.guardian.stdin.take());
         let _ = self.guardian.wait();
         for (_, child) in &mut self.daemons {
@@ -251,11 +252,11 @@ fn free_port() -> Result<u16, Failure> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// The processes that this one started.
+/// The child processes of a process.
 fn children(parent: u32) -> Vec<u32> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    // `pid (name) state parent …`, and a name may have spaces.
+    // The format is `pid (name) state parent …`, and a name may contain spaces.
     let parent_of = |pid: u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         stat.rsplit_once(") ")?.1.split_whitespace().nth(1)?.parse::<u32>().ok()
@@ -263,7 +264,7 @@ fn children(parent: u32) -> Vec<u32> {
     pids.filter(|pid| parent_of(*pid) == Some(parent)).collect()
 }
 
-/// The user and group of this name.
+/// The ids of the user and its group.
 fn user(name: &str) -> Result<(u32, u32), Failure> {
     let users = fs::read_to_string("/etc/passwd")?;
     let fields: Vec<&str> = users

@@ -1,4 +1,4 @@
-//! Child processes, and the signals they get. Each dies with its value at the latest.
+//! Child processes and their signals. Each child is killed when its value is dropped.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -10,19 +10,19 @@ use serde::Serialize;
 use crate::Failure;
 use crate::child::REST;
 
-/// A process that is this program once more.
+/// A child process that runs this same program.
 pub struct Process {
     child: Child,
     pub name: String,
 }
 
 impl Process {
-    /// Starts this program in the part of `role`, which `spec` tells all about. What it prints is kept in the folder.
+    /// Starts this program in the role `role`, with `spec` as its settings. Its output is written to the folder.
     pub fn start(role: &str, name: &str, spec: &impl Serialize, folder: &Path, variables: &[(&str, &str)]) -> Result<Process, Failure> {
         Process::start_under(&[], role, name, spec, folder, variables)
     }
 
-    /// The same under another program, which becomes this one.
+    /// Like `start`, through another program that executes this one.
     pub fn start_under(
         prefix: &[&str],
         role: &str,
@@ -46,7 +46,7 @@ impl Process {
         Ok(Process { child: command.spawn()?, name: name.to_owned() })
     }
 
-    /// The first line that it prints.
+    /// Reads the first line of its output.
     pub fn first_line(&mut self) -> Result<String, Failure> {
         let output = self.child.stdout.take().ok_or("it has no output")?;
         let mut line = String::new();
@@ -54,7 +54,7 @@ impl Process {
         Ok(line.trim().to_owned())
     }
 
-    /// It sends nothing more. One that is gone needs not be told.
+    /// Tells it to send nothing more. A process that has ended needs no message.
     pub fn rest(&mut self) {
         if let Some(input) = &mut self.child.stdin {
             let _ = writeln!(input, "{REST}");
@@ -65,26 +65,26 @@ impl Process {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// The memory that it has, in KiB.
+    /// Its resident memory in KiB.
     pub fn resident_kib(&self) -> Result<u64, Failure> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("its status has no VmRSS")?;
         Ok(line.trim().trim_end_matches(" kB").trim().parse()?)
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL and waits for its end.
     pub fn kill(&mut self) -> Result<(), Failure> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// SIGSTOP: it stands still wherever it is.
+    /// Sends SIGSTOP, which freezes it at any point.
     pub fn stop(&self) -> Result<(), Failure> {
         self.signal("STOP")
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub fn go_on(&self) -> Result<(), Failure> {
         self.signal("CONT")
     }
@@ -97,7 +97,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may be gone already.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

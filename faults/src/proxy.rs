@@ -1,4 +1,4 @@
-//! A TCP proxy before PostgreSQL that knows where in the protocol it is, and cuts the connection there.
+//! A TCP proxy for PostgreSQL that follows the protocol and cuts connections at chosen points.
 
 mod cut;
 mod wire;
@@ -18,29 +18,29 @@ pub use cut::Cuts;
 use cut::{Place, Verdict, Watch};
 use wire::{Frame, Half, Startup};
 
-/// What a proxy is told.
+/// The settings of a proxy.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Spec {
     pub name: String,
     /// The server's socket.
     pub server: PathBuf,
-    /// Where it writes down its cuts.
+    /// The folder for the record of its cuts.
     pub folder: PathBuf,
     pub cuts: Cuts,
-    /// The time zone that every session is given, whatever its client asks for.
+    /// The time zone that every session gets, independent of the client's request.
     pub time_zone: Option<String>,
     pub seed: u64,
 }
 
-/// The file in which each line is a cut.
+/// The file with one line for each cut.
 pub fn cuts_of(spec: &Spec) -> PathBuf {
     spec.folder.join(format!("{}.cuts", spec.name))
 }
 
-/// Prints its port, and forwards until the harness is gone.
+/// Prints its port, and forwards until the harness ends.
 pub fn run(spec: &Spec) -> Result<(), Failure> {
     std::thread::Builder::new().name("orders".into()).spawn(|| {
-        // The end of the input is the end of the harness.
+        // The input ends when the harness ends.
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         std::process::exit(0);
     })?;
@@ -55,7 +55,7 @@ async fn listen(spec: &Spec) -> Result<(), Failure> {
     loop {
         let (client, _) = listener.accept().await?;
         let shared = Arc::clone(&shared);
-        // One connection that breaks is what this is for.
+        // Broken connections are expected, so the result is ignored.
         tokio::spawn(async move { shared.forward(client).await });
     }
 }
@@ -108,7 +108,7 @@ impl Shared {
         judged.collect()
     }
 
-    /// Refuses encryption, and gives the startup message. `None` for what wants no session.
+    /// Refuses encryption and returns the startup message. `None` if the client does not want a session.
     async fn greet(&self, client: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
         loop {
             let length = client.read_u32().await?;

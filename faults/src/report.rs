@@ -1,11 +1,11 @@
-//! How a run went: its figures, and what it broke.
+//! The report of a run: its figures and findings.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::ground::Folder;
 
-/// How a run went.
+/// The report of a run.
 pub struct Report {
     pub took: Duration,
     pub transitions: usize,
@@ -14,20 +14,20 @@ pub struct Report {
     pub lost: usize,
     pub looks: usize,
     pub notes: Vec<String>,
-    /// What broke.
+    /// The violations that were found.
     pub findings: Vec<String>,
     pub folder: Folder,
 }
 
 impl Report {
-    /// A finding unless it is so.
+    /// Adds a finding if `is_so` is false.
     pub fn require(&mut self, is_so: bool, what: impl fmt::Display) {
         if !is_so {
             self.findings.push(format!("not so: {what}"));
         }
     }
 
-    /// Whether nothing was found. If something was, its folder is kept.
+    /// Returns true if there are no findings. If there are, the run's folder is kept.
     pub fn is_whole(&mut self) -> bool {
         self.folder.is_kept = !self.findings.is_empty();
         self.findings.is_empty()

@@ -1,4 +1,4 @@
-//! What the database has, read past the engine: the checker trusts none of its code.
+//! Reads the rows of a database without the engine's code, which the checker does not trust.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::machine::{Purse, Work};
 use crate::{Failure, sql};
 
-/// An instance of either machine.
+/// An instance of one of the machines.
 #[derive(Debug, Clone, Default)]
 pub struct Instance {
     pub machine: String,
@@ -32,18 +32,18 @@ pub struct Attempt {
     pub verb: String,
     pub state: String,
     pub worker: Option<String>,
-    /// What the event says; only the first attempt of a call has it.
+    /// The content of the event. Only the first attempt of a call has it.
     pub work: Option<Work>,
 }
 
-/// All of a database.
+/// The rows of a database.
 #[derive(Debug, Clone, Default)]
 pub struct Rows {
     pub instances: HashMap<Uuid, Instance>,
     pub attempts: Vec<Attempt>,
-    /// The calls of rejected events, with why.
+    /// The calls of rejected events, with the reasons.
     pub rejected: HashMap<String, String>,
-    /// The rows that verbs wrote: call and money.
+    /// The rows that verbs wrote: call and amount.
     pub books: Vec<(String, i64)>,
 }
 
@@ -53,19 +53,19 @@ impl Rows {
         self.attempts.iter().filter(|attempt| attempt.state == "success").map(|attempt| attempt.call.as_str()).collect()
     }
 
-    /// How many attempts ended so.
+    /// The number of attempts with this final state.
     pub fn ended(&self, state: &str) -> usize {
         self.attempts.iter().filter(|attempt| attempt.state == state).count()
     }
 }
 
-/// A connection of the harness's own.
+/// A connection of the harness.
 pub enum Db {
     Sqlite(SqliteConnection),
     Postgres(PgConnection),
 }
 
-/// Runs the same on either connection.
+/// Executes the same expression on either connection.
 macro_rules! on {
     ($db:expr, $conn:ident => $does:expr) => {
         match $db {
@@ -76,7 +76,7 @@ macro_rules! on {
 }
 
 impl Db {
-    /// Connects past the engine.
+    /// Connects without the engine.
     pub async fn connect(url: &str) -> Result<Db, Failure> {
         if url.starts_with("sqlite:") {
             let options: SqliteConnectOptions = url.parse()?;
@@ -86,23 +86,23 @@ impl Db {
         }
     }
 
-    /// Runs a statement for what it does.
+    /// Executes a statement without a result.
     pub async fn run(&mut self, statement: &'static str) -> Result<(), Failure> {
         on!(self, conn => { sqlx::raw_sql(statement).execute(conn).await?; });
         Ok(())
     }
 
-    /// The one number that a statement gives.
+    /// The number that a statement returns.
     pub async fn number(&mut self, statement: &'static str) -> Result<i64, Failure> {
         Ok(on!(self, conn => sqlx::query_scalar(statement).fetch_one(conn).await?))
     }
 
-    /// The texts that a statement gives.
+    /// The texts that a statement returns.
     pub async fn texts(&mut self, statement: &'static str) -> Result<Vec<String>, Failure> {
         Ok(on!(self, conn => sqlx::query_scalar(statement).fetch_all(conn).await?))
     }
 
-    /// All of it.
+    /// Reads all rows.
     pub async fn read_all(&mut self) -> Result<Rows, Failure> {
         on!(self, conn => {
             let instances = sqlx::query(sql::INSTANCES).fetch_all(&mut *conn).await?;
@@ -130,7 +130,7 @@ where
 {
     let record: Option<Vec<u8>> = row.try_get(6)?;
     let machine: String = row.try_get(1)?;
-    // A receipt keeps nothing.
+    // A receipt has no record.
     let record = record.filter(|_| machine != "receipt").map(|bytes| serde_json::from_slice(&bytes)).transpose()?;
     let found = Instance {
         machine,

@@ -1,4 +1,4 @@
-//! The scenarios by name, and how large each is run.
+//! The list of scenarios, and the size of their runs.
 
 mod block;
 mod clocks;
@@ -22,10 +22,10 @@ use crate::Failure;
 use crate::ground::{Ground, Kind};
 use crate::report::Report;
 
-/// A scenario under way.
+/// The future of a running scenario.
 type Running<'g> = Pin<Box<dyn Future<Output = Result<Report, Failure>> + 'g>>;
 
-/// How large a scenario is run.
+/// The size of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Size {
     pub is_short: bool,
@@ -37,26 +37,26 @@ pub struct Size {
 }
 
 impl Size {
-    /// How often something is broken.
+    /// The number of faults.
     pub fn kills(&self, short: u64, full: u64) -> u64 {
         self.kills.unwrap_or(if self.is_short { short } else { full })
     }
 
-    /// How many transitions are committed at least.
+    /// The minimum number of committed transitions.
     pub fn transitions(&self, short: u64, full: u64) -> u64 {
         self.transitions.unwrap_or(if self.is_short { short } else { full })
     }
 
-    /// How long the fault lasts, where nothing else says when it ends.
+    /// The duration of a fault without another end.
     pub fn seconds(&self, short: u64, full: u64) -> u64 {
         self.seconds.unwrap_or(if self.is_short { short } else { full })
     }
 }
 
-/// One kind of fault.
+/// A fault scenario.
 pub struct Scenario {
     pub name: &'static str,
-    /// What happens, and what must hold beside all that always must.
+    /// The fault, and the scenario's own requirement beside the checker's rules.
     pub says: &'static str,
     pub on: &'static [Kind],
     pub run: for<'g> fn(&'g mut Ground, Kind, Size) -> Running<'g>,
@@ -68,7 +68,7 @@ const SQLITE: &[Kind] = &[Kind::Sqlite];
 
 macro_rules! scenarios {
     ($($name:literal $on:ident $run:path, $says:literal;)*) => {
-        /// Every scenario, in the order in which they run.
+        /// All scenarios in the order in which they run.
         pub const ALL: &[Scenario] = &[$(
             Scenario { name: $name, says: $says, on: $on, run: |ground, kind, size| Box::pin($run(ground, kind, size)) },
         )*];

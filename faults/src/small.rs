@@ -1,4 +1,4 @@
-//! A small filesystem in memory, which fills up and grows on demand.
+//! A small filesystem in memory whose size can be changed.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -6,13 +6,13 @@ use std::process::Command;
 
 use crate::Failure;
 
-/// It is gone with this value, and what is on it.
+/// A mounted filesystem. It is unmounted, with its files, when this value is dropped.
 pub struct Small {
     path: PathBuf,
 }
 
 impl Small {
-    /// Only root may mount; whoever else runs this needs `sudo`, and is told.
+    /// Mounts a filesystem. Only root can do that; for other users it needs `sudo`.
     pub fn mount(path: PathBuf, mib: u32, owner: u32) -> Result<Small, Failure> {
         std::fs::create_dir(&path)?;
         let options = format!("size={mib}m,mode=0700,uid={owner}");
@@ -25,12 +25,12 @@ impl Small {
         &self.path
     }
 
-    /// Larger, or smaller, but never than what is on it.
+    /// Changes the size. It cannot become smaller than the files need.
     pub fn resize(&self, mib: u32) -> Result<(), Failure> {
         command("mount", &["-o", &format!("remount,size={mib}m")], &self.path)
     }
 
-    /// How much is on it, in whole MiB.
+    /// The used space in whole MiB, rounded up.
     pub fn used_mib(&self) -> Result<u32, Failure> {
         let told = Command::new("df").arg("-Pk").arg(&self.path).output()?;
         let told = String::from_utf8_lossy(&told.stdout);

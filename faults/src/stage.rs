@@ -1,4 +1,4 @@
-//! One run of a scenario: its database, its processes, those who look at the invariants meanwhile, and the reckoning at the end.
+//! One run of a scenario: its database, its processes, the repeated check of the invariants, and the final comparison.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::report::Report;
 use crate::rows::{Db, Rows};
 use crate::{Failure, sql};
 
-/// The same unless a scenario says otherwise.
+/// The default limit for all instances to settle.
 const REST: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -25,16 +25,16 @@ pub struct Stage<'g> {
     pub ground: &'g mut Ground,
     pub kind: Kind,
     pub folder: Folder,
-    /// What children are told.
+    /// The URL that children use.
     pub url: String,
-    /// The same database, past every proxy.
+    /// The URL of the same database without a proxy.
     direct: String,
     pub children: Vec<Process>,
     pub lease: Duration,
     pub seed: u64,
-    /// All comes to rest within this once nobody sends and nothing is broken any more.
+    /// The limit for all instances to settle after the senders and faults have ended.
     pub rest_within: Duration,
-    /// What children run under: a program that becomes them.
+    /// The prefix of the children's commands, a program that executes them.
     pub prefix: &'static [&'static str],
     patrol: Patrol,
     begun: Instant,
@@ -44,7 +44,7 @@ pub struct Stage<'g> {
 }
 
 impl<'g> Stage<'g> {
-    /// A fresh database with its tables.
+    /// Opens a run with a fresh database and its tables.
     pub async fn open(ground: &'g mut Ground, name: &str, kind: Kind, seed: u64) -> Result<Stage<'g>, Failure> {
         let folder = Folder::new(&format!("{name}-{}", kind.word()))?;
         let url = match kind {
@@ -54,7 +54,7 @@ impl<'g> Stage<'g> {
         Stage::at(ground, kind, seed, folder, url).await
     }
 
-    /// The same, of a database that was made elsewhere.
+    /// Opens a run on a database that was created elsewhere.
     pub async fn at(ground: &'g mut Ground, kind: Kind, seed: u64, folder: Folder, direct: String) -> Result<Stage<'g>, Failure> {
         let client =
             Client::connect(if kind == Kind::Postgres { format!("{direct}?application_name=patrol") } else { direct.clone() }).await?;
@@ -78,7 +78,7 @@ impl<'g> Stage<'g> {
         })
     }
 
-    /// A child that works and sends, as most do.
+    /// The settings of a child that works and sends.
     pub fn spec(&mut self, name: &str) -> Spec {
         self.started += 1;
         Spec {
@@ -97,45 +97,45 @@ impl<'g> Stage<'g> {
         }
     }
 
-    /// One that only sends.
+    /// The settings of a child that only sends.
     pub fn sender(&mut self) -> Spec {
         Spec { works: false, ..self.spec("sender") }
     }
 
-    /// One that only works.
+    /// The settings of a child that only works.
     pub fn worker(&mut self) -> Spec {
         let spec = self.spec("worker");
         Spec { load: Load { lanes: 0, ..spec.load.clone() }, ..spec }
     }
 
-    /// Starts it; the place at which it stands among the children.
+    /// Starts a child. Returns its index in `children`.
     pub fn start(&mut self, spec: &Spec) -> Result<usize, Failure> {
         self.start_with(spec, &[])
     }
 
-    /// The same with these environment variables.
+    /// Like `start`, with these environment variables.
     pub fn start_with(&mut self, spec: &Spec, variables: &[(&str, &str)]) -> Result<usize, Failure> {
         self.children.push(Process::start_under(self.prefix, "child", &spec.name, spec, self.folder.path(), variables)?);
         Ok(self.children.len() - 1)
     }
 
-    /// Another child at the place of one that was killed.
+    /// Starts another child at the index of one that was killed.
     pub fn replace(&mut self, place: usize, spec: &Spec) -> Result<(), Failure> {
         self.children[place] = Process::start_under(self.prefix, "child", &spec.name, spec, self.folder.path(), &[])?;
         Ok(())
     }
 
-    /// A connection past the engine and every proxy.
+    /// A connection without the engine and without a proxy.
     pub async fn db(&self) -> Result<Db, Failure> {
         Db::connect(&self.direct).await
     }
 
-    /// How many transitions are committed by now.
+    /// The number of committed transitions.
     pub async fn transitions(&self) -> Result<i64, Failure> {
         self.db().await?.number(sql::TRANSITIONS).await
     }
 
-    /// Waits until so many are committed.
+    /// Waits until `wanted` transitions are committed.
     pub async fn until_transitions(&self, wanted: i64) -> Result<(), Failure> {
         let limit = Instant::now() + REST;
         while self.transitions().await? < wanted {
@@ -147,7 +147,7 @@ impl<'g> Stage<'g> {
         Ok(())
     }
 
-    /// How many calls of the verb that blocks have ended.
+    /// The number of successful attempts of the verb that blocks its thread.
     pub async fn stalled(&self) -> Result<i64, Failure> {
         self.db().await?.number(sql::STALLED).await
     }
@@ -158,7 +158,7 @@ impl<'g> Stage<'g> {
         Ok(format!("postgres://postgres@{place}/{name}"))
     }
 
-    /// How many lines of the children's output have this word.
+    /// The number of lines of the children's output that contain this word.
     pub fn said(&self, word: &str) -> Result<usize, Failure> {
         let mut said = 0;
         for child in &self.children {
@@ -168,19 +168,19 @@ impl<'g> Stage<'g> {
         Ok(said)
     }
 
-    /// A figure for the report.
+    /// Adds a figure to the report.
     pub fn note(&mut self, note: impl fmt::Display) {
         self.notes.push(note.to_string());
     }
 
-    /// A finding unless it is so.
+    /// Adds a finding if `is_so` is false.
     pub fn require(&mut self, is_so: bool, what: impl fmt::Display) {
         if !is_so {
             self.findings.push(format!("not so: {what}"));
         }
     }
 
-    /// Nobody sends any more, all comes to rest, and both sides are compared.
+    /// Stops the senders, waits until all instances settle, and compares the ledgers with the database.
     pub async fn finish(mut self) -> Result<(Report, Rows), Failure> {
         if let Err(error) = self.rest().await {
             self.findings.push(error.to_string());

@@ -1,4 +1,4 @@
-//! How long each screen takes on a database with a long life behind it: `cargo xtask scale`.
+//! Measures the duration of each screen on a database with a long history: `cargo xtask scale`.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -10,14 +10,14 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 type Failed = Box<dyn std::error::Error>;
 
-/// No screen takes longer, where nothing else keeps the machine busy: the best of some times is compared with it.
+/// The limit for each screen on an otherwise idle machine. The best of several runs is compared with it.
 const MOST: Duration = Duration::from_millis(200);
-/// How often each is shown.
+/// The number of runs of each screen.
 const TIMES: usize = 11;
 /// About five million attempts.
 const INSTANCES: u64 = 1_030_000;
 
-/// Each command that looks, and what makes it hard.
+/// The measured commands, with arguments that make them slow.
 const SCREENS: [&[&str]; 27] = [
     &["machines"],
     &["ls"],
@@ -92,7 +92,7 @@ async fn run_on(server: &str, text: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Fills the database and shows each screen on it. Whether all were fast enough.
+/// Fills the database and runs each screen on it. Returns true if all were within the limit.
 async fn database(name: &str, url: &str, instances: u64) -> Result<bool, Failed> {
     let begun = Instant::now();
     scale::fill(url, instances).await?;

@@ -1,4 +1,4 @@
-//! The command line: what can be said, and in which words.
+//! The arguments of the `fsm` command.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,76 +16,76 @@ pub struct Args {
     /// `postgres://…`, `sqlite://…` or the path of a SQLite file [default: fsm.db]
     #[arg(long, short = 'd', global = true, env = "DATABASE_URL", hide_env_values = true, value_name = "URL|FILE")]
     pub database: Option<String>,
-    /// Hide the values of these JSON fields wherever a payload or a record is shown
+    /// Hide the values of these JSON fields in all payloads and records
     #[arg(long, global = true, env = "FSM_REDACT", value_name = "FIELD,…", value_delimiter = ',')]
     pub redact: Vec<String>,
-    /// Answer with one JSON document
+    /// Print one JSON document
     #[arg(long, global = true)]
     pub json: bool,
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// Every command.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// The machines that were ever started on this database
+    /// List the machines that were ever started on this database
     Machines,
-    /// Instances, the newest first, a page at a time
+    /// List instances, newest first, page by page
     Ls(Ls),
-    /// One instance: where it stands, what it is about, and all that happened to it
+    /// Show one instance: its state, its present activity and its history
     Show(Show),
-    /// Instances in error and instances that are being retried, grouped by verb and error
+    /// List instances in error and instances that are being retried, grouped by verb and error
     Errors(Errors),
-    /// What happens next by itself: attempts and timers, the first due first
+    /// List the attempts and timers that are due next, the earliest first
     Due(Few),
-    /// Processes that work
+    /// List the worker processes
     Workers,
-    /// A retry policy as a table of attempts: `fsm simulate 10 5s 1h`, or of a verb: `fsm simulate MACHINE VERB`
+    /// Show a retry policy as a table of attempts: `fsm simulate 10 5s 1h`, or the policy of a verb: `fsm simulate MACHINE VERB`
     Simulate(Simulate),
-    /// A machine as a diagram
+    /// Print a machine as a diagram
     Graph(Graph),
     /// Send an event to an instance
     Send(Send),
-    /// Run the newest call again, now and with a fresh budget
+    /// Run the newest call again, now and with a full budget
     Retry(Acting),
     /// End instances
     Cancel(Acting),
-    /// Start no attempt until they are resumed
+    /// Pause instances: no further attempt starts until they are resumed
     Pause(Acting),
-    /// Let paused instances go on
+    /// Resume paused instances
     Resume(Acting),
-    /// Give up the open or exhausted call: the instance rests in the state it was in
+    /// Give up the open or exhausted call; the instance stays in its state
     Skip(Acting),
-    /// What may be wrong: settings that weaken a promise, clocks, dead workers, drift; with `--deep` every invariant.
+    /// Check settings that weaken a guarantee, clocks, dead workers and drift; with `--deep` every invariant.
     ///
-    /// Ends with code 1 if the database breaks a promise, and with `--strict` also if there is a warning; else with 0.
+    /// The exit code is 1 if the database violates a guarantee, and with `--strict` also if there is a warning; otherwise 0.
     Doctor {
-        /// Check every invariant, all instances and SQLite's file; reads whole tables
+        /// Check every invariant, all instances and the integrity of a SQLite file; reads whole tables
         #[arg(long)]
         deep: bool,
-        /// End with code 1 also if there is only a warning
+        /// Exit with code 1 also if there is only a warning
         #[arg(long)]
         strict: bool,
     },
     /// Wait for an instance
     Wait(Wait),
-    /// Rates, durations and delays of the newest calls, and what is late
+    /// Show rates, durations and delays of the newest calls, and overdue attempts
     Stats(Stats),
-    /// The tables and how they came to be
+    /// Show or change the version of the tables
     #[command(subcommand)]
     Migrate(Migrate),
-    /// All rows of one machine or of all, as lines of JSON
+    /// Write all rows of one machine, or of all, as lines of JSON
     Export(Export),
-    /// Take in what `fsm export` wrote, into a database that has no instances of its machines
+    /// Read the output of `fsm export` into a database that has no instances of its machines
     Import(Import),
-    /// A script that completes this command in a shell
+    /// Print a completion script for a shell
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// The manual page, for `man -l -`
+    /// Print the manual page, for `man -l -`
     Man,
 }
 
@@ -94,10 +94,10 @@ pub enum Command {
 pub struct Export {
     /// Only this machine
     pub machine: Option<String>,
-    /// Into this file instead of the standard output. It must not be there yet, not even as a symbolic link, and only its owner can read it
+    /// Write to this file instead of the standard output. It must not exist, not even as a symbolic link, and only its owner can read it
     #[arg(long, short = 'o', value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Also while processes work on the database: what they do meanwhile is not in it
+    /// Export even while workers use the database; their later changes are not included
     #[arg(long)]
     pub live: bool,
 }
@@ -113,15 +113,15 @@ pub struct Import {
 /// `fsm migrate`.
 #[derive(Debug, Subcommand)]
 pub enum Migrate {
-    /// Make the tables, or bring them up to date
+    /// Create the tables or migrate them
     Up,
-    /// Which migrations the database has
+    /// List the migrations and those that the database has
     Status,
-    /// End with code 7 unless the tables are those that this command reads and writes
+    /// Exit with code 7 unless the tables are of the version that this command reads and writes
     Check,
-    /// The whole script for an empty database, for those who migrate with tools of their own
+    /// Print the whole script for an empty database, for other migration tools
     Print {
-        /// For this database, else for the kind that `--database` names
+        /// The kind of database; by default the one that `--database` names
         #[arg(long = "for", value_enum, value_name = "KIND")]
         kind: Option<Kind>,
     },
@@ -136,26 +136,26 @@ pub enum Kind {
     Postgres,
 }
 
-/// An act on one instance, or on all that a filter lets through.
+/// An act on one instance, or on all that match a filter.
 #[derive(Debug, ClapArgs)]
 pub struct Acting {
     /// The machine
     pub machine: String,
-    /// The instance; without it, all that the filter lets through
+    /// The instance; without it, all instances that match the filter
     pub key: Option<String>,
-    /// Which instances.
+    /// The filter.
     #[command(flatten)]
     pub wanted: Wanted,
-    /// Say which instances they are, and do nothing
+    /// List the instances without changing them
     #[arg(long)]
     pub dry_run: bool,
-    /// Why, for the history
+    /// The reason, for the history
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
-    /// Who, for the history [default: $USER]
+    /// The operator's name, for the history [default: $USER]
     #[arg(long, value_name = "NAME")]
     pub actor: Option<String>,
-    /// Do not ask, however many they are
+    /// Do not ask for confirmation
     #[arg(long, short = 'y')]
     pub yes: bool,
 }
@@ -165,20 +165,20 @@ pub struct Acting {
 pub struct Send {
     /// The machine
     pub machine: String,
-    /// The instance; a start event makes it
+    /// The instance; a start event creates it
     pub key: String,
-    /// The name of the event's type
+    /// The name of the event type
     pub event: String,
     /// The event as JSON, or `-` to read it from the standard input
     #[arg(default_value = "null", value_name = "JSON")]
     pub payload: String,
-    /// The sender's own id for it: the same id again does nothing
+    /// The sender's own id for this event; a second send with the same id does nothing
     #[arg(long, value_name = "ID")]
     pub dedup: Option<String>,
-    /// Deliver it so much later
+    /// Deliver the event after this time
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub after: Option<Duration>,
-    /// If the instance is busy, refuse instead of waiting in its inbox
+    /// Refuse the event if the instance is busy, instead of adding it to the inbox
     #[arg(long)]
     pub reject_if_busy: bool,
 }
@@ -188,13 +188,13 @@ pub struct Send {
 pub struct Stats {
     /// Only this machine
     pub machine: Option<String>,
-    /// Over so long back from now
+    /// The period before now that is examined
     #[arg(long, default_value = "1h", value_name = "DURATION", value_parser = duration::parse)]
     pub window: Duration,
-    /// Look at no more attempts than this, the newest of all machines
+    /// The maximum number of attempts that are examined, the newest of all machines
     #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub sample: u32,
-    /// Look again and again, so long apart
+    /// Repeat at this interval
     #[arg(long, short = 'w', value_name = "DURATION", num_args = 0..=1, default_missing_value = "2s", value_parser = duration::parse)]
     pub watch: Option<Duration>,
 }
@@ -204,53 +204,53 @@ pub struct Stats {
 pub struct Errors {
     /// Only this machine
     pub machine: Option<String>,
-    /// Group every instance, or every rejected event, not only the newest in error and the first to be retried
+    /// Group all instances, or all rejected events, instead of a limited number
     #[arg(long)]
     pub all: bool,
-    /// Group events instead that were accepted and not taken: they no longer fitted when their turn came, or the receiver refused what a
-    /// verb sent
+    /// Group rejected events instead: accepted events that no longer fitted when they left the inbox, and events of verbs that the receiver
+    /// refused
     #[arg(long)]
     pub rejected: bool,
 }
 
-/// The first few of all machines, or of one.
+/// The arguments of a list with a limit.
 #[derive(Debug, ClapArgs)]
 pub struct Few {
     /// Only this machine
     pub machine: Option<String>,
-    /// At most so many
+    /// The maximum number of lines
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub limit: u32,
 }
 
-/// Which instances.
+/// A filter for instances.
 #[derive(Debug, Clone, Default, ClapArgs)]
 pub struct Wanted {
-    /// Only those that stand in this state
+    /// Only instances in this state
     #[arg(long)]
     pub state: Option<String>,
-    /// Only those of this status: running, completed, error or cancelled
+    /// Only instances with this status: running, completed, error or cancelled
     #[arg(long)]
     pub status: Option<Status>,
-    /// Only those in error or being retried whose error contains this text, in whatever case
+    /// Only instances in error or being retried whose error contains this text, ignoring case
     #[arg(long, value_name = "TEXT")]
     pub error: Option<String>,
     /// Only those whose key begins so, like `2026-*`; in the order of their keys
     #[arg(long = "key", value_name = "PREFIX*", value_parser = prefix)]
     pub key_prefix: Option<String>,
-    /// Only those whose open attempt follows one that failed
+    /// Only instances whose open attempt follows a failed one
     #[arg(long)]
     pub retrying: bool,
-    /// Only those that have not changed for so long, like `1h30m`
+    /// Only instances that have not changed for this time, like `1h30m`
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub older: Option<Duration>,
-    /// Only those that an operator paused
+    /// Only paused instances
     #[arg(long)]
     pub paused: bool,
 }
 
 impl Wanted {
-    /// Whether anything is said.
+    /// Returns true if any condition is set.
     pub fn is_some(&self) -> bool {
         self.key_prefix.is_some()
             || self.state.is_some()
@@ -273,19 +273,19 @@ fn prefix(pattern: &str) -> Result<String, String> {
 pub struct Ls {
     /// Only this machine
     pub machine: Option<String>,
-    /// Which of its instances.
+    /// The filter.
     #[command(flatten)]
     pub wanted: Wanted,
-    /// The length of the page
+    /// The maximum number of instances on a page
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub limit: u32,
-    /// The next page, by what the last one said at its end
+    /// The next page, with the cursor that the last page ended with
     #[arg(long, value_name = "CURSOR")]
     pub after: Option<String>,
-    /// The one that was created first comes first
+    /// List the oldest instances first
     #[arg(long)]
     pub oldest: bool,
-    /// Look until the page is full, however many have to be looked at for it
+    /// Fill the page without a limit on the number of instances examined
     #[arg(long)]
     pub all: bool,
 }
@@ -293,17 +293,17 @@ pub struct Ls {
 /// `fsm show`.
 #[derive(Debug, ClapArgs)]
 pub struct Show {
-    /// Its machine
+    /// The machine
     pub machine: String,
-    /// Its key
+    /// The key
     pub key: String,
-    /// End with code 6 if the instance is in error
+    /// Exit with code 6 if the instance is in error
     #[arg(long)]
     pub exit_status: bool,
-    /// Go on telling what happens, until the instance has ended
+    /// Continue to print changes until the instance has ended
     #[arg(long, short = 'f')]
     pub follow: bool,
-    /// Tell attempts that failed alike one by one
+    /// Print all attempts, also consecutive ones that failed with the same error
     #[arg(long)]
     pub all: bool,
 }
@@ -311,14 +311,14 @@ pub struct Show {
 /// `fsm wait`.
 #[derive(Debug, ClapArgs)]
 pub struct Wait {
-    /// Its machine
+    /// The machine
     pub machine: String,
-    /// Its key
+    /// The key
     pub key: String,
-    /// `settled`: nothing executes, is scheduled or waits; `end`: it has ended; or a state
+    /// `settled`: nothing is executing, scheduled or in the inbox; `end`: the instance has ended; or a state
     #[arg(long = "for", default_value = "settled", value_name = "settled|end|STATE")]
     pub what: String,
-    /// Give up after so long
+    /// The maximum time to wait
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub timeout: Option<Duration>,
 }
@@ -329,16 +329,16 @@ pub struct Simulate {
     /// `[RETRIES] MIN [MAX]`, as in `#[retry(10, "5s", "1h")]`, or a machine and its verb
     #[arg(required = true, num_args = 1..=3, value_name = "POLICY")]
     pub words: Vec<String>,
-    /// Which attempt succeeds if every one fails for so long
+    /// Show which attempt succeeds if all attempts fail for this time
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub outage: Option<Duration>,
-    /// The largest share of each wait that chance adds to it, like 0.1
+    /// The maximum share of each wait that jitter adds, like 0.1
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub jitter: Option<f64>,
-    /// No attempt starts later than this after the first
+    /// The maximum time between the first attempt and the start of the last one
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub within: Option<Duration>,
-    /// At most so many rows
+    /// The maximum number of rows
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub rows: u32,
 }
@@ -348,25 +348,25 @@ pub struct Simulate {
 pub struct Graph {
     /// The machine
     pub machine: String,
-    /// The language
+    /// The format
     #[arg(long, value_enum, default_value_t = Format::Mermaid)]
     pub format: Format,
-    /// Say how many instances stand in each state, counted among the newest of each status
+    /// Show the number of instances in each state, counted among the newest of each status
     #[arg(long)]
     pub counts: bool,
-    /// Count all of them, however many there are
+    /// Count all instances
     #[arg(long, requires = "counts")]
     pub all: bool,
 }
 
-/// The language of a diagram.
+/// The format of a diagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// `stateDiagram-v2`, which many pages render
+    /// `stateDiagram-v2`, which many sites render
     Mermaid,
     /// Graphviz
     Dot,
-    /// A picture for browsers
+    /// A vector graphic for browsers
     Svg,
 }
 

@@ -1,6 +1,7 @@
-//! Text from a database made harmless for a terminal: no key, payload or error moves the cursor, changes a colour or turns the writing round.
+//! Makes text from a database harmless for a terminal: no key, payload or error can move the cursor, change a colour or reverse the text
+//! direction.
 
-/// The text with everything that a terminal would obey written out as an escape.
+/// Returns the text with all characters that control a terminal written as escapes.
 pub fn clean(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     for c in text.chars() {
@@ -15,7 +16,7 @@ pub fn clean(text: &str) -> String {
     clean
 }
 
-/// JSON with the same characters as JSON's own escapes: they can only stand inside its strings.
+/// Returns JSON with the same characters written as JSON escapes. In valid JSON they only occur inside strings.
 pub fn clean_json(json: &str) -> String {
     let mut clean = String::with_capacity(json.len());
     for c in json.chars() {
@@ -29,7 +30,7 @@ pub fn clean_json(json: &str) -> String {
     clean
 }
 
-/// Control characters, marks that turn the direction of writing, separators of lines, and what has no width but hides text.
+/// Control characters, marks of text direction, line separators, and invisible characters that can hide text.
 fn is_obeyed(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')

@@ -1,4 +1,4 @@
-//! From the command line to the command, and what commands share.
+//! Runs the command that the arguments name, and functions that the commands share.
 
 mod act;
 mod doctor;
@@ -29,22 +29,22 @@ use crate::problem::Problem;
 use crate::redact;
 use crate::stage::Stage;
 
-/// A database on a stage.
+/// A command's output and database.
 struct Session<'s, 'a> {
     stage: &'s mut Stage<'a>,
-    /// How it is opened for reading.
+    /// The way to open the database for reading.
     opening: Opening,
     is_json: bool,
 }
 
-/// How the database that was named is opened.
+/// The way to open the database with this URL or path.
 pub fn opening(database: Option<&str>) -> Opening {
     Opening::to_read(url(database.filter(|given| !given.is_empty()).unwrap_or("fsm.db")))
 }
 
 /// Runs a command.
 pub async fn run(args: Args, mut opening: Opening, stage: &mut Stage<'_>) -> Result<(), Problem> {
-    // With the stage's own clock, if it has one.
+    // Tests set the time.
     opening = stage.now.into_iter().fold(opening, |opening, now| opening.at(now));
     let secrets: Vec<String> = args.redact.into_iter().filter(|field| !field.is_empty()).collect();
     if !secrets.is_empty() {
@@ -82,7 +82,7 @@ pub async fn run(args: Args, mut opening: Opening, stage: &mut Stage<'_>) -> Res
     }
 }
 
-/// The page of the command, then those of its subcommands.
+/// Prints the manual page of the command, followed by those of its subcommands.
 fn man(stage: &mut Stage<'_>) -> Result<(), Problem> {
     let mut page = Vec::new();
     let mut command = Args::command();
@@ -105,7 +105,7 @@ impl Session<'_, '_> {
     }
 }
 
-/// The machine of this name, else all.
+/// The machine of this name, or all machines without a name.
 fn some<'m>(admin: &'m Admin, machine: Option<&str>) -> Result<Vec<&'m Definition>, Problem> {
     match machine {
         Some(name) => Ok(vec![admin.machine(name)?]),
@@ -113,13 +113,13 @@ fn some<'m>(admin: &'m Admin, machine: Option<&str>) -> Result<Vec<&'m Definitio
     }
 }
 
-/// A path alone is a SQLite file.
+/// Converts a path to the URL of a SQLite file. A URL is returned unchanged.
 fn url(database: &str) -> String {
     let is_url = database.contains("://") || database.starts_with("sqlite:") || database.starts_with("postgres");
     if is_url && !std::path::Path::new(database).is_file() {
         return database.to_owned();
     }
-    // What means something in a URL stands for itself in a path.
+    // Characters with a meaning in a URL are escaped in a path.
     format!("sqlite://{}", database.replace('%', "%25").replace('?', "%3f"))
 }
 

@@ -1,4 +1,4 @@
-//! The command inside the program that has the code: the same words, on the connections that the program has.
+//! The command inside a program: the same arguments, with the program's connections and machines.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -7,19 +7,18 @@ use fsm_runtime::engine_access::EngineAccess;
 
 use crate::stage::Stage;
 
-/// Runs the command that this process was called with, `program ls` or `program send order o-1 Paid '{…}'`, on the database of `inside`: a
-/// `&Runtime` or a `&Client`.
+/// Runs the command from this process's arguments, such as `program ls` or `program send order o-1 Paid '{…}'`, on the database of
+/// `inside`: a `&Runtime` or a `&Client`.
 ///
-/// It is the `fsm` command, but for three things. A payload that does not decode as the event's type is called wrong before anything is
-/// sent. Secrets are taken out as the builder's `redact` says, and what the builder's `codec` sealed is read. And the machines are those of
-/// this program's code, also before they were ever started.
+/// It differs from the `fsm` command in three ways. A payload that does not decode as the event's type is an error before anything is sent.
+/// The builder's `redact` and `codec` apply. And the machines are those of this program's code, even before they were first started.
 ///
-/// A runtime goes on working meanwhile; a client only looks and sends. The exit codes are those of the command.
+/// A runtime continues to work meanwhile. The exit codes are those of the command.
 pub async fn run(inside: impl Into<EngineAccess>) -> ExitCode {
     run_args(inside, std::env::args_os()).await
 }
 
-/// The same with other words than those the process was called with. The first is the program's name.
+/// Like [`run`], with other arguments than those of the process. The first one is the program's name.
 pub async fn run_args(inside: impl Into<EngineAccess>, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> ExitCode {
     let arguments = arguments.into_iter().map(Into::into);
     ExitCode::from(crate::run_inside(inside, arguments, &mut Stage::of_process()).await)

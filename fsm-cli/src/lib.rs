@@ -1,5 +1,5 @@
-//! The `fsm` command as a library: inspect and operate durable state machines at the terminal, with no access to their code; or
-//! inside the program that has it, as [`embedded`].
+//! The `fsm` command as a library: inspect and operate durable state machines at the terminal, without access to their code, or inside the
+//! program as [`embedded`].
 
 pub mod args;
 mod clean;
@@ -22,8 +22,8 @@ use args::Args;
 use problem::Problem;
 use stage::Stage;
 
-/// Runs the command that `arguments` spell, the program's name first, and gives its exit code:
-/// 0 done, 1 failed, 2 called wrongly, 3 not found, 4 refused, 5 conflict, 6 the instance is in error, 7 database or schema.
+/// Runs the command with `arguments`, of which the first is the program's name. Returns the exit code: 0 done, 1 failed, 2 called wrongly,
+/// 3 not found, 4 refused, 5 conflict, 6 the instance is in error, 7 database or schema.
 pub async fn run(arguments: impl IntoIterator<Item = OsString>, stage: &mut Stage<'_>) -> u8 {
     match parsed(Args::command(), arguments) {
         Ok((args, _)) => {
@@ -34,7 +34,7 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>, stage: &mut Stag
     }
 }
 
-/// The same on the database of the program that it runs in.
+/// Like [`run`], on the database of the program that calls it.
 pub async fn run_inside(inside: impl Into<EngineAccess>, arguments: impl IntoIterator<Item = OsString>, stage: &mut Stage<'_>) -> u8 {
     let command = Args::command().mut_arg("database", |database| database.hide(true)).mut_arg("redact", |redact| redact.hide(true));
     match parsed(command, arguments) {
@@ -44,7 +44,7 @@ pub async fn run_inside(inside: impl Into<EngineAccess>, arguments: impl IntoIte
     }
 }
 
-/// What was said, and whether it names a database or secrets.
+/// Parses the arguments. The flag is true if they name a database or fields to redact.
 fn parsed(command: clap::Command, arguments: impl IntoIterator<Item = OsString>) -> Result<(Args, bool), clap::Error> {
     let matches = command.try_get_matches_from(arguments)?;
     let is_said = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
@@ -66,11 +66,11 @@ fn ended(done: Result<(), Problem>, stage: &mut Stage<'_>) -> u8 {
     }
 }
 
-/// Help and version are data; how a command was called wrongly is talk.
+/// Help and version go to the standard output, errors of usage to the standard error.
 fn tell(told: &clap::Error, stage: &mut Stage<'_>) -> u8 {
     let text = told.render().ansi().to_string();
     let side = if told.use_stderr() { &mut stage.talk } else { &mut stage.out };
-    // Whoever closed that side does not want to know.
+    // If that side is closed, nobody reads the text.
     let _ = side.write_all(text.as_bytes()).and_then(|()| side.flush());
     u8::try_from(told.exit_code()).unwrap_or(2)
 }

@@ -1,28 +1,28 @@
-//! Why a command did not do as it was told, and the code it ends with.
+//! The errors of commands, with their exit codes.
 
 use std::fmt;
 use std::io;
 
 use fsm_runtime::error::{Error, ErrorKind};
 
-/// What ends a command early. The code of each is part of what the command promises.
+/// An error that ends a command. The exit codes are part of the command's interface.
 #[derive(Debug)]
 pub enum Problem {
-    /// 1: something else failed.
+    /// 1: any other failure.
     Failed(String),
-    /// 2: the command was called wrongly.
+    /// 2: the arguments are invalid.
     Usage(String),
-    /// 3: there is no such machine, verb or instance.
+    /// 3: the machine, verb or instance does not exist.
     NotFound(String),
-    /// 4: the instance as it stands does not allow it.
+    /// 4: the state of the instance does not allow the act or event.
     Refused(String),
-    /// 5: another request has this id.
+    /// 5: the id was used for another request.
     Conflict(String),
-    /// 6: the instance is in error, and the command was asked to say so.
+    /// 6: the instance is in error, and `--exit-status` was given or the command waited for it.
     InError,
-    /// 7: the database cannot be used, or its tables.
+    /// 7: the database or its tables cannot be used.
     Database(String),
-    /// 0: whoever read the output has seen enough.
+    /// 0: the reader of the output has closed it.
     Unheard,
 }
 

@@ -1,4 +1,4 @@
-//! How far long work has come: a bar on the standard error where that is a terminal, else nothing.
+//! The progress of long commands: a bar on the standard error if that is a terminal.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::stage::Stage;
 
-/// A bar, which is gone when it is dropped.
+/// A progress bar that is removed when it is dropped.
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// Of so many `things`, as far as that is known.
+    /// A bar for `all` items with the name `things`, or a spinner if their number is unknown.
     pub fn of(stage: &Stage<'_>, all: Option<u64>, things: &'static str) -> Progress {
         if !stage.shows_progress {
             return Progress(ProgressBar::hidden());
@@ -25,7 +25,7 @@ impl Progress {
         Progress(bar)
     }
 
-    /// So many are done.
+    /// Shows that `done` items are done.
     pub fn at(&self, done: u64) {
         self.0.set_position(done);
     }

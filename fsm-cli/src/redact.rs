@@ -1,13 +1,13 @@
-//! Fields that nobody needs to see, taken out of JSON by their names.
+//! Redaction of JSON fields by name.
 
 use serde_json::Value;
 
-/// What stands in the place of a value.
+/// The replacement for a value.
 const HIDDEN: &str = "***";
-/// What stands in the place of a text that is no JSON: nobody knows what is in it.
+/// The replacement for a text that is not JSON, because its fields are unknown.
 const WITHHELD: &str = "\"(withheld: it is not JSON)\"";
 
-/// The JSON with the values of these fields hidden, however deep they are. Names are compared in whatever case.
+/// Returns the JSON with the values of these fields replaced at every depth. Names are compared without regard to case.
 pub fn without(fields: &[String], json: &str) -> String {
     let Ok(mut value) = serde_json::from_str::<Value>(json) else { return WITHHELD.into() };
     hide(fields, &mut value);

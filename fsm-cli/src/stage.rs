@@ -1,4 +1,4 @@
-//! Where a command speaks: data to one side, talk to the other, and what is known of the terminal.
+//! The environment of a command: its outputs for data and for messages, its input, and the terminal.
 
 use std::io::{BufRead, BufReader, IsTerminal, Write, stderr, stdin, stdout};
 
@@ -10,28 +10,28 @@ use crate::clean::{clean, clean_json};
 use crate::problem::Problem;
 use crate::table::Table;
 
-/// The world around a command. The program fills it from its process, a test by hand.
+/// The environment of a command. The program takes it from its process; a test builds it.
 pub struct Stage<'a> {
-    /// Data goes here.
+    /// The output for data.
     pub out: Box<dyn Write + 'a>,
-    /// Talk goes here.
+    /// The output for messages.
     pub talk: Box<dyn Write + 'a>,
-    /// Answers come from here.
+    /// The input for confirmations.
     pub input: Box<dyn BufRead + 'a>,
-    /// The columns of the terminal that data goes to; `None` when it goes elsewhere.
+    /// The number of columns of the terminal that shows the data; `None` if the data goes elsewhere.
     pub width: Option<usize>,
-    /// Whether a person is there to answer.
+    /// True if a person can answer.
     pub answers: bool,
-    /// Whether the standard error is a terminal, which shows how far long work has come.
+    /// True if the standard error is a terminal, which shows progress bars.
     pub shows_progress: bool,
-    /// A clock that stands still; `None` is the database's.
+    /// A clock that does not move; `None` uses the database's clock.
     pub now: Option<Timestamp>,
-    /// Who acts, unless the command line says it.
+    /// The operator's name, unless the arguments give one.
     pub actor: Option<String>,
 }
 
 impl Stage<'_> {
-    /// That of this process. Colours go where the output is no terminal or `NO_COLOR` is set.
+    /// The environment of this process. Colours are removed if the output is not a terminal or `NO_COLOR` is set.
     pub fn of_process() -> Stage<'static> {
         let width = stdout().is_terminal().then(|| terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0)));
         let actor = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok()).filter(|actor| !actor.is_empty());
@@ -47,32 +47,32 @@ impl Stage<'_> {
         }
     }
 
-    /// A line of data.
+    /// Writes a line of data.
     pub fn line(&mut self, line: &str) -> Result<(), Problem> {
         Ok(writeln!(self.out, "{line}")?)
     }
 
-    /// Several lines of data that end with a line feed.
+    /// Writes lines of data that end with a line feed.
     pub fn text(&mut self, text: &str) -> Result<(), Problem> {
         Ok(self.out.write_all(text.as_bytes())?)
     }
 
-    /// What was said so far is out.
+    /// Flushes the data.
     pub fn flush(&mut self) -> Result<(), Problem> {
         Ok(self.out.flush()?)
     }
 
-    /// On a terminal, what follows takes the place of all that it shows.
+    /// Clears the terminal if the data goes to one.
     pub fn clear(&mut self) -> Result<(), Problem> {
         if self.width.is_some() { self.text("\u{1b}[2J\u{1b}[H") } else { Ok(()) }
     }
 
-    /// A line of talk. It is lost where nobody listens.
+    /// Writes a message. Errors are ignored.
     pub fn say(&mut self, line: &str) {
         let _ = writeln!(self.talk, "{}", clean(line));
     }
 
-    /// A table on a terminal, else its rows with tabs between.
+    /// Writes a table: aligned on a terminal, otherwise as rows with tabs between the cells.
     pub fn table(&mut self, table: &Table) -> Result<(), Problem> {
         let text = match self.width {
             Some(width) => table.drawn(width),
@@ -81,19 +81,19 @@ impl Stage<'_> {
         self.text(&text)
     }
 
-    /// One JSON document: indented on a terminal, else in one line.
+    /// Writes a JSON document: indented on a terminal, otherwise in one line.
     pub fn json(&mut self, value: &Value) -> Result<(), Problem> {
         let text = if self.width.is_some() { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
         let text = text.map_err(|error| Problem::Failed(format!("the answer does not encode as JSON: {error}")))?;
         self.line(&clean_json(&text))
     }
 
-    /// A moment: how far it is from `now` on a terminal, else as it is.
+    /// A time: relative to `now` on a terminal, otherwise absolute.
     pub fn moment(&self, at: Timestamp, now: Timestamp) -> String {
         if self.width.is_some() { apart(at, now) } else { at.to_string() }
     }
 
-    /// VerbRequests a person to type `word`; anything else is no. `Usage` where nobody is there to answer.
+    /// Asks a person to type `word`; any other answer means no. Returns a `Usage` error if nobody can answer.
     pub fn confirm(&mut self, question: &str, word: &str) -> Result<(), Problem> {
         if !self.answers {
             return Err(Problem::Usage(format!("{question} Nobody is there to answer: say `--yes`, or `--dry-run` to see them")));
@@ -106,7 +106,7 @@ impl Stage<'_> {
     }
 }
 
-/// How far a moment is from now, as a person would say it: the two largest units.
+/// The distance of a time from now for people, in its two largest units.
 pub fn apart(at: Timestamp, now: Timestamp) -> String {
     let (later, earlier) = (at.since(now), now.since(at));
     if later.is_zero() && earlier.as_secs() == 0 {
@@ -115,7 +115,7 @@ pub fn apart(at: Timestamp, now: Timestamp) -> String {
     if later.is_zero() { format!("{} ago", rough(earlier)) } else { format!("in {}", rough(later)) }
 }
 
-/// The two largest units of a span; below a second its milliseconds.
+/// A duration in its two largest units, or in milliseconds if it is below a second.
 pub fn rough(span: std::time::Duration) -> String {
     let us = match span.as_secs() {
         0 => return short(span),
@@ -126,7 +126,7 @@ pub fn rough(span: std::time::Duration) -> String {
     duration::display(std::time::Duration::from_micros(us))
 }
 
-/// A span to the millisecond; below that to the microsecond.
+/// A duration in milliseconds, or in microseconds if it is below a millisecond.
 pub fn short(span: std::time::Duration) -> String {
     let ms = span.as_millis();
     if ms == 0 { duration::display(span) } else { duration::display(std::time::Duration::from_millis(ms as u64)) }

@@ -1,43 +1,43 @@
-//! Rows in columns: aligned on a terminal and never wider than it, with tabs between elsewhere.
+//! Tables: aligned and cut to the width of a terminal, or with tabs between the cells.
 
 use anstyle::{AnsiColor, Style};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::clean::clean;
 
-/// A heading.
+/// The style of headings.
 const HEADING: Style = Style::new().bold();
-/// What asks for a person.
+/// The style of states that need an operator.
 pub const BAD: Style = AnsiColor::Red.on_default();
-/// What will be well by itself, or not.
+/// The style of work in progress.
 pub const OPEN: Style = AnsiColor::Yellow.on_default();
-/// What is well.
+/// The style of success.
 pub const GOOD: Style = AnsiColor::Green.on_default();
-/// What is beside the point.
+/// The style of less important text.
 pub const FAINT: Style = Style::new().dimmed();
-/// No column is cut narrower than this.
+/// The minimum width to which a column is cut.
 const NARROWEST: usize = 12;
 
-/// A table under construction.
+/// A table.
 pub struct Table {
     heads: Vec<&'static str>,
     rows: Vec<Vec<Cell>>,
     wraps: bool,
 }
 
-/// One text of a table, made harmless.
+/// A cell, with its text made harmless for a terminal.
 pub struct Cell {
     text: String,
     style: Style,
 }
 
 impl Cell {
-    /// In this style.
+    /// A cell in this style.
     pub fn styled(text: impl AsRef<str>, style: Style) -> Cell {
         Cell { text: clean(text.as_ref()), style }
     }
 
-    /// The text in its style.
+    /// The text with its style.
     pub fn drawn(&self) -> String {
         painted(&self.text, self.style)
     }
@@ -50,33 +50,33 @@ impl<T: AsRef<str>> From<T> for Cell {
 }
 
 impl Table {
-    /// With these columns.
+    /// An empty table with these columns.
     pub fn new(heads: &[&'static str]) -> Table {
         Table { heads: heads.to_vec(), rows: Vec::new(), wraps: false }
     }
 
-    /// Whose last column has sentences: they go on in the next line instead of being cut.
+    /// An empty table whose last column has sentences. They are wrapped instead of cut.
     pub fn of_sentences(heads: &[&'static str]) -> Table {
         Table { wraps: true, ..Table::new(heads) }
     }
 
-    /// Another row, as wide as the heading.
+    /// Adds a row with as many cells as there are columns.
     pub fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// Whether it has no rows.
+    /// Returns true if the table has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The rows with tabs between, whole and without heading.
+    /// The rows with tabs between the cells, uncut and without the heading.
     pub fn tabbed(&self) -> String {
         let line = |row: &Vec<Cell>| row.iter().map(|cell| cell.text.as_str()).collect::<Vec<_>>().join("\t") + "\n";
         self.rows.iter().map(line).collect()
     }
 
-    /// The table, no wider than `width` where that can be: the widest columns are cut first, never below a few letters.
+    /// The aligned table, at most `width` wide if possible. The widest columns are cut first, down to a minimum width.
     pub fn drawn(&self, width: usize) -> String {
         if self.rows.is_empty() {
             return String::new();
@@ -128,7 +128,7 @@ fn drawn_row(row: &[Cell], widths: &[usize], wraps: bool) -> String {
     line + "\n"
 }
 
-/// The words of a text in lines that are no wider than `width`, where that can be.
+/// Wraps a text into lines of at most `width` columns if possible.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -145,12 +145,12 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// The text in a style.
+/// The text with a style.
 pub fn painted(text: &str, style: Style) -> String {
     if text.is_empty() || style == Style::new() { text.to_owned() } else { format!("{style}{text}{style:#}") }
 }
 
-/// The beginning of the text that is no wider than `width`.
+/// Cuts a text to `width` columns.
 pub fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();

@@ -1,5 +1,5 @@
-//! The operator's door: any database that a runtime has used, without its program's code. The machines are those that the database
-//! describes, and what is done goes through the same committer as all else.
+//! Access for operators to a database that a runtime has used, without the program's code. The machine definitions come from the database,
+//! and acts and sends go through the same committer as those of a program.
 
 pub mod checkup;
 pub mod look;
@@ -31,7 +31,7 @@ use crate::store::migrate::{self, Step};
 use crate::store::open::{Settings, Store};
 use crate::store::overview;
 
-/// How a database is opened for an operator.
+/// The way to open a database for an operator.
 #[derive(Clone)]
 pub struct Opening {
     from: Source,
@@ -47,37 +47,37 @@ enum Source {
 }
 
 impl Opening {
-    /// For reading: nothing of the database changes, no writer waits, and a read-only file will do.
+    /// Opens the database for reading. Nothing in it changes, no writer waits, and a read-only file is enough.
     pub fn to_read(url: impl Into<String>) -> Opening {
         Opening { from: Source::Url(url.into()), writes: false, held_at: None, redaction: Redaction::default() }
     }
 
-    /// For acts and sends. The tables must be there and up to date: they are not migrated.
+    /// Opens the database for acts and sends. The tables must exist and be up to date; they are not migrated.
     pub fn to_act(url: impl Into<String>) -> Opening {
         Opening { writes: true, ..Opening::to_read(url) }
     }
 
-    /// EngineAccess a program, by the connections that it has. What the program's builder says of secrets holds here too.
+    /// Uses the connections of a running program, inside that program. The redaction of the program's builder applies.
     pub fn inside(inside: impl Into<EngineAccess>) -> Opening {
         Opening { from: Source::EngineAccess(inside.into()), ..Opening::to_act("") }
     }
 
-    /// The same for acts and sends.
+    /// The same database, for acts and sends.
     pub fn acting(self) -> Opening {
         Opening { writes: true, ..self }
     }
 
-    /// With what takes secrets out of payloads, records and errors before they are shown. EngineAccess a program it is the program's own.
+    /// Sets the redaction of payloads, records and errors that are shown. Inside a program, the program's own redaction applies instead.
     pub fn redact(self, redact: impl Fn(&Redactable<'_>) -> Option<String> + Send + Sync + 'static) -> Opening {
         Opening { redaction: Redaction::by(redact), ..self }
     }
 
-    /// With a clock that shows this moment and does not go on: for tests, and for looking back.
+    /// Uses a clock that always shows `moment`: for tests, and to look at a past moment.
     pub fn at(self, moment: Timestamp) -> Opening {
         Opening { held_at: Some(moment), ..self }
     }
 
-    /// Whether it is PostgreSQL, as far as can be said without opening it.
+    /// Returns true if the database is PostgreSQL. The answer does not need a connection.
     pub fn is_postgres(&self) -> bool {
         match &self.from {
             Source::Url(url) => url.starts_with("postgres"),
@@ -85,7 +85,7 @@ impl Opening {
         }
     }
 
-    /// For writing, where one statement may take so long.
+    /// Opens the store for writing, with `deadline` as the limit on one statement.
     async fn patient(&self, deadline: Duration) -> Result<Opened, Error> {
         match &self.from {
             Source::Url(url) => Ok(Opened { store: Store::open(Settings { deadline, ..Settings::new(url) }).await?, is_ours: true }),
@@ -104,14 +104,14 @@ impl Opening {
     }
 }
 
-/// A store that was opened here, or is another's.
+/// A store, and whether it was opened here and must be closed here.
 struct Opened {
     store: Store,
     is_ours: bool,
 }
 
 impl Opened {
-    /// Done with it.
+    /// Closes the store if it was opened here.
     async fn close(&self) {
         if self.is_ours {
             self.store.close().await;
@@ -122,7 +122,7 @@ impl Opened {
 /// A machine as the database describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Definition {
-    /// The definition that counts: the one that a process was started with last.
+    /// The current definition: the one that a process was started with last.
     pub machine: Machine,
     /// Its hash.
     pub hash: String,
@@ -130,14 +130,14 @@ pub struct Definition {
     pub first_seen_at: Timestamp,
     /// When it was started last.
     pub last_seen_at: Timestamp,
-    /// How many definitions of this machine were ever started.
+    /// The number of definitions of this machine that were ever started.
     pub definitions: usize,
-    /// The states of all of them, those of the one that counts first: an instance may be in a state that only an older one has.
+    /// The states of all definitions, those of the current one first. An instance may be in a state that only an older definition has.
     pub states: Vec<String>,
 }
 
 impl Definition {
-    /// One that no start has written down.
+    /// A definition that no start has stored yet.
     fn unseen(machine: Machine) -> Definition {
         let states = states_of(&machine, Vec::new());
         Definition {
@@ -151,7 +151,7 @@ impl Definition {
     }
 }
 
-/// A database as an operator has it open. Cheap to clone.
+/// An open database, as operators use it. Cheap to clone.
 #[derive(Clone)]
 pub struct Admin {
     engine: Arc<Engine>,
@@ -160,14 +160,14 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Opens a database and reads which machines it has.
+    /// Opens a database and reads its machines.
     ///
-    /// `is_database` errors: a URL that is none, a database that is out of reach, has no tables of this crate, or has those of
-    /// another version.
+    /// Returns an `is_database` error if the URL is invalid, or if the database is unreachable, has no tables of this crate, or has those
+    /// of another version.
     pub async fn open(opening: Opening) -> Result<Admin, Error> {
         if let Source::EngineAccess(EngineAccess { engine, client_guard }) = opening.from {
             let mut machines = described(&engine.store).await?;
-            // What the program itself has counts here, also before a start has written it down.
+            // The program's own definitions count even if no start has stored them yet.
             for own in engine.catalog.iter() {
                 let machine = (*own.machine).clone();
                 match machines.iter_mut().find(|known| known.machine.name == machine.name) {
@@ -181,7 +181,7 @@ impl Admin {
             machines.sort_by(|a, b| a.machine.name.cmp(&b.machine.name));
             return Ok(Admin { engine, client_guard, machines: machines.into() });
         }
-        // First to read, also for acts: a file that is not there is not made, and tables of another version are left alone.
+        // Opened for reading first, also for acts: a missing file is not created, and tables of another version are left alone.
         let Opened { store: reading, .. } = opening.store(true).await?;
         migrate::check(&mut reading.reader().await?.conn(), reading.place()).await?;
         let machines = described(&reading).await?;
@@ -202,17 +202,17 @@ impl Admin {
         Ok(Admin { engine, client_guard, machines: machines.into() })
     }
 
-    /// What the clock of the database shows.
+    /// The current time of the database's clock.
     pub fn now(&self) -> Timestamp {
         self.engine.clock.now()
     }
 
-    /// Which database, as messages name it. No password is in it.
+    /// The name of the database as it appears in messages, without the password.
     pub fn place(&self) -> &str {
         self.engine.store.place()
     }
 
-    /// Whether the database is PostgreSQL.
+    /// Returns true if the database is PostgreSQL.
     pub fn is_postgres(&self) -> bool {
         self.engine.store.is_postgres()
     }
@@ -222,7 +222,7 @@ impl Admin {
         &self.machines
     }
 
-    /// The machine of this name. `is_not_found` names those there are.
+    /// The machine of this name. The text of an `is_not_found` error lists the known machines.
     pub fn machine(&self, name: &str) -> Result<&Definition, Error> {
         self.machines.iter().find(|known| known.machine.name == name).ok_or_else(|| {
             let names: Vec<_> = self.machines.iter().map(|known| format!("`{}`", known.machine.name.escape_debug())).collect();
@@ -232,14 +232,15 @@ impl Admin {
         })
     }
 
-    /// An operator's act on one instance: nothing happens until it is awaited.
+    /// An operator's act on one instance. It is carried out when the request is awaited.
     pub fn operate(&self, machine: &str, key: &str, act: Act) -> OperateRequest {
         OperateRequest::new(Arc::clone(&self.engine), self.client_guard.clone(), InstanceKey::new(machine, key), act, None)
     }
 
-    /// Sends an event to an instance, as JSON. The graph decides whether it is taken. EngineAccess the program the payload is checked at
-    /// once, `is_input` if it is no such event; elsewhere when the verb reads it, for only the program knows its type. Nothing happens
-    /// until it is awaited.
+    /// Sends an event as JSON to an instance. The event is sent when the request is awaited, and the graph decides whether it is accepted.
+    ///
+    /// Inside a program, a payload that does not decode as the event is an `is_input` error at once. Outside, only the verb can find that
+    /// out, because the type is not known here.
     pub fn send(&self, machine: &str, key: &str, event: &str, json: &str) -> SendRequest {
         let payload = encode::raw_payload(json, event, self.engine.limits.payload);
         let why_not = |bytes: &[u8]| self.engine.catalog.get(machine)?.why_not(event, bytes);
@@ -250,17 +251,17 @@ impl Admin {
         SendRequest::new(Arc::clone(&self.engine), self.client_guard.clone(), machine, key, event, payload)
     }
 
-    /// The text as an operator may see it, by what the program's builder says of redaction.
+    /// The text after the redaction that the program's builder set.
     pub fn redacted(&self, shown: Redactable<'_>) -> String {
         self.engine.data_protection.redaction.of(shown).into_owned()
     }
 
-    /// Every invariant with the rows that break it. Reads whole tables.
+    /// Checks every invariant and returns the rows that violate them. Reads whole tables.
     pub async fn examine(&self) -> Result<Report, Error> {
         self.engine.examine().await
     }
 
-    /// Every process that works, and those that did and have not been buried.
+    /// All running worker processes, and dead ones whose sessions have not been removed yet.
     pub async fn workers(&self) -> Result<Vec<overview::Worker>, Error> {
         let mut reader = self.engine.store.reader().await?;
         Ok(overview::workers(&mut reader.conn()).await?)
@@ -272,7 +273,7 @@ impl Admin {
     }
 }
 
-/// The migrations that this crate knows and those that the database has, which may have none of our tables. Changes nothing.
+/// The migrations that this crate knows and those that the database has. The database need not have any of our tables. Changes nothing.
 pub async fn migrations(opening: &Opening) -> Result<Vec<Step>, Error> {
     let opened = opening.store(true).await?;
     let steps = migrate::status(&mut opened.store.reader().await?.conn()).await?;
@@ -280,7 +281,7 @@ pub async fn migrations(opening: &Opening) -> Result<Vec<Step>, Error> {
     Ok(steps)
 }
 
-/// `is_database` unless the tables are those that this crate reads and writes. Changes nothing.
+/// Returns an `is_database` error unless the tables are of the version that this crate reads and writes. Changes nothing.
 pub async fn check_migrations(opening: &Opening) -> Result<(), Error> {
     let opened = opening.store(true).await?;
     let checked = migrate::check(&mut opened.store.reader().await?.conn(), opened.store.place()).await;
@@ -288,7 +289,7 @@ pub async fn check_migrations(opening: &Opening) -> Result<(), Error> {
     Ok(checked?)
 }
 
-/// Makes the tables, or brings them up to date. A SQLite file that does not exist is made.
+/// Creates the tables or migrates them. Creates a SQLite file that does not exist.
 pub async fn migrate(opening: &Opening) -> Result<(), Error> {
     let opened = opening.store(false).await?;
     let store = &opened.store;
@@ -310,7 +311,7 @@ async fn clock_of(store: &Store, held_at: Option<Timestamp>) -> Result<Clock, Er
     Ok(clock)
 }
 
-/// The states of a machine, and behind them those that only `older` definitions have.
+/// The states of a machine, followed by those that only `older` definitions have.
 fn states_of(machine: &Machine, older: Vec<String>) -> Vec<String> {
     let older = older.into_iter().filter(|state| machine.states().all(|known| known != *state));
     machine.states().map(str::to_owned).chain(older).collect()

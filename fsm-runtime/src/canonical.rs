@@ -1,11 +1,11 @@
-//! JSON with the members of each object in one order, so that the same content has the same digest: a `HashMap` encodes in another order in
-//! each process.
+//! JSON with the members of each object in a fixed order, so that equal content has equal digests. A `HashMap` is serialised in a different
+//! order in each process.
 
-/// Deeper values are left as they are.
+/// The maximum depth. JSON that is nested deeper is left unchanged.
 const DEEPEST: usize = 128;
 
-/// The JSON without white space and with the members of each object in the order of their names. Numbers and strings stay as they are written,
-/// and so does the order of arrays. What is no JSON stays as it is.
+/// Returns the JSON without white space and with the members of each object sorted by name. Numbers, strings and the order of arrays are
+/// unchanged. Input that is not JSON is returned unchanged.
 pub(crate) fn canonical(json: &[u8]) -> Vec<u8> {
     let mut rest = json;
     match value(&mut rest, 0) {
@@ -14,7 +14,7 @@ pub(crate) fn canonical(json: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Takes one value off the beginning.
+/// Parses one value at the beginning of `rest` and removes it.
 fn value(rest: &mut &[u8], depth: usize) -> Option<Vec<u8>> {
     *rest = trimmed(rest);
     match rest.first()? {
@@ -43,7 +43,7 @@ fn value(rest: &mut &[u8], depth: usize) -> Option<Vec<u8>> {
     }
 }
 
-/// Takes what stands between brackets and commas.
+/// Parses the items of an array or object, from the opening bracket to `close`.
 fn items<'j, T>(rest: &mut &'j [u8], close: u8, mut item: impl FnMut(&mut &'j [u8]) -> Option<T>) -> Option<Vec<T>> {
     let mut items = Vec::new();
     *rest = trimmed(&rest[1..]);
@@ -63,7 +63,7 @@ fn items<'j, T>(rest: &mut &'j [u8], close: u8, mut item: impl FnMut(&mut &'j [u
     }
 }
 
-/// Takes a string, with its quotation marks.
+/// Parses a string, with its quotation marks.
 fn string<'j>(rest: &mut &'j [u8]) -> Option<&'j [u8]> {
     *rest = trimmed(rest);
     let mut is_escaped = false;
@@ -99,7 +99,7 @@ mod tests {
         }
     }
 
-    /// It is a digest of these bytes, so two contents must never become one.
+    /// Digests are computed from these bytes, so different content must never become equal.
     #[test]
     fn other_content_is_other_bytes() {
         let all =

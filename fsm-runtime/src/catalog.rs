@@ -11,6 +11,7 @@ use fsm_core::retry::Retry;
 use crate::data::DataMap;
 use crate::error::Error;
 use crate::guard;
+use crate::metrics::VerbMetrics;
 use crate::registry::{MachineEntry, MachineRef, PolicyEntry, RetryEntry, VerbEntry};
 use crate::store::claim::Served;
 
@@ -22,6 +23,7 @@ pub(crate) struct KnownMachine {
     /// The registered machine; `None` if only the database describes it and this program has no code for it.
     entry: Option<&'static MachineEntry>,
     verbs: HashMap<&'static str, &'static VerbEntry>,
+    metrics: HashMap<&'static str, VerbMetrics>,
 }
 
 /// The known machines by name.
@@ -53,7 +55,13 @@ impl Catalog {
 
     /// Builds a catalog from definitions that the database stores. They suffice to read, to send and to operate, but not to run verbs.
     pub(crate) fn described(machines: impl IntoIterator<Item = Machine>) -> Catalog {
-        let known = |machine| KnownMachine { machine: Arc::new(machine), events: Arc::new([]), entry: None, verbs: HashMap::new() };
+        let known = |machine| KnownMachine {
+            machine: Arc::new(machine),
+            events: Arc::new([]),
+            entry: None,
+            verbs: HashMap::new(),
+            metrics: HashMap::new(),
+        };
         Catalog::of(machines.into_iter().map(|machine| (machine.name.clone(), known(machine))).collect())
     }
 
@@ -120,7 +128,8 @@ impl KnownMachine {
             record: entry.record.map(str::to_owned),
         };
         let events = ordered.iter().map(|verb| ((verb.event_type)(), verb.event)).collect();
-        KnownMachine { machine: Arc::new(machine), events, entry: Some(entry), verbs }
+        let metrics = verbs.keys().map(|verb| (*verb, VerbMetrics::of(entry.name, verb))).collect();
+        KnownMachine { machine: Arc::new(machine), events, entry: Some(entry), verbs, metrics }
     }
 
     /// Returns the reason why `bytes` cannot be decoded as that event; `None` if they can, or if this process does not know the event type.
@@ -129,7 +138,7 @@ impl KnownMachine {
         guard::guarded("its `Deserialize`", || (verb.decodes)(bytes)).unwrap_or_else(Some)
     }
 
-    /// Whether no event led to this attempt but the end of a timer, or it is of a verb that catches such a call.
+    /// Returns true if the call began with the end of a timer and not with an event, or if it is a catch verb's call for such a call.
     pub(crate) fn is_of_timer(&self, attempt: &Attempt) -> bool {
         let caught = || self.machine.verb(&attempt.to).filter(|_| attempt.is_catch());
         attempt.event == TIMEOUT || caught().is_some_and(|verb| verb.event == TIMEOUT)
@@ -137,6 +146,11 @@ impl KnownMachine {
 
     pub(crate) fn verb(&self, name: &str) -> Option<&'static VerbEntry> {
         self.verbs.get(name).copied()
+    }
+
+    /// The metrics of a verb of this program.
+    pub(crate) fn metrics(&self, verb: &str) -> Option<&VerbMetrics> {
+        self.metrics.get(verb)
     }
 
     /// Returns the retry policy of a verb: its own, or the machine's default.

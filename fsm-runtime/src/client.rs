@@ -1,4 +1,4 @@
-//! A process's door to a database of machines: with workers it is a runtime, without them a client.
+//! The client: access to a database for processes without workers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::start::{open, patiently};
 use crate::store::invariants::Invariant;
 use crate::store::open::Settings;
 
-/// Sends and looks, but runs nothing: for processes without workers.
+/// A connection to a database that sends events, reads and operates, and runs no verbs.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) engine: Arc<Engine>,
     client_guard: Arc<ClientGuard>,
 }
 
-/// What a client is built from, where a URL is not all.
+/// The settings of a [`Client`] other than the URL.
 #[derive(Clone, Default)]
 pub struct ClientBuilder {
     data_protection: DataProtection,
@@ -32,27 +32,27 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// What takes secrets out of texts before they are shown, as that of a runtime's builder.
+    /// Sets the redaction of texts before they are shown, as a runtime's builder does.
     pub fn redact(mut self, redact: impl Fn(&Redactable<'_>) -> Option<String> + Send + Sync + 'static) -> Self {
         self.data_protection.redaction = Redaction::by(redact);
         self
     }
 
-    /// What encodes payloads, records, error texts and what `ctx.once` keeps, on their way into the database. Every process on a
-    /// database needs the same one. Values from before there was a codec are read as they are.
+    /// Sets the codec that encrypts payloads, records, error texts and results of `ctx.once` before they are stored. Every process on a
+    /// database needs the same codec. Values that were stored without a codec are read as they are.
     pub fn codec(mut self, codec: impl PayloadCodec) -> Self {
         self.data_protection.codec = Some(Arc::new(codec));
         self
     }
 
-    /// The time that a send or an operator's act may wait without progress, and [`connect`](ClientBuilder::connect); 10 s unless set, at least 100 ms. While
-    /// the database cannot be used, requests are retried for so long; then the caller gets the error.
+    /// The longest time for which [`connect`](ClientBuilder::connect), a send or an operator's act retries without progress while the
+    /// database is unavailable. The caller then gets the error. 10 s by default, at least 100 ms.
     pub fn patience(mut self, limit: Duration) -> Self {
         self.limits.patience = limit.max(SHORTEST_PATIENCE);
         self
     }
 
-    /// Connects, as [`Client::connect`].
+    /// Connects like [`Client::connect`].
     pub async fn connect(self, url: impl AsRef<str>) -> Result<Client, Error> {
         let settings = Settings::new(url.as_ref());
         let (store, clock) = patiently(self.limits.patience, |left| Box::pin(open(settings.clone(), left))).await?;
@@ -65,16 +65,16 @@ impl ClientBuilder {
 }
 
 impl Client {
-    /// Connects to the database at `url` and brings its tables up to date. A database that cannot be used yet is tried again for as long as
-    /// the [patience](ClientBuilder::patience).
+    /// Connects to the database at `url` and migrates its tables. A database that is unavailable is tried again until the
+    /// [patience](ClientBuilder::patience) ends.
     ///
-    /// `is_database` errors: a URL that is none, a database that is out of reach, of a newer version, or read-only while its
-    /// tables are not up to date. One that is read-only and up to date can be looked at, and refuses what writes.
+    /// Returns an `is_database` error if the URL is invalid, or if the database is unreachable, of a newer version, or read-only with
+    /// outdated tables. A read-only database with current tables can be read; requests that write are errors.
     pub async fn connect(url: impl AsRef<str>) -> Result<Client, Error> {
         Client::builder().connect(url).await
     }
 
-    /// What a client is built from, where a URL is not all.
+    /// Returns a builder for a client with other settings than the defaults.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
@@ -84,12 +84,12 @@ impl Client {
         Handle::new(Arc::clone(&self.engine), Some(Arc::clone(&self.client_guard)))
     }
 
-    /// The text as a person may see it, by what the builder's [`redact`](ClientBuilder::redact) says.
+    /// Returns the text after the redaction that the builder's [`redact`](ClientBuilder::redact) set.
     pub fn redacted(&self, shown: Redactable<'_>) -> String {
         self.engine.data_protection.redaction.of(shown).into_owned()
     }
 
-    /// The invariants that do not hold, of [`doctor`](crate::doctor::doctor)'s report: none in a healthy database.
+    /// Returns the invariants of [`doctor`](crate::doctor::doctor)'s report that do not hold. A healthy database has none.
     pub async fn check_invariants(&self) -> Result<Vec<Invariant>, Error> {
         self.engine.check_invariants().await
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use fsm_core::time::{Timestamp, micros};
 
-/// A measurement older than this is repeated, also on a connection that is not new.
+/// The maximum age of a measurement. An older one is repeated even if the connection is not new.
 const MEASURED_FOR: Duration = Duration::from_secs(60);
 
 /// The clock that decisions use.
@@ -14,24 +14,24 @@ const MEASURED_FOR: Duration = Duration::from_secs(60);
 pub(crate) enum Clock {
     /// The clock of this machine.
     System,
-    /// The database's, so that all workers agree. It never goes backwards in one process.
+    /// The database's clock, so that all workers agree. It never goes backwards within a process.
     Database(Arc<Measured>),
-    /// Moves only by hand; microseconds since 1970.
+    /// A clock that only a test moves, in microseconds since 1970.
     #[cfg_attr(not(feature = "testing"), allow(dead_code, reason = "only a test holds the clock"))]
     Held(Arc<AtomicI64>),
 }
 
-/// The database's time as it was measured last, and this process's own clock since then: a step of this machine's clock changes nothing.
+/// The last measurement of the database's time, extended by this process's monotonic clock. Changes of the system clock have no effect.
 #[derive(Debug)]
 pub(crate) struct Measured {
     origin: Instant,
-    /// The database's time at the origin, in microseconds since 1970; this machine's before the first measurement.
+    /// The database's time at the origin, in microseconds since 1970. Before the first measurement it is this machine's time.
     at_origin_us: AtomicI64,
-    /// The latest time that was told.
+    /// The latest time that was returned.
     latest_us: AtomicI64,
-    /// The newest connection that was measured on, counted from 1.
+    /// The newest connection on which the time was measured. Connections are numbered from 1.
     connection: AtomicU64,
-    /// When it was measured last, in microseconds since the origin.
+    /// The time of the last measurement, in microseconds since the origin.
     measured_us: AtomicI64,
 }
 
@@ -49,13 +49,13 @@ impl Measured {
         if !self.is_measured() {
             return Timestamp::from_micros(now_us);
         }
-        // After a fail-over the clock of the new server may be behind that of the old one.
+        // After a failover the clock of the new server may be behind that of the old one.
         Timestamp::from_micros(self.latest_us.fetch_max(now_us, Ordering::Relaxed).max(now_us))
     }
 }
 
 impl Clock {
-    /// The database's, which is still to be measured.
+    /// The database's clock before its first measurement.
     pub(crate) fn database() -> Clock {
         Clock::Database(Arc::new(Measured {
             origin: Instant::now(),
@@ -74,15 +74,15 @@ impl Clock {
         }
     }
 
-    /// Whether the database's time has to be measured on this connection: none newer was measured on, so that it may lead to another server,
-    /// or the last measurement is old.
+    /// Returns true if the database's time must be measured on this connection: the connection is newer than all that were measured, so it
+    /// may lead to another server, or the last measurement is old.
     pub(crate) fn is_due(&self, connection: u64) -> bool {
         let Clock::Database(measured) = self else { return false };
         let age_us = micros(measured.origin.elapsed()).saturating_sub(measured.measured_us.load(Ordering::Relaxed));
         measured.connection.load(Ordering::Acquire) < connection || age_us >= micros(MEASURED_FOR)
     }
 
-    /// The database told its time on this connection, between `before` and `after`.
+    /// Stores a measurement: the server returned the time `database` on this connection, between `before` and `after`.
     pub(crate) fn measured(&self, database: Timestamp, before: Instant, after: Instant, connection: u64) {
         let Clock::Database(measured) = self else { return };
         let since_origin = |at: Instant| at.saturating_duration_since(measured.origin);

@@ -3,6 +3,7 @@
 pub(crate) mod batch_commit;
 pub(crate) mod batch_snapshot;
 mod commit_log;
+mod commit_metrics;
 pub(crate) mod commit_outcome;
 pub(crate) mod lane_limit;
 pub(crate) mod lines;
@@ -26,6 +27,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::guard;
 use crate::in_flight::InFlightCommit;
+use crate::metrics;
 use crate::running::Unreported;
 use crate::session::Renewal;
 use crate::store::conn::Conn;
@@ -157,8 +159,12 @@ impl Engine {
             batch.retain(Request::begin);
             let touched = request::touched(&batch);
             self.snapshot_cache.attach(&mut batch, &touched);
+            let requests = batch.len();
             let committed = self.carry_out(batch).await;
             lane_limit.took(taken.elapsed());
+            if committed.is_some() {
+                metrics::commit(requests, taken.elapsed());
+            }
             match committed {
                 // The one writer of SQLite need not wait until all is told.
                 Some(committed) if committed.batch.len() > 1 && !self.store.is_postgres() => {
@@ -342,6 +348,7 @@ impl Engine {
 
     fn conclude_one(self: &Arc<Self>, mut request: Request, commit_outcome: CommitOutcome) {
         commit_log::tell(&request, &commit_outcome, &self.data_protection);
+        commit_metrics::count(&request, &commit_outcome, &self.catalog);
         if let Some(InstanceKey { machine, key }) = commit_outcome.locked.first() {
             let error = Arc::new(StoreError::Locked { machine: machine.to_string(), key: key.to_string() });
             self.note_unreported(&request, &error);

@@ -1,4 +1,4 @@
-//! What a verb sees of the engine: the attempt it is in, and what it may ask for.
+//! The API inside a verb: data of the attempt, the connection, memoised effects and cancellation.
 
 mod verb_requests;
 
@@ -33,7 +33,7 @@ use crate::store::once;
 use crate::store::open::Store;
 use crate::store::tx::Tx;
 
-/// What an attempt reaches of the process it runs in.
+/// The parts of the process that an attempt uses.
 pub(crate) struct VerbEnvironment {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
@@ -41,7 +41,7 @@ pub(crate) struct VerbEnvironment {
     pub(crate) data_protection: DataProtection,
     pub(crate) data: DataMap,
     pub(crate) machine: Arc<Machine>,
-    /// The machine's events, by their types.
+    /// The machine's event types with their names.
     pub(crate) events: Arc<[(TypeId, &'static str)]>,
     /// The names of the machines that this process serves.
     pub(crate) served: Arc<[String]>,
@@ -57,9 +57,9 @@ impl VerbEnvironment {
     }
 }
 
-/// What a verb sees of the engine: the attempt it is in, and what it may ask for.
+/// The context of a verb: the data of the attempt, and requests to the engine.
 ///
-/// What it asks for is committed with the transition, and forgotten when the attempt fails.
+/// The requests are committed with the transition. They are discarded if the attempt fails.
 pub struct Ctx<'c> {
     environment: VerbEnvironment,
     attempt: Arc<Attempt>,
@@ -106,28 +106,28 @@ impl Ctx<'_> {
         self.attempt.number
     }
 
-    /// How many attempts the call has in all; `None` is unlimited.
+    /// The maximum number of attempts of the call, this one included; `None` if it is unlimited.
     pub fn max_attempts(&self) -> Option<u32> {
         self.attempt.retry_state.max_attempts(self.attempt.number)
     }
 
-    /// Whether the call is exhausted if this attempt fails, as far as the count goes.
+    /// Returns true if the retry policy's count allows no attempt after this one. A time limit of the policy is not considered.
     pub fn is_last_attempt(&self) -> bool {
         self.attempt.retry_state.remaining == Some(0)
     }
 
-    /// Why the attempt before this one failed.
+    /// The error of the previous attempt.
     pub fn last_error(&self) -> Option<&str> {
         self.last_error.as_deref()
     }
 
-    /// The same over all attempts of one call, also after a retry by hand, and never the same for two calls: for systems
-    /// that take such a key, so that what an attempt did before it died is not done twice.
+    /// A text that is the same for all attempts of one call, also after an operator's retry, and different for each call. Pass it to
+    /// external systems that accept idempotency keys, so that an effect of a lost attempt is not repeated.
     pub fn idempotency_key(&self) -> &str {
         &self.idempotency_key
     }
 
-    /// The state the instance rests in while this attempt executes; `None` before its first transition.
+    /// The state of the instance while this attempt executes; `None` before the first transition.
     pub fn state(&self) -> Option<&str> {
         self.attempt.from.as_deref()
     }
@@ -144,16 +144,16 @@ impl Ctx<'_> {
         self.environment.clock.now()
     }
 
-    /// The connection whose transaction will commit this transition: SQL written there happens exactly once. Opened at
-    /// the first call.
+    /// Returns the connection whose transaction commits this transition, so SQL that is written there takes effect exactly once. The
+    /// transaction begins at the first call.
     ///
-    /// At most half of the runtime's [`connections`](crate::runtime::Builder::connections) are lent so at a time. Others wait for one in their
+    /// Verbs get at most half of the runtime's [`connections`](crate::runtime::Builder::connections) at a time. Others wait for one in
     /// order, until the attempt times out or is cancelled, and at most for the runtime's
-    /// [`operation_timeout`](crate::runtime::Builder::operation_timeout), which is 30 s unless set. A verb that holds one may send, look and
-    /// call `ctx.once`: for these there are other connections. What its own transaction has locked, such as the instance of a
-    /// `send_in`, it can reach only through that transaction: a plain send to it is an error at once.
+    /// [`operation_timeout`](crate::runtime::Builder::operation_timeout), 30 s by default. A verb that holds a connection can still send,
+    /// read and call `ctx.once`, which use other connections. Rows that its transaction has locked, such as the instance of a `send_in`,
+    /// are reachable only through that transaction: a plain send to that instance fails at once.
     ///
-    /// An error when the runtime is on SQLite, no connection became free in time, or the database cannot be reached.
+    /// Returns an error if the runtime is on SQLite, no connection became free in time, or the database is unreachable.
     pub async fn postgres(&mut self) -> Result<&mut PgConnection, Error> {
         if !self.environment.store.is_postgres() {
             return Err(Error::input("this runtime is on SQLite: `ctx.sqlite()` has its connection"));
@@ -164,13 +164,15 @@ impl Ctx<'_> {
         }
     }
 
-    /// The connection whose transaction will commit this transition: SQL written there happens exactly once. Opened at
-    /// the first call.
+    /// Returns the connection whose transaction commits this transition, so SQL that is written there takes effect exactly once. The
+    /// transaction begins at the first call.
     ///
-    /// SQLite has one writer: from here to the end of the attempt nobody else commits, so call it late and end soon. What this verb
-    /// itself asks for that needs a commit, such as `handle.send(…)`, is an error at once, as is `handle.get(…)` on a database in memory: use
-    /// `ctx.send`, or `send_in` with this connection. A task that the verb spawns is not known to belong to it, and waits in vain.
-    /// An error when the runtime is on PostgreSQL, or the database cannot be opened.
+    /// SQLite has one writer: nobody else can commit from this call to the end of the attempt, so call it late. In the same verb, calls
+    /// that need a commit of their own, such as `handle.send(…)`, fail at once; on a database in memory, `handle.get(…)` fails too. Use
+    /// `ctx.send`, or `send_in` with this connection. A task that the verb spawns is not recognised as part of the verb: its requests wait
+    /// until the attempt ends or they time out.
+    ///
+    /// Returns an error if the runtime is on PostgreSQL, or if the database cannot be opened.
     pub async fn sqlite(&mut self) -> Result<&mut SqliteConnection, Error> {
         if self.environment.store.is_postgres() {
             return Err(Error::input("this runtime is on PostgreSQL: `ctx.postgres()` has its connection"));
@@ -184,7 +186,7 @@ impl Ctx<'_> {
     async fn transaction(&mut self) -> Result<Conn<'_>, Error> {
         if self.tx.is_none() {
             let cancelled = self.cancelled();
-            // There are fewer connections than verbs that may want one: who is no longer wanted leaves the place to others.
+            // There are fewer connections than verbs that may want one. A cancelled attempt leaves its place in the queue to others.
             let tx = tokio::select! {
                 biased;
                 tx = opened(self.environment.store.clone()) => tx?,
@@ -197,11 +199,11 @@ impl Ctx<'_> {
         Ok(conn)
     }
 
-    /// The value of `work`, which is done once over all attempts of this call: what it gave is kept at once, in a commit of its own, also if
-    /// this attempt fails later. An error is not kept. Names are unique within a call: the same name again gives what is kept.
-    /// A name has 1 to 255 bytes and no NUL; with another one it is an error before `work` is begun.
+    /// Runs `work` once for all attempts of this call and returns its value. The value is stored at once in a commit of its own, and is
+    /// kept even if this attempt fails later. An error is not stored. The name identifies the effect within the call: a second use of the
+    /// name returns the stored value. A name has 1 to 255 bytes and no NUL; otherwise an error is returned and `work` does not start.
     ///
-    /// On SQLite, call it before `ctx.sqlite()`, which holds the one writer: afterwards it is an error, before `work` is begun.
+    /// On SQLite, call it before `ctx.sqlite()`, which holds the only writer; after that it returns an error and `work` does not start.
     pub async fn once<T, E>(&mut self, name: &str, work: impl Future<Output = Result<T, E>>) -> Result<T, Failure>
     where
         T: Serialize + DeserializeOwned,
@@ -233,13 +235,13 @@ impl Ctx<'_> {
             .map_err(|error| Failure::new(format!("what `{name}` gave in an earlier attempt does not decode: {error}")))
     }
 
-    /// Ends when somebody wants this attempt to end: an operator cancelled the instance, its time is over, or it was closed
-    /// elsewhere, which another process finds out within a third of a lease. The future is its own, so that
-    /// it can stand in a `select!` beside work that uses the context.
+    /// Completes when this attempt should end: an operator cancelled the instance, the attempt timed out, or another process closed the
+    /// attempt, which is noticed within a third of a lease. The future does not borrow the context, so it can be used in a `select!` beside
+    /// work that does.
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         let mut cancelled = self.cancelled.clone();
         async move {
-            // No bound: nobody may ever want it to end. The verb decides what it waits for beside this.
+            // This wait has no limit, because cancellation may never come. The verb decides what it waits for besides.
             if cancelled.wait_for(|is_cancelled| *is_cancelled).await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -263,15 +265,15 @@ impl Ctx<'_> {
     }
 }
 
-// What a verb awaits of the database is boxed: the compiler cannot tell that the store's own futures can be sent while it
-// checks a verb for every lifetime of its context.
+// Database futures that a verb awaits are boxed. Otherwise the compiler cannot prove that they are `Send` for every lifetime of the
+// context.
 
-/// A transaction whose connection a verb can have.
+/// Begins a transaction whose connection a verb can use.
 fn opened(store: Store) -> BoxFuture<'static, Result<Tx, Error>> {
     Box::pin(async move { Ok(store.begin_for_user().await?) })
 }
 
-/// What the call remembers under this name.
+/// Reads the value that is stored under this name.
 fn kept(store: Store, call: CallId, name: String) -> BoxFuture<'static, Result<Option<Vec<u8>>, Error>> {
     Box::pin(async move {
         let mut reader = store.reader().await?;
@@ -279,7 +281,7 @@ fn kept(store: Store, call: CallId, name: String) -> BoxFuture<'static, Result<O
     })
 }
 
-/// The call remembers it from now on, or what it remembers already: an attempt that was taken for lost may have been faster.
+/// Stores the value, or returns the value that is already stored. An attempt that was treated as lost may have stored it first.
 fn keep(store: Store, call: CallId, name: String, value: Vec<u8>, now: Timestamp) -> BoxFuture<'static, Result<Option<Vec<u8>>, Error>> {
     Box::pin(async move {
         let mut tx = store.begin().await?;

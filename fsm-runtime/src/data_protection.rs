@@ -1,4 +1,4 @@
-//! What the process keeps from eyes that should not see it: redaction before a text is stored or shown, a codec for what is stored.
+//! Data protection: redaction of texts before they are stored or shown, and encryption of stored values.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use crate::guard;
 use crate::redact::{Redactable, Redaction};
 use crate::store::sealed::{self, Kept};
 
-/// What is kept from eyes, and how. Nothing unless the builder was told.
+/// The redaction and the codec of a process. By default there is neither.
 #[derive(Clone, Default)]
 pub(crate) struct DataProtection {
     pub(crate) redaction: Redaction,
     pub(crate) codec: Option<Arc<dyn PayloadCodec>>,
-    /// What was stored unsealed is not read.
+    /// True if values that were stored without encryption are refused.
     pub(crate) requires_sealed: bool,
 }
 
-/// Why it is not read.
+/// The reason that is shown when such a value is refused.
 const UNSEALED: &str = "it is stored unsealed, and this process reads only what its codec sealed (`require_sealed`)";
 
-/// InstanceKey a value is.
+/// The instance that a value belongs to.
 #[derive(Clone, Copy)]
 pub(crate) struct Owner<'a> {
     pub(crate) machine: &'a str,
@@ -63,7 +63,7 @@ impl<'a> Owner<'a> {
 }
 
 impl DataProtection {
-    /// What is required can be had.
+    /// Returns an error if encryption is required and there is no codec.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.requires_sealed && self.codec.is_none() {
             true => Err(Error::input("`require_sealed` needs a codec: give it to the builder with `.codec(…)`")),
@@ -71,12 +71,12 @@ impl DataProtection {
         }
     }
 
-    /// A failure as it may be stored and logged.
+    /// Returns a failure with its redacted error text.
     pub(crate) fn problem(&self, machine: &str, verb: &str, error: &str, advice: RetryAdvice) -> Problem {
         Problem::new(&self.redaction.of(Redactable::error(machine, verb, error)), advice)
     }
 
-    /// The bytes as they are stored in this place. `Err` says why they cannot be.
+    /// Encrypts a value for storage in `place`. `Err` is the reason why it cannot be encrypted.
     pub(crate) fn seal(&self, place: &EncryptionContext<'_>, plain: Vec<u8>) -> Result<Vec<u8>, String> {
         match &self.codec {
             None => Ok(plain),
@@ -84,7 +84,7 @@ impl DataProtection {
         }
     }
 
-    /// What was stored in this place. `Err` says why it cannot be read.
+    /// Decrypts a value that was stored in `place`. `Err` is the reason why it cannot be read.
     pub(crate) fn open<'b>(&self, place: &EncryptionContext<'_>, bytes: &'b [u8]) -> Result<Cow<'b, [u8]>, String> {
         match sealed::kept(bytes) {
             Kept::Plain(_) if self.requires_sealed && place.kind != EncryptedField::Payload => Err(UNSEALED.to_owned()),
@@ -99,8 +99,8 @@ impl DataProtection {
         }
     }
 
-    /// What was stored for an attempt to be given. `of_timer` says that no event led to it but the end of a timer, whose content is the
-    /// engine's own and no secret. `Err` says why it cannot be read.
+    /// Decrypts the payload of an attempt. `of_timer` is true if the call began with the end of a timer; the engine wrote that payload and
+    /// it is not secret. `Err` is the reason why it cannot be read.
     pub(crate) fn open_payload<'b>(
         &self,
         owner: Owner<'_>,
@@ -112,7 +112,7 @@ impl DataProtection {
             _ if !self.requires_sealed => true,
             Kept::Sealed(_) | Kept::Damaged => true,
             Kept::Plain(_) => of_timer,
-            // The event of a call whose payload is gone is `null`.
+            // If the payload of the failed call was deleted, its event is `null`.
             Kept::Caught { event, .. } => {
                 attempt.is_catch() && (of_timer || event == b"null" || matches!(sealed::kept(event), Kept::Sealed(_)))
             }
@@ -120,7 +120,7 @@ impl DataProtection {
         if is_admitted { self.open(&owner.payload(attempt.call), bytes) } else { Err(UNSEALED.to_owned()) }
     }
 
-    /// An error text as it is stored.
+    /// Encrypts an error text for storage.
     pub(crate) fn seal_error(&self, owner: Owner<'_>, error: String) -> String {
         let Some(codec) = &self.codec else { return error };
         match encoded(&**codec, &owner.error(), error.as_bytes()) {
@@ -129,7 +129,7 @@ impl DataProtection {
         }
     }
 
-    /// A stored error text as people read it, or why they cannot.
+    /// Decrypts a stored error text for people, or returns the reason why it cannot be read.
     pub(crate) fn open_error<'t>(&self, owner: Owner<'_>, text: &'t str) -> Cow<'t, str> {
         let opened = match sealed::kept_text(text) {
             None => return text.into(),
@@ -142,7 +142,7 @@ impl DataProtection {
         }
     }
 
-    /// The end of an attempt as it is stored. `fresh` is the call that its next event begins.
+    /// Encrypts the outcome of an attempt for storage. `fresh` is the id of the call that its next event begins.
     pub(crate) fn seal_outcome(&self, owner: Owner<'_>, outcome: Outcome, fresh: CallId) -> Result<Outcome, String> {
         if self.codec.is_none() {
             return Ok(outcome);
@@ -164,33 +164,33 @@ impl DataProtection {
         })
     }
 
-    /// An instance whose error people can read. Its record stays as it is stored.
+    /// Returns the instance with a readable error. Its record stays encrypted.
     pub(crate) fn readable(&self, mut instance: Instance) -> Instance {
         let error = instance.error.take();
         instance.error = error.map(|error| self.open_error(Owner::of(&instance), &error).into_owned());
         instance
     }
 
-    /// Attempts whose errors people can read.
+    /// Decrypts the errors of attempts.
     pub(crate) fn readable_attempts(&self, owner: Owner<'_>, attempts: &mut [Attempt]) {
         for error in attempts.iter_mut().filter_map(|attempt| attempt.error.as_mut()) {
             *error = self.open_error(owner, error).into_owned();
         }
     }
 
-    /// Names by which an event under a dedup id is known again, in whatever order its maps are. The first is kept. `Err` says why there are
-    /// none.
+    /// Returns the digests that identify an event sent under a dedup id. They do not depend on the order of maps. The first one is stored.
+    /// `Err` is the reason why there are none.
     pub(crate) fn digests(&self, owner: Owner<'_>, payload: &[u8]) -> Result<Vec<Vec<u8>>, String> {
         let payload = canonical(payload);
         let unkeyed = encode::digest("", &payload);
         let Some(codec) = &self.codec else { return Ok(vec![unkeyed]) };
-        // With whose it is: the same content elsewhere has another name.
+        // The digest covers the owner, so that equal content of another instance has another digest.
         let content = [owner.place(EncryptedField::Payload).to_bytes(), payload].concat();
         let mut digests = guard::guarded("the codec", || codec.digests(&content))?;
         if digests.is_empty() {
             return Err("the codec gave no digest of it".to_owned());
         }
-        // What was sent before there was a codec.
+        // The digest of requests that were stored before there was a codec.
         digests.push(unkeyed);
         Ok(digests)
     }

@@ -1,4 +1,4 @@
-//! `doctor`: whether a database keeps every invariant, for an operator and at the end of every test.
+//! `doctor`: checks every invariant of a database, for operators and at the end of each test.
 
 use std::fmt;
 
@@ -9,9 +9,11 @@ use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::invariants::{self, Invariant};
 
-/// Examines the database of a client, a runtime, an [`Admin`](crate::admin::Admin) or a bed: every invariant, with the rows that break it. Changes nothing.
+/// Checks every invariant in the database of a client, a runtime, an [`Admin`](crate::admin::Admin) or a test bed, and returns the rows
+/// that violate each. Changes nothing.
 ///
-/// Reads whole tables: not for a busy moment. `is_database` when they cannot be read within the deadline of a statement, which is 30 s.
+/// Reads whole tables, so do not call it under load. Returns an `is_database` error if a statement does not finish within its limit of 30
+/// s.
 ///
 /// ```no_run
 /// # async fn examine(client: fsm_runtime::client::Client) -> Result<(), fsm_runtime::error::Error> {
@@ -24,14 +26,14 @@ pub async fn doctor(patient: impl Into<EngineAccess>) -> Result<Report, Error> {
     patient.into().engine.examine().await
 }
 
-/// Every invariant, with the rows that break it. `Display` is for people.
+/// The result for every invariant. `Display` is for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// Each of them, those that hold too, in order of their numbers.
+    /// All invariants in the order of their numbers, including those that hold.
     pub invariants: Vec<Invariant>,
 }
 
-/// The most rows of an invariant that are printed.
+/// The maximum number of rows that are printed for each invariant.
 const PRINTED: usize = 10;
 
 impl Report {
@@ -39,7 +41,7 @@ impl Report {
         Ok(Report { invariants: invariants::examine(conn).await? })
     }
 
-    /// Whether every invariant holds.
+    /// Returns true if every invariant holds.
     pub fn is_healthy(&self) -> bool {
         self.broken().next().is_none()
     }

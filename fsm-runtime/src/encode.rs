@@ -32,10 +32,11 @@ pub(crate) fn check_dedup(dedup: &str) -> Result<(), Error> {
     })
 }
 
-/// The longest reason that an operator may give, in bytes.
+/// The maximum length of an operator's reason, in bytes.
 const LONGEST_REASON: usize = 8 * 1024;
 
-/// Who acts and why, as an operator says it: PostgreSQL's text takes no NUL, and the history is no place for large content.
+/// Checks the name of an operator and the reason of an act. PostgreSQL's text accepts no NUL, and the history is not meant for large
+/// content.
 pub(crate) fn check_operator(actor: Option<&str>, reason: Option<&str>) -> Result<(), Error> {
     for (what, text, longest) in [("actor", actor, LONGEST_KEY), ("reason", reason, LONGEST_REASON)] {
         if text.is_some_and(|text| text.len() > longest || text.contains('\0')) {
@@ -45,7 +46,7 @@ pub(crate) fn check_operator(actor: Option<&str>, reason: Option<&str>) -> Resul
     Ok(())
 }
 
-/// The name of a memoised effect, under the same rule as keys: it is part of an index.
+/// Checks the name of a memoised effect, by the same rule as a key. The name is part of an index.
 pub(crate) fn check_once(name: &str) -> Result<(), Error> {
     check_key(name).map_err(|_| {
         let shown: String = name.chars().take(40).flat_map(char::escape_debug).collect();
@@ -53,14 +54,14 @@ pub(crate) fn check_once(name: &str) -> Result<(), Error> {
     })
 }
 
-/// The event as JSON, within the limit in bytes.
+/// Encodes an event as JSON. `limit` is in bytes.
 pub(crate) fn payload(event: &impl Serialize, name: &str, limit: usize) -> Result<Vec<u8>, Error> {
     let encoded = guard::guarded("its `Serialize`", || serde_json::to_vec(event).map_err(|error| error.to_string())).flatten();
     let bytes = encoded.map_err(|why| Error::input(format!("the event `{name}` does not encode as JSON: {why}")))?;
     within_limit(bytes, name, limit)
 }
 
-/// Checks an event that is JSON already, by the same limit. It is stored as it was written, without the space around it.
+/// Checks an event that is already JSON, with the same limit. It is stored as written, without surrounding white space.
 pub(crate) fn raw_payload(json: &str, name: &str, limit: usize) -> Result<Vec<u8>, Error> {
     let json = json.trim();
     serde_json::from_str::<serde::de::IgnoredAny>(json)
@@ -93,10 +94,10 @@ pub(crate) fn digest(name: &str, content: &[u8]) -> Vec<u8> {
     hash.to_be_bytes().to_vec()
 }
 
-/// A digest by which an operator's act is known again under its request id.
+/// Returns the digest that recognises an operator's act under its request id.
 ///
-/// It is stored, and processes of different releases compare it. The bytes are defined here, field by field, and never change: a field that
-/// is added later joins only where it is set.
+/// The digest is stored, and processes of different releases compare it. The bytes are therefore defined here, field by field, and never
+/// change. A field that is added later is included only if it is set.
 pub(crate) fn act_digest(act: &Act) -> Vec<u8> {
     let mut content = Vec::new();
     let word = match act {
@@ -113,7 +114,7 @@ pub(crate) fn act_digest(act: &Act) -> Vec<u8> {
     digest(&format!("act 1: {word}"), &content)
 }
 
-/// The fields of a policy, each with its name and its length. Those that are not set are left out.
+/// Appends the fields of a policy, each with its name and length. Fields that are not set are left out.
 fn put_policy(content: &mut Vec<u8>, policy: &Retry) {
     let Retry { max_attempts, min, max, backoff, jitter, within, give_up_on, delay, catch } = policy;
     let mut put = |name: &str, value: &[u8]| {
@@ -147,7 +148,7 @@ mod tests {
         act_digest(act).iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// These digests are in databases. One that changes makes a repeated act a conflict.
+    /// These digests are stored in databases. If one changes, a repeated act becomes a conflict.
     #[test]
     fn the_digest_of_an_act_is_the_same_in_every_release() {
         let every = Retry::every(Duration::from_secs(5));

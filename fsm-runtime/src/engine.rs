@@ -1,4 +1,4 @@
-//! What the actors of one process share: store, clock, catalog, queue, and, where it works, slots and a session.
+//! The engine: the data that all tasks of a process share. In a worker it includes the slots and the session.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +21,7 @@ use crate::failing::Failures;
 use crate::guard;
 use crate::in_flight::InFlightCommits;
 use crate::limits::Limits;
+use crate::observer::Observations;
 use crate::reconciler_state::ReconcilerState;
 use crate::running::{Phase, Running, UnreportedAttempt};
 use crate::session::{Session, measure_on};
@@ -33,26 +34,28 @@ use crate::store::tx::Reader;
 use crate::wake_up::{PendingNotifications, WakeUp};
 use crate::watchers::Watchers;
 
-/// How this process works, if it does.
+/// The data that only a worker has.
 pub(crate) struct Work {
     pub(crate) session: Session,
     pub(crate) served: Vec<Served>,
     pub(crate) data: DataMap,
-    /// One for each attempt that may execute at the same time.
+    /// One permit for each attempt that may execute at the same time.
     pub(crate) slots: Arc<Semaphore>,
+    /// How many slots there are, free or not.
+    pub(crate) slot_count: usize,
     pub(crate) poll: Duration,
-    /// How long ended instances are kept; `None` for ever.
+    /// The retention time of ended instances; `None` keeps them without limit.
     pub(crate) retention: Option<Duration>,
-    /// What other code may write and this one mends.
+    /// The state of the reconciler, which corrects rows that other code wrote.
     pub(crate) reconciler_state: tokio::sync::Mutex<ReconcilerState>,
-    /// What fails and is tried again less and less often.
+    /// The due rows that failed, which are retried with backoff.
     pub(crate) failures: Failures,
     pub(crate) running: Mutex<HashMap<(CallId, u32), Running>>,
     pub(crate) is_draining: AtomicBool,
     pub(crate) ended: Notify,
 }
 
-/// What the actors of one process share.
+/// The data that all tasks of a process share.
 pub(crate) struct Engine {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
@@ -67,12 +70,14 @@ pub(crate) struct Engine {
     /// `None` for a client.
     pub(crate) work: Option<Work>,
     pub(crate) tasks: Mutex<Vec<AbortHandle>>,
-    /// When a commit of the committer succeeded last.
+    /// The time of the committer's last successful commit.
     pub(crate) last_commit: Arc<LastCommit>,
-    /// Those under way in this process, until what follows from them has been done.
+    /// The commits of this process in flight, until their consequences have been carried out.
     pub(crate) in_flight: InFlightCommits,
-    /// Since when nobody else wrote to the SQLite file.
+    /// The file versions, which show whether anybody else wrote to the SQLite file.
     pub(crate) file_versions: FileVersions,
+    /// The result of the last look at the database's state.
+    pub(crate) observations: Observations,
 }
 
 impl Engine {
@@ -99,10 +104,11 @@ impl Engine {
             last_commit: Arc::default(),
             in_flight: InFlightCommits::default(),
             file_versions: FileVersions::default(),
+            observations: Observations::default(),
         })
     }
 
-    /// Starts the lanes of the committer: a few, and where the database has one writer, one to write and one to decide meanwhile.
+    /// Starts the commit lanes: three on PostgreSQL. SQLite has one writer and gets two lanes, one that writes while the other one decides.
     pub(crate) fn start_lanes(self: &Arc<Self>) {
         let lanes = if self.store.is_postgres() { 3 } else { 2 };
         let lane_limit = Arc::new(LaneLimit::of(lanes));
@@ -112,7 +118,7 @@ impl Engine {
         }
     }
 
-    /// Runs a task that ends with the engine, and is not started again if it panics.
+    /// Runs a task that ends with the engine. It is not restarted if it panics.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let handle = tokio::spawn(task).abort_handle();
         let mut tasks = guard::lock(&self.tasks);
@@ -120,12 +126,13 @@ impl Engine {
         tasks.push(handle);
     }
 
-    /// The session under which a call may execute here at once; `None` while there is none or its lease is not certain.
+    /// The session under which a call may execute here at once. `None` for a client, or if the session's lease is uncertain.
     pub(crate) fn session(&self) -> Option<SessionId> {
         self.work.as_ref()?.session.certain(self.clock.now())
     }
 
-    /// A connection to look at rows by their keys. One that is new may lead to another server: its clock is measured first.
+    /// Returns a connection for reads of rows by key. The clock is measured first if the connection is new, because it may lead to another
+    /// server.
     pub(crate) async fn looker(&self) -> Result<Reader, StoreError> {
         let mut reader = self.store.looker().await?;
         let number = reader.number();
@@ -138,18 +145,18 @@ impl Engine {
         if self.clock.is_due(number) { measure_on(&self.store, &self.clock, conn, number).await } else { Ok(()) }
     }
 
-    /// Whether calls may begin here.
+    /// Returns true if attempts may start in this process.
     pub(crate) fn may_start(&self) -> bool {
         self.work.as_ref().is_some_and(|work| !work.is_draining.load(Ordering::Acquire))
     }
 
-    /// A slot for one attempt, if one is free now.
+    /// Takes a slot for one attempt if one is free.
     pub(crate) fn free_slot(&self) -> Option<OwnedSemaphorePermit> {
         let work = self.work.as_ref().filter(|_| self.may_start())?;
         Arc::clone(&work.slots).try_acquire_owned().ok()
     }
 
-    /// Ends every task of this process at once, as its death would.
+    /// Ends all tasks of this process at once, as a crash would.
     pub(crate) fn kill(&self) {
         self.queue.abandon();
         if let Some(work) = &self.work {
@@ -168,7 +175,7 @@ impl Engine {
         ended
     }
 
-    /// Ends every task and waits until they are gone.
+    /// Ends all tasks and waits until they have ended.
     #[cfg(feature = "testing")]
     pub(crate) async fn end_tasks(&self) {
         self.snapshot_cache.forget();
@@ -183,14 +190,14 @@ impl Engine {
 }
 
 impl Work {
-    /// How many attempts ended and are not reported, and how many began and are neither.
+    /// The number of attempts that ended and are not reported, and the number of those that are still running.
     pub(crate) fn left(&self) -> (usize, usize) {
         let running = self.running();
         let unreported = running.values().filter(|running| running.phase == Phase::Ended).count();
         (unreported, running.len() - unreported)
     }
 
-    /// Attempts that ended and whose outcome is not in the database yet.
+    /// The attempts that ended and whose outcome is not stored yet.
     pub(crate) fn unreported(&self) -> Vec<UnreportedAttempt> {
         self.running().values().filter_map(Running::unreported).collect()
     }
@@ -200,7 +207,7 @@ impl Work {
     }
 }
 
-/// Held by every handle to a client's engine: when the last one goes, its committer ends.
+/// Part of every handle to a client's engine. When the last one is dropped, the committer ends.
 pub(crate) struct ClientGuard(pub(crate) Arc<Engine>);
 
 impl Drop for ClientGuard {

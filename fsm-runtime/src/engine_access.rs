@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::engine::{ClientGuard, Engine};
 
-/// The database as the program itself has it open. It is created from a runtime or a client.
+/// Access to the database through the connections of the program itself. Created from a runtime or a client.
 #[derive(Clone)]
 pub struct EngineAccess {
     pub(crate) engine: Arc<Engine>,

@@ -1,4 +1,4 @@
-//! The one error that users of handles and runtimes see, with a kind for each case that a caller can act on.
+//! The public error type, with a kind for each case that a caller can act on.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use fsm_core::decide::refusal::Refusal;
 
 use crate::store::error::StoreError;
 
-/// Why a request was not carried out. The text says what, which, and what would have worked.
+/// An error of a request. The text says what failed, on which instance or value, and what would have worked.
 pub struct Error(Box<Kind>);
 
-/// What kind of error it is: one for each case that a caller can act on. More may be added.
+/// The kind of an error: one for each case that a caller can act on. More kinds may be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -18,23 +18,23 @@ pub enum ErrorKind {
     Refused,
     /// The instance is busy and the sender did not want to wait, or its inbox is full.
     Busy,
-    /// The same deduplication id named a request with other content before; or the rows of an import exist already.
+    /// An earlier request with the same deduplication id had other content, or the rows of an import already exist.
     Conflict,
     /// There is no such instance.
     NotFound,
     /// The operator's act is not allowed now.
     NotAllowed,
-    /// An argument or a setting is wrong, whatever the database holds.
+    /// An argument or a setting is invalid, independent of the database's content.
     Input,
     /// Rows in the database need states, verbs or events that the code lacks, and no mapping names a replacement.
     Drift,
-    /// It did not happen in the time that was given.
+    /// The request did not finish in the given time.
     TimedOut,
-    /// Other processes changed the same instance at the same time, again and again. The same request may succeed next time.
+    /// Other processes kept changing the same instance at the same time. The same request may succeed when it is repeated.
     Contended,
     /// The runtime is shutting down, or did not shut down completely.
     Stopping,
-    /// The database cannot be reached, refused, or is not one that this version can use.
+    /// The database is unreachable, returned an error, or cannot be used by this version.
     Database,
     /// A stored value cannot be read by this program: a record or payload that does not decode, or a state that the code lacks.
     Unreadable,
@@ -48,13 +48,13 @@ pub enum ErrorKind {
 
 #[derive(Debug)]
 pub(crate) enum Kind {
-    /// The instance as it stands does not allow it.
+    /// The state of the instance does not allow the request.
     Refused(Refusal),
-    /// The database.
+    /// An error of the database.
     Store(Arc<StoreError>),
-    /// The process stops.
+    /// The process is shutting down.
     Stopping,
-    /// Any other, with its text.
+    /// Any other error, with its text.
     Other(ErrorKind, String),
 }
 
@@ -87,12 +87,12 @@ impl Error {
         &self.0
     }
 
-    /// Whether the database may do the same at another time, as far as is known.
+    /// Returns true if the error is known to be transient, so that a retry may succeed.
     pub(crate) fn may_pass(&self) -> bool {
         matches!(&*self.0, Kind::Store(error) if error.is_transient())
     }
 
-    /// The kind of this error. The predicates are questions about it.
+    /// The kind of this error. The predicates compare it.
     pub fn kind(&self) -> ErrorKind {
         match &*self.0 {
             Kind::Refused(Refusal::Unfit(_)) => ErrorKind::Refused,
@@ -117,7 +117,7 @@ impl Error {
         self.kind() == ErrorKind::Busy
     }
 
-    /// The same deduplication id named a request with other content before; or the rows of an import exist already.
+    /// An earlier request with the same deduplication id had other content, or the rows of an import already exist.
     pub fn is_conflict(&self) -> bool {
         self.kind() == ErrorKind::Conflict
     }
@@ -132,12 +132,12 @@ impl Error {
         self.kind() == ErrorKind::NotAllowed
     }
 
-    /// The database cannot be reached, refused, or is not one that this version can use.
+    /// The database is unreachable, returned an error, or cannot be used by this version.
     pub fn is_database(&self) -> bool {
         self.kind() == ErrorKind::Database
     }
 
-    /// An argument or a setting is wrong, whatever the database holds.
+    /// An argument or a setting is invalid, independent of the database's content.
     pub fn is_input(&self) -> bool {
         self.kind() == ErrorKind::Input
     }
@@ -147,12 +147,12 @@ impl Error {
         self.kind() == ErrorKind::Drift
     }
 
-    /// It did not happen in the time that was given.
+    /// The request did not finish in the given time.
     pub fn is_timed_out(&self) -> bool {
         self.kind() == ErrorKind::TimedOut
     }
 
-    /// Other processes changed the same instance at the same time, again and again.
+    /// Other processes kept changing the same instance at the same time.
     pub fn is_contended(&self) -> bool {
         self.kind() == ErrorKind::Contended
     }
@@ -181,7 +181,7 @@ impl From<StoreError> for Error {
     }
 }
 
-/// Several requests may have failed by the same error.
+/// Shared, because one error can fail several requests.
 impl From<Arc<StoreError>> for Error {
     fn from(error: Arc<StoreError>) -> Error {
         Kind::Store(error).into()

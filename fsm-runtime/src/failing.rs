@@ -1,4 +1,5 @@
-//! Due rows that failed, and when each is tried next: in memory, so that they take no place of those that do not fail.
+//! Due rows that failed and the times of their retries. They are kept in memory and left out of the scans, so that they do not displace
+//! other rows.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -11,18 +12,18 @@ use fsm_core::time::Timestamp;
 use crate::error::{Error, Kind};
 use crate::store::claim::Except;
 
-/// The wait after the first failure. Each next one is twice as long, up to the longest.
+/// The wait after the first failure. Each further wait is twice as long, up to the maximum.
 const FIRST: Duration = Duration::from_millis(100);
-/// The longest wait of a row that was refused, or that cannot be read.
+/// The maximum wait for a row that was refused or cannot be read.
 pub(crate) const LONGEST: Duration = Duration::from_secs(60);
-/// The longest wait of a row that somebody else has locked: it is free when they are ready.
+/// The maximum wait for a row that another transaction has locked. It is short because such locks are released soon.
 const LONGEST_OF_LOCKED: Duration = Duration::from_secs(1);
-/// The most rows of one kind that are remembered.
+/// The maximum number of rows of one kind that are kept.
 const MOST: usize = 10_000;
-/// The most of them that are tried again in one look: each fails a batch of others once more.
+/// The maximum number of failed rows that one scan retries. Each of them makes the batch of other rows fail once more.
 pub(crate) const AGAIN: usize = 16;
 
-/// Rows of one kind that failed.
+/// The failed rows of one kind.
 pub(crate) struct Failing<K>(Mutex<HashMap<K, Failure>>);
 
 #[derive(Debug, Clone, Copy)]
@@ -31,7 +32,7 @@ struct Failure {
     next: Timestamp,
 }
 
-/// How long a row waits at most that failed by this error.
+/// The maximum wait for a row that failed with this error.
 pub(crate) fn longest(error: &Error) -> Duration {
     match error.cause() {
         Kind::Store(error) if error.is_locked() => LONGEST_OF_LOCKED,
@@ -39,16 +40,16 @@ pub(crate) fn longest(error: &Error) -> Duration {
     }
 }
 
-/// What is known of a row that failed once more.
+/// The state of a row after another failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Again {
-    /// How often it failed in a row.
+    /// The number of consecutive failures.
     pub(crate) tries: u32,
     pub(crate) wait: Duration,
 }
 
 impl Again {
-    /// Whether this failure is told: the first, the second, the fourth and so on.
+    /// Returns true if this failure is logged: the first, the second, the fourth, the eighth and so on.
     pub(crate) fn is_told(self) -> bool {
         self.tries.is_power_of_two()
     }
@@ -61,13 +62,13 @@ impl<K> Default for Failing<K> {
 }
 
 impl<K: Copy + Eq + Hash> Failing<K> {
-    /// The row failed: it is left out of the looks, and tried again later.
+    /// Records a failure. The row is left out of the scans and retried later.
     pub(crate) fn failed(&self, row: K, now: Timestamp, longest: Duration) -> Again {
         let mut rows = self.rows();
         let tries = rows.get(&row).map_or(0, |failure| failure.tries).saturating_add(1);
         let wait = FIRST.saturating_mul(1 << (tries - 1).min(20)).min(longest);
         if rows.len() >= MOST && !rows.contains_key(&row) {
-            // The one that is tried next anyhow makes room.
+            // The row that is retried next is removed to make room.
             let soonest = rows.iter().min_by_key(|(_, failure)| failure.next).map(|(row, _)| *row);
             soonest.map(|soonest| rows.remove(&soonest));
         }
@@ -75,12 +76,12 @@ impl<K: Copy + Eq + Hash> Failing<K> {
         Again { tries, wait }
     }
 
-    /// The row did not fail, or is there no more.
+    /// Records that the row succeeded or no longer exists.
     pub(crate) fn passed(&self, row: K) {
         self.rows().remove(&row);
     }
 
-    /// Those whose wait is over, the first first.
+    /// The rows whose wait is over, in the order of their retry times.
     pub(crate) fn due(&self, now: Timestamp, most: usize) -> Vec<K> {
         let mut due: Vec<_> =
             self.rows().iter().filter(|(_, failure)| failure.next <= now).map(|(row, failure)| (failure.next, *row)).collect();
@@ -88,17 +89,17 @@ impl<K: Copy + Eq + Hash> Failing<K> {
         due.into_iter().take(most).map(|(_, row)| row).collect()
     }
 
-    /// Those whose wait is not over.
+    /// The rows whose wait is not over.
     pub(crate) fn waiting(&self, now: Timestamp) -> Vec<K> {
         self.rows().iter().filter(|(_, failure)| failure.next > now).map(|(row, _)| *row).collect()
     }
 
-    /// When the next of them is tried.
+    /// The time of the next retry.
     pub(crate) fn next(&self) -> Option<Timestamp> {
         self.rows().values().map(|failure| failure.next).min()
     }
 
-    /// All of them.
+    /// All failed rows.
     pub(crate) fn all(&self) -> Vec<K> {
         self.rows().keys().copied().collect()
     }
@@ -108,27 +109,27 @@ impl<K: Copy + Eq + Hash> Failing<K> {
     }
 }
 
-/// What fails of the machines that a process works for.
+/// The failed rows of all machines that a worker serves.
 #[derive(Default)]
 pub(crate) struct Failures {
-    /// In the order of those machines.
+    /// The failed rows of each machine, in the order of the served machines.
     pub(crate) of: Vec<OfMachine>,
-    /// Attempts of dead sessions that cannot be settled.
+    /// Attempts of dead sessions that cannot be closed.
     pub(crate) orphans: Failing<CallId>,
 }
 
-/// What fails of one machine.
+/// The failed rows of one machine.
 #[derive(Default)]
 pub(crate) struct OfMachine {
     /// Attempts that cannot be claimed.
     pub(crate) calls: Failing<CallId>,
     /// Timers that cannot fire.
     pub(crate) timers: Failing<TimerId>,
-    /// Timers that are being fired: they are not found again meanwhile.
+    /// Timers that are being fired. The scans leave them out meanwhile.
     firing: Mutex<HashSet<TimerId>>,
 }
 
-/// A timer that is being fired.
+/// A timer that is being fired. The scans leave it out until this value is dropped.
 pub(crate) struct Firing<'o> {
     of: &'o OfMachine,
     timer: TimerId,
@@ -139,7 +140,7 @@ impl Failures {
         Failures { of: (0..machines).map(|_| OfMachine::default()).collect(), orphans: Failing::default() }
     }
 
-    /// Nothing is known any more, as after the death of the process.
+    /// Discards all entries, as a restart of the process does.
     #[cfg(feature = "testing")]
     pub(crate) fn forget(&self) {
         self.orphans.rows().clear();
@@ -152,19 +153,19 @@ impl Failures {
 }
 
 impl OfMachine {
-    /// Which rows a look leaves out.
+    /// The rows that a scan leaves out.
     pub(crate) fn except(&self) -> Except {
         let mut timers = self.timers.all();
         timers.extend(self.firing().iter().copied());
         Except::of(self.calls.all(), timers)
     }
 
-    /// When the next of them is tried.
+    /// The time of the next retry.
     pub(crate) fn next(&self) -> Option<Timestamp> {
         [self.calls.next(), self.timers.next()].into_iter().flatten().min()
     }
 
-    /// The timer is being fired, until this is dropped. `None` when it is already.
+    /// Marks the timer as being fired until the returned value is dropped. `None` if it is already being fired.
     pub(crate) fn fire(&self, timer: TimerId) -> Option<Firing<'_>> {
         let is_first = self.firing().insert(timer);
         is_first.then(|| Firing { of: self, timer })

@@ -1,4 +1,4 @@
-//! What a verb returns when it fails: an error, and what it says of its own retry.
+//! The failure of a verb: an error, and its advice on a retry.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -12,7 +12,7 @@ pub type Result<T = (), E = Failure> = std::result::Result<T, E>;
 
 /// A failed attempt. Every `std::error::Error + Send + Sync + 'static` converts into it, so `?` works in a verb.
 ///
-/// Like other catch-all error types it is no `std::error::Error` itself.
+/// Like other catch-all error types, it does not implement `std::error::Error` itself.
 pub struct Failure {
     error: Box<dyn StdError + Send + Sync>,
     advice: RetryAdvice,
@@ -21,19 +21,19 @@ pub struct Failure {
 
 /// An error type that decides for itself whether it is retried.
 ///
-/// A verb whose own error type this is follows it. Where such an error is turned into a [`Failure`] by `?`, or is the source
-/// of another one, it is known again by its type: name that once beside the implementation, with `fsm::retryable!(MyError)`.
+/// A verb that returns this error type follows its advice without further steps. If `?` converts the error into a [`Failure`], or if it is
+/// the source of another error, the engine recognises it by its type. That type must be registered once with `fsm::retryable!(MyError)`.
 pub trait Retryable: StdError {
-    /// What is to be done after this error.
+    /// Returns the advice on a retry after this error.
     fn retry(&self) -> RetryAdvice;
 }
 
-/// What `inventory` collects: an error type that decides for itself, as `retryable!` names it.
+/// An entry of the registry of [`Retryable`] error types. `retryable!` adds it through `inventory`.
 pub struct RetryableRef(pub fn(&(dyn StdError + 'static)) -> Option<RetryAdvice>);
 
 inventory::collect!(RetryableRef);
 
-/// Makes errors of a [`Retryable`] type known wherever they are in a failure's chain of sources.
+/// Registers [`Retryable`] error types, so that they are recognised anywhere in a failure's chain of sources.
 ///
 /// ```text
 /// impl fsm::Retryable for Declined { … }
@@ -46,7 +46,7 @@ macro_rules! retryable {
     };
 }
 
-/// A stored value that this program's types cannot read. It fails the attempt: another program, or this one after a deployment, may read it.
+/// A stored value that this program cannot decode. The attempt fails, and a retry by another program, or after a deployment, may succeed.
 #[derive(Debug)]
 pub(crate) struct Unreadable(pub(crate) String);
 
@@ -59,14 +59,14 @@ impl fmt::Display for Unreadable {
 impl StdError for Unreadable {}
 
 impl Unreadable {
-    /// Whether a stored error is the text of one.
+    /// Returns true if a stored error text came from this error.
     pub(crate) fn is_said_in(error: &str) -> bool {
         let value = ["the payload ", "the record ", "the retry policy "].iter().find_map(|value| error.strip_prefix(value));
         value.is_some_and(|says| says.starts_with("does not decode") || says.starts_with("cannot be read"))
     }
 }
 
-/// What a delay function is told of the attempt that failed.
+/// The data that a delay function gets about the failed attempt.
 pub struct FailedAttempt<'a> {
     attempt: u32,
     error: &'a (dyn StdError + 'static),
@@ -74,17 +74,18 @@ pub struct FailedAttempt<'a> {
 }
 
 impl Failure {
-    /// A failure that is retried by the verb's policy.
+    /// A failure that is retried by the verb's retry policy.
     pub fn new(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Failure {
         Failure { error: error.into(), advice: RetryAdvice::Default, snooze: None }
     }
 
-    /// A failure that is not retried, whatever the policy says.
+    /// A failure that is not retried, independent of the policy.
     pub fn permanent(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Failure {
         Failure { advice: RetryAdvice::Never, ..Failure::new(error) }
     }
 
-    /// A failure that is retried after exactly `wait`: it overrides the policy's interval and maximum, not its count and `within`.
+    /// A failure that is retried after exactly `wait`. This overrides the policy's backoff and maximum wait, but not its count and
+    /// `within`.
     pub fn retry_after(error: impl Into<Box<dyn StdError + Send + Sync>>, wait: Duration) -> Failure {
         Failure { advice: RetryAdvice::After(wait), ..Failure::new(error) }
     }
@@ -124,12 +125,12 @@ impl Failure {
         Failure { advice, ..self }
     }
 
-    /// What it says of its own retry.
+    /// The advice on a retry that was given with this failure.
     pub fn advice(&self) -> RetryAdvice {
         self.advice
     }
 
-    /// What the error says of its own retry: by itself, else by the first in its chain that decides for itself.
+    /// The effective advice: that of this failure, or else that of the first [`Retryable`] error in its chain that has one.
     pub(crate) fn advised(&self) -> RetryAdvice {
         if self.advice != RetryAdvice::Default {
             return self.advice;
@@ -139,17 +140,17 @@ impl Failure {
         said.find(|advice| *advice != RetryAdvice::Default).unwrap_or_default()
     }
 
-    /// Whether a stored value could not be read, so that the verb was not called.
+    /// Returns true if a stored value could not be read, so that the verb was not called.
     pub(crate) fn is_unreadable(&self) -> bool {
         self.error().is::<Unreadable>()
     }
 
-    /// The error itself; its `source()` chain is intact.
+    /// The error itself, with its `source()` chain.
     pub fn error(&self) -> &(dyn StdError + 'static) {
         &*self.error
     }
 
-    /// The error and each of its sources, from the outside in.
+    /// The error, followed by its chain of sources.
     pub fn chain(&self) -> impl Iterator<Item = &(dyn StdError + 'static)> {
         std::iter::successors(Some(self.error()), source)
     }
@@ -170,7 +171,7 @@ impl<'a> FailedAttempt<'a> {
         self.attempt
     }
 
-    /// Why it failed.
+    /// The error of the failed attempt.
     pub fn error(&self) -> &(dyn StdError + 'static) {
         self.error
     }
@@ -187,7 +188,7 @@ impl<E: StdError + Send + Sync + 'static> From<E> for Failure {
     }
 }
 
-/// The error, and after a colon each source that it does not already quote.
+/// The error, and after a colon each source whose text is not already part of it.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut said = String::new();

@@ -1,4 +1,4 @@
-//! Finds what is due: timers that ran out, and scheduled attempts. Polling is the truth; hints only make it prompt.
+//! The finder: fires due timers and claims due attempts. Correctness depends on polling alone; wake-ups only reduce the delay.
 
 mod claiming;
 mod firing;
@@ -14,24 +14,24 @@ use crate::error::Error;
 use crate::store::claim;
 use crate::store::error::{Class, StoreError};
 
-/// How often a process whose lease is not certain looks whether it is again.
+/// The interval at which a process with an uncertain lease checks it again.
 const UNCERTAIN: Duration = Duration::from_secs(1);
-/// Nothing that is due waits for longer than this between two looks.
+/// The interval of the check for room in the committer's queue.
 const BREATH: Duration = Duration::from_millis(1);
 
 impl Engine {
-    /// Looks whenever something comes due, and at least at every poll interval.
+    /// Scans when something becomes due, and at least at every poll interval.
     pub(crate) async fn find_loop(self: Arc<Self>) {
         let Some(work) = &self.work else { return };
         let (mut turn, mut failures) = (0, 0);
         loop {
-            // Without a free slot there is nothing to look for, however long that lasts: the end of an attempt frees one.
+            // Without a free slot no scan is useful. This wait has no limit; the end of an attempt frees a slot.
             let Ok(slot) = work.slots.acquire().await else { return };
             drop(slot);
             if !self.may_start() {
                 return;
             }
-            // No bound: whatever is due waits in the database until the committer has room for it.
+            // This wait has no limit: due work stays in the database until the committer has room for it.
             while self.queue.wanted() == 0 {
                 tokio::time::sleep(BREATH).await;
             }
@@ -56,7 +56,7 @@ impl Engine {
     }
 
     async fn rest_until_due(&self, poll: Duration) {
-        // Without a certain session nothing is claimed, however much is due.
+        // Without a certain session nothing can be claimed, so due work does not shorten the wait.
         if self.session().is_none() {
             return tokio::time::sleep(poll.min(UNCERTAIN)).await;
         }
@@ -77,7 +77,7 @@ impl Engine {
         }
     }
 
-    /// When the next attempt or timer comes due, or one that failed is tried again.
+    /// The time at which the next attempt or timer becomes due, or a failed one is retried.
     pub(crate) async fn next_due(&self) -> Result<Option<Timestamp>, Error> {
         let Some(work) = &self.work else { return Ok(None) };
         let mut reader = self.looker().await?;
@@ -89,8 +89,9 @@ impl Engine {
         Ok(next)
     }
 
-    /// Fires the timers that are due and claims the attempts that are, one machine after the other beginning with the
-    /// `turn`th, so that none starves another. Gives back how many it found.
+    /// Fires due timers and claims due attempts. The scan starts with machine number `turn`, so that none of them starves the others.
+    /// Returns the number of timers and attempts found.
+    #[cfg(feature = "testing")]
     pub(crate) async fn find_due(self: &Arc<Self>, turn: usize) -> Result<usize, Error> {
         if !self.may_start() {
             return Ok(0);
@@ -100,7 +101,7 @@ impl Engine {
         Ok(self.fire_all(timers).await + self.claim_due(turn, most).await?)
     }
 
-    /// The same, and a timer that takes long to fire keeps nothing waiting: neither the claims nor the next look.
+    /// Like `find_due`, but timers are fired in a task of their own, so that a slow one delays neither the claims nor the next scan.
     async fn find_all(self: &Arc<Self>, turn: usize) -> Result<usize, Error> {
         let most = self.queue.wanted().max(1);
         let timers = self.look_for_timers(most).await;
@@ -118,7 +119,7 @@ impl Engine {
     }
 }
 
-/// Whether the database answered, though with an error: for another machine it may have a better one. Without a connection there is none.
+/// Returns true if the database answered, even with an error: statements for other machines may succeed. Without a connection none can.
 fn has_answered(error: &StoreError) -> bool {
     matches!(error, StoreError::Database(sqlx::Error::Database(_)) | StoreError::Corrupt { .. })
 }

@@ -1,25 +1,25 @@
-//! Runs code that a user brings, so that its panic is a failure with the panic's text, and nothing else.
+//! Runs user code so that a panic becomes a failure with the panic's text.
 //!
-//! Each place where the engine runs code of a user, and what becomes of a panic there:
+//! All places where the engine runs user code, and the effect of a panic there:
 //!
-//! | code | where it runs | a panic is |
+//! | code | where it runs | effect of a panic |
 //! |---|---|---|
-//! | a verb's body, with what it awaits | `worker::bounded` | a failed attempt |
+//! | a verb's body and the futures that it awaits | `worker::bounded` | a failed attempt |
 //! | `Deserialize` and `Default` of event and record, `Serialize` of the record | in the verb's future | a failed attempt |
-//! | `Serialize` of what `ctx.next`, `ctx.send` and `ctx.once` are given, `Deserialize` of what `ctx.once` kept | in the verb's future | a failed attempt |
+//! | `Serialize` of values for `ctx.next`, `ctx.send` and `ctx.once`, `Deserialize` of values that `ctx.once` stored | in the verb's future | a failed attempt |
 //! | `Into<Failure>` and `Retryable::retry` of a verb's own error type | in the verb's future | a failed attempt |
-//! | `Drop` of a verb's future, also of one over its time | `worker::bounded` | a failed attempt |
-//! | `Display` and `source` of errors, `Retryable::retry`, `give_up_on` | `Engine::judge` | told in the failed attempt's error; the policy decides |
-//! | a delay function | `Engine::judge` | told in the failed attempt's error; the call is exhausted |
-//! | `Drop` of an error | `Engine::judge` | told in the failed attempt's error |
+//! | `Drop` of a verb's future, also after its timeout | `worker::bounded` | a failed attempt |
+//! | `Display` and `source` of errors, `Retryable::retry`, `give_up_on` | `Engine::judge` | part of the failed attempt's error; the policy decides |
+//! | a delay function | `Engine::judge` | part of the failed attempt's error; the call is exhausted |
+//! | `Drop` of an error | `Engine::judge` | part of the failed attempt's error |
 //! | a redaction | `Redaction::of` | the text is withheld |
-//! | a codec's `encode` and `decode`, and `Display` of its errors | `data_protection` | a failed attempt, or an error to who sends or looks |
+//! | a codec's `encode` and `decode`, and `Display` of its errors | `data_protection` | a failed attempt, or an error to the sender or reader |
 //! | a codec's `digests` | `data_protection` | an error to the sender |
 //! | `Serialize` of an event that is sent from outside | `encode::payload` | an error to the sender |
-//! | `Deserialize` and `Default` of a record that is looked at | `Instance::of` | an error to who looks, and of that one instance |
-//! | `Deserialize` of stored events when a start compares them with the code | `KnownMachine::why_not` | drift, told by the start |
-//! | a waker, and a subscriber of `tracing` | in a task of the engine | a line in the log; the task is started again (`supervise`) |
-//! | conversions of arguments (`AsRef<str>`, `Into<String>`) and `Drop` of arguments | in the caller's own stack | the caller's own |
+//! | `Deserialize` and `Default` of a record that is read | `Instance::of` | an error to the reader, for that instance only |
+//! | `Deserialize` of stored events when a start compares them with the code | `KnownMachine::why_not` | drift, reported by the start |
+//! | a waker, and a subscriber of `tracing` | in a task of the engine | a log message; the task is restarted (`supervise`) |
+//! | conversions of arguments (`AsRef<str>`, `Into<String>`) and `Drop` of arguments | on the caller's stack | a panic of the caller |
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,7 +28,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt;
 
-/// Calls code of a user. `Err` is the text of its panic, and says what panicked.
+/// Calls user code. `Err` is the text of its panic, with the name of the code.
 pub(crate) fn guarded<T>(what: &str, code: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(code)).map_err(|panic| format!("{what} panicked: {}", text_of(panic)))
 }
@@ -45,18 +45,18 @@ pub(crate) async fn to_its_end(what: &str, mut task: Pin<Box<impl Future<Output 
     ended.map_err(|panic| format!("{what} panicked: {}", text_of(panic))).and(dropped)
 }
 
-/// The text of a panic. What the panic carried is dropped, and may panic in turn.
+/// Returns the text of a panic and drops its payload. The payload's `Drop` may panic too.
 pub(crate) fn text_of(panic: Box<dyn Any + Send>) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a text".to_owned());
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        // There may be another panic in that one, and so on without an end.
+        // The payload of the second panic may panic again, without end.
         std::mem::forget(another);
     }
     text
 }
 
-/// Locks a value that is whole after each statement that changes it: a panic of who held it before harms nobody else.
+/// Locks a mutex, also after a panic of another holder. The value must be consistent after each statement that changes it.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! The typed door to the instances of one machine: send, look, wait, operate.
+//! The typed handle to the instances of one machine: send, read, wait, operate.
 
 pub mod activity;
 pub mod history;
@@ -64,12 +64,12 @@ impl<M: Machine> Handle<M> {
         Handle { engine, client_guard, machine: PhantomData }
     }
 
-    /// Sends an event to the instance `key`, which comes to be if the event is a start. Durable once this returns.
+    /// Sends an event to the instance `key`. A start event creates the instance. The event is durable once this returns.
     ///
-    /// Errors: `is_refused` when the event fits no state the instance can be in once all before it succeeded; `is_busy`
-    /// when its inbox is full, or it is busy and the sender would not wait; `is_conflict` for another request under the
-    /// same dedup id; a key or payload out of bounds; `is_database` when the
-    /// database could not be used within the patience of the builder: the text says so if nothing was written for certain.
+    /// Errors: `is_refused` if no state that is reachable after the queued events accepts the event; `is_busy` if the inbox is full, or if
+    /// the instance is busy and the sender did not want to wait; `is_conflict` if another request used the same dedup id; `is_input` if the
+    /// key or the payload is invalid or too long; `is_database` if the database was unavailable until the builder's patience ended. The
+    /// text of that error says whether it is certain that nothing was written.
     pub fn send<E: EventFor<M>>(&self, key: impl AsRef<str>, event: E) -> SendRequest {
         let engine = Arc::clone(&self.engine);
         SendRequest::new(
@@ -109,19 +109,19 @@ impl<M: Machine> Handle<M> {
         }
     }
 
-    /// Sends an event in the caller's own transaction: it is sent if and only if that commits. `tx` is a `&mut` sqlx
+    /// Sends an event in the caller's own transaction. The event is sent if and only if the transaction commits. `tx` is a `&mut` sqlx
     /// transaction or connection to the database of this handle.
     ///
-    /// Whenever its future is dropped, for example by a timeout, the transaction has all of the send or nothing of it.
+    /// If the future is dropped early, for example by a timeout, the transaction contains either the whole send or nothing of it.
     ///
-    /// On SQLite begin the transaction with `begin_with("begin immediate")` of sqlx, and commit soon: meanwhile nobody else writes. An error if
-    /// sqlx did not begin it.
+    /// On SQLite, begin the transaction with sqlx's `begin_with("begin immediate")` and commit it soon, because nobody else can write
+    /// meanwhile. Returns an error if sqlx did not begin the transaction.
     pub fn send_in<'t, E: EventFor<M>>(&self, tx: impl Into<Conn<'t>>, key: impl AsRef<str>, event: E) -> SendInTransaction<'t> {
         self.send(key, event).in_transaction(tx)
     }
 
-    /// Sends many events in as few commits as possible: a stream of one answer for each item, in the order of the items. Each item succeeds or
-    /// fails alone, as with [`send`](Handle::send). Events for one instance keep their order.
+    /// Sends many events in as few commits as possible. The stream yields one answer for each item, in the order of the items. Each item
+    /// succeeds or fails alone, as with [`send`](Handle::send). Events for one instance keep their order.
     ///
     /// An item is a pair `(key, event)` or a [`SendItem`](send_many::SendItem), which also takes a deduplication id and a delay.
     ///
@@ -149,8 +149,8 @@ impl<M: Machine> Handle<M> {
 
     /// The instance as it is now; `None` if nothing was ever sent to this key.
     ///
-    /// An error if its record does not decode, or if it is in a state that this program's machine does not have: one that ended before a
-    /// deploy removed the state, or that code of another version moved there.
+    /// Returns an error if the record cannot be decoded, or if this program's machine lacks the instance's state. That happens if the
+    /// instance ended before a deployment removed the state, or if code of another version made the transition.
     pub async fn get(&self, key: impl AsRef<str>) -> Result<Option<Instance<M>>, Error> {
         self.look(key.as_ref()).await?.map(|seen| self.typed(seen)).transpose()
     }
@@ -170,7 +170,7 @@ impl<M: Machine> Handle<M> {
 
     /// Waits until nothing is executing, scheduled or in the inbox, or the instance is in error.
     ///
-    /// Errors: `is_not_found`; `is_timed_out` when `within` was given and passed.
+    /// Errors: `is_not_found`; `is_timed_out` if the time given with `within` passed.
     pub fn settled(&self, key: impl AsRef<str>) -> SettledRequest<M> {
         SettledRequest::new(self.clone(), key.as_ref())
     }
@@ -189,10 +189,10 @@ impl<M: Machine> Handle<M> {
         Wait::new(self.clone(), key.as_ref())
     }
 
-    /// The instance as it is, and then after each change that is seen, until it has ended: the commits of this process at
-    /// once and one by one; those of others by looking now and then, several of them as one.
+    /// A stream of the instance: as it is now, and then after each change that is seen, until it has ended. Commits of this process appear
+    /// at once and one by one. Commits of other processes are found by polling, and several of them may appear as one.
     ///
-    /// The stream's errors: `is_not_found`, which ends it; `is_database`, after which it looks again.
+    /// Errors of the stream: `is_not_found` ends it; after `is_database` it polls again.
     pub fn watch(&self, key: impl AsRef<str>) -> WatchStream<M> {
         WatchStream::new(Arc::clone(&self.engine), self.client_guard.clone(), key.as_ref())
     }
@@ -216,9 +216,8 @@ impl<M: Machine> Handle<M> {
         Ok(calls.into_iter().map(Attempt::from).collect())
     }
 
-    /// The instances that the filter lets through, a page at a time: in the order of their creation, or with
-    /// [`key_prefix`](Filter::key_prefix) in the order of their keys. Those that this program cannot read are
-    /// named apart.
+    /// A page of the instances that match the filter, in the order of their creation. Instances that this program cannot read are listed
+    /// separately.
     pub async fn list(&self, filter: Filter) -> Result<Page<Instance<M>>, Error> {
         let mut reader = self.engine.store.reader().await?;
         let conn = &mut reader.conn();
@@ -246,46 +245,47 @@ impl<M: Machine> Handle<M> {
         Ok(Page { items, next, unreadable })
     }
 
-    /// How many instances there are, by state and status.
+    /// The number of instances by state and status.
     pub async fn counts(&self) -> Result<Vec<Count<M>>, Error> {
         let mut reader = self.engine.store.reader().await?;
         let counted = rows::counts(&mut reader.conn(), M::NAME).await?;
         Ok(counted.into_iter().map(Count::of).collect())
     }
 
-    /// Runs the newest call again, now and with a fresh budget. Allowed if and only if no attempt of it is executing, due
-    /// or succeeded; a scheduled one is dropped. Otherwise `is_not_allowed`.
+    /// Runs the newest call again, now and with a full budget. A scheduled attempt of it is replaced. Returns an `is_not_allowed` error if
+    /// an attempt of the call is executing or due, or has succeeded.
     pub fn retry(&self, key: impl AsRef<str>) -> OperateRequest {
         self.operate(key, Act::Retry, None)
     }
 
-    /// Ends the instance. A verb that executes is told through `ctx.cancelled()`; whichever commits first wins.
+    /// Ends the instance. A running verb is informed by `ctx.cancelled()`. If the verb's completion and the cancellation compete, the first
+    /// commit wins.
     pub fn cancel(&self, key: impl AsRef<str>, reason: impl Into<String>) -> OperateRequest {
         self.operate(key, Act::Cancel, Some(reason.into()))
     }
 
-    /// Starts no attempt of the instance until it is resumed. What executes goes on; events are taken and wait.
+    /// Starts no further attempt of the instance until it is resumed. A running attempt continues. Events are accepted and wait.
     pub fn pause(&self, key: impl AsRef<str>) -> OperateRequest {
         self.operate(key, Act::Pause, None)
     }
 
-    /// Lets a paused instance go on.
+    /// Resumes a paused instance.
     pub fn resume(&self, key: impl AsRef<str>) -> OperateRequest {
         self.operate(key, Act::Resume, None)
     }
 
-    /// Gives up the open or exhausted call; the instance rests in the state it was in and takes what waits.
+    /// Gives up the open or exhausted call. The instance stays in its state and takes the next event of its inbox.
     pub fn skip(&self, key: impl AsRef<str>) -> OperateRequest {
         self.operate(key, Act::Skip, None)
     }
 
-    /// Lets the open call go on under another retry policy, counting the retries it has used. Its scheduled attempt keeps
-    /// its moment. `is_not_allowed` while an attempt executes, and without an open call.
+    /// Replaces the retry policy of the open call. Retries that it has used count. The time of its scheduled attempt does not change.
+    /// Returns an `is_not_allowed` error if an attempt is executing or there is no open call.
     pub fn set_retry(&self, key: impl AsRef<str>, policy: Retry) -> OperateRequest {
         self.operate(key, Act::SetRetry(Box::new(policy)), None)
     }
 
-    /// Acts on every instance that the filter lets through, whatever its limit, which is the size of a page.
+    /// Operates on all instances that match the filter. The filter's limit is only the size of a page.
     pub fn bulk(&self, filter: Filter) -> Bulk<M> {
         Bulk::new(self.clone(), filter)
     }

@@ -1,4 +1,4 @@
-//! The commits that are under way, for whoever must not judge by what one of them is about to do.
+//! The commits in flight in this process, for tasks that must wait until these commits have ended.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -7,8 +7,8 @@ use tokio::sync::Notify;
 
 use crate::guard;
 
-/// Which commits are under way. Whoever looks waits for those who commit, and never the other way round: a verb that commits has a
-/// transaction open, for whose connection others may wait.
+/// The set of commits in flight. Other tasks wait for commits, and a commit never waits for them: a verb's commit has a transaction open,
+/// and other tasks may wait for its connection.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct InFlightCommits(Arc<Inner>);
 
@@ -24,7 +24,7 @@ struct Numbers {
     under_way: BTreeSet<u64>,
 }
 
-/// A commit, from before it begins until what follows from it has been done.
+/// A commit, from before its start until its consequences have been carried out.
 #[derive(Debug)]
 pub(crate) struct InFlightCommit {
     inner: Arc<Inner>,
@@ -32,7 +32,7 @@ pub(crate) struct InFlightCommit {
 }
 
 impl InFlightCommits {
-    /// A commit begins. It never waits.
+    /// Registers a commit. It does not wait.
     pub(crate) fn begin(&self) -> InFlightCommit {
         let mut numbers = self.0.numbers();
         numbers.last += 1;
@@ -41,7 +41,7 @@ impl InFlightCommits {
         InFlightCommit { inner: Arc::clone(&self.0), number }
     }
 
-    /// Waits until every commit that has begun by now has ended; others may begin meanwhile.
+    /// Waits until all commits that have begun before this call have ended. Later ones may still be in flight.
     pub(crate) async fn finish_current(&self) {
         let last = self.0.numbers().last;
         loop {
@@ -51,7 +51,7 @@ impl InFlightCommits {
             if self.0.numbers().under_way.first().is_none_or(|first| *first > last) {
                 return;
             }
-            // No bound of its own: each operation of a commit has one.
+            // This wait has no limit of its own, because each operation of a commit has one.
             ended.await;
         }
     }

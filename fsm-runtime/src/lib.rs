@@ -1,4 +1,4 @@
-//! The shell of durable-fsm: registry, client, worker, sweeper, clock and store around the pure decisions of `fsm-core`.
+//! The runtime of durable-fsm: the public API, the workers and the store around the pure decisions of `fsm-core`.
 
 #[doc(no_inline)]
 pub use sqlx;
@@ -26,9 +26,12 @@ pub mod failure;
 mod finder;
 mod guard;
 pub mod handle;
+pub mod health;
 mod in_flight;
 mod limits;
+pub mod metrics;
 mod notifications;
+mod observer;
 #[doc(hidden)]
 pub mod private;
 mod pruner;

@@ -9,13 +9,13 @@ pub(crate) struct Limits {
     pub(crate) payload: usize,
     /// The maximum number of events in the inbox of one instance.
     pub(crate) inbox: u64,
-    /// How long a request of a caller may take.
+    /// The longest time for which a request of a caller is retried.
     pub(crate) patience: Duration,
 }
 
-/// How long a caller waits for the database unless it says otherwise.
+/// The default time for which a caller's request is retried while the database is unavailable.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// A shorter patience would end before a commit does.
+/// The minimum of that time. A shorter one could end before a commit does.
 pub(crate) const SHORTEST_PATIENCE: Duration = Duration::from_millis(100);
 
 impl Default for Limits {

@@ -1,4 +1,4 @@
-//! Gives and takes word of what is due in other processes: after the commit, one word for many commits, and never more than a hint.
+//! Sends and receives wake-ups between processes. They are sent after commits, one for many commits, and are only hints.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use fsm_core::time::Timestamp;
 
 use crate::engine::Engine;
 
-/// One word for all that is committed in this time.
+/// The minimum time between two notifications. All commits in this time share one.
 const BREATH: Duration = Duration::from_millis(5);
-/// What is due later is found by polling.
+/// Work that is due later than this needs no notification; polling finds it.
 const SOON: Duration = Duration::from_secs(1);
-/// When the end of somebody else's transaction is looked for, each after the one before.
+/// The waits before the polls for work from a caller's transaction.
 const LOOKS: [Duration; 4] = [Duration::from_millis(2), Duration::from_millis(10), Duration::from_millis(50), Duration::from_millis(250)];
-/// The wait before an ear that failed is opened again.
+/// The wait before a failed listener is opened again.
 const DEAF: Duration = Duration::from_secs(1);
 
 impl Engine {
-    /// A commit made something due at this moment which this process may not begin itself.
+    /// Requests a notification: a commit made work due at `due_at` that this process may not be able to start itself.
     pub(crate) fn notify(&self, due_at: Timestamp) {
         let is_served_here = self.work.as_ref().is_some_and(|work| work.slots.available_permits() > 0);
         if !is_served_here && due_at <= self.clock.now() + SOON {
@@ -25,12 +25,12 @@ impl Engine {
         }
     }
 
-    /// Somebody else's transaction has an event in it, and only they know when it is committed.
+    /// Requests polls: a caller's transaction contains an event, and only the caller knows when it commits.
     pub(crate) fn notify_after_user_commit(&self) {
         self.pending_notifications.perhaps.notify_one();
     }
 
-    /// Starts what gives word.
+    /// Starts the tasks that notify other processes.
     pub(crate) fn start_notifying(self: &Arc<Self>) {
         self.keep_running("look for events in other transactions", Engine::watch_user_commits_loop);
         if self.store.is_postgres() {
@@ -38,10 +38,10 @@ impl Engine {
         }
     }
 
-    /// Gives word, until the engine ends.
+    /// Sends notifications until the engine ends.
     async fn notify_loop(self: Arc<Self>) {
         loop {
-            // No bound: there may be nothing to tell.
+            // This wait has no limit: there may be nothing to notify.
             self.pending_notifications.certain.notified().await;
             if let Err(error) = self.store.notify().await {
                 tracing::debug!(%error, "other processes were not told; they find it by polling");
@@ -50,13 +50,13 @@ impl Engine {
         }
     }
 
-    /// Looks, and lets others look, for what came with other people's transactions.
+    /// Polls for work that was committed in callers' transactions, and notifies other processes to do the same.
     async fn watch_user_commits_loop(self: Arc<Self>) {
         let mut waits = LOOKS.iter();
         loop {
             match waits.next() {
                 None => {
-                    // No bound: there may be no such transaction.
+                    // This wait has no limit: there may be no such transaction.
                     self.pending_notifications.perhaps.notified().await;
                     waits = LOOKS.iter();
                     continue;
@@ -73,14 +73,15 @@ impl Engine {
         }
     }
 
-    /// Looks whenever another process gives word.
+    /// Reads the next due time whenever another process sends a notification.
     pub(crate) async fn listen_loop(self: Arc<Self>) {
         loop {
             match self.store.listen().await {
                 Ok(None) => return,
                 Ok(Some(mut ear)) => {
                     let cut_off = loop {
-                        // It may be nothing for this process, or its own. Before the first word something may have been missed.
+                        // The notification may be this process's own, or for others only. One may have been missed before the listener was
+                        // open.
                         match self.next_due().await {
                             Ok(next) => next.into_iter().for_each(|next| self.wake_up.due(next)),
                             Err(error) => tracing::debug!(%error, "what is due after a word is not known; it is found by polling"),

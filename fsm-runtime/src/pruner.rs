@@ -1,4 +1,4 @@
-//! Deletes what ended longer ago than the retention, and of what lives the past that is as old, in steps of few rows.
+//! The pruner: deletes ended instances and the old history of live ones after the retention time, in small transactions.
 
 mod ended;
 mod long;
@@ -23,15 +23,15 @@ use crate::store::open::Store;
 use crate::store::prune::{AttemptPlace, OncePlace, RequestPlace};
 use step_size::StepSize;
 
-/// Between two looks.
+/// The interval between two runs.
 const PAUSE: Duration = Duration::from_secs(60);
-/// How many readings of a look may find nothing to delete.
+/// The number of consecutive reads without a row to delete after which a run stops.
 const IN_VAIN: u32 = 40;
 
-/// How far each walk has come, and how fast.
+/// The progress of each deletion, and the step size.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
-    /// Through the ended instances of each machine.
+    /// The progress through the ended instances of each machine.
     ended: BTreeMap<String, InstanceId>,
     attempts: AttemptPlace,
     notes: i64,
@@ -55,7 +55,7 @@ impl Default for Place {
 }
 
 impl Engine {
-    /// Looks once a minute.
+    /// Runs the pruner once a minute.
     pub(crate) async fn prune_loop(self: Arc<Self>) {
         let mut place = Place::default();
         loop {
@@ -66,8 +66,7 @@ impl Engine {
         }
     }
 
-    /// Deletes what the retention does not keep, beginning at `place` and not all of it at once. Gives back how many rows were deleted, or
-    /// more.
+    /// Deletes old rows, starting at `place`. One run does not delete all of them. Returns the number of deleted rows, or a larger number.
     pub(crate) async fn prune(&self, place: &mut Place) -> Result<usize, Error> {
         let Some((work, retention)) = self.work.as_ref().and_then(|work| Some((work, work.retention?))) else { return Ok(0) };
         let machines: Vec<_> = work.served.iter().map(|served| served.machine.as_str()).collect();
@@ -76,8 +75,8 @@ impl Engine {
     }
 }
 
-/// Deletes what ended before the cutoff. Each step is one transaction of few rows, after which the database is as it must be: a process that
-/// dies leaves nothing that the next one does not find.
+/// Deletes rows that are older than the cutoff. Each step is one transaction of few rows and leaves the database consistent. After a crash,
+/// the next process finds the remaining rows.
 #[derive(Clone, Copy)]
 pub(super) struct Pruner<'s> {
     store: &'s Store,
@@ -96,7 +95,7 @@ impl Pruner<'_> {
         Ok(pruned + self.prune_past(place, machines).await?)
     }
 
-    /// One transaction that deletes. Before the next one, others have their turn for three times as long.
+    /// Runs one deleting transaction. The pause before the next one is three times as long, so that other writers can work.
     async fn step<T>(
         self,
         step_size: &mut StepSize,

@@ -1,7 +1,8 @@
-//! Mends what other code writes while it still runs beside this: names that are mapped here, and states whose timer that code does not have.
+//! The reconciler: corrects rows that older code writes while it still runs beside this code. It renames mapped names, and sets timers that
+//! the older code lacks.
 //!
-//! Each look reads every instance of a machine once, so they become rare: a deploy takes minutes, and the last process of the old
-//! code may be forgotten for days.
+//! Each run reads every instance of a machine once, so the interval between runs grows. A deployment takes minutes, but a process with the
+//! old code may run on for days.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -28,15 +29,15 @@ use crate::store::open::Store;
 use crate::store::write::write;
 use crate::store::{drift as rows, machines, timers};
 
-/// Between two looks at what is always looked at.
+/// The interval of the checks.
 const PAUSE: Duration = Duration::from_secs(60);
-/// How many instances or timers are mended in one transaction.
+/// The maximum number of instances or timers that one transaction corrects.
 const AT_A_TIME: u32 = 100;
-/// How many calls are walked back through to find the one that entered a state.
+/// The number of calls that are read back to find the one that entered a state.
 const FURTHEST: usize = 100;
 
 impl Engine {
-    /// Looks once a minute whether it is time.
+    /// Checks once a minute whether a run is due.
     pub(crate) async fn reconcile_loop(self: Arc<Self>) {
         loop {
             tokio::time::sleep(PAUSE).await;
@@ -46,11 +47,11 @@ impl Engine {
         }
     }
 
-    /// Mends what other code wrote since the last look, if it is time for one, and drops timers that the code has no longer. Gives back how
-    /// much that was.
+    /// Corrects the rows that other code wrote since the last run if a run is due, and deletes timers that the code no longer has. Returns
+    /// the number of corrections.
     pub(crate) async fn reconcile(&self) -> Result<usize, Error> {
         let Some(work) = &self.work else { return Ok(0) };
-        // No bound of its own: only another look holds it, and each of its operations has one.
+        // This wait has no limit of its own: only another run holds the lock, and each operation of a run has a limit.
         let mut reconciler_state = work.reconciler_state.lock().await;
         let (mut mended, mut failed) = (0, None);
         let is_time = reconciler_state.is_time(self.clock.now());
@@ -58,7 +59,7 @@ impl Engine {
             let renames = reconciler_state.renames(&known.machine.name).filter(|_| is_time);
             match self.mend_machine(&known.machine, renames, is_time).await {
                 Ok(count) => mended += count,
-                // It does not keep the other machines from being mended, and is looked at again in a minute.
+                // The error does not affect other machines. This machine is checked again in a minute.
                 Err(error) => {
                     tracing::warn!(machine = known.machine.name, %error, "mending what other code wrote failed");
                     failed = Some(error);
@@ -82,7 +83,7 @@ impl Engine {
         Ok(mended + self.drop_timers(machine).await?)
     }
 
-    /// Timers that came due of states that have none in the newest definition, if that is this one. Older code leaves them alone.
+    /// Deletes due timers of states that have no timer, if this definition is the newest. Older code leaves such timers alone.
     async fn drop_timers(&self, machine: &Machine) -> Result<usize, Error> {
         let untimed: Vec<_> = machine.states().filter(|state| machine.timer(state).is_none()).map(str::to_owned).collect();
         let over = {
@@ -108,8 +109,8 @@ async fn is_newest(conn: &mut Conn<'_>, machine: &Machine) -> Result<bool, Error
     Ok(later.count() == 0)
 }
 
-/// Sets the timers of states in which instances rest that entered them by code without these timers, unless a newer definition than this
-/// one says what has timers. Gives back how many.
+/// Sets missing timers for instances whose state was entered by code without these timers. Does nothing if there is a newer definition.
+/// Returns the number of timers.
 pub(crate) async fn set_timers(store: &Store, clock: &Clock, machine: &Machine) -> Result<usize, Error> {
     let timed: Vec<_> = machine.states().filter(|state| machine.timer(state).is_some()).map(str::to_owned).collect();
     let (mut after, mut set) = (InstanceId(Uuid::nil()), 0);
@@ -145,12 +146,12 @@ pub(crate) async fn set_timers(store: &Store, clock: &Clock, machine: &Machine) 
     }
 }
 
-/// Whether it may be the fault of one of several rows.
+/// Returns true if one of several rows may have caused the error.
 fn is_one_of_them(error: &StoreError) -> bool {
     may_be_a_rows(error) || error.is_locked()
 }
 
-/// Sets the timers of these, in one transaction. Gives back how many.
+/// Sets the timers of these instances in one transaction. Returns the number of timers.
 async fn set_some(store: &Store, clock: &Clock, machine: &Machine, found: &[(InstanceId, String)]) -> Result<usize, StoreError> {
     let mut tx = store.begin().await?;
     let changes = late_timers(&mut tx.conn(), clock.now(), machine, found).await?;
@@ -159,7 +160,7 @@ async fn set_some(store: &Store, clock: &Clock, machine: &Machine, found: &[(Ins
     Ok(changes.len())
 }
 
-/// What sets the timers of those among the instances that still rest without one.
+/// The changes that set the timers of those instances that still have none.
 async fn late_timers(
     conn: &mut Conn<'_>,
     now: Timestamp,
@@ -186,15 +187,15 @@ async fn late_timers(
     Ok(late.collect())
 }
 
-/// How an instance came to rest where it does.
+/// The way in which an instance entered its state.
 enum Entered {
-    /// By this call, at this moment.
+    /// By this call, at this time.
     By(CallId, Timestamp),
-    /// However that was, its timer ran out since then: it fires once.
+    /// In any way. Its timer has run out since then, and fires once.
     AndRanOut,
 }
 
-/// How each instance came to rest where it does, as far as its past is kept.
+/// Finds how each instance entered its state, as far as its history is kept.
 async fn entered(conn: &mut Conn<'_>, instances: &[Instance]) -> Result<HashMap<InstanceId, Entered>, StoreError> {
     let mut entered = HashMap::new();
     let mut calls: Vec<CallId> = instances.iter().filter_map(|instance| instance.newest).map(|(call, _)| call).collect();

@@ -1,4 +1,4 @@
-//! When a process looks for what other code wrote, and what takes the place of which names then.
+//! The state of the reconciler: the mappings of names, and the time of its next run.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use fsm_core::decide::migrate::Renames;
 use fsm_core::time::Timestamp;
 
-/// Between the first two looks, and between two looks at most: each next one comes after twice the time.
+/// The first and the longest interval between two runs. The interval doubles after each run.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(24 * 3600));
 
-/// What takes the place of names that the code no longer has, by machine.
+/// The mappings of old names to new ones, by machine.
 pub(crate) type Mappings = HashMap<String, Renames>;
 
-/// What is mended, and when it is looked for next.
+/// The mappings, and the time of the next run.
 pub(crate) struct ReconcilerState {
     mappings: Mappings,
     next: Timestamp,
@@ -20,7 +20,7 @@ pub(crate) struct ReconcilerState {
 }
 
 impl ReconcilerState {
-    /// All was looked through at `now`.
+    /// The state after a complete run at `now`.
     pub(crate) fn since(now: Timestamp, mappings: Mappings) -> ReconcilerState {
         ReconcilerState { mappings, next: now + PAUSES.0, pause: PAUSES.0 }
     }
@@ -30,12 +30,12 @@ impl ReconcilerState {
         self.mappings.get(machine)
     }
 
-    /// Whether the next look is due.
+    /// Returns true if the next run is due.
     pub(crate) fn is_time(&self, now: Timestamp) -> bool {
         now >= self.next
     }
 
-    /// All was looked through once more.
+    /// Records a complete run.
     pub(crate) fn looked(&mut self, now: Timestamp) {
         self.pause = (self.pause * 2).min(PAUSES.1);
         self.next = now + self.pause;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::guard;
 
-/// What kind of text is about to be seen.
+/// The kind of a text that is to be redacted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RedactableKind {
@@ -73,7 +73,7 @@ impl Redaction {
     /// Returns the text as it may be shown. If the user's function panics, all of the text is withheld.
     pub(crate) fn of<'a>(&self, shown: Redactable<'a>) -> Cow<'a, str> {
         let Some(redact) = &self.0 else { return shown.text.into() };
-        // The text of the panic may quote what nobody should read.
+        // The panic's text may itself contain a secret.
         guard::guarded("the redaction", || redact(&shown))
             .map_or_else(|_| WITHHELD.into(), |redacted| redacted.map_or(shown.text.into(), Cow::Owned))
     }

@@ -1,4 +1,4 @@
-//! An attempt that executes in this process, as the others see it.
+//! An attempt that executes in this process, and its state for other tasks.
 
 use std::sync::Arc;
 
@@ -17,33 +17,32 @@ pub(crate) struct Running {
     pub(crate) abort: AbortHandle,
     pub(crate) cancel: Arc<watch::Sender<bool>>,
     pub(crate) phase: Phase,
-    /// Why its end is not in the database yet, once a commit of it failed.
+    /// The error of the last failed commit of its outcome.
     pub(crate) unreported: Option<Unreported>,
 }
 
-/// How far an attempt has come in this process.
+/// The progress of an attempt in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Its verb runs.
+    /// Its verb is running.
     Executing,
-    /// Its verb ended: the outcome is decided, and on its way to the database.
+    /// Its verb ended, and its outcome is being written to the database.
     Ended,
     /// A shutdown released it before its verb ended.
     Released,
 }
 
-/// Why the end of an attempt is not in the database yet.
+/// The reason why the outcome of an attempt is not stored yet.
 #[derive(Debug, Clone)]
 pub(crate) struct Unreported {
     pub(crate) tries: u32,
     pub(crate) error: String,
 }
 
-/// An attempt whose verb has ended, and whose outcome could not be written to the database yet. It is retried for as long as the process
-/// lives.
+/// An attempt whose verb has ended and whose outcome could not be stored yet. The commit is retried as long as the process lives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnreportedAttempt {
-    /// The machine of its instance.
+    /// The machine of the instance.
     pub machine: String,
     /// The instance's key.
     pub key: String,
@@ -53,9 +52,9 @@ pub struct UnreportedAttempt {
     pub call: CallId,
     /// The number of the attempt, from 1.
     pub attempt: u32,
-    /// How many commits of its outcome failed.
+    /// The number of failed commits of its outcome.
     pub tries: u32,
-    /// Why the last one did.
+    /// The error of the last one.
     pub error: String,
 }
 
@@ -64,12 +63,12 @@ impl Running {
         self.abort
     }
 
-    /// What lets the verb know that its end is wanted.
+    /// The sender that cancels the verb.
     pub(crate) fn canceller(&self) -> Arc<watch::Sender<bool>> {
         Arc::clone(&self.cancel)
     }
 
-    /// Its outcome, if that could not be written yet.
+    /// The attempt as it is reported, if a commit of its outcome failed.
     pub(crate) fn unreported(&self) -> Option<UnreportedAttempt> {
         let Unreported { tries, error } = self.unreported.clone()?;
         Some(UnreportedAttempt {
@@ -84,7 +83,7 @@ impl Running {
     }
 }
 
-/// Lets a verb know that its end is wanted. It wakes what the verb waits with, which may panic: no lock is held meanwhile.
+/// Cancels the verb through `ctx.cancelled()`. This wakes user code, which may panic, so the caller holds no lock.
 pub(crate) fn cancel(canceller: Arc<watch::Sender<bool>>) {
     let _ = guard::guarded("a waker", || canceller.send_replace(true));
 }

@@ -32,25 +32,25 @@ use crate::store::open::{Settings, Store, Synchronous};
 use shutdown::ShutdownHandle;
 use signals::Signals;
 
-/// A process that works: it sends, looks, and runs verbs. When it is dropped without [`shutdown`](Runtime::shutdown) its
-/// work ends at once, as it would by the process's death, and nothing is lost but time.
+/// A worker: it sends events, reads instances and runs verbs. If it is dropped without [`shutdown`](Runtime::shutdown), its work stops at
+/// once, as in a crash: its running attempts count as lost when its lease has expired.
 pub struct Runtime {
     pub(crate) engine: Arc<Engine>,
     shutdown: ShutdownHandle,
 }
 
-/// A shorter lease runs out while its owner lives.
+/// A shorter lease could expire between two heartbeats.
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
-/// One for each purpose.
+/// One connection for each purpose.
 const FEWEST_CONNECTIONS: u32 = 3;
-/// A shorter pause is no pause.
+/// The minimum poll interval.
 const SHORTEST_POLL: Duration = Duration::from_millis(1);
-/// Nothing is done in a shorter time.
+/// The minimum time limit of one operation.
 const SHORTEST_OPERATION: Duration = Duration::from_millis(1);
-/// A century: what is longer is taken as this.
+/// The maximum of all durations, a century. Longer values are reduced to it.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// What a runtime is built from.
+/// The settings of a [`Runtime`].
 #[derive(Clone)]
 pub struct Builder {
     pub(crate) database: Option<String>,
@@ -71,7 +71,7 @@ pub struct Builder {
     pub(crate) retention: Option<Duration>,
 }
 
-/// How long a runtime keeps ended instances unless it is told.
+/// The default retention time of ended instances.
 const RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
 
 impl Default for Builder {
@@ -98,11 +98,11 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// The database: `sqlite://payments.db`, `sqlite::memory:` or `postgres://…`. Without it `$DATABASE_URL`, else
+    /// The database: `sqlite://payments.db`, `sqlite::memory:` or `postgres://…`. The default is `$DATABASE_URL`, or else
     /// `sqlite://fsm.db`.
     ///
-    /// A PostgreSQL URL may name several servers, as libpq's do: `postgres://user@h1:5432,h2:5433/db`. Each connection goes to the one that
-    /// `target_session_attrs` describes: `read-write` unless set. `connect_timeout` is the limit for each server in seconds, 5 unless set.
+    /// A PostgreSQL URL may name several servers, as in libpq: `postgres://user@h1:5432,h2:5433/db`. Each connection goes to the server
+    /// that fits `target_session_attrs`, `read-write` by default. `connect_timeout` is the limit for each server in seconds, 5 by default.
     ///
     /// # Encryption of the connection to PostgreSQL
     ///
@@ -111,26 +111,26 @@ impl Builder {
     /// | `sslmode` | the connection | protects against |
     /// |---|---|---|
     /// | `disable`, `allow` | is never encrypted | nothing |
-    /// | `prefer`, the default | is encrypted if the server offers it | a listener, but nobody who can change packets: such a person answers that there is no encryption |
-    /// | `require` | is encrypted, and the certificate is not checked | a listener |
+    /// | `prefer`, the default | is encrypted if the server offers it | eavesdropping, but not an active attacker, who can answer that the server offers no encryption |
+    /// | `require` | is encrypted, and the certificate is not checked | eavesdropping |
     /// | `verify-ca` | is encrypted, and the certificate is signed by a trusted authority | an active attacker without a certificate of that authority |
-    /// | `verify-full` | the same, and the certificate is for the host name of the URL | an active attacker |
+    /// | `verify-full` | as `verify-ca`, and the certificate matches the host name of the URL | an active attacker |
     ///
-    /// In production use `verify-full`:
-    /// `postgres://app@db.internal/payments?sslmode=verify-full&sslrootcert=/etc/ssl/db-ca.pem`. `sslrootcert` (`PGSSLROOTCERT`) is a PEM
-    /// file with the authorities that are trusted; without it those of the operating system are. `sslcert` and `sslkey` (`PGSSLCERT`,
-    /// `PGSSLKEY`) are this client's own certificate and key. A connection through a Unix socket is not encrypted.
+    /// In production use `verify-full`: `postgres://app@db.internal/payments?sslmode=verify-full&sslrootcert=/etc/ssl/db-ca.pem`.
+    /// `sslrootcert` (`PGSSLROOTCERT`) is a PEM file with the trusted authorities. Without it, those of the operating system are trusted.
+    /// `sslcert` and `sslkey` (`PGSSLCERT`, `PGSSLKEY`) are this client's own certificate and key. A connection through a Unix socket is
+    /// not encrypted.
     ///
-    /// # Who can read a SQLite file
+    /// # Permissions of a SQLite file
     ///
-    /// The file, its `-wal` and its `-shm` are created with the permissions that the process's umask leaves, often readable by everybody.
-    /// Start the process with umask 077, or keep the file in a directory of its own with mode 0700.
+    /// The process's umask determines the permissions of the file, its `-wal` and its `-shm`; often everybody can read them. Start the
+    /// process with umask 077, or keep the file in a directory of its own with mode 0700.
     pub fn database(mut self, url: impl Into<String>) -> Self {
         self.database = Some(url.into());
         self
     }
 
-    /// A value for the verbs that take `Data<T>`; one a type, the last one counts.
+    /// Adds a value for verbs that take `Data<T>`. A second value of the same type replaces the first.
     pub fn data<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.data.put(Arc::new(value));
         self
@@ -152,67 +152,67 @@ impl Builder {
         self
     }
 
-    /// Links this machine for certain, also from a crate that nothing else references.
+    /// Adds this machine, so that it is linked even if nothing else references its crate.
     pub fn machine<M: Machine>(mut self) -> Self {
         self.machines.push(M::ENTRY);
         self
     }
 
-    /// Works for this machine, and for no others than those named so. Without it a runtime works for every machine that
-    /// is registered in the program.
+    /// Restricts the runtime to this machine and others that are named the same way. By default a runtime serves all machines that are
+    /// registered in the program.
     pub fn only<M: Machine>(mut self) -> Self {
         self.only_named = true;
         self.machine::<M>()
     }
 
-    /// How many attempts may execute at the same time; 256 unless set, at least 1.
+    /// The maximum number of attempts that execute at the same time; 256 by default, at least 1.
     pub fn concurrency(mut self, attempts: u32) -> Self {
         self.concurrency = attempts.max(1);
         self
     }
 
-    /// The lease duration; 30 s unless set, at least 100 ms, at most a century. If this process renews it no more, other processes treat its
-    /// running attempts as lost after this time.
+    /// The lease duration; 30 s by default, at least 100 ms, at most a century. If this process sends no heartbeat for this long, other
+    /// processes treat its running attempts as lost.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease.clamp(SHORTEST_LEASE, LONGEST);
         self
     }
 
-    /// How long due work of other processes waits at most until this one looks; 1 s unless set, at least 1 ms.
+    /// The poll interval: the longest time between two scans for due work of other processes; 1 s by default, at least 1 ms.
     pub fn poll_interval(mut self, poll: Duration) -> Self {
         self.poll = poll.clamp(SHORTEST_POLL, LONGEST);
         self
     }
 
-    /// The time that [`Runtime::shutdown`] lets running attempts finish before it releases them; 20 s unless set. It returns at most two
-    /// seconds after that.
+    /// The time for which [`Runtime::shutdown`] waits for running attempts before it releases them; 20 s by default. `shutdown` returns at
+    /// most two seconds after that.
     pub fn shutdown_timeout(mut self, timeout: Duration) -> Self {
         self.shutdown_timeout = timeout.min(LONGEST);
         self
     }
 
-    /// The time that a send or an operator's act may wait without progress, and [`start`](Builder::start); 10 s unless set, at least 100 ms. While the
-    /// database cannot be used, requests are retried for so long; then the caller gets the error. The end of an attempt is retried for as
-    /// long as the process lives.
+    /// The longest time for which [`start`](Builder::start), a send or an operator's act retries without progress while the database is
+    /// unavailable. The caller then gets the error. 10 s by default, at least 100 ms. The completion of an attempt is retried as long as
+    /// the process lives.
     pub fn patience(mut self, limit: Duration) -> Self {
         self.limits.patience = limit.max(SHORTEST_PATIENCE);
         self
     }
 
-    /// The most bytes of one event's payload; 256 KiB unless set.
+    /// The maximum size of one payload in bytes; 256 KiB by default.
     pub fn payload_limit(mut self, bytes: usize) -> Self {
         self.limits.payload = bytes;
         self
     }
 
-    /// How many events may wait for one instance; 1,000 unless set.
+    /// The maximum number of events in the inbox of one instance; 1,000 by default.
     pub fn inbox_limit(mut self, events: u64) -> Self {
         self.limits.inbox = events;
         self
     }
 
-    /// What takes secrets out of texts: called with each error text before it is stored and logged, and with payloads and records
-    /// before an operator's tool shows them. `None` leaves a text as it is. If `redact` panics, the whole text is withheld.
+    /// Sets the redaction. `redact` is called with each error text before it is stored and logged, and with payloads and records before an
+    /// operator's tool shows them. If it returns `None`, the text is unchanged. If it panics, the whole text is withheld.
     ///
     /// ```
     /// # use fsm_runtime::redact::RedactableKind;
@@ -227,17 +227,17 @@ impl Builder {
         self
     }
 
-    /// What encodes payloads, records, error texts and what `ctx.once` keeps, on their way into the database. Every process on a
-    /// database needs the same one. Values from before there was a codec are read as they are.
+    /// Sets the codec that encrypts payloads, records, error texts and results of `ctx.once` before they are stored. Every process on a
+    /// database needs the same codec. Values that were stored without a codec are read as they are.
     pub fn codec(mut self, codec: impl PayloadCodec) -> Self {
         self.data_protection.codec = Some(Arc::new(codec));
         self
     }
 
-    /// Reads only payloads, records and memoised effects that the [`codec`](Builder::codec) sealed; unless set, values that are stored as
-    /// they are, from before there was a codec, are read too. An attempt that would be given such a value fails, its verb does not run, and
-    /// its error says why; the retry policy applies. Who can write to the database but has no key can then have no verb run with
-    /// content of their own. The content of a `Timeout` is the engine's, and stored as it is.
+    /// Refuses payloads, records and memoised effects that the [`codec`](Builder::codec) did not encrypt. By default, values that were
+    /// stored without a codec are read too. An attempt that needs a refused value fails without running its verb, its error gives the
+    /// reason, and the retry policy applies. An attacker who can write to the database but has no key then cannot run a verb with forged
+    /// content. The content of a `Timeout` is written by the engine and is never encrypted.
     ///
     /// [`start`](Builder::start) fails if there is no codec.
     pub fn require_sealed(mut self) -> Self {
@@ -245,60 +245,60 @@ impl Builder {
         self
     }
 
-    /// The most connections to PostgreSQL; 8 unless set, at least 3, beside two: one for the lease and one that listens.
+    /// The maximum number of connections to PostgreSQL; 8 by default, at least 3. Two more are used: one for the lease and one that listens
+    /// for notifications.
     ///
-    /// At most half of them, rounded down, are lent to verbs by `ctx.postgres()` at a time, and a quarter of them, at least one, is used for nothing
-    /// but commits, claims and sweeps; the rest serves looks and `ctx.once`, and the engine too. Of 8 that is 4, 2 and 2, of 3 one each: so
-    /// verbs that hold a connection for long delay other verbs that want one, and nothing else.
+    /// At most half of them, rounded down, are lent to verbs by `ctx.postgres()` at a time. A quarter, at least one, is reserved for
+    /// commits, claims and the sweeper. The rest serves reads, `ctx.once` and the engine. Of 8 connections that is 4, 2 and 2; of 3 it is
+    /// one each. Verbs that hold a connection for long therefore delay only other verbs that want one.
     pub fn connections(mut self, connections: u32) -> Self {
         self.connections = Some(connections.max(FEWEST_CONNECTIONS));
         self
     }
 
-    /// What SQLite waits for before a commit is acknowledged; [`Synchronous::Full`] unless set.
+    /// The point at which SQLite acknowledges a commit; [`Synchronous::Full`] by default.
     pub fn synchronous(mut self, synchronous: Synchronous) -> Self {
         self.synchronous = Some(synchronous);
         self
     }
 
-    /// The time that one operation of the database may take: a statement, a commit, the wait for a connection; 30 s unless set, at least
-    /// 1 ms. Then its connection is closed, and the operation is retried on another one.
+    /// The time limit of one database operation: a statement, a commit, or the wait for a connection; 30 s by default, at least 1 ms. After
+    /// the limit, the connection is closed and the operation is retried on another one.
     pub fn operation_timeout(mut self, limit: Duration) -> Self {
         self.deadline = Some(limit.clamp(SHORTEST_OPERATION, LONGEST));
         self
     }
 
-    /// Prepares no statements on PostgreSQL's connections: for poolers in transaction mode. The URL's parameter
-    /// `statement-cache-capacity=0` says the same, also to a [`Client`](crate::client::Client).
+    /// Disables prepared statements on PostgreSQL, for poolers in transaction mode. The URL's parameter `statement-cache-capacity=0` has
+    /// the same effect, and also works for a [`Client`](crate::client::Client).
     pub fn without_statement_cache(mut self) -> Self {
         self.statement_cache = false;
         self
     }
 
-    /// How long the past is kept: an instance after it ended, with its calls, its history and its dedup ids; 30 days unless set,
-    /// `Duration::MAX` for ever. Then its key is free. One that a delayed event waits for is kept until that was delivered.
+    /// The retention time: how long an ended instance is kept with its calls, its history and its dedup ids; 30 days by default, without
+    /// limit for `Duration::MAX`. Afterwards its key is free. An instance with a delayed event is kept until the event was delivered.
     ///
-    /// Of an instance that lives, attempts that ended, notes of its history and dedup ids go as long after, but for what it may yet need: its
-    /// newest call (of a long one the first attempt and the last ones), and what that caught. What `ctx.once` keeps for calls that are
-    /// closed goes too.
+    /// Ended attempts, history notes and dedup ids of a live instance are deleted after the same time, and so are the results of `ctx.once`
+    /// of closed calls. The newest call is kept (of a long one the first attempt and the last ones), and so is the call that it caught.
     pub fn retention(mut self, span: Duration) -> Self {
         self.retention = Some(span);
         self
     }
 
-    /// At the start, rows that bear names which the code no longer has get those that `mapping` says, a few instances at a
-    /// time; each one's history tells it. Processes of the older code may go on meanwhile: what they write afterwards is
-    /// mapped too, a minute after the start, two minutes after that, four and so on, at last once a day.
+    /// Renames old names in the database by `mapping` at the start, a few instances at a time. The history of each instance records it.
+    /// Processes with older code may continue meanwhile. Rows that they write later are renamed too: one minute after the start, after two
+    /// more minutes, four, and so on, and finally once a day.
     pub fn migrate(mut self, mapping: Migrate) -> Self {
         self.migrate.push(mapping);
         self
     }
 
-    /// Opens the database, brings its tables up to date and starts the workers. A database that cannot be used yet is tried again for as long
-    /// as the [patience](Builder::patience).
+    /// Opens the database, migrates its tables and starts the workers. A database that is unavailable is tried again until the
+    /// [patience](Builder::patience) ends.
     ///
-    /// Errors: a verb takes `Data<T>` that was not given, naming both; `is_drift` when rows need states, verbs or events that
-    /// the code lacks, naming all of them, how many rows and since when; what [`Client::connect`] says of databases.
+    /// Errors: the value for a verb's `Data<T>` is missing (the text names both); `is_drift` if rows need states, verbs or events that the
+    /// code lacks (the text names all of them, the number of rows and their age); and those of [`Client::connect`].
     ///
     /// [`Client::connect`]: crate::client::Client::connect
     pub async fn start(mut self) -> Result<Runtime, Error> {
@@ -315,6 +315,7 @@ impl Builder {
         engine.keep_running("pruner", Engine::prune_loop);
         engine.keep_running("mender", Engine::reconcile_loop);
         engine.keep_running("listener", Engine::listen_loop);
+        engine.keep_running("observer", Engine::observe_loop);
         engine.start_notifying();
         session
             .keep_alive(store, clock)
@@ -323,7 +324,7 @@ impl Builder {
         Ok(Runtime { engine, shutdown })
     }
 
-    /// Opens the database, makes the machines known to it, and begins a session there.
+    /// Opens the database, stores the machine definitions and starts a session.
     async fn join(&self, catalog: &Catalog, limit: Duration) -> Result<(Store, Clock, Work), Error> {
         let (store, clock) = open(self.settings(), limit).await?;
         let mappings = introduce(&store, &clock, catalog, &self.data, &self.migrate).await?;
@@ -339,6 +340,7 @@ impl Builder {
             served: catalog.served(),
             data: self.data.clone(),
             slots: Arc::new(Semaphore::new(self.concurrency as usize)),
+            slot_count: self.concurrency as usize,
             poll: self.poll,
             retention: self.retention,
             reconciler_state: tokio::sync::Mutex::new(reconciler_state),
@@ -360,7 +362,7 @@ impl Builder {
 }
 
 impl Runtime {
-    /// What a runtime is built from.
+    /// Returns a builder with the default settings.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -370,22 +372,22 @@ impl Runtime {
         Handle::new(Arc::clone(&self.engine), None)
     }
 
-    /// The text as a person may see it, by what the builder's [`redact`](Builder::redact) says.
+    /// The text after the redaction that the builder's [`redact`](Builder::redact) set.
     pub fn redacted(&self, shown: Redactable<'_>) -> String {
         self.engine.data_protection.redaction.of(shown).into_owned()
     }
 
-    /// The invariants that do not hold, of [`doctor`](crate::doctor::doctor)'s report: none in a healthy database.
+    /// Returns the invariants of [`doctor`](crate::doctor::doctor)'s report that do not hold. A healthy database has none.
     pub async fn check_invariants(&self) -> Result<Vec<Invariant>, Error> {
         self.engine.check_invariants().await
     }
 
-    /// Attempts whose verb has ended and whose outcome could not be written to the database yet: none while it works.
+    /// The attempts whose verb has ended and whose outcome could not be stored yet. Normally there are none.
     pub fn unreported(&self) -> Vec<UnreportedAttempt> {
         self.engine.work.as_ref().map(Work::unreported).unwrap_or_default()
     }
 
-    /// Shows no more signs of life while its verbs go on, as a process does that is cut off from its database.
+    /// Stops the heartbeats while the verbs continue, like a process that has lost its connection to the database.
     #[cfg(feature = "testing")]
     pub fn stop_renewing(&self) {
         if let Some(work) = &self.engine.work {
@@ -393,8 +395,8 @@ impl Runtime {
         }
     }
 
-    /// Works until the process is told to stop by SIGTERM or SIGINT (Ctrl-C), or by a [`ShutdownHandle`], and then shuts down. A second
-    /// signal ends the work at once: what executes then is lost, as by the death of the process.
+    /// Works until SIGTERM or SIGINT (Ctrl-C), then [shuts down](Runtime::shutdown). A second signal ends the work at once, as a crash
+    /// would: running attempts are lost.
     pub async fn run_until_signal(self) -> Result<(), Error> {
         let mut signals = Signals::listen()
             .map_err(|error| Error::other(ErrorKind::System, format!("the process cannot listen for signals: {error}")))?;
@@ -416,8 +418,8 @@ impl Runtime {
     /// Shuts down gracefully: stops claiming, waits for running attempts up to the [shutdown timeout](Builder::shutdown_timeout), releases
     /// the rest, and deregisters the worker. A released attempt uses no retry.
     ///
-    /// Returns at most two seconds after the shutdown timeout, also while the database does not answer. `ErrorKind::Stopping` when attempts
-    /// were left that could not be reported or released: other workers take them over once the lease of this process has ended.
+    /// Returns at most two seconds after the shutdown timeout, even if the database does not answer. Returns an `ErrorKind::Stopping` error
+    /// if attempts are left that could not be reported or released. Other workers treat them as lost when this process's lease has expired.
     pub async fn shutdown(self) -> Result<(), Error> {
         self.shutdown.shutdown().await
     }

@@ -1,5 +1,5 @@
-//! This process's life as a worker: a random id and a lease, renewed from a thread and connection of its own, so that a
-//! busy or blocked runtime does not lose it.
+//! The session of this process as a worker: a random id and a lease. A thread with its own connection sends the heartbeats, so that a busy
+//! or blocked async runtime does not lose the lease.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,13 +12,14 @@ use uuid::Uuid;
 use crate::clock::Clock;
 use crate::committer::retry::{backoff, is_worth_a_line};
 use crate::guard;
+use crate::metrics;
 use crate::store::conn::Conn;
 use crate::store::error::{Class, StoreError};
 use crate::store::open::Store;
 use crate::store::sessions;
 use crate::store::tx::DedicatedConnection;
 
-/// The longest wait before the thread that renews the lease is begun again.
+/// The longest wait before the heartbeat thread's work is restarted.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// This process's session.
@@ -27,7 +28,7 @@ pub(crate) struct Session(Arc<Inner>);
 
 struct Inner {
     lease: Duration,
-    /// How long a session must have lived before it sweeps.
+    /// The time for which a session must have renewed in time before it sweeps.
     grace: Duration,
     state: Mutex<SessionState>,
     is_stopped: AtomicBool,
@@ -36,14 +37,14 @@ struct Inner {
 #[derive(Debug, Clone, Copy)]
 struct SessionState {
     id: SessionId,
-    /// Believed by the others until then.
+    /// The end of the lease.
     until: Timestamp,
-    /// Renewed in time since then.
+    /// The start of the time in which all renewals were in time.
     since: Timestamp,
 }
 
 impl SessionState {
-    /// No other process knows of it yet.
+    /// A session that is not in the database yet.
     fn unknown() -> SessionState {
         SessionState { id: SessionId(Uuid::new_v4()), until: Timestamp::default(), since: Timestamp::default() }
     }
@@ -52,45 +53,46 @@ impl SessionState {
         self.until != Timestamp::default()
     }
 
-    /// Half the lease is left at least: renewed every quarter of it, no outage was long enough to cost others theirs.
+    /// Returns true if at least half of the lease is left. Renewals take place every quarter of a lease, so there was no outage long enough
+    /// for other leases to expire.
     fn is_in_time(&self, lease: Duration, now: Timestamp) -> bool {
         self.until > now && self.until.since(now) >= lease / 2
     }
 
-    /// It has been renewed in time for `grace`.
+    /// Returns true if the lease has been renewed in time for the time `grace`.
     fn may_sweep(&self, lease: Duration, grace: Duration, now: Timestamp) -> bool {
         self.is_in_time(lease, now) && now.since(self.since) >= grace
     }
 
-    /// Less than two thirds of a lease are left that has not run out.
+    /// Returns true if less than two thirds of the lease are left and it has not expired.
     fn wants_renewal(&self, lease: Duration, now: Timestamp) -> bool {
         self.until > now && self.until.since(now) < lease / 3 * 2
     }
 
-    /// The same life with a renewal that was asked for at `at`. One that comes late begins the grace period anew, whichever way it was made:
-    /// what kept this process from renewing may have kept others.
+    /// The state after a renewal that was requested at `at`. A late renewal restarts the grace period, because the same outage may have
+    /// delayed the renewals of other processes.
     fn renewed(self, lease: Duration, at: Timestamp, until: Timestamp) -> SessionState {
         let since = if self.is_in_time(lease, at) { self.since } else { at };
         SessionState { until: self.until.max(until), since, ..self }
     }
 }
 
-/// A longer lease, once it is committed.
+/// A renewal of the lease that is effective once it is committed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Renewal {
     pub(crate) id: SessionId,
     pub(crate) until: Timestamp,
-    /// When it was asked for.
+    /// The time of the request.
     at: Timestamp,
 }
 
 impl Session {
-    /// A session that no other process knows of yet.
+    /// A session that is not in the database yet.
     pub(crate) fn new(lease: Duration, grace: Duration) -> Session {
         Session(Arc::new(Inner { lease, grace, state: Mutex::new(SessionState::unknown()), is_stopped: AtomicBool::new(false) }))
     }
 
-    /// Another session in the place of this one, as after a restart.
+    /// Replaces this session by a new one, as a restart does.
     #[cfg(feature = "testing")]
     pub(crate) fn begin_anew(&self) {
         *self.state() = SessionState::unknown();
@@ -102,26 +104,31 @@ impl Session {
         self.state().id
     }
 
-    /// The session's id while its lease has not run out.
+    /// When the lease ends, unless it is renewed.
+    pub(crate) fn until(&self) -> Timestamp {
+        self.state().until
+    }
+
+    /// The session's id, or `None` if its lease has expired.
     pub(crate) fn certain(&self, now: Timestamp) -> Option<SessionId> {
         let state = *self.state();
         (state.until > now && !self.0.is_stopped.load(Ordering::Acquire)).then_some(state.id)
     }
 
-    /// How long others are believed after their last sign.
+    /// The lease duration.
     pub(crate) fn lease(&self) -> Duration {
         self.0.lease
     }
 
-    /// Whether this session has renewed its lease in time, and did so for its grace, which is one lease. Before that nothing is swept:
-    /// after an outage leases have run out, and those who are alive get the time to say so (known bug 8). That its own lease
-    /// survived the outage, because it was the last to renew before it, does not say that others' did.
+    /// Returns true if this session has renewed its lease in time for one lease duration. Before that, nothing is swept: after an outage,
+    /// leases of live processes have expired too, and these processes get the time to renew them (known bug 8). Its own lease may have
+    /// survived the outage only because it was the last one to be renewed before.
     pub(crate) fn may_sweep(&self, now: Timestamp) -> bool {
         self.state().may_sweep(self.0.lease, self.0.grace, now)
     }
 
-    /// Makes the session known, or its lease longer: until one lease after `horizon`, which is now. A session that was
-    /// swept in the meantime begins anew under another id.
+    /// Registers the session, or extends its lease to one lease duration after `horizon`, which is now except in tests. If the session was
+    /// swept meanwhile, a new one with another id is registered.
     pub(crate) async fn renew(&self, connection: &mut DedicatedConnection, clock: &Clock, horizon: Timestamp) -> Result<(), StoreError> {
         let now = clock.now();
         let state = *self.state();
@@ -138,14 +145,14 @@ impl Session {
         Ok(())
     }
 
-    /// The renewal that is due, if less than two thirds of the lease are left of one that has not run out.
+    /// Returns the renewal if it is due: less than two thirds of the lease are left, and it has not expired.
     pub(crate) fn wants_renewal(&self, now: Timestamp) -> Option<Renewal> {
         let state = *self.state();
         let is_due = state.wants_renewal(self.0.lease, now) && !self.0.is_stopped.load(Ordering::Acquire);
         is_due.then(|| Renewal { id: state.id, until: now + self.0.lease, at: now })
     }
 
-    /// It is committed.
+    /// Records a committed renewal.
     pub(crate) fn note_renewal(&self, renewal: Renewal) {
         let mut state = self.state();
         if state.id == renewal.id {
@@ -153,11 +160,12 @@ impl Session {
         }
     }
 
-    /// Renews from a thread of its own until the session is stopped.
+    /// Renews the lease from a dedicated thread until the session is stopped.
     pub(crate) fn keep_alive(&self, store: Store, clock: Clock) -> std::io::Result<()> {
         let session = self.clone();
         std::thread::Builder::new().name("fsm-lease".into()).spawn(move || {
-            // Without it the lease ends, and others take what executes here: it is begun again whatever ended it.
+            // If this thread ended, the lease would expire, and other processes would treat the running attempts as lost. It is therefore
+            // restarted after every error and panic.
             while !session.0.is_stopped.load(Ordering::Acquire) {
                 let renewing = guard::guarded("the thread that renews the lease", || session.renew_on_this_thread(&store, &clock));
                 if let Err(text) = renewing.map_err(Into::into).flatten() {
@@ -185,6 +193,7 @@ impl Session {
             let renewed = tokio::time::timeout(self.0.lease / 2, self.renew_on(connection.take(), store, clock)).await;
             let error = match renewed {
                 Ok(Ok(open)) => {
+                    metrics::lease_renewal(true);
                     (connection, tries) = (Some(open), 0);
                     self.pause(pause).await;
                     continue;
@@ -192,6 +201,7 @@ impl Session {
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "the database does not answer".to_owned(),
             };
+            metrics::lease_renewal(false);
             if is_worth_a_line(tries) {
                 tracing::warn!(error, tries, "the lease was not renewed, and is tried again");
             }
@@ -200,7 +210,7 @@ impl Session {
         }
     }
 
-    /// Renews on the connection that is open, or on a new one. Returns it.
+    /// Renews the lease on the open connection, or on a new one. Returns the connection.
     async fn renew_on(
         &self,
         connection: Option<DedicatedConnection>,
@@ -220,7 +230,7 @@ impl Session {
         self.renew(connection, clock, clock.now()).await
     }
 
-    /// Sleeps, but not through a stop.
+    /// Sleeps, but ends early when the session is stopped.
     async fn pause(&self, pause: Duration) {
         let step = Duration::from_millis(50).min(pause);
         let mut slept = Duration::ZERO;
@@ -230,7 +240,7 @@ impl Session {
         }
     }
 
-    /// No more signs of life.
+    /// Stops the heartbeats.
     pub(crate) fn stop(&self) {
         self.0.is_stopped.store(true, Ordering::Release);
     }
@@ -240,13 +250,13 @@ impl Session {
     }
 }
 
-/// Measures how far the database's clock is from this machine's.
+/// Measures the difference between the database's clock and this machine's.
 pub(crate) async fn measure(store: &Store, clock: &Clock, connection: &mut DedicatedConnection) -> Result<(), StoreError> {
     let number = connection.number();
     measure_on(store, clock, &mut connection.conn(), number).await
 }
 
-/// The same on another connection, by its number.
+/// Like `measure`, on another connection with the given number.
 pub(crate) async fn measure_on(store: &Store, clock: &Clock, conn: &mut Conn<'_>, number: u64) -> Result<(), StoreError> {
     if matches!(clock, Clock::Database(_)) && store.is_postgres() {
         let before = Instant::now();
@@ -267,7 +277,7 @@ mod tests {
         Timestamp::from_micros(1_000_000 * (1000 + s))
     }
 
-    /// Renewed in time for long, and last at 0.
+    /// A session that was renewed in time for long, the last time at 0.
     fn old_session() -> Session {
         let session = Session::new(LEASE, LEASE);
         *session.state() = SessionState { until: at(0) + LEASE, since: at(-600), ..SessionState::unknown() };
@@ -281,7 +291,7 @@ mod tests {
     #[test]
     fn a_session_that_a_commit_renewed_late_waits_for_its_grace_period_before_it_sweeps() {
         let session = old_session();
-        // Blocked for 29 s: the lease has not run out, but those of others may have.
+        // Blocked for 29 s: the lease has not expired, but those of other processes may have.
         renew(&session, at(29));
         assert_eq!(session.certain(at(29)), Some(session.id()));
         assert!(!session.may_sweep(at(29)), "others get one lease to renew theirs");

@@ -1,4 +1,4 @@
-//! What every process does with a database before anything else: open it, bring it up to date, and say what it has code for.
+//! The first steps of every process with a database: open it, migrate it, and store the machine definitions.
 
 use std::time::{Duration, Instant};
 
@@ -19,8 +19,8 @@ use crate::store::error::Class;
 use crate::store::open::{Settings, Store};
 use crate::store::{machines, migrate as migrations};
 
-/// Starts, and tries again while the error may pass, until `patience` ends. `start` is told how much of it is left.
-/// The future of `start` has no type of its own: programs would otherwise reach the limits of the compiler by the size of their `main`.
+/// Calls `start` until it succeeds, fails permanently, or `patience` ends. `start` gets the remaining time. Its future is boxed, because
+/// the `main` function of a program could otherwise exceed the compiler's type size limit.
 pub(crate) async fn patiently<'s, T>(patience: Duration, start: impl Fn(Duration) -> BoxFuture<'s, Result<T, Error>>) -> Result<T, Error> {
     let (begun, mut tries) = (Instant::now(), 0);
     loop {
@@ -40,10 +40,11 @@ pub(crate) async fn patiently<'s, T>(patience: Duration, start: impl Fn(Duration
     }
 }
 
-/// The shortest time that a database is given to answer.
+/// The minimum time that a database gets to answer.
 const SHORTEST_LIMIT: Duration = Duration::from_secs(1);
 
-/// Opens and migrates a database, and finds its clock. A database that does not answer is given up after `limit`, or a second.
+/// Opens and migrates a database, and measures its clock. A database that does not answer within `limit`, and at least a second, is an
+/// error.
 pub(crate) async fn open(settings: Settings, limit: Duration) -> Result<(Store, Clock), Error> {
     let limit = limit.max(SHORTEST_LIMIT);
     let store = tokio::time::timeout(limit, Store::open(settings)).await.map_err(|_| {
@@ -57,8 +58,8 @@ pub(crate) async fn open(settings: Settings, limit: Duration) -> Result<(Store, 
     Ok((store, clock))
 }
 
-/// Every `Data<T>` is there, no row needs what the code lacks, what rests in a state has its timer, and every machine's definition is known
-/// to the database from now on. Gives back what takes the place of which names.
+/// Checks that every `Data<T>` is present and that no row needs names that the code lacks, renames mapped names, sets missing timers, and
+/// stores every machine's definition. Returns the mappings.
 pub(crate) async fn introduce(
     store: &Store,
     clock: &Clock,

@@ -1,4 +1,4 @@
-//! Keeps the tasks of an engine going: one that panics is told of and started again.
+//! Restarts tasks of an engine that panic, and logs the panics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,16 +6,17 @@ use std::time::Duration;
 use crate::engine::Engine;
 use crate::guard;
 
-/// The wait before a task that panicked is started again: doubling from the one to the other, and short again once it went on for longer.
+/// The shortest and longest wait before a task that panicked is restarted. The wait doubles, and is short again after the task ran for
+/// longer than the longest wait.
 const WAITS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
 
-/// Tells that a task of the engine panicked. The subscriber may be what panicked.
+/// Logs a panic of an engine task. The logging subscriber may itself have panicked.
 pub(crate) fn tell(task: &str, text: &str) {
     let _ = guard::guarded("the subscriber", || tracing::error!(task, panic = text, "a task of the engine panicked"));
 }
 
 impl Engine {
-    /// Runs a task until it returns. While it panics, it is started again.
+    /// Runs a task until it returns. It is restarted after each panic.
     pub(crate) fn keep_running<F>(self: &Arc<Self>, name: &'static str, task: impl Fn(Arc<Engine>) -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,

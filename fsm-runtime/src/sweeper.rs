@@ -1,4 +1,4 @@
-//! Finds attempts whose session died and settles them as lost, each as a request of its own.
+//! The sweeper: finds attempts of dead sessions and closes them as lost, each with its own request.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use crate::running::{self, Running};
 use crate::store::claim::Except;
 use crate::store::sessions::{self, Orphan};
 
-/// The most orphans that are settled in one look.
+/// The maximum number of orphans that one run closes.
 const AT_A_TIME: u32 = 500;
 
 impl Engine {
-    /// Looks a few times in each lease.
+    /// Sweeps three times in each lease duration.
     pub(crate) async fn sweep_loop(self: Arc<Self>) {
         let Some(work) = &self.work else { return };
         let pause = work.session.lease() / 3;
         loop {
             tokio::time::sleep(pause).await;
-            // There may be more of them than one look finds.
+            // There may be more orphans than one run closes.
             while self.sweep().await.unwrap_or_else(|error| {
                 tracing::warn!(%error, "sweeping failed and is tried again");
                 0
@@ -34,7 +34,7 @@ impl Engine {
         }
     }
 
-    /// Settles what died. Gives back how many attempts it settled. What fails of it keeps the rest from nothing.
+    /// Closes orphans and returns their number. An orphan that cannot be closed does not affect the others.
     pub(crate) async fn sweep(self: &Arc<Self>) -> Result<usize, Error> {
         let Some(work) = &self.work else { return Ok(0) };
         let now = self.clock.now();
@@ -79,9 +79,9 @@ impl Engine {
         }
     }
 
-    /// Compares what this session holds with what it runs. What it runs and no longer holds was closed elsewhere, by an
-    /// operator or a sweeper: the verb is told. What it holds and does not run never began, for its commit succeeded and the
-    /// answer was lost: it is given back.
+    /// Compares the attempts that the database assigns to this session with those that run here. If an attempt runs here and is no longer
+    /// assigned, an operator or a sweeper has closed it, and its verb is cancelled. If it is assigned and does not run, its claim was
+    /// committed and the answer was lost; it is released.
     async fn compare_with_held(self: &Arc<Self>) -> Result<usize, Error> {
         let Some(work) = &self.work else { return Ok(0) };
         let ran_before: Vec<_> = work.running().keys().copied().collect();
@@ -101,7 +101,8 @@ impl Engine {
         if strays.is_empty() {
             return Ok(0);
         }
-        // Each operation of a commit has a limit, and so has this wait. A commit under way may be about to start what it wrote: once it is done, what still does not run never will.
+        // A commit in flight may be about to start its attempts. An attempt that does not run after these commits have ended never will.
+        // Each operation of a commit has a limit, so this wait has one too.
         self.in_flight.finish_current().await;
         strays.retain(is_stray);
         for stray in &strays {
@@ -110,13 +111,13 @@ impl Engine {
         Ok(self.close_all(strays, Outcome::Released).await)
     }
 
-    /// How many of them were settled. Each is a request of its own, and the committer puts them together.
+    /// Closes the attempts and returns the number that succeeded. Each is a request of its own, and the committer groups them into batches.
     async fn close_all(self: &Arc<Self>, orphans: Vec<Orphan>, outcome: Outcome) -> usize {
         let settling = orphans.into_iter().map(|orphan| self.close_orphan(orphan, outcome.clone()));
         futures_util::future::join_all(settling).await.into_iter().filter(|is_settled| *is_settled).count()
     }
 
-    /// Whether it was settled. One that cannot be does not keep the others (known bug 9).
+    /// Closes one attempt and returns true if that succeeded. An attempt that cannot be closed does not affect the others (known bug 9).
     async fn close_orphan(self: &Arc<Self>, orphan: Orphan, outcome: Outcome) -> bool {
         let target = InstanceKey::new(&orphan.machine, &orphan.key);
         let call = orphan.attempt.call;

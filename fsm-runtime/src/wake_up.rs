@@ -1,20 +1,20 @@
-//! When the next moment comes due, as far as this process knows, and what others are to be told: polling finds the rest.
+//! The next due time that this process knows of, and the pending notifications of other processes. Polling finds all other work.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use fsm_core::time::Timestamp;
 use tokio::sync::Notify;
 
-/// What other processes are to be told.
+/// The pending notifications of other processes.
 #[derive(Default)]
 pub(crate) struct PendingNotifications {
-    /// A commit of this process made something due.
+    /// A commit of this process made work due.
     pub(crate) certain: Notify,
-    /// Somebody else's transaction has an event in it, and only they know when it is committed.
+    /// A caller's transaction contains an event, and only the caller knows when it commits.
     pub(crate) perhaps: Notify,
 }
 
-/// The earliest moment that commits of this process made, and a bell for the finder.
+/// The earliest due time that commits of this process made, and the notification of the finder.
 pub(crate) struct WakeUp {
     earliest_us: AtomicI64,
     bell: Notify,
@@ -27,24 +27,25 @@ impl Default for WakeUp {
 }
 
 impl WakeUp {
-    /// Something comes due at this moment.
+    /// Records that work becomes due at `at`, and wakes the finder if that is earlier than before.
     pub(crate) fn due(&self, at: Timestamp) {
         if self.earliest_us.fetch_min(at.as_micros(), Ordering::AcqRel) > at.as_micros() {
             self.bell.notify_one();
         }
     }
 
-    /// Takes the earliest moment; the finder looks for itself from now on.
+    /// Returns the earliest time and clears it. The finder reads the due times itself from then on.
     pub(crate) fn take(&self) -> Timestamp {
         Timestamp::from_micros(self.earliest_us.swap(i64::MAX, Ordering::AcqRel))
     }
 
-    /// The earliest moment, which stays.
+    /// Returns the earliest time without clearing it.
     pub(crate) fn earliest(&self) -> Timestamp {
         Timestamp::from_micros(self.earliest_us.load(Ordering::Acquire))
     }
 
-    /// Waits until an earlier moment is known. No bound: there may be none. The finder looks at each poll interval.
+    /// Waits until an earlier time is known. This wait has no limit, because there may be none; the finder also scans at each poll
+    /// interval.
     pub(crate) async fn notified(&self) {
         self.bell.notified().await;
     }

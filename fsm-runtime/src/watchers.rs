@@ -108,8 +108,8 @@ impl Mailbox {
 }
 
 impl Watch {
-    /// The instance after the next commit of this process that moves it. No bound: nothing may ever move it. All who wait here have a limit or
-    /// look at the database now and then.
+    /// Waits for the next commit of this process that changes the instance, and returns the instance. This wait has no limit, because there
+    /// may be no such commit. All callers have a limit of their own or poll the database.
     pub(crate) async fn moved(&mut self) -> News {
         loop {
             match self.moved_already() {

@@ -1,4 +1,4 @@
-//! Runs claimed attempts: calls the verb and reports how it ended.
+//! The worker: runs claimed attempts, calls their verbs and reports the outcomes.
 
 mod bounded;
 mod judge;
@@ -6,7 +6,7 @@ mod judge;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fsm_core::call::Attempt;
 use fsm_core::ids::CallId;
@@ -25,6 +25,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::failure::{Failure, Unreadable};
 use crate::guard;
+use crate::metrics::AttemptOutcome;
 use crate::registry::Input;
 use crate::running::{self, Phase, Running};
 use crate::store::claim::Claimed;
@@ -33,15 +34,17 @@ use crate::store::tx::Tx;
 use crate::supervise;
 use bounded::bounded;
 
-/// The wait before an attempt whose report panicked is reported again.
+/// The wait before the report of an attempt is retried after a panic.
 const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
 
-/// A payload and a record that can be read.
+/// The decrypted payload and record.
 type Opened<'b> = (Cow<'b, [u8]>, Option<Cow<'b, [u8]>>);
 
-/// How a verb ended, with the transaction it opened, if it did.
+/// The outcome of a verb, with the transaction that the verb opened, if any.
 struct Ended {
     outcome: Outcome,
+    /// The same for the metrics, which tell a timeout and a panic from other errors.
+    counts_as: AttemptOutcome,
     tx: Option<Tx>,
 }
 
@@ -51,10 +54,10 @@ impl Engine {
         let Some(work) = &self.work else { return };
         let attempt = Arc::clone(&claimed.attempt);
         let cancel = Arc::new(watch::Sender::new(false));
-        // A span without a parent: the attempt before it may have ended in this very task, and a chain of attempts is not a stack.
+        // The span has no parent: the previous attempt may have ended in this very task, and consecutive attempts are not nested.
         let span = tracing::info_span!(parent: None, "attempt", machine = attempt.machine, key = &*target.key, verb = attempt.verb, call = %attempt.call, attempt = attempt.number);
         span.in_scope(|| tracing::debug!("claimed"));
-        // Held while it is entered, so that an attempt is never gone before it is there.
+        // The lock is held until the entry is inserted, so that an attempt cannot be removed before that.
         let mut running = work.running();
         let executing = Arc::clone(self).execute(target.clone(), claimed, permit, Arc::clone(&cancel)).instrument(span);
         let task = tokio::spawn(Arc::clone(self).supervise(target.clone(), Arc::clone(&attempt), executing));
@@ -72,9 +75,18 @@ impl Engine {
     ) {
         let attempt = Arc::clone(&claimed.attempt);
         tracing::debug!("started");
-        let Ended { outcome, tx } = self.call_verb(claimed, cancel).await;
+        let metrics = self.catalog.get(&attempt.machine).and_then(|known| known.metrics(&attempt.verb));
+        let begun = Instant::now();
+        if let Some(metrics) = metrics {
+            metrics.attempt_started(self.clock.now().since(attempt.scheduled_at));
+        }
+        let Ended { outcome, counts_as, tx } = self.call_verb(claimed, cancel).await;
         if !self.may_report((attempt.call, attempt.number)) {
             return;
+        }
+        if let Some(metrics) = metrics {
+            metrics.verb_took(begun.elapsed());
+            metrics.attempt_ended(counts_as);
         }
         match &outcome {
             Outcome::Failure(problem) => tracing::debug!(outcome = outcome.word(), error = problem.error, "ended"),
@@ -88,14 +100,15 @@ impl Engine {
     async fn end(self: &Arc<Self>, target: &InstanceKey, attempt: &Attempt, report: Report, tx: Option<Tx>) {
         let is_told = self.report(target.clone(), report, tx).await;
         self.watchers.ended(target, (attempt.call, attempt.number));
-        // What could not be told stays among what runs here, or it would be taken for a stray, which never began.
+        // If the outcome is not stored, the entry stays. Otherwise the sweeper would treat the attempt as held but not running, and release
+        // it.
         if let Some(work) = self.work.as_ref().filter(|_| is_told) {
             work.running().remove(&(attempt.call, attempt.number));
             work.ended.notify_waiters();
         }
     }
 
-    /// The verb has ended. `false` when a shutdown released the attempt before: the outcome comes too late.
+    /// Records that the verb has ended. Returns `false` if a shutdown has released the attempt, so that its outcome must be dropped.
     fn may_report(&self, id: (CallId, u32)) -> bool {
         let Some(work) = &self.work else { return true };
         let mut running = work.running();
@@ -106,7 +119,8 @@ impl Engine {
         running.phase == Phase::Ended
     }
 
-    /// Sees an attempt through. A panic of the engine's own code around the verb is a failed attempt too, and is reported until that is told.
+    /// Runs the task of an attempt. A panic of the engine's own code around the verb is a failed attempt too, and is reported until the
+    /// report is stored.
     async fn supervise(self: Arc<Self>, target: InstanceKey, attempt: Arc<Attempt>, executing: impl Future<Output = ()> + Send) {
         let mut ended = guard::to_its_end("the attempt's task", Box::pin(executing)).await;
         while let Err(text) = ended {
@@ -128,19 +142,19 @@ impl Engine {
         let Claimed { instance, attempt, payload, last_error, policy_error, seen: _ } = claimed;
         let known = self.catalog.get(&attempt.machine);
         let Some((known, verb)) = known.and_then(|known| Some((known, known.verb(&attempt.verb)?))) else {
-            // Only what this program has is claimed; a verb that is missing here runs elsewhere.
-            return Ended { outcome: Outcome::Released, tx: None };
+            // Attempts are claimed only for verbs that this program has. If the verb is missing nevertheless, another worker runs it.
+            return Ended { outcome: Outcome::Released, counts_as: AttemptOutcome::Released, tx: None };
         };
         let owner = Owner { machine: &attempt.machine, key: &instance.key };
         let last_error = last_error.map(|error| self.data_protection.open_error(owner, &error).into_owned());
         let opened = policy_error.map_or_else(|| self.opened(known, &instance, &attempt, &payload), Err);
         let mut ctx = Ctx::new(self.environment(known), Arc::clone(&attempt), &instance, last_error, cancel.subscribe());
-        let ended = match &opened {
+        let (ended, counts_as) = match &opened {
             Ok((payload, record)) => {
                 let input = Input { event: payload, record: record.as_deref() };
                 held::noting(bounded((verb.run)(&mut ctx, input), verb.timeout, &cancel)).await
             }
-            Err(why) => Err(Failure::new(Unreadable(why.clone()))),
+            Err(why) => (Err(Failure::new(Unreadable(why.clone()))), AttemptOutcome::Error),
         };
         let outcome = match ended {
             Ok(record) => Outcome::Success { record, verb_requests: ctx.take_requests() },
@@ -155,10 +169,10 @@ impl Engine {
             }
         };
         let tx = ctx.take_tx();
-        Ended { outcome, tx }
+        Ended { outcome, counts_as, tx }
     }
 
-    /// The payload and the record as the verb reads them.
+    /// Decrypts the payload and the record for the verb.
     fn opened<'b>(&self, known: &KnownMachine, instance: &'b Instance, attempt: &Attempt, payload: &'b [u8]) -> Result<Opened<'b>, String> {
         let owner = Owner::of(instance);
         let payload = self.data_protection.open_payload(owner, attempt, known.is_of_timer(attempt), payload);
@@ -167,7 +181,7 @@ impl Engine {
         Ok((payload, record.map_err(|why| format!("the record cannot be read: {why}"))?))
     }
 
-    /// The outcome as it is stored. One that cannot be is a failed attempt.
+    /// Encrypts the outcome for storage. If that fails, the outcome is a failed attempt.
     fn sealed(&self, target: &InstanceKey, fresh: CallId, outcome: Outcome) -> Outcome {
         let owner = Owner { machine: &target.machine, key: &target.key };
         self.data_protection
@@ -188,14 +202,15 @@ impl Engine {
         }
     }
 
-    /// Whether the database knows the end. Reports until the report is in: through the verb's own transaction if it opened one, else
-    /// through the committer, which retries it for as long as the process lives. The outcome stays what it is.
+    /// Reports the outcome, and returns true if it is stored. A success is committed in the verb's own transaction if there is one. All
+    /// other reports go through the committer, which retries them as long as the process lives.
     async fn report(self: &Arc<Self>, target: InstanceKey, mut report: Report, tx: Option<Tx>) -> bool {
         if let Some(tx) = tx.filter(|_| matches!(report.outcome, Outcome::Success { .. })) {
             let attempt = Arc::clone(&report.attempt);
             match Box::pin(self.complete_in(tx, target.clone(), RequestKind::Complete(Box::new(report)))).await {
                 Ok(()) => return true,
-                // The verb's own statements are undone, so this attempt did not succeed; a report that did get through guards itself.
+                // The verb's own statements were rolled back, so this attempt did not succeed. If the commit took effect nevertheless, the
+                // guards reject the new report.
                 Err(error) => report = self.undone(&target, attempt, &error),
             }
         }
@@ -206,7 +221,7 @@ impl Engine {
             }
             Ok(_) => true,
             Err(error) if error.is_stopping() => false,
-            // It was committed, and what followed from it here panicked.
+            // The report was committed, and code of this process panicked afterwards.
             Err(error) if error.is_interrupted() => true,
             Err(error) => {
                 tracing::error!(%error, "the end of an attempt was refused; other workers find it lost once this process has ended");
@@ -215,7 +230,7 @@ impl Engine {
         }
     }
 
-    /// The report of an attempt whose verb succeeded in a transaction of its own that was not committed.
+    /// The report of an attempt whose verb succeeded, but whose transaction was not committed.
     fn undone(&self, target: &InstanceKey, attempt: Arc<Attempt>, error: &Error) -> Report {
         let why = format!("the verb's transaction was not committed: {error}");
         let problem = self.data_protection.problem(&attempt.machine, &attempt.verb, &why, RetryAdvice::Default);
@@ -223,13 +238,13 @@ impl Engine {
         Report { outcome: self.sealed(target, report.fresh, Outcome::Failure(problem)), ..report }
     }
 
-    /// A batch of one, through the same door, in the transaction that the verb wrote in.
+    /// Completes an attempt in the transaction of its verb, as a batch of one request.
     async fn complete_in(self: &Arc<Self>, mut tx: Tx, target: InstanceKey, kind: RequestKind) -> Result<(), Error> {
         let _under_way = self.in_flight.begin();
         let batch = vec![Request::new(target, kind, None)];
         tx.take_back().await?;
         let commit_outcomes = BatchCommit::new(self).of(&mut tx.conn(), &batch).await?;
-        // The verb wrote in this transaction, so that a failure must not be committed in it.
+        // The transaction contains the verb's statements, so a failure must not be committed in it.
         if let Some(problem) = &commit_outcomes[0].no_room {
             return Err(Error::input(problem.error.clone()));
         }
@@ -241,7 +256,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Tells the verb of a call that runs here that its end is wanted.
+    /// Cancels the verb of an instance's call through `ctx.cancelled()` if it runs in this process.
     pub(crate) fn cancel_running(&self, target: &InstanceKey) {
         if let Some(work) = &self.work {
             let wanted: Vec<_> = work.running().values().filter(|running| running.target == *target).map(Running::canceller).collect();
@@ -249,9 +264,10 @@ impl Engine {
         }
     }
 
-    /// Claims nothing more, waits up to `patience` for running attempts, and releases those whose verb has not ended by then.
+    /// Stops claiming, waits up to `patience` for running attempts, and releases those whose verb has not ended by then.
     ///
-    /// The wait for the releases has no bound here: the database may be away. The shutdown that calls this bounds it.
+    /// The releases themselves have no time limit here, because the database may be unavailable. The shutdown that calls this function
+    /// limits them.
     pub(crate) async fn drain(self: &Arc<Self>, patience: Duration) {
         let Some(work) = &self.work else { return };
         work.is_draining.store(true, Ordering::Release);
@@ -261,7 +277,7 @@ impl Engine {
                 if work.running().is_empty() {
                     return;
                 }
-                // Bounded by the timeout around it.
+                // Limited by the timeout around this block.
                 ended.await;
             }
         };
@@ -270,7 +286,7 @@ impl Engine {
         }
     }
 
-    /// Ends the verbs that still run. One that has ended is on its way to the database, and is left alone.
+    /// Aborts the verbs that still run and returns their attempts. An attempt whose verb has ended is being reported and is left alone.
     fn released(&self) -> Vec<(InstanceKey, Arc<Attempt>)> {
         let Some(work) = &self.work else { return Vec::new() };
         let mut running = work.running();
@@ -284,18 +300,21 @@ impl Engine {
     }
 
     async fn give_back(self: &Arc<Self>, target: InstanceKey, attempt: Arc<Attempt>) {
+        if let Some(metrics) = self.catalog.get(&attempt.machine).and_then(|known| known.metrics(&attempt.verb)) {
+            metrics.attempt_ended(AttemptOutcome::Released);
+        }
         let id = (attempt.call, attempt.number);
         let report = Report::new(attempt.clone(), given_back(&attempt));
         let kind = RequestKind::Complete(Box::new(report));
         match self.request(|reply| Request::new(target, kind, Some(reply))).await {
-            // Not before: what is held and does not run would be taken for a stray, which never began.
+            // The entry is removed only now. Otherwise the sweeper would treat the attempt as held but not running.
             Ok(_) => drop(self.work.as_ref().and_then(|work| work.running().remove(&id))),
             Err(error) => tracing::warn!(%error, "an attempt could not be released; other workers find it lost"),
         }
     }
 }
 
-/// What becomes of an attempt that is ended with its process. Without a policy it is never run again, for nobody knows how far it came.
+/// The outcome of an attempt that a shutdown ends. Without a retry policy it is never run again, because its progress is unknown.
 fn given_back(attempt: &Attempt) -> Outcome {
     match attempt.retry_state.policy {
         Some(_) => Outcome::Released,

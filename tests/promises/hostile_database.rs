@@ -38,7 +38,7 @@ fn runtime(url: &str, stall: &Arc<Stall>) -> Builder {
 }
 
 /// A server of this test's own. `None` where there is no PostgreSQL; in CI that is a failure.
-fn own_cluster() -> Option<Cluster> {
+pub(crate) fn own_cluster() -> Option<Cluster> {
     match cluster::start_own() {
         Ok(cluster) => Some(cluster),
         Err(error @ ClusterError::NotInstalled) => {

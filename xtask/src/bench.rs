@@ -1,14 +1,14 @@
-//! `cargo xtask bench`: how fast the engine is, on a PostgreSQL whose commits reach the disk and on SQLite files.
+//! `cargo xtask bench`: measures the engine on SQLite files and on a PostgreSQL server that writes commits to the disk.
 
 use crate::step::{Failed, cargo, run as run_step};
 use crate::{cluster, postgres};
 
-/// Measures what `args` say, else everything. `Failed` has the code of the benchmark.
+/// Runs the benchmarks that `args` name, or all of them. `Failed` has the exit code of the benchmark.
 pub fn run(args: &[String]) -> Result<(), Failed> {
     on_a_server(&["bench", "--quiet", "--bench", "engine", "--"], args)
 }
 
-/// How fast the screens of the command are on a large database. `Failed` when one of them is slow.
+/// Measures the commands of `fsm` on a large database. `Failed` if one of them exceeds its limit.
 pub fn scale(args: &[String]) -> Result<(), Failed> {
     on_a_server(&["bench", "--quiet", "--package", "fsm-cli", "--bench", "scale", "--"], args)
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: all that must hold before a merge. A step that failed does not hide the next ones.
+//! `cargo xtask ci`: all checks before a merge. A failed step does not prevent the next ones.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use crate::{dependencies, examples, faults, simulate, test};
 
 type Step = (&'static str, fn() -> Result<(), Failed>);
 
-// The workspace as a whole, each time: then each dependency has one set of features, and is built once.
+// Each step uses the whole workspace, so that each dependency has one set of features and is built once.
 const STEPS: [Step; 8] = [
     ("format", || run_step(&mut cargo(&["fmt", "--all", "--check"]))),
     ("lints", || run_step(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))),
@@ -19,7 +19,7 @@ const STEPS: [Step; 8] = [
     ("dependencies", dependencies::run),
 ];
 
-/// Runs every step and says at the end how each went. `Failed` names those that failed.
+/// Runs all steps and prints their results. `Failed` names the steps that failed.
 pub fn run() -> Result<(), Failed> {
     let ended = STEPS.map(|(name, step)| {
         println!("\n# {name}");

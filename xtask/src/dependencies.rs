@@ -1,9 +1,10 @@
-//! What this project is built on: `cargo deny check` by `deny.toml`, as far as this machine has what that needs. Licences and sources are
-//! also looked at by a test of our own, which needs nothing.
+//! Checks the dependencies by `deny.toml` with `cargo deny check`, as far as its tools and its database are available. A test in this file
+//! checks licences and sources without them.
 
 use crate::step::{Failed, cargo, cargo_has, run as run_step};
 
-/// Licences, bans and sources; and advisories, where their database can be had. What cannot be checked is said. `Failed` when one is broken.
+/// Checks licences, bans and sources, and advisories if their database is available. Prints what was not checked. `Failed` if a check
+/// fails.
 pub fn run() -> Result<(), Failed> {
     if !cargo_has("deny") {
         println!("    NOT CHECKED: advisories and bans, for cargo-deny is not installed (`cargo install cargo-deny --locked`)");
@@ -26,14 +27,14 @@ mod tests {
 
     use crate::step::{cargo, root};
 
-    /// The licences that `deny.toml` allows: said once, for both.
+    /// The licences that `deny.toml` allows.
     fn allowed() -> Vec<String> {
         let text = std::fs::read_to_string(root().join("deny.toml")).expect("deny.toml is there");
         let list = text.split("allow = [").nth(1).and_then(|rest| rest.split(']').next()).expect("it has a list of licences");
         list.split('"').skip(1).step_by(2).map(str::to_owned).collect()
     }
 
-    /// Whether an SPDX expression leaves a choice that is allowed. `AND` binds tighter than `OR`.
+    /// Returns true if an SPDX expression can be satisfied with allowed licences. `AND` binds tighter than `OR`.
     fn permits(expression: &str, allowed: &[String]) -> bool {
         let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
         let words: Vec<&str> = spaced.split_whitespace().collect();
@@ -65,7 +66,7 @@ mod tests {
                 let (is_permitted, rest) = any(inner, allowed);
                 (is_permitted && rest.first() == Some(&")"), rest.get(1..).unwrap_or_default())
             }
-            // `Apache-2.0 WITH LLVM-exception` is a licence of its own, with more rights.
+            // `Apache-2.0 WITH LLVM-exception` grants more rights than `Apache-2.0`.
             Some((licence, rest)) => {
                 let rest = if rest.first() == Some(&"WITH") { rest.get(2..).unwrap_or_default() } else { rest };
                 (allowed.iter().any(|allowed| allowed == licence), rest)

@@ -1,4 +1,4 @@
-//! Every example runs to its end without arguments, set-up or a server, in an empty folder.
+//! Runs every example without arguments, set-up or a server, in an empty folder.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::step::{Failed, cargo, root, run as run_step};
 
-/// An example that runs longer is stuck.
+/// The time limit of an example.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Builds the examples as the tests have them, and runs each. `Failed` names all that did not exit with 0.
+/// Builds the examples in the profile of the tests and runs each. `Failed` names all that did not exit with 0.
 pub fn run() -> Result<(), Failed> {
     let names = names();
     if names.is_empty() {
@@ -46,7 +46,7 @@ fn exits_well(programs: &Path, name: &str) -> bool {
             println!("{output}    failed after {took:.1?}: {why}");
         }
     }
-    // What is left of it does no harm in a folder for temporary files.
+    // A folder for temporary files that could not be deleted does no harm.
     let _ = fs::remove_dir_all(&folder);
     ended.is_ok()
 }

@@ -1,12 +1,12 @@
-//! `cargo xtask faults`: real faults on real processes, with a PostgreSQL, a PgBouncer and a Patroni cluster of their own.
+//! `cargo xtask faults`: runs the fault scenarios, with a PostgreSQL, a PgBouncer and a Patroni cluster of their own.
 
 use crate::step::{Failed, cargo, run as run_step};
 use crate::{patroni, pgbouncer, postgres};
 
-/// Runs the scenarios that `args` name, else all of them. Longer than a moment, they run in release mode.
+/// Runs the scenarios that `args` name, or all of them. Runs of full length use the release profile.
 pub fn run(args: &[String]) -> Result<(), Failed> {
     let is_named = |name: &str| args.iter().any(|word| word == name);
-    // All others are options, their numbers, and databases.
+    // The other arguments are options, numbers and databases.
     let names = args.iter().filter(|word| word.starts_with(char::is_alphabetic) && !["sqlite", "postgres"].contains(&word.as_str()));
     let names_any = names.count() > 0;
     postgres::ensure()?;
@@ -23,13 +23,13 @@ pub fn run(args: &[String]) -> Result<(), Failed> {
     run_step(cargo(&["run", "--quiet", "--package", "fsm-faults"]).args(mode).arg("--").args(args))
 }
 
-/// Mixes faults at random for as long as `args` say.
+/// Runs the soak, a random mix of faults, for as long as `args` say.
 pub fn soak(args: &[String]) -> Result<(), Failed> {
     let words = std::iter::once("soak".to_owned()).chain(args.iter().cloned());
     run(&words.collect::<Vec<_>>())
 }
 
-/// The short form of all of them.
+/// Runs all scenarios in their short form.
 pub fn short() -> Result<(), Failed> {
     run(&["--short".to_owned()])
 }

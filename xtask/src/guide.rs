@@ -1,4 +1,4 @@
-//! `cargo xtask guide`: the pages of the user guide, built by mdBook.
+//! `cargo xtask guide`: builds the user guide with mdBook.
 
 use std::process::Command;
 

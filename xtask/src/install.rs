@@ -1,4 +1,4 @@
-//! Programs that the system's package manager brings: in CI at once, at a terminal when the user agrees.
+//! Installs programs with the system's package manager: in CI without a question, at a terminal after the user agrees.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -8,15 +8,16 @@ use std::process::Command;
 use crate::site;
 use crate::step::{Failed, run};
 
-/// What to run for one program, by package manager.
+/// The commands that install a program, by package manager.
 pub type Managers = [(&'static str, &'static [&'static [&'static str]])];
 
-/// Installs by the first manager that this system has. `Failed` says `missing` and what would help.
+/// Installs a program with the first manager that this system has. Otherwise `Failed` has the text `missing` and the commands that would
+/// help.
 pub fn install(managers: &Managers, missing: impl fmt::Display) -> Result<(), Failed> {
     let Some((_, commands)) = managers.iter().find(|(manager, _)| is_on_the_path(manager)) else {
         return Err(Failed::because(missing));
     };
-    // Homebrew refuses to run as root, the others need it.
+    // Homebrew refuses to run as root; the others need root.
     let needs_sudo = commands[0][0] != "brew" && site::id(&["-u"]) != Some(0);
     let prefix: &[&str] = if needs_sudo { &["sudo"] } else { &[] };
     let commands = commands.iter().map(|words| [prefix, words].concat()).collect::<Vec<_>>();
@@ -36,12 +37,12 @@ fn may_install(text: &str) -> bool {
     }
     print!("install it with `{text}`? [y/N] ");
     let mut answer = String::new();
-    // An answer that cannot be read is a no.
+    // An answer that cannot be read counts as no.
     let _ = io::stdout().flush().and_then(|()| io::stdin().read_line(&mut answer));
     matches!(answer.trim(), "y" | "Y" | "yes")
 }
 
-/// Whether a program can be run by its name.
+/// Returns true if the program is found on the `PATH`.
 pub fn is_on_the_path(program: &str) -> bool {
     std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(Path::new(program)).is_file()))
 }

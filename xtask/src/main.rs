@@ -1,4 +1,4 @@
-//! The few commands of the project; `cargo xtask help` lists them.
+//! The commands of the project's developers. `cargo xtask help` lists them.
 
 mod bench;
 mod ci;
@@ -14,6 +14,7 @@ mod patroni;
 mod peers;
 mod pgbouncer;
 mod postgres;
+mod prometheus;
 mod simulate;
 #[path = "../../fsm-runtime/src/testing/site.rs"]
 mod site;

@@ -1,4 +1,4 @@
-//! Patroni, etcd and haproxy for the fault tests: the installed ones, else those that the system's package manager installs.
+//! Finds Patroni, etcd and haproxy for the fault tests, or installs them with the system's package manager.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use crate::install::{self, is_on_the_path};
 use crate::step::Failed;
 
 const PROGRAMS: [&str; 3] = ["patroni", "etcd", "haproxy"];
-/// The command that brings them. Other systems have no packages of all three.
+/// The commands that install them. Other systems do not have packages of all three.
 const MANAGERS: [(&str, &[&[&str]]); 1] = [(
     "apt-get",
     &[
@@ -26,7 +26,7 @@ const MANAGERS: [(&str, &[&[&str]]); 1] = [(
     ],
 )];
 
-/// They are there afterwards.
+/// Installs the missing programs.
 pub fn ensure() -> Result<(), Failed> {
     let is_there =
         |program: &&str| is_on_the_path(program) || ["/usr/sbin", "/usr/local/sbin"].iter().any(|at| Path::new(at).join(program).is_file());

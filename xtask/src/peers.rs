@@ -1,15 +1,15 @@
-//! `cargo xtask peers`: this engine beside other queues and engines, on one PostgreSQL whose commits reach the disk.
+//! `cargo xtask peers`: measures this engine and other queues and engines on one PostgreSQL server that writes commits to the disk.
 
 use std::process::Command;
 
 use crate::step::{Failed, cargo, root, run as run_step};
 use crate::{cluster, postgres};
 
-/// Installs, measures and compares what `args` name, else all. `Failed` has the code of the driver in `benches/peers`.
+/// Installs, measures and compares the peers that `args` name, or all of them. `Failed` has the exit code of the driver in `benches/peers`.
 pub fn run(args: &[String]) -> Result<(), Failed> {
     build()?;
     let given = std::env::var(cluster::VARIABLE).ok().filter(|url| !url.is_empty());
-    // A server waits for nobody who only builds.
+    // A build alone needs no server.
     let is_build_only = args.iter().any(|word| word == "--build");
     let own = if given.is_some() || is_build_only { None } else { Some(postgres::start_durable()?) };
     let mut command = Command::new(root().join("target/peers/release/peers-driver"));
@@ -20,8 +20,8 @@ pub fn run(args: &[String]) -> Result<(), Failed> {
     run_step(command.args(args))
 }
 
-/// The driver's workspace as a whole: its peers are wanted next, and alone it would have other features of the same dependencies.
-/// Where that fails, the driver alone: it says then which of the peers cannot be built.
+/// Builds the driver's whole workspace, because the peers are needed next, and because the driver alone would have other features of the
+/// shared dependencies. If that fails, the driver is built alone and then reports which peers cannot be built.
 fn build() -> Result<(), Failed> {
     let built = |what: &[&str]| {
         let mut command = cargo(&["build", "--release", "--locked"]);

@@ -1,11 +1,11 @@
-//! PgBouncer for the fault tests: the installed one, else one that the system's package manager installs.
+//! Finds PgBouncer for the fault tests, or installs it with the system's package manager.
 
 use std::path::Path;
 
 use crate::install::{self, is_on_the_path};
 use crate::step::Failed;
 
-/// What brings it, by package manager.
+/// The commands that install it, by package manager.
 const MANAGERS: [(&str, &[&[&str]]); 4] = [
     ("apt-get", &[&["apt-get", "update"], &["apt-get", "install", "--yes", "--no-install-recommends", "pgbouncer"]]),
     ("dnf", &[&["dnf", "install", "--assumeyes", "pgbouncer"]]),
@@ -13,7 +13,7 @@ const MANAGERS: [(&str, &[&[&str]]); 4] = [
     ("brew", &[&["brew", "install", "pgbouncer"]]),
 ];
 
-/// It is there afterwards.
+/// Installs PgBouncer if it is missing.
 pub fn ensure() -> Result<(), Failed> {
     let is_there =
         is_on_the_path("pgbouncer") || ["/usr/sbin", "/usr/local/sbin"].iter().any(|at| Path::new(at).join("pgbouncer").is_file());

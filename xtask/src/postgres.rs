@@ -1,4 +1,4 @@
-//! PostgreSQL for the tests: the installed one, else one that the system's package manager installs.
+//! Finds PostgreSQL for the tests, or installs it with the system's package manager.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use crate::cluster::{self, Cluster};
 use crate::install;
 use crate::step::Failed;
 
-/// What brings the server's programs, by package manager.
+/// The commands that install the server's programs, by package manager.
 const MANAGERS: [(&str, &[&[&str]]); 4] = [
     ("apt-get", &[&["apt-get", "update"], &["apt-get", "install", "--yes", "--no-install-recommends", "postgresql"]]),
     ("dnf", &[&["dnf", "install", "--assumeyes", "postgresql-server"]]),
@@ -14,17 +14,18 @@ const MANAGERS: [(&str, &[&[&str]]); 4] = [
     ("brew", &[&["brew", "install", "postgresql"]]),
 ];
 
-/// Starts a throw-away server. Where PostgreSQL is missing it is installed first: in CI at once, at a terminal when the user agrees.
+/// Starts a temporary server. If PostgreSQL is missing, it is installed first: in CI without a question, at a terminal after the user
+/// agrees.
 pub fn start() -> Result<Cluster, Failed> {
     start_by(cluster::start_own)
 }
 
-/// The same, with commits that reach the disk.
+/// Like `start`, with commits that are written to the disk.
 pub fn start_durable() -> Result<Cluster, Failed> {
     start_by(cluster::start_durable)
 }
 
-/// The server's programs are there afterwards.
+/// Installs the server's programs if they are missing.
 pub fn ensure() -> Result<(), Failed> {
     let Err(missing) = cluster::find_programs() else { return Ok(()) };
     println!("PostgreSQL is not installed; the tests need its server programs");

@@ -1,11 +1,11 @@
-//! `cargo xtask simulate`: so many schedules of the simulation, or as many as fit into a time.
+//! `cargo xtask simulate`: runs a number of schedules of the simulation, or as many as a time limit allows.
 
 use crate::step::{Failed, cargo, run as run_step};
 
 const HELP: &str = "cargo xtask simulate takes --seeds N, --seconds N and --first N";
 
-/// Runs schedules until one fails, their number is reached, or the time is up. `Failed` when one failed: its seed and the shortest schedule
-/// that fails are printed then.
+/// Runs schedules until one fails, their number is reached, or the time limit ends. If one fails, returns `Failed`, and its seed and the
+/// shortest failing schedule have been printed.
 pub fn run(args: &[String]) -> Result<(), Failed> {
     let mut command = cargo(&["test", "--package", "fsm-core", "--test", "simulation", "--", "--exact", "--nocapture"]);
     command.arg("no_schedule_breaks_a_promise");
@@ -23,7 +23,7 @@ pub fn run(args: &[String]) -> Result<(), Failed> {
     run_step(&mut command)
 }
 
-/// What is run before each merge: a hundred thousand schedules, or as many as fit into five minutes.
+/// The run before each merge: a hundred thousand schedules, or as many as fit into five minutes.
 pub fn for_a_merge() -> Result<(), Failed> {
     run(&["--seeds", "100000", "--seconds", "300"].map(str::to_owned))
 }

@@ -1,4 +1,4 @@
-//! Running one command: what is run is printed, and how long it took.
+//! Runs a command, and prints the command and its duration.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::cluster;
 
-/// What failed, and the code to exit with.
+/// The failure of a step, with the exit code.
 #[derive(Debug)]
 pub struct Failed {
     pub what: String,
@@ -36,7 +36,8 @@ pub fn root() -> &'static Path {
 pub fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args).current_dir(root());
-    // `cargo run` describes this package to us. Build scripts that watch those variables would run again, and all above them.
+    // `cargo run` sets variables that describe this package. Build scripts that depend on them would run again, and all dependent crates
+    // would be rebuilt.
     let describes_us = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
     std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(describes_us)).for_each(|(name, _)| {
         command.env_remove(name);
@@ -44,12 +45,13 @@ pub fn cargo(args: &[&str]) -> Command {
     command
 }
 
-/// Whether cargo has a subcommand.
+/// Returns true if cargo has this subcommand.
 pub fn cargo_has(subcommand: &str) -> bool {
     cargo(&[subcommand, "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-/// Runs a command to its end, and says so on standard error: the other output is the command's. `Failed` has the command's own code.
+/// Runs a command to its end. Its text and its duration are printed on standard error, because the other output belongs to the command.
+/// `Failed` has the command's exit code.
 pub fn run(command: &mut Command) -> Result<(), Failed> {
     let text = text_of(command);
     eprintln!("==> {text}");
@@ -65,17 +67,17 @@ pub fn run(command: &mut Command) -> Result<(), Failed> {
     }
 }
 
-/// The command as a person would type it.
+/// The command as it would be typed in a shell.
 fn text_of(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
-    // A server's URL may have a password.
+    // A server's URL may contain a password, so it is left out.
     let shown = |(name, value): (&OsStr, Option<&OsStr>)| Some(format!("{}={:?}", name.display(), value?));
     let variables = command.get_envs().filter(|(name, _)| *name != cluster::VARIABLE).filter_map(shown);
     let words = std::iter::once(program).chain(command.get_args()).map(|word| word.display().to_string());
     variables.chain(words).collect::<Vec<_>>().join(" ")
 }
 
-/// What a shell would say: 1 for a command that a signal ended.
+/// The exit code as a shell reports it, and 1 for a command that was ended by a signal.
 fn code_of(status: ExitStatus) -> u8 {
     status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }

@@ -1,21 +1,24 @@
-//! `cargo xtask test`: all tests, with a PostgreSQL that lives as long as they do.
+//! `cargo xtask test`: runs all tests, with a PostgreSQL server for their duration.
 
 use std::time::Instant;
 
 use crate::step::{Failed, cargo, cargo_has, run as run_step};
-use crate::{cluster, postgres};
+use crate::{cluster, postgres, prometheus};
 
-/// Runs the tests that `args` select, else all of them and the code in the docs. `Failed` has the code of the first that failed.
+/// Runs the tests that `args` select, or all tests and the code in the documentation. `Failed` has the exit code of the first failure.
 pub fn run(args: &[String]) -> Result<(), Failed> {
     let begun = Instant::now();
     let given = std::env::var(cluster::VARIABLE).ok().filter(|url| !url.is_empty());
     let own = if given.is_some() { None } else { Some(postgres::start()?) };
     let url = given.unwrap_or_else(|| own.as_ref().map(cluster::Cluster::url).expect("one of them is there"));
 
+    if let Err(missing) = prometheus::ensure() {
+        println!("    NOT TESTED: the metrics with a real Prometheus, for {missing}");
+    }
     let with_server = |words: &[&str]| run_step(cargo(words).args(args).env(cluster::VARIABLE, &url));
     let ended = if cargo_has("nextest") {
         let tests = with_server(&["nextest", "run", "--workspace", "--no-fail-fast"]);
-        // The code in the docs takes none of the arguments of nextest.
+        // The documentation tests do not accept the arguments of nextest.
         let docs = if args.is_empty() { with_server(&["test", "--workspace", "--doc"]) } else { Ok(()) };
         tests.and(docs)
     } else {

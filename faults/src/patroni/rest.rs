@@ -1,4 +1,4 @@
-//! Patroni's REST interface: small requests to loopback.
+//! A client for the REST interfaces of Patroni and etcd.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use crate::Failure;
 
-/// A node that is frozen does not answer.
+/// The time limit of a request. A frozen node does not answer.
 const LIMIT: Duration = Duration::from_secs(1);
-/// A switchover answers when it is done.
+/// The time limit of a switchover, which is answered when it is complete.
 const SWITCHED: Duration = Duration::from_secs(30);
 
-/// The status code of a path; `None` if the node does not answer.
+/// The status code for a path; `None` if the node does not answer.
 pub fn status(port: u16, path: &str) -> Option<u16> {
     request(port, "GET", path, "", LIMIT).ok().map(|(status, _)| status)
 }
 
-/// Whether the cluster has three servers that run, a leader and a synchronous standby, as this node sees it.
+/// Returns true if, according to this node, the cluster has three running servers, a leader and a synchronous standby.
 pub fn is_complete(port: u16) -> bool {
     let Ok((200, body)) = request(port, "GET", "/cluster", "", LIMIT) else { return false };
     let cluster: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
@@ -26,7 +26,7 @@ pub fn is_complete(port: u16) -> bool {
     members.len() == super::NODES && members.iter().all(is_running) && has("leader") && has("sync_standby")
 }
 
-/// Hands the lead from this node to another one.
+/// Switches the leader role from this node to another one.
 pub fn switch_over(port: u16, leader: &str) -> Result<(), Failure> {
     match request(port, "POST", "/switchover", &format!("{{\"leader\": \"{leader}\"}}"), SWITCHED)? {
         (200 | 202, _) => Ok(()),
@@ -34,7 +34,7 @@ pub fn switch_over(port: u16, leader: &str) -> Result<(), Failure> {
     }
 }
 
-/// Deletes the note of who is synchronous from etcd: its key `/service/fsm/sync`, in base64.
+/// Deletes the entry about the synchronous standby from etcd. Its key is `/service/fsm/sync`, in base64.
 pub fn forget_synchronous(etcd: u16) -> Result<(), Failure> {
     match request(etcd, "POST", "/v3/kv/deleterange", "{\"key\": \"L3NlcnZpY2UvZnNtL3N5bmM=\"}", LIMIT)? {
         (200, _) => Ok(()),

@@ -25,7 +25,7 @@ impl Places {
         Ok(Places { nodes: (0..NODES).map(node).collect::<Result<_, Failure>>()?, proxy: port()? })
     }
 
-    /// The arguments of a member of etcd.
+    /// The arguments of an etcd member.
     pub fn etcd(&self, node: usize, folder: &Path) -> Vec<String> {
         let peers = |node: usize| format!("http://127.0.0.1:{}", self.nodes[node].etcd_peers);
         let clients = format!("http://127.0.0.1:{}", self.nodes[node].etcd);
@@ -47,8 +47,8 @@ impl Places {
         pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
     }
 
-    /// A node's `patroni.yml`. The time to live is at least the loop's wait and two retry timeouts; a crashed leader is replaced, not waited
-    /// for; and a commit waits for a standby, so that a fail-over loses nothing that was acknowledged.
+    /// A node's `patroni.yml`. The time to live is at least the loop's wait and two retry timeouts. A crashed leader is replaced at once. A
+    /// commit waits for a standby, so that a failover loses no acknowledged commit.
     pub fn patroni(&self, node: usize, folder: &Path, programs: &Path) -> String {
         let etcd: Vec<String> = self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.etcd)).collect();
         let Node { postgres, rest, .. } = &self.nodes[node];
@@ -96,7 +96,7 @@ tags: {{ nofailover: false, noloadbalance: false, clonefrom: false, nosync: fals
         )
     }
 
-    /// `haproxy.cfg`: to the node whose Patroni says that it leads.
+    /// `haproxy.cfg`: forwards to the node whose Patroni reports that it is the leader.
     pub fn haproxy(&self) -> String {
         let servers: String = (self.nodes.iter().enumerate())
             .map(|(node, ports)| format!("  server node{node} 127.0.0.1:{} check port {}\n", ports.postgres, ports.rest))

@@ -1,24 +1,24 @@
-//! Where in the protocol a connection is, and whether it is cut there.
+//! Follows the protocol of a connection and decides whether to cut it.
 
 use serde::{Deserialize, Serialize};
 
 use super::wire::Frame;
 use crate::lots::Lots;
 
-/// How often a connection is cut at each place: once in so many times; 0 is never.
+/// The frequency of cuts at each place: one in this many times; 0 is never.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Cuts {
-    /// The commit does not reach the server.
+    /// Before the commit reaches the server.
     pub before_commit: u64,
-    /// The server has committed, and its answer does not reach the client.
+    /// After the server has committed, before its answer reaches the client.
     pub after_commit: u64,
-    /// A request reached the server, and nothing else does.
+    /// After a request has reached the server, before the answer.
     pub after_request: u64,
-    /// Half of an answer reaches the client.
+    /// After half of an answer has reached the client.
     pub in_answer: u64,
 }
 
-/// A place at which a connection was cut.
+/// A place at which a connection is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     BeforeCommit,
@@ -27,22 +27,22 @@ pub enum Place {
     InAnswer,
 }
 
-/// What becomes of a message.
+/// The treatment of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     Forward,
-    /// The message does not go through.
+    /// Cut the connection without forwarding the message.
     CutBefore(Place),
-    /// Half of it does.
+    /// Forward half of the message, then cut.
     CutInside(Place),
-    /// It does, and is the last one.
+    /// Forward the message, then cut.
     CutBehind(Place),
 }
 
-/// What is known of one connection.
+/// The state of one connection.
 #[derive(Debug, Default)]
 pub struct Watch {
-    /// The next answer of that kind is where it is cut.
+    /// The place of the cut at the next answer, if one is planned.
     awaits: Option<Place>,
 }
 
@@ -62,7 +62,7 @@ impl Watch {
             }
             return Verdict::Forward;
         }
-        // A query, or the sync behind what was parsed and bound: from here on the server works.
+        // A query, or the sync after parse and bind. The server begins its work with this message.
         if matches!(frame.tag(), b'Q' | b'S') {
             if draws(cuts.after_request) {
                 return Verdict::CutBehind(Place::AfterRequest);
@@ -77,7 +77,7 @@ impl Watch {
     /// The server sends a message.
     pub fn answered(&mut self, frame: &Frame) -> Verdict {
         match self.awaits {
-            // Only now it is certain that the server committed.
+            // This answer proves that the server has committed.
             Some(place @ Place::AfterCommit) if frame.command() == Some("COMMIT") => Verdict::CutBefore(place),
             Some(place @ Place::InAnswer) if matches!(frame.tag(), b'C' | b'D') => Verdict::CutInside(place),
             _ => Verdict::Forward,

@@ -1,10 +1,10 @@
-//! As much of PostgreSQL's protocol as tells where one message ends, and what it asks for or answers.
+//! The part of PostgreSQL's protocol that finds the ends of messages, their statements and their command tags.
 
 use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// One message, as it came.
+/// One message, unchanged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Frame(Vec<u8>);
 
@@ -27,7 +27,7 @@ impl Frame {
         std::str::from_utf8(text.split(|byte| *byte == 0).next()?).ok()
     }
 
-    /// What a finished command says of itself.
+    /// The command tag of a completed command.
     pub fn command(&self) -> Option<&str> {
         if self.tag() != b'C' {
             return None;
@@ -47,7 +47,7 @@ impl<R: AsyncRead + Unpin> Half<R> {
         Half { reader, buffer: Vec::new() }
     }
 
-    /// Waits for whole messages. What is read stays read when this is dropped half-way.
+    /// Waits for whole messages. Bytes that were read are kept if the future is dropped.
     pub async fn frames(&mut self) -> io::Result<Vec<Frame>> {
         loop {
             let mut whole = Vec::new();
@@ -65,7 +65,7 @@ impl<R: AsyncRead + Unpin> Half<R> {
     }
 }
 
-/// A tag, and a length that counts itself but not the tag.
+/// The length of the first message: a tag byte, and a length that counts itself but not the tag.
 fn length_of_first(buffer: &[u8]) -> Option<usize> {
     let length: [u8; 4] = buffer.get(1..5)?.try_into().ok()?;
     usize::try_from(u32::from_be_bytes(length)).ok().map(|length| length + 1)
@@ -78,7 +78,7 @@ pub enum Startup {
     Other,
 }
 
-/// The message that begins a session.
+/// The startup message of a session.
 pub struct Parameters(Vec<u8>);
 
 impl Startup {

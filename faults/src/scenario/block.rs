@@ -1,4 +1,4 @@
-//! A verb that blocks every thread of its process for five leases: the lease is renewed all the same.
+//! A verb blocks all threads of its process for five leases. The lease is renewed nevertheless.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, 
     let stalls = size.kills(1, 40);
     let mut stage = Stage::open(ground, "block", kind, size.seed).await?;
     let five_leases_ms = u64::try_from((5 * stage.lease).as_millis())?;
-    // One thread for all that is asynchronous, and that is blocked. Another process looks for what died.
+    // All async code runs on one thread, which the verb blocks. Another process sweeps lost attempts.
     let blocked = stage.spec("blocked");
     let load = Load { lanes: 2, moves: 2, stalls: Some((2, five_leases_ms)), wagers: 0, ..Load::default() };
     stage.start(&Spec { threads: 1, load, ..blocked })?;

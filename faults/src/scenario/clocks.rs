@@ -1,4 +1,4 @@
-//! Clocks that are wrong, and clocks that are right in four time zones.
+//! Processes with wrong clocks, and processes with correct clocks in four time zones.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use crate::stage::Stage;
 
 const AN_HOUR_S: i64 = 3600;
 
-/// With PostgreSQL all go by the server's clock, and nothing is lost. With SQLite those who are ahead believe nobody else to live:
-/// attempts are lost, and nothing happens twice all the same.
+/// With PostgreSQL, all processes use the server's clock, and no attempt is lost. With SQLite, a process whose clock is ahead treats the
+/// leases of others as expired: attempts are lost, but no event is processed twice.
 pub async fn clocks(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
     let mut stage = Stage::open(ground, "clocks", kind, size.seed).await?;
     if kind == Kind::Postgres {
@@ -25,7 +25,7 @@ pub async fn clocks(ground: &mut Ground, kind: Kind, size: Size) -> Result<Repor
     }
     for ahead_s in [0, AN_HOUR_S, -AN_HOUR_S] {
         let spec = stage.spec("node");
-        // A delayed close is delivered by the clock of whoever sent it: one that is an hour ahead is not waited for.
+        // A delayed close is delivered by the clock of its sender. With SQLite, a clock that is an hour ahead would delay it for too long.
         stage.start(&Spec { ahead_s, load: Load { has_delays: kind == Kind::Postgres, ..spec.load }, ..spec })?;
     }
     tokio::time::sleep(Duration::from_secs(size.seconds(5, 60))).await;
@@ -37,7 +37,7 @@ pub async fn clocks(ground: &mut Ground, kind: Kind, size: Size) -> Result<Repor
     Ok(report)
 }
 
-/// Four processes in four time zones, whose sessions are in those too.
+/// Four processes in four time zones. With PostgreSQL, their sessions have these time zones too.
 pub async fn zones(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
     let mut stage = Stage::open(ground, "zones", kind, size.seed).await?;
     stage.lease = Duration::from_secs(10);

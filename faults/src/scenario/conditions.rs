@@ -1,5 +1,5 @@
-//! Conditions that pass: each one breaks what runs for a while, and then work continues by itself. Nothing is lost, no success is recorded
-//! as a failure, nothing hangs, and locked rows delay nobody else.
+//! Temporary conditions: each one disturbs the processes for a while, and work then continues by itself. No event is lost, no success is
+//! recorded as a failure, nothing hangs, and locked rows delay no other instance.
 
 pub mod file;
 pub mod server;
@@ -17,20 +17,20 @@ use crate::report::Report;
 use crate::small::{Small, me};
 use crate::stage::Stage;
 
-/// Work continues within this once a condition has passed.
+/// The limit for work to continue after a condition has ended.
 const RESUMES: Duration = Duration::from_secs(10);
-/// All comes to rest within this: a claim that failed is tried again after a poll, and a send after a tenth of a second.
+/// The limit for all instances to settle. A failed claim is retried after a poll interval, and a send after 100 ms.
 const REST: Duration = Duration::from_secs(30);
-/// The limit on the 99th percentile for instances that nobody locked.
+/// The limit on the 99th percentile for instances that were not locked.
 const P99: Duration = Duration::from_secs(1);
-/// The fewest answers of which a 99th percentile is judged.
+/// The minimum number of answers for which the 99th percentile is judged.
 const FEWEST: usize = 100;
-/// An answer that is an error counts as one that took this long.
+/// The assumed duration of an answer that is an error.
 const FAILED_US: u64 = 10_000_000;
-/// The SQLite database lies on a filesystem of this size, except while that is full.
+/// The size of the filesystem of the SQLite database, except while it is full.
 const ENOUGH_MIB: u32 = 4096;
 
-/// Rows that were locked, since when and until when, in microseconds since 1970.
+/// Rows that were locked, and the start and end of that time, in microseconds since 1970.
 pub struct Locked {
     pub keys: Vec<String>,
     pub from_us: u64,
@@ -58,7 +58,7 @@ async fn go_on(mut stage: Stage<'_>, disk: Option<Small>, size: Size) -> Result<
     let transitions = i64::try_from(size.transitions(0, 200_000))?;
     let each = if size.is_short { Duration::from_millis(800) } else { Duration::from_secs(3) };
     let rounds = size.kills(1, 5);
-    // No worker dies, and none is to be taken for dead.
+    // Longer than every condition, so that no lease expires.
     stage.lease = Duration::from_secs(20);
     stage.rest_within = REST;
     for _ in 0..2 {
@@ -94,7 +94,7 @@ async fn go_on(mut stage: Stage<'_>, disk: Option<Small>, size: Size) -> Result<
     Ok(report)
 }
 
-/// The condition has passed, and transitions are committed again.
+/// Waits until transitions are committed again after the end of a condition.
 pub async fn resume(stage: &mut Stage<'_>, name: &str) -> Result<(), Failure> {
     let begun = Instant::now();
     let before = stage.transitions().await?;
@@ -108,7 +108,7 @@ pub async fn resume(stage: &mut Stage<'_>, name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The answers that senders waited for while some rows were locked, of all other instances.
+/// Judges the durations of the answers for instances that were not locked, while others were.
 fn judge_latencies(stage: &mut Stage<'_>, locked: &[Locked]) -> Result<(), Failure> {
     let (mut sent, mut settled) = (Vec::new(), Vec::new());
     for told in ledger::read_all(stage.folder.path())? {
@@ -117,7 +117,7 @@ fn judge_latencies(stage: &mut Stage<'_>, locked: &[Locked]) -> Result<(), Failu
             let meets = |one: &&Locked| began_us <= one.until_us && began_us + took_us >= one.from_us;
             let mut meanwhile = locked.iter().filter(meets).peekable();
             if meanwhile.peek().is_some() && meanwhile.all(|one| !one.keys.contains(&key)) {
-                // An error is no faster than the wait that it ended.
+                // The duration of an error is at least that of the wait that it ended.
                 let took_us = if is_ok { took_us } else { took_us.max(FAILED_US) };
                 if is_send { &mut sent } else { &mut settled }.push(took_us);
             }
@@ -131,7 +131,7 @@ fn judge_latencies(stage: &mut Stage<'_>, locked: &[Locked]) -> Result<(), Failu
         };
         let p99 = Duration::from_micros(*p99_us);
         stage.note(format!("{} {what} beside locked rows, 99 % within {:.0} ms", times.len(), p99.as_secs_f64() * 1000.0));
-        // Of fewer answers it is the slowest one, which says nothing about the others: a short run only notes it.
+        // With fewer answers, the 99th percentile is the slowest answer, which says nothing about the others. A short run only reports it.
         if times.len() >= FEWEST {
             stage.require(p99 < P99, format!("99 % of what nobody locked are {what} within {P99:?}, not {p99:?}"));
         }

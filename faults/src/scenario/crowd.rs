@@ -1,4 +1,4 @@
-//! Many at one database: four processes of eight threads at one file, and one connection for all with futures that are dropped.
+//! High concurrency: four processes with eight threads on one database, and processes with one connection whose futures are dropped.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::load::Load;
 use crate::report::Report;
 use crate::stage::Stage;
 
-/// Four processes with eight threads each. Nobody is ever told that the database is locked.
+/// Four processes with eight threads each. No caller gets the error that the database is locked.
 pub async fn crowd(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
     let mut stage = Stage::open(ground, "crowd", kind, size.seed).await?;
     stage.lease = Duration::from_secs(10);
@@ -26,7 +26,7 @@ pub async fn crowd(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report
     Ok(report)
 }
 
-/// A pool of one connection; `send`, `settled` and `get` are dropped after at most four milliseconds, wherever they are.
+/// A pool of one connection. `send`, `settled` and `get` are dropped after at most four milliseconds, at any point.
 pub async fn dropped(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
     let mut stage = Stage::open(ground, "drop", kind, size.seed).await?;
     stage.lease = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! Connections through a proxy of our own: cut where it hurts, or silent.
+//! Connections through a proxy that cuts them at chosen points or stops responding.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,12 +13,12 @@ use crate::proxy::{self, Cuts};
 use crate::report::Report;
 use crate::stage::Stage;
 
-/// Where connections are cut.
+/// The places at which connections are cut.
 const PLACES: [&str; 4] = ["BeforeCommit", "AfterCommit", "AfterRequest", "InAnswer"];
-/// How long it may take until each place had its turn.
+/// The limit until a connection was cut at each place.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Cut before the commit arrives, after it was done, behind a request, and inside an answer.
+/// Cuts connections before the commit arrives, after it succeeded, after a request, and within an answer.
 pub async fn cut(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
     let mut stage = Stage::open(ground, "cut", kind, size.seed).await?;
     let spec = proxy_spec(&mut stage, Cuts { before_commit: 60, after_commit: 40, after_request: 600, in_answer: 600 }, None)?;
@@ -54,7 +54,7 @@ fn cuts_so_far(spec: &proxy::Spec) -> Result<BTreeMap<String, u32>, Failure> {
     Ok(cuts)
 }
 
-/// The proxy is stopped for longer than any deadline or lease: connections are open, and nothing comes.
+/// Stops the proxy for longer than any time limit or lease: connections stay open and do not respond.
 pub async fn hang(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
     let hangs = size.kills(2, 20);
     let mut stage = Stage::open(ground, "hang", kind, size.seed).await?;
@@ -81,7 +81,7 @@ pub async fn hang(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report,
     Ok(report)
 }
 
-/// What a proxy before the scenario's database is told.
+/// The settings of a proxy for the scenario's database.
 pub fn proxy_spec(stage: &mut Stage<'_>, cuts: Cuts, time_zone: Option<&str>) -> Result<proxy::Spec, Failure> {
     Ok(proxy::Spec {
         name: format!("proxy-{}", time_zone.unwrap_or("cuts").replace('/', "-")),
@@ -93,7 +93,7 @@ pub fn proxy_spec(stage: &mut Stage<'_>, cuts: Cuts, time_zone: Option<&str>) ->
     })
 }
 
-/// A proxy, and the URL of the scenario's database through it.
+/// Starts a proxy. Returns it with the URL of the scenario's database through it.
 pub fn start_proxy(stage: &Stage<'_>, spec: &proxy::Spec) -> Result<(Process, String), Failure> {
     let mut proxy = Process::start("proxy", &spec.name, spec, stage.folder.path(), &[])?;
     let port: u16 = proxy.first_line()?.parse()?;

@@ -1,4 +1,4 @@
-//! A disk that is full, and freed, twice: a small filesystem in memory, with the whole SQLite database or PostgreSQL's tables on it.
+//! A disk that becomes full twice: a small filesystem in memory with the whole SQLite database, or with PostgreSQL's tables.
 
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
@@ -12,15 +12,15 @@ use crate::report::Report;
 use crate::small::{Small, me};
 use crate::stage::Stage;
 
-/// No transition within this long: the disk is full.
+/// The disk counts as full after this time without a transition.
 const STILL: Duration = Duration::from_millis(1500);
 const LIMIT: Duration = Duration::from_secs(60);
-/// In the end there is room for all.
+/// The final size, which suffices for all data.
 const ENOUGH_MIB: u32 = 512;
 
 pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
     let folder = Folder::new(&format!("disk-{}", kind.word()))?;
-    // A database of PostgreSQL begins with 7 MiB, and one of SQLite with its write-ahead log.
+    // A new PostgreSQL database has 7 MiB, and one of SQLite begins with its write-ahead log.
     let (first_mib, step_mib) = if kind == Kind::Postgres { (9, 2) } else { (6, 3) };
     let owner = if kind == Kind::Postgres { std::fs::metadata(ground.socket()?)?.uid() } else { me()? };
     let disk = Small::mount(folder.path().join("small"), first_mib, owner)?;
@@ -69,7 +69,7 @@ async fn fill(
     Ok(report)
 }
 
-/// Waits until nothing more is committed; how many transitions were.
+/// Waits until nothing more is committed. Returns the number of transitions.
 async fn until_full(stage: &Stage<'_>) -> Result<i64, Failure> {
     let limit = Instant::now() + LIMIT;
     let (mut done, mut since) = (stage.transitions().await?, Instant::now());

@@ -1,5 +1,5 @@
-//! Fail-over of a PostgreSQL cluster under load: switchovers, nodes that are killed and nodes that freeze. Half of the processes connect
-//! through haproxy, the others by a URL that names all servers.
+//! Failover of a PostgreSQL cluster under load: switchovers, killed nodes and frozen nodes. Half of the processes connect through haproxy,
+//! the others with a URL of all servers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,18 +19,18 @@ use crate::patroni::{NODES, Patroni};
 use crate::report::Report;
 use crate::stage::Stage;
 
-/// Work continues within this once the cluster accepts writes again.
+/// The limit for work to continue after the cluster accepts writes again.
 const RESUMES: Duration = Duration::from_secs(2);
-/// A cluster accepts writes again within this.
+/// The limit for the cluster to accept writes again.
 const ACCEPTS: Duration = Duration::from_secs(60);
-/// No write for this long is a fail-over under way.
+/// A gap between writes that is longer than this counts as a failover.
 const PAUSE: Duration = Duration::from_millis(700);
-/// How long a write is waited for that asks whether the cluster accepts writes.
+/// The time limit of a write that tests whether the cluster accepts writes.
 const WRITE: Duration = Duration::from_millis(1000);
 const LOOK: Duration = Duration::from_millis(20);
 const DATABASE: &str = "faults";
 
-/// One thing that happens to the cluster.
+/// A fault of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Act {
     Switchover,
@@ -38,10 +38,10 @@ enum Act {
     Freeze,
 }
 
-/// When it happened, and when the cluster accepted writes again, in microseconds since 1970.
+/// A fault, with its time and the time at which the cluster accepted writes again, in microseconds since 1970.
 struct Done {
     act: Act,
-    /// The node that led.
+    /// The node that was the leader.
     leader: usize,
     at_us: u64,
     accepts_us: u64,
@@ -49,7 +49,7 @@ struct Done {
 
 pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
     let folder = Folder::new("failover-postgres")?;
-    // PostgreSQL's user makes its files below this folder.
+    // PostgreSQL's user creates its files in this folder.
     let mut cluster = match tokio::task::block_in_place(|| Patroni::start(folder.path())) {
         Ok(cluster) => cluster,
         Err(error) => {
@@ -61,9 +61,9 @@ pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, 
     write_to(&cluster.through_proxy("postgres"), &format!("create database {DATABASE}")).await?;
     write_to(&cluster.through_proxy(DATABASE), "create table fault_probes (at bigint not null)").await?;
     let mut stage = Stage::at(ground, kind, size.seed, folder, cluster.through_proxy(DATABASE)).await?;
-    // The load must not keep the servers from telling each other that they live.
+    // The load must not starve the servers' heartbeats.
     stage.prefix = &["nice", "-n", "10"];
-    // Longer than any fail-over: no worker dies here.
+    // Longer than any failover, so that no lease expires.
     stage.lease = Duration::from_secs(60);
     let load = Load { lanes: 8, is_timed: true, ..Load::default() };
     let mut ways = BTreeMap::new();
@@ -84,7 +84,7 @@ pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, 
             break;
         }
         done.push(perform(&mut cluster, &writes, *act).await?);
-        // The short form ends with two servers, which is as many as a commit needs.
+        // The short form ends with two servers, the minimum for a commit.
         if size.is_short && place + 1 == acts.len() {
             break;
         }
@@ -103,7 +103,7 @@ pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, 
     Ok(report)
 }
 
-/// What happens, in an order that the seed draws.
+/// The faults, in an order that depends on the seed.
 fn acts(size: Size) -> Vec<Act> {
     if size.is_short {
         return vec![Act::Switchover, Act::Kill];
@@ -119,7 +119,7 @@ fn acts(size: Size) -> Vec<Act> {
     acts
 }
 
-/// Carries it out, and waits until the cluster accepts writes again.
+/// Carries out the fault, and waits until the cluster accepts writes again.
 async fn perform(cluster: &mut Patroni, writes: &Writes, act: Act) -> Result<Done, Failure> {
     let leader = cluster.leader().ok_or("no node leads")?;
     let at_us = now_us();
@@ -129,14 +129,14 @@ async fn perform(cluster: &mut Patroni, writes: &Writes, act: Act) -> Result<Don
         Act::Freeze => cluster.freeze(leader)?,
     }
     let accepts_us = writes.accepted_again(at_us).await?;
-    // Each process has time to show that it goes on, before the old leader is back.
+    // Each process has time to continue before the old leader is back.
     tokio::time::sleep(RESUMES + RESUMES / 2).await;
     Ok(Done { act, leader, at_us, accepts_us })
 }
 
-/// The harness's own writes, to each server past every proxy: they tell when the cluster accepts writes.
+/// Writes of the harness to each server, without a proxy. They show when the cluster accepts writes.
 struct Writes {
-    /// When one was committed, in microseconds since 1970.
+    /// The times of the committed writes, in microseconds since 1970.
     committed: Arc<Mutex<Vec<u64>>>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -148,7 +148,7 @@ impl Writes {
         Writes { committed, tasks }
     }
 
-    /// When a write was committed again, after the first pause since then.
+    /// The time of the first committed write after the last gap since `since_us`.
     async fn accepted_again(&self, since_us: u64) -> Result<u64, Failure> {
         let limit = Instant::now() + ACCEPTS;
         while Instant::now() < limit {
@@ -170,7 +170,7 @@ impl Drop for Writes {
     }
 }
 
-/// Writes to one server, as long as there is somebody to know.
+/// Writes to one server until the task is aborted.
 async fn write_for_ever(url: String, committed: Arc<Mutex<Vec<u64>>>) {
     let mut open: Option<PgConnection> = None;
     loop {
@@ -189,7 +189,7 @@ async fn write_for_ever(url: String, committed: Arc<Mutex<Vec<u64>>>) {
     }
 }
 
-/// Writes through haproxy, which may not know the leader yet.
+/// Writes through haproxy. Retries, because haproxy may not know the leader yet.
 async fn write_to(url: &str, statement: &str) -> Result<(), Failure> {
     let limit = Instant::now() + ACCEPTS;
     loop {
@@ -205,7 +205,7 @@ async fn write_to(url: &str, statement: &str) -> Result<(), Failure> {
     }
 }
 
-/// After each act, each process is told of a commit soon after the cluster accepts writes.
+/// Requires that each process gets an acknowledgement soon after the cluster accepts writes again, after each fault.
 fn judge(stage: &mut Stage<'_>, done: &[Done], ways: &BTreeMap<String, &'static str>) -> Result<(), Failure> {
     let ledgers = ledger::read_all(stage.folder.path())?;
     let mut slowest: BTreeMap<(&str, &str), Duration> = BTreeMap::new();
@@ -218,7 +218,7 @@ fn judge(stage: &mut Stage<'_>, done: &[Done], ways: &BTreeMap<String, &'static 
         stage.note(format!("{act_name}: writes again after {:.1} s", Duration::from_micros(accepts_us - at_us).as_secs_f32()));
         for told in &ledgers {
             let Some(way) = ways.get(&told.process) else { continue };
-            // Acknowledged afterwards, or while the first write of the harness was still under way.
+            // An answer also counts if the request began before that time.
             let acknowledged = told.lines.iter().filter_map(|line| match line {
                 Line::Took { began_us, took_us, is_ok: true, .. } => Some(began_us + took_us),
                 _ => None,

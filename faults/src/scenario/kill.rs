@@ -1,4 +1,4 @@
-//! Processes that work and send are killed by SIGKILL again and again, at any moment, and others take their place.
+//! Worker processes that also send are killed by SIGKILL repeatedly, at any point, and replaced by new ones.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,9 @@ use crate::lots::Lots;
 use crate::report::Report;
 use crate::stage::Stage;
 
-/// How many processes work and send at the same time, beside one that only sends.
+/// The number of processes that work and send at the same time. One more only sends.
 const NODES: usize = 3;
-/// How long a scenario may take beyond what its kills need.
+/// The time limit of the scenario.
 const LIMIT: Duration = Duration::from_secs(3600);
 
 pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {

@@ -1,4 +1,4 @@
-//! The server goes away: in the middle of everything, or for longer than any lease.
+//! Outages of the server: crashes under load, and an outage that is longer than any lease.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::load::Load;
 use crate::report::Report;
 use crate::stage::Stage;
 
-/// Killed with `immediate`, as a crash is, and started again: what was acknowledged is there.
+/// The server is stopped with `immediate`, as in a crash, and started again. All acknowledged events must be present.
 pub async fn crash(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
     let crashes = size.kills(3, 40);
     let mut stage = Stage::open(ground, "crash", kind, size.seed).await?;
@@ -27,7 +27,8 @@ pub async fn crash(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report
     Ok(stage.finish().await?.0)
 }
 
-/// Away for three leases, while verbs run that outlive it: their workers live, and nobody takes over from them.
+/// The server is down for three leases while verbs run for longer than that. Their workers live, and no other process may treat their
+/// attempts as lost.
 pub async fn outage(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
     let outages = size.kills(1, 10);
     let mut stage = Stage::open(ground, "outage", kind, size.seed).await?;

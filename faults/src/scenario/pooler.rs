@@ -1,4 +1,4 @@
-//! PgBouncer in transaction mode between everybody and the server: each transaction may run on another connection.
+//! PgBouncer in transaction mode between the processes and the server: each transaction may run on another connection.
 
 use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
@@ -13,7 +13,7 @@ use crate::ground::{Ground, Kind};
 use crate::report::Report;
 use crate::stage::Stage;
 
-/// Fewer than the processes hold open, so that they take turns.
+/// Fewer connections than the processes hold open, so that they are shared.
 const CONNECTIONS: u32 = 4;
 
 pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
@@ -57,7 +57,7 @@ impl Bouncer {
         std::fs::write(&file, settings)?;
         let log = std::fs::File::create(stage.folder.path().join("pgbouncer.log"))?;
         let mut command = Command::new(program()?);
-        // It refuses to run as root, like the server.
+        // PgBouncer refuses to run as root, like the server.
         let owner = std::fs::metadata(&socket)?;
         if std::fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0) {
             command.uid(owner.uid()).gid(owner.gid());
@@ -83,7 +83,7 @@ impl Drop for Bouncer {
     }
 }
 
-/// On the path, or where systems put it.
+/// Finds PgBouncer on the `PATH` or in the common folders.
 fn program() -> Result<PathBuf, Failure> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);

@@ -1,4 +1,4 @@
-//! A reader that holds an old snapshot, so that nothing which dies can be cleaned up behind it.
+//! A reader holds an old snapshot, so that dead rows cannot be removed by vacuum or a checkpoint.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use crate::report::Report;
 use crate::sql;
 use crate::stage::Stage;
 
-/// The rate may vary so much on a busy machine; a queue that bloats loses far more.
+/// The rate of transitions must not drop to less than one in this many. The rate varies on a busy machine, but table bloat slows a queue
+/// far more.
 const AS_FAST: i64 = 5;
 
 pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
@@ -37,7 +38,7 @@ pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, 
     Ok(stage.finish().await?.0)
 }
 
-/// Transitions in a while.
+/// The number of transitions in `each`.
 async fn rate(stage: &Stage<'_>, each: Duration) -> Result<i64, Failure> {
     let before = stage.transitions().await?;
     tokio::time::sleep(each).await;

@@ -1,5 +1,5 @@
-//! All of it at random, for as long as one likes: kills, stops, outages and conditions that pass. At the end all comes to rest, everything
-//! adds up, and the processes that were never killed have no more memory than before.
+//! Random kills, stops, outages and temporary conditions for any length of time. At the end all instances settle, the checker finds
+//! nothing, and the memory of processes that were never killed has not grown.
 
 use std::time::{Duration, Instant};
 
@@ -14,19 +14,19 @@ use crate::report::Report;
 use crate::small::{Small, me};
 use crate::stage::Stage;
 
-/// The first two processes, one that works and one that only sends, live to the end: their memory is looked at.
+/// The first two processes, one worker and one sender, run to the end. Their memory is measured.
 const STEADY: usize = 2;
 const PROCESSES: usize = 4;
 const LEASE: Duration = Duration::from_secs(3);
-/// What a process that stands still holds may be waited for until its lease ends, and after that for a poll.
+/// The attempts of a stopped process become due at the end of its lease and the next poll.
 const REST: Duration = Duration::from_secs(60);
-/// How often memory is looked at, at most.
+/// The minimum interval between two measurements of memory.
 const SAMPLE: Duration = Duration::from_secs(1);
-/// The memory of a process may vary by so much, in KiB: caches, and what an allocator keeps.
+/// The permitted growth of a process's memory in KiB, for caches and the allocator.
 const VARIES_KIB: u64 = 12 << 10;
 const DISK_MIB: u32 = 4096;
 
-/// The figures of one process that lives to the end.
+/// The memory of a process that runs to the end.
 #[derive(Default)]
 struct Memory {
     samples_kib: Vec<u64>,
@@ -112,7 +112,7 @@ async fn soak(mut stage: Stage<'_>, disk: Option<Small>, size: Size) -> Result<R
     Ok(report)
 }
 
-/// A process for this place. What it sends in an hour is still to be compared in memory.
+/// The settings of the process with this number. Long runs send more slowly, because the checker compares everything in memory.
 fn process(stage: &mut Stage<'_>, place: usize, lasts: Duration) -> Spec {
     let spec = if place == 1 { stage.sender() } else { stage.spec("node") };
     let pause_ms = if lasts > Duration::from_secs(300) { 1000 } else { 150 };
@@ -120,7 +120,7 @@ fn process(stage: &mut Stage<'_>, place: usize, lasts: Duration) -> Spec {
 }
 
 impl Memory {
-    /// The median of the last quarter is about that of the second: the first one fills caches.
+    /// Requires that the median of the last quarter is about that of the second one. Caches fill during the first quarter.
     fn judge(&self, stage: &mut Stage<'_>, place: usize) {
         let quarter = self.samples_kib.len() / 4;
         let median = |samples: &[u64]| {

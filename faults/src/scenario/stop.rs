@@ -1,4 +1,5 @@
-//! SIGSTOP past the lease, and SIGCONT: what the process executed was taken over, and its late reports change nothing.
+//! A process is stopped by SIGSTOP for longer than its lease, and continued. Its attempts were lost and run elsewhere, and its late reports
+//! change nothing.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::stage::Stage;
 use crate::{child::Spec, sql};
 
 const NODES: usize = 3;
-/// So many times as many stops are tried until one of them is followed by a late report.
+/// The factor by which the number of stops may grow until one of them leads to a late report.
 const MOST: usize = 5;
 
 pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
@@ -20,12 +21,12 @@ pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, 
     stage.lease = Duration::from_millis(700);
     for _ in 0..NODES {
         let spec = stage.spec("node");
-        // Verbs that take a while, so that each stop finds some that execute.
+        // The verbs take up to 60 ms, so that each stop finds running ones.
         stage.start(&Spec { load: Load { lanes: 16, ms: 60, ..spec.load }, ..spec })?;
     }
     stage.until_transitions(100).await?;
     let (mut stops, mut late) = (0, 0);
-    // One that stands still with SQLite's only writer in its hands keeps all others still, and nobody takes anything over.
+    // A process that is stopped while it holds SQLite's write lock stops all others too, and no attempt is lost.
     while stops < rounds || (late == 0 && stops < MOST * rounds) {
         let place = stops % NODES;
         stage.children[place].stop()?;

@@ -1,5 +1,5 @@
-//! A whole PostgreSQL cluster on a small filesystem, its write-ahead log too: once that is full nothing can be committed, and the server
-//! stops until there is room.
+//! A whole PostgreSQL cluster on a small filesystem, with its write-ahead log. When that is full, nothing can be committed, and the server
+//! stops until there is space.
 
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
@@ -16,20 +16,20 @@ use crate::report::Report;
 use crate::small::{Small, command};
 use crate::stage::Stage;
 
-/// So much room is left each time: for tables, and not for another segment of the log, which has 16 MiB.
+/// The free space that is left each time. It suffices for tables, but not for another log segment of 16 MiB.
 const LEFT_MIB: u32 = 6;
-/// With so much room all goes on, until it is taken away again.
+/// The size with which work continues until the next reduction.
 const ENOUGH_MIB: u32 = 512;
-/// Within this long the log is full, and then the server gone, or back by itself.
+/// The limit for the log to become full, and for the server then to stop or to recover.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Fills the log faster than the load does, and no table.
+/// Fills the log faster than the load does, without writing to a table.
 const BALLAST: &str = "select pg_logical_emit_message(false, 'ballast', repeat('x', 262144))";
 
 pub async fn run(_: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
     let fills = size.kills(2, 20);
     let mut folder = Folder::new("wal-disk")?;
     folder.is_kept = false;
-    // The server goes before the disk that it lies on.
+    // The variables are dropped in reverse order: the server before its disk.
     let disk;
     let mut ground = Ground::default();
     disk = lie_small(&mut ground, folder.path())?;
@@ -61,7 +61,7 @@ pub async fn run(_: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failu
     Ok(report)
 }
 
-/// Moves the cluster of a ground to a small filesystem.
+/// Moves the data of the cluster to a small filesystem.
 fn lie_small(ground: &mut Ground, folder: &Path) -> Result<Small, Failure> {
     let data = ground.socket()?.with_file_name("data");
     let disk = Small::mount(folder.join("small"), ENOUGH_MIB, std::fs::metadata(&data)?.uid())?;
@@ -77,7 +77,7 @@ fn start(ground: &mut Ground) -> Result<(), Failure> {
     tokio::task::block_in_place(|| ground.cluster()?.start().map_err(Failure::from))
 }
 
-/// Writes to the log until that fails.
+/// Writes to the log until a write fails.
 async fn fill(ground: &mut Ground) -> Result<(), Failure> {
     let mut connection = PgConnection::connect(&ground.cluster()?.url()).await?;
     let begun = Instant::now();
@@ -89,7 +89,7 @@ async fn fill(ground: &mut Ground) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether the server is gone after its log was full; else it has recovered by itself.
+/// Returns true if the server stopped because its log was full, and false if it recovered by itself.
 async fn has_stopped(ground: &mut Ground) -> Result<bool, Failure> {
     let begun = Instant::now();
     while begun.elapsed() < LIMIT {

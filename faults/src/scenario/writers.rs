@@ -1,4 +1,4 @@
-//! Many processes write to few instances, and each transition writes several: whoever locks in another order finds a deadlock.
+//! Many processes write to few instances, and each transition writes to several of them. A wrong lock order would cause a deadlock.
 
 use std::time::Duration;
 
@@ -18,6 +18,6 @@ pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, 
         stage.start(&Spec { load: Load { lanes: 24, ms: 0, tills: 8, ..spec.load }, ..spec })?;
     }
     tokio::time::sleep(Duration::from_secs(size.seconds(6, 600))).await;
-    // The reckoning asks the server itself how many deadlocks it saw.
+    // `finish` requires that the server has detected no deadlock.
     Ok(stage.finish().await?.0)
 }

@@ -1,4 +1,4 @@
-//! `fsm retry`, `cancel`, `pause`, `resume` and `skip`: a person's hand on one instance, or on all that a filter lets through.
+//! `fsm retry`, `cancel`, `pause`, `resume` and `skip`: acts on one instance, or on all that match a filter.
 
 use std::future::IntoFuture;
 
@@ -15,9 +15,9 @@ use crate::problem::Problem;
 use crate::progress::Progress;
 use crate::table::{BAD, Cell, GOOD, Table};
 
-/// Instances are found this many at a time, and as many acts are under way at once.
+/// The number of instances on a page of the search, and the number of acts that run at once.
 const TOGETHER: u32 = 200;
-/// As many keys are shown before a person is asked.
+/// The maximum number of keys that the confirmation prompt lists.
 const SHOWN: usize = 10;
 
 pub(super) async fn run(session: &mut Session<'_, '_>, act: Act, acting: Acting) -> Result<(), Problem> {
@@ -64,7 +64,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, act: Act, acting: Acting)
     report(session, &acting, word, done_word, told)
 }
 
-/// The keys of all that the filter lets through, as they are now.
+/// The keys of all instances that match the filter now.
 async fn matching(admin: &Admin, acting: &Acting) -> Result<Vec<String>, Problem> {
     let (mut keys, mut after) = (Vec::new(), None);
     loop {
@@ -77,7 +77,8 @@ async fn matching(admin: &Admin, acting: &Acting) -> Result<Vec<String>, Problem
     }
 }
 
-/// Acts on each; what refuses does not keep the others. An error of the database ends it, and says how far it came.
+/// Carries out the act on each instance. A refusal does not affect the others. An error of the database ends the loop; its text says how
+/// many acts were carried out.
 async fn carry_out(
     session: &mut Session<'_, '_>,
     keys: &[String],
@@ -107,7 +108,7 @@ async fn carry_out(
     Ok(told)
 }
 
-/// What became of each instance. `Refused` if one of them refused.
+/// Prints the result for each instance. Returns `Refused` if one of them refused.
 fn report(
     session: &mut Session<'_, '_>,
     acting: &Acting,
@@ -138,7 +139,7 @@ fn report(
     }
 }
 
-/// The word for an act, and for what became of the instance.
+/// The verb for an act, and its past participle.
 fn words(act: &Act) -> (&'static str, &'static str) {
     match act {
         Act::Retry => ("retry", "retried"),

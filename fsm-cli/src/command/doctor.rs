@@ -1,4 +1,4 @@
-//! `fsm doctor`: what may be wrong.
+//! `fsm doctor`: prints the results of the checks.
 
 use fsm_runtime::admin::checkup::Level;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! `fsm due`: what happens next by itself.
+//! `fsm due`: lists the attempts and timers that are due next.
 
 use fsm_runtime::store::overview::ToCome;
 use serde_json::json;

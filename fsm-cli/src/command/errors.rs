@@ -1,4 +1,4 @@
-//! `fsm errors`: instances in error and those that are being retried, grouped by verb and by what their errors have in common.
+//! `fsm errors`: instances in error and those that are being retried, grouped by verb and by the common part of their errors.
 
 use std::collections::HashMap;
 
@@ -11,13 +11,13 @@ use crate::args::Errors;
 use crate::problem::Problem;
 use crate::table::{BAD, Cell, OPEN, Table};
 
-/// As many are grouped of all machines together.
+/// The maximum number of instances that are grouped, for all machines together.
 pub(super) const MOST: usize = 2000;
-/// No more scheduled attempts of a machine are looked at for those that are retries.
+/// The maximum number of a machine's scheduled attempts that are searched for retries.
 const MOST_LOOKED_AT: u32 = 20_000;
-/// As many are read at a time.
+/// The number of instances that one read returns.
 pub(super) const PAGE: u32 = 500;
-/// A fingerprint is no longer than this, in characters.
+/// The maximum length of a fingerprint, in characters.
 const LONGEST: usize = 200;
 
 struct Group {
@@ -26,11 +26,11 @@ struct Group {
     count: usize,
     first: Failing,
     last_at: Timestamp,
-    /// The first attempt that comes next, where it is retried.
+    /// The earliest time of the next attempts, if the group is being retried.
     next_at: Option<Timestamp>,
 }
 
-/// What the instances of a group have in common.
+/// The properties that the instances of a group share.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct What {
     verb: Option<String>,
@@ -139,7 +139,8 @@ fn told(group: &Group) -> serde_json::Value {
     })
 }
 
-/// The first line of an error with `#` for each word that has a digit: numbers, ids, addresses and times differ from case to case.
+/// The first line of an error, with `#` for each word that contains a digit, because numbers, ids, addresses and times differ from case to
+/// case.
 pub(super) fn fingerprint(error: &str) -> String {
     let line = error.trim().lines().next().unwrap_or_default();
     let mut print = String::new();

@@ -1,4 +1,4 @@
-//! `fsm export`: all rows as lines of JSON.
+//! `fsm export`: writes all rows as lines of JSON.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
@@ -43,8 +43,7 @@ async fn write(admin: &Admin, export: &Export, all: Option<u64>, out: &mut Outpu
     Ok((rows.rows(), rows.executing()))
 }
 
-/// Makes a file that nobody else can read. One that is there already is left alone, and so is a symbolic link, wherever it leads: somebody else
-/// may have put it there.
+/// Creates a file that only its owner can read. An existing file or symbolic link is an error, because another user may have created it.
 fn private(path: &Path) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -53,10 +52,10 @@ fn private(path: &Path) -> std::io::Result<File> {
     options.open(path)
 }
 
-/// Where the lines go.
+/// The destination of the lines.
 enum Output {
     File(BufWriter<File>),
-    /// The standard output, and whether a terminal would obey what is in them.
+    /// The standard output. Control characters are escaped if it is a terminal.
     Stage {
         is_terminal: bool,
     },
@@ -79,7 +78,7 @@ impl Output {
         }
     }
 
-    /// All of it is where it belongs.
+    /// Flushes all lines to the destination.
     fn finish(self, stage: &mut Stage<'_>) -> Result<(), Problem> {
         match self {
             Output::File(file) => {

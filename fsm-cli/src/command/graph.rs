@@ -1,4 +1,4 @@
-//! `fsm graph`: a machine as a diagram.
+//! `fsm graph`: prints a machine as a diagram.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use super::Session;
 use crate::args::{Format, Graph};
 use crate::problem::Problem;
 
-/// No more instances of one status are counted than this.
+/// The maximum number of instances of one status that are counted.
 const MOST: u32 = 5000;
 
-/// How many instances stand in a state, and how many were cancelled in it.
+/// The number of instances in a state.
 #[derive(Default)]
 struct Count {
     instances: u64,
     in_error: u64,
-    /// They were cancelled there. They are not among the instances.
+    /// The number of instances that were cancelled in this state. They are not part of `instances`.
     cancelled: u64,
-    /// They were not all counted.
+    /// True if the count stopped at the limit.
     has_more: bool,
 }
 

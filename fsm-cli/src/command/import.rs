@@ -1,4 +1,4 @@
-//! `fsm import`: what `fsm export` wrote, into another database.
+//! `fsm import`: reads the output of `fsm export` into another database.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -57,7 +57,7 @@ fn opened(path: &Path) -> Result<BufReader<File>, Problem> {
     }
 }
 
-/// With the number of the line that it is about. Nothing was kept.
+/// Adds the line number to an error of the import. Nothing was imported.
 fn at(number: u64, problem: Problem) -> Problem {
     let with = |text: String| format!("line {number}: {text}; nothing was imported");
     match problem {

@@ -1,4 +1,4 @@
-//! Which workers are alive, and what that means for an attempt that the database has as executing.
+//! The workers with a valid lease, and the consequence for attempts that are stored as executing.
 
 use fsm_core::call::AttemptState;
 use fsm_core::time::Timestamp;
@@ -9,16 +9,16 @@ use fsm_runtime::store::overview::Worker;
 
 use crate::problem::Problem;
 
-/// The workers of a database at one moment.
+/// The workers of a database at one point in time.
 pub(super) struct Liveness {
     workers: Vec<Worker>,
     now: Timestamp,
 }
 
-/// An attempt whose worker's lease has ended.
+/// The expired lease of an attempt's worker.
 #[derive(Clone, Copy)]
 pub(super) struct Lapse {
-    /// When it ended; `None` if nothing is known of that worker any more.
+    /// The end of the lease; `None` if the worker is unknown.
     pub at: Option<Timestamp>,
 }
 
@@ -27,12 +27,12 @@ impl Liveness {
         Ok(Liveness { workers: admin.workers().await?, now: admin.now() })
     }
 
-    /// How many have a lease.
+    /// The number of workers with a valid lease.
     pub(super) fn alive(&self) -> usize {
         self.workers.iter().filter(|worker| worker.lease_until > self.now).count()
     }
 
-    /// How the lease of the worker ended that executed the call, if it did.
+    /// The expired lease of the worker that executes the call; `None` if the lease is valid or the call does not execute.
     pub(super) fn lapse(&self, call: &OpenCall) -> Option<Lapse> {
         let session = call.worker.filter(|_| call.state == AttemptState::Executing)?;
         let worker = self.workers.iter().find(|worker| worker.session == session);
@@ -40,12 +40,12 @@ impl Liveness {
         at.is_none_or(|at| at <= self.now).then_some(Lapse { at })
     }
 
-    /// Until when the worker that executes the call has its lease.
+    /// The end of the lease of the worker that executes the call.
     pub(super) fn lease_until(&self, call: &OpenCall) -> Option<Timestamp> {
         self.workers.iter().find(|worker| call.worker == Some(worker.session)).map(|worker| worker.lease_until)
     }
 
-    /// A sentence about what the instance does, also where nobody is left to do it.
+    /// A sentence about the activity of the instance. It says if there is no worker for it.
     pub(super) fn about(&self, seen: &InstanceView) -> String {
         let activity = seen.activity();
         match (&activity, seen.call.as_ref().and_then(|call| self.lapse(call))) {

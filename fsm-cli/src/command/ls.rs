@@ -1,4 +1,4 @@
-//! `fsm ls`: instances, a page at a time.
+//! `fsm ls`: lists instances page by page.
 
 use fsm_core::check::{listed, nearest};
 use fsm_core::ids::InstanceId;
@@ -17,7 +17,7 @@ use crate::problem::Problem;
 use crate::stage::apart;
 use crate::table::{BAD, Cell, FAINT, GOOD, OPEN, Table};
 
-/// Where a condition has no index, a page looks at no more instances of one status than this.
+/// The maximum number of instances of one status that a page examines for a condition without an index.
 const MOST_LOOKED_AT: u32 = 20_000;
 
 pub(super) async fn run(session: &mut Session<'_, '_>, ls: Ls) -> Result<(), Problem> {
@@ -54,16 +54,16 @@ pub(super) async fn run(session: &mut Session<'_, '_>, ls: Ls) -> Result<(), Pro
     Ok(())
 }
 
-/// A page over all machines wanted.
+/// A page of the instances of all requested machines.
 struct Page {
     instances: Vec<InstanceView>,
-    /// Where the next one begins.
+    /// The cursor of the next page.
     next: Option<String>,
-    /// It ends there because enough was looked at.
+    /// True if the page ended at the limit on instances examined.
     was_cut: bool,
 }
 
-/// A page over all machines wanted, one after the other.
+/// Reads a page of the instances of all requested machines, one machine after the other.
 async fn page(admin: &Admin, ls: &Ls) -> Result<Page, Problem> {
     let is_by_key = ls.wanted.key_prefix.is_some();
     let after = ls.after.as_deref().map(|text| cursor(text, is_by_key)).transpose()?;
@@ -101,7 +101,7 @@ async fn page(admin: &Admin, ls: &Ls) -> Result<Page, Problem> {
     Ok(Page { instances, next: None, was_cut: false })
 }
 
-/// `NotFound` if no definition of the machine, or of any machine, ever had the state that is asked for.
+/// Returns a `NotFound` error if no definition of the machine, or of any machine, ever had the requested state.
 pub(super) fn check_state(admin: &Admin, machine: Option<&str>, wanted: &Wanted) -> Result<(), Problem> {
     let Some(state) = wanted.state.as_deref() else { return Ok(()) };
     let states: Vec<&str> = some(admin, machine)?.iter().flat_map(|known| &known.states).map(String::as_str).collect();
@@ -114,7 +114,7 @@ pub(super) fn check_state(admin: &Admin, machine: Option<&str>, wanted: &Wanted)
     Err(Problem::NotFound(format!("{whose} the state `{state}`; the states are {known}{meant}")))
 }
 
-/// What the store is asked for.
+/// The filter for the store.
 pub(super) fn filter(wanted: &Wanted, after: Option<After>, limit: u32, now: Timestamp) -> PageFilter {
     PageFilter {
         key_prefix: wanted.key_prefix.clone(),
@@ -141,7 +141,7 @@ fn cursor(text: &str, is_by_key: bool) -> Result<(String, After), Problem> {
     parsed.ok_or_else(|| Problem::Usage(format!("`{text}` is no cursor: give what the page before said at its end")))
 }
 
-/// The status in its colour, and whether it is paused.
+/// The status in its colour, with the note that the instance is paused.
 pub(super) fn status(status: Status, paused: bool) -> Cell {
     let word = if paused && !status.is_ended() { format!("{status}, paused") } else { status.to_string() };
     let style = match status {
@@ -154,7 +154,7 @@ pub(super) fn status(status: Status, paused: bool) -> Cell {
     Cell::styled(word, style)
 }
 
-/// What it is about, in few words; with `now` moments are told from there.
+/// The activity of an instance in a few words. Times are relative to `now` if it is given.
 pub(super) fn about(seen: &InstanceView, liveness: &Liveness, now: Option<Timestamp>) -> String {
     use fsm_runtime::handle::activity::Activity;
     let moment = |at: Timestamp| now.map_or_else(|| at.to_string(), |now| apart(at, now));

@@ -1,4 +1,4 @@
-//! `fsm machines`: what was ever started on this database.
+//! `fsm machines`: lists the machines that were ever started on this database.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::Session;
 use crate::problem::Problem;
 use crate::table::{BAD, Cell, Table};
 
-/// Nothing is counted further than this.
+/// The limit of all counts.
 const MOST: u32 = 10_000;
 
 pub(super) async fn run(session: &mut Session<'_, '_>) -> Result<(), Problem> {
@@ -16,7 +16,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>) -> Result<(), Problem> {
     for known in admin.machines() {
         let machine = &known.machine;
         let (instances, in_error) = admin.sizes(&machine.name, MOST).await?;
-        // EngineAccess a program a machine is known before it was ever started.
+        // Inside a program, a machine is known before it was first started.
         let is_known = known.definitions > 0;
         let docs = machine.docs.lines().next().unwrap_or_default().trim();
         table.row([
@@ -50,7 +50,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>) -> Result<(), Problem> {
     session.stage.table(&table)
 }
 
-/// A count that may have stopped.
+/// A count, with a plus sign if it stopped at the limit.
 fn counted(count: u64) -> String {
     if count >= u64::from(MOST) { format!("{MOST}+") } else { count.to_string() }
 }

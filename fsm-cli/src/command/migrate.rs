@@ -1,4 +1,4 @@
-//! `fsm migrate`: the tables and how they came to be.
+//! `fsm migrate`: migrates the tables or shows their version.
 
 use fsm_core::time::Timestamp;
 use fsm_runtime::admin::{self, Opening};

@@ -1,4 +1,4 @@
-//! `fsm errors --rejected`: events that were accepted and not taken, grouped by what their reasons have in common.
+//! `fsm errors --rejected`: events that were accepted and later rejected, grouped by the common part of their reasons.
 
 use std::collections::HashMap;
 

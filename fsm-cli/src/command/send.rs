@@ -1,4 +1,4 @@
-//! `fsm send`: an event to an instance, checked against the graph.
+//! `fsm send`: sends an event to an instance. The graph decides whether it is accepted.
 
 use fsm_core::decide::send::SendOutcome;
 use fsm_core::machine::Machine;
@@ -58,7 +58,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, send: Send) -> Result<(),
     session.stage.table(&table)
 }
 
-/// Whether any state of the machine takes this event from outside.
+/// Returns an error if no edge of the machine takes this event.
 fn check(machine: &Machine, event: &str) -> Result<(), Problem> {
     let mut events: Vec<&str> = Vec::new();
     for edge in machine.edges.iter().filter(|edge| edge.after.is_none()) {

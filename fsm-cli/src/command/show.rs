@@ -1,4 +1,4 @@
-//! `fsm show`: one instance, where it stands and all that happened to it.
+//! `fsm show`: shows one instance with its state and its history.
 
 mod timeline;
 
@@ -21,7 +21,7 @@ use crate::problem::Problem;
 use crate::stage::{apart, short};
 use crate::table::{BAD, FAINT, painted};
 
-/// On a terminal it is told again, so that moments are as far away as they are.
+/// The interval at which a terminal is redrawn, so that relative times stay correct.
 const TICK: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(session: &mut Session<'_, '_>, show: &Show) -> Result<(), Problem> {
@@ -41,7 +41,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, show: &Show) -> Result<()
     if show.exit_status && is_in_error { Err(Problem::InError) } else { Ok(()) }
 }
 
-/// All of it.
+/// Prints the whole instance.
 fn whole(session: &mut Session<'_, '_>, admin: &Admin, show: &Show, story: &Story, liveness: &Liveness) -> Result<(), Problem> {
     let now = session.stage.width.map(|_| admin.now());
     let goes_on = show.follow && !story.seen.row.status.is_ended();
@@ -50,7 +50,7 @@ fn whole(session: &mut Session<'_, '_>, admin: &Admin, show: &Show, story: &Stor
     session.stage.text(&text)
 }
 
-/// Goes on telling until the instance has ended: on a terminal all of it in the place of what was told, elsewhere what is new.
+/// Prints changes until the instance has ended. A terminal is redrawn; other outputs get only the new entries.
 async fn follow(session: &mut Session<'_, '_>, admin: &Admin, show: &Show, mut story: Story) -> Result<Story, Problem> {
     let mut sight = admin.watch(&show.machine, &show.key);
     let redraws = session.stage.width.is_some() && !session.is_json;
@@ -72,7 +72,7 @@ async fn follow(session: &mut Session<'_, '_>, admin: &Admin, show: &Show, mut s
     }
 }
 
-/// What happened since the last look.
+/// Prints the entries since the last read.
 fn news(session: &mut Session<'_, '_>, before: &Story, now: &Story) -> Result<(), Problem> {
     let is_news = |entry: &HistoryEntry| !before.entries.contains(entry);
     if session.is_json {
@@ -83,7 +83,7 @@ fn news(session: &mut Session<'_, '_>, before: &Story, now: &Story) -> Result<()
     session.stage.text(&timeline::drawn(&now.entries, &drawing, is_news))
 }
 
-/// What is known of it, a line each; with `now` moments are also told from there.
+/// The properties of the instance, one on each line. Times are also shown relative to `now` if it is given.
 fn drawn(story: &Story, liveness: &Liveness, now: Option<Timestamp>) -> String {
     let row = &story.seen.row;
     let moment = |at: Timestamp| match now {

@@ -1,4 +1,4 @@
-//! `fsm simulate`: what a retry policy comes to, as a table of attempts.
+//! `fsm simulate`: shows a retry policy as a table of attempts.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::args::Simulate;
 use crate::problem::Problem;
 use crate::table::{Cell, GOOD, Table};
 
-/// No policy is followed further than this.
+/// The maximum number of attempts that are computed.
 const MOST_ATTEMPTS: usize = 1_000_000;
 
-/// What is simulated, and the timer of the state in which the attempts are made.
+/// The policy, and the timer of the state in which the attempts are made.
 struct Subject {
     policy: Retry,
     timer: Option<Duration>,
@@ -68,7 +68,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, simulate: &Simulate) -> R
     Ok(())
 }
 
-/// The policy as it is written in `#[retry(…)]`; `None` when the words name a machine and a verb.
+/// Parses the policy as it is written in `#[retry(…)]`. `None` if the words name a machine and a verb.
 fn typed(words: &[String]) -> Result<Option<Retry>, Problem> {
     let count = words[0].parse::<u32>();
     let delays = if count.is_ok() { &words[1..] } else { words };
@@ -110,7 +110,7 @@ async fn kept(session: &Session<'_, '_>, words: &[String]) -> Result<Subject, Pr
     Ok(Subject { policy, timer })
 }
 
-/// The attempts when chance adds to each wait as much as it can.
+/// The attempts with the maximum jitter.
 fn latest(policy: &Retry) -> impl Iterator<Item = Planned> {
     let first = Planned { attempt: 1, wait: Duration::ZERO, at: Duration::ZERO };
     let start = Timestamp::default();
@@ -125,7 +125,7 @@ fn latest(policy: &Retry) -> impl Iterator<Item = Planned> {
     .map(|(planned, _)| planned)
 }
 
-/// The first attempt after an outage; `None` when all are made before its end.
+/// The first attempt after an outage; `None` if all attempts are before its end.
 fn recovery(policy: &Retry, outage: Duration) -> Option<Planned> {
     policy.schedule().attempts().take(MOST_ATTEMPTS).find(|planned| planned.at >= outage)
 }

@@ -1,4 +1,4 @@
-//! `fsm stats`: rates, durations and delays of the newest calls, and what is late.
+//! `fsm stats`: shows rates, durations and delays of the newest calls, and overdue attempts.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use crate::problem::Problem;
 use crate::stage::{apart, short};
 use crate::table::{BAD, Cell, OPEN, Table};
 
-/// Overdue attempts are counted no further.
+/// The maximum number of overdue attempts that are counted.
 const MOST: u32 = 10_000;
 
-/// What became of the attempts of one machine.
+/// The figures of the attempts of one machine.
 #[derive(Default)]
 struct Tally {
     ended: usize,
     failed: usize,
-    /// How long they executed, in order.
+    /// The durations of the attempts, ascending.
     took: Vec<Duration>,
-    /// How long after they were due they began, in order.
+    /// The delays between due time and start, ascending.
     late: Vec<Duration>,
 }
 
@@ -43,7 +43,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, stats: &Stats) -> Result<
 async fn look(session: &mut Session<'_, '_>, admin: &Admin, stats: &Stats) -> Result<(), Problem> {
     let now = admin.now();
     let newest = admin.newest(stats.sample).await?;
-    // A full sample may not reach back as far as the window: then the window is as long as the sample.
+    // If the sample is full, it may cover less than the window. The window is then reduced to the time that it covers.
     let is_full = newest.len() >= stats.sample as usize;
     let reaches = newest.iter().map(|times| times.created_at).min().filter(|_| is_full).unwrap_or_default();
     let since = (now - stats.window).max(reaches);
@@ -120,7 +120,7 @@ impl Tally {
     }
 }
 
-/// The span that this share of all is not longer than; they are in order.
+/// The quantile of ascending durations: the shortest one that at least this share of them does not exceed.
 fn quantile(spans: &[Duration], share: f64) -> Option<Duration> {
     let place = (spans.len() as f64 * share).ceil() as usize;
     spans.get(place.saturating_sub(1)).copied()

@@ -1,4 +1,4 @@
-//! `fsm wait`: until an instance has settled, has ended, or is in a state.
+//! `fsm wait`: waits until an instance has settled, has ended, or is in a state.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, wait: &Wait) -> Result<()
     }
 }
 
-/// What is waited for.
+/// The condition to wait for.
 #[derive(Clone, Copy)]
 enum Wanted<'w> {
     Settled,
@@ -34,7 +34,7 @@ enum Wanted<'w> {
 }
 
 impl<'w> Wanted<'w> {
-    /// A state of that name is meant by it, if the machine has one.
+    /// Parses the condition. The name of a state takes precedence over `settled` and `end`.
     fn of(admin: &Admin, wait: &'w Wait) -> Result<Wanted<'w>, Problem> {
         let machine = &admin.machine(&wait.machine)?.machine;
         match wait.what.as_str() {
@@ -59,7 +59,7 @@ impl<'w> Wanted<'w> {
     }
 }
 
-/// The instance as it is once it is as wanted, is in error, or has ended.
+/// Waits until the instance meets the condition, is in error or has ended, and returns it.
 async fn until(admin: &Admin, wait: &Wait, wanted: Wanted<'_>) -> Result<InstanceView, Problem> {
     let mut sight = admin.watch(&wait.machine, &wait.key);
     let mut last = None;
@@ -70,7 +70,7 @@ async fn until(admin: &Admin, wait: &Wait, wanted: Wanted<'_>) -> Result<Instanc
         }
         last = Some(seen);
     }
-    // It has ended, which was the last that there was to see.
+    // The stream ends after the instance has ended.
     last.ok_or_else(|| Problem::NotFound(format!("there is no `{}` `{}`", wait.machine, wait.key)))
 }
 

@@ -1,4 +1,4 @@
-//! `fsm workers`: processes that work, and those that did and are not buried.
+//! `fsm workers`: lists worker processes, and dead ones whose sessions have not been removed yet.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! A person's hand: what acts do, whom they ask first, and what they refuse.
+//! Acts of operators: their effects, their confirmation and their refusals.
 
 use fsm::Status;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! The command inside the program: it knows the events' types, the program's secrets and its machines.
+//! The command inside a program: it knows the event types, the redaction and the machines of the program.
 
 use fsm::{Client, RedactableKind};
 use fsm_cli::stage::Stage;
@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::shop::{Order, three};
 use crate::support::{File, Said, To, fsm, healthy, json, on_both};
 
-/// Runs the words on the client's database, into a pipe.
+/// Runs the command on the client's database with its output in a pipe.
 async fn inside(client: &Client, words: &[&str]) -> Said {
     let (mut out, mut talk) = (Vec::new(), Vec::new());
     let mut stage = Stage {

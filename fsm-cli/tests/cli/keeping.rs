@@ -1,4 +1,4 @@
-//! Keeping a database: its health, its numbers, and its tables.
+//! Maintenance commands: `doctor`, `stats`, `migrate`, completions and the manual page.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn sql(url: &str, text: &str) {
     }
 }
 
-/// What the doctor says about one thing.
+/// The doctor's findings about one subject.
 async fn says(bed: &fsm::testing::TestBed, about: &str) -> Vec<(String, String)> {
     let told = json(bed, &["doctor", "--deep"]).await;
     let findings = told["findings"].as_array().unwrap().iter().filter(|finding| finding["about"] == json!(about));
@@ -53,7 +53,7 @@ on_both! {
         let said = fsm(bed, To::Pipe, &["doctor", "--deep"]).await;
         assert_eq!(said.code, 1, "{said:?}");
         assert!(said.out.contains("error\tI6\t") && said.out.contains("has version 9 and state shipped after 3 transitions"), "{said:?}");
-        // A bed looks for broken promises when it goes.
+        // The bed checks the invariants when it is dropped, so the row is repaired.
         sql(bed.url(), "update fsm_instances set version = 3 where key = 'o-3'").await;
     }
 }

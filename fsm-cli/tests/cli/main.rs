@@ -1,4 +1,4 @@
-//! What the `fsm` command shows and does, on both databases.
+//! Tests of the `fsm` command's output and effects on both databases.
 
 #![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 

@@ -1,4 +1,4 @@
-//! A database moved into another: every row as it was, and the instances go on.
+//! Export and import: all rows are equal, and the instances continue in the new database.
 
 use std::time::Duration;
 
@@ -9,25 +9,25 @@ use serde_json::{Value, json};
 use crate::shop::{Order, OrderState, Paid, Placed, Shipped, orders, three};
 use crate::support::{File, Said, To, fsm_at, healthy};
 
-/// Runs the command on this database at this bed's moment.
+/// Runs the command on this database, at the time of this bed's clock.
 async fn on(bed: &TestBed, url: &str, words: &[&str]) -> Said {
     let all: Vec<&str> = ["--database", url].iter().chain(words).copied().collect();
     fsm_at(Some(bed.now()), To::Pipe, &all).await
 }
 
-/// What an export of the database says, without the line that says when it was made.
+/// The lines of an export of the database, without the first line, which holds the time.
 async fn rows(bed: &TestBed, url: &str) -> Vec<String> {
     let said = on(bed, url, &["export", "--live"]).await;
     assert_eq!(said.code, 0, "{said:?}");
     let mut lines: Vec<_> = said.out.lines().skip(1).map(str::to_owned).collect();
-    // The definitions are written down anew where a process starts.
+    // A process writes the definitions again when it starts, and the last line counts them.
     lines.retain(|line| !line.contains(r#""table":"machines""#) && !line.contains(r#"{"end""#));
     lines.sort();
     lines
 }
 
-/// An instance of every kind: one that waits for its retry, one in error, one that ended, one that rests, one that is paused with an event
-/// in its inbox, one for which an event is delayed, with dedup ids and notes.
+/// Creates an instance of every kind: waiting for a retry, in error, ended, idle, paused with an event in its inbox, and with a delayed
+/// event; with dedup ids and notes.
 async fn busy(bed: &TestBed) {
     three(bed).await;
     let orders = bed.machine::<Order>();
@@ -40,7 +40,7 @@ async fn busy(bed: &TestBed) {
     bed.run_until_idle().await;
 }
 
-/// What became of the instances, and that they go on by themselves and with new events.
+/// Checks the instances, and that they continue by themselves and accept new events.
 async fn goes_on(bed: &TestBed) {
     let orders = bed.machine::<Order>();
     healthy(bed).await;
@@ -81,7 +81,7 @@ async fn what_was_on_sqlite_goes_on_on_postgresql_and_back() {
     assert_eq!(said.code, 0, "{said:?}");
     assert!(said.talk.contains("rows of `order` were imported"), "{said:?}");
     assert_eq!(rows(&source, target.url()).await, rows(&source, &first.url()).await);
-    // Back again, into a file that is not there yet.
+    // Back again, into a new file.
     let back = File::new();
     let said = on(&source, target.url(), &["export", "order", "--live", "-o", back.path()]).await;
     assert_eq!(said.code, 0, "{said:?}");
@@ -89,7 +89,7 @@ async fn what_was_on_sqlite_goes_on_on_postgresql_and_back() {
     let told: Value = serde_json::from_str(&said.out).unwrap();
     assert_eq!((said.code, &told["machines"], &told["executing"]), (0, &json!(["order"]), &json!(0)), "{said:?}");
     assert_eq!(rows(&source, &last.url()).await, rows(&source, &first.url()).await);
-    // A bed begins in 2030, and the databases are two seconds on.
+    // A bed's clock starts in 2030, and the databases are two seconds ahead.
     target.advance(Duration::from_secs(2)).await;
     goes_on(&target).await;
     let returned = orders().on(&last.url()).await;
@@ -159,7 +159,7 @@ async fn the_lines_of_an_export_keep_their_shape() {
     crate::support::is_golden("export", &shape);
 }
 
-/// An export has every payload in plain text.
+/// An export contains all payloads in plain text.
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
 async fn an_export_can_be_read_by_its_owner_alone_and_follows_no_link() {

@@ -1,4 +1,4 @@
-//! Opening for reading changes nothing, needs no right to write, and says clearly what is no database of ours.
+//! Opening a database for reading changes nothing and needs no right to write. A database of another kind is an error with a clear text.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -76,7 +76,7 @@ on_both! {
     }
 }
 
-/// Every command that looks, with what it looks at.
+/// The commands that only read, with arguments.
 const LOOKS: [&[&str]; 11] = [
     &["machines"],
     &["ls"],
@@ -162,7 +162,7 @@ async fn a_role_that_may_only_look_can_look() {
     sqlx::raw_sql(AssertSqlSafe(format!("drop owned by {role}; drop role {role}"))).execute(&mut conn).await.unwrap();
 }
 
-/// A folder that nobody can write to once it is closed, with the program in it.
+/// A folder with the program, which nobody can write to after `close`.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -172,7 +172,7 @@ impl Folder {
         Folder(folder)
     }
 
-    /// Where another user can start it.
+    /// Copies the program to a place where another user can start it.
     fn program(&self) -> PathBuf {
         let program = self.0.join("fsm");
         std::fs::copy(env!("CARGO_BIN_EXE_fsm"), &program).unwrap();
@@ -192,7 +192,7 @@ impl Drop for Folder {
     }
 }
 
-/// Runs the program as a user who is not root: root may write everywhere.
+/// Runs the program as a user other than root, who may write everywhere.
 fn as_somebody(command: &mut Command) -> Output {
     let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout.trim_ascii() == b"0");
     if is_root {

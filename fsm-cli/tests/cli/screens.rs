@@ -1,4 +1,4 @@
-//! What each screen shows: on a terminal, into a pipe and as JSON.
+//! The output of each command: on a terminal, into a pipe and as JSON.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -161,7 +161,7 @@ fn what_the_readme_shows_is_what_is_shown() {
     }
 }
 
-/// The fields of a document, each with what leads to it.
+/// Collects the fields of a document with their paths.
 fn fields(value: &Value, before: &str, all: &mut BTreeSet<String>) {
     match value {
         Value::Object(map) => map.iter().for_each(|(name, value)| fields(value, &format!("{before}.{name}"), all)),

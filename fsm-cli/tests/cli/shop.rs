@@ -1,4 +1,4 @@
-//! A shop's orders, whose gateway fails as often as the order says.
+//! A machine for orders. Its gateway fails as often as the event says.
 
 use fsm::prelude::*;
 use fsm::testing::{TestBed, TestBedBuilder};
@@ -16,7 +16,7 @@ pub struct Paid {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Shipped;
 
-/// What an order remembers.
+/// The record of an order.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sum {
     pub cents: u64,
@@ -68,12 +68,12 @@ fsm! {
     }
 }
 
-/// A bed for orders.
+/// A builder of beds with the order machine only.
 pub fn orders() -> TestBedBuilder {
     TestBed::builder().only::<Order>()
 }
 
-/// Three orders: one that waits for its second attempt, one in error after its receipt was missing, one that went through.
+/// Creates three orders: one that waits for its second attempt, one in error because its receipt is missing, and one that is completed.
 pub async fn three(bed: &TestBed) {
     let orders = bed.machine::<Order>();
     orders.send("o-1", Placed { cents: 100, fails: 2 }).await.unwrap();

@@ -1,4 +1,4 @@
-//! Policies as tables, without any database.
+//! Retry policies as tables, without a database.
 
 use crate::support::{To, WIDE, fsm_at, is_golden};
 

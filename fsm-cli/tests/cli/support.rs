@@ -1,4 +1,4 @@
-//! The command run inside the test, on a database that a bed made.
+//! Runs the command inside a test, on the database of a test bed.
 
 use std::io::{Cursor, Write};
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ macro_rules! on_both {
 }
 pub(crate) use on_both;
 
-/// What a command said.
+/// The exit code and the outputs of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Said {
     pub code: u8,
@@ -43,33 +43,33 @@ pub struct Said {
     pub talk: String,
 }
 
-/// How a command is run.
+/// The outputs that a command is run with.
 #[derive(Clone, Copy)]
 pub enum To {
     /// Output to a file or another program.
     Pipe,
-    /// A terminal of so many columns, where the person types this.
+    /// A terminal with this number of columns, on which a person types this text.
     Terminal(usize, &'static str),
 }
 
-/// A terminal on which nothing is cut.
+/// A terminal wide enough that nothing is cut.
 pub const WIDE: To = To::Terminal(140, "");
 
-/// Runs the command on the bed's database, at the moment that the bed's clock shows. Colours are left out and ids are `<id>`.
+/// Runs the command on the bed's database, at the time of the bed's clock. Colours are removed, and ids are replaced by `<id>`.
 pub async fn fsm(bed: &TestBed, to: To, arguments: &[&str]) -> Said {
     let mut all = vec!["--database", bed.url()];
     all.extend(arguments);
     fsm_at(Some(bed.now()), to, &all).await
 }
 
-/// The same on whatever database the arguments name.
+/// Like `fsm`, on the database that the arguments name.
 pub async fn fsm_at(now: Option<Timestamp>, to: To, arguments: &[&str]) -> Said {
     let said = raw(now, to, arguments).await;
     let text = |text: &str| masked(&anstream::adapter::strip_str(text).to_string());
     Said { code: said.code, out: text(&said.out), talk: text(&said.talk) }
 }
 
-/// The same, byte for byte.
+/// Like `fsm_at`, with the unchanged output.
 pub async fn raw(now: Option<Timestamp>, to: To, arguments: &[&str]) -> Said {
     let (mut out, mut talk) = (Vec::new(), Vec::new());
     let (width, typed) = match to {
@@ -93,7 +93,7 @@ pub async fn raw(now: Option<Timestamp>, to: To, arguments: &[&str]) -> Said {
     Said { code, out: text(out), talk: text(talk) }
 }
 
-/// Runs the command into a pipe, and tells `shown` each time that what it said so far is out.
+/// Runs the command into a pipe and notifies `shown` after each flush.
 pub async fn until_shown(bed: &TestBed, shown: &Arc<Notify>, arguments: &[&str]) -> Said {
     let out = Heard { text: Arc::default(), shown: Arc::clone(shown) };
     let text = Arc::clone(&out.text);
@@ -129,7 +129,7 @@ impl Write for Heard {
     }
 }
 
-/// What it said as JSON.
+/// The command's output as JSON.
 pub async fn json(bed: &TestBed, arguments: &[&str]) -> serde_json::Value {
     let mut all = arguments.to_vec();
     all.push("--json");
@@ -138,13 +138,13 @@ pub async fn json(bed: &TestBed, arguments: &[&str]) -> serde_json::Value {
     serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{error} in {said:?}"))
 }
 
-/// Every invariant holds.
+/// Checks every invariant.
 pub async fn healthy(bed: &TestBed) {
     let violations = bed.check_invariants().await;
     assert!(violations.is_empty(), "{violations:#?}");
 }
 
-/// Every UUID as `<id>`.
+/// Replaces every UUID by `<id>`.
 fn masked(text: &str) -> String {
     let mut masked = String::new();
     let mut rest = text;
@@ -157,7 +157,7 @@ fn masked(text: &str) -> String {
     masked
 }
 
-/// The path of a database that is gone with this value.
+/// The path of a database that is deleted with this value.
 pub struct File(PathBuf);
 
 impl File {
@@ -184,7 +184,7 @@ impl Drop for File {
     }
 }
 
-/// Compares what a command says on a terminal, into a pipe and as JSON with `tests/golden/NAME.txt`, which `FSM_GOLDEN=write` writes.
+/// Compares the output on a terminal, into a pipe and as JSON with `tests/golden/NAME.txt`. `FSM_GOLDEN=write` writes the file.
 pub async fn golden(bed: &TestBed, name: &str, arguments: &[&str]) {
     let mut told = String::new();
     let with_json: Vec<&str> = arguments.iter().copied().chain(["--json"]).collect();
@@ -198,7 +198,7 @@ pub async fn golden(bed: &TestBed, name: &str, arguments: &[&str]) {
     is_golden(name, &told);
 }
 
-/// Compares a text with a golden one.
+/// Compares a text with a golden file.
 pub fn is_golden(name: &str, told: &str) {
     let path = format!("{}/tests/golden/{name}.txt", env!("CARGO_MANIFEST_DIR"));
     if std::env::var("FSM_GOLDEN").is_ok_and(|what| what == "write") {

@@ -1,4 +1,4 @@
-//! The program on a real pseudo-terminal: what it draws there, what it asks, and what it leaves out elsewhere.
+//! The program on a real pseudo-terminal: its drawings, its prompts, and its behaviour without a terminal.
 
 use std::fs::File as Handle;
 use std::io::{Read, Write};
@@ -13,10 +13,10 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use crate::shop::{Order, Paid, Placed, Shipped, orders, three};
 use crate::support::File;
 
-/// A program that does not end or answer within this is stuck.
+/// The longest time to wait for the program's output or end.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A program on a terminal, and what it has drawn there.
+/// A program on a pseudo-terminal, with its output so far.
 struct Screen {
     child: Child,
     terminal: Handle,
@@ -33,7 +33,7 @@ fn program(database: &str, words: &[&str]) -> Command {
 }
 
 impl Screen {
-    /// On a terminal of so many columns.
+    /// Starts the program on a terminal with this number of columns.
     fn of(mut command: Command, columns: u16) -> Screen {
         let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&controller).unwrap();
@@ -46,7 +46,7 @@ impl Screen {
         Screen { child, terminal: Handle::from(controller), drawn: String::new() }
     }
 
-    /// What it has drawn, once that contains `text`.
+    /// Waits until the output contains `text`, and returns the output.
     fn until(&mut self, text: &str) -> &str {
         let begun = Instant::now();
         while !self.drawn.contains(text) {
@@ -59,7 +59,7 @@ impl Screen {
         self.terminal.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Reads some; `false` when the program has gone and nothing is left.
+    /// Reads some output. Returns `false` if the program has ended and everything is read.
     fn read(&mut self) -> bool {
         let mut some = [0; 4096];
         match self.terminal.read(&mut some) {
@@ -71,7 +71,7 @@ impl Screen {
         }
     }
 
-    /// Everything that it drew, and its exit code.
+    /// Waits for the end of the program. Returns its output and its exit code.
     fn ended(mut self) -> (String, i32) {
         while self.read() {}
         let code = self.child.wait().unwrap().code().unwrap_or(-1);
@@ -85,7 +85,7 @@ impl Drop for Screen {
     }
 }
 
-/// Three orders in a file, and the bed that made them.
+/// Three orders in a file, with the bed that created them.
 async fn shop() -> (File, TestBed) {
     let file = File::new();
     let bed = orders().on(&file.url()).await;
@@ -138,7 +138,7 @@ async fn a_person_types_the_number_of_instances() {
     assert!(orders.get("o-1").await.unwrap().unwrap().paused && orders.get("o-5").await.unwrap().unwrap().paused);
     let told: Vec<_> = orders.history("o-4").await.unwrap().iter().map(ToString::to_string).collect();
     assert!(told.iter().any(|line| line.ends_with("paused by ann: stocktaking")), "{told:#?}");
-    // Nobody is there where the input is no terminal.
+    // Nobody can answer if the input is not a terminal.
     let unasked = program(file.path(), &["resume", "order", "--paused"]).stdin(Stdio::null()).output().unwrap();
     assert_eq!(unasked.status.code(), Some(2), "{unasked:?}");
 }

@@ -1,4 +1,4 @@
-//! A screen says what is so: also when no worker is alive, when an attempt's worker died, and of what is being retried.
+//! Output in unusual situations: no live worker, an attempt whose worker died, and retries in progress.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::{Said, To, WIDE, fsm, fsm_at, json, on_both};
 
 const AN_HOUR: Duration = Duration::from_secs(3600);
 
-/// Changes a row behind the engine's back; `blob(…)` is a text as bytes.
+/// Changes rows directly in the database. `blob(…)` is a text as bytes.
 async fn meddle(bed: &TestBed, sql: &str) {
     if bed.url().starts_with("postgres") {
         let sql = sql.replace("blob(", "convert_to(").replace("')", "', 'UTF8')");
@@ -24,7 +24,7 @@ async fn meddle(bed: &TestBed, sql: &str) {
     }
 }
 
-/// The scheduled attempt of `o-1` executes in the session of the bed's worker, since it was due.
+/// Marks the scheduled attempt of `o-1` as executing in the session of the bed's worker. Returns the end of that worker's lease.
 async fn claimed(bed: &TestBed) -> Timestamp {
     let worker = "(select session_id from fsm_workers limit 1)";
     let sql =
@@ -34,7 +34,7 @@ async fn claimed(bed: &TestBed) -> Timestamp {
     workers["workers"][0]["lease_until"].as_str().unwrap().parse::<Moment>().unwrap().0
 }
 
-/// RFC 3339 in the form that the command writes.
+/// A time in RFC 3339 as the command prints it.
 struct Moment(Timestamp);
 
 impl std::str::FromStr for Moment {
@@ -97,7 +97,7 @@ on_both! {
         let doctor = later(bed, To::Pipe, &["doctor"]).await;
         let says = "and holds 1 attempts: no worker is alive that could take them over, and nothing happens until one starts";
         assert!(doctor.out.contains(says) && doctor.code == 0, "{doctor:?}");
-        // Its session is gone: nothing is known of that worker.
+        // The row of its session is deleted, so the worker is unknown.
         meddle(bed, "delete from fsm_workers").await;
         let shown = fsm(bed, To::Pipe, &["show", "order", "o-1"]).await;
         assert!(shown.out.contains("has no worker: its session is gone; no worker is alive to take it over"), "{shown:?}");
@@ -132,7 +132,7 @@ on_both! {
             let keys: Vec<_> = page["instances"].as_array().unwrap().iter().map(|one| one["key"].as_str().unwrap()).collect();
             assert_eq!(keys, expected, "{filter:?}");
         }
-        // Its next attempt executes: it is being retried all the same.
+        // The next attempt executes. The instance still counts as being retried.
         claimed(bed).await;
         assert_eq!(json(bed, &["errors"]).await["errors"][1]["status"], "retrying");
         assert_eq!(json(bed, &["ls", "--retrying"]).await["instances"][0]["key"], "o-1");
@@ -171,7 +171,7 @@ on_both! {
 on_both! {
     async fn doctor_ends_with_code_1_for_a_warning_if_it_is_asked_to(bed) {
         three(bed).await;
-        // A temporary PostgreSQL may run without fsync, of which the doctor warns.
+        // A temporary PostgreSQL may run without fsync, which is a warning.
         let warnings = json(bed, &["doctor"]).await["warnings"].as_u64().unwrap();
         assert_eq!(fsm(bed, To::Pipe, &["doctor", "--strict"]).await.code, u8::from(warnings > 0));
         assert!(bed.url().starts_with("postgres") || warnings == 0);

@@ -268,7 +268,7 @@ fn sources(input: ParseStream<'_>) -> syn::Result<Vec<Path>> {
     Ok(vec![input.call(Path::parse_mod_style)?])
 }
 
-/// Parses `after "30m"`. EngineAccess an `on` block that is a mistake, and the edge is then treated as an edge of the block.
+/// Parses `after "30m"`. Inside an `on` block that is a mistake, and the edge is then treated as an edge of the block.
 fn after(input: ParseStream<'_>, group: Option<usize>, mistakes: &mut Mistakes) -> syn::Result<Option<After>> {
     let word = input.call(Ident::parse_any)?;
     let value = syn::Expr::Lit(syn::ExprLit { attrs: Vec::new(), lit: input.parse()? });

@@ -1,4 +1,4 @@
-//! What may be wrong with a database: broken invariants, settings that weaken a promise, dead workers, machines that have moved on.
+//! The checks of `fsm doctor`: broken invariants, settings that weaken a guarantee, dead workers, and definitions that lack names.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,45 +13,45 @@ use crate::store::claim::{Served, claimable, may_be_a_rows};
 use crate::store::overview::{self, Worker};
 use crate::store::sessions;
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// As it should be.
+    /// Nothing is wrong.
     Ok,
-    /// A promise is weakened, or work does not go on.
+    /// A guarantee is weakened, or work does not progress.
     Warning,
-    /// The database breaks a promise.
+    /// The database violates a guarantee.
     Error,
 }
 
-/// What was looked at, and what was found.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad it is.
+    /// The severity.
     pub level: Level,
-    /// What was looked at, in a word or two.
+    /// The subject of the check, in a word or two.
     pub about: String,
-    /// A sentence.
+    /// The result as one sentence.
     pub says: String,
 }
 
-/// Attempts that are due for longer than this wait for something.
+/// Attempts that are due for longer than this are reported.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// An event that was rejected within this time is a warning.
+/// A rejected event is a warning for this time.
 const RECENTLY: Duration = Duration::from_secs(24 * 3600);
-/// Clocks further apart than this are worth a word.
+/// A larger difference between two clocks is reported.
 const APART: Duration = Duration::from_secs(1);
-/// A snapshot older than this keeps too many old rows.
+/// A database snapshot older than this keeps too many old rows.
 const OLD_SNAPSHOT: Duration = Duration::from_secs(3600);
-/// So many of the newest instances of each status are looked at.
+/// The number of newest instances of each status that are examined.
 const FEW: u32 = 1000;
-/// So many overdue attempts of each machine are tried.
+/// The number of overdue attempts of each machine whose claim is tried.
 const TRIED: u32 = 20;
-/// Overdue attempts and rejected events are counted no further.
+/// Overdue attempts and rejected events are counted up to this number.
 const MOST: u32 = 10_000;
 
 impl Level {
-    /// The word for it.
+    /// The name of the severity in lower case.
     pub fn as_str(self) -> &'static str {
         match self {
             Level::Ok => "ok",
@@ -66,14 +66,14 @@ impl Finding {
         Finding { level, about: about.to_owned(), says: says.into() }
     }
 
-    /// Well if the promise holds, else as doubtful as `instead` says.
+    /// A finding that is `Ok` if the guarantee `holds`. Otherwise it is a warning that ends with `instead`.
     fn of(about: &str, says: String, holds: bool, instead: &str) -> Finding {
         if holds { Finding::new(Level::Ok, about, says) } else { Finding::new(Level::Warning, about, format!("{says}: {instead}")) }
     }
 }
 
 impl Admin {
-    /// Looks at all that may be wrong and is soon looked at: not at whole tables.
+    /// Runs all checks that are fast and read no whole table.
     pub async fn checkup(&self) -> Result<Vec<Finding>, Error> {
         let mut findings = self.settings().await?;
         findings.extend(self.clock().await?);
@@ -84,8 +84,8 @@ impl Admin {
         Ok(findings)
     }
 
-    /// The same, and whether every invariant holds, every instance has its place and, with SQLite, the file is whole. Reads whole
-    /// tables, and the whole file.
+    /// Runs the checks of [`checkup`](Admin::checkup), and checks every invariant, the names that all live rows need, and, with SQLite, the
+    /// integrity of the file. Reads whole tables and the whole file.
     pub async fn deep_checkup(&self) -> Result<Vec<Finding>, Error> {
         let mut findings = self.settings().await?;
         findings.extend(self.file().await?);
@@ -200,7 +200,7 @@ impl Admin {
         Ok(findings)
     }
 
-    /// Attempts that are due for long and that nobody can claim, each by name: the claims of the oldest are tried, and taken back.
+    /// Overdue attempts that cannot be claimed, each by name. The claims of the oldest ones are tried and rolled back.
     async fn stuck(&self, until: Timestamp) -> Result<Vec<Finding>, Error> {
         let mut findings = Vec::new();
         for known in self.machines() {
@@ -215,7 +215,7 @@ impl Admin {
                         findings.push(Finding::new(Level::Error, "stuck", says));
                     }
                     Ok(()) => {}
-                    // Who may only look cannot try.
+                    // A connection without the right to write cannot try a claim.
                     Err(_) => return Ok(findings),
                 }
             }
@@ -223,7 +223,7 @@ impl Admin {
         Ok(findings)
     }
 
-    /// Events that were accepted and not taken. A sender that was told so by an error is not counted.
+    /// Events that were accepted and later rejected. An event whose sender received the refusal as an error is not counted.
     async fn rejections(&self) -> Result<Vec<Finding>, Error> {
         let mut findings = Vec::new();
         for known in self.machines() {
@@ -240,7 +240,7 @@ impl Admin {
         Ok(findings)
     }
 
-    /// States that the newest live instances are in and that the newest definition of their machine lacks.
+    /// States of the newest live instances that the newest definition of their machine lacks.
     async fn newest_drift(&self) -> Result<Vec<Finding>, Error> {
         let mut findings = Vec::new();
         for known in self.machines() {
@@ -264,7 +264,7 @@ impl Admin {
         Ok(findings)
     }
 
-    /// What live rows need and the newest definition of their machine lacks: a start with it is refused.
+    /// The names that live rows need and that the newest definition of their machine lacks. A start with that definition is refused.
     async fn drift(&self) -> Result<Vec<Finding>, Error> {
         let mut findings = Vec::new();
         for known in self.machines() {
@@ -281,7 +281,7 @@ impl Admin {
     }
 }
 
-/// What a setting means for what is promised.
+/// The effect of a setting on the guarantees.
 fn judged(name: &str, value: &str) -> Finding {
     let says = format!("{name} is {value}");
     match name {

@@ -1,4 +1,4 @@
-//! What an operator looks at: instances, one by one and in pages, and what happens across them.
+//! The reads of an operator: single instances, pages of instances, and overviews of a machine.
 
 use std::sync::Arc;
 
@@ -20,31 +20,31 @@ use crate::store::view::{self as rows, After, Found, PageFilter};
 /// All that is known of one instance.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Story {
-    /// It, as it is now.
+    /// The instance as it is now.
     pub seen: InstanceView,
-    /// The events that wait for it, in order.
+    /// The waiting events, in order.
     pub inbox: Vec<InboxEvent>,
-    /// Its timers, the first due first.
+    /// The timers, the first due first.
     pub timers: Vec<PendingTimer>,
     /// Every attempt of every call, oldest first.
     pub attempts: Vec<Attempt>,
-    /// What happened to it, oldest first.
+    /// The history, oldest first.
     pub entries: Vec<HistoryEntry>,
 }
 
 /// A page of instances.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listed {
-    /// These.
+    /// The instances.
     pub instances: Vec<InstanceView>,
-    /// After which one the next page begins, if there is more to look at.
+    /// The instance after which the next page begins, or `None` on the last page.
     pub next: Option<After>,
-    /// The page ends there because enough was looked at, not because it is full.
+    /// True if the page ended at the limit on rows examined, and not because it is full.
     pub was_cut: bool,
 }
 
 impl Admin {
-    /// The instances of a machine that the filter lets through.
+    /// A page of the machine's instances that match the filter.
     pub async fn page(&self, machine: &str, filter: &PageFilter) -> Result<Listed, Error> {
         let mut reader = self.engine.store.reader().await?;
         let conn = &mut reader.conn();
@@ -53,7 +53,7 @@ impl Admin {
         Ok(Listed { instances: seen.into_iter().map(|seen| self.shown(seen)).collect(), next, was_cut })
     }
 
-    /// All that is known of one instance. `is_not_found`.
+    /// All that is known of one instance. Returns an `is_not_found` error if there is none.
     pub async fn story(&self, machine: &str, key: &str) -> Result<Story, Error> {
         encode::check_key(key)?;
         let mut reader = self.engine.store.reader().await?;
@@ -70,31 +70,31 @@ impl Admin {
         Ok(Story { seen: self.shown(seen), inbox, timers, entries, attempts })
     }
 
-    /// One instance as it is, and then after each change that is seen, until it has ended.
+    /// The instance as it is now, and then after each change that is seen, until the instance has ended.
     pub fn watch(&self, machine: &str, key: &str) -> InstanceWatch {
         InstanceWatch::new(Arc::clone(&self.engine), self.client_guard.clone(), machine, key)
     }
 
-    /// How many instances a machine has by status and state. Reads all of them.
+    /// The number of instances of a machine by status and state. Reads all of them.
     pub async fn counts(&self, machine: &str) -> Result<Vec<(Status, Option<String>, u64)>, Error> {
         let mut reader = self.engine.store.reader().await?;
         Ok(rows::counts(&mut reader.conn(), machine).await?)
     }
 
-    /// How many of a machine's newest instances there are by status and state, at most `most` of each status; and the statuses of
-    /// which there are more; `Completed` there stands for all that have ended, whose newest are counted together.
+    /// The numbers of a machine's newest instances by status and state, at most `most` for each status, and the statuses that have more.
+    /// Ended instances are counted together; `Completed` in the second list stands for all of them.
     pub async fn newest_counts(&self, machine: &str, most: u32) -> Result<(Vec<(Status, Option<String>, u64)>, Vec<Status>), Error> {
         let mut reader = self.engine.store.reader().await?;
         Ok(rows::newest_counts(&mut reader.conn(), machine, most).await?)
     }
 
-    /// How many instances a machine has, and how many of them are in error; neither is counted further than `most`.
+    /// The number of instances of a machine, and the number in error, each counted up to `most`.
     pub async fn sizes(&self, machine: &str, most: u32) -> Result<(u64, u64), Error> {
         let mut reader = self.engine.store.reader().await?;
         Ok(overview::sizes(&mut reader.conn(), machine, most).await?)
     }
 
-    /// The instances of a machine in error before `before`, at most `limit`, the one that was created last first.
+    /// The machine's instances in error that were created before `before`, newest first, at most `limit`.
     pub async fn failing(&self, machine: &str, before: Option<InstanceId>, limit: u32) -> Result<Vec<Failing>, Error> {
         let mut reader = self.engine.store.reader().await?;
         let mut failing = overview::failing(&mut reader.conn(), machine, before, limit).await?;
@@ -105,8 +105,8 @@ impl Admin {
         Ok(failing)
     }
 
-    /// The instances of a machine whose open attempt follows one that failed or was lost, the one whose attempt is due first first. At most
-    /// `limit`, among the first `look_at` scheduled attempts of the machine and all that execute. Paused ones are not among them.
+    /// The machine's instances whose open attempt follows a failed or lost one, in the order in which the attempts are due, at most
+    /// `limit`. Examines the first `look_at` scheduled attempts and all executing ones. Paused instances are left out.
     pub async fn retrying(&self, machine: &str, limit: u32, look_at: u32) -> Result<Vec<Retrying>, Error> {
         let mut reader = self.engine.store.reader().await?;
         let mut retrying = overview::retrying(&mut reader.conn(), machine, limit, look_at).await?;
@@ -117,19 +117,19 @@ impl Admin {
         Ok(retrying)
     }
 
-    /// The events that instances of a machine were sent and did not take, of calls made before `before`, at most `limit`, the newest first.
+    /// The events that instances of a machine rejected, newest first, at most `limit`, of calls made before `before`.
     pub async fn rejected(&self, machine: &str, before: Option<CallId>, limit: u32) -> Result<Vec<RejectedEvent>, Error> {
         let mut reader = self.engine.store.reader().await?;
         Ok(overview::rejected(&mut reader.conn(), machine, before, limit).await?)
     }
 
-    /// How many events a machine rejected, counted no further than `most`, the newest first.
+    /// The number of events that a machine rejected, newest first, counted up to `most`.
     pub async fn rejected_count(&self, machine: &str, most: u32) -> Result<RejectedCount, Error> {
         let mut reader = self.engine.store.reader().await?;
         Ok(overview::rejected_count(&mut reader.conn(), machine, most).await?)
     }
 
-    /// With a record that a person may read, or with why not.
+    /// The view with a record that a person can read, or with the reason why it cannot be read.
     fn shown(&self, mut seen: InstanceView) -> InstanceView {
         let row = &mut seen.row;
         if let Some(record) = row.record.take() {
@@ -143,13 +143,13 @@ impl Admin {
         seen
     }
 
-    /// What happens next by itself in a machine, in order, at most `limit`.
+    /// The attempts and timers of a machine that are due next, in order, at most `limit`.
     pub async fn to_come(&self, machine: &str, limit: u32) -> Result<Vec<Coming>, Error> {
         let mut reader = self.engine.store.reader().await?;
         Ok(overview::to_come(&mut reader.conn(), machine, self.now(), limit).await?)
     }
 
-    /// The attempts of a machine that are due and that nobody has claimed, counted no further than `most`.
+    /// The machine's attempts that are due and not claimed, counted up to `most`.
     pub async fn overdue(&self, machine: &str, most: u32) -> Result<Overdue, Error> {
         let mut reader = self.engine.store.reader().await?;
         Ok(overview::overdue(&mut reader.conn(), machine, self.now(), most).await?)

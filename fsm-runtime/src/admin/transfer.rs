@@ -1,4 +1,4 @@
-//! All rows of one machine or of all as lines of JSON, and back: to move from SQLite to PostgreSQL, or to look at a copy.
+//! Export of the rows of one or all machines as lines of JSON, and import: to move from SQLite to PostgreSQL, or to work with a copy.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::store::migrate;
 use crate::store::transfer::{self, Field, Kind, Place, TABLES};
 use crate::store::tx::Tx;
 
-/// The shape of the lines. Another number is another shape.
+/// The version of the line format.
 const SHAPE: i64 = 1;
-/// Rows are read and written so many at a time.
+/// The number of rows that one statement reads or writes.
 const TOGETHER: u32 = 256;
-/// The limit on one statement of an import, its commit above all: what was written has to reach the disk then.
+/// The limit on one statement of an import. The commit takes longest, because all rows then reach the disk.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// Rows on their way out, as they all were at one moment.
+/// An export in progress. It reads one snapshot of the database.
 pub struct Export {
     tx: Tx,
     machine: Option<String>,
@@ -30,7 +30,7 @@ pub struct Export {
     executing: u64,
 }
 
-/// Rows on their way in. Nothing is there before [`finish`](Import::finish).
+/// An import in progress. Its rows become visible with [`finish`](Import::finish).
 pub struct Import {
     opened: Opened,
     tx: Tx,
@@ -40,19 +40,21 @@ pub struct Import {
     is_whole: bool,
 }
 
-/// What came in.
+/// The result of an import.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Imported {
-    /// The machines.
+    /// The names of the imported machines.
     pub machines: Vec<String>,
-    /// Rows of all tables.
+    /// The number of rows in all tables.
     pub rows: u64,
-    /// Attempts among them that executed: their sessions are not here, so they count as lost once a process works here.
+    /// The number of imported attempts that were executing. Their sessions are not imported, so a worker on this database treats them as
+    /// lost.
     pub executing: u64,
 }
 
 impl Admin {
-    /// Reads all rows of one machine or of all, as they are now. Processes may go on meanwhile: what they do then is not in it.
+    /// Exports all rows of one machine, or of all, from one snapshot. Processes may continue meanwhile; their later changes are not
+    /// exported.
     pub async fn export(&self, machine: Option<&str>) -> Result<Export, Error> {
         let names: Vec<_> = match machine {
             Some(name) => vec![self.machine(name)?.machine.name.as_str()],
@@ -69,14 +71,14 @@ impl Admin {
         Ok(Export { tx, machine, table: 0, place: Place::beginning(0), head: Some(head), rows: 0, executing: 0 })
     }
 
-    /// How many rows an export of all machines has, more or less; `None` if the database has no idea.
+    /// An estimate of the number of rows in an export of all machines, or `None` if the database has no statistics.
     pub async fn rows_about(&self) -> Result<Option<u64>, Error> {
         Ok(transfer::about(&mut self.engine.store.reader().await?.conn()).await?)
     }
 }
 
 impl Export {
-    /// The next lines, without line feeds; `None` after the last one, which says how many rows there were.
+    /// The next lines, without line feeds, or `None` after the last one. The last line holds the number of rows.
     pub async fn next(&mut self) -> Result<Option<Vec<String>>, Error> {
         if let Some(head) = self.head.take() {
             return Ok(Some(vec![head.to_string()]));
@@ -106,18 +108,18 @@ impl Export {
         Ok(None)
     }
 
-    /// How many rows were read so far.
+    /// The number of rows read so far.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// How many attempts among them executed.
+    /// The number of rows read so far that are executing attempts.
     pub fn executing(&self) -> u64 {
         self.executing
     }
 }
 
-/// Makes the tables where there are none, and takes rows in. Nobody sees any of them before [`Import::finish`].
+/// Creates missing tables and begins an import. Its rows are visible to nobody before [`Import::finish`].
 pub async fn import(opening: &Opening) -> Result<Import, Error> {
     super::migrate(opening).await?;
     let opened = opening.patient(PATIENCE).await?;
@@ -127,10 +129,10 @@ pub async fn import(opening: &Opening) -> Result<Import, Error> {
 }
 
 impl Import {
-    /// Takes the next line.
+    /// Reads the next line of an export.
     ///
-    /// `is_input` for a line that no export wrote; `is_conflict` if the database has instances of one of its machines already. After
-    /// an error nothing can be kept.
+    /// Returns an `is_input` error for a line that is not part of an export, and `is_conflict` if the database already has instances of one
+    /// of the machines. After an error the import cannot be finished.
     pub async fn line(&mut self, line: &str) -> Result<(), Error> {
         let value: Value = serde_json::from_str(line).map_err(|error| Error::input(format!("the line is not JSON: {error}")))?;
         if self.is_whole {
@@ -160,7 +162,7 @@ impl Import {
         Ok(())
     }
 
-    /// The first line says what it is.
+    /// Checks the first line, which describes the export.
     async fn begin(&mut self, head: &Value) -> Result<(), Error> {
         if head["fsm_export"].as_i64() != Some(SHAPE) {
             let says = format!("the first line is not that of an export: it has `fsm_export`, {SHAPE}");
@@ -192,7 +194,7 @@ impl Import {
         Ok(())
     }
 
-    /// Keeps all that came in. `is_input` if the last line of the export is not among it: then nothing is kept.
+    /// Commits all rows. Returns an `is_input` error if the last line of the export was not read; then nothing is imported.
     pub async fn finish(self) -> Result<Imported, Error> {
         if !self.is_whole {
             return Err(Error::input(format!("the export is cut off after {} rows; nothing was kept", self.imported.rows)));
@@ -216,7 +218,7 @@ fn machine_of(table: usize, row: &[Field]) -> Option<&str> {
     }
 }
 
-/// Bytes are shown as the text that they mostly are.
+/// Bytes are exported as text if they are UTF-8, which most are.
 fn told(field: &Field) -> Value {
     match field {
         Field::Id(id) => json!(id),
@@ -274,7 +276,7 @@ fn unhexed(hex: &str) -> Option<Vec<u8>> {
 }
 
 impl Admin {
-    /// The sessions that live, by the database's clock, and until when the last of them is believed.
+    /// The number of sessions whose lease has not expired, and the end of the latest lease. `None` if there are none.
     pub async fn alive(&self) -> Result<Option<(usize, Timestamp)>, Error> {
         let now = self.now();
         let alive: Vec<_> = self.workers().await?.into_iter().map(|worker| worker.lease_until).filter(|until| *until > now).collect();

@@ -26,7 +26,7 @@ const FURTHER: i64 = 8;
 /// The standings of a batch.
 pub(crate) struct BatchSnapshot {
     standings: HashMap<InstanceKey, InstanceSnapshot>,
-    /// InstanceKey each of them is.
+    /// The key of each instance, by its id.
     names: HashMap<InstanceId, InstanceKey>,
     known: HashMap<CallId, KnownCall>,
     /// Which commit left each of them as it is, where none is locked.
@@ -135,7 +135,7 @@ impl BatchSnapshot {
         self.standings.get_mut(target).expect("the board was read for every instance of the batch").apply(changes);
     }
 
-    /// InstanceKey instance it is.
+    /// The instance.
     pub(crate) fn name(&self, instance: InstanceId) -> &InstanceKey {
         self.names.get(&instance).expect("the board was read for every instance of the batch")
     }

@@ -1,4 +1,4 @@
-//! What a verb asks of the engine: its instance's next event, and events to others.
+//! The requests of a verb: the instance's next event, and events to other instances.
 
 use std::any::TypeId;
 use std::time::{Duration, SystemTime};
@@ -15,16 +15,16 @@ use crate::error::Error;
 use crate::registry::{EventFor, Machine};
 
 impl Ctx<'_> {
-    /// The event that this instance takes right after the transition, ahead of its inbox. At most one an attempt.
+    /// Sets the event that this instance takes right after the transition, before the events in its inbox. Each attempt can set one.
     ///
-    /// An error if the state that this verb enters (for a catch verb: the one the instance rests in) does not take the
-    /// event, or one was asked for already.
+    /// Returns an error if the state that this verb enters does not take the event (for a catch verb: the state that the instance is in),
+    /// or if an event was already set.
     pub fn next<E: Serialize + 'static>(&mut self, event: E) -> Result<(), Error> {
         if self.verb_requests.next.is_some() {
             return Err(Error::input(format!("`{}` has asked for its next event already: one an attempt", self.attempt.verb)));
         }
         let machine = &self.environment.machine;
-        // A catch verb moves nothing: what it leads on to begins where the instance rests.
+        // A catch verb makes no transition, so its next event must fit the state that the instance is in.
         let state = if self.attempt.is_catch() { self.attempt.from.as_deref() } else { Some(self.attempt.to.as_str()) };
         let name = self.environment.event_name(TypeId::of::<E>());
         let fits = name.is_some_and(|name| machine.edge(state, name).is_some_and(|edge| edge.after.is_none()));
@@ -39,8 +39,7 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// An event to another instance, sent when this transition is committed. If the receiver refuses it then, that is
-    /// recorded in its history.
+    /// Sends an event to another instance when this transition is committed. If the receiver refuses the event, its history records that.
     pub fn send<M: Machine>(&mut self, key: impl AsRef<str>, event: impl EventFor<M>) -> Result<(), Error> {
         self.outgoing(key.as_ref(), event, None)
     }

@@ -1,4 +1,4 @@
-//! Claims the attempts that are due. One that cannot be claimed is left out, and tried again less and less often.
+//! Claims due attempts. An attempt that cannot be claimed is left out of the scans and retried with backoff.
 
 use std::sync::Arc;
 
@@ -14,18 +14,18 @@ use crate::store::claim::{Claims, Which, claimable, may_be_a_rows};
 use crate::store::error::StoreError;
 use crate::store::lock::CachedSnapshot;
 
-/// After so many attempts in a row that cannot be claimed the others of the look are left for the next one: it may be no fault of theirs.
+/// The number of consecutive failed claims after which a scan stops. The cause is then probably not in the rows.
 const IN_A_ROW: usize = 8;
 
 impl Engine {
-    /// Claims attempts of one machine after the other, beginning with the `turn`th. A machine whose attempts cannot be claimed keeps no other's
-    /// from being.
+    /// Claims attempts of one machine after the other, starting with number `turn`. Failed claims of one machine do not prevent those of
+    /// another.
     pub(super) async fn claim_due(self: &Arc<Self>, turn: usize, most: usize) -> Result<usize, Error> {
         let (Some(work), Some(session)) = (&self.work, self.session()) else { return Ok(0) };
         let machines = work.served.len();
         let (mut found, mut failed) = (0, None);
         for n in 0..machines {
-            // Each machine gets an even part of the free slots first; what one leaves the next look gives to all.
+            // Each machine first gets an equal share of the free slots. Slots that it leaves unused go to all machines at the next scan.
             let share = (work.slots.available_permits() / (machines - n)).clamp(1, most);
             let slots: Vec<_> = (0..share).map_while(|_| self.free_slot()).collect();
             if slots.is_empty() {
@@ -78,7 +78,8 @@ impl Engine {
         Ok(found)
     }
 
-    /// Claims each by itself, so that one that cannot be keeps no other. Gives back how many were claimed.
+    /// Claims each attempt with its own statement, so that a row that fails does not affect the others. Returns the number of claimed
+    /// attempts.
     async fn claim_each(
         self: &Arc<Self>,
         place: usize,
@@ -110,7 +111,7 @@ impl Engine {
         Ok(found)
     }
 
-    /// Runs what was claimed. What cannot be read is given back, and left out for a while.
+    /// Starts the claimed attempts. Attempts that cannot be read are released and left out of the scans for a while.
     async fn begin(self: &Arc<Self>, place: usize, session: SessionId, claims: Claims, slots: &mut Vec<OwnedSemaphorePermit>) -> usize {
         let found = claims.claimed.len();
         for mut claimed in claims.claimed {

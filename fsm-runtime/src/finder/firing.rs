@@ -1,4 +1,4 @@
-//! Fires the timers that are due. One that fails is left out of the looks, and tried again less and less often.
+//! Fires due timers. A timer that fails is left out of the scans and retried with backoff.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use crate::failing::{AGAIN, LONGEST, OfMachine, longest};
 use crate::store::error::StoreError;
 use crate::store::timers::{self, DueTimer};
 
-/// A timer that is to be fired, and the place of its machine among those served.
+/// A due timer, with the index of its machine among those served.
 pub(super) type Found = (usize, DueTimer);
 
 impl Engine {
-    /// At most so many of the timers of each machine that are due, and those that failed whose wait is over. A machine whose timers cannot be
-    /// looked for keeps no other's from being found.
+    /// Returns up to `most` due timers of each machine, and failed timers whose wait is over. An error for one machine does not affect the
+    /// others.
     pub(super) async fn look_for_timers(&self, most: usize) -> Result<Vec<Found>, Error> {
         let Some(work) = &self.work else { return Ok(Vec::new()) };
         let (mut found, mut failed) = (Vec::new(), None);
@@ -64,7 +64,7 @@ impl Engine {
         Ok(due.timers)
     }
 
-    /// Fires them, and gives back how many did. One that cannot fire does not keep the others, nor what is due besides.
+    /// Fires the timers and returns the number that succeeded. A timer that fails does not affect the others.
     pub(super) async fn fire_all(self: &Arc<Self>, found: Vec<Found>) -> usize {
         let Some(work) = &self.work else { return 0 };
         let firing = found.into_iter().map(|(place, due)| self.fire(&work.failures.of[place], due));

@@ -1,4 +1,4 @@
-//! What an instance is about: its open call, and the word for what it does.
+//! The present activity of an instance: its open call, and a description for people.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,38 +12,38 @@ use serde::Serialize;
 /// A call that is scheduled or executing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OpenCall {
-    /// Its identity, the same over all attempts.
+    /// The call's id, the same for all its attempts.
     pub id: CallId,
-    /// What runs.
+    /// The verb.
     pub verb: String,
-    /// What it is given.
+    /// The event type.
     pub event: String,
     /// Scheduled or executing.
     pub state: AttemptState,
     /// The number of the attempt that is scheduled or executing, from 1.
     pub attempt: u32,
-    /// How many attempts there are in all; `None` is unlimited.
+    /// The maximum number of attempts; `None` is unlimited.
     pub max_attempts: Option<u32>,
-    /// How many retries are left after this attempt; `None` is unlimited.
+    /// The number of retries that remain after this attempt; `None` is unlimited.
     pub retries_left: Option<u32>,
     /// How many of its attempts snoozed. They are among the attempts, and used no retry.
     pub snoozes: u32,
-    /// When the attempt may start, or might have.
+    /// The time at which the attempt may start, or could have started.
     #[serde(serialize_with = "serialize_text")]
     pub next_at: Timestamp,
-    /// Why the attempt before it failed.
+    /// The error of the previous attempt.
     pub last_error: Option<String>,
-    /// How long the attempt before it took. Serialised in microseconds.
+    /// The duration of the previous attempt.
     #[serde(rename = "last_took_us", serialize_with = "serialize_optional_micros")]
     pub last_took: Option<Duration>,
     /// The session that executes it.
     pub worker: Option<SessionId>,
 }
 
-/// What an instance is about. `Display` is a sentence for people.
+/// The present activity of an instance. `Display` is a sentence for people.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Activity {
-    /// Nothing: it waits for an event.
+    /// The instance waits for an event.
     Rests,
     /// An attempt executes.
     Runs {
@@ -61,12 +61,12 @@ pub enum Activity {
         /// When it may start.
         until: Timestamp,
     },
-    /// Nothing goes on until an operator acts.
+    /// The instance is in error until an operator acts.
     Stuck {
-        /// Why.
+        /// The error.
         why: String,
     },
-    /// It has ended.
+    /// The instance has ended.
     Ended(Status),
 }
 
@@ -86,7 +86,7 @@ impl Activity {
 }
 
 impl OpenCall {
-    /// The attempt among all, as "4 of 11", or "4" where there is no limit.
+    /// The number of the attempt and the maximum, as "4 of 11", or "4" if there is no limit.
     pub fn attempt_of(&self) -> String {
         match self.max_attempts {
             Some(most) => format!("{} of {most}", self.attempt),
@@ -126,7 +126,7 @@ impl OpenCall {
     }
 }
 
-/// How long an attempt took, from its claim to the commit of its end.
+/// The duration of an attempt, from its claim to the commit of its outcome.
 pub(crate) fn took(row: &Row) -> Option<Duration> {
     Some(row.finished_at? - row.started_at?)
 }

@@ -1,4 +1,4 @@
-//! An instance's history as lines that a person can read: its attempts, and what the history keeps beside them.
+//! The history of an instance as readable entries, from its attempts and the history rows.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,35 +15,35 @@ use serde::ser::{SerializeMap, Serializer};
 /// and `call`; points in time as RFC 3339 texts, durations in microseconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HistoryEntry {
-    /// When.
+    /// The time.
     pub at: Timestamp,
-    /// The call it is about.
+    /// The call that the entry belongs to.
     pub call: Option<CallId>,
-    /// What happened.
+    /// The content of the entry.
     pub event: HistoryEvent,
 }
 
-/// What happened.
+/// The content of a history entry.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HistoryEvent {
-    /// An event was taken, and its verb was called.
+    /// An event was accepted, and its verb was called.
     Event {
         /// The event type.
         event: String,
         /// The verb.
         verb: String,
     },
-    /// An attempt ended.
+    /// An attempt ended or executes.
     Attempt {
-        /// From 1.
+        /// The number of the attempt, from 1.
         number: u32,
         /// The verb.
         verb: String,
-        /// How it ended, or that it has not.
+        /// The outcome, or the present state.
         state: AttemptState,
-        /// How long it executed.
+        /// The duration of the attempt.
         took: Option<Duration>,
-        /// Why it failed.
+        /// The error, if it failed.
         error: Option<String>,
     },
     /// Another attempt was scheduled.
@@ -54,43 +54,43 @@ pub enum HistoryEvent {
         verb: String,
         /// When it may start.
         at: Timestamp,
-        /// How long that was to wait.
+        /// The wait before it.
         wait: Duration,
     },
     /// No attempts were left.
     Exhausted {
         /// The verb.
         verb: String,
-        /// How many there had been.
+        /// The number of attempts that were made.
         attempts: u32,
     },
-    /// The instance moved.
+    /// A transition.
     Transition {
-        /// From there; `None` is its beginning.
+        /// The previous state; `None` if this is the first transition.
         from: Option<String>,
-        /// To there.
+        /// The new state.
         to: String,
     },
-    /// An operator acted, an event was rejected, or a late report came.
+    /// An operator acted, an event was rejected, or a late report arrived.
     Note {
-        /// Which of these.
+        /// The kind of the note.
         kind: NoteKind,
-        /// The reason, or why.
+        /// The reason.
         detail: Option<String>,
-        /// Who acted.
+        /// The operator.
         actor: Option<String>,
     },
 }
 
-/// The attempts and notes of an instance as one story, oldest first.
+/// Merges the attempts and notes of an instance into its history, oldest first.
 ///
-/// Attempts are in the order of their calls, whatever the clocks of the processes showed that ran them. A note goes where its moment
-/// belongs, and among entries of the same moment where its call does.
+/// Attempts are in the order of their calls, independent of the clocks of the processes that ran them. Notes are placed by their time, and
+/// among entries of the same time by their call.
 pub(crate) fn told(attempts: Vec<Row>, notes: Vec<Note>) -> Vec<HistoryEntry> {
     let (mut retries, others): (Vec<Note>, Vec<Note>) = notes.into_iter().partition(|note| note.kind == NoteKind::Retried);
     let mut entries = Vec::new();
     for (place, row) in attempts.iter().enumerate() {
-        // A retry by hand comes before the attempt that it brought about.
+        // An operator's retry comes before the attempt that it caused.
         let by_hand = retries.iter().position(|note| row.number > 1 && note.call == Some(row.call) && note.at == row.created_at);
         entries.extend(by_hand.map(|note| told_of_note(retries.remove(note))));
         entries.extend(told_of_attempt(row));
@@ -105,8 +105,8 @@ pub(crate) fn told(attempts: Vec<Row>, notes: Vec<Note>) -> Vec<HistoryEntry> {
     entries
 }
 
-/// Behind all that is older. Among entries of the same moment: behind those of its own call, or where it has none there, of the call that
-/// came before. The event of a call that never began was rejected before the next one was taken.
+/// The place of a note: after all older entries. Among entries of the same time it comes after those of its own call, or, if there are
+/// none, after those of the call before. If the call never began, its event was rejected before the next event was taken.
 fn place_of(note: &Note, entries: &[HistoryEntry]) -> usize {
     let begin = entries.iter().rposition(|entry| entry.at < note.at).map_or(0, |last| last + 1);
     let same = entries[begin..].iter().take_while(|entry| entry.at == note.at).count();
@@ -129,11 +129,11 @@ fn told_of_note(note: Note) -> HistoryEntry {
     HistoryEntry { at: note.at, call: note.call, event: HistoryEvent::Note { kind: note.kind, detail: note.detail, actor: note.actor } }
 }
 
-/// A failed attempt that no other of its call followed at once was the last one of its budget.
+/// Returns an entry if the attempt exhausted its call: it failed, and no other attempt of the call follows it directly.
 fn told_of_exhaustion(row: &Row, next: Option<&Row>) -> Option<HistoryEntry> {
     let at = row.finished_at.filter(|_| matches!(row.state, AttemptState::Error | AttemptState::Lost))?;
     let has_retries = row.retry_state.remaining != Some(0);
-    // Between the first one and those that the retention has kept, others are gone.
+    // After retention has shortened a long call, attempts are missing between the first one and those that remain.
     let is_next = |next: &Row| next.created_at == at || next.number > row.number + 1;
     let is_followed = has_retries && next.is_some_and(|next| next.call == row.call && is_next(next));
     (!is_followed).then(|| HistoryEntry {
@@ -243,7 +243,7 @@ impl fmt::Display for HistoryEntry {
     }
 }
 
-/// Milliseconds are enough for people, but nothing is shown as nothing.
+/// Rounds to milliseconds, which are precise enough for people. A shorter time is not rounded to zero.
 fn rounded(span: Duration) -> String {
     let ms = span.as_millis();
     if ms == 0 { duration::display(span) } else { duration::display(Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))) }

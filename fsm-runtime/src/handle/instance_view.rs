@@ -1,4 +1,4 @@
-//! Instances as they are read, of whatever machine: the rows with their open calls. Handles give them the machine's types.
+//! Instances of any machine as they are read: the rows with their open calls. Handles convert them to the machine's types.
 
 use std::collections::HashMap;
 
@@ -16,9 +16,9 @@ use crate::store::{lock, overview, view as rows};
 /// An instance as it was when it was read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InstanceView {
-    /// Its row.
+    /// The instance's row.
     pub row: InstanceRow,
-    /// Its open call.
+    /// The open call.
     pub call: Option<OpenCall>,
     /// Its timers, the first due first: at most 100.
     pub timers: Vec<PendingTimer>,
@@ -27,8 +27,7 @@ pub struct InstanceView {
 }
 
 impl InstanceView {
-    /// The row, its live attempt and the one before that, without timers and waiting events. Errors are as people read them; the record is as
-    /// it is stored.
+    /// Combines the row, its live attempt and the previous one, without timers and waiting events. Errors are decrypted; the record stays encrypted.
     pub(crate) fn new(row: InstanceRow, live: Option<&Row>, before: Option<&Row>, data_protection: &DataProtection) -> InstanceView {
         let mut call = live.map(|live| OpenCall::seen(live, before));
         if let Some(error) = call.as_mut().and_then(|call| call.last_error.as_mut()) {
@@ -37,7 +36,7 @@ impl InstanceView {
         InstanceView { row: data_protection.readable(row), call, timers: Vec::new(), waiting: Vec::new() }
     }
 
-    /// Whether it rests, waits, runs, is stuck and why, or has ended.
+    /// The present activity of the instance.
     pub fn activity(&self) -> Activity {
         Activity::of(self.row.status, self.call.as_ref(), self.row.paused, self.row.error.as_deref())
     }
@@ -72,7 +71,7 @@ pub(crate) fn is_known(engine: &Engine, row: &InstanceRow) -> bool {
     row.status.is_ended() || (row.inbox_len() == 0 && !has_timer())
 }
 
-/// The rows with their open calls and what the attempt before failed with, their timers and their waiting events.
+/// Combines the rows with their open calls, the errors of the previous attempts, their timers and their waiting events.
 pub(crate) async fn with_calls(
     conn: &mut Conn<'_>,
     found: Vec<InstanceRow>,

@@ -1,4 +1,4 @@
-//! Operators' acts under way: on one instance, or on all that a filter lets through.
+//! Requests of operators: an act on one instance, or on all instances that match a filter.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use crate::engine::{ClientGuard, Engine};
 use crate::error::Error;
 use crate::registry::Machine;
 
-/// An operator's act, carried out when it is awaited. It is in the instance's history, with reason and actor.
+/// An operator's act, carried out when it is awaited. The instance's history records it with reason and actor.
 #[must_use = "nothing happens until it is awaited"]
 pub struct OperateRequest {
     engine: Arc<Engine>,
@@ -24,7 +24,7 @@ pub struct OperateRequest {
     order: Order,
 }
 
-/// What is asked for, by whom and why.
+/// The act, with its reason, its actor and its request id.
 #[derive(Clone)]
 struct Order {
     act: Act,
@@ -44,9 +44,9 @@ impl Order {
         {
             return Err(Error::input(format!("that is no retry policy: {why}")));
         }
-        // After a commit whose end is unknown the act is asked for again, and must not skip or retry twice: it is known by an id.
+        // If the outcome of the commit is unknown, the act is requested again. The id prevents a second skip or retry.
         let id = self.request_id.unwrap_or_else(|| Uuid::now_v7().to_string());
-        // A name that no sender's dedup id can have, which contains no control character of this kind by chance.
+        // The control character keeps this id apart from the dedup ids of senders, which do not contain it by chance.
         let request = Some((format!("\u{1}{id}"), encode::act_digest(&self.act)));
         Ok(Operation { act: self.act, reason: self.reason, actor: self.actor, request })
     }
@@ -63,20 +63,20 @@ impl OperateRequest {
         OperateRequest { engine, client_guard, target, order: Order { act, reason, actor: None, request_id: None } }
     }
 
-    /// Why, for the history.
+    /// The reason, for the history.
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         self.order.reason = Some(reason.into());
         self
     }
 
-    /// Who, for the history.
+    /// The operator's name, for the history.
     pub fn actor(mut self, actor: impl Into<String>) -> Self {
         self.order.actor = Some(actor.into());
         self
     }
 
-    /// The caller's own id for this act: the same id again, for the same instance, does nothing. `is_conflict` if it named
-    /// another act.
+    /// The caller's own id for this act. A second act with the same id on the same instance does nothing. Returns an `is_conflict` error if
+    /// the id was used for another act.
     pub fn request_id(mut self, id: impl Into<String>) -> Self {
         self.order.request_id = Some(id.into());
         self
@@ -104,7 +104,7 @@ impl IntoFuture for OperateRequest {
     }
 }
 
-/// The instances that a filter lets through, for an act on all of them.
+/// The instances that match a filter, for one act on all of them.
 pub struct Bulk<M: Machine> {
     handle: Handle<M>,
     filter: Filter,
@@ -115,27 +115,27 @@ impl<M: Machine> Bulk<M> {
         Bulk { handle, filter }
     }
 
-    /// [`Handle::retry`] for each.
+    /// [`Handle::retry`] for each instance.
     pub fn retry(self) -> BulkRequest<M> {
         self.act(Act::Retry, None)
     }
 
-    /// [`Handle::cancel`] for each.
+    /// [`Handle::cancel`] for each instance.
     pub fn cancel(self, reason: impl Into<String>) -> BulkRequest<M> {
         self.act(Act::Cancel, Some(reason.into()))
     }
 
-    /// [`Handle::pause`] for each.
+    /// [`Handle::pause`] for each instance.
     pub fn pause(self) -> BulkRequest<M> {
         self.act(Act::Pause, None)
     }
 
-    /// [`Handle::resume`] for each.
+    /// [`Handle::resume`] for each instance.
     pub fn resume(self) -> BulkRequest<M> {
         self.act(Act::Resume, None)
     }
 
-    /// [`Handle::skip`] for each.
+    /// [`Handle::skip`] for each instance.
     pub fn skip(self) -> BulkRequest<M> {
         self.act(Act::Skip, None)
     }
@@ -145,53 +145,53 @@ impl<M: Machine> Bulk<M> {
     }
 }
 
-/// An act on all instances that a filter lets through. [`dry_run`](BulkRequest::dry_run) says which, and the plan it gives
-/// acts on exactly those; awaited itself, it does both.
+/// An act on all instances that match a filter. [`dry_run`](BulkRequest::dry_run) returns a plan with the instances, and the plan acts on
+/// exactly those. Awaiting the request itself does both.
 #[must_use = "nothing happens until it is awaited"]
 pub struct BulkRequest<M: Machine> {
     bulk: Bulk<M>,
     order: Order,
 }
 
-/// The instances that an act is about to concern: these, and no others.
+/// The instances that an act will be carried out on.
 pub struct BulkPlan<M: Machine> {
     handle: Handle<M>,
     order: Order,
-    /// Them, as they were when they were listed.
+    /// The instances as they were when they were listed.
     pub instances: Vec<Instance<M>>,
-    /// Those among them that cannot be shown; they are acted on all the same.
+    /// Instances among them that this program cannot read. The act is carried out on them too.
     pub unreadable: Vec<Unreadable>,
 }
 
-/// What became of an act on many.
+/// The result of an act on many instances.
 #[derive(Debug)]
 pub struct BulkOutcome {
-    /// The keys of the instances it was carried out on, or that were so already.
+    /// The keys of the instances on which the act was carried out, or had no effect because it had been carried out before.
     pub done: Vec<String>,
-    /// The others, and why not.
+    /// The keys of the other instances, each with the error.
     pub refused: Vec<(String, Error)>,
 }
 
 impl<M: Machine> BulkRequest<M> {
-    /// Why, for each history.
+    /// The reason, for each history.
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         self.order.reason = Some(reason.into());
         self
     }
 
-    /// Who, for each history.
+    /// The operator's name, for each history.
     pub fn actor(mut self, actor: impl Into<String>) -> Self {
         self.order.actor = Some(actor.into());
         self
     }
 
-    /// The caller's own id: for each instance the same id again does nothing.
+    /// The caller's own id for this act. On each instance, a second act with the same id does nothing.
     pub fn request_id(mut self, id: impl Into<String>) -> Self {
         self.order.request_id = Some(id.into());
         self
     }
 
-    /// Every instance that the filter lets through, page by page. Nothing is changed.
+    /// Lists every instance that matches the filter, page by page. Changes nothing.
     pub async fn dry_run(self) -> Result<BulkPlan<M>, Error> {
         let Bulk { handle, mut filter } = self.bulk;
         let (mut instances, mut unreadable) = (Vec::new(), Vec::new());
@@ -208,7 +208,7 @@ impl<M: Machine> BulkRequest<M> {
 }
 
 impl<M: Machine> BulkPlan<M> {
-    /// Acts on each of the instances. One that refuses does not keep the others.
+    /// Carries out the act on each instance. A refusal does not affect the other instances.
     pub async fn execute(self) -> Result<BulkOutcome, Error> {
         let mut outcome = BulkOutcome { done: Vec::new(), refused: Vec::new() };
         let unreadable = self.unreadable.into_iter().map(|instance| instance.key);

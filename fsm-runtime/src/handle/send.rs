@@ -1,4 +1,4 @@
-//! A send under way: what it may still be told, and how it goes through the door.
+//! A send: its options, and its way to the committer or into the caller's transaction.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -21,17 +21,18 @@ use crate::store::conn::Conn;
 use crate::store::held;
 use crate::store::savepoint::Savepoint;
 
-/// How often a send in the caller's transaction is decided again because somebody else created the instance just then.
+/// The number of times that a send in the caller's transaction is decided. It is decided again if another writer created the instance
+/// meanwhile.
 const TRIES: u32 = 5;
 
 /// The answer to a send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sent {
-    /// Whom it was sent to.
+    /// The receiving instance.
     pub instance: InstanceId,
-    /// The call that it begins, now or when its turn comes.
+    /// The call that the event begins, now or when it leaves the inbox.
     pub call: Option<CallId>,
-    /// What became of it.
+    /// The outcome of the send.
     pub outcome: SendOutcome,
 }
 
@@ -83,34 +84,34 @@ impl SendRequest {
         }
     }
 
-    /// The caller's own id for this request: the same id again, to the same instance, gives the first answer with the
-    /// outcome `Duplicate`, and nothing happens. Other content under the same id is `is_conflict`. Content is compared as JSON, and the order of
-    /// a map's members does not count; that of a sequence does, so a `HashSet` is other content in another order.
+    /// The caller's own id for this request. A second send with the same id to the same instance does nothing and returns the first answer
+    /// with the outcome `Duplicate`. Other content under the same id is an `is_conflict` error. Content is compared as JSON. The order of a
+    /// map's members does not count, but that of a sequence does, so a `HashSet` in another order is other content.
     pub fn dedup(mut self, id: impl Into<String>) -> Self {
         self.dedup = Some(id.into());
         self
     }
 
-    /// Delivered after `wait` or later. The event is checked against the graph then; now it is only refused (`is_refused`) if the instance
-    /// has ended, or if there is none and the event cannot start one.
+    /// Delivers the event after `wait` or later. The event is checked against the graph at delivery. The send itself fails (`is_refused`)
+    /// only if the instance has ended, or if there is no instance and the event cannot start one.
     pub fn after(mut self, wait: Duration) -> Self {
         self.deliver = Deliver::After(wait);
         self
     }
 
-    /// Delivered at `time` or later, as [`after`](SendRequest::after).
+    /// Delivers the event at `time` or later, like [`after`](SendRequest::after).
     pub fn at(mut self, time: impl Into<SystemTime>) -> Self {
         self.deliver = Deliver::At(time.into().into());
         self
     }
 
-    /// If the instance is busy: `is_busy` instead of waiting in its inbox.
+    /// Returns an `is_busy` error if the instance is busy, instead of adding the event to its inbox.
     pub fn reject_if_busy(mut self) -> Self {
         self.reject_if_busy = true;
         self
     }
 
-    /// In the caller's own transaction: it is sent if and only if that commits.
+    /// Sends the event in the caller's own transaction. It is sent if and only if the transaction commits.
     pub fn in_transaction<'t>(self, tx: impl Into<Conn<'t>>) -> SendInTransaction<'t> {
         SendInTransaction { sending: self, conn: tx.into() }
     }
@@ -157,22 +158,22 @@ impl Sent {
 }
 
 impl SendInTransaction<'_> {
-    /// The caller's own id for this request, as [`SendRequest::dedup`].
+    /// The caller's own id for this request, as for [`SendRequest::dedup`].
     pub fn dedup(self, id: impl Into<String>) -> Self {
         SendInTransaction { sending: self.sending.dedup(id), ..self }
     }
 
-    /// Delivered after `wait` or later, as [`SendRequest::after`].
+    /// Delivers the event after `wait` or later, like [`SendRequest::after`].
     pub fn after(self, wait: Duration) -> Self {
         SendInTransaction { sending: self.sending.after(wait), ..self }
     }
 
-    /// Delivered at `time` or later, as [`SendRequest::at`].
+    /// Delivers the event at `time` or later, like [`SendRequest::at`].
     pub fn at(self, time: impl Into<SystemTime>) -> Self {
         SendInTransaction { sending: self.sending.at(time), ..self }
     }
 
-    /// If the instance is busy: `is_busy`, as [`SendRequest::reject_if_busy`].
+    /// Returns an `is_busy` error if the instance is busy, like [`SendRequest::reject_if_busy`].
     pub fn reject_if_busy(self) -> Self {
         SendInTransaction { sending: self.sending.reject_if_busy(), ..self }
     }
@@ -209,7 +210,7 @@ impl SendInTransaction<'_> {
     }
 }
 
-/// Decides and writes the send in a transaction that somebody else commits.
+/// Decides and writes the send in the caller's transaction, which the caller commits.
 async fn send_in(engine: &Engine, conn: &mut Conn<'_>, request: &Request) -> Result<Sent, Error> {
     for _ in 0..TRIES {
         let commit_outcome = BatchCommit::as_guest(engine).of(conn, std::slice::from_ref(request)).await?.remove(0);

@@ -15,7 +15,7 @@ use crate::committer::request::{Reply, Request};
 use crate::engine::{ClientGuard, Engine};
 use crate::error::Error;
 
-/// The number of sends that are under way at once. A few full commits: while one is written, the next ones fill up.
+/// The maximum number of sends in flight. It is a few full batches, so that the next ones fill while one is written.
 const WINDOW: usize = 1000;
 
 /// One event for one instance, for [`Handle::send_many`](super::Handle::send_many). A pair `(key, event)` is the short form.
@@ -33,19 +33,19 @@ impl<E> SendItem<E> {
         SendItem { key: key.as_ref().to_owned(), event, dedup: None, deliver: Deliver::Now }
     }
 
-    /// The caller's own id for this item, as [`SendRequest::dedup`].
+    /// The caller's own id for this item, as for [`SendRequest::dedup`].
     pub fn dedup(mut self, id: impl Into<String>) -> Self {
         self.dedup = Some(id.into());
         self
     }
 
-    /// Delivered after `wait` or later, as [`SendRequest::after`].
+    /// Delivers the event after `wait` or later, like [`SendRequest::after`].
     pub fn after(mut self, wait: Duration) -> Self {
         self.deliver = Deliver::After(wait);
         self
     }
 
-    /// Delivered at `time` or later, as [`SendRequest::at`].
+    /// Delivers the event at `time` or later, like [`SendRequest::at`].
     pub fn at(mut self, time: impl Into<SystemTime>) -> Self {
         self.deliver = Deliver::At(time.into().into());
         self
@@ -87,8 +87,8 @@ impl<K: AsRef<str>, E> IntoSendItem for (K, E) {
 
 /// The answers to many sends: a `Stream` of one `Result<Sent, Error>` for each item, in the order of the items.
 ///
-/// It takes items from its iterator only as fast as the database commits them: at most 1,000 are under way at once. Items that were taken are
-/// sent even if the stream is dropped; items that were not taken are not.
+/// Items are taken from the iterator only as fast as the database commits them; at most 1,000 are in flight at once. Items that were taken
+/// are sent even if the stream is dropped. Items that were not taken are not sent.
 #[must_use = "nothing is sent until it is polled"]
 pub struct SendMany<'i> {
     engine: Arc<Engine>,
@@ -99,7 +99,7 @@ pub struct SendMany<'i> {
 }
 
 enum InFlightCommit {
-    /// The item cannot be sent at all: its key, its payload or its deduplication id is out of bounds.
+    /// The item cannot be sent, because its key, its payload or its deduplication id is invalid.
     Failed(Option<Error>),
     Waiting(BoxFuture<'static, Result<Reply, Error>>),
 }
@@ -118,10 +118,10 @@ impl<'i> SendMany<'i> {
         StreamExt::next(self).await
     }
 
-    /// Sends all items and returns their answers in order. Everything that was accepted is durable then.
+    /// Sends all items and returns their answers in order. All accepted items are then durable.
     ///
-    /// The outer error says that the process is shutting down: the answers of the remaining items are not known. Send them again under
-    /// their deduplication ids.
+    /// The outer error means that the process is shutting down and that the answers of the remaining items are unknown. Send those items
+    /// again with their deduplication ids.
     pub async fn collect(mut self) -> Result<Vec<Result<Sent, Error>>, Error> {
         let mut answers = Vec::with_capacity(self.items.size_hint().0);
         while let Some(answer) = self.next().await {
@@ -133,8 +133,7 @@ impl<'i> SendMany<'i> {
         Ok(answers)
     }
 
-    /// Hands items to the committer until enough are under way. The order of the hand-over is the order of the items, so events for one
-    /// instance keep it.
+    /// Passes items to the committer until enough are in flight. They are passed in order, so events for one instance keep their order.
     fn fill(&mut self) {
         while self.has_more && self.under_way.len() < WINDOW {
             let Some(item) = self.items.next() else {

@@ -1,4 +1,4 @@
-//! `settled`: waits until an instance comes to rest.
+//! Waits until an instance settles. Commits of this process wake it, and polling finds those of other processes.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use super::waiting::{Waiting, Wanted};
 use crate::error::{Error, ErrorKind};
 use crate::registry::Machine;
 
-/// A wait, which begins when it is awaited.
+/// A wait for an instance to settle. It begins when it is awaited.
 #[must_use = "nothing is waited for until it is awaited"]
 pub struct SettledRequest<M: Machine> {
     waiting: Waiting<M>,
@@ -25,8 +25,8 @@ impl<M: Machine> SettledRequest<M> {
         SettledRequest { waiting: Waiting { handle, key: key.to_owned(), within: None } }
     }
 
-    /// Gives up after `limit`; without it, the wait has no end. While the database cannot be used, it is looked at again until then, or without a
-    /// limit for as long as the patience of the builder.
+    /// Ends the wait with an error after `limit`. Without a limit the wait has no end. While the database is unavailable, it is polled
+    /// again until the limit, or without a limit until the builder's patience ends.
     pub fn within(mut self, limit: Duration) -> Self {
         self.waiting.within = Some(limit);
         self

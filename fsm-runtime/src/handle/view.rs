@@ -1,4 +1,4 @@
-//! What a handle shows: instances, their open calls, attempts, and pages of them.
+//! The public data types of a handle: instances, attempts, filters and pages.
 
 use std::fmt;
 use std::time::Duration;
@@ -26,32 +26,32 @@ use crate::store::view::After;
 #[derive(Serialize)]
 #[serde(bound = "")]
 pub struct Instance<M: Machine> {
-    /// Its identity.
+    /// The id.
     pub id: InstanceId,
-    /// The user's name for it.
+    /// The key, unique within the machine.
     pub key: String,
-    /// Where it stands; `None` before its first transition.
+    /// The state; `None` before the first transition.
     pub state: Option<M::State>,
     /// The time of the transition that entered the state; `None` before the first one.
     #[serde(serialize_with = "serialize_optional_text")]
     pub entered_at: Option<Timestamp>,
-    /// Whether it lives.
+    /// The status: running, completed, error or cancelled.
     pub status: Status,
-    /// Whether an operator stopped it.
+    /// True while an operator has paused it.
     pub paused: bool,
-    /// Its own data.
+    /// The record, or its default value if none was stored yet.
     pub record: M::Record,
-    /// How many transitions it has made.
+    /// The number of transitions.
     pub version: i64,
-    /// When it was created.
+    /// The time of its creation.
     #[serde(serialize_with = "serialize_text")]
     pub created_at: Timestamp,
-    /// When it last changed.
+    /// The time of its last change.
     #[serde(serialize_with = "serialize_text")]
     pub updated_at: Timestamp,
-    /// Its open call.
+    /// The open call.
     pub call: Option<OpenCall>,
-    /// How many events wait for it.
+    /// The number of events in the inbox.
     pub inbox_len: u64,
     /// The events that wait for it, in order. The first 100 of them.
     pub waiting: Vec<InboxEvent>,
@@ -60,7 +60,7 @@ pub struct Instance<M: Machine> {
     /// `settled`, `wait` and `watch` do not always read the database: where the state has no timer, delayed events may be missing in what they
     /// return. `get` and `list` have them.
     pub timers: Vec<PendingTimer>,
-    /// Why it is in error.
+    /// The error, if the status is error.
     pub error: Option<String>,
 }
 
@@ -69,43 +69,43 @@ pub struct Instance<M: Machine> {
 pub struct Attempt {
     /// The call.
     pub call: CallId,
-    /// From 1.
+    /// The number of the attempt, from 1.
     pub number: u32,
-    /// How many attempts there are in all, as far as was known when this one was scheduled; `None` is unlimited.
+    /// The maximum number of attempts, as known when this one was scheduled; `None` is unlimited.
     pub max_attempts: Option<u32>,
-    /// How many retries were left after this one; `None` is unlimited.
+    /// The number of retries that remained after this attempt; `None` is unlimited.
     pub retries_left: Option<u32>,
     /// How many attempts of the call before this one snoozed.
     pub snoozes: u32,
-    /// What runs.
+    /// The verb.
     pub verb: String,
-    /// What it is given.
+    /// The event type.
     pub event: String,
-    /// The state the instance rests in meanwhile.
+    /// The state of the instance during the attempt.
     pub from: Option<String>,
     /// The state it enters on success. For a catch verb, the state that the exhausted call would have entered.
     pub to: String,
-    /// How far it has come, or how it ended.
+    /// The present state of the attempt, or its outcome.
     pub state: AttemptState,
-    /// When it may start.
+    /// The time at which it may start.
     #[serde(serialize_with = "serialize_text")]
     pub scheduled_at: Timestamp,
-    /// When it was claimed.
+    /// The time of the claim.
     #[serde(serialize_with = "serialize_optional_text")]
     pub started_at: Option<Timestamp>,
-    /// When its end was committed.
+    /// The time at which its outcome was committed.
     #[serde(serialize_with = "serialize_optional_text")]
     pub finished_at: Option<Timestamp>,
-    /// How long it took, from the claim to the commit of its end.
+    /// The duration from the claim to the commit of the outcome.
     #[serde(rename = "took_us", serialize_with = "serialize_optional_micros")]
     pub took: Option<Duration>,
-    /// Why it failed.
+    /// The error, if it failed.
     pub error: Option<String>,
-    /// The session that runs or ran it.
+    /// The session that runs or ran the attempt.
     pub worker: Option<SessionId>,
 }
 
-/// Which instances to list. Everything that is not said lets all through.
+/// A selection of instances for a list. A condition that is not set matches all instances.
 #[derive(Debug, Clone)]
 pub struct Filter {
     pub(crate) status: Option<Status>,
@@ -117,39 +117,39 @@ pub struct Filter {
     pub(crate) limit: u32,
 }
 
-/// Where a page ended.
+/// The end of a page, from which the next page continues.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Cursor(pub(crate) After);
 
-/// Some of many.
+/// A page of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
-    /// These.
+    /// The items of this page.
     pub items: Vec<T>,
-    /// Where the next ones begin; `None` after the last.
+    /// The cursor for the next page; `None` on the last page.
     pub next: Option<Cursor>,
-    /// Those among them that cannot be shown.
+    /// Instances on this page that this program cannot read.
     pub unreadable: Vec<Unreadable>,
 }
 
-/// An instance whose row does not fit this program: its record does not decode, or its state is not known here.
+/// An instance that this program cannot read: its record cannot be decoded, or its state is unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
-    /// The user's name for it.
+    /// The key.
     pub key: String,
-    /// What does not fit.
+    /// The reason.
     pub why: String,
 }
 
-/// How many instances have this state and status.
+/// The number of instances with a certain state and status.
 pub struct Count<M: Machine> {
-    /// Where they stand.
+    /// The state.
     pub state: Option<M::State>,
-    /// The name of a state that this program's machine does not have; `state` is `None` then.
+    /// The name of a state that this program's machine lacks; `state` is then `None`.
     pub unknown: Option<String>,
-    /// Whether they live.
+    /// The status.
     pub status: Status,
-    /// How many.
+    /// The number of instances.
     pub count: u64,
 }
 
@@ -160,22 +160,22 @@ impl Default for Filter {
 }
 
 impl Filter {
-    /// The longest page.
+    /// The maximum length of a page.
     pub(crate) const MOST: u32 = 1000;
 
-    /// Only instances of this status.
+    /// Selects instances with this status.
     pub fn status(mut self, status: Status) -> Filter {
         self.status = Some(status);
         self
     }
 
-    /// Only instances in this state.
+    /// Selects instances in this state.
     pub fn state(mut self, state: impl fmt::Display) -> Filter {
         self.state = Some(state.to_string());
         self
     }
 
-    /// Only instances that are, or are not, paused.
+    /// Selects instances that are paused, or that are not.
     pub fn paused(mut self, paused: bool) -> Filter {
         self.paused = Some(paused);
         self
@@ -198,13 +198,13 @@ impl Filter {
         self
     }
 
-    /// At most so many, from 1 to 1,000; 100 unless set.
+    /// The maximum number of instances on a page, from 1 to 1,000; 100 by default.
     pub fn limit(mut self, limit: u32) -> Filter {
         self.limit = limit;
         self
     }
 
-    /// Those after the end of an earlier page.
+    /// Continues after the end of an earlier page.
     pub fn after(mut self, cursor: Cursor) -> Filter {
         self.after = Some(cursor);
         self
@@ -212,13 +212,13 @@ impl Filter {
 }
 
 impl<M: Machine> Instance<M> {
-    /// What was read, in the machine's own types.
+    /// Converts the row to the machine's own types.
     pub(crate) fn of(
         InstanceView { row, call, timers, waiting }: InstanceView,
         data_protection: &DataProtection,
     ) -> Result<Instance<M>, Error> {
         let broken = |why: String| {
-            // What does not decode is quoted there.
+            // The decoding error quotes values, so it is redacted.
             let why = data_protection.redaction.of(Redactable::error(&row.machine, "", &why));
             Error::other(ErrorKind::Unreadable, format!("the record of `{}` `{}` {why}", row.machine, row.key.escape_debug()))
         };
@@ -252,13 +252,13 @@ impl<M: Machine> Instance<M> {
 }
 
 impl<M: Machine> Instance<M> {
-    /// Whether it rests, waits, runs, is stuck and why, or has ended.
+    /// The present activity of the instance.
     pub fn activity(&self) -> Activity {
         Activity::of(self.status, self.call.as_ref(), self.paused, self.error.as_deref())
     }
 }
 
-/// A state's name from the database as the machine's own type; the name itself if the machine has no such state.
+/// Parses a state's name from the database. `Err` is the name if the machine has no such state.
 fn state<M: Machine>(name: Option<&str>) -> Result<Option<M::State>, &str> {
     name.map(|name| name.parse().map_err(|_| name)).transpose()
 }

@@ -1,4 +1,4 @@
-//! A stream of an instance's changes: this process's commits at once, and a look now and then for those of others.
+//! A stream of an instance's changes: commits of this process appear at once, and polling finds those of other processes.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use crate::store::error::StoreError;
 use crate::store::view as rows;
 use crate::watchers::{News, Watch};
 
-/// The pauses between two looks at the database: doubling from the one to the other, and short again after a change.
+/// The shortest and longest wait between two polls. The wait doubles after each poll and is short again after a change.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
-/// The changes of one instance: a `Stream`, which also has [`next`](WatchStream::next) for those who import no trait.
+/// The changes of one instance, as a `Stream`. [`next`](WatchStream::next) works without importing the trait.
 #[must_use = "nothing is seen until it is polled"]
 pub struct WatchStream<M: Machine> {
     seen: Pin<Box<dyn Stream<Item = Result<Instance<M>, Error>> + Send>>,
 }
 
-/// The same of an instance of whatever machine.
+/// The changes of one instance of any machine.
 #[must_use = "nothing is seen until it is asked for"]
 pub struct InstanceWatch {
     seen: Pin<Box<dyn Stream<Item = Result<InstanceView, Error>> + Send>>,
@@ -52,7 +52,7 @@ impl<M: Machine> WatchStream<M> {
         let typed = Arc::clone(&engine);
         let seen = InstanceWatch::new(engine, client_guard, M::NAME, key).seen;
         let seen = seen.map(move |seen| seen.and_then(|seen| Instance::of(seen, &typed.data_protection)));
-        // One that cannot be shown ends the watch, as one that is not there does.
+        // An instance that cannot be read ends the stream, like one that does not exist.
         let seen = seen.scan(false, |is_over, seen| {
             let shown = if *is_over { None } else { Some(seen) };
             *is_over |= matches!(&shown, Some(Err(error)) if !error.is_database());
@@ -61,9 +61,9 @@ impl<M: Machine> WatchStream<M> {
         WatchStream { seen: Box::pin(seen.fuse()) }
     }
 
-    /// The instance as it is, then as it is after the next change that is seen; `None` after it has ended.
+    /// The instance as it is at the first call, and after the next change at each further call; `None` after the instance has ended.
     ///
-    /// An error of the database does not end the watch: it looks again the next time. `is_not_found` does.
+    /// `is_database` errors do not end the stream: the next call polls again. `is_not_found` ends it.
     pub async fn next(&mut self) -> Option<Result<Instance<M>, Error>> {
         self.seen.next().await
     }
@@ -71,7 +71,7 @@ impl<M: Machine> WatchStream<M> {
 
 impl InstanceWatch {
     pub(crate) fn new(engine: Arc<Engine>, client_guard: Option<Arc<ClientGuard>>, machine: &str, key: &str) -> InstanceWatch {
-        // A place among the waiting from now on: nothing that moves between this and the first look goes unseen.
+        // Registered before the first poll, so that no change between the two is missed.
         let watch = engine.watchers.watch(InstanceKey::new(machine, key));
         let (machine, key) = (machine.to_owned(), key.to_owned());
         let eye = WatchState {
@@ -88,8 +88,8 @@ impl InstanceWatch {
         InstanceWatch { seen: Box::pin(unfold(eye, WatchState::next).fuse()) }
     }
 
-    /// The instance as it is, then as it is after the next change that is seen; `None` after it has ended. Errors as
-    /// [`WatchStream::next`].
+    /// The instance as it is at the first call, and after the next change at each further call; `None` after the instance has ended. Errors
+    /// are those of [`WatchStream::next`].
     pub async fn next(&mut self) -> Option<Result<InstanceView, Error>> {
         self.seen.next().await
     }
@@ -111,7 +111,7 @@ impl WatchState {
         None
     }
 
-    /// Waits for a commit of this process, or until it is time to look; `None` when that shows nothing new.
+    /// Waits for a commit of this process or the time of the next poll. `None` if there is nothing new.
     async fn change(&mut self) -> Result<Option<InstanceView>, Error> {
         match tokio::time::timeout_at(self.next_look, self.watch.moved()).await {
             Ok(news) => self.told(news).await,
@@ -125,11 +125,11 @@ impl WatchState {
         self.pause = (self.pause * 2).min(LOOKS.1);
         let mut reader = self.engine.store.reader().await?;
         let Some(row) = rows::find(&mut reader.conn(), &self.machine, &self.key).await? else {
-            // One that was there and is gone ended long ago, and was pruned.
+            // If the instance was seen before and its row is gone, the instance ended earlier and the pruner deleted it.
             self.is_over = true;
             return if self.last.is_some() { Ok(None) } else { Err(Error::not_found(&self.machine, &self.key)) };
         };
-        // What this process did while it looked comes in the order of its commits, each with what it knows.
+        // Commits that this process made during the poll come first, in their order.
         if let Some(news) = self.watch.moved_already() {
             drop(reader);
             return self.told(news).await;
@@ -155,7 +155,7 @@ impl WatchState {
         Ok(Some(seen))
     }
 
-    /// Whether the row is another than the last one, and not an older one that was told late.
+    /// Returns true if the row differs from the last one and is not an older version that was reported late.
     fn is_news(&self, row: &InstanceRow) -> bool {
         self.last
             .as_ref()

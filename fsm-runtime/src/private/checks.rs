@@ -1,15 +1,15 @@
-//! The rules that only the compiler can check, with what it says where one is broken.
+//! The rules that only the compiler can check, with their messages.
 
 use crate::registry::{Keeps, KeepsNothing, RetryEntry, Verb, VerbEntry};
 use crate::timeout::{Caught, Timeout};
 
-/// Ends the compilation with this message, at the caller's place.
+/// Stops the compilation with this message, at the caller's position.
 #[track_caller]
 pub const fn broken(message: &str) -> ! {
     panic!("{}", message)
 }
 
-/// Whether two names are the same, at compile time.
+/// True if two names are equal, at compile time.
 pub const fn same(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     if a.len() != b.len() {
@@ -25,7 +25,7 @@ pub const fn same(a: &str, b: &str) -> bool {
     true
 }
 
-/// Whether none of `others` is the same, at compile time.
+/// True if none of `others` equals `name`, at compile time.
 pub const fn is_none_of(name: &str, others: &[&str]) -> bool {
     let mut i = 0;
     while i < others.len() {
@@ -37,7 +37,7 @@ pub const fn is_none_of(name: &str, others: &[&str]) -> bool {
     true
 }
 
-/// What a verb may return: a `Result` whose error is `E`.
+/// A permitted return type of a verb: a `Result` whose error is `E`.
 #[diagnostic::on_unimplemented(
     message = "a verb returns `Result<(), E>`, not `{Self}`",
     label = "returned by a verb",
@@ -54,12 +54,12 @@ impl<E> Returned<E> for Result<(), E> {
     }
 }
 
-/// What a verb returned, as a `Result`.
+/// Converts the return value of a verb into a `Result`.
 pub fn returned<R: Returned<E>, E>(value: R) -> Result<(), E> {
     value.into_result()
 }
 
-/// Says that a catch verb's event is that of the verb it catches for.
+/// Implemented by the event of a catch verb for the event of the verb that names it under `catch`.
 #[diagnostic::on_unimplemented(
     message = "the verb under `catch` takes `{Self}`; here it takes `Caught<{E}>`",
     note = "a catch verb takes the exhausted call: `Caught` of the event of the verb that names it"
@@ -71,7 +71,7 @@ impl<E> Catches<E> for Caught<E> {}
 /// Fails to compile unless `C` is `Caught<E>`.
 pub const fn catches<C: Catches<E>, E>() {}
 
-/// Says that a verb's event is the one of the `on` block it stands in.
+/// Implemented by each type for itself: a verb's event type must be that of its `on` block.
 #[diagnostic::on_unimplemented(
     message = "this verb takes `{Self}`; its `on` block is for `{E}`",
     note = "every verb in an `on` block takes that very type; declare the others outside of it"
@@ -83,7 +83,7 @@ impl<E> IsEvent<E> for E {}
 /// Fails to compile unless `A` is `E`.
 pub const fn is_event<A: IsEvent<E>, E>() {}
 
-/// Says that a verb can stand behind `after`.
+/// Implemented by the event type that a timer's verb must take.
 #[diagnostic::on_unimplemented(
     message = "a timer leads to a verb that takes `{Self}`; it must take `Timeout`",
     note = "a verb behind `after` takes `fsm::Timeout`, the event that a timer delivers"
@@ -95,7 +95,7 @@ impl IsTimeout for Timeout {}
 /// Fails to compile unless `E` is `Timeout`.
 pub const fn is_timeout<E: IsTimeout>() {}
 
-/// Says that two paths name one verb.
+/// Implemented by each verb for itself: two paths must name the same verb.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` and `{V}` are two verbs of one name: within a machine names are unique",
     note = "rename one of the two functions"
@@ -104,29 +104,29 @@ pub trait IsVerb<V> {}
 
 impl<V> IsVerb<V> for V {}
 
-/// Fails to compile unless `A` and `V` are one verb.
+/// Fails to compile unless `A` and `V` are the same verb.
 pub const fn is_verb<A: IsVerb<V>, V>() {}
 
-/// Fails to compile unless `V`, and the verb that catches for it, can run in a machine that keeps `R`.
+/// Fails to compile unless `V` and its catch verb can run in a machine whose record is `R`.
 pub const fn keeps<V: Verb + Keeps<R>, R>()
 where
     V::Catch: Keeps<R>,
 {
 }
 
-/// Fails to compile unless `V`, and the verb that catches for it, can run in a machine without a record.
+/// Fails to compile unless `V` and its catch verb can run in a machine without a record.
 pub const fn keeps_nothing<V: Verb + KeepsNothing>()
 where
     V::Catch: KeepsNothing,
 {
 }
 
-/// Whether a verb has no policy of its own, so that it gets its machine's.
+/// True if a verb has no retry policy of its own and uses its machine's default.
 pub const fn inherits(verb: &VerbEntry) -> bool {
     matches!(verb.retry, RetryEntry::Inherit)
 }
 
-/// Whether the event type named `caught` is `Caught` of the one named `event`, or of any JSON.
+/// True if the event type named `caught` is `Caught` of the one named `event`, or of any JSON.
 pub const fn is_caught(caught: &str, event: &str) -> bool {
     if same(caught, "Caught<Value>") {
         return true;
@@ -153,12 +153,13 @@ pub const fn is_caught(caught: &str, event: &str) -> bool {
     true
 }
 
-/// `E` if `IS`, else `Other`: gives a machine no second impl for an event type of which a rule has spoken already.
+/// Selects `E` if `IS`, else `Other`. It avoids a second implementation for an event type about which another rule already reports an
+/// error.
 pub struct Fresh<const IS: bool>;
 
-/// See [`Fresh`].
+/// The selection of [`Fresh`].
 pub trait Pick<E, Other> {
-    /// The type.
+    /// The selected type.
     type Picked;
 }
 

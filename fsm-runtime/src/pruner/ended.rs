@@ -1,4 +1,4 @@
-//! Instances that ended: those with few rows several in a step, those with many rows each in as many steps as it takes.
+//! Deletes ended instances: several small ones in one step, and each large one in as many steps as it needs.
 
 use std::collections::HashSet;
 
@@ -9,31 +9,31 @@ use super::{IN_VAIN, Pruner, StepSize};
 use crate::store::error::StoreError;
 use crate::store::prune::{self, Ended, OldCall};
 
-/// How many ended instances are read at a time.
+/// The number of ended instances that one statement reads.
 const READ: u32 = 200;
-/// Of how many the calls are read at a time, and how many calls of each.
+/// The number of instances whose calls one statement reads, and the maximum number of calls of each.
 const TOGETHER: usize = 50;
 const FEW_CALLS: u32 = 64;
 
-/// An instance whose rows are known, and few.
+/// An instance whose rows are known and fit into one step.
 struct Small {
     ended: Ended,
     calls: Vec<OldCall>,
     rows: u64,
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Default)]
 struct Taken {
-    /// How many instances were deleted.
+    /// The number of deleted instances.
     count: usize,
-    /// Those that have calls beside the chain, whose rows are not known.
+    /// Instances with calls outside the chain, whose number of rows is unknown.
     long: Vec<Ended>,
 }
 
 impl Pruner<'_> {
-    /// Walks on from `after` through the ended instances of `machine`, as long as there is something to delete and a little further. At the
-    /// end, the next walk begins anew. Gives back how many instances were deleted.
+    /// Deletes ended instances of `machine` after `after`, until several reads in a row find none to delete. After the last instance, the
+    /// next run starts from the beginning. Returns the number of deleted instances.
     pub(super) async fn prune_ended(self, machine: &str, after: &mut InstanceId, step_size: &mut StepSize) -> Result<usize, StoreError> {
         let (mut pruned, mut in_vain) = (0, 0);
         while in_vain < IN_VAIN {
@@ -79,7 +79,7 @@ impl Pruner<'_> {
         Ok(pruned)
     }
 
-    /// Those that a step can delete with all that belongs to them, and the others.
+    /// Splits the instances into those that one step can delete with all their rows, and the others.
     async fn sized(self, some: &[Ended], step_size: &StepSize) -> Result<(Vec<Small>, Vec<Ended>), StoreError> {
         let newest: Vec<_> = some.iter().filter_map(|ended| ended.newest).collect();
         let mut calls = {
@@ -89,7 +89,7 @@ impl Pruner<'_> {
         let (mut small, mut long) = (Vec::new(), Vec::new());
         for ended in some {
             let calls = ended.newest.and_then(|newest| calls.remove(&newest)).unwrap_or_default();
-            // The instance's own row counts too.
+            // The count includes the instance's own row.
             let rows = 1 + ended.rows + calls.iter().map(OldCall::rows).sum::<u64>();
             if calls.len() < FEW_CALLS as usize && rows <= u64::from(step_size.rows()) {
                 small.push(Small { ended: ended.clone(), calls, rows });
@@ -100,7 +100,8 @@ impl Pruner<'_> {
         Ok((small, long))
     }
 
-    /// Deletes these instances in one step. If that fails, each is tried on its own: one that cannot be deleted keeps no other.
+    /// Deletes these instances in one step. If that fails, each is deleted on its own, so that one that cannot be deleted does not affect
+    /// the others.
     async fn prune_group(self, group: &[Small], step_size: &mut StepSize) -> Result<Taken, StoreError> {
         match self.prune_together(group, step_size).await {
             Err(error) if !error.is_transient() || error.is_locked() => {
@@ -123,7 +124,7 @@ impl Pruner<'_> {
             .step(step_size, async |conn| {
                 let over = prune::still_over(conn, &ids, self.cutoff).await?;
                 let group: Vec<_> = group.iter().filter(|small| over.contains(&small.ended.instance)).collect();
-                // Only an attempt after the first can have been begun by hand.
+                // An operator's retry can only have begun an attempt after the first one.
                 let retried =
                     group.iter().flat_map(|small| &small.calls).filter(|call| call.last > 1).map(|call| call.call).collect::<Vec<_>>();
                 let caught: HashSet<_> = prune::calls_beside(conn, &retried).await?.into_iter().map(|(call, _)| call).collect();
@@ -140,7 +141,8 @@ impl Pruner<'_> {
         Ok(taken)
     }
 
-    /// An instance that cannot be deleted is named, and the others go on. What concerns the whole database is the caller's.
+    /// Logs an error that concerns one instance only and returns `None`, so that the run continues. Errors that concern the whole database
+    /// are returned.
     fn survived<T>(self, instance: InstanceId, done: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
         match done {
             Ok(done) => Ok(Some(done)),

@@ -1,7 +1,7 @@
-//! An ended instance with many rows: its past goes from the oldest call on, a step at a time, and its own row last.
+//! Deletes an ended instance with many rows in several steps: its calls from the oldest on, and its own row last.
 //!
-//! After each step it is what an instance is whose past is older than the retention: the chain of its calls is unbroken from the first one that
-//! is kept on, and its key is taken. A process that dies leaves it so, and the next look goes on.
+//! After each step the instance looks like one whose old history was deleted: the chain of its remaining calls is unbroken, and its key is
+//! taken. After a crash, the next run continues.
 
 use std::collections::VecDeque;
 
@@ -12,11 +12,11 @@ use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::prune::{self, OldCall};
 
-/// How many calls are walked back through at a time.
+/// The number of calls that one read returns.
 const PIECE: u32 = 256;
 
 impl Pruner<'_> {
-    /// Deletes an instance and all that belongs to it. `false` if it is not to be deleted any more, or somebody else has it locked.
+    /// Deletes an instance and all its rows. Returns `false` if it must not be deleted any more, or if another transaction has locked it.
     pub(super) async fn prune_long(
         self,
         instance: InstanceId,
@@ -24,7 +24,7 @@ impl Pruner<'_> {
         step_size: &mut StepSize,
     ) -> Result<bool, StoreError> {
         let mut beside = Vec::new();
-        // From the newest call back: where each piece begins. The last piece is the oldest.
+        // The newest call of each piece, from the newest piece to the oldest.
         let mut pieces = match newest {
             Some(newest) => self.pieces(newest).await?,
             None => Vec::new(),
@@ -33,7 +33,7 @@ impl Pruner<'_> {
             let Some(found) = self.prune_piece(instance, begins, PIECE, step_size).await? else { return Ok(false) };
             beside.extend(found);
         }
-        // Calls of catch verbs. They move nothing, and a look that begins anew after this process died finds them by their age.
+        // Calls of catch verbs. They make no transitions. If this process crashes, the next run finds them by their age.
         while let Some(caught) = beside.pop() {
             let Some(found) = self.prune_piece(instance, caught, 1, step_size).await? else { return Ok(false) };
             beside.extend(found.into_iter().filter(|call| *call != caught));
@@ -41,7 +41,7 @@ impl Pruner<'_> {
         self.prune_rest(instance, step_size).await
     }
 
-    /// The first call of each piece of the chain, newest first.
+    /// The newest call of each piece of the chain, newest first.
     async fn pieces(self, newest: CallId) -> Result<Vec<CallId>, StoreError> {
         let mut pieces = vec![newest];
         loop {
@@ -59,8 +59,8 @@ impl Pruner<'_> {
         Ok(prune::calls_back(&mut reader.conn(), &[call], most).await?.remove(&call).unwrap_or_default())
     }
 
-    /// Deletes `call` and those before it, `most` in all, oldest first. Gives back calls beside them; `None` if the instance is not to be
-    /// deleted any more.
+    /// Deletes `call` and its predecessors, at most `most` calls, oldest first. Returns calls outside the chain, or `None` if the instance
+    /// must not be deleted any more.
     async fn prune_piece(
         self,
         instance: InstanceId,
@@ -93,7 +93,7 @@ impl Pruner<'_> {
         Ok(Some(beside))
     }
 
-    /// A step that takes from a long call: of what it remembers, else of the attempts between its first and its last, the oldest ones.
+    /// A step on a call with many rows. It deletes memoised effects first, and then the oldest attempts between the first and the last one.
     async fn shorten(self, instance: InstanceId, call: &mut OldCall, step_size: &mut StepSize) -> Result<Option<Vec<CallId>>, StoreError> {
         let limit = step_size.rows();
         let (is_once, last) = (call.once > 0, call.last);
@@ -117,7 +117,7 @@ impl Pruner<'_> {
         Ok(Some(beside))
     }
 
-    /// A step that takes whole calls, the oldest ones.
+    /// A step that deletes whole calls, the oldest ones.
     async fn prune_calls(
         self,
         instance: InstanceId,
@@ -134,7 +134,7 @@ impl Pruner<'_> {
         .await
     }
 
-    /// All else that belongs to the instance, and its own row last.
+    /// Deletes all other rows of the instance, and its own row last.
     async fn prune_rest(self, instance: InstanceId, step_size: &mut StepSize) -> Result<bool, StoreError> {
         loop {
             let limit = step_size.rows();
@@ -159,7 +159,7 @@ impl Pruner<'_> {
         }
     }
 
-    /// A step under the lock of the instance; `None` if it is not to be deleted any more, or somebody else has it locked.
+    /// A step under the lock of the instance. `None` if the instance must not be deleted any more, or if another transaction has locked it.
     async fn step_on<T>(
         self,
         instance: InstanceId,

@@ -1,7 +1,8 @@
-//! The past of live instances: attempts, notes and requests older than the retention go, but for what an instance may yet need.
+//! Deletes old history of live instances: attempts, notes and dedup ids that are older than the retention time and that the instance does
+//! not need.
 //!
-//! Each table is walked through in the order of its key, some rows at a time, and from its beginning again after its end: a look costs the
-//! same however much is kept.
+//! Each table is read in the order of its key, a few rows at a time, and again from its beginning after its end. The cost of a run
+//! therefore does not depend on the number of rows.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -17,14 +18,14 @@ use crate::store::error::StoreError;
 use crate::store::lock;
 use crate::store::prune::{self, AttemptPlace, OncePlace, RequestPlace};
 
-/// How many memoised effects go at a time of calls that have very many.
+/// The number of memoised effects that one step deletes of a call with very many.
 const LEAST_ONCE: u32 = 50;
 
-/// How much a step deleted, and whether it was the last one of its walk.
+/// The number of rows that a step deleted, and true if it reached the end of the table.
 type Stepped = (usize, bool);
 
 impl Pruner<'_> {
-    /// Walks on from `place`, through each table as long as there is something to delete, and a little further.
+    /// Deletes old rows of each table, starting at `place`, until several reads in a row find none to delete.
     pub(super) async fn prune_past(self, place: &mut Place, machines: &[&str]) -> Result<usize, StoreError> {
         let mut pruned = 0;
         let mut in_vain = 0;
@@ -37,7 +38,7 @@ impl Pruner<'_> {
                 break;
             }
         }
-        // Notes and requests go once the calls that they are about have gone.
+        // Notes and dedup ids are deleted after the calls that they refer to.
         for _ in 0..IN_VAIN {
             let (notes, no_more_notes) = self.prune_notes(&mut place.notes, machines, &mut place.step_size).await?;
             let (requests, no_more_requests) = self.prune_requests(&mut place.requests, machines, &mut place.step_size).await?;
@@ -58,7 +59,7 @@ impl Pruner<'_> {
         };
         let Some(last) = found.last().map(|last| last.call) else { return Ok((0, true)) };
         let is_end = found.len() < most as usize;
-        // A call that may not be whole here is looked at with the next ones, unless it is longer than a look.
+        // The last call may continue after this read. It is left for the next read, unless it is longer than one read.
         if !is_end && found[0].call != last {
             found.retain(|attempt| attempt.call != last);
         }
@@ -70,7 +71,7 @@ impl Pruner<'_> {
             return Ok((0, is_end));
         }
         match self.forget(&old, step_size).await {
-            // The walk has come further already: what cannot be deleted keeps no other.
+            // `place` is already behind these rows, so an error does not stop the deletion of others.
             Err(error) if !error.is_transient() || error.is_locked() => {
                 let from = old.first().map(|attempt| attempt.call.to_string());
                 tracing::warn!(from, %error, "attempts older than the retention could not be deleted and are tried again");
@@ -80,11 +81,11 @@ impl Pruner<'_> {
         }
     }
 
-    /// Deletes what of these attempts may go.
+    /// Deletes those of these attempts that are not needed.
     async fn forget(self, old: &[Attempt], step_size: &mut StepSize) -> Result<usize, StoreError> {
         loop {
             let most = u64::from(step_size.rows());
-            // Rows of memoised effects that have to go first, for there are more of them than a step deletes.
+            // The calls whose memoised effects must be deleted first, because there are more of them than one step deletes.
             let mut crowded = Vec::new();
             let count = self
                 .step(step_size, async |conn| {
@@ -140,7 +141,7 @@ impl Pruner<'_> {
     async fn prune_requests(self, place: &mut RequestPlace, machines: &[&str], step_size: &mut StepSize) -> Result<Stepped, StoreError> {
         let until = prune::requests_until(&mut self.store.reader().await?.conn(), place, step_size.rows()).await?;
         let is_end = until.is_none();
-        // Nothing comes after the last of all ids.
+        // No id is larger than this one.
         let until = until.unwrap_or((InstanceId(Uuid::max()), "\u{10ffff}".to_owned()));
         let after = std::mem::replace(place, if is_end { Place::default().requests } else { until.clone() });
         let pruned = self
@@ -172,29 +173,29 @@ impl Pruner<'_> {
     }
 }
 
-/// What is to be deleted.
+/// The rows that a step deletes.
 #[derive(Default)]
 struct Forgotten {
-    /// Attempts between the first and the last two of calls that are kept, or too long to go at once.
+    /// Attempts between the first and the last two of a call that is kept, or that is too long for one step.
     attempts: Vec<AttemptPlace>,
     /// Whole calls.
     calls: Vec<CallId>,
-    /// How many of an instance's transitions these made.
+    /// The number of deleted transitions of each instance.
     transitions: BTreeMap<InstanceId, i64>,
 }
 
-/// What must be known of old attempts to tell which may go, read under the locks of their instances.
+/// The data that decides which old attempts can be deleted. It is read under the locks of their instances.
 struct Past {
     cutoff: Timestamp,
-    /// The instances that there still are.
+    /// The instances that still exist.
     instances: HashMap<InstanceId, Instance>,
-    /// Calls that may be run again, whatever their age.
+    /// Calls that may run again, so that they are kept at any age.
     needed: HashSet<CallId>,
     /// The last attempt of each call.
     last: HashMap<CallId, Attempt>,
-    /// The attempts that are looked at.
+    /// The attempts that were read.
     seen: HashSet<AttemptPlace>,
-    /// Calls before these that are still there.
+    /// Predecessors of these calls that still exist.
     there: HashSet<CallId>,
 }
 
@@ -207,7 +208,7 @@ impl Past {
         let instances: HashMap<_, _> = found.into_iter().flatten().map(|instance| (instance.id, instance)).collect();
         let newest: Vec<_> = instances.values().filter_map(|instance| instance.newest).collect();
         let mut needed: HashSet<CallId> = newest.iter().map(|(call, _)| *call).collect();
-        // A call that was caught may be run again by hand.
+        // An operator can run a caught call again.
         needed.extend(lock::attempts(conn, &newest).await?.iter().filter(|newest| newest.is_catch()).filter_map(|newest| newest.previous));
         let calls: HashSet<_> = old.iter().map(|attempt| attempt.call).collect();
         let last = lock::last_attempts(conn, &calls.iter().copied().collect::<Vec<_>>()).await?;
@@ -219,7 +220,8 @@ impl Past {
         Ok(Past { cutoff, instances, needed, last, seen, there })
     }
 
-    /// What of these attempts may go. A call goes when the one before it has gone, so that what is kept is an unbroken chain to the newest.
+    /// Selects the rows to delete. A call is deleted only after the call before it, so that the kept calls are an unbroken chain up to the
+    /// newest.
     fn forgotten(&self, old: &[Attempt]) -> Forgotten {
         let mut forgotten = Forgotten::default();
         let mut gone = HashSet::new();
@@ -249,14 +251,15 @@ impl Past {
         forgotten
     }
 
-    /// Whether the call of this first attempt is over, old and not needed, and all of it is looked at: it is short enough to go at once.
+    /// Returns true if the call of this first attempt has ended, is old and not needed, and was read completely, so that one step can
+    /// delete it.
     fn may_go(&self, first: &Attempt) -> bool {
         let Some(last) = self.last.get(&first.call) else { return false };
         let is_old = last.finished_at.is_some_and(|end| end < self.cutoff);
         is_old && self.is_of_the_past(first.instance) && !self.needed.contains(&first.call) && self.seen.contains(&(last.call, last.number))
     }
 
-    /// Whether the instance lives, or has gone and left this behind. One that has ended goes as a whole.
+    /// Returns true if the instance is live or no longer exists. An ended instance is deleted as a whole by another function.
     fn is_of_the_past(&self, instance: InstanceId) -> bool {
         self.instances.get(&instance).is_none_or(|instance| !instance.status.is_ended())
     }

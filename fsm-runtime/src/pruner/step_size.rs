@@ -1,22 +1,22 @@
-//! How many rows a step deletes: as many as fit into its time, by how long the steps before it took.
+//! The number of rows that a step deletes, adapted to the duration of earlier steps.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The time of one step. SQLite has one writer, and whoever waits for it waits as long.
+/// The target duration of one step. SQLite has one writer, so all other writers wait for that long.
 const STEP_IN_SQLITE: Duration = Duration::from_millis(20);
 const STEP_IN_POSTGRES: Duration = Duration::from_millis(50);
-/// A step deletes no fewer rows however slow it is, or it would be all commits.
+/// The minimum number of rows of a step. With fewer rows, the commits would dominate.
 const LEAST: u32 = 200;
-/// A step deletes no more rows however fast it is.
+/// The maximum number of rows of a step.
 const MOST: u32 = 2000;
-/// The first step.
+/// The number of rows of the first step.
 const FIRST: u32 = 500;
-/// Others have this much of the time for each part that pruning has.
+/// The length of the pause after a step, as a multiple of the step's duration.
 const OTHERS: u32 = 3;
 
-/// How many rows the next step may delete.
+/// The size of the next step and its earliest start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StepSize {
     rows: u32,
@@ -31,32 +31,33 @@ impl Default for StepSize {
 }
 
 impl StepSize {
-    /// Never more rows than `most`.
+    /// A step size with the maximum `most`.
     #[cfg(test)]
     pub(super) fn at_most(most: u32) -> StepSize {
         StepSize { rows: FIRST.min(most), most, ..StepSize::default() }
     }
 
-    /// The most rows of the next step.
+    /// The maximum number of rows of the next step.
     pub(super) fn rows(self) -> u32 {
         self.rows
     }
 
-    /// When the next step may begin.
+    /// The earliest start of the next step.
     pub(super) fn next_step(self) -> Instant {
         self.next_step
     }
 
-    /// A step that began then has ended just now.
+    /// Records the duration of a step that began at `began` and has just ended.
     pub(super) fn took(&mut self, began: Instant, is_postgres: bool) {
         let took = began.elapsed();
         self.next_step = Instant::now() + took * OTHERS;
         self.rows = self.fitting(took, if is_postgres { STEP_IN_POSTGRES } else { STEP_IN_SQLITE });
     }
 
-    /// How many rows take the `wanted` time, if as many as now `took` so long.
+    /// The number of rows for a step of duration `wanted`, if the present number took `took`.
     fn fitting(self, took: Duration, wanted: Duration) -> u32 {
-        // A step that was short of rows says little, and one that was held up says little too: at most twice as many, or a quarter.
+        // A single duration may be untypical, because the step had few rows or was delayed. The size therefore at most doubles, and shrinks
+        // to no less than a quarter.
         let factor = (wanted.as_secs_f64() / took.as_secs_f64().max(1e-6)).clamp(0.25, 2.0);
         ((f64::from(self.rows) * factor) as u32).clamp(LEAST.min(self.most), self.most)
     }

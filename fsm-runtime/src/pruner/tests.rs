@@ -1,4 +1,4 @@
-//! Steps of few rows: whatever an instance has, and wherever the process dies.
+//! Tests of the pruner's steps: they stay small for every kind of instance, and continue after a crash at any point.
 
 #![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 
@@ -14,11 +14,11 @@ use crate::store::transfer::{self, Field};
 use crate::store::view;
 
 const MACHINE: &str = "payment";
-/// When instances of these tests end, and what is deleted.
+/// The time at which instances of these tests end, and the cutoff of the pruner.
 const ENDED_AT: i64 = 1_000_000;
 const CUTOFF: i64 = 2_000_000;
 
-/// Rows on their way into the tables, as an export has them.
+/// Rows to be inserted, in the format of an export.
 #[derive(Default)]
 struct Rows {
     calls: Vec<Vec<Field>>,
@@ -34,13 +34,13 @@ fn id(id: Uuid) -> Field {
 fn number(number: i64) -> Field {
     Field::Number(Some(number))
 }
-/// Ids in the order in which they are made, all from before the cutoff.
+/// Ids in ascending order, all from before the cutoff.
 fn next_id(n: &mut u128) -> Uuid {
     *n += 1;
     Uuid::from_u128(*n)
 }
 
-/// An instance, and how many transitions it made.
+/// An instance, with the number of its transitions.
 struct Made {
     id: Uuid,
     newest: Option<(Uuid, i64)>,
@@ -54,8 +54,8 @@ impl Made {
         Made { id: next_id(&mut n), newest: None, version: 0, n }
     }
 
-    /// A call with so many attempts that failed, and then one that succeeded. From attempt `caught` on, a person ran it again after the call
-    /// `by` had caught it.
+    /// Adds a call with `failures` failed attempts and one that succeeded. If `caught` is `(n, by)`, the call `by` caught it, and an
+    /// operator's retry began attempt `n`.
     fn call(&mut self, rows: &mut Rows, failures: i64, caught: Option<(i64, Uuid)>) -> Uuid {
         let call = next_id(&mut self.n);
         let previous = self.newest.map(|(call, _)| call);
@@ -137,7 +137,7 @@ fn place(most: u32) -> Place {
     Place { step_size: StepSize::at_most(most), ..Place::default() }
 }
 
-/// Prunes in a process that dies after so many statements. Whether it lived.
+/// Runs the pruner in a process that crashes after `statements` statements. Returns true if it finished.
 async fn lives(store: &Store, statements: u32, most: u32) -> bool {
     let failpoint = store.failpoint();
     failpoint.trigger_after(statements);
@@ -151,7 +151,7 @@ async fn lives(store: &Store, statements: u32, most: u32) -> bool {
     lived
 }
 
-/// Everything that an ended instance can have much of.
+/// Inserts instances with many rows of every kind.
 async fn fill(store: &Store) {
     let (mut one, mut all) = (Made::new(1), Rows::default());
     let long = one.call(&mut all, 230, None);
@@ -166,7 +166,7 @@ async fn fill(store: &Store) {
     chain.requests(&mut all, 20);
     chain.write(store, "a long chain", all).await;
 
-    // A call that failed, was caught, and was run again by hand; so was what caught it, and it is long.
+    // A call that failed, was caught, and was retried by an operator. In the second instance its catch verb's call is long.
     for (place, failures) in [(3, 1), (4, 105)] {
         let (mut caught, mut all) = (Made::new(place), Rows::default());
         caught.call(&mut all, 0, None);
@@ -189,7 +189,7 @@ async fn fill(store: &Store) {
     Made::new(50).write(store, "without a call", Rows::default()).await;
 }
 
-/// It dies before and after each statement, and the next one knows nothing of it.
+/// The process crashes before and after each statement, and the next process knows nothing about it.
 #[tokio::test(flavor = "multi_thread")]
 async fn wherever_the_process_dies_a_step_is_small_and_the_next_one_goes_on() {
     const MOST: u32 = 100;
@@ -203,7 +203,7 @@ async fn wherever_the_process_dies_a_step_is_small_and_the_next_one_goes_on() {
             if now < left {
                 assert_healthy(&store).await;
                 steps += 1;
-                // The next step begins anew, and its commit is not much nearer.
+                // The next step starts from the beginning, and its commit needs about as many statements.
                 statements = statements.saturating_sub(12);
             }
             left = now;
@@ -243,7 +243,7 @@ async fn tens_of_thousands_of_attempts_go_in_steps_and_what_is_locked_stays() {
     .await;
 }
 
-/// One row that the database does not let go delays no other instance.
+/// One row that cannot be deleted delays no other instance.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_that_cannot_be_deleted_keeps_no_other() {
     on_each(async |store| {
@@ -256,7 +256,8 @@ async fn an_instance_that_cannot_be_deleted_keeps_no_other() {
         tx.conn().script(if store.is_postgres() { GUARD_POSTGRES } else { GUARD_SQLITE }).await.unwrap();
         tx.commit().await.unwrap();
         let mut left = Vec::new();
-        // PostgreSQL may hold the locks of a step that failed until it has seen that its connection is gone; the next look finds them free.
+        // PostgreSQL may hold the locks of a failed step until it notices that the connection is closed. A later run finds the rows
+        // unlocked.
         for _ in 0..200 {
             pruner(&store).prune(&mut place(100), &[MACHINE]).await.unwrap();
             left.clear();

@@ -56,7 +56,7 @@ impl Served {
 /// An attempt that a session was given.
 #[derive(Clone, PartialEq)]
 pub struct Claimed {
-    /// InstanceKey it is.
+    /// The instance.
     pub instance: Arc<Instance>,
     /// The attempt, executing.
     pub attempt: Arc<Attempt>,
@@ -101,7 +101,7 @@ pub(super) fn words_of(id: Uuid) -> String {
     id.simple().to_string()
 }
 
-/// InstanceKey attempts are claimed.
+/// Which attempts are claimed.
 #[derive(Debug, Clone, Copy)]
 pub enum Which<'w> {
     /// Those of all calls but these.

@@ -6,6 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::thread::Refused;
+use crate::metrics;
 pub use class::Class;
 
 /// What the store's functions return.
@@ -173,11 +174,13 @@ pub(super) fn is_server_lost(error: &sqlx::Error) -> bool {
 
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
-        match error {
+        let error = match error {
             sqlx::Error::ColumnDecode { index, source } => StoreError::Corrupt { what: format!("column {index} cannot be read: {source}") },
             error if is_read_only(&error) => StoreError::NotWritable { place: "the database".into() },
             error => StoreError::Database(error),
-        }
+        };
+        metrics::database_error(error.class());
+        error
     }
 }
 

@@ -80,7 +80,7 @@ impl CachedSnapshot {
 pub struct KnownCall {
     /// The id.
     pub call: CallId,
-    /// InstanceKey it is.
+    /// The instance.
     pub instance: InstanceId,
     /// Where it is.
     pub place: Place,

@@ -345,6 +345,13 @@ pub struct Times {
     pub finished_at: Option<Timestamp>,
 }
 
+/// How many events wait for their turn in instances of a machine. At most `most` waiting events of all machines are read, so that the count is
+/// too low beyond.
+pub async fn inbox_events(conn: &mut Conn<'_>, machine: &str, most: u32) -> Result<u64> {
+    let rows = conn.rows(&sql::COUNT_INBOX, &values![machine, i64::from(most)]).await?;
+    Ok(rows.first().map(|row| row.get(0)).transpose()?.map_or(0, number))
+}
+
 /// The attempts of the newest calls of all machines, newest first.
 pub async fn newest(conn: &mut Conn<'_>, limit: u32) -> Result<Vec<Times>> {
     let rows = conn.rows(&sql::NEWEST, &values![i64::from(limit)]).await?;

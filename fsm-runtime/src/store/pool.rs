@@ -31,7 +31,7 @@ pub(super) trait Connects: Sized + Send {
     fn is_there(&self) -> bool {
         true
     }
-    /// VerbRequests whether it is still there.
+    /// Asks the server whether the connection is still there.
     fn ping(&mut self) -> impl Future<Output = sqlx::Result<()>> + Send;
     fn close(self) -> impl Future<Output = ()> + Send;
 }

@@ -144,7 +144,7 @@ impl Servers {
         }
     }
 
-    /// VerbRequests the hosts one after the other. A host that is silent does not keep the next one waiting, and hosts that refused are asked again
+    /// Asks the hosts one after the other. A host that is silent does not keep the next one waiting, and hosts that refused are asked again
     /// until the silent one is given up: during a fail-over one of them becomes the primary.
     async fn find_one(&self, wanted: Wanted) -> Result<(PgConnection, usize), Refusals> {
         let limit = Instant::now() + self.connect_timeout;

@@ -1,4 +1,4 @@
-//! InstanceKey turn it is to write in a SQLite file, to which one process writes at a time.
+//! The wait for the write lock of a SQLite file, which one connection holds at a time.
 
 use std::time::{Duration, Instant};
 

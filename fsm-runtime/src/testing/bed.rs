@@ -58,8 +58,8 @@ impl TestBedBuilder {
         TestBedBuilder { builder: self.builder.machine::<M>() }
     }
 
-    /// Works only for this machine and for others that are named with `only` or `machine`. Without it, a test bed works for every machine
-    /// that is registered in the program.
+    /// Serves only this machine and others that are named with `only` or `machine`. By default a test bed serves all machines that are
+    /// registered in the program.
     pub fn only<M: Machine>(self) -> Self {
         TestBedBuilder { builder: self.builder.only::<M>() }
     }
@@ -124,7 +124,7 @@ struct Ground {
     store: Store,
     url: String,
     clock_us: Arc<AtomicI64>,
-    // It is dropped last: the database may only be dropped when nobody uses it any more.
+    // Dropped last: the database can only be dropped when nobody uses it any more.
     _fresh: Option<Arc<Fresh>>,
 }
 
@@ -275,8 +275,8 @@ impl TestBed {
         self.engine.store.failpoint().triggered_at().is_some()
     }
 
-    /// Runs `scenario` and lets a statement panic within it, after so many others: in whatever task of the engine, or of the test, that runs
-    /// it. The engine goes on by itself. `false` when the scenario came to its end without.
+    /// Runs `scenario` and makes a statement panic in it, after `statements` others, in the task that executes it. The engine recovers by
+    /// itself. Returns false if the scenario ended before the panic.
     pub async fn panic_after_statements(&self, statements: u32, scenario: impl Future<Output = ()>) -> bool {
         let failpoint = self.engine.store.failpoint();
         failpoint.panic_after(statements);
@@ -286,12 +286,12 @@ impl TestBed {
         has_panicked
     }
 
-    /// From now on each statement is an await point, however fast the database answers.
+    /// Makes each statement an await point from now on, so that other tasks run even if the database answers at once.
     pub fn yield_at_statements(&self) {
         self.engine.store.failpoint().yield_at_statements();
     }
 
-    /// The same of a scenario that gives something, if it lives to.
+    /// Like `crash_after_statements`, for a scenario with a result. `None` if the process died.
     pub(super) async fn cut_after<T>(&self, statements: u32, scenario: impl Future<Output = T>) -> Option<T> {
         let failpoint = self.engine.store.failpoint();
         failpoint.trigger_after(statements);
@@ -323,19 +323,19 @@ impl TestBed {
         }
     }
 
-    /// The next `statements` of this bed, and of those beside it, fail with this code, as if the database had answered so: five characters are a
-    /// SQLSTATE of PostgreSQL, a shorter number is a result code of SQLite. Those that hear of the end of a commit fail too: it is committed
-    /// then.
+    /// Makes the next `statements` statements of this test bed and of others on its database fail with `code`, as if the database had
+    /// returned it. Five characters are a SQLSTATE of PostgreSQL; a shorter number is a result code of SQLite. A commit also fails after it
+    /// has taken effect, because it counts as two statements.
     pub fn fail_statements(&self, statements: u32, code: &str) {
         self.engine.store.failpoint().fail_next(statements, code);
     }
 
-    /// How many statements are still to fail.
+    /// The number of statements that will still fail.
     pub fn failures_left(&self) -> u32 {
         self.engine.store.failpoint().to_fail()
     }
 
-    /// How many statements were run so far on the database, by this bed and those beside it; a commit counts for two.
+    /// The number of statements that this test bed and others on its database have executed. A commit counts as two.
     pub fn statements(&self) -> u64 {
         self.engine.store.failpoint().passed()
     }
@@ -377,7 +377,7 @@ impl TestBed {
     async fn renew(&self, horizon: Timestamp) -> Result<(), Error> {
         let Some(work) = &self.engine.work else { return Ok(()) };
         let mut connection = self.lease_keeper.lock().await;
-        // Whoever renewed before may have been dropped half-way.
+        // An earlier renewal may have been dropped half-way.
         if !connection.is_usable() {
             *connection = self.engine.store.dedicated().await?;
         }

@@ -101,8 +101,8 @@ impl Cluster {
         self.wait_until_ready()
     }
 
-    /// Stops all processes of the server where they are (SIGSTOP): connections stay open and nothing is answered, as by a machine that hangs.
-    /// The server goes on when the guard is dropped.
+    /// Stops all processes of the server (SIGSTOP): connections stay open and nothing is answered, like a machine that hangs. The server
+    /// continues when the returned value is dropped.
     pub fn freeze(&self) -> Result<Frozen, ClusterError> {
         let status = self.folder.join("data/postmaster.pid");
         let text = fs::read_to_string(&status).tried("read", &status)?;
@@ -111,7 +111,7 @@ impl Cluster {
         Ok(frozen)
     }
 
-    /// Whether the server is gone, of its own accord or not.
+    /// Returns true if the server has stopped, by order or by itself.
     pub fn has_stopped(&self) -> bool {
         fs::read_to_string(self.folder.join("state")).is_ok_and(|state| state.trim() == format!("stopped {}", self.starts))
     }
@@ -182,12 +182,12 @@ impl Cluster {
     }
 }
 
-/// A server that hangs. Dropped, it goes on.
+/// A server that does not respond. It continues when this value is dropped.
 #[derive(Debug)]
 pub struct Frozen(String);
 
 impl Frozen {
-    /// The server first, so that it begins no others meanwhile.
+    /// Signals the server before its children, so that it cannot start further ones meanwhile.
     fn signal(&self, signal: &str) {
         kill(signal, std::slice::from_ref(&self.0));
         kill(signal, &children_of(&self.0));
@@ -195,14 +195,14 @@ impl Frozen {
 }
 
 fn kill(signal: &str, processes: &[String]) {
-    // One that has ended meanwhile needs no signal.
+    // A process that has ended meanwhile needs no signal.
     let _ = Command::new("kill").arg(format!("-{signal}")).args(processes).stderr(Stdio::null()).status();
 }
 
 fn children_of(parent: &str) -> Vec<String> {
     let is_child = |process: &String| {
         let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-        // After the name, which is in parentheses, come the state and the parent.
+        // The state and the parent follow the name, which is in parentheses.
         stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1)) == Some(parent)
     };
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());

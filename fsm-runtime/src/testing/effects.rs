@@ -16,7 +16,7 @@ pub struct Effects(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    /// The number of requests for each effect and idempotency key. However many there are, the effect happened once.
+    /// The number of requests for each effect and idempotency key. The effect happened once, independent of that number.
     keyed: BTreeMap<(String, String), u32>,
     unkeyed: BTreeMap<String, u32>,
     failpoint: Option<Failpoint>,
@@ -38,7 +38,7 @@ impl Effects {
         is_first
     }
 
-    /// Records an effect in a system without idempotency keys: a repetition happens again.
+    /// Records an effect in a system without idempotency keys: each repetition counts.
     pub async fn unkeyed(&self, what: impl fmt::Display) {
         let what = what.to_string();
         self.may_die("before", &what).await;

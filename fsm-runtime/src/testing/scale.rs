@@ -75,8 +75,8 @@ const KIND: &str = "case
     when n = {n} then 'rare' when n % 1000 < 960 then 'done' when n % 1000 < 985 then 'rest' when n % 1000 < 994 then 'wait'
     when n % 1000 < 998 then 'error' when n % 1000 = 998 then 'cancelled' else 'paused' end";
 
-/// The instance row of each kind: status, state, version, call, attempt, open, paused, number of waiting events, milliseconds after its
-/// start.
+/// The instance row of each kind: status, state, version, call, attempt, open, paused, number of events in the inbox, milliseconds after
+/// its start.
 const STANDS: &str =
     "('done', 'completed', 'shipped', 3, 3, 1, {no}, {no}, 0, 20003), ('rest', 'running', 'placed', 1, 1, 2, {no}, {no}, 0, 5005),
     ('wait', 'running', null, 0, 1, 2, {yes}, {no}, 0, 2), ('error', 'error', 'placed', 1, 2, 3, {no}, {no}, 0, 16010),

@@ -1,4 +1,4 @@
-//! A verb within its time, whose panics are failures.
+//! Runs a verb within its timeout and converts its panics into failures.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -8,18 +8,20 @@ use tokio::sync::watch;
 
 use crate::failure::Failure;
 use crate::guard;
+use crate::metrics::AttemptOutcome;
 use crate::registry::Running;
 
-/// How long a verb may clean up once its time is over.
+/// The time that a verb has to clean up after its timeout.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
 
-/// The verb's result, within its time. A panic in it, or when it is dropped, is a failure like any other. Once its time is over the verb is
-/// told through `ctx.cancelled()` and has a last moment to clean up. Whatever it returns then, the attempt has timed out.
+/// Returns the verb's result, or a failure after its timeout. A panic in the verb, or in the drop of its future, is a failure like any
+/// other. After the timeout, the verb is informed through `ctx.cancelled()` and gets a short time to clean up. The attempt has then timed
+/// out, whatever the verb returns.
 pub(super) async fn bounded(
     running: Running<'_>,
     timeout: Option<Duration>,
     cancel: &watch::Sender<bool>,
-) -> Result<Option<Vec<u8>>, Failure> {
+) -> (Result<Option<Vec<u8>>, Failure>, AttemptOutcome) {
     let mut verb = AssertUnwindSafe(running).catch_unwind();
     let in_time = match timeout {
         None => Some((&mut verb).await),
@@ -28,7 +30,7 @@ pub(super) async fn bounded(
     let mut late = None;
     if in_time.is_none() {
         let _ = guard::guarded("a waker", || cancel.send_replace(true));
-        // The context listens itself; beyond that only a verb that asked for `ctx.cancelled()`.
+        // The context itself holds one receiver. A second one exists only if the verb called `ctx.cancelled()`.
         if cancel.receiver_count() > 1 {
             late = tokio::time::timeout(LAST_MOMENT, &mut verb).await.ok();
         }
@@ -36,16 +38,23 @@ pub(super) async fn bounded(
     let late = guard::dropped("the end of the verb", late.map(|late| late.map_err(guard::text_of)));
     let dropped = guard::dropped("the end of the verb", verb).and(late);
     match (in_time, dropped) {
-        (Some(Ok(ended)), Ok(())) => ended,
+        (Some(Ok(ended)), Ok(())) => {
+            let outcome = match &ended {
+                Ok(_) => AttemptOutcome::Success,
+                Err(failure) if failure.snoozes_for().is_some() => AttemptOutcome::Snoozed,
+                Err(_) => AttemptOutcome::Error,
+            };
+            (ended, outcome)
+        }
         (Some(Ok(ended)), Err(text)) => {
             let _ = guard::dropped("its error", ended);
-            Err(Failure::new(text))
+            (Err(Failure::new(text)), AttemptOutcome::Panic)
         }
-        (Some(Err(panic)), _) => Err(Failure::new(format!("the verb panicked: {}", guard::text_of(panic)))),
+        (Some(Err(panic)), _) => (Err(Failure::new(format!("the verb panicked: {}", guard::text_of(panic)))), AttemptOutcome::Panic),
         (None, dropped) => {
             let limit = fsm_core::duration::display(timeout.unwrap_or_default());
             let and_then = dropped.err().map(|text| format!("; and {text}")).unwrap_or_default();
-            Err(Failure::new(format!("the attempt took longer than its timeout of {limit}{and_then}")))
+            (Err(Failure::new(format!("the attempt took longer than its timeout of {limit}{and_then}"))), AttemptOutcome::Timeout)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A failed attempt as it is recorded: the error as text, and what is said of its retry. All of this is code of the user's.
+//! Converts a failure into its stored form: the error as text, and the advice on a retry. This calls user code, which may panic.
 
 use fsm_core::call::Attempt;
 use fsm_core::outcome::Problem;
@@ -11,7 +11,7 @@ use crate::guard;
 use crate::registry::{PolicyEntry, VerbEntry};
 
 impl Engine {
-    /// The error as text, and what it, the policy's list, or the delay function says of its retry.
+    /// Returns the error as text, with the retry advice of the error, the policy's list or the delay function.
     pub(super) fn judge(&self, known: &KnownMachine, verb: &'static VerbEntry, attempt: &Attempt, failure: Failure) -> Problem {
         let mut texts = Vec::new();
         texts.push(guard::guarded("the `Display` of its error", || failure.to_string()).unwrap_or_else(|text| text));
@@ -26,7 +26,7 @@ impl Engine {
             advice = match guard::guarded(&format!("its delay function `{}`", delay.name), || (delay.function)(&failed)) {
                 Ok(Some(wait)) => RetryAdvice::After(wait),
                 Ok(None) => RetryAdvice::Never,
-                // The delay function failed itself: both errors are recorded, and the call is exhausted.
+                // If the delay function panics, both errors are recorded and the call is exhausted.
                 Err(text) => {
                     texts.push(text);
                     RetryAdvice::Never

@@ -1,4 +1,4 @@
-//! Conditions of a SQLite file, each imposed for a while and taken back.
+//! Conditions of a SQLite file. Each is imposed for a while and then reverted.
 
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -11,18 +11,18 @@ use crate::sql;
 use crate::stage::Stage;
 
 pub const NAMES: [&str; 4] = ["unwritable", "full", "full and unwritable", "locked"];
-/// Root may write whatever the modes say. Without this capability it may not.
+/// Root can write regardless of file modes, but not without this capability.
 const BOUND_BY_MODES: [&str; 3] = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-dac_override,-dac_read_search"];
 
-/// What processes run under that must respect the modes of files.
+/// The prefix for processes that must respect file modes.
 pub fn prefix() -> Result<&'static [&'static str], Failure> {
     Ok(if me()? == 0 { &BOUND_BY_MODES } else { &[] })
 }
 
-/// Imposes the condition of this name, and takes it back.
+/// Imposes the condition of this name for a while, and reverts it.
 pub async fn impose(stage: &Stage<'_>, disk: &Small, name: &str, each: Duration) -> Result<(), Failure> {
     match name {
-        // Connections that are open go on writing; each verb with statements of its own gets a new one.
+        // Open connections continue to write. Each verb with statements of its own gets a new connection.
         "unwritable" => {
             set_writable(disk.path(), false)?;
             tokio::time::sleep(each).await;
@@ -52,10 +52,10 @@ pub async fn impose(stage: &Stage<'_>, disk: &Small, name: &str, each: Duration)
     Ok(())
 }
 
-/// No room is left.
+/// Fills the filesystem.
 fn fill(disk: &Small) -> Result<(), Failure> {
     disk.resize(disk.used_mib()?.max(1))?;
-    // It takes what is left of the last MiB, and fails for want of more.
+    // This fails when the rest of the last MiB is used.
     let _ = std::fs::write(ballast(disk), vec![0; 2 << 20]);
     Ok(())
 }
@@ -69,7 +69,7 @@ fn ballast(disk: &Small) -> PathBuf {
     disk.path().join("ballast")
 }
 
-/// The files of the database and their folder can be written to, or only read.
+/// Makes the files of the database and their folder writable or read-only.
 fn set_writable(folder: &Path, is_writable: bool) -> Result<(), Failure> {
     let (file, own) = if is_writable { (0o600, 0o700) } else { (0o400, 0o500) };
     for entry in std::fs::read_dir(folder)? {

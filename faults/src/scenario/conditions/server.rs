@@ -1,4 +1,4 @@
-//! Conditions of a PostgreSQL server, each imposed for a while and taken back.
+//! Conditions of a PostgreSQL server. Each is imposed for a while and then reverted.
 
 use std::time::{Duration, Instant};
 
@@ -12,25 +12,25 @@ use crate::stage::Stage;
 
 pub const NAMES: [&str; 7] =
     ["read-only", "cancelled", "terminated", "statement_timeout", "idle_in_transaction_session_timeout", "lock_timeout", "locked"];
-/// How often statements are cancelled and sessions ended.
+/// The interval at which statements are cancelled or sessions terminated.
 const STRIKE: Duration = Duration::from_millis(30);
 
-/// Imposes the condition of this name, and takes it back. Gives the rows that were locked.
+/// Imposes the condition of this name for a while, and reverts it. Returns the rows that were locked.
 pub async fn impose(stage: &mut Stage<'_>, name: &str, each: Duration) -> Result<Option<Locked>, Failure> {
     match name {
         "read-only" => with_setting(stage, "default_transaction_read_only", "on", each).await?,
         "cancelled" => strike(stage, sql::CANCEL, each).await?,
         "terminated" => strike(stage, sql::TERMINATE, each).await?,
         "locked" => return lock(stage, each).await.map(Some),
-        // Shorter than most statements under load, and longer than some.
+        // Shorter than most statements under load, but longer than some.
         timeout => with_setting(stage, timeout, "4ms", each).await?,
     }
     Ok(None)
 }
 
-/// The server goes by this setting for a while.
+/// Sets a server setting for a while.
 async fn with_setting(stage: &mut Stage<'_>, name: &str, value: &str, each: Duration) -> Result<(), Failure> {
-    // Sessions of the harness that begin meanwhile are under it too, so this one is kept.
+    // New sessions of the harness get this setting too, so this session is kept and sets its own values.
     let mut session = PgConnection::connect(&stage.ground.cluster()?.url()).await?;
     for setting in ["default_transaction_read_only", "statement_timeout"] {
         run(&mut session, &format!("set {setting} = {}", if setting == "statement_timeout" { "0" } else { "off" })).await?;
@@ -40,7 +40,7 @@ async fn with_setting(stage: &mut Stage<'_>, name: &str, value: &str, each: Dura
     tokio::time::sleep(each).await;
     run(&mut session, &format!("alter system reset {name}")).await?;
     run(&mut session, "select pg_reload_conf()").await?;
-    // The server's processes read it one after the other.
+    // The server's processes read the setting one after the other.
     tokio::time::sleep(Duration::from_millis(100)).await;
     Ok(())
 }
@@ -50,7 +50,7 @@ async fn run(session: &mut PgConnection, statement: &str) -> Result<(), Failure>
     Ok(())
 }
 
-/// Statements or sessions are ended at random, again and again.
+/// Cancels or terminates statements or sessions at random intervals.
 async fn strike(stage: &mut Stage<'_>, how: &'static str, each: Duration) -> Result<(), Failure> {
     let mut db = stage.db().await?;
     let begun = Instant::now();
@@ -63,7 +63,7 @@ async fn strike(stage: &mut Stage<'_>, how: &'static str, each: Duration) -> Res
     Ok(())
 }
 
-/// Another client holds the locks of some instances that live.
+/// Locks some live instances from another client.
 async fn lock(stage: &Stage<'_>, each: Duration) -> Result<Locked, Failure> {
     let mut db = stage.db().await?;
     let limit = Instant::now() + each;
@@ -71,7 +71,7 @@ async fn lock(stage: &Stage<'_>, each: Duration) -> Result<Locked, Failure> {
         db.run(sql::LOCK_BEGIN).await?;
         let from_us = now_us();
         let keys = db.texts(sql::LOCK_SOME).await?;
-        // What lives for milliseconds may have ended just then.
+        // The instances live only for milliseconds and may have ended meanwhile.
         if !keys.is_empty() || Instant::now() > limit {
             tokio::time::sleep(each).await;
             db.run(sql::LOCK_END).await?;

@@ -1,4 +1,4 @@
-//! What happened to an instance, as a drawing: a branch for each call, and on it what became of it.
+//! Draws the history of an instance as a tree with a branch for each call.
 
 use fsm_core::call::AttemptState;
 use fsm_core::time::Timestamp;
@@ -9,24 +9,24 @@ use crate::clean::clean;
 use crate::stage::short;
 use crate::table::{BAD, FAINT, GOOD, OPEN, cut, painted};
 
-/// The width of the column of moments.
+/// The width of the time column.
 const MOMENTS: usize = 23;
-/// So many attempts in a row that failed alike are told as one.
+/// The minimum number of consecutive attempts with the same error that are shown as one line.
 const ALIKE: usize = 4;
-/// A line is not cut to less than this.
+/// The minimum width to which a line is cut.
 const NARROWEST: usize = 40;
 
-/// How a story is drawn.
+/// The options of the drawing.
 pub(super) struct Drawing {
-    /// The last branch stays open.
+    /// The last branch stays open, because more entries follow.
     pub goes_on: bool,
     /// The columns of the terminal, if it is one.
     pub width: Option<usize>,
-    /// Attempts that failed alike are told one by one.
+    /// Attempts with the same error are shown one by one.
     pub in_full: bool,
 }
 
-/// The drawing, a line for each entry that is shown and not told with another one.
+/// Draws the history. Each line shows one entry, or several that are combined.
 pub(super) fn drawn(entries: &[HistoryEntry], drawing: &Drawing, is_shown: impl Fn(&HistoryEntry) -> bool) -> String {
     let mut text = String::new();
     let mut begun: Option<Timestamp> = None;
@@ -68,7 +68,7 @@ pub(super) fn drawn(entries: &[HistoryEntry], drawing: &Drawing, is_shown: impl 
     text
 }
 
-/// A moment to the millisecond; without the day if that is the day of `before`.
+/// A time to the millisecond, without the date if `before` is on the same day.
 fn moment(at: Timestamp, before: Option<Timestamp>) -> String {
     let of = |at: Timestamp| {
         let text = at.to_string();
@@ -81,7 +81,8 @@ fn moment(at: Timestamp, before: Option<Timestamp>) -> String {
     if before.is_some_and(|before| of(before).0 == day) { time } else { format!("{day} {time}") }
 }
 
-/// How many entries are told in one line: a failed attempt and when the next one is due, if that is over.
+/// The number of entries in the next line. A failed attempt and the schedule of the next one share a line unless the next one is still to
+/// come.
 fn told_with(entries: &[HistoryEntry]) -> usize {
     match entries {
         [failed, next, _, ..] if is_failure(failed) && is_schedule(next) => 2,
@@ -89,7 +90,7 @@ fn told_with(entries: &[HistoryEntry]) -> usize {
     }
 }
 
-/// How many entries are attempts in a row that failed alike or snoozed, each with the schedule of the next; none if they are few.
+/// The number of entries that are consecutive attempts with the same error or snoozed attempts, each with the schedule of the next one; 0 if there are few.
 fn alike(entries: &[HistoryEntry]) -> usize {
     let error_of = |entry: &HistoryEntry| match &entry.event {
         HistoryEvent::Attempt { error: Some(error), .. } if is_failure(entry) => Some(error.clone()),
@@ -98,7 +99,7 @@ fn alike(entries: &[HistoryEntry]) -> usize {
     };
     let Some(first) = entries.first().and_then(error_of) else { return 0 };
     let pairs = entries.chunks_exact(2).take_while(|pair| error_of(&pair[0]).as_ref() == Some(&first) && is_schedule(&pair[1])).count();
-    // The last one may still be waited for: then it is told by itself.
+    // The last schedule may still be due. It is then drawn on its own line.
     let pairs = if pairs * 2 == entries.len() { pairs.saturating_sub(1) } else { pairs };
     if pairs >= ALIKE { pairs * 2 } else { 0 }
 }
@@ -112,7 +113,7 @@ fn is_schedule(entry: &HistoryEntry) -> bool {
     matches!(entry.event, HistoryEvent::Scheduled { .. })
 }
 
-/// A mark, what is said in its style, and what somebody else said.
+/// A line: its mark, its own text with a style, and the text of an error or a reason.
 struct Said {
     mark: &'static str,
     style: anstyle::Style,
@@ -125,7 +126,7 @@ impl Said {
         Said { mark, style, says: says.into(), theirs: None }
     }
 
-    /// No wider than so much: what somebody else said stands below if there is no room beside it.
+    /// The line, at most `width` columns wide. If the other text does not fit beside it, it is returned separately, for the line below.
     fn drawn(&self, width: usize) -> (String, Option<String>) {
         let says = cut(&self.says, width.saturating_sub(2));
         let theirs = self.theirs.as_deref().unwrap_or_default();
@@ -170,7 +171,7 @@ fn said(what: &HistoryEvent, next: Option<&HistoryEntry>) -> Said {
     }
 }
 
-/// Attempts in a row that failed alike, or that snoozed.
+/// The line for consecutive attempts with the same error.
 fn said_of_many(entries: &[HistoryEntry]) -> Said {
     let number = |entry: &HistoryEntry| match &entry.event {
         HistoryEvent::Attempt { number, .. } => *number,

@@ -47,7 +47,7 @@ pub enum Response {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Batch {
     /// Retried together.
-    CombinedStatement,
+    Together,
     /// Each request is tried once more by itself at once, and only those that fail again are affected.
     EachAtOnce,
     /// Each request is retried in a commit of its own, after the backoff.
@@ -57,6 +57,18 @@ pub enum Batch {
 impl Class {
     /// Every class.
     pub const ALL: [Class; 5] = [Class::Unavailable, Class::Contended, Class::Unknown, Class::Rejected, Class::Misfit];
+
+    /// The class as one word in lower case, for labels.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Class::Unavailable => "unavailable",
+            Class::Contended => "contended",
+            Class::Unknown => "unknown",
+            Class::Rejected => "rejected",
+            Class::Misfit => "misfit",
+        }
+    }
 
     /// Whether it is proven that the same request fails again until somebody changes the request, the schema or the program.
     pub fn is_permanent(self) -> bool {
@@ -76,7 +88,7 @@ impl Class {
     /// What becomes of a batch whose commit failed so.
     pub fn batch(self) -> Batch {
         match self {
-            Class::Unavailable => Batch::CombinedStatement,
+            Class::Unavailable => Batch::Together,
             Class::Unknown => Batch::EachLater,
             Class::Contended | Class::Rejected | Class::Misfit => Batch::EachAtOnce,
         }

@@ -29,7 +29,7 @@ pub(in crate::store) struct Role {
 }
 
 impl Role {
-    /// VerbRequests the server.
+    /// Asks the server.
     pub(super) async fn of(conn: &mut PgConnection) -> sqlx::Result<Role> {
         let row = sqlx::Executor::fetch_one(conn, sqlx::raw_sql(sql::ROLE)).await?;
         Ok(Role { is_standby: row.try_get(0)?, is_read_only: row.try_get(1)? })

@@ -119,6 +119,15 @@ pub const OVERDUE: Sql = same(
     ) as counted",
 );
 
+/// How many of the first `$2` waiting events belong to instances of machine `$1`. Reads the inbox's primary key, and each instance by its own.
+pub const COUNT_INBOX: Sql = same(
+    "
+    select count(*)
+    from (select b.instance_id from fsm_inbox b limit $2) as waiting
+    join fsm_instances i on i.instance_id = waiting.instance_id
+    where i.machine = $1",
+);
+
 /// The attempts of the newest calls, at most `$1`. Rides the primary key, for ids of calls are in the order of their making.
 pub const NEWEST: Sql = same(
     "

@@ -1,0 +1,43 @@
+//! The same functions as `recorded.rs`, empty: without the feature `metrics` nothing is measured, and nothing is paid for it.
+
+use std::time::Duration;
+
+use super::{AttemptOutcome, Backlog, Sizes};
+use crate::store::error::Class;
+
+/// The metrics of one verb of a machine.
+pub(crate) struct VerbMetrics;
+
+impl VerbMetrics {
+    pub(crate) fn of(_machine: &str, _verb: &str) -> VerbMetrics {
+        VerbMetrics
+    }
+
+    pub(crate) fn attempt_started(&self, _lag: Duration) {}
+
+    pub(crate) fn attempt_ended(&self, _outcome: AttemptOutcome) {}
+
+    pub(crate) fn verb_took(&self, _took: Duration) {}
+
+    pub(crate) fn succeeded(&self) {}
+
+    pub(crate) fn retry_scheduled(&self) {}
+
+    pub(crate) fn exhausted(&self) {}
+}
+
+pub(crate) fn describe() {}
+
+pub(crate) fn running(_attempts: usize, _slots: usize) {}
+
+pub(crate) fn lease_renewal(_is_renewed: bool) {}
+
+pub(crate) fn commit(_requests: usize, _took: Duration) {}
+
+pub(crate) fn database_error(_class: Class) {}
+
+pub(crate) fn backlog(_machine: &str, _backlog: &Backlog) {}
+
+pub(crate) fn sizes(_machine: &str, _sizes: &Sizes) {}
+
+pub(crate) fn workers(_alive: usize) {}

@@ -1,0 +1,83 @@
+//! The health of a runtime: ready while it can work, not ready while its database is away, its lease is uncertain, its tables do not fit, or a
+//! shutdown goes on.
+
+use std::time::{Duration, Instant};
+
+use fsm::prelude::*;
+use fsm::{DatabaseHealth, EngineAccess, Health, LeaseHealth, MigrationHealth};
+
+use crate::durable::{Load, Ship, once};
+use crate::hostile_database::own_cluster;
+use crate::support::Folder;
+
+/// Longer than anything here takes on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < LIMIT, "{what}: not within {LIMIT:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn ready(health: &Health) {
+    assert!(health.is_ready() && health.is_live(), "{health:?}");
+    assert_eq!(health.to_string(), "ready");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_is_ready_and_tells_what_runs_and_not_ready_while_it_shuts_down() {
+    let stall = once();
+    let runtime = Runtime::builder().database("sqlite::memory:").only::<Ship>().data(std::sync::Arc::clone(&stall)).concurrency(3);
+    let runtime = runtime.start().await.unwrap();
+    let access = EngineAccess::from(&runtime);
+    ready(&runtime.health());
+    assert_eq!((runtime.health().running, runtime.health().slots, runtime.health().lag), (0, 3, Duration::ZERO));
+    assert!(matches!(runtime.health().lease, LeaseHealth::Certain(_)));
+    assert_eq!(runtime.health().migrations, MigrationHealth::Current);
+
+    runtime.machine::<Ship>().send("s", Load).await.unwrap();
+    stall.entered.notified().await;
+    assert_eq!(runtime.health().running, 1);
+
+    let shutdown = tokio::spawn(runtime.shutdown());
+    until("the shutdown shows", || access.health().is_shutting_down).await;
+    let during = access.health();
+    assert!(!during.is_ready() && during.is_live(), "{during:?}");
+    assert_eq!(during.to_string(), "not ready: a shutdown goes on");
+    stall.go_on();
+    shutdown.await.unwrap().unwrap();
+    assert!(!access.health().is_live(), "its engine has ended");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_whose_tables_another_version_migrated_is_not_ready() {
+    let folder = Folder::new("health");
+    let runtime = Runtime::builder().database(folder.url("fsm.db")).only::<Ship>().data(once()).start().await.unwrap();
+    ready(&runtime.health());
+    let file = rusqlite::Connection::open(folder.path().join("fsm.db")).unwrap();
+    file.busy_timeout(LIMIT).unwrap();
+    file.execute("insert into fsm_migrations select version + 1000, name, checksum, applied_at from fsm_migrations limit 1", []).unwrap();
+    until("the observer sees it", || !runtime.health().is_ready()).await;
+    assert!(matches!(runtime.health().migrations, MigrationHealth::Other(_)), "{:?}", runtime.health());
+    assert!(runtime.health().is_live(), "a restart does not help");
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_whose_database_is_gone_is_not_ready_until_it_is_back() {
+    let Some(mut cluster) = own_cluster() else { return };
+    let builder = Runtime::builder().database(cluster.url()).only::<Ship>().data(once());
+    let runtime = builder.lease(Duration::from_secs(2)).start().await.unwrap();
+    ready(&runtime.health());
+    cluster.stop().unwrap();
+    until("the lease runs out", || runtime.health().lease == LeaseHealth::Uncertain).await;
+    until("the observer sees it", || matches!(runtime.health().database, DatabaseHealth::Unreachable(_))).await;
+    let gone = runtime.health();
+    assert!(!gone.is_ready() && gone.is_live(), "{gone:?}");
+    assert!(gone.to_string().contains("the lease of this process is not certain"), "{gone}");
+    cluster.start().unwrap();
+    until("all is well again", || runtime.health().is_ready()).await;
+    runtime.shutdown().await.unwrap();
+}
