@@ -73,6 +73,7 @@ async fn expired(_timeout: Timeout) -> Result {
 fsm! {
     /// An order, from the basket to the parcel.
     pub machine Order = "web-order" {
+        retry(3, "1s", "1m");
         keeps Details;
         start placed;
         placed -> paid | cancelled;

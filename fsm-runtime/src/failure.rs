@@ -90,15 +90,15 @@ impl Failure {
         Failure { advice: RetryAdvice::After(wait), ..Failure::new(error) }
     }
 
-    /// Ends this attempt without a failure, and runs the call again after `wait` or later: for a verb that asks whether something outside is
-    /// ready, and finds that it is not.
+    /// Ends this attempt without a failure. The call runs again after `wait` or later. A verb that polls something outside returns it while that is
+    /// not ready.
     ///
     /// The attempt's state is [`Snoozed`](fsm_core::call::AttemptState::Snoozed). It uses no retry, the backoff does not grow, and it needs no
-    /// retry policy. `ctx.attempt()` counts it, and `OpenCall::snoozes` counts such attempts alone. What the attempt asked for
-    /// (`ctx.next`, `ctx.send`, changes of the record, SQL in its transaction) is forgotten, as after a failure; what `ctx.once` keeps stays.
+    /// retry policy. `ctx.attempt()` counts it, and `OpenCall::snoozes` counts only such attempts. The requests of the
+    /// attempt (`ctx.next`, `ctx.send`, changes of the record, SQL in its transaction) are discarded, as after a failure. Results of `ctx.once` stay.
     ///
     /// The policy's `within` still counts from the first attempt: if the next attempt would start later, this attempt fails, and the call is
-    /// exhausted. Without `within` a verb may snooze for ever; the state's timer and `within` are the ways to limit it.
+    /// exhausted. Without `within` a verb may snooze for ever. The timer of the instance's state waits meanwhile, as during any open call.
     ///
     /// ```
     /// # use fsm_runtime::failure::{Failure, Result};

@@ -395,12 +395,12 @@ impl Runtime {
         }
     }
 
-    /// Works until SIGTERM or SIGINT (Ctrl-C), then [shuts down](Runtime::shutdown). A second signal ends the work at once, as a crash
-    /// would: running attempts are lost.
+    /// Works until SIGTERM or SIGINT (Ctrl-C), or until a [`ShutdownHandle`] is used, and then [shuts down](Runtime::shutdown). A second signal
+    /// ends the work at once, as a crash would: running attempts are lost.
     pub async fn run_until_signal(self) -> Result<(), Error> {
         let mut signals = Signals::listen()
             .map_err(|error| Error::other(ErrorKind::System, format!("the process cannot listen for signals: {error}")))?;
-        // No bound: the process works until then.
+        // This wait has no limit: the process works until then.
         tokio::select! {
             signal = signals.next() => tracing::info!(signal, "shutting down; a second signal ends at once"),
             () = self.shutdown.requested() => tracing::info!("shutting down, as a shutdown handle asked; a signal ends at once"),

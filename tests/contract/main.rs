@@ -5,4 +5,5 @@
 mod handle;
 mod macros;
 mod payment;
+mod time_and_waits;
 mod verbs;

@@ -62,6 +62,8 @@ pub enum Variant {
     MemoryTakenEarly,
     /// An event that a verb sends to a full inbox is dropped, and the transition of the sender is committed.
     FullInboxDrops,
+    /// An attempt that snoozed uses a retry, as a failed one does.
+    SnoozeUsesARetry,
     /// A new instance whose key is taken meanwhile is left out, and not what belongs to it.
     KeyWithoutGuard,
 }

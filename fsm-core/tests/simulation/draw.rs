@@ -162,6 +162,9 @@ impl Mood {
     fn ending(&mut self) -> Ending {
         if self.lots.below(5) < 2 {
             let wait = Duration::from_secs(self.lots.below(12) as u64);
+            if self.lots.one_in(5) {
+                return Ending::Snooze(wait.as_secs());
+            }
             return Ending::Failure(self.lots.pick(&[
                 RetryAdvice::Default,
                 RetryAdvice::Default,

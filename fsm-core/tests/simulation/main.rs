@@ -107,7 +107,7 @@ must_fail! {
     a_guard_without_session_is_found: GuardWithoutSession breaks OnlyTheHolderReports, also &[NotReturnedOnceBegun];
     a_late_report_by_id_only_is_found:
         LateReportById breaks OnlyTheHolderReports, also &[I12, I15, AttemptEndsOnce, NotReturnedOnceBegun];
-    rows_that_are_reused_are_found: RowsReused breaks AttemptRunsOnce, also &[OnlyTheHolderReports];
+    rows_that_are_reused_are_found: RowsReused breaks AttemptRunsOnce, also &[OnlyTheHolderReports, SnoozeUsesNoRetry];
     reading_and_then_claiming_is_found: ReadThenClaim breaks AttemptRunsOnce, also &[I4, I11, OnlyTheHolderReports];
     a_retry_outside_the_transaction_is_found: RetryOutsideTheTransaction breaks I1, also &[];
     a_sweep_without_grace_is_found: SweepWithoutGrace breaks LiveWorkerKeepsItsWork, also &[];
@@ -135,6 +135,7 @@ must_fail! {
     half_of_a_batch_is_found: HalfOfABatch breaks AcknowledgedIsKept, also &[NotReturnedOnceBegun];
     a_memory_that_is_taken_early_is_found: MemoryTakenEarly breaks I13, also LOST_UPDATE;
     a_full_inbox_that_drops_an_event_is_found: FullInboxDrops breaks NoneDroppedForLackOfRoom, also &[];
+    a_snooze_that_uses_a_retry_is_found: SnoozeUsesARetry breaks SnoozeUsesNoRetry, also &[];
     a_key_without_guard_is_found: KeyWithoutGuard breaks NoRunWithoutAnInstance,
         also &[I14, I16, AttemptWrittenOnce, EverythingComesToRest];
 }

@@ -26,7 +26,7 @@ pub struct OpenCall {
     pub max_attempts: Option<u32>,
     /// The number of retries that remain after this attempt; `None` is unlimited.
     pub retries_left: Option<u32>,
-    /// How many of its attempts snoozed. They are among the attempts, and used no retry.
+    /// The number of attempts of the call that snoozed. They are among the attempts, and used no retry.
     pub snoozes: u32,
     /// The time at which the attempt may start, or could have started.
     #[serde(serialize_with = "serialize_text")]

@@ -20,9 +20,9 @@ pub struct InstanceView {
     pub row: InstanceRow,
     /// The open call.
     pub call: Option<OpenCall>,
-    /// Its timers, the first due first: at most 100.
+    /// The first 100 timers, the first due first.
     pub timers: Vec<PendingTimer>,
-    /// The events that wait for it, in order: at most 100.
+    /// The first 100 events of the inbox, in order.
     pub waiting: Vec<InboxEvent>,
 }
 
@@ -50,8 +50,8 @@ pub(crate) async fn calls_of(conn: &mut Conn<'_>, row: &InstanceRow, data_protec
     Ok(attempts)
 }
 
-/// A row that a commit of this process left, with what the commit did not know: its open call, unless `live` is that, and the timers and waiting
-/// events that it may have. Nothing is read for an instance that rests in a state without a timer.
+/// Completes a row that a commit of this process left: with its open call, unless `live` is its first attempt, and with its timers and waiting
+/// events. Reads nothing if the row itself shows that there are none.
 pub(crate) async fn completed(engine: &Engine, row: InstanceRow, live: Option<&Row>) -> Result<InstanceView, Error> {
     let data_protection = &engine.data_protection;
     let is_first = live.is_some_and(|live| live.number == 1);
@@ -62,7 +62,7 @@ pub(crate) async fn completed(engine: &Engine, row: InstanceRow, live: Option<&R
     Ok(with_calls(&mut reader.conn(), vec![row], data_protection).await?.remove(0))
 }
 
-/// Whether the row itself shows that the instance has no timer of its state and no waiting events.
+/// Returns true if the row itself shows that the state has no timer and that no event waits.
 pub(crate) fn is_known(engine: &Engine, row: &InstanceRow) -> bool {
     let has_timer = || {
         let machine = engine.catalog.get(&row.machine).map(|known| &known.machine);

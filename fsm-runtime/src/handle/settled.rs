@@ -1,4 +1,4 @@
-//! Waits until an instance settles. Commits of this process wake it, and polling finds those of other processes.
+//! `settled`: waits until an instance settles.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -34,12 +34,11 @@ impl<M: Machine> SettledRequest<M> {
 }
 
 /// The condition of `settled`.
-struct Settled<'w> {
-    key: &'w str,
+struct Settled {
     within: Option<Duration>,
 }
 
-impl Wanted for Settled<'_> {
+impl Wanted for Settled {
     fn is_not_met_while_running(&self) -> bool {
         true
     }
@@ -50,13 +49,13 @@ impl Wanted for Settled<'_> {
 
     fn timed_out(&self, seen: &InstanceView) -> Error {
         let within = self.within.map(duration::display).unwrap_or_default();
-        let (machine, doing) = (&seen.row.machine, doing(seen));
-        let text = format!("`{machine}` `{}` did not settle within {within}: {doing}", self.key.escape_debug());
+        let (row, doing) = (&seen.row, doing(seen));
+        let text = format!("`{}` `{}` did not settle within {within}: {doing}", row.machine, row.key.escape_debug());
         Error::other(ErrorKind::TimedOut, text)
     }
 }
 
-/// What an instance does, for the text of a wait whose time is over.
+/// Describes the present activity of an instance, for the error of a wait whose time is over.
 pub(super) fn doing(seen: &InstanceView) -> String {
     match (&seen.call, seen.row.inbox_len()) {
         (_, _) if seen.row.error.is_some() => seen.activity().to_string(),
@@ -70,10 +69,7 @@ impl<M: Machine> IntoFuture for SettledRequest<M> {
     type Output = Result<Instance<M>, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
     fn into_future(self) -> Self::IntoFuture {
-        let SettledRequest { waiting } = self;
-        Box::pin(async move {
-            let (key, within) = (waiting.key.clone(), waiting.within);
-            waiting.until(Settled { key: &key, within }).await
-        })
+        let wanted = Settled { within: self.waiting.within };
+        Box::pin(self.waiting.until(wanted))
     }
 }

@@ -53,12 +53,12 @@ pub struct Instance<M: Machine> {
     pub call: Option<OpenCall>,
     /// The number of events in the inbox.
     pub inbox_len: u64,
-    /// The events that wait for it, in order. The first 100 of them.
+    /// The first 100 events of the inbox, in order.
     pub waiting: Vec<InboxEvent>,
-    /// The timer of its state and the events that are delivered to it later, the first due first. The first 100 of them; none once it has ended.
+    /// The timer of the state and the delayed sends to the instance, the first due first: at most 100, and none once the instance has ended.
     ///
-    /// `settled`, `wait` and `watch` do not always read the database: where the state has no timer, delayed events may be missing in what they
-    /// return. `get` and `list` have them.
+    /// `get` and `list` return all of them. `settled`, `wait` and `watch` return the timer of the state; they omit delayed sends if they need not
+    /// read the database.
     pub timers: Vec<PendingTimer>,
     /// The error, if the status is error.
     pub error: Option<String>,
@@ -75,7 +75,7 @@ pub struct Attempt {
     pub max_attempts: Option<u32>,
     /// The number of retries that remained after this attempt; `None` is unlimited.
     pub retries_left: Option<u32>,
-    /// How many attempts of the call before this one snoozed.
+    /// The number of earlier attempts of the call that snoozed.
     pub snoozes: u32,
     /// The verb.
     pub verb: String,

@@ -1,5 +1,4 @@
-//! Waits for an instance to become as a caller wants it: woken by this process's commits, and reading the database now and then for those of
-//! others.
+//! Waits until an instance meets a condition. Commits of this process wake it, and polling finds those of other processes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use crate::encode;
 use crate::error::Error;
 use crate::registry::Machine;
 
-/// The pauses between two reads of the database: doubling from the one to the other.
+/// The shortest and longest wait between two polls. The wait doubles after each poll.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
 
 /// A wait for an instance.
@@ -25,12 +24,12 @@ pub(super) struct Waiting<M: Machine> {
     pub(super) within: Option<Duration>,
 }
 
-/// The wanted condition, and the errors of a wait.
+/// The condition of a wait, and the error if its time is over.
 pub(super) trait Wanted {
-    /// Whether an attempt that runs shows that the condition does not hold.
+    /// Returns true if the condition cannot hold while an attempt executes.
     fn is_not_met_while_running(&self) -> bool;
 
-    /// Whether the instance is as wanted; an error if it cannot become so any more.
+    /// Returns true if the instance meets the condition, and an error if it can no longer meet it.
     fn is_met(&self, row: &InstanceRow) -> Result<bool, Error>;
 
     /// The error of a wait whose time is over.
@@ -42,9 +41,9 @@ impl<M: Machine> Waiting<M> {
         encode::check_key(&self.key)?;
         let engine = &self.handle.engine;
         let deadline = self.within.and_then(|limit| Instant::now().checked_add(limit));
-        // Watched before the first read, so that no change between the two is missed.
+        // The watch begins before the first poll, so that no change between the two is missed.
         let mut watch = engine.watchers.watch(InstanceKey::new(M::NAME, &self.key));
-        // The end of an attempt that runs here will be announced.
+        // A call that runs in this process needs no poll, because the commit of its completion wakes this wait.
         let skips_first = watch.is_running && wanted.is_not_met_while_running();
         let mut needs_look = !skips_first;
         let mut away_since: Option<Instant> = None;

@@ -10,7 +10,7 @@ use tokio::sync::{OnceCell, watch};
 use crate::engine::{Engine, Work};
 use crate::error::{Error, ErrorKind};
 
-/// The time that a shutdown may take beyond its timeout, to write the released attempts and to deregister.
+/// The additional time that a shutdown may take after its timeout, to write releases and to deregister.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
 /// A handle to the shutdown of a runtime, for programs with a server of their own. Cheap to clone.
@@ -58,14 +58,14 @@ impl ShutdownHandle {
     pub fn requested(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         let mut is_requested = self.shared.is_requested.subscribe();
         async move {
-            // No bound: it may never be requested. Without any handle or runtime it never will be.
+            // This wait has no limit, because a shutdown may never be requested.
             if is_requested.wait_for(|is_requested| *is_requested).await.is_err() {
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// Whether the shutdown has begun.
+    /// Returns true once the shutdown has begun.
     pub fn is_requested(&self) -> bool {
         *self.shared.is_requested.borrow()
     }
@@ -92,7 +92,7 @@ impl Shared {
         }
     }
 
-    /// All of a shutdown, without a bound.
+    /// The whole shutdown, without a time limit.
     async fn end(&self) -> Result<(), Error> {
         let engine = &self.engine;
         engine.drain(self.timeout).await;

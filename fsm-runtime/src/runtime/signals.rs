@@ -1,6 +1,6 @@
-//! The signals by which a process is told to stop.
+//! SIGTERM and SIGINT, which stop a process.
 
-/// The signals by which a process is told to stop.
+/// The signals that stop a process.
 pub(super) struct Signals {
     #[cfg(unix)]
     terminate: tokio::signal::unix::Signal,
@@ -30,7 +30,7 @@ impl Signals {
 
     #[cfg(not(unix))]
     pub(super) async fn next(&mut self) -> &'static str {
-        // Without a handler for it, Ctrl-C ends the process by itself.
+        // If no handler can be installed, Ctrl-C ends the process directly.
         let _ = tokio::signal::ctrl_c().await;
         "Ctrl-C"
     }

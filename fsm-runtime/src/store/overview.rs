@@ -18,26 +18,26 @@ use super::values::values;
 /// The most waiting events of one instance that are read with it.
 const MOST_WAITING: i64 = 100;
 
-/// An event that waits for its turn.
+/// An event of an inbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct InboxEvent {
-    /// Its place.
+    /// The position in the inbox.
     pub position: i64,
-    /// Its call, once it is taken.
+    /// The id of the call that the event becomes when it is taken.
     pub call: CallId,
     /// The event type.
     pub event: String,
-    /// Since when it waits.
+    /// The time since which it waits.
     #[serde(serialize_with = "serialize_text")]
     pub since: Timestamp,
 }
 
-/// A moment at which an event is delivered to an instance.
+/// A time at which an event is delivered to an instance: the timer of a state, or a delayed send.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PendingTimer {
-    /// Its identity.
+    /// The id.
     pub id: TimerId,
-    /// The state it belongs to; `None` is a delayed send.
+    /// The state that the timer belongs to; `None` for a delayed send.
     pub state: Option<String>,
     /// What is delivered.
     pub event: String,
