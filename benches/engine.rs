@@ -34,7 +34,7 @@ use database::Database;
 use report::Report;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let arguments = Arguments::parse(std::env::args().skip(1))?;
+    let arguments = Arguments::of_this_process();
     if arguments.is_verbose {
         tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).with_writer(std::io::stderr).init();
     }
@@ -46,9 +46,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         return runtime.block_on(processes::work(url, words));
     }
     let mut reports = Vec::new();
-    for database in &arguments.databases {
+    for database in arguments.databases() {
         eprintln!("# {}", database.title());
-        let report = runtime.block_on(measure(*database, &arguments))?;
+        let report = runtime.block_on(measure(database, &arguments))?;
         if !arguments.is_json {
             println!("{}", report.table());
         }
@@ -65,7 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 async fn measure(database: Database, arguments: &Arguments) -> Result<Report, Box<dyn Error>> {
     let mut place = database.make().await?;
-    let mut report = Report::new(&place.describe().await?, &arguments.command);
+    let mut report = Report::new(&place.describe().await?, &arguments.command());
     if arguments.has(Part::Compare) {
         compare::measure(&place, arguments, &mut report).await?;
         place.remove().await?;

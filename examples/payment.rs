@@ -29,7 +29,7 @@ struct Checkout {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Charge;
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Settle {
+struct Capture {
     receipt: String,
 }
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -57,11 +57,11 @@ async fn created(ctx: &mut Ctx<'_>, record: &mut PaymentRecord, event: Checkout)
 async fn charged(ctx: &mut Ctx<'_>, record: &mut PaymentRecord, gateway: Data<Gateway>, _event: Charge) -> Result {
     let receipt = gateway.charge(ctx.idempotency_key(), &record.card, record.amount_cents).await?;
     record.charged_cents = record.amount_cents;
-    Ok(ctx.next(Settle { receipt })?)
+    Ok(ctx.next(Capture { receipt })?)
 }
 
 #[verb]
-async fn settled(event: Settle) -> Result {
+async fn settled(event: Capture) -> Result {
     if event.receipt.is_empty() { Err(Failure::permanent("the gateway gave no receipt")) } else { Ok(()) }
 }
 

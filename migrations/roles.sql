@@ -2,7 +2,7 @@
 --
 --   fsm_owner   owns the tables: runs migrations. `grant fsm_owner to deployer; alter role deployer set role fsm_owner;`
 --   fsm_worker  a Runtime: sends, runs verbs, operates, sweeps, deletes what ended. It creates and alters nothing.
---   fsm_sender  a Client: sends, gets, lists, reads histories. It begins and settles no attempt and performs no operator's act.
+--   fsm_sender  a Client: sends, gets, lists, reads histories. It begins and completes no attempt and performs no operator's act.
 --   fsm_viewer  a screen or the `fsm` command without --write: reads everything, writes nothing.
 --
 -- Run it once the tables are there, as a superuser or as who owns them and may create roles, with the schema of the tables first in the

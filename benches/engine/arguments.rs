@@ -1,44 +1,52 @@
 //! The command line: the measurements, the databases and the durations.
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::time::Duration;
+
+use clap::builder::PossibleValue;
+use clap::{Parser, ValueEnum};
 
 use crate::database::Database;
 
 /// One measurement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Part {
-    /// The engine, the lean limit and the engine's own statements alone, alternately.
+    /// The engine, the lean limit and the engine's own statements alone, alternately
     Compare,
+    /// Transitions of many instances under load
     Transitions,
+    /// One send at a time
     Idle,
+    /// Instances that go on by themselves
     Chain,
+    /// Retries that become due together
     Retries,
+    /// Sends alone
     Enqueue,
+    /// Resident memory
     Memory,
+    /// The lean limit
     Limit,
+    /// Sends from one process to another
     Across,
+    /// Several processes
     Processes,
-    /// A load over many transitions. It takes long, so it runs only if it is named.
+    /// A load over many transitions; it takes long, so it runs only if it is named
     Lasting,
-    /// A load while an old snapshot stays open for ten minutes. It runs only if it is named.
+    /// A load while an old snapshot stays open for ten minutes; it runs only if it is named
     Snapshot,
 }
 
-const PARTS: [(&str, Part); 12] = [
-    ("compare", Part::Compare),
-    ("transitions", Part::Transitions),
-    ("idle", Part::Idle),
-    ("chain", Part::Chain),
-    ("retries", Part::Retries),
-    ("enqueue", Part::Enqueue),
-    ("memory", Part::Memory),
-    ("limit", Part::Limit),
-    ("across", Part::Across),
-    ("processes", Part::Processes),
-    ("lasting", Part::Lasting),
-    ("snapshot", Part::Snapshot),
-];
+/// A database on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum On {
+    Postgres,
+    /// Both forms of SQLite
+    Sqlite,
+    SqliteFull,
+    SqliteNormal,
+}
 
 /// The distance between two consecutive instances in scattered order. It is a prime, so that every instance is reached.
 const STEP: usize = 7919;
@@ -63,95 +71,131 @@ impl Instances {
     }
 }
 
-/// The command line.
+/// A word that selects a measurement or a database.
+#[derive(Debug, Clone, Copy)]
+enum Selected {
+    Part(Part),
+    On(On),
+}
+
+impl ValueEnum for Selected {
+    fn value_variants<'a>() -> &'a [Selected] {
+        static ALL: LazyLock<Vec<Selected>> = LazyLock::new(|| {
+            let parts = Part::value_variants().iter().map(|part| Selected::Part(*part));
+            parts.chain(On::value_variants().iter().map(|on| Selected::On(*on))).collect()
+        });
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self {
+            Selected::Part(part) => part.to_possible_value(),
+            Selected::On(on) => on.to_possible_value(),
+        }
+    }
+}
+
+/// Measures the speed of the engine. Without names, it measures everything except `lasting` and `snapshot`, on all databases.
+#[derive(Parser)]
+#[command(name = "cargo xtask bench", max_term_width = 120)]
 pub struct Arguments {
-    pub databases: Vec<Database>,
-    parts: Vec<Part>,
+    /// Measurements and databases
+    #[arg(value_name = "NAME")]
+    selected: Vec<Selected>,
+    /// The numbers of concurrent callers
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [1, 16, 256, 2000, 4096])]
     pub callers: Vec<usize>,
+    /// The numbers of requests in a batch of the lean limit
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [1, 100, 250])]
     pub batches: Vec<usize>,
+    /// The seconds of each measurement
+    #[arg(long = "seconds", value_name = "N", default_value = "2", value_parser = seconds)]
     pub each: Duration,
-    pub instances: Instances,
+    /// The number of instances
+    #[arg(long = "instances", value_name = "N", default_value_t = 20_000, value_parser = instances)]
+    count: usize,
+    /// Uses instances together that were created at different times
+    #[arg(long = "scattered")]
+    are_scattered: bool,
+    /// Prints JSON
+    #[arg(long = "json")]
     pub is_json: bool,
+    /// Prints the log
+    #[arg(long = "verbose")]
     pub is_verbose: bool,
-    /// The number of instances that wait for a retry.
+    /// The number of instances that wait for a retry
+    #[arg(long, value_name = "N", default_value_t = 50_000)]
     pub waiting: usize,
-    /// The number of transitions of a lasting load.
+    /// The number of transitions of a lasting load
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub transitions: u64,
-    /// The folder for charts.
+    /// The folder for charts
+    #[arg(long, value_name = "FOLDER")]
     pub charts: Option<PathBuf>,
+    /// The URL of the database of a child process that measures its memory
+    #[arg(long, hide = true)]
     pub memory_of: Option<String>,
-    /// The arguments of a child process: the URL of the database and its task.
+    /// The arguments of a child process: the URL of the database and its task
+    #[arg(long, hide = true, num_args = 1.., allow_hyphen_values = true)]
     pub work_on: Vec<String>,
-    /// The command as a person types it.
-    pub command: String,
+    /// Cargo passes this to every benchmark
+    #[arg(long = "bench", hide = true)]
+    _is_bench: bool,
 }
 
 impl Arguments {
-    pub fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
-        // Cargo passes `--bench` to every benchmark.
-        let words: Vec<String> = words.filter(|word| word != "--bench").collect();
-        let mut arguments = Arguments {
-            databases: Vec::new(),
-            parts: Vec::new(),
-            callers: vec![1, 16, 256, 2000, 4096],
-            batches: vec![1, 100, 250],
-            each: Duration::from_secs(2),
-            instances: Instances::as_made(20_000),
-            is_json: false,
-            is_verbose: false,
-            waiting: 50_000,
-            transitions: 1_000_000,
-            charts: None,
-            memory_of: None,
-            work_on: Vec::new(),
-            command: format!("cargo xtask bench {}", words.join(" ")).trim_end().to_owned(),
-        };
-        let mut words = words.into_iter();
-        while let Some(word) = words.next() {
-            let mut value = || words.next().ok_or(format!("`{word}` takes a value"));
-            match word.as_str() {
-                "postgres" => arguments.databases.push(Database::Postgres),
-                "sqlite" => arguments.databases.extend([Database::SqliteFull, Database::SqliteNormal]),
-                "sqlite-full" => arguments.databases.push(Database::SqliteFull),
-                "sqlite-normal" => arguments.databases.push(Database::SqliteNormal),
-                "--seconds" => arguments.each = Duration::from_secs_f64(number(&value()?)?),
-                "--instances" => arguments.instances.count = number(&value()?)?,
-                "--scattered" => arguments.instances.are_scattered = true,
-                "--callers" => arguments.callers = value()?.split(',').map(number).collect::<Result<_, _>>()?,
-                "--batches" => arguments.batches = value()?.split(',').map(number).collect::<Result<_, _>>()?,
-                "--json" => arguments.is_json = true,
-                "--verbose" => arguments.is_verbose = true,
-                "--waiting" => arguments.waiting = number(&value()?)?,
-                "--transitions" => arguments.transitions = number(&value()?)?,
-                "--work-on" => arguments.work_on = std::iter::once(value()?).chain(words.by_ref()).collect(),
-                "--charts" => arguments.charts = Some(value()?.into()),
-                "--memory-of" => arguments.memory_of = Some(value()?),
-                other => {
-                    let part = PARTS.iter().find(|(name, _)| *name == other);
-                    arguments.parts.push(part.ok_or(format!("`{other}` is neither a database nor something to measure"))?.1);
-                }
-            }
-        }
-        if arguments.instances.count.is_multiple_of(STEP) {
-            return Err(format!("`--instances` is more than 0, and no multiple of {STEP}"));
-        }
-        if arguments.databases.is_empty() {
-            arguments.databases = vec![Database::Postgres, Database::SqliteFull, Database::SqliteNormal];
-        }
-        Ok(arguments)
+    /// Parses the arguments of this process. If they are wrong, prints why and ends the process with the code 1.
+    pub fn of_this_process() -> Arguments {
+        Arguments::try_parse().unwrap_or_else(|error| {
+            // The exit code counts; the answer may be lost with its terminal.
+            let _ = error.print();
+            std::process::exit(i32::from(error.use_stderr()))
+        })
+    }
+
+    /// Returns the command as a person types it.
+    pub fn command(&self) -> String {
+        let words = std::env::args().skip(1).filter(|word| word != "--bench");
+        std::iter::once("cargo xtask bench".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+    }
+
+    pub fn instances(&self) -> Instances {
+        Instances { count: self.count, are_scattered: self.are_scattered }
+    }
+
+    /// Returns the databases that were named, or all of them.
+    pub fn databases(&self) -> Vec<Database> {
+        let named: Vec<Database> = self
+            .selected
+            .iter()
+            .flat_map(|selected| match selected {
+                Selected::On(On::Postgres) => vec![Database::Postgres],
+                Selected::On(On::Sqlite) => vec![Database::SqliteFull, Database::SqliteNormal],
+                Selected::On(On::SqliteFull) => vec![Database::SqliteFull],
+                Selected::On(On::SqliteNormal) => vec![Database::SqliteNormal],
+                Selected::Part(_) => Vec::new(),
+            })
+            .collect();
+        if named.is_empty() { vec![Database::Postgres, Database::SqliteFull, Database::SqliteNormal] } else { named }
     }
 
     /// True if the measurement is to be made: it was named, or none was named.
     pub fn has(&self, part: Part) -> bool {
-        self.parts.is_empty() || self.names(part)
+        self.names(part) || !self.selected.iter().any(|selected| matches!(selected, Selected::Part(_)))
     }
 
     /// True if the measurement was named.
     pub fn names(&self, part: Part) -> bool {
-        self.parts.contains(&part)
+        self.selected.iter().any(|selected| matches!(selected, Selected::Part(named) if *named == part))
     }
 }
 
-fn number<N: std::str::FromStr>(text: &str) -> Result<N, String> {
-    text.parse().map_err(|_| format!("`{text}` is not a number"))
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "it is not a number".to_owned())?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+fn instances(text: &str) -> Result<usize, String> {
+    let count: usize = text.parse().map_err(|_| "it is not a number".to_owned())?;
+    if count.is_multiple_of(STEP) { Err(format!("it must be more than 0, and no multiple of {STEP}")) } else { Ok(count) }
 }

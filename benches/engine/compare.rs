@@ -29,19 +29,19 @@ struct Rates {
 /// Measures all of them alternately, and reports the ratios and then the rates.
 pub async fn measure(place: &Place, arguments: &Arguments, report: &mut Report) -> Result {
     let runtime = place.builder().data(std::sync::Arc::<crate::machine::Ended>::default()).start().await?;
-    begin_all(&runtime, "compared", arguments.instances.count).await?;
+    begin_all(&runtime, "compared", arguments.instances().count).await?;
     let mut rates = Rates::default();
     for round in 1..=ROUNDS {
         eprintln!("round {round} of {ROUNDS}: lean layout, own statements, {} callers", CALLERS.map(|n| n.to_string()).join(" and "));
         let apart = place.database.make().await?;
-        rates.lean.push(lean::measure(&apart, arguments.instances, BATCH, arguments.each).await.map_err(|error| error.to_string())?);
+        rates.lean.push(lean::measure(&apart, arguments.instances(), BATCH, arguments.each).await.map_err(|error| error.to_string())?);
         apart.migrate().await?;
         rates
             .statements
-            .push(limit::measure_one(&apart, arguments.instances, BATCH, arguments.each).await.map_err(|error| error.to_string())?);
+            .push(limit::measure_one(&apart, arguments.instances(), BATCH, arguments.each).await.map_err(|error| error.to_string())?);
         apart.remove().await?;
         for (callers, rates) in CALLERS.into_iter().zip(&mut rates.engine) {
-            rates.push(engine(&runtime, arguments.instances, callers, arguments.each).await?);
+            rates.push(engine(&runtime, arguments.instances(), callers, arguments.each).await?);
         }
     }
     runtime.shutdown().await?;

@@ -33,9 +33,9 @@ enum Old {
 /// Measures the rate of each part of many transitions on a database of its own, or the rate before, during and after an open snapshot.
 pub async fn measure(place: &Place, arguments: &Arguments, report: &mut Report) -> Result {
     let runtime = place.builder().data(Arc::<Ended>::default()).start().await?;
-    begin_all(&runtime, "lasting", arguments.instances.count).await?;
+    begin_all(&runtime, "lasting", arguments.instances().count).await?;
     let before = Sizes::of(place).await?;
-    let mut load = Load::begin(&runtime, "lasting", arguments.instances, CALLERS);
+    let mut load = Load::begin(&runtime, "lasting", arguments.instances(), CALLERS);
     let mut rates = Rates { place, begun: Instant::now(), first: None, report };
     if arguments.names(Part::Snapshot) {
         rates.minute(&mut load, "before it, a minute").await?;

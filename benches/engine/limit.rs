@@ -72,8 +72,8 @@ pub async fn measure(place: &Place, arguments: &Arguments, report: &mut Report) 
     let each = arguments.each.div_f64(1.5);
     for (turn, &batch) in arguments.batches.iter().enumerate() {
         let rate = match place.database {
-            Database::Postgres => on_postgres(place, turn, arguments.instances, batch, each).await,
-            _ => on_sqlite(place, turn, arguments.instances, batch, each).await,
+            Database::Postgres => on_postgres(place, turn, arguments.instances(), batch, each).await,
+            _ => on_sqlite(place, turn, arguments.instances(), batch, each).await,
         };
         let beside =
             if place.database.is_postgres() { format!("raw statements, {CONNECTIONS} connections") } else { "raw statements".to_owned() };

@@ -98,7 +98,7 @@ pub async fn working(place: &Place, arguments: &Arguments, report: &mut Report) 
         idle(&runtime, report).await?;
     }
     if arguments.has(Part::Transitions) {
-        begin_all(&runtime, "step", arguments.instances.count).await?;
+        begin_all(&runtime, "step", arguments.instances().count).await?;
         for &callers in &arguments.callers {
             transitions(&runtime, place, arguments, callers, report).await?;
         }
@@ -119,7 +119,7 @@ pub async fn working(place: &Place, arguments: &Arguments, report: &mut Report) 
 
 async fn transitions(runtime: &Runtime, place: &Place, arguments: &Arguments, callers: usize, report: &mut Report) -> Result {
     let sizes = Sizes::of(place).await?;
-    let load = Load::begin(runtime, "step", arguments.instances, callers);
+    let load = Load::begin(runtime, "step", arguments.instances(), callers);
     tokio::time::sleep(WARM_UP).await;
     let (before, begun) = (processor_seconds()?, Instant::now());
     let rate = load.rate(arguments.each).await;
@@ -230,7 +230,7 @@ async fn retries(runtime: &Runtime, ended: &Ended, arguments: &Arguments, report
     all(runtime, "retry", due, |handle, key| async move { handle.settled(&key).await.map(drop) }).await?;
     let took = begun.elapsed().as_secs_f64();
     let beside = format!("{due} of {count} waiting due at once (sent in {:.0} s): through in {took:.2} s", prepared.as_secs_f64());
-    report.put("retries drained", due as f64 / took, "a second", beside);
+    report.put("retries done", due as f64 / took, "a second", beside);
     let was = format!("p99 {:.2} ms; without them p50 {:.2} ms, p99 {:.2} ms", meanwhile.1, before.0, before.1);
     report.put(format!("fresh sends meanwhile, {FRESH_CALLERS} callers, p50"), meanwhile.0, "ms", was);
     Ok(())

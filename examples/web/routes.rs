@@ -161,7 +161,7 @@ mod tests {
     async fn a_crash_at_any_point_changes_nothing_about_the_end() {
         for bed in [shop(false).sqlite().await, shop(true).postgres().await] {
             let crashes = bed.crash_at_every_point(order).await;
-            assert!(crashes.borders > 20, "{crashes}");
+            assert!(crashes.points > 20, "{crashes}");
         }
     }
 

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use crate::check::check;
 use crate::child::{Spec, start};
-use crate::ground::Folder;
 use crate::ledger::{self, Ledger, Line, Told};
 use crate::load::{Lane, Load};
-use crate::lots::Lots;
 use crate::machine::{Account, Purse};
+use crate::random::Random;
 use crate::rows::{Attempt, Db, Instance, Rows};
+use crate::test_server::Folder;
 use crate::{child, sql};
 
 /// The ledgers and rows that a runtime and its sender left, on SQLite.
@@ -40,7 +40,7 @@ async fn left_by_a_run() -> (Vec<Told>, Rows) {
     let runtime = start(&spec, &ledger).await.unwrap();
     let is_resting = Arc::default();
     let accounts = runtime.machine::<Account>();
-    let lane = Lane { accounts, ledger, load, lots: Lots::new(spec.seed), name: "node-0".into(), is_resting: Arc::clone(&is_resting) };
+    let lane = Lane { accounts, ledger, load, random: Random::new(spec.seed), name: "node-0".into(), is_resting: Arc::clone(&is_resting) };
     let sending = tokio::spawn(lane.run());
     while db.number(sql::TRANSITIONS).await.unwrap() < 150 {
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::Failure;
 use crate::ledger::{Ledger, Line};
 use crate::load::{Lane, Load};
-use crate::lots::Lots;
 use crate::machine::{Account, OnPostgres, Receipt, Till};
+use crate::random::Random;
 
 /// The settings of a child process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -103,7 +103,7 @@ async fn send_all(spec: &Spec, accounts: Handle<Account>, ledger: &Ledger, is_re
             accounts: accounts.clone(),
             ledger: ledger.clone(),
             load: spec.load.clone(),
-            lots: Lots::new(spec.seed.wrapping_mul(1000).wrapping_add(n as u64)),
+            random: Random::new(spec.seed.wrapping_mul(1000).wrapping_add(n as u64)),
             name: format!("{}-{n}", spec.name),
             is_resting: Arc::clone(&is_resting),
         };

@@ -10,8 +10,8 @@ use fsm::{EventFor, Handle, Sent};
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::{Ledger, Line};
-use crate::lots::Lots;
 use crate::machine::{Account, Book, Close, Move, Open, Stall, Wager, Work};
+use crate::random::Random;
 
 /// The settings of a sender.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -86,7 +86,7 @@ pub struct Lane {
     pub accounts: Handle<Account>,
     pub ledger: Ledger,
     pub load: Load,
-    pub lots: Lots,
+    pub random: Random,
     pub name: String,
     pub is_resting: Arc<AtomicBool>,
 }
@@ -112,8 +112,8 @@ impl Lane {
 
     async fn one_account(&mut self, key: &str) -> io::Result<Result<(), Unknown>> {
         // A send with a dedup id is repeated until it is acknowledged. Without one its outcome may stay unknown.
-        let has_ids = self.load.drops || !self.lots.one_in(3);
-        let is_wager = self.load.wagers > 0 && self.lots.one_in(self.load.wagers);
+        let has_ids = self.load.drops || !self.random.one_in(3);
+        let is_wager = self.load.wagers > 0 && self.random.one_in(self.load.wagers);
         let work = self.work(0);
         let opened = if is_wager {
             self.send(key, &Wager(Work { failures: 0, ..work }), 0, has_ids, None).await?
@@ -126,25 +126,25 @@ impl Lane {
         for n in 1..=self.load.moves {
             let work = self.work(n);
             let moved = match self.load.stalls {
-                Some((times, ms)) if self.lots.one_in(times) => {
+                Some((times, ms)) if self.random.one_in(times) => {
                     self.send(key, &Stall(Work { ms, failures: 0, ..work }), n, has_ids, None).await?
                 }
-                _ if self.load.books > 0 && self.lots.one_in(self.load.books) => self.send(key, &Book(work), n, has_ids, None).await?,
+                _ if self.load.books > 0 && self.random.one_in(self.load.books) => self.send(key, &Book(work), n, has_ids, None).await?,
                 _ => self.send(key, &Move(work), n, has_ids, None).await?,
             };
             if moved.is_err() {
                 return Ok(moved);
             }
         }
-        let (n, wait) = (self.load.moves + 1, (self.load.has_delays && self.lots.one_in(5)).then_some(Duration::from_millis(20)));
+        let (n, wait) = (self.load.moves + 1, (self.load.has_delays && self.random.one_in(5)).then_some(Duration::from_millis(20)));
         let work = self.work(n);
         self.send(key, &Close(work), n, has_ids, wait).await
     }
 
     fn work(&mut self, n: u32) -> Work {
-        let ms = if self.load.ms == 0 { 0 } else { self.lots.below(self.load.ms + 1) };
-        let till = (self.load.tills > 0 && self.lots.one_in(4)).then(|| self.lots.below(self.load.tills));
-        Work { n, cents: 1 + self.lots.below(10_000), ms, failures: u32::from(self.lots.one_in(25)), till }
+        let ms = if self.load.ms == 0 { 0 } else { self.random.below(self.load.ms + 1) };
+        let till = (self.load.tills > 0 && self.random.one_in(4)).then(|| self.random.below(self.load.tills));
+        Work { n, cents: 1 + self.random.below(10_000), ms, failures: u32::from(self.random.one_in(25)), till }
     }
 
     async fn send<E: EventFor<Account> + Clone>(
@@ -163,7 +163,7 @@ impl Lane {
                 Ok(sent) => {
                     self.told(key, n, &dedup, sent).await?;
                     // Some acknowledged sends are repeated, and must be recognised as duplicates.
-                    if dedup.is_none() || !self.lots.one_in(10) {
+                    if dedup.is_none() || !self.random.one_in(10) {
                         return Ok(Ok(()));
                     }
                     if let Some(Ok(again)) = self.try_to_send(key, event.clone(), &dedup, wait).await {
@@ -234,10 +234,10 @@ impl Lane {
 
     /// Drops the future after a short time in two of three cases, if this sender does so.
     async fn perhaps<T>(&mut self, future: impl Future<Output = T>) -> Option<T> {
-        if !self.load.drops || self.lots.one_in(3) {
+        if !self.load.drops || self.random.one_in(3) {
             return Some(future.await);
         }
-        let moment = Duration::from_micros(self.lots.below(4000));
+        let moment = Duration::from_micros(self.random.below(4000));
         tokio::time::timeout(moment, future).await.ok()
     }
 }

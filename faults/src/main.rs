@@ -5,27 +5,29 @@ mod check;
 #[cfg(test)]
 mod check_tests;
 mod child;
-mod ground;
 mod ledger;
 mod load;
-mod lots;
 mod machine;
 mod patrol;
 mod patroni;
 mod process;
 mod proxy;
+#[allow(dead_code, reason = "the simulation uses all of it")]
+#[path = "../../fsm-core/tests/simulation/random.rs"]
+mod random;
 mod report;
 mod rows;
 mod scenario;
 mod small;
 mod sql;
 mod stage;
+mod test_server;
 
 use std::process::ExitCode;
 
 use arguments::Arguments;
-use ground::Ground;
 use scenario::ALL;
+use test_server::TestServer;
 
 /// A scenario cannot run on this machine. That is an error only if the scenario was named.
 #[derive(Debug)]
@@ -47,7 +49,10 @@ fn main() -> ExitCode {
     let ended = match words.first().map(String::as_str) {
         Some("child") => part(&words, child::run),
         Some("proxy") => part(&words, proxy::run),
-        _ => Arguments::parse(&words).and_then(|arguments| run(&arguments)),
+        _ => match Arguments::parse(std::env::args()) {
+            Ok(arguments) => run(&arguments),
+            Err(code) => return code,
+        },
     };
     match ended {
         Ok(true) => ExitCode::SUCCESS,
@@ -70,13 +75,13 @@ fn part<S: serde::de::DeserializeOwned>(words: &[String], play: impl FnOnce(&S) 
 /// Runs the scenarios one after the other. Returns true if nothing was found.
 fn run(arguments: &Arguments) -> Result<bool, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let mut ground = Ground::default();
+    let mut test_server = TestServer::default();
     let mut is_whole = true;
     println!("seed {}", arguments.size.seed);
     for scenario in ALL.iter().filter(|scenario| arguments.wants(scenario.name)) {
         for kind in scenario.on.iter().filter(|kind| arguments.database.is_none_or(|wanted| wanted == **kind)) {
             println!("==> {} on {}: {}", scenario.name, kind.word(), scenario.says);
-            match runtime.block_on((scenario.run)(&mut ground, *kind, arguments.size)) {
+            match runtime.block_on((scenario.run)(&mut test_server, *kind, arguments.size)) {
                 Ok(mut report) => {
                     is_whole &= report.is_whole();
                     println!("    {report}");

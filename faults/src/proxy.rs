@@ -13,9 +13,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 
 use crate::Failure;
-use crate::lots::Lots;
+use crate::random::Random;
 pub use cut::Cuts;
-use cut::{Place, Verdict, Watch};
+use cut::{Delivery, Place, Watch};
 use wire::{Frame, Half, Startup};
 
 /// The settings of a proxy.
@@ -51,7 +51,7 @@ async fn listen(spec: &Spec) -> Result<(), Failure> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("{}", listener.local_addr()?.port());
     let done = File::options().create(true).append(true).open(cuts_of(spec))?;
-    let shared = Arc::new(Shared { spec: spec.clone(), lots: Mutex::new(Lots::new(spec.seed)), done });
+    let shared = Arc::new(Shared { spec: spec.clone(), random: Mutex::new(Random::new(spec.seed)), done });
     loop {
         let (client, _) = listener.accept().await?;
         let shared = Arc::clone(&shared);
@@ -62,7 +62,7 @@ async fn listen(spec: &Spec) -> Result<(), Failure> {
 
 struct Shared {
     spec: Spec,
-    lots: Mutex<Lots>,
+    random: Mutex<Random>,
     done: File,
 }
 
@@ -77,33 +77,33 @@ impl Shared {
         let (mut from_client, mut from_server) = (Half::new(from_client), Half::new(from_server));
         let mut watch = Watch::default();
         loop {
-            let (verdicts, is_to_server) = tokio::select! {
-                frames = from_client.frames() => (self.judge(frames?, |frame, lots| watch.asked(frame, &self.spec.cuts, lots)), true),
+            let (deliveries, is_to_server) = tokio::select! {
+                frames = from_client.frames() => (self.judge(frames?, |frame, random| watch.asked(frame, &self.spec.cuts, random)), true),
                 frames = from_server.frames() => (self.judge(frames?, |frame, _| watch.answered(frame)), false),
             };
-            for (frame, verdict) in verdicts {
-                let bytes = match verdict {
-                    Verdict::Forward | Verdict::CutBehind(_) => frame.bytes(),
-                    Verdict::CutInside(_) => &frame.bytes()[..frame.bytes().len() / 2],
-                    Verdict::CutBefore(_) => &[],
+            for (frame, delivery) in deliveries {
+                let bytes = match delivery {
+                    Delivery::Forward | Delivery::CutBehind(_) => frame.bytes(),
+                    Delivery::CutInside(_) => &frame.bytes()[..frame.bytes().len() / 2],
+                    Delivery::CutBefore(_) => &[],
                 };
                 if is_to_server {
                     to_server.write_all(bytes).await?;
                 } else {
                     to_client.write_all(bytes).await?;
                 }
-                if let Verdict::CutBefore(place) | Verdict::CutInside(place) | Verdict::CutBehind(place) = verdict {
+                if let Delivery::CutBefore(place) | Delivery::CutInside(place) | Delivery::CutBehind(place) = delivery {
                     return self.write_down(place);
                 }
             }
         }
     }
 
-    fn judge(&self, frames: Vec<Frame>, mut judge: impl FnMut(&Frame, &mut Lots) -> Verdict) -> Vec<(Frame, Verdict)> {
-        let mut lots = self.lots.lock().unwrap_or_else(PoisonError::into_inner);
+    fn judge(&self, frames: Vec<Frame>, mut judge: impl FnMut(&Frame, &mut Random) -> Delivery) -> Vec<(Frame, Delivery)> {
+        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
         let judged = frames.into_iter().map(|frame| {
-            let verdict = judge(&frame, &mut lots);
-            (frame, verdict)
+            let delivery = judge(&frame, &mut random);
+            (frame, delivery)
         });
         judged.collect()
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::ground::Folder;
+use crate::test_server::Folder;
 
 /// The report of a run.
 pub struct Report {

@@ -19,8 +19,8 @@ mod writers;
 use std::pin::Pin;
 
 use crate::Failure;
-use crate::ground::{Ground, Kind};
 use crate::report::Report;
+use crate::test_server::{Kind, TestServer};
 
 /// The future of a running scenario.
 type Running<'g> = Pin<Box<dyn Future<Output = Result<Report, Failure>> + 'g>>;
@@ -59,7 +59,7 @@ pub struct Scenario {
     /// The fault, and the scenario's own requirement beside the checker's rules.
     pub says: &'static str,
     pub on: &'static [Kind],
-    pub run: for<'g> fn(&'g mut Ground, Kind, Size) -> Running<'g>,
+    pub run: for<'g> fn(&'g mut TestServer, Kind, Size) -> Running<'g>,
 }
 
 const BOTH: &[Kind] = &[Kind::Sqlite, Kind::Postgres];
@@ -70,7 +70,7 @@ macro_rules! scenarios {
     ($($name:literal $on:ident $run:path, $says:literal;)*) => {
         /// All scenarios in the order in which they run.
         pub const ALL: &[Scenario] = &[$(
-            Scenario { name: $name, says: $says, on: $on, run: |ground, kind, size| Box::pin($run(ground, kind, size)) },
+            Scenario { name: $name, says: $says, on: $on, run: |test_server, kind, size| Box::pin($run(test_server, kind, size)) },
         )*];
     };
 }

@@ -7,13 +7,13 @@ use fsm::Client;
 
 use crate::check::check;
 use crate::child::Spec;
-use crate::ground::{Folder, Ground, Kind};
 use crate::ledger::{self, Line};
 use crate::load::Load;
 use crate::patrol::Patrol;
 use crate::process::Process;
 use crate::report::Report;
 use crate::rows::{Db, Rows};
+use crate::test_server::{Folder, Kind, TestServer};
 use crate::{Failure, sql};
 
 /// The default limit for all instances to settle.
@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// One run of a scenario.
 pub struct Stage<'g> {
-    pub ground: &'g mut Ground,
+    pub test_server: &'g mut TestServer,
     pub kind: Kind,
     pub folder: Folder,
     /// The URL that children use.
@@ -45,22 +45,22 @@ pub struct Stage<'g> {
 
 impl<'g> Stage<'g> {
     /// Opens a run with a fresh database and its tables.
-    pub async fn open(ground: &'g mut Ground, name: &str, kind: Kind, seed: u64) -> Result<Stage<'g>, Failure> {
+    pub async fn open(test_server: &'g mut TestServer, name: &str, kind: Kind, seed: u64) -> Result<Stage<'g>, Failure> {
         let folder = Folder::new(&format!("{name}-{}", kind.word()))?;
         let url = match kind {
             Kind::Sqlite => format!("sqlite://{}/faults.db", folder.path().display()),
-            Kind::Postgres => ground.database("").await?,
+            Kind::Postgres => test_server.database("").await?,
         };
-        Stage::at(ground, kind, seed, folder, url).await
+        Stage::at(test_server, kind, seed, folder, url).await
     }
 
     /// Opens a run on a database that was created elsewhere.
-    pub async fn at(ground: &'g mut Ground, kind: Kind, seed: u64, folder: Folder, direct: String) -> Result<Stage<'g>, Failure> {
+    pub async fn at(test_server: &'g mut TestServer, kind: Kind, seed: u64, folder: Folder, direct: String) -> Result<Stage<'g>, Failure> {
         let client =
             Client::connect(if kind == Kind::Postgres { format!("{direct}?application_name=patrol") } else { direct.clone() }).await?;
         Db::connect(&direct).await?.run(sql::MAKE_BOOKS).await?;
         Ok(Stage {
-            ground,
+            test_server,
             kind,
             folder,
             url: direct.clone(),
@@ -188,7 +188,7 @@ impl<'g> Stage<'g> {
         let Ok(mut db) = self.db().await else { return Err("the database is away at the end".into()) };
         if self.kind == Kind::Postgres {
             let deadlocks = db.number(sql::DEADLOCKS).await?;
-            let says = if deadlocks == 0 { String::new() } else { self.ground.deadlocks()? };
+            let says = if deadlocks == 0 { String::new() } else { self.test_server.deadlocks()? };
             self.require(deadlocks == 0, format!("the server saw no deadlock, but {deadlocks}: {says}"));
         }
         for child in &mut self.children {

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use clap::{Parser, ValueEnum};
 use fsm::Timestamp;
 use fsm::testing::scale;
 use fsm_cli::stage::Stage;
@@ -48,9 +49,34 @@ const SCREENS: [&[&str]; 27] = [
     &["doctor"],
 ];
 
+/// Measures each screen of the `fsm` command on a large database.
+#[derive(Parser)]
+#[command(name = "cargo xtask scale")]
+struct Arguments {
+    /// The databases; both if none is named
+    databases: Vec<On>,
+    /// The number of instances
+    #[arg(long, value_name = "N", default_value_t = INSTANCES)]
+    instances: u64,
+    /// Cargo passes this to every benchmark
+    #[arg(long = "bench", hide = true)]
+    _is_bench: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum On {
+    Sqlite,
+    Postgres,
+}
+
 #[tokio::main]
 async fn main() -> ExitCode {
-    match measured(std::env::args().skip(1).filter(|word| word != "--bench").collect()).await {
+    let arguments = Arguments::try_parse().unwrap_or_else(|error| {
+        // The exit code counts; the answer may be lost with its terminal.
+        let _ = error.print();
+        std::process::exit(i32::from(error.use_stderr()))
+    });
+    match measured(&arguments).await {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -60,21 +86,18 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn measured(words: Vec<String>) -> Result<bool, Failed> {
-    let instances = match words.iter().position(|word| word == "--instances") {
-        Some(place) => words.get(place + 1).ok_or("`--instances` takes a number")?.parse()?,
-        None => INSTANCES,
-    };
-    let names_one = words.iter().any(|word| word == "sqlite" || word == "postgres");
+async fn measured(arguments: &Arguments) -> Result<bool, Failed> {
+    let instances = arguments.instances;
+    let wants = |database| arguments.databases.is_empty() || arguments.databases.contains(&database);
     let mut is_fast = true;
-    if !names_one || words.iter().any(|word| word == "sqlite") {
+    if wants(On::Sqlite) {
         let folder = format!("{}/fsm_scale_{}", env!("CARGO_TARGET_TMPDIR"), std::process::id());
         std::fs::create_dir_all(&folder)?;
         let shown = database("SQLite", &format!("sqlite://{folder}/scale.db"), instances).await;
         std::fs::remove_dir_all(&folder)?;
         is_fast &= shown?;
     }
-    if !names_one || words.iter().any(|word| word == "postgres") {
+    if wants(On::Postgres) {
         let server = fsm::testing::cluster::url()?;
         let name = format!("fsm_scale_{}", std::process::id());
         run_on(&server, &format!("create database {name}")).await?;

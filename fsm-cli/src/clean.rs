@@ -9,7 +9,7 @@ pub fn clean(text: &str) -> String {
             '\n' => clean.push_str("\\n"),
             '\r' => clean.push_str("\\r"),
             '\t' => clean.push_str("\\t"),
-            c if is_obeyed(c) => clean.extend(c.escape_unicode()),
+            c if controls_a_terminal(c) => clean.extend(c.escape_unicode()),
             c => clean.push(c),
         }
     }
@@ -20,7 +20,7 @@ pub fn clean(text: &str) -> String {
 pub fn clean_json(json: &str) -> String {
     let mut clean = String::with_capacity(json.len());
     for c in json.chars() {
-        if is_obeyed(c) && c != '\n' {
+        if controls_a_terminal(c) && c != '\n' {
             let mut units = [0; 2];
             c.encode_utf16(&mut units).iter().for_each(|unit| clean.push_str(&format!("\\u{unit:04x}")));
         } else {
@@ -31,7 +31,7 @@ pub fn clean_json(json: &str) -> String {
 }
 
 /// Control characters, marks of text direction, line separators, and invisible characters that can hide text.
-fn is_obeyed(c: char) -> bool {
+fn controls_a_terminal(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
         || matches!(c, '\u{e0000}'..='\u{e007f}')
@@ -60,7 +60,7 @@ mod tests {
     fn json_stays_json_and_says_the_same() {
         let value = serde_json::json!({ "key": "a\u{9b}31m\u{202e}\u{1b}[0m\u{e0041}\n" });
         let cleaned = clean_json(&serde_json::to_string_pretty(&value).expect("it is JSON"));
-        assert!(cleaned.chars().all(|c| c == '\n' || !is_obeyed(c)), "{cleaned:?}");
+        assert!(cleaned.chars().all(|c| c == '\n' || !controls_a_terminal(c)), "{cleaned:?}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&cleaned).expect("it is JSON"), value);
     }
 }

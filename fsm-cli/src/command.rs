@@ -106,7 +106,7 @@ impl Session<'_, '_> {
 }
 
 /// The machine of this name, or all machines without a name.
-fn some<'m>(admin: &'m Admin, machine: Option<&str>) -> Result<Vec<&'m Definition>, Problem> {
+fn selected<'m>(admin: &'m Admin, machine: Option<&str>) -> Result<Vec<&'m Definition>, Problem> {
     match machine {
         Some(name) => Ok(vec![admin.machine(name)?]),
         None => Ok(admin.machines().iter().collect()),

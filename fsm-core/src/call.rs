@@ -110,15 +110,15 @@ impl Attempt {
 
 /// A word that names no state.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnknownWord(pub String);
+pub struct UnknownName(pub String);
 
-impl fmt::Display for UnknownWord {
+impl fmt::Display for UnknownName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}` is not known here", self.0.escape_debug())
     }
 }
 
-impl std::error::Error for UnknownWord {}
+impl std::error::Error for UnknownName {}
 
 impl fmt::Display for AttemptState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -127,8 +127,8 @@ impl fmt::Display for AttemptState {
 }
 
 impl FromStr for AttemptState {
-    type Err = UnknownWord;
-    fn from_str(word: &str) -> Result<Self, UnknownWord> {
-        Self::ALL.iter().find(|(_, known)| *known == word).map(|(state, _)| *state).ok_or_else(|| UnknownWord(word.into()))
+    type Err = UnknownName;
+    fn from_str(word: &str) -> Result<Self, UnknownName> {
+        Self::ALL.iter().find(|(_, known)| *known == word).map(|(state, _)| *state).ok_or_else(|| UnknownName(word.into()))
     }
 }

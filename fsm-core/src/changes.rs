@@ -223,9 +223,9 @@ impl fmt::Display for NoteKind {
 }
 
 impl std::str::FromStr for NoteKind {
-    type Err = crate::call::UnknownWord;
+    type Err = crate::call::UnknownName;
     fn from_str(word: &str) -> Result<Self, Self::Err> {
-        Self::ALL.iter().find(|(_, known)| *known == word).map(|(kind, _)| *kind).ok_or_else(|| crate::call::UnknownWord(word.into()))
+        Self::ALL.iter().find(|(_, known)| *known == word).map(|(kind, _)| *kind).ok_or_else(|| crate::call::UnknownName(word.into()))
     }
 }
 

@@ -273,27 +273,8 @@ pub fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
 /// Returns the known name that `name` was probably meant to be: at most one letter in three differs.
 pub fn nearest<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let most = (name.chars().count() / 3).max(1);
-    let distances = known.into_iter().map(|other| (distance(name, other), other));
+    let distances = known.into_iter().map(|other| (strsim::osa_distance(name, other), other));
     distances.filter(|(distance, other)| *distance <= most && *distance < other.chars().count()).min().map(|(_, other)| other)
-}
-
-/// Returns the edit distance of two texts: the number of letters that must be added, removed, replaced or swapped with the next one.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut least = replaced.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(rows[i - 2][j - 2] + 1);
-            }
-            row.push(least);
-        }
-        rows.push(row);
-    }
-    rows[a.len()][b.len()]
 }
 
 #[cfg(test)]

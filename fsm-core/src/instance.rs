@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::call::UnknownWord;
+use crate::call::UnknownName;
 use crate::ids::{CallId, InstanceId};
 use crate::outcome::HiddenBytes;
 use crate::time::Timestamp;
@@ -151,8 +151,8 @@ impl fmt::Display for Status {
 }
 
 impl FromStr for Status {
-    type Err = UnknownWord;
-    fn from_str(word: &str) -> Result<Self, UnknownWord> {
-        Status::ALL.into_iter().find(|status| status.as_str() == word).ok_or_else(|| UnknownWord(word.into()))
+    type Err = UnknownName;
+    fn from_str(word: &str) -> Result<Self, UnknownName> {
+        Status::ALL.into_iter().find(|status| status.as_str() == word).ok_or_else(|| UnknownName(word.into()))
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::hash::fnv1a_64;
 use crate::retry::{Retry, as_optional_micros};
 
 /// The event type of durable timers. No user can send it.
@@ -83,11 +84,11 @@ impl Machine {
         self.edges.iter().any(|edge| edge.event == event)
     }
 
-    /// A fingerprint of the edges: FNV-1a.
+    /// A fingerprint of the edges.
     pub fn graph(&self) -> u64 {
         let words = |edge: &'_ Edge| [edge.from.clone().unwrap_or_default(), edge.event.clone(), edge.to.clone()];
         let bytes = self.edges.iter().flat_map(words).flat_map(|word| [word.into_bytes(), vec![0]]).flatten();
-        bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+        fnv1a_64(bytes)
     }
 
     /// True if the state is declared under `end`.

@@ -221,8 +221,8 @@ impl Ctx<'_> {
         }
         let value = work.await.map_err(Into::into)?;
         let bytes = serde_json::to_vec(&value).map_err(|error| Failure::new(format!("what `{name}` gives does not encode: {error}")))?;
-        let sealed = self.environment.data_protection.seal(&self.owner().once(self.attempt.call, name), bytes);
-        let bytes = sealed.map_err(|why| Failure::new(format!("what `{name}` gives cannot be stored: {why}")))?;
+        let encrypted = self.environment.data_protection.encrypt(&self.owner().once(self.attempt.call, name), bytes);
+        let bytes = encrypted.map_err(|why| Failure::new(format!("what `{name}` gives cannot be stored: {why}")))?;
         let before = keep(self.environment.store.clone(), self.attempt.call, name.to_owned(), bytes, self.environment.clock.now()).await?;
         before.map_or(Ok(value), |before| self.decoded(name, &before))
     }

@@ -15,7 +15,7 @@ use crate::encode;
 use crate::error::Error;
 use crate::guard;
 use crate::redact::{Redactable, Redaction};
-use crate::store::sealed::{self, Kept};
+use crate::store::encrypted::{self, Kept};
 
 /// The redaction and the codec of a process. By default there is neither.
 #[derive(Clone, Default)]
@@ -23,11 +23,11 @@ pub(crate) struct DataProtection {
     pub(crate) redaction: Redaction,
     pub(crate) codec: Option<Arc<dyn PayloadCodec>>,
     /// True if values that were stored without encryption are refused.
-    pub(crate) requires_sealed: bool,
+    pub(crate) requires_encryption: bool,
 }
 
 /// The reason that is shown when such a value is refused.
-const UNSEALED: &str = "it is stored unsealed, and this process reads only what its codec sealed (`require_sealed`)";
+const UNENCRYPTED: &str = "it is stored unencrypted, and this process reads only what its codec encrypted (`require_encryption`)";
 
 /// The instance that a value belongs to.
 #[derive(Clone, Copy)]
@@ -65,8 +65,8 @@ impl<'a> Owner<'a> {
 impl DataProtection {
     /// Returns an error if encryption is required and there is no codec.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        match self.requires_sealed && self.codec.is_none() {
-            true => Err(Error::input("`require_sealed` needs a codec: give it to the builder with `.codec(…)`")),
+        match self.requires_encryption && self.codec.is_none() {
+            true => Err(Error::input("`require_encryption` needs a codec: give it to the builder with `.codec(…)`")),
             false => Ok(()),
         }
     }
@@ -77,24 +77,24 @@ impl DataProtection {
     }
 
     /// Encrypts a value for storage in `place`. `Err` is the reason why it cannot be encrypted.
-    pub(crate) fn seal(&self, place: &EncryptionContext<'_>, plain: Vec<u8>) -> Result<Vec<u8>, String> {
+    pub(crate) fn encrypt(&self, place: &EncryptionContext<'_>, plain: Vec<u8>) -> Result<Vec<u8>, String> {
         match &self.codec {
             None => Ok(plain),
-            Some(codec) => encoded(&**codec, place, &plain).map(sealed::mark),
+            Some(codec) => encoded(&**codec, place, &plain).map(encrypted::mark),
         }
     }
 
     /// Decrypts a value that was stored in `place`. `Err` is the reason why it cannot be read.
     pub(crate) fn open<'b>(&self, place: &EncryptionContext<'_>, bytes: &'b [u8]) -> Result<Cow<'b, [u8]>, String> {
-        match sealed::kept(bytes) {
-            Kept::Plain(_) if self.requires_sealed && place.kind != EncryptedField::Payload => Err(UNSEALED.to_owned()),
+        match encrypted::kept(bytes) {
+            Kept::Plain(_) if self.requires_encryption && place.kind != EncryptedField::Payload => Err(UNENCRYPTED.to_owned()),
             Kept::Plain(plain) => Ok(plain.into()),
-            Kept::Sealed(encoded) => self.decoded(place, encoded).map(Cow::Owned),
+            Kept::Encrypted(encoded) => self.decoded(place, encoded).map(Cow::Owned),
             Kept::Damaged => Err("it is damaged".to_owned()),
             Kept::Caught { call, attempts, error, event } => {
                 let event = self.open(&EncryptionContext { call: Some(call), ..*place }, event)?;
                 let owner = Owner { machine: place.machine, key: place.key };
-                Ok(sealed::catch_json(&event, &self.open_error(owner, error), attempts).into())
+                Ok(encrypted::catch_json(&event, &self.open_error(owner, error), attempts).into())
             }
         }
     }
@@ -108,30 +108,30 @@ impl DataProtection {
         of_timer: bool,
         bytes: &'b [u8],
     ) -> Result<Cow<'b, [u8]>, String> {
-        let is_admitted = match sealed::kept(bytes) {
-            _ if !self.requires_sealed => true,
-            Kept::Sealed(_) | Kept::Damaged => true,
+        let is_admitted = match encrypted::kept(bytes) {
+            _ if !self.requires_encryption => true,
+            Kept::Encrypted(_) | Kept::Damaged => true,
             Kept::Plain(_) => of_timer,
             // If the payload of the failed call was deleted, its event is `null`.
             Kept::Caught { event, .. } => {
-                attempt.is_catch() && (of_timer || event == b"null" || matches!(sealed::kept(event), Kept::Sealed(_)))
+                attempt.is_catch() && (of_timer || event == b"null" || matches!(encrypted::kept(event), Kept::Encrypted(_)))
             }
         };
-        if is_admitted { self.open(&owner.payload(attempt.call), bytes) } else { Err(UNSEALED.to_owned()) }
+        if is_admitted { self.open(&owner.payload(attempt.call), bytes) } else { Err(UNENCRYPTED.to_owned()) }
     }
 
     /// Encrypts an error text for storage.
-    pub(crate) fn seal_error(&self, owner: Owner<'_>, error: String) -> String {
+    pub(crate) fn encrypt_error(&self, owner: Owner<'_>, error: String) -> String {
         let Some(codec) = &self.codec else { return error };
         match encoded(&**codec, &owner.error(), error.as_bytes()) {
-            Ok(encoded) => sealed::mark_text(&encoded),
+            Ok(encoded) => encrypted::mark_text(&encoded),
             Err(why) => format!("(withheld: {why})"),
         }
     }
 
     /// Decrypts a stored error text for people, or returns the reason why it cannot be read.
     pub(crate) fn open_error<'t>(&self, owner: Owner<'_>, text: &'t str) -> Cow<'t, str> {
-        let opened = match sealed::kept_text(text) {
+        let opened = match encrypted::kept_text(text) {
             None => return text.into(),
             Some(Err(())) => Err("it is damaged".to_owned()),
             Some(Ok(encoded)) => self.decoded(&owner.error(), &encoded),
@@ -143,23 +143,23 @@ impl DataProtection {
     }
 
     /// Encrypts the outcome of an attempt for storage. `fresh` is the id of the call that its next event begins.
-    pub(crate) fn seal_outcome(&self, owner: Owner<'_>, outcome: Outcome, fresh: CallId) -> Result<Outcome, String> {
+    pub(crate) fn encrypt_outcome(&self, owner: Owner<'_>, outcome: Outcome, fresh: CallId) -> Result<Outcome, String> {
         if self.codec.is_none() {
             return Ok(outcome);
         }
         Ok(match outcome {
             Outcome::Success { record, mut verb_requests } => {
-                let record = record.map(|record| self.seal(&owner.record(), record)).transpose()?;
+                let record = record.map(|record| self.encrypt(&owner.record(), record)).transpose()?;
                 if let Some(next) = &mut verb_requests.next {
-                    next.payload = self.seal(&owner.payload(fresh), std::mem::take(&mut next.payload))?;
+                    next.payload = self.encrypt(&owner.payload(fresh), std::mem::take(&mut next.payload))?;
                 }
                 for sent in &mut verb_requests.sends {
                     let payload = std::mem::take(&mut sent.event.payload);
-                    sent.event.payload = self.seal(&Owner { machine: &sent.machine, key: &sent.key }.payload(sent.id), payload)?;
+                    sent.event.payload = self.encrypt(&Owner { machine: &sent.machine, key: &sent.key }.payload(sent.id), payload)?;
                 }
                 Outcome::Success { record, verb_requests }
             }
-            Outcome::Failure(problem) => Outcome::Failure(Problem { error: self.seal_error(owner, problem.error), ..problem }),
+            Outcome::Failure(problem) => Outcome::Failure(Problem { error: self.encrypt_error(owner, problem.error), ..problem }),
             other => other,
         })
     }
@@ -197,7 +197,7 @@ impl DataProtection {
 
     fn decoded(&self, place: &EncryptionContext<'_>, encoded: &[u8]) -> Result<Vec<u8>, String> {
         let Some(codec) = &self.codec else {
-            return Err("it is sealed, and this process has no codec: give it to the builder with `.codec(…)`".to_owned());
+            return Err("it is encrypted, and this process has no codec: give it to the builder with `.codec(…)`".to_owned());
         };
         let error = match guard::guarded("the codec", || codec.decode(place, encoded))? {
             Ok(decoded) => return Ok(decoded),

@@ -66,7 +66,7 @@ impl Migrate {
 
 /// Compares the names that live rows need with the code, and renames the rows by `mapped`. The error lists all names that the code lacks
 /// and that are not mapped; then nothing is changed.
-pub(crate) async fn settle(store: &Store, clock: &Clock, catalog: &Catalog, mapped: &[Migrate]) -> Result<Mappings, Error> {
+pub(crate) async fn resolve(store: &Store, clock: &Clock, catalog: &Catalog, mapped: &[Migrate]) -> Result<Mappings, Error> {
     let mappings = checked(catalog, mapped)?;
     let mut lacking = Vec::new();
     let none = Renames::default();

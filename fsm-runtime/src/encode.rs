@@ -1,6 +1,7 @@
 //! Checks of keys, ids and payloads that come from outside.
 
 use fsm_core::decide::operate::Act;
+use fsm_core::hash::fnv1a_128;
 use fsm_core::machine::Machine;
 use fsm_core::retry::Retry;
 use fsm_core::time::micros;
@@ -87,10 +88,7 @@ pub(crate) fn definition(machine: &Machine) -> Result<(String, String), Error> {
 
 /// A digest that identifies equal content under the same name: FNV-1a over the name and the content, 128 bits.
 pub(crate) fn digest(name: &str, content: &[u8]) -> Vec<u8> {
-    let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-    for byte in name.bytes().chain([0]).chain(content.iter().copied()) {
-        hash = (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
-    }
+    let hash = fnv1a_128(name.bytes().chain([0]).chain(content.iter().copied()));
     hash.to_be_bytes().to_vec()
 }
 

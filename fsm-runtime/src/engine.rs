@@ -51,7 +51,7 @@ pub(crate) struct Work {
     /// The due rows that failed, which are retried with backoff.
     pub(crate) failures: Failures,
     pub(crate) running: Mutex<HashMap<(CallId, u32), Running>>,
-    pub(crate) is_draining: AtomicBool,
+    pub(crate) is_shutting_down: AtomicBool,
     pub(crate) ended: Notify,
 }
 
@@ -147,7 +147,7 @@ impl Engine {
 
     /// Returns true if attempts may start in this process.
     pub(crate) fn may_start(&self) -> bool {
-        self.work.as_ref().is_some_and(|work| !work.is_draining.load(Ordering::Acquire))
+        self.work.as_ref().is_some_and(|work| !work.is_shutting_down.load(Ordering::Acquire))
     }
 
     /// Takes a slot for one attempt if one is free.
@@ -160,7 +160,7 @@ impl Engine {
     pub(crate) fn kill(&self) {
         self.queue.abandon();
         if let Some(work) = &self.work {
-            work.is_draining.store(true, Ordering::Release);
+            work.is_shutting_down.store(true, Ordering::Release);
             work.session.stop();
         }
         self.abort_tasks();

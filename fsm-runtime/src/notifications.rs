@@ -1,4 +1,4 @@
-//! Sends and receives wake-ups between processes. They are sent after commits, one for many commits, and are only hints.
+//! Sends and receives wake-ups between processes. They are sent after commits, one for many commits, and may get lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,7 +78,7 @@ impl Engine {
         loop {
             match self.store.listen().await {
                 Ok(None) => return,
-                Ok(Some(mut ear)) => {
+                Ok(Some(mut listener)) => {
                     let cut_off = loop {
                         // The notification may be this process's own, or for others only. One may have been missed before the listener was
                         // open.
@@ -87,11 +87,11 @@ impl Engine {
                             Err(error) => tracing::debug!(%error, "what is due after a word is not known; it is found by polling"),
                         }
                         tokio::time::sleep(BREATH).await;
-                        if let Err(error) = ear.next_notification().await {
+                        if let Err(error) = listener.next_notification().await {
                             break error;
                         }
                     };
-                    tracing::debug!(error = %cut_off, "the ear for other processes is cut off, and opened anew");
+                    tracing::debug!(error = %cut_off, "the connection that listens for other processes was lost; it is opened again");
                 }
                 Err(error) => tracing::debug!(%error, "other processes are not heard; what they make due is found by polling"),
             }

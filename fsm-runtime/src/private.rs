@@ -14,7 +14,7 @@ use crate::data::Data;
 use crate::failure::{Failure, Unreadable};
 
 pub use self::checks::{
-    Catches, Fresh, IsEvent, IsTimeout, IsVerb, Pick, Returned, broken, catches, inherits, is_caught, is_event, is_none_of, is_timeout,
+    Catches, Condition, IsEvent, IsTimeout, IsVerb, Pick, Returned, catches, inherits, is_caught, is_event, is_none_of, is_timeout,
     is_verb, keeps, keeps_nothing, returned, same,
 };
 pub use crate::context::Ctx;

@@ -1,4 +1,4 @@
-//! A process that works: what it is built from, and how it starts.
+//! The runtime: a process that runs verbs, with its builder and its start.
 
 pub mod shutdown;
 mod signals;
@@ -30,7 +30,6 @@ use crate::start::{introduce, open, patiently};
 use crate::store::invariants::Invariant;
 use crate::store::open::{Settings, Store, Synchronous};
 use shutdown::ShutdownHandle;
-use signals::Signals;
 
 /// A worker: it sends events, reads instances and runs verbs. If it is dropped without [`shutdown`](Runtime::shutdown), its work stops at
 /// once, as in a crash: its running attempts count as lost when its lease has expired.
@@ -240,8 +239,8 @@ impl Builder {
     /// content. The content of a `Timeout` is written by the engine and is never encrypted.
     ///
     /// [`start`](Builder::start) fails if there is no codec.
-    pub fn require_sealed(mut self) -> Self {
-        self.data_protection.requires_sealed = true;
+    pub fn require_encryption(mut self) -> Self {
+        self.data_protection.requires_encryption = true;
         self
     }
 
@@ -313,7 +312,7 @@ impl Builder {
         engine.keep_running("finder", Engine::find_loop);
         engine.keep_running("sweeper", Engine::sweep_loop);
         engine.keep_running("pruner", Engine::prune_loop);
-        engine.keep_running("mender", Engine::reconcile_loop);
+        engine.keep_running("reconciler", Engine::reconcile_loop);
         engine.keep_running("listener", Engine::listen_loop);
         engine.keep_running("observer", Engine::observe_loop);
         engine.start_notifying();
@@ -345,7 +344,7 @@ impl Builder {
             retention: self.retention,
             reconciler_state: tokio::sync::Mutex::new(reconciler_state),
             running: Mutex::default(),
-            is_draining: AtomicBool::new(false),
+            is_shutting_down: AtomicBool::new(false),
             ended: Notify::new(),
         }
     }
@@ -393,41 +392,6 @@ impl Runtime {
         if let Some(work) = &self.engine.work {
             work.session.stop();
         }
-    }
-
-    /// Works until SIGTERM or SIGINT (Ctrl-C), or until a [`ShutdownHandle`] is used, and then [shuts down](Runtime::shutdown). A second signal
-    /// ends the work at once, as a crash would: running attempts are lost.
-    pub async fn run_until_signal(self) -> Result<(), Error> {
-        let mut signals = Signals::listen()
-            .map_err(|error| Error::other(ErrorKind::System, format!("the process cannot listen for signals: {error}")))?;
-        // This wait has no limit: the process works until then.
-        tokio::select! {
-            signal = signals.next() => tracing::info!(signal, "shutting down; a second signal ends at once"),
-            () = self.shutdown.requested() => tracing::info!("shutting down, as a shutdown handle asked; a signal ends at once"),
-        }
-        tokio::select! {
-            ended = self.shutdown.shutdown() => ended,
-            signal = signals.next() => {
-                tracing::warn!(signal, "ended at once; what executes is lost");
-                self.engine.kill();
-                Ok(())
-            }
-        }
-    }
-
-    /// Shuts down gracefully: stops claiming, waits for running attempts up to the [shutdown timeout](Builder::shutdown_timeout), releases
-    /// the rest, and deregisters the worker. A released attempt uses no retry.
-    ///
-    /// Returns at most two seconds after the shutdown timeout, even if the database does not answer. Returns an `ErrorKind::Stopping` error
-    /// if attempts are left that could not be reported or released. Other workers treat them as lost when this process's lease has expired.
-    pub async fn shutdown(self) -> Result<(), Error> {
-        self.shutdown.shutdown().await
-    }
-
-    /// A handle for a program with a server of its own: it begins the graceful shutdown from anywhere, and tells the server when to stop. Keep
-    /// the runtime itself: dropping it ends the work at once.
-    pub fn shutdown_handle(&self) -> ShutdownHandle {
-        self.shutdown.clone()
     }
 }
 

@@ -68,7 +68,7 @@ pub(crate) async fn introduce(
     migrate: &[Migrate],
 ) -> Result<Mappings, Error> {
     catalog.check_data(data)?;
-    let mappings = drift::settle(store, clock, catalog, migrate).await?;
+    let mappings = drift::resolve(store, clock, catalog, migrate).await?;
     for known in catalog.iter() {
         reconciler::set_timers(store, clock, &known.machine).await?;
     }

@@ -42,12 +42,12 @@ impl Engine {
         if !work.session.may_sweep(now) {
             return compared;
         }
-        let swept = self.settle_orphans(now).await;
+        let swept = self.close_orphans(now).await;
         self.delete_expired(now).await?;
         Ok(compared? + swept?)
     }
 
-    async fn settle_orphans(self: &Arc<Self>, now: Timestamp) -> Result<usize, Error> {
+    async fn close_orphans(self: &Arc<Self>, now: Timestamp) -> Result<usize, Error> {
         let Some(work) = &self.work else { return Ok(0) };
         let failing = &work.failures.orphans;
         let again = failing.due(now, usize::MAX);
@@ -59,7 +59,7 @@ impl Engine {
             found.orphans.iter().map(|orphan| orphan.attempt.call).chain(found.unread.iter().map(|(call, _)| *call)).collect();
         again.into_iter().filter(|call| !is_there.contains(call)).for_each(|call| failing.passed(call));
         for (call, why) in found.unread {
-            self.cannot_settle(call, None, &why.into());
+            self.cannot_close(call, None, &why.into());
         }
         Ok(self.close_all(found.orphans, Outcome::Lost).await)
     }
@@ -70,12 +70,12 @@ impl Engine {
         Ok(tx.commit().await?)
     }
 
-    fn cannot_settle(&self, call: CallId, target: Option<&InstanceKey>, error: &Error) {
+    fn cannot_close(&self, call: CallId, target: Option<&InstanceKey>, error: &Error) {
         let Some(work) = &self.work else { return };
         let again = work.failures.orphans.failed(call, self.clock.now(), longest(error));
         if again.is_told() {
             let (machine, key) = target.map_or(("", ""), |target| (&*target.machine, &*target.key));
-            tracing::warn!(machine, key, %call, tries = again.tries, %error, again_in = ?again.wait, "a lost attempt cannot be settled; the others are");
+            tracing::warn!(machine, key, %call, tries = again.tries, %error, again_in = ?again.wait, "a lost attempt cannot be closed; the others are");
         }
     }
 
@@ -96,25 +96,25 @@ impl Engine {
             let cancel = work.running().get(id).map(Running::canceller);
             cancel.into_iter().for_each(running::cancel);
         }
-        let is_stray = |held: &Orphan| !work.running().contains_key(&(held.attempt.call, held.attempt.number));
-        let mut strays: Vec<_> = held.orphans.into_iter().filter(is_stray).collect();
-        if strays.is_empty() {
+        let does_not_run = |held: &Orphan| !work.running().contains_key(&(held.attempt.call, held.attempt.number));
+        let mut idle: Vec<_> = held.orphans.into_iter().filter(does_not_run).collect();
+        if idle.is_empty() {
             return Ok(0);
         }
         // A commit in flight may be about to start its attempts. An attempt that does not run after these commits have ended never will.
         // Each operation of a commit has a limit, so this wait has one too.
         self.in_flight.finish_current().await;
-        strays.retain(is_stray);
-        for stray in &strays {
-            tracing::info!(machine = stray.machine, key = stray.key, call = %stray.attempt.call, "held but not running: given back");
+        idle.retain(does_not_run);
+        for orphan in &idle {
+            tracing::info!(machine = orphan.machine, key = orphan.key, call = %orphan.attempt.call, "held but not running: given back");
         }
-        Ok(self.close_all(strays, Outcome::Released).await)
+        Ok(self.close_all(idle, Outcome::Released).await)
     }
 
     /// Closes the attempts and returns the number that succeeded. Each is a request of its own, and the committer groups them into batches.
     async fn close_all(self: &Arc<Self>, orphans: Vec<Orphan>, outcome: Outcome) -> usize {
-        let settling = orphans.into_iter().map(|orphan| self.close_orphan(orphan, outcome.clone()));
-        futures_util::future::join_all(settling).await.into_iter().filter(|is_settled| *is_settled).count()
+        let closing = orphans.into_iter().map(|orphan| self.close_orphan(orphan, outcome.clone()));
+        futures_util::future::join_all(closing).await.into_iter().filter(|is_closed| *is_closed).count()
     }
 
     /// Closes one attempt and returns true if that succeeded. An attempt that cannot be closed does not affect the others (known bug 9).
@@ -123,12 +123,12 @@ impl Engine {
         let call = orphan.attempt.call;
         let report = Report::new(Arc::new(orphan.attempt), outcome);
         let kind = RequestKind::Complete(Box::new(report));
-        let settled = self.request(|reply| Request::new(target.clone(), kind, Some(reply)).of_loop()).await;
-        let Some(work) = &self.work else { return settled.is_ok() };
-        match settled {
+        let closed = self.request(|reply| Request::new(target.clone(), kind, Some(reply)).of_loop()).await;
+        let Some(work) = &self.work else { return closed.is_ok() };
+        match closed {
             Ok(_) => work.failures.orphans.passed(call),
             Err(error) => {
-                self.cannot_settle(call, Some(&target), &error);
+                self.cannot_close(call, Some(&target), &error);
                 return false;
             }
         }

@@ -4,8 +4,10 @@ mod bed;
 #[cfg(unix)]
 pub mod cluster;
 mod crash;
+mod database;
 mod effects;
 mod end;
+mod failures;
 #[cfg(unix)]
 mod fresh;
 pub mod scale;

@@ -26,14 +26,14 @@ pub(crate) struct News {
 
 /// The changes that a watcher has not taken yet.
 #[derive(Default)]
-struct Mailbox {
+struct PendingChanges {
     unheard: Mutex<VecDeque<News>>,
     wake: Notify,
 }
 
 #[derive(Default)]
 struct State {
-    waiting: HashMap<InstanceKey, Vec<Arc<Mailbox>>>,
+    waiting: HashMap<InstanceKey, Vec<Arc<PendingChanges>>>,
     /// The live attempts that run in this process. The end of each will be announced.
     running: HashMap<InstanceKey, (CallId, u32)>,
 }
@@ -48,7 +48,7 @@ pub(crate) struct Watchers {
 pub(crate) struct Watch {
     watchers: Arc<Watchers>,
     target: InstanceKey,
-    mailbox: Arc<Mailbox>,
+    pending: Arc<PendingChanges>,
     /// True if the instance had a running attempt in this process at the registration. Then it was not settled, and the end of the attempt
     /// is announced.
     pub(crate) is_running: bool,
@@ -56,12 +56,12 @@ pub(crate) struct Watch {
 
 impl Watchers {
     pub(crate) fn watch(self: &Arc<Self>, target: InstanceKey) -> Watch {
-        let mailbox: Arc<Mailbox> = Arc::default();
+        let pending: Arc<PendingChanges> = Arc::default();
         let mut state = self.lock();
         let is_running = state.running.contains_key(&target);
-        state.waiting.entry(target.clone()).or_default().push(Arc::clone(&mailbox));
+        state.waiting.entry(target.clone()).or_default().push(Arc::clone(&pending));
         drop(state);
-        Watch { watchers: Arc::clone(self), target, mailbox, is_running }
+        Watch { watchers: Arc::clone(self), target, pending, is_running }
     }
 
     /// Announces a commit that changed the instances `moved` and handed the attempts `runs` to this process.
@@ -69,8 +69,8 @@ impl Watchers {
         let mut state = self.lock();
         for ChangedInstance { target, instance, live, .. } in moved {
             state.running.remove(target);
-            for mailbox in state.waiting.get(target).into_iter().flatten() {
-                mailbox.put(News { instance: Arc::clone(instance), live: live.clone() });
+            for pending in state.waiting.get(target).into_iter().flatten() {
+                pending.put(News { instance: Arc::clone(instance), live: live.clone() });
             }
         }
         for Run { target, claimed, .. } in runs {
@@ -91,8 +91,8 @@ impl Watchers {
     }
 }
 
-impl Mailbox {
-    /// Adds a change. If the mailbox is full, the change is dropped, and the watcher reads the instance later.
+impl PendingChanges {
+    /// Adds a change. If too many changes are pending, the change is dropped, and the watcher reads the instance later.
     fn put(&self, news: News) {
         let mut unheard = self.unheard();
         if unheard.len() < MOST_UNHEARD {
@@ -114,14 +114,14 @@ impl Watch {
         loop {
             match self.moved_already() {
                 Some(news) => return news,
-                None => self.mailbox.wake.notified().await,
+                None => self.pending.wake.notified().await,
             }
         }
     }
 
     /// Returns the next change if there is one already, without waiting.
     pub(crate) fn moved_already(&mut self) -> Option<News> {
-        self.mailbox.unheard().pop_front()
+        self.pending.unheard().pop_front()
     }
 }
 
@@ -129,7 +129,7 @@ impl Drop for Watch {
     fn drop(&mut self) {
         let mut state = self.watchers.lock();
         if let Some(waiting) = state.waiting.get_mut(&self.target) {
-            waiting.retain(|mailbox| !Arc::ptr_eq(mailbox, &self.mailbox));
+            waiting.retain(|pending| !Arc::ptr_eq(pending, &self.pending));
             if waiting.is_empty() {
                 state.waiting.remove(&self.target);
             }

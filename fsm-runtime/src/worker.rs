@@ -93,7 +93,7 @@ impl Engine {
             outcome => tracing::debug!(outcome = outcome.word(), "ended"),
         }
         let mut report = Report { permit, ..Report::new(Arc::clone(&attempt), Outcome::Released) };
-        report.outcome = self.sealed(&target, report.fresh, outcome);
+        report.outcome = self.encrypted(&target, report.fresh, outcome);
         self.end(&target, &attempt, report, tx).await;
     }
 
@@ -130,7 +130,7 @@ impl Engine {
             }
             let problem = self.data_protection.problem(&attempt.machine, &attempt.verb, &text, RetryAdvice::Default);
             let mut report = Report::new(Arc::clone(&attempt), Outcome::Released);
-            report.outcome = self.sealed(&target, report.fresh, Outcome::Failure(problem));
+            report.outcome = self.encrypted(&target, report.fresh, Outcome::Failure(problem));
             ended = guard::to_its_end("the report of it", Box::pin(self.end(&target, &attempt, report, None))).await;
             if ended.is_err() {
                 tokio::time::sleep(BETWEEN_REPORTS).await;
@@ -182,10 +182,10 @@ impl Engine {
     }
 
     /// Encrypts the outcome for storage. If that fails, the outcome is a failed attempt.
-    fn sealed(&self, target: &InstanceKey, fresh: CallId, outcome: Outcome) -> Outcome {
+    fn encrypted(&self, target: &InstanceKey, fresh: CallId, outcome: Outcome) -> Outcome {
         let owner = Owner { machine: &target.machine, key: &target.key };
         self.data_protection
-            .seal_outcome(owner, outcome, fresh)
+            .encrypt_outcome(owner, outcome, fresh)
             .unwrap_or_else(|why| Outcome::Failure(Problem::new(&format!("its end cannot be stored: {why}"), RetryAdvice::Default)))
     }
 
@@ -235,7 +235,7 @@ impl Engine {
         let why = format!("the verb's transaction was not committed: {error}");
         let problem = self.data_protection.problem(&attempt.machine, &attempt.verb, &why, RetryAdvice::Default);
         let report = Report::new(attempt, Outcome::Released);
-        Report { outcome: self.sealed(target, report.fresh, Outcome::Failure(problem)), ..report }
+        Report { outcome: self.encrypted(target, report.fresh, Outcome::Failure(problem)), ..report }
     }
 
     /// Completes an attempt in the transaction of its verb, as a batch of one request.
@@ -270,7 +270,7 @@ impl Engine {
     /// limits them.
     pub(crate) async fn drain(self: &Arc<Self>, patience: Duration) {
         let Some(work) = &self.work else { return };
-        work.is_draining.store(true, Ordering::Release);
+        work.is_shutting_down.store(true, Ordering::Release);
         let all_ended = async {
             loop {
                 let ended = work.ended.notified();

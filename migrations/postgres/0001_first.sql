@@ -148,7 +148,7 @@ create index fsm_history_rejected
     on fsm_history (call_id)
     where kind = 'rejected';
 
--- Processes that work, and until when each is believed.
+-- Processes that work, and when each lease ends.
 create table fsm_workers (
     session_id uuid not null primary key,
     host text not null,

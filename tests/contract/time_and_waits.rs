@@ -21,17 +21,6 @@ pub struct Times {
     pub waited: Duration,
 }
 
-pub trait Printer: Send + Sync {
-    fn is_ready(&self, attempt: u32) -> bool;
-}
-
-pub struct Slow;
-impl Printer for Slow {
-    fn is_ready(&self, attempt: u32) -> bool {
-        attempt > 2
-    }
-}
-
 #[verb]
 #[retry(3, "1s")]
 async fn ordered(ctx: &mut Ctx<'_>, times: &mut Times, _event: Order) -> Result {
@@ -43,8 +32,8 @@ async fn ordered(ctx: &mut Ctx<'_>, times: &mut Times, _event: Order) -> Result 
 
 #[verb]
 #[retry(3, "1s")]
-async fn printed(ctx: &mut Ctx<'_>, times: &mut Times, printer: Data<dyn Printer>, _event: Poll) -> Result {
-    if !printer.is_ready(ctx.attempt()) {
+async fn printed(ctx: &mut Ctx<'_>, times: &mut Times, _event: Poll) -> Result {
+    if ctx.attempt() <= 2 {
         return Err(Failure::snooze(Duration::from_secs(600)));
     }
     let entered: Option<Timestamp> = ctx.entered_at();
@@ -61,13 +50,9 @@ fsm! {
     }
 }
 
-fn printer() -> Arc<dyn Printer> {
-    Arc::new(Slow)
-}
-
 #[tokio::test]
 async fn a_verb_has_the_time_and_snoozes() {
-    let bed = TestBed::builder().only::<Print>().data_arc(printer()).sqlite().await;
+    let bed = TestBed::builder().only::<Print>().sqlite().await;
     let prints: Handle<Print> = bed.machine();
     prints.send("2026-1", Order { number: 1 }).await.unwrap();
     bed.run_until_idle().await;
@@ -85,7 +70,7 @@ async fn a_verb_has_the_time_and_snoozes() {
 
 #[tokio::test]
 async fn an_instance_is_waited_for_sent_to_by_name_and_shown_as_json() {
-    let bed = TestBed::builder().only::<Print>().data_arc(printer()).sqlite().await;
+    let bed = TestBed::builder().only::<Print>().sqlite().await;
     let prints = bed.machine::<Print>();
     prints.send_json("2026-1", "Order", json!({ "number": 1 })).dedup("o").await.unwrap();
     let ordered: Instance<Print> = prints.wait("2026-1").for_state(PrintState::Ordered).within(Duration::from_secs(60)).await.unwrap();
@@ -105,7 +90,7 @@ async fn an_instance_is_waited_for_sent_to_by_name_and_shown_as_json() {
 
 #[tokio::test]
 async fn a_shutdown_handle_ends_a_runtime_beside_a_server() {
-    let builder = Runtime::builder().database("sqlite::memory:").only::<Print>().data_arc(printer());
+    let builder = Runtime::builder().database("sqlite::memory:").only::<Print>();
     let runtime = builder.start().await.unwrap();
     let handle: ShutdownHandle = runtime.shutdown_handle();
     let server = tokio::spawn(handle.requested());
@@ -117,13 +102,13 @@ async fn a_shutdown_handle_ends_a_runtime_beside_a_server() {
 
 #[tokio::test]
 async fn a_crash_test_leaves_out_what_differs_for_good_reason() {
-    let bed = TestBed::builder().only::<Print>().data_arc(printer()).sqlite().await;
+    let bed = TestBed::builder().only::<Print>().sqlite().await;
     let scenario = |bed: Arc<TestBed>| async move {
         bed.machine::<Print>().send("2026-1", Order { number: 1 }).dedup("o").await.unwrap();
         bed.run_until_idle().await;
     };
     let crashes = bed.crash_at_every_point(scenario).ignoring(|record| record["ordered_us"] = json!(0)).await;
-    assert!(crashes.borders > 5);
+    assert!(crashes.points > 5);
 }
 
 #[tokio::test]

@@ -57,7 +57,7 @@ impl Imagined {
             }
         };
         let reply = self.carry_out(Request { key: *key, kind: what, tries: 0, memory: None })?;
-        self.settle()?;
+        self.run_due()?;
         Ok(match reply {
             Reply::Sent { outcome, .. } => Ok(Some(outcome)),
             Reply::Refused => Err(()),
@@ -101,12 +101,12 @@ impl Imagined {
             let timers = store.timers.values().filter(|(_, held)| !held).map(|(timer, _)| timer.due_at);
             let next = attempts.chain(timers).filter(|next| *next > self.now).min();
             self.now = next.map_or(end, |next| next.min(end));
-            self.settle()?;
+            self.run_due()?;
         }
         Ok(())
     }
 
-    fn settle(&mut self) -> Result<(), String> {
+    fn run_due(&mut self) -> Result<(), String> {
         loop {
             while let Some(request) = self.queue.pop_front() {
                 self.carry_out(request)?;
@@ -130,12 +130,12 @@ impl Imagined {
     }
 
     fn carry_out(&mut self, request: Request) -> Result<Reply, String> {
-        let mut trip = self.model.set_out(vec![request], self.now, Some(self.session));
-        let verdict = self.model.commit(&mut trip)?.and_then(|mut verdicts| verdicts.pop()).ok_or("nobody else commits")?;
-        for run in verdict.runs {
+        let mut batch = self.model.set_out(vec![request], self.now, Some(self.session));
+        let outcome = self.model.commit(&mut batch)?.and_then(|mut outcomes| outcomes.pop()).ok_or("nobody else commits")?;
+        for run in outcome.runs {
             self.run(run.attempt, run.grant)?;
         }
-        verdict.reply.ok_or_else(|| "nobody else was faster".to_owned())
+        outcome.reply.ok_or_else(|| "nobody else was faster".to_owned())
     }
 
     /// Runs the verb of this attempt.

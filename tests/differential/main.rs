@@ -5,14 +5,18 @@ mod imagined;
 #[path = "../../fsm-core/tests/model/model.rs"]
 #[allow(dead_code, reason = "the simulation uses all of it")]
 mod model;
+#[allow(dead_code, reason = "the simulation uses all of it")]
+#[path = "../../fsm-core/tests/simulation/random.rs"]
+mod random;
 mod real;
 mod sight;
 mod walk;
 
 use imagined::Imagined;
 use model::variant::Variant;
+use random::Random;
 use real::Real;
-use walk::{Act, KEYS, Lots};
+use walk::{Act, KEYS};
 
 const SEEDS: u64 = 20;
 const ACTS: usize = 60;
@@ -21,9 +25,9 @@ const ACTS: usize = 60;
 /// to it.
 async fn walk(seed: u64, reals: &[&Real], variant: Variant) -> Result<usize, String> {
     let mut imagined = Imagined::new(reals[0].machine(), variant, reals[0].bed.now());
-    let (mut lots, mut walked, mut lines) = (Lots(seed), Vec::new(), 0);
+    let (mut random, mut walked, mut lines) = (Random::new(seed), Vec::new(), 0);
     for _ in 0..ACTS {
-        let act = Act::draw(&mut lots);
+        let act = Act::draw(&mut random);
         walked.push(format!("{act:?}"));
         let so_far = |what: String| format!("seed {seed}: {what}, after\n{}", walked.join("\n"));
         let expected = imagined.act(&act).map_err(|broken| so_far(format!("the model broke: {broken}")))?;

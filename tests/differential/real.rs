@@ -18,21 +18,21 @@ pub struct Real {
 
 impl Real {
     pub async fn sqlite() -> Real {
-        Real::on(beds().sqlite().await).await
+        Real::on(builder().sqlite().await).await
     }
 
     pub async fn postgres() -> Real {
-        Real::on(beds().postgres().await).await
+        Real::on(builder().postgres().await).await
     }
 
     async fn on(bed: TestBed) -> Real {
-        let admin = Admin::open(Opening::inside(&bed)).await.expect("the bed is open");
+        let admin = Admin::open(Opening::inside(&bed)).await.expect("the test bed is open");
         Real { bed, admin }
     }
 
     /// Returns the machine as the runtime describes it.
     pub fn machine(&self) -> Machine {
-        self.admin.machine("walk").expect("the bed was started with it").machine.clone()
+        self.admin.machine("walk").expect("the test bed was started with it").machine.clone()
     }
 
     /// Returns the outcome of a send, or the reason of a refusal.
@@ -89,6 +89,6 @@ impl Real {
     }
 }
 
-fn beds() -> TestBedBuilder {
+fn builder() -> TestBedBuilder {
     TestBed::builder().only::<Walk>().with(|builder| builder.inbox_limit(INBOX))
 }

@@ -5,6 +5,8 @@ use fsm::{Retry, RetryAdvice};
 use fsm_core::decide::operate::Act as OperateRequest;
 use serde::{Deserialize, Serialize};
 
+use crate::random::Random;
+
 /// The number of instances.
 pub const KEYS: usize = 2;
 /// The maximum number of events in an inbox.
@@ -111,19 +113,6 @@ fsm! {
     }
 }
 
-/// SplitMix64. It is written here so that a seed gives the same walk with every version of every library.
-pub struct Lots(pub u64);
-
-impl Lots {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((mixed ^ (mixed >> 31)) % end as u64) as usize
-    }
-}
-
 /// One act. All work that is due afterwards is done before the next act.
 #[derive(Debug, Clone)]
 pub enum Act {
@@ -133,21 +122,21 @@ pub enum Act {
 }
 
 impl Act {
-    pub fn draw(lots: &mut Lots) -> Act {
-        let key = lots.below(KEYS);
-        match lots.below(10) {
+    pub fn draw(random: &mut Random) -> Act {
+        let key = random.below(KEYS);
+        match random.below(10) {
             0..=4 => {
-                let failures = [0, 0, 0, 1, 2, 9][lots.below(6)];
-                let script = Script { failures, advice: lots.below(6) as u8, leads_on: lots.below(4) == 0 };
-                let dedup = (lots.below(4) == 0).then(|| lots.below(3));
+                let failures = [0, 0, 0, 1, 2, 9][random.below(6)];
+                let script = Script { failures, advice: random.below(6) as u8, leads_on: random.below(4) == 0 };
+                let dedup = (random.below(4) == 0).then(|| random.below(3));
                 // The time has microseconds, so that two timers are rarely due together: their order is not guaranteed.
-                let after = (lots.below(6) == 0).then(|| Duration::from_micros(lots.below(20_000_000) as u64));
+                let after = (random.below(6) == 0).then(|| Duration::from_micros(random.below(20_000_000) as u64));
                 // `Stop` is rare, because it ends the instance.
-                let event = ["Begin", "Go", "Go", "Go", "Go", "Halt", "Halt", "Stop"][lots.below(8)];
-                Act::Send { key, event, script, dedup, after, reject_if_busy: lots.below(8) == 0 }
+                let event = ["Begin", "Go", "Go", "Go", "Go", "Halt", "Halt", "Stop"][random.below(8)];
+                Act::Send { key, event, script, dedup, after, reject_if_busy: random.below(8) == 0 }
             }
             5..=7 => {
-                let act = match lots.below(12) {
+                let act = match random.below(12) {
                     0..=2 => OperateRequest::Retry,
                     3 | 4 => OperateRequest::Skip,
                     5 | 6 => OperateRequest::Pause,
@@ -157,7 +146,7 @@ impl Act {
                 };
                 Act::Operate { key, act }
             }
-            _ => Act::Advance(Duration::from_secs([1, 3, 5, 20, 60][lots.below(5)])),
+            _ => Act::Advance(Duration::from_secs([1, 3, 5, 20, 60][random.below(5)])),
         }
     }
 }

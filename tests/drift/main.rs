@@ -88,11 +88,11 @@ promise! {
         let history = async |key: &str| {
             parcels.history(key).await.unwrap().iter().map(ToString::to_string).filter(|line| line.contains("migrated")).collect::<Vec<_>>()
         };
-        assert_eq!(history("rests").await, ["2030-01-01T00:00:20Z  migrated: state `labelled` is `addressed` now; timed are `Timeout` now"]);
-        assert_eq!(history("retried").await, ["2030-01-01T00:00:20Z  migrated: its call of `labelled` runs `addressed` now"]);
+        assert_eq!(history("rests").await, ["2030-01-01T00:00:20Z  migrated: state `labelled` renamed to `addressed`; timer events renamed to `Timeout`"]);
+        assert_eq!(history("retried").await, ["2030-01-01T00:00:20Z  migrated: verb of the call renamed from `labelled` to `addressed`"]);
         assert_eq!(
             history("waits").await,
-            ["2030-01-01T00:00:20Z  migrated: its call of `packed` is caught by `lost_label` now; waiting are `Address` now"]
+            ["2030-01-01T00:00:20Z  migrated: catch verb of the call renamed to `lost_label`; waiting events renamed to `Address`"]
         );
         assert_eq!(history("ended").await, [""; 0]);
         assert!(new_code().migrate(mapping()).beside(&bed).await.is_ok(), "the second time there is nothing to do");

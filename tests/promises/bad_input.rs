@@ -318,7 +318,7 @@ promise! {
         bed.run_until_idle().await;
         let error = payments.settled("o-1").within(Duration::from_millis(30)).await.unwrap_err();
         assert!(error.is_timed_out() && !error.is_database());
-        let says = "`payment` `o-1` did not settle within 30ms: attempt 2 of `created` is scheduled, for 2030-01-01T00:00:05Z";
+        let says = "`payment` `o-1` was not settled within 30ms: attempt 2 of `created` is scheduled, for 2030-01-01T00:00:05Z";
         assert_eq!(error.to_string(), says);
         bed.advance(Duration::from_secs(5)).await;
         assert_eq!(payments.settled("o-1").within(Duration::from_secs(60)).await.unwrap().version, 1);

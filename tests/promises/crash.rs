@@ -148,7 +148,7 @@ async fn all_of(trucks: &Handle<Truck>) -> Vec<fsm::Instance<Truck>> {
 }
 
 async fn settled(trucks: &Handle<Truck>) {
-    until("all settle", async || all_of(trucks).await.iter().all(|truck| truck.call.is_none() && truck.inbox_len == 0)).await;
+    until("all are settled", async || all_of(trucks).await.iter().all(|truck| truck.call.is_none() && truck.inbox_len == 0)).await;
 }
 
 mod what_was_acknowledged_is_finished_by_others_after_kill_9 {

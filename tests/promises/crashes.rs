@@ -126,22 +126,22 @@ async fn complaint<T>(crashing: impl IntoFuture<Output = T>) -> String {
 }
 
 on_both! {
-    async fn a_scenario_that_survives_a_death_at_every_border_is_told_how_many_there_were(bed) {
+    async fn a_scenario_that_survives_a_crash_at_every_point_counts_them(bed) {
         let crashes = bed.crash_at_every_point(|bed| async move { sell(&bed, Ship).await }).await;
         println!("{crashes}");
-        assert!(crashes.borders > 30, "two sends, two transitions and two effects take more than {} borders", crashes.borders);
+        assert!(crashes.points > 30, "two sends, two transitions and two effects take more than {} crash points", crashes.points);
     }
 
     async fn an_effect_without_a_key_is_found_to_happen_twice(bed) {
         let text = complaint(bed.crash_at_every_point(|bed| async move { sell(&bed, Mail).await })).await;
-        assert!(text.starts_with("the process died after the effect `mail to ada` (border "), "{text}");
-        assert!(text.ends_with("the end is not the same:\n  the effect `mail to ada` happened 2 times; without a death once"), "{text}");
+        assert!(text.starts_with("the process died after the effect `mail to ada` (crash point "), "{text}");
+        assert!(text.ends_with("the result differs:\n  the effect `mail to ada` happened 2 times; without a crash once"), "{text}");
     }
 
     async fn a_verb_without_a_policy_is_found_to_need_a_person(bed) {
         let text = complaint(bed.crash_at_every_point(|bed| async move { sell(&bed, Forget).await })).await;
         assert!(text.contains("`sale` `s-1` is error in `charged` after 1 transitions (attempt 1 was lost: its worker's lease ran out)"), "{text}");
-        assert!(text.contains("; without a death it is completed in `forgotten` after 2 transitions"), "{text}");
+        assert!(text.contains("; without a crash it is completed in `forgotten` after 2 transitions"), "{text}");
     }
 
     async fn a_send_without_a_dedup_id_is_found_when_it_is_said_again(bed) {
@@ -150,8 +150,8 @@ on_both! {
             bed.run_until_idle().await;
         };
         let text = complaint(bed.crash_at_every_point(scenario)).await;
-        assert!(text.contains("never heard of it (border"), "{text}");
-        assert!(text.contains("said again, the scenario panicked"), "{text}");
+        assert!(text.contains("never heard of it (crash point"), "{text}");
+        assert!(text.contains("the scenario panicked when it ran again after the crash"), "{text}");
         assert!(text.contains("do its sends have dedup ids?"), "{text}");
     }
 
@@ -160,7 +160,7 @@ on_both! {
         let text = complaint(bed.crash_at_every_point(scenario)).await;
         assert!(text.contains("stamped_us"), "{text}");
         let crashes = bed.crash_at_every_point(scenario).ignoring(|record| record["stamped_us"] = serde_json::Value::Null).await;
-        assert!(crashes.borders > 10, "{crashes}");
+        assert!(crashes.points > 10, "{crashes}");
     }
 
     async fn an_answer_that_differs_is_found(bed) {
@@ -174,7 +174,7 @@ on_both! {
             }
         };
         let text = complaint(bed.crash_at_every_point(scenario)).await;
-        assert!(text.contains("the scenario gave 3; without a death 1"), "{text}");
+        assert!(text.contains("the scenario gave 3; without a crash 1"), "{text}");
     }
 }
 

@@ -163,7 +163,7 @@ mod without_a_policy_a_lost_attempt_is_not_run_again_and_a_person_may_retry {
 }
 
 /// Two runtimes on one database. The first one loses its lease during an attempt.
-mod a_worker_that_went_silent_cannot_settle {
+mod a_worker_that_went_silent_cannot_complete {
     use super::*;
     use fsm::Runtime;
 
@@ -226,10 +226,10 @@ mod a_released_attempt_uses_no_retry {
         let url = format!("sqlite://{}", file.display());
         let stall = once();
         let builder = || Runtime::builder().database(&url).only::<Ship>().data(Arc::clone(&stall));
-        let draining = builder().shutdown_timeout(Duration::from_millis(50)).start().await.unwrap();
-        draining.machine::<Ship>().send("s-1", Load).await.unwrap();
+        let leaving = builder().shutdown_timeout(Duration::from_millis(50)).start().await.unwrap();
+        leaving.machine::<Ship>().send("s-1", Load).await.unwrap();
         stall.entered.notified().await;
-        draining.shutdown().await.unwrap();
+        leaving.shutdown().await.unwrap();
 
         let next = builder().start().await.unwrap();
         let ships = next.machine::<Ship>();
@@ -253,14 +253,14 @@ mod an_attempt_without_a_policy_that_is_shut_down_is_an_error_and_not_run_again 
         let url = format!("sqlite://{}", file.display());
         let stall = Arc::new(Stall::default());
         let builder = || Runtime::builder().database(&url).only::<Ship>().data(Arc::clone(&stall));
-        let draining = builder().shutdown_timeout(Duration::from_millis(50)).start().await.unwrap();
-        let ships = draining.machine::<Ship>();
+        let leaving = builder().shutdown_timeout(Duration::from_millis(50)).start().await.unwrap();
+        let ships = leaving.machine::<Ship>();
         ships.send("s-1", Load).await.unwrap();
         ships.settled("s-1").within(Duration::from_secs(20)).await.unwrap();
         stall.times.store(1, Ordering::SeqCst);
         ships.send("s-1", Unload).await.unwrap();
         stall.entered.notified().await;
-        draining.shutdown().await.unwrap();
+        leaving.shutdown().await.unwrap();
 
         let next = builder().start().await.unwrap();
         let ships = next.machine::<Ship>();

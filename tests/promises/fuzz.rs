@@ -46,7 +46,7 @@ fn garbage() -> impl Strategy<Value = Vec<u8>> {
         "{\"done\":-1}",
         "{\"done\":{}}",
         "\u{0}",
-        "\u{1}sealed:zz",
+        "\u{1}encrypted:zz",
     ]);
     prop_oneof![prop::collection::vec(any::<u8>(), 0..60), nearly, marked, other.prop_map(|text| text.as_bytes().to_vec())]
 }
@@ -156,7 +156,7 @@ fn texts() -> impl Strategy<Value = String> {
         "\\",
         "\\'",
         "%_",
-        "\u{1}sealed:00",
+        "\u{1}encrypted:00",
         "e\u{301}",
         "\u{e9}",
         "\u{202e}abc",
@@ -208,7 +208,7 @@ promise! {
         bed.advance(FIVE_SECONDS).await;
         for (n, error) in errors.iter().enumerate() {
             let kept = clumsies.get(format!("c-{n}")).await.unwrap().unwrap().error.unwrap();
-            if error.starts_with("\u{1}sealed:") {
+            if error.starts_with("\u{1}encrypted:") {
                 assert!(kept.starts_with("(the error cannot be read: "), "{kept:?}");
                 continue;
             }

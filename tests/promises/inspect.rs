@@ -254,7 +254,7 @@ promise! {
         assert!(report.to_string().ends_with("1 of 16 invariants do not hold"));
         let dropping = fsm::testing::TestBed::builder().only::<Payment>().data(Arc::new(Gateway::failing(0))).beside(bed).await.unwrap();
         let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(dropping))).unwrap_err();
-        assert!(panic.downcast_ref::<String>().unwrap().starts_with("the bed's database is not as it must be:\nI1   holds"), "checked");
+        assert!(panic.downcast_ref::<String>().unwrap().starts_with("the test bed's database is not as it must be:\nI1   holds"), "checked");
         run(bed, "update fsm_instances set version = 1 where machine = 'payment'").await;
     }
 }

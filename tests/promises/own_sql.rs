@@ -59,7 +59,7 @@ async fn mistaken(ctx: &mut Ctx<'_>, event: Mistake) -> Result {
 
 /// A memoised effect together with SQL of the verb's own.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Stamp {
+struct Note {
     is_postgres: bool,
     /// True if the SQL comes before the effect.
     is_late: bool,
@@ -78,16 +78,16 @@ async fn written(ctx: &mut Ctx<'_>, is_postgres: bool, entry: &str) -> Result {
 
 #[verb]
 #[retry(2, "5s")]
-async fn stamped(ctx: &mut Ctx<'_>, event: Stamp) -> Result {
+async fn stamped(ctx: &mut Ctx<'_>, event: Note) -> Result {
     let attempt = ctx.attempt();
     if event.is_late {
         written(ctx, event.is_postgres, "early").await?;
     }
-    let stamp = ctx.once("stamp", async { Ok::<_, GatewayError>(format!("stamp of attempt {attempt}")) }).await?;
-    let again = ctx.once("stamp", async { Ok::<_, GatewayError>("never".to_owned()) }).await?;
-    assert_eq!(stamp, again, "the same name returns the stored result");
+    let note = ctx.once("note", async { Ok::<_, GatewayError>(format!("note of attempt {attempt}")) }).await?;
+    let again = ctx.once("note", async { Ok::<_, GatewayError>("never".to_owned()) }).await?;
+    assert_eq!(note, again, "the same name returns the stored result");
     if !event.is_late {
-        written(ctx, event.is_postgres, &stamp).await?;
+        written(ctx, event.is_postgres, &note).await?;
     }
     if attempt <= event.failures { Err(GatewayError("after it stamped".into()).into()) } else { Ok(()) }
 }
@@ -219,12 +219,12 @@ promise! {
     async fn an_effect_is_remembered_before_own_sql_and_kept_when_that_is_undone(bed in clerks()) {
         with_ledger(bed).await;
         let clerks = bed.machine::<Clerk>();
-        clerks.send("c", Stamp { is_postgres: is_postgres(bed), is_late: false, failures: 1 }).await.unwrap();
+        clerks.send("c", Note { is_postgres: is_postgres(bed), is_late: false, failures: 1 }).await.unwrap();
         bed.run_until_idle().await;
         assert_eq!((entries(bed).await, run(bed, "select count(*) from fsm_once").await), (0, Some(1)));
         bed.advance(FIVE_SECONDS).await;
         assert_eq!(clerks.get("c").await.unwrap().unwrap().version, 1);
-        assert_eq!(run(bed, "select count(*) from ledger where entry = 'stamp of attempt 1'").await, Some(1));
+        assert_eq!(run(bed, "select count(*) from ledger where entry = 'note of attempt 1'").await, Some(1));
     }
 }
 
@@ -233,13 +233,13 @@ promise! {
     async fn an_effect_after_own_sql_is_an_error_on_sqlite_that_says_so(bed in clerks()) {
         with_ledger(bed).await;
         let clerks = bed.machine::<Clerk>();
-        clerks.send("c", Stamp { is_postgres: is_postgres(bed), is_late: true, failures: 0 }).await.unwrap();
+        clerks.send("c", Note { is_postgres: is_postgres(bed), is_late: true, failures: 0 }).await.unwrap();
         bed.advance(2 * FIVE_SECONDS).await;
         let clerk = clerks.get("c").await.unwrap().unwrap();
         if is_postgres(bed) {
             assert_eq!((clerk.version, entries(bed).await), (1, 1));
         } else {
-            let says = "`ctx.once(\"stamp\")` comes after `ctx.sqlite()`, which holds the one writer: call it before";
+            let says = "`ctx.once(\"note\")` comes after `ctx.sqlite()`, which holds the one writer: call it before";
             assert_eq!((clerk.error.as_deref(), entries(bed).await), (Some(says), 0));
             assert_eq!(run(bed, "select count(*) from fsm_once").await, Some(0), "the effect was not stored");
         }

@@ -30,7 +30,10 @@ struct Gate(tokio::sync::Semaphore);
 async fn passed(gate: Data<Gate>, event: Go) -> Result {
     match event.how.as_str() {
         "fails" => Err(Failure::new("no")),
-        "waits" => Ok(drop(gate.0.acquire().await?)),
+        "waits" => {
+            drop(gate.0.acquire().await?);
+            Ok(())
+        }
         _ => Ok(()),
     }
 }
@@ -192,7 +195,7 @@ async fn every_query_of_the_dashboard_has_a_result_and_waiting_work_shows_as_lag
     let mut round = 0;
     while !left.is_empty() {
         round += 1;
-        observed.send(&format!("more-{round}"), Go { how: "waits".into() }).await.unwrap();
+        observed.send(format!("more-{round}"), Go { how: "waits".into() }).await.unwrap();
         let mut errors = Vec::new();
         left.retain(|query| match prometheus.query(query) {
             Ok(series) => series.is_empty(),

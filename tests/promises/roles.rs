@@ -80,7 +80,7 @@ async fn a_worker_runs_machines_and_changes_no_table() {
 }
 
 #[tokio::test]
-async fn a_sender_sends_and_looks_and_neither_settles_nor_operates() {
+async fn a_sender_sends_and_looks_and_neither_completes_nor_operates() {
     let bed = with_roles().await;
     let client = Client::connect(as_role(&bed, "fsm_sender")).await.unwrap();
     let payments = client.machine::<Payment>();

@@ -29,7 +29,7 @@ promise! {
         let settled = payments.settled("o-2").await.unwrap();
         let is_timer = |timer: &PendingTimer| (timer.event.clone(), timer.state.clone(), timer.due_at - bed.now(), timer.held);
         let timer = ("Timeout".to_owned(), Some("created".to_owned()), Duration::from_secs(1800), false);
-        assert_eq!(settled.timers.iter().map(is_timer).collect::<Vec<_>>(), [timer.clone()]);
+        assert_eq!(settled.timers.iter().map(is_timer).collect::<Vec<_>>(), std::slice::from_ref(&timer));
         let listed = payments.list(fsm::Filter::default()).await.unwrap().items;
         assert_eq!(listed.iter().map(|one| (one.key.as_str(), one.timers.len(), one.waiting.len())).collect::<Vec<_>>(), [
             ("o-1", 1, 2),

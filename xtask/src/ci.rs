@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use crate::step::{Failed, cargo, run as run_step};
-use crate::{dependencies, examples, faults, simulate, test};
+use crate::{dependencies, examples, faults, publish, simulate, test};
 
 type Step = (&'static str, fn() -> Result<(), Failed>);
 
 // Each step uses the whole workspace, so that each dependency has one set of features and is built once.
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 9] = [
     ("format", || run_step(&mut cargo(&["fmt", "--all", "--check"]))),
     ("lints", || run_step(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))),
     ("docs", || run_step(cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))),
@@ -17,6 +17,7 @@ const STEPS: [Step; 8] = [
     ("examples", examples::run),
     ("simulation", simulate::for_a_merge),
     ("dependencies", dependencies::run),
+    ("publish", publish::run),
 ];
 
 /// Runs all steps and prints their results. `Failed` names the steps that failed.

@@ -24,6 +24,7 @@ mod tests {
     use std::process::Stdio;
 
     use serde_json::Value;
+    use spdx::{Expression, LicenseReq, ParseMode};
 
     use crate::step::{cargo, root};
 
@@ -34,45 +35,11 @@ mod tests {
         list.split('"').skip(1).step_by(2).map(str::to_owned).collect()
     }
 
-    /// Returns true if an SPDX expression can be satisfied with allowed licences. `AND` binds tighter than `OR`.
+    /// Returns true if an SPDX expression can be satisfied with allowed licences. A licence with an exception grants more rights than the
+    /// licence alone. `/` is read as `OR`, as crates.io does.
     fn permits(expression: &str, allowed: &[String]) -> bool {
-        let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
-        let words: Vec<&str> = spaced.split_whitespace().collect();
-        let (is_permitted, rest) = any(&words, allowed);
-        is_permitted && rest.is_empty()
-    }
-
-    fn any<'w>(words: &'w [&'w str], allowed: &[String]) -> (bool, &'w [&'w str]) {
-        let (mut is_permitted, mut rest) = all(words, allowed);
-        while let Some((&"OR", others)) = rest.split_first() {
-            let (other, after) = all(others, allowed);
-            (is_permitted, rest) = (is_permitted | other, after);
-        }
-        (is_permitted, rest)
-    }
-
-    fn all<'w>(words: &'w [&'w str], allowed: &[String]) -> (bool, &'w [&'w str]) {
-        let (mut is_permitted, mut rest) = one(words, allowed);
-        while let Some((&"AND", others)) = rest.split_first() {
-            let (other, after) = one(others, allowed);
-            (is_permitted, rest) = (is_permitted & other, after);
-        }
-        (is_permitted, rest)
-    }
-
-    fn one<'w>(words: &'w [&'w str], allowed: &[String]) -> (bool, &'w [&'w str]) {
-        match words.split_first() {
-            Some((&"(", inner)) => {
-                let (is_permitted, rest) = any(inner, allowed);
-                (is_permitted && rest.first() == Some(&")"), rest.get(1..).unwrap_or_default())
-            }
-            // `Apache-2.0 WITH LLVM-exception` grants more rights than `Apache-2.0`.
-            Some((licence, rest)) => {
-                let rest = if rest.first() == Some(&"WITH") { rest.get(2..).unwrap_or_default() } else { rest };
-                (allowed.iter().any(|allowed| allowed == licence), rest)
-            }
-            None => (false, words),
-        }
+        let is_allowed = |wanted: &LicenseReq| wanted.license.id().is_some_and(|id| allowed.iter().any(|allowed| allowed == id.name));
+        Expression::parse_mode(expression, ParseMode::LAX).is_ok_and(|expression| expression.evaluate(is_allowed))
     }
 
     #[test]

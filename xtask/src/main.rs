@@ -15,6 +15,7 @@ mod peers;
 mod pgbouncer;
 mod postgres;
 mod prometheus;
+mod publish;
 mod simulate;
 #[path = "../../fsm-runtime/src/testing/site.rs"]
 mod site;
@@ -23,47 +24,87 @@ mod test;
 
 use std::process::ExitCode;
 
-const HELP: &str = "\
-cargo xtask test [ARGS]   all tests on SQLite and PostgreSQL, then the code in the docs. It finds or installs PostgreSQL and
-                          starts a throw-away server, or uses the one that FSM_TEST_POSTGRES names.
-                          ARGS go to `cargo nextest run` (or `cargo test`) and leave the docs out.
-cargo xtask faults [ARGS] real faults on real processes; ARGS: names of scenarios, sqlite, postgres, --short, --kills N,
-                          --transitions N, --seconds N, --seed N. An unknown name lists the scenarios, among them
-                          conditions and failover (on Debian's packages of Patroni, etcd and haproxy, which it installs).
-cargo xtask soak [ARGS]   mixes kills, stops, outages and the conditions at random, on SQLite and then on PostgreSQL; ARGS: --minutes N
-                          (default 60, for each database), --seed N, sqlite, postgres. Fails if anything is lost or hangs, or memory grows.
-cargo xtask ci            all that must hold before a merge: format, lints, docs, tests, faults (short), examples, dependencies
-cargo xtask guide         the pages of the user guide, in target/guide; needs mdBook (`cargo install mdbook`)
-cargo xtask bench [ARGS]  how fast the engine is, in release mode. ARGS: postgres, sqlite, sqlite-full, sqlite-normal; limit, transitions,
-                          enqueue, idle, chain, retries, memory, across, processes; only where named: lasting, snapshot.
-                          --seconds N, --callers N,N, --batches N,N, --instances N, --scattered (neighbours have no turn together),
-                          --waiting N, --transitions N, --charts FOLDER, --json.
-cargo xtask scale [ARGS]  how fast the screens of the `fsm` command are on a database of 1,000,000 instances and 5,000,000 attempts, which
-                          it makes: fails if one takes more than 200 ms. ARGS: postgres, sqlite, --instances N.
-cargo xtask simulate      the usual schedules of the simulation, the same each time; --seeds N so many, --seconds N no longer
-                          than that, --first N from that seed. A failure prints its seed and the shortest schedule that fails.
-                          FSM_FRESH_SEEDS=1 in the environment gives this and every property test a new seed.
-cargo xtask peers [ARGS]  this engine beside other queues and engines, each brought by cargo or npm; see benches/peers/README.md.
-                          ARGS: names of peers; --seconds N, --callers N,N, --json, --build.
-cargo xtask help          this text";
+use clap::{CommandFactory, Parser};
+
+/// The commands of the project.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask", max_term_width = 120)]
+struct Line {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Runs all tests on SQLite and PostgreSQL, then the code in the documentation
+    ///
+    /// It finds or installs PostgreSQL and starts a temporary server, or uses the one that FSM_TEST_POSTGRES names.
+    Test {
+        /// Arguments for `cargo nextest run` (or `cargo test`); with any, the documentation is left out
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Runs real faults on real processes
+    ///
+    /// An unknown name lists the scenarios, among them `conditions` and `failover` (on Debian's packages of Patroni, etcd and haproxy, which
+    /// it installs).
+    Faults {
+        /// Names of scenarios, sqlite, postgres, --short, --kills N, --transitions N, --seconds N, --seed N
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Mixes kills, stops, outages and the conditions at random, on SQLite and then on PostgreSQL
+    ///
+    /// It fails if anything is lost or hangs, or if memory grows.
+    Soak {
+        /// --minutes N (default 60, for each database), --seed N, sqlite, postgres
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Runs all checks that must pass before a merge: format, lints, docs, tests, faults (short), examples, simulation,
+    /// dependencies, packages and the minimum Rust version
+    Ci,
+    /// Builds the pages of the user guide in target/guide; needs mdBook (`cargo install mdbook`)
+    Guide,
+    /// Measures the speed of the engine, in release mode
+    Bench {
+        /// Databases, measurements and options; `cargo xtask bench -- --help` lists them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Measures how fast the screens of the `fsm` command are on a database of 1,000,000 instances and 5,000,000 attempts
+    ///
+    /// It creates the database, and fails if a screen takes more than 200 ms.
+    Scale {
+        /// postgres, sqlite, --instances N
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Runs the schedules of the simulation, the same ones each time
+    ///
+    /// A failure prints its seed and the shortest schedule that fails. FSM_FRESH_SEEDS=1 in the environment gives this and every property
+    /// test a new seed.
+    Simulate(simulate::Limits),
+    /// Measures this engine beside other queues and engines, each installed by cargo or npm; see benches/peers/README.md
+    Peers {
+        /// Names of peers, --seconds N, --callers N,N, --json, --build
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+}
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let ended = match args.first().map(String::as_str) {
-        Some("test") => test::run(&args[1..]),
-        Some("guide") => guide::run(),
-        Some("bench") => bench::run(&args[1..]),
-        Some("faults") => faults::run(&args[1..]),
-        Some("soak") => faults::soak(&args[1..]),
-        Some("scale") => bench::scale(&args[1..]),
-        Some("peers") => peers::run(&args[1..]),
-        Some("ci") => ci::run(),
-        Some("simulate") => simulate::run(&args[1..]),
-        None | Some("help" | "--help" | "-h") => {
-            println!("{HELP}");
-            Ok(())
-        }
-        Some(other) => Err(step::Failed { what: format!("`{other}` is not a command\n\n{HELP}"), code: 2 }),
+    let ended = match Line::parse().command {
+        Some(Command::Test { args }) => test::run(&args),
+        Some(Command::Faults { args }) => faults::run(&args),
+        Some(Command::Soak { args }) => faults::soak(&args),
+        Some(Command::Ci) => ci::run(),
+        Some(Command::Guide) => guide::run(),
+        Some(Command::Bench { args }) => bench::run(&args),
+        Some(Command::Scale { args }) => bench::scale(&args),
+        Some(Command::Simulate(limits)) => simulate::run(&limits),
+        Some(Command::Peers { args }) => peers::run(&args),
+        None => Line::command().print_help().map_err(step::Failed::because),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -2,28 +2,34 @@
 
 use crate::step::{Failed, cargo, run as run_step};
 
-const HELP: &str = "cargo xtask simulate takes --seeds N, --seconds N and --first N";
+/// The schedules to run.
+#[derive(clap::Args)]
+pub struct Limits {
+    /// The number of schedules
+    #[arg(long, value_name = "N")]
+    seeds: Option<u64>,
+    /// The longest time, in seconds
+    #[arg(long, value_name = "N")]
+    seconds: Option<u64>,
+    /// The seed of the first schedule
+    #[arg(long, value_name = "N")]
+    first: Option<u64>,
+}
 
 /// Runs schedules until one fails, their number is reached, or the time limit ends. If one fails, returns `Failed`, and its seed and the
 /// shortest failing schedule have been printed.
-pub fn run(args: &[String]) -> Result<(), Failed> {
+pub fn run(limits: &Limits) -> Result<(), Failed> {
     let mut command = cargo(&["test", "--package", "fsm-core", "--test", "simulation", "--", "--exact", "--nocapture"]);
     command.arg("no_schedule_breaks_a_promise");
-    for pair in args.chunks(2) {
-        let variable = match pair[0].as_str() {
-            "--seeds" => "FSM_SIMULATION_SEEDS",
-            "--seconds" => "FSM_SIMULATION_SECONDS",
-            "--first" => "FSM_SIMULATION_FIRST",
-            other => return Err(Failed { what: format!("`{other}` is not an option: {HELP}"), code: 2 }),
-        };
-        let number = pair.get(1).filter(|number| number.parse::<u64>().is_ok());
-        let number = number.ok_or_else(|| Failed { what: format!("`{}` wants a number: {HELP}", pair[0]), code: 2 })?;
-        command.env(variable, number);
+    let variables =
+        [("FSM_SIMULATION_SEEDS", limits.seeds), ("FSM_SIMULATION_SECONDS", limits.seconds), ("FSM_SIMULATION_FIRST", limits.first)];
+    for (variable, number) in variables {
+        command.envs(number.map(|number| (variable, number.to_string())));
     }
     run_step(&mut command)
 }
 
 /// The run before each merge: a hundred thousand schedules, or as many as fit into five minutes.
 pub fn for_a_merge() -> Result<(), Failed> {
-    run(&["--seeds", "100000", "--seconds", "300"].map(str::to_owned))
+    run(&Limits { seeds: Some(100_000), seconds: Some(300), first: None })
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::wire::Frame;
-use crate::lots::Lots;
+use crate::random::Random;
 
 /// The frequency of cuts at each place: one in this many times; 0 is never.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
@@ -29,7 +29,7 @@ pub enum Place {
 
 /// The treatment of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Delivery {
     Forward,
     /// Cut the connection without forwarding the message.
     CutBefore(Place),
@@ -48,39 +48,39 @@ pub struct Watch {
 
 impl Watch {
     /// The client sends a message.
-    pub fn asked(&mut self, frame: &Frame, cuts: &Cuts, lots: &mut Lots) -> Verdict {
-        let mut draws = |times: u64| times > 0 && lots.one_in(times);
+    pub fn asked(&mut self, frame: &Frame, cuts: &Cuts, random: &mut Random) -> Delivery {
+        let mut draws = |times: u64| times > 0 && random.one_in(times);
         if self.awaits.is_some() {
-            return Verdict::Forward;
+            return Delivery::Forward;
         }
         if frame.statement().is_some_and(is_commit) {
             if draws(cuts.before_commit) {
-                return Verdict::CutBefore(Place::BeforeCommit);
+                return Delivery::CutBefore(Place::BeforeCommit);
             }
             if draws(cuts.after_commit) {
                 self.awaits = Some(Place::AfterCommit);
             }
-            return Verdict::Forward;
+            return Delivery::Forward;
         }
         // A query, or the sync after parse and bind. The server begins its work with this message.
         if matches!(frame.tag(), b'Q' | b'S') {
             if draws(cuts.after_request) {
-                return Verdict::CutBehind(Place::AfterRequest);
+                return Delivery::CutBehind(Place::AfterRequest);
             }
             if draws(cuts.in_answer) {
                 self.awaits = Some(Place::InAnswer);
             }
         }
-        Verdict::Forward
+        Delivery::Forward
     }
 
     /// The server sends a message.
-    pub fn answered(&mut self, frame: &Frame) -> Verdict {
+    pub fn answered(&mut self, frame: &Frame) -> Delivery {
         match self.awaits {
             // This answer proves that the server has committed.
-            Some(place @ Place::AfterCommit) if frame.command() == Some("COMMIT") => Verdict::CutBefore(place),
-            Some(place @ Place::InAnswer) if matches!(frame.tag(), b'C' | b'D') => Verdict::CutInside(place),
-            _ => Verdict::Forward,
+            Some(place @ Place::AfterCommit) if frame.command() == Some("COMMIT") => Delivery::CutBefore(place),
+            Some(place @ Place::InAnswer) if matches!(frame.tag(), b'C' | b'D') => Delivery::CutInside(place),
+            _ => Delivery::Forward,
         }
     }
 }

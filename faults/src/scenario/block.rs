@@ -5,14 +5,14 @@ use std::time::Duration;
 use super::Size;
 use crate::Failure;
 use crate::child::Spec;
-use crate::ground::{Ground, Kind};
 use crate::load::Load;
 use crate::report::Report;
 use crate::stage::Stage;
+use crate::test_server::{Kind, TestServer};
 
-pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
+pub async fn run(test_server: &mut TestServer, kind: Kind, size: Size) -> Result<Report, Failure> {
     let stalls = size.kills(1, 40);
-    let mut stage = Stage::open(ground, "block", kind, size.seed).await?;
+    let mut stage = Stage::open(test_server, "block", kind, size.seed).await?;
     let five_leases_ms = u64::try_from((5 * stage.lease).as_millis())?;
     // All async code runs on one thread, which the verb blocks. Another process sweeps lost attempts.
     let blocked = stage.spec("blocked");

@@ -8,18 +8,18 @@ use super::Size;
 use super::cut::{proxy_spec, start_proxy};
 use crate::Failure;
 use crate::child::Spec;
-use crate::ground::{Ground, Kind};
 use crate::load::Load;
 use crate::proxy::Cuts;
 use crate::report::Report;
 use crate::stage::Stage;
+use crate::test_server::{Kind, TestServer};
 
 const AN_HOUR_S: i64 = 3600;
 
 /// With PostgreSQL, all processes use the server's clock, and no attempt is lost. With SQLite, a process whose clock is ahead treats the
 /// leases of others as expired: attempts are lost, but no event is processed twice.
-pub async fn clocks(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
-    let mut stage = Stage::open(ground, "clocks", kind, size.seed).await?;
+pub async fn clocks(test_server: &mut TestServer, kind: Kind, size: Size) -> Result<Report, Failure> {
+    let mut stage = Stage::open(test_server, "clocks", kind, size.seed).await?;
     if kind == Kind::Postgres {
         stage.lease = Duration::from_secs(10);
     }
@@ -38,8 +38,8 @@ pub async fn clocks(ground: &mut Ground, kind: Kind, size: Size) -> Result<Repor
 }
 
 /// Four processes in four time zones. With PostgreSQL, their sessions have these time zones too.
-pub async fn zones(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
-    let mut stage = Stage::open(ground, "zones", kind, size.seed).await?;
+pub async fn zones(test_server: &mut TestServer, kind: Kind, size: Size) -> Result<Report, Failure> {
+    let mut stage = Stage::open(test_server, "zones", kind, size.seed).await?;
     stage.lease = Duration::from_secs(10);
     let mut proxies = Vec::new();
     for zone in ["Pacific/Kiritimati", "America/St_Johns", "Asia/Kathmandu", "UTC"] {

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use super::Size;
 use crate::Failure;
 use crate::child::Spec;
-use crate::ground::{Folder, Ground, Kind};
 use crate::ledger::{self, Line};
 use crate::load::Load;
-use crate::lots::Lots;
+use crate::random::Random;
 use crate::report::Report;
 use crate::small::{Small, me};
 use crate::stage::Stage;
+use crate::test_server::{Folder, Kind, TestServer};
 
 /// The limit for work to continue after a condition has ended.
 const RESUMES: Duration = Duration::from_secs(10);
@@ -37,17 +37,17 @@ pub struct Locked {
     pub until_us: u64,
 }
 
-pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
+pub async fn run(test_server: &mut TestServer, kind: Kind, size: Size) -> Result<Report, Failure> {
     match kind {
         Kind::Postgres => {
-            let stage = Stage::open(ground, "conditions", kind, size.seed).await?;
+            let stage = Stage::open(test_server, "conditions", kind, size.seed).await?;
             go_on(stage, None, size).await
         }
         Kind::Sqlite => {
             let folder = Folder::new("conditions-sqlite")?;
             let disk = Small::mount(folder.path().join("small"), ENOUGH_MIB, me()?)?;
             let url = format!("sqlite://{}/faults.db", disk.path().display());
-            let mut stage = Stage::at(ground, kind, size.seed, folder, url).await?;
+            let mut stage = Stage::at(test_server, kind, size.seed, folder, url).await?;
             stage.prefix = file::prefix()?;
             go_on(stage, Some(disk), size).await
         }
@@ -70,12 +70,12 @@ async fn go_on(mut stage: Stage<'_>, disk: Option<Small>, size: Size) -> Result<
     resume(&mut stage, "the start").await?;
 
     let names: Vec<&'static str> = if disk.is_some() { file::NAMES.to_vec() } else { server::NAMES.to_vec() };
-    let (mut lots, mut locked, mut round) = (Lots::new(size.seed), Vec::new(), 0);
+    let (mut random, mut locked, mut round) = (Random::new(size.seed), Vec::new(), 0);
     while round < rounds || stage.transitions().await? < transitions {
         round += 1;
         let mut order = names.clone();
         while !order.is_empty() {
-            let name = order.swap_remove(usize::try_from(lots.below(order.len() as u64))?);
+            let name = order.swap_remove(usize::try_from(random.below(order.len() as u64))?);
             match &disk {
                 Some(disk) => file::impose(&stage, disk, name, each).await?,
                 None => locked.extend(server::impose(&mut stage, name, each).await?),

@@ -5,14 +5,14 @@ use std::time::Duration;
 use super::Size;
 use crate::Failure;
 use crate::child::Spec;
-use crate::ground::{Ground, Kind};
 use crate::load::Load;
 use crate::report::Report;
 use crate::stage::Stage;
+use crate::test_server::{Kind, TestServer};
 
 /// Four processes with eight threads each. No caller gets the error that the database is locked.
-pub async fn crowd(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
-    let mut stage = Stage::open(ground, "crowd", kind, size.seed).await?;
+pub async fn crowd(test_server: &mut TestServer, kind: Kind, size: Size) -> Result<Report, Failure> {
+    let mut stage = Stage::open(test_server, "crowd", kind, size.seed).await?;
     stage.lease = Duration::from_secs(10);
     for _ in 0..4 {
         let spec = stage.spec("node");
@@ -27,8 +27,8 @@ pub async fn crowd(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report
 }
 
 /// A pool of one connection. `send`, `settled` and `get` are dropped after at most four milliseconds, at any point.
-pub async fn dropped(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
-    let mut stage = Stage::open(ground, "drop", kind, size.seed).await?;
+pub async fn dropped(test_server: &mut TestServer, kind: Kind, size: Size) -> Result<Report, Failure> {
+    let mut stage = Stage::open(test_server, "drop", kind, size.seed).await?;
     stage.lease = Duration::from_secs(10);
     for _ in 0..2 {
         let spec = stage.spec("node");

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use super::Size;
 use crate::Failure;
 use crate::child::Spec;
-use crate::ground::{Ground, Kind};
 use crate::load::Load;
 use crate::process::Process;
 use crate::proxy::{self, Cuts};
 use crate::report::Report;
 use crate::stage::Stage;
+use crate::test_server::{Kind, TestServer};
 
 /// The places at which connections are cut.
 const PLACES: [&str; 4] = ["BeforeCommit", "AfterCommit", "AfterRequest", "InAnswer"];
@@ -19,8 +19,8 @@ const PLACES: [&str; 4] = ["BeforeCommit", "AfterCommit", "AfterRequest", "InAns
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Cuts connections before the commit arrives, after it succeeded, after a request, and within an answer.
-pub async fn cut(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
-    let mut stage = Stage::open(ground, "cut", kind, size.seed).await?;
+pub async fn cut(test_server: &mut TestServer, kind: Kind, size: Size) -> Result<Report, Failure> {
+    let mut stage = Stage::open(test_server, "cut", kind, size.seed).await?;
     let spec = proxy_spec(&mut stage, Cuts { before_commit: 60, after_commit: 40, after_request: 600, in_answer: 600 }, None)?;
     let (_proxy, url) = start_proxy(&stage, &spec)?;
     stage.url = url;
@@ -55,9 +55,9 @@ fn cuts_so_far(spec: &proxy::Spec) -> Result<BTreeMap<String, u32>, Failure> {
 }
 
 /// Stops the proxy for longer than any time limit or lease: connections stay open and do not respond.
-pub async fn hang(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
+pub async fn hang(test_server: &mut TestServer, kind: Kind, size: Size) -> Result<Report, Failure> {
     let hangs = size.kills(2, 20);
-    let mut stage = Stage::open(ground, "hang", kind, size.seed).await?;
+    let mut stage = Stage::open(test_server, "hang", kind, size.seed).await?;
     let direct = stage.url.clone();
     let spec = proxy_spec(&mut stage, Cuts::default(), None)?;
     let (proxy, url) = start_proxy(&stage, &spec)?;
@@ -85,7 +85,7 @@ pub async fn hang(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report,
 pub fn proxy_spec(stage: &mut Stage<'_>, cuts: Cuts, time_zone: Option<&str>) -> Result<proxy::Spec, Failure> {
     Ok(proxy::Spec {
         name: format!("proxy-{}", time_zone.unwrap_or("cuts").replace('/', "-")),
-        server: stage.ground.socket()?,
+        server: stage.test_server.socket()?,
         folder: stage.folder.path().to_owned(),
         cuts,
         time_zone: time_zone.map(str::to_owned),

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use super::Size;
 use crate::Failure;
 use crate::child::Spec;
-use crate::ground::{Folder, Ground, Kind};
 use crate::load::Load;
 use crate::report::Report;
 use crate::small::{Small, me};
 use crate::stage::Stage;
+use crate::test_server::{Folder, Kind, TestServer};
 
 /// The disk counts as full after this time without a transition.
 const STILL: Duration = Duration::from_millis(1500);
@@ -18,38 +18,38 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// The final size, which suffices for all data.
 const ENOUGH_MIB: u32 = 512;
 
-pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
+pub async fn run(test_server: &mut TestServer, kind: Kind, size: Size) -> Result<Report, Failure> {
     let folder = Folder::new(&format!("disk-{}", kind.word()))?;
     // A new PostgreSQL database has 7 MiB, and one of SQLite begins with its write-ahead log.
     let (first_mib, step_mib) = if kind == Kind::Postgres { (9, 2) } else { (6, 3) };
-    let owner = if kind == Kind::Postgres { std::fs::metadata(ground.socket()?)?.uid() } else { me()? };
+    let owner = if kind == Kind::Postgres { std::fs::metadata(test_server.socket()?)?.uid() } else { me()? };
     let disk = Small::mount(folder.path().join("small"), first_mib, owner)?;
     let url = match kind {
         Kind::Sqlite => format!("sqlite://{}/faults.db", disk.path().display()),
         Kind::Postgres => {
-            ground.run(&format!("create tablespace small location '{}'", disk.path().display())).await?;
-            ground.database("tablespace small").await?
+            test_server.run(&format!("create tablespace small location '{}'", disk.path().display())).await?;
+            test_server.database("tablespace small").await?
         }
     };
     let name = url.rsplit('/').next().unwrap_or_default().to_owned();
     let fills = u32::try_from(size.kills(1, 10))?;
-    let filled = fill(ground, kind, size, (folder, url), &disk, (first_mib, step_mib, fills)).await;
+    let filled = fill(test_server, kind, size, (folder, url), &disk, (first_mib, step_mib, fills)).await;
     if kind == Kind::Postgres {
-        ground.run(&format!("drop database {name} with (force)")).await?;
-        ground.run("drop tablespace small").await?;
+        test_server.run(&format!("drop database {name} with (force)")).await?;
+        test_server.run("drop tablespace small").await?;
     }
     filled
 }
 
 async fn fill(
-    ground: &mut Ground,
+    test_server: &mut TestServer,
     kind: Kind,
     size: Size,
     (folder, url): (Folder, String),
     disk: &Small,
     (first_mib, step_mib, fills): (u32, u32, u32),
 ) -> Result<Report, Failure> {
-    let mut stage = Stage::at(ground, kind, size.seed, folder, url).await?;
+    let mut stage = Stage::at(test_server, kind, size.seed, folder, url).await?;
     stage.lease = Duration::from_secs(30);
     for _ in 0..2 {
         let spec = stage.spec("node");

@@ -11,13 +11,13 @@ use tokio::task::JoinHandle;
 use super::Size;
 use crate::Failure;
 use crate::child::Spec;
-use crate::ground::{Folder, Ground, Kind};
 use crate::ledger::{self, Line};
 use crate::load::{Load, now_us};
-use crate::lots::Lots;
 use crate::patroni::{NODES, Patroni};
+use crate::random::Random;
 use crate::report::Report;
 use crate::stage::Stage;
+use crate::test_server::{Folder, Kind, TestServer};
 
 /// The limit for work to continue after the cluster accepts writes again.
 const RESUMES: Duration = Duration::from_secs(2);
@@ -47,7 +47,7 @@ struct Done {
     accepts_us: u64,
 }
 
-pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
+pub async fn run(test_server: &mut TestServer, kind: Kind, size: Size) -> Result<Report, Failure> {
     let folder = Folder::new("failover-postgres")?;
     // PostgreSQL's user creates its files in this folder.
     let mut cluster = match tokio::task::block_in_place(|| Patroni::start(folder.path())) {
@@ -60,7 +60,7 @@ pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, 
     };
     write_to(&cluster.through_proxy("postgres"), &format!("create database {DATABASE}")).await?;
     write_to(&cluster.through_proxy(DATABASE), "create table fault_probes (at bigint not null)").await?;
-    let mut stage = Stage::at(ground, kind, size.seed, folder, cluster.through_proxy(DATABASE)).await?;
+    let mut stage = Stage::at(test_server, kind, size.seed, folder, cluster.through_proxy(DATABASE)).await?;
     // The load must not starve the servers' heartbeats.
     stage.prefix = &["nice", "-n", "10"];
     // Longer than any failover, so that no lease expires.
@@ -112,9 +112,9 @@ fn acts(size: Size) -> Vec<Act> {
     for (act, often) in [(Act::Switchover, 5), (Act::Kill, 5), (Act::Freeze, 2)] {
         acts.extend(std::iter::repeat_n(act, usize::try_from(size.kills.unwrap_or(often)).unwrap_or(0)));
     }
-    let mut lots = Lots::new(size.seed);
+    let mut random = Random::new(size.seed);
     for last in (1..acts.len()).rev() {
-        acts.swap(last, usize::try_from(lots.below(last as u64 + 1)).unwrap_or(0));
+        acts.swap(last, usize::try_from(random.below(last as u64 + 1)).unwrap_or(0));
     }
     acts
 }

@@ -5,20 +5,20 @@ use std::time::{Duration, Instant};
 use super::Size;
 use crate::Failure;
 use crate::child::Spec;
-use crate::ground::{Ground, Kind};
 use crate::load::Load;
-use crate::lots::Lots;
+use crate::random::Random;
 use crate::report::Report;
 use crate::stage::Stage;
+use crate::test_server::{Kind, TestServer};
 
 /// The number of processes that work and send at the same time. One more only sends.
 const NODES: usize = 3;
 /// The time limit of the scenario.
 const LIMIT: Duration = Duration::from_secs(3600);
 
-pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
+pub async fn run(test_server: &mut TestServer, kind: Kind, size: Size) -> Result<Report, Failure> {
     let (kills, transitions) = (size.kills(20, 1000), i64::try_from(size.transitions(1000, 200_000))?);
-    let mut stage = Stage::open(ground, "kill", kind, size.seed).await?;
+    let mut stage = Stage::open(test_server, "kill", kind, size.seed).await?;
     stage.lease = Duration::from_millis(600);
     for _ in 0..NODES {
         let spec = node(&mut stage);
@@ -27,14 +27,14 @@ pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, 
     let sender = lively(stage.sender());
     stage.start(&sender)?;
 
-    let mut lots = Lots::new(size.seed);
+    let mut random = Random::new(size.seed);
     let (mut killed, mut done, begun) = (0, 0, Instant::now());
     while killed < kills || done < transitions {
         if begun.elapsed() > LIMIT {
             return Err(format!("{killed} kills and {done} transitions within {LIMIT:?}").into());
         }
-        tokio::time::sleep(Duration::from_millis(50 + lots.below(300))).await;
-        let place = usize::try_from(lots.below(NODES as u64 * 4 + 1))? / 4;
+        tokio::time::sleep(Duration::from_millis(50 + random.below(300))).await;
+        let place = usize::try_from(random.below(NODES as u64 * 4 + 1))? / 4;
         stage.children[place].kill()?;
         killed += 1;
         let next = if place < NODES { node(&mut stage) } else { lively(stage.sender()) };

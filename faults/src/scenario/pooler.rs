@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 use super::Size;
 use crate::Failure;
-use crate::ground::{Ground, Kind};
 use crate::report::Report;
 use crate::stage::Stage;
+use crate::test_server::{Kind, TestServer};
 
 /// Fewer connections than the processes hold open, so that they are shared.
 const CONNECTIONS: u32 = 4;
 
-pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
-    let mut stage = Stage::open(ground, "pooler", kind, size.seed).await?;
+pub async fn run(test_server: &mut TestServer, kind: Kind, size: Size) -> Result<Report, Failure> {
+    let mut stage = Stage::open(test_server, "pooler", kind, size.seed).await?;
     stage.lease = Duration::from_secs(10);
     let bouncer = Bouncer::start(&mut stage)?;
     stage.url = format!("{}?statement-cache-capacity=0", stage.url_at(&format!("127.0.0.1:{}", bouncer.port))?);
@@ -44,7 +44,7 @@ struct Bouncer {
 
 impl Bouncer {
     fn start(stage: &mut Stage<'_>) -> Result<Bouncer, Failure> {
-        let socket = stage.ground.socket()?;
+        let socket = stage.test_server.socket()?;
         let server = socket.parent().ok_or("a socket is in a folder")?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let settings = format!(

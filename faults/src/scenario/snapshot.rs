@@ -5,19 +5,19 @@ use std::time::Duration;
 use super::Size;
 use crate::Failure;
 use crate::child::Spec;
-use crate::ground::{Ground, Kind};
 use crate::load::Load;
 use crate::report::Report;
 use crate::sql;
 use crate::stage::Stage;
+use crate::test_server::{Kind, TestServer};
 
 /// The rate of transitions must not drop to less than one in this many. The rate varies on a busy machine, but table bloat slows a queue
 /// far more.
 const AS_FAST: i64 = 5;
 
-pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
+pub async fn run(test_server: &mut TestServer, kind: Kind, size: Size) -> Result<Report, Failure> {
     let each = Duration::from_secs(size.seconds(2, 120));
-    let mut stage = Stage::open(ground, "snapshot", kind, size.seed).await?;
+    let mut stage = Stage::open(test_server, "snapshot", kind, size.seed).await?;
     stage.lease = Duration::from_secs(5);
     for _ in 0..2 {
         let spec = stage.spec("node");

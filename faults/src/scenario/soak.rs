@@ -7,12 +7,12 @@ use super::Size;
 use super::conditions::{file, resume, server};
 use crate::Failure;
 use crate::child::Spec;
-use crate::ground::{Folder, Ground, Kind};
 use crate::load::Load;
-use crate::lots::Lots;
+use crate::random::Random;
 use crate::report::Report;
 use crate::small::{Small, me};
 use crate::stage::Stage;
+use crate::test_server::{Folder, Kind, TestServer};
 
 /// The first two processes, one worker and one sender, run to the end. Their memory is measured.
 const STEADY: usize = 2;
@@ -32,17 +32,17 @@ struct Memory {
     samples_kib: Vec<u64>,
 }
 
-pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
+pub async fn run(test_server: &mut TestServer, kind: Kind, size: Size) -> Result<Report, Failure> {
     match kind {
         Kind::Postgres => {
-            let stage = Stage::open(ground, "soak", kind, size.seed).await?;
+            let stage = Stage::open(test_server, "soak", kind, size.seed).await?;
             soak(stage, None, size).await
         }
         Kind::Sqlite => {
             let folder = Folder::new("soak-sqlite")?;
             let disk = Small::mount(folder.path().join("small"), DISK_MIB, me()?)?;
             let url = format!("sqlite://{}/faults.db", disk.path().display());
-            let mut stage = Stage::at(ground, kind, size.seed, folder, url).await?;
+            let mut stage = Stage::at(test_server, kind, size.seed, folder, url).await?;
             stage.prefix = file::prefix()?;
             soak(stage, Some(disk), size).await
         }
@@ -60,30 +60,30 @@ async fn soak(mut stage: Stage<'_>, disk: Option<Small>, size: Size) -> Result<R
     resume(&mut stage, "the start").await?;
     let conditions = if disk.is_some() { file::NAMES.as_slice() } else { server::NAMES.as_slice() };
     let acts: Vec<&'static str> = ["kill", "stop", "outage"].into_iter().filter(|act| disk.is_none() || *act != "outage").collect();
-    let mut lots = Lots::new(size.seed);
+    let mut random = Random::new(size.seed);
     let mut memory: [Memory; STEADY] = Default::default();
     let (begun, mut sampled, mut said, mut performed) = (Instant::now(), Instant::now(), 0, 0);
     while begun.elapsed() < lasts {
-        let choice = usize::try_from(lots.below((2 * acts.len() + conditions.len()) as u64))?;
+        let choice = usize::try_from(random.below((2 * acts.len() + conditions.len()) as u64))?;
         let name = if choice < 2 * acts.len() { acts[choice / 2] } else { conditions[choice - 2 * acts.len()] };
-        let each = Duration::from_millis(300 + lots.below(3000));
+        let each = Duration::from_millis(300 + random.below(3000));
         match (name, &disk) {
             ("kill", _) => {
-                let place = STEADY + usize::try_from(lots.below((PROCESSES - STEADY) as u64))?;
+                let place = STEADY + usize::try_from(random.below((PROCESSES - STEADY) as u64))?;
                 stage.children[place].kill()?;
                 let next = process(&mut stage, place, lasts);
                 stage.replace(place, &next)?;
             }
             ("stop", _) => {
-                let place = usize::try_from(lots.below(PROCESSES as u64))?;
+                let place = usize::try_from(random.below(PROCESSES as u64))?;
                 stage.children[place].stop()?;
                 tokio::time::sleep(2 * each).await;
                 stage.children[place].go_on()?;
             }
             ("outage", _) => {
-                tokio::task::block_in_place(|| stage.ground.cluster()?.stop().map_err(Failure::from))?;
+                tokio::task::block_in_place(|| stage.test_server.cluster()?.stop().map_err(Failure::from))?;
                 tokio::time::sleep(2 * each).await;
-                tokio::task::block_in_place(|| stage.ground.cluster()?.start().map_err(Failure::from))?;
+                tokio::task::block_in_place(|| stage.test_server.cluster()?.start().map_err(Failure::from))?;
             }
             (name, Some(disk)) => file::impose(&stage, disk, name, each).await?,
             (name, None) => server::impose(&mut stage, name, each).await.map(drop)?,

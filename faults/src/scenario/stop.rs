@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use super::Size;
 use crate::Failure;
-use crate::ground::{Ground, Kind};
 use crate::load::Load;
 use crate::report::Report;
 use crate::stage::Stage;
+use crate::test_server::{Kind, TestServer};
 use crate::{child::Spec, sql};
 
 const NODES: usize = 3;
 /// The factor by which the number of stops may grow until one of them leads to a late report.
 const MOST: usize = 5;
 
-pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
+pub async fn run(test_server: &mut TestServer, kind: Kind, size: Size) -> Result<Report, Failure> {
     let rounds = usize::try_from(size.kills(2, 60))?;
-    let mut stage = Stage::open(ground, "stop", kind, size.seed).await?;
+    let mut stage = Stage::open(test_server, "stop", kind, size.seed).await?;
     stage.lease = Duration::from_millis(700);
     for _ in 0..NODES {
         let spec = stage.spec("node");

@@ -5,13 +5,13 @@ use std::time::Duration;
 use super::Size;
 use crate::Failure;
 use crate::child::Spec;
-use crate::ground::{Ground, Kind};
 use crate::load::Load;
 use crate::report::Report;
 use crate::stage::Stage;
+use crate::test_server::{Kind, TestServer};
 
-pub async fn run(ground: &mut Ground, kind: Kind, size: Size) -> Result<Report, Failure> {
-    let mut stage = Stage::open(ground, "writers", kind, size.seed).await?;
+pub async fn run(test_server: &mut TestServer, kind: Kind, size: Size) -> Result<Report, Failure> {
+    let mut stage = Stage::open(test_server, "writers", kind, size.seed).await?;
     stage.lease = Duration::from_secs(5);
     for _ in 0..4 {
         let spec = stage.spec("node");

@@ -37,8 +37,8 @@ pub(super) async fn run(session: &mut Session<'_, '_>, act: Act, acting: Acting)
     };
     let (word, done_word) = words(&act);
     if acting.dry_run {
-        let told = keys.into_iter().map(|key| (key, None)).collect();
-        return report(session, &acting, word, &format!("would be {done_word}"), told);
+        let outcomes = keys.into_iter().map(|key| (key, None)).collect();
+        return report(session, &acting, word, &format!("would be {done_word}"), outcomes);
     }
     if keys.is_empty() {
         session.stage.say("no instance is like that");
@@ -60,8 +60,8 @@ pub(super) async fn run(session: &mut Session<'_, '_>, act: Act, acting: Acting)
         operate(key).await?;
         return report(session, &acting, word, done_word, vec![(key.clone(), None)]);
     }
-    let told = carry_out(session, &keys, operate).await?;
-    report(session, &acting, word, done_word, told)
+    let outcomes = carry_out(session, &keys, operate).await?;
+    report(session, &acting, word, done_word, outcomes)
 }
 
 /// The keys of all instances that match the filter now.
@@ -84,7 +84,7 @@ async fn carry_out(
     keys: &[String],
     operate: impl Fn(&str) -> OperateRequest,
 ) -> Result<Vec<(String, Option<String>)>, Problem> {
-    let mut told = Vec::with_capacity(keys.len());
+    let mut outcomes = Vec::with_capacity(keys.len());
     let progress = Progress::of(session.stage, Some(keys.len() as u64), "instances");
     for some in keys.chunks(TOGETHER as usize) {
         let mut under_way = JoinSet::new();
@@ -96,16 +96,16 @@ async fn carry_out(
         ended.sort_by_key(|(place, _)| *place);
         for (place, ended) in ended {
             match ended {
-                Ok(()) => told.push((some[place].clone(), None)),
+                Ok(()) => outcomes.push((some[place].clone(), None)),
                 Err(error) if error.is_database() => {
-                    return Err(Problem::Database(format!("{error}; {} of {} instances had their turn", told.len(), keys.len())));
+                    return Err(Problem::Database(format!("{error}; {} of {} instances had their turn", outcomes.len(), keys.len())));
                 }
-                Err(error) => told.push((some[place].clone(), Some(error.to_string()))),
+                Err(error) => outcomes.push((some[place].clone(), Some(error.to_string()))),
             }
         }
-        progress.at(told.len() as u64);
+        progress.at(outcomes.len() as u64);
     }
-    Ok(told)
+    Ok(outcomes)
 }
 
 /// Prints the result for each instance. Returns `Refused` if one of them refused.
@@ -114,17 +114,17 @@ fn report(
     acting: &Acting,
     word: &str,
     done_word: &str,
-    told: Vec<(String, Option<String>)>,
+    outcomes: Vec<(String, Option<String>)>,
 ) -> Result<(), Problem> {
-    let refused = told.iter().filter(|(_, why)| why.is_some()).count();
+    let refused = outcomes.iter().filter(|(_, why)| why.is_some()).count();
     if session.is_json {
         let of = |(key, why): &(String, Option<String>)| json!({ "key": key, "done": why.is_none() && !acting.dry_run, "why": why });
-        let instances: Vec<_> = told.iter().map(of).collect();
+        let instances: Vec<_> = outcomes.iter().map(of).collect();
         let answer = json!({ "act": word, "machine": acting.machine, "dry_run": acting.dry_run, "instances": instances });
         session.stage.json(&answer)?;
     } else {
         let mut table = Table::of_sentences(&["MACHINE", "KEY", "OUTCOME"]);
-        for (key, why) in &told {
+        for (key, why) in &outcomes {
             let outcome = match why {
                 Some(why) => Cell::styled(why, BAD),
                 None => Cell::styled(done_word, GOOD),
@@ -135,7 +135,7 @@ fn report(
     }
     match refused {
         0 => Ok(()),
-        n => Err(Problem::Refused(format!("{n} of {} instances refused", told.len()))),
+        n => Err(Problem::Refused(format!("{n} of {} instances refused", outcomes.len()))),
     }
 }
 

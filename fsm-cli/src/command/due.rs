@@ -4,7 +4,7 @@ use fsm_runtime::store::overview::ToCome;
 use serde_json::json;
 
 use super::liveness::Liveness;
-use super::{Session, some};
+use super::{Session, selected};
 use crate::args::Few;
 use crate::problem::Problem;
 use crate::table::{Cell, OPEN, Table};
@@ -12,7 +12,7 @@ use crate::table::{Cell, OPEN, Table};
 pub(super) async fn run(session: &mut Session<'_, '_>, few: Few) -> Result<(), Problem> {
     let admin = session.to_read().await?;
     let mut coming = Vec::new();
-    for known in some(&admin, few.machine.as_deref())? {
+    for known in selected(&admin, few.machine.as_deref())? {
         coming.extend(admin.to_come(&known.machine.name, few.limit).await?);
     }
     coming.sort_by_key(|coming| coming.at);

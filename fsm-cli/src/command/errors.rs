@@ -6,7 +6,7 @@ use fsm_core::time::Timestamp;
 use fsm_runtime::store::overview::Failing;
 use serde_json::json;
 
-use super::{Session, some};
+use super::{Session, selected};
 use crate::args::Errors;
 use crate::problem::Problem;
 use crate::table::{BAD, Cell, OPEN, Table};
@@ -48,14 +48,14 @@ pub(super) async fn run(session: &mut Session<'_, '_>, wanted: &Errors) -> Resul
     let admin = session.to_read().await?;
     let most = if wanted.all { usize::MAX } else { MOST };
     let mut groups: Vec<Group> = Vec::new();
-    let (mut unread, mut read) = (Vec::new(), 0);
-    for known in some(&admin, wanted.machine.as_deref())? {
+    let (mut unfinished, mut read) = (Vec::new(), 0);
+    for known in selected(&admin, wanted.machine.as_deref())? {
         let machine = known.machine.name.as_str();
         let mut places: HashMap<What, usize> = HashMap::new();
         let look_at = if wanted.all { u32::MAX } else { MOST_LOOKED_AT };
         let retrying = admin.retrying(machine, u32::try_from(most).unwrap_or(u32::MAX), look_at).await?;
         if retrying.len() >= most {
-            unread.push(machine);
+            unfinished.push(machine);
         }
         for one in retrying {
             add(&mut groups, &mut places, machine, one.failing, Some(one.next_at));
@@ -71,16 +71,16 @@ pub(super) async fn run(session: &mut Session<'_, '_>, wanted: &Errors) -> Resul
                 break;
             }
             if read >= most {
-                unread.push(machine);
-                unread.dedup();
+                unfinished.push(machine);
+                unfinished.dedup();
                 break;
             }
         }
     }
     groups.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| (&a.machine, &a.what.fingerprint).cmp(&(&b.machine, &b.what.fingerprint))));
     if session.is_json {
-        let told: Vec<_> = groups.iter().map(told).collect();
-        return session.stage.json(&json!({ "errors": told, "grouped_up_to": (!wanted.all).then_some(MOST), "more_in": unread }));
+        let shown: Vec<_> = groups.iter().map(as_json).collect();
+        return session.stage.json(&json!({ "errors": shown, "grouped_up_to": (!wanted.all).then_some(MOST), "more_in": unfinished }));
     }
     let now = admin.now();
     let mut table = Table::new(&["COUNT", "STATUS", "MACHINE", "VERB", "ERROR", "FIRST", "LAST", "NEXT", "EXAMPLE"]);
@@ -101,7 +101,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, wanted: &Errors) -> Resul
     if table.is_empty() {
         session.stage.say("no instance is in error or being retried");
     }
-    for machine in unread {
+    for machine in unfinished {
         session.stage.say(&format!(
             "`{machine}` has more instances in error or being retried: at most {MOST} of each are grouped; --all groups every one"
         ));
@@ -125,7 +125,7 @@ fn add(groups: &mut Vec<Group>, places: &mut HashMap<What, usize>, machine: &str
     }
 }
 
-fn told(group: &Group) -> serde_json::Value {
+fn as_json(group: &Group) -> serde_json::Value {
     json!({
         "machine": group.machine,
         "status": group.what.word(),

@@ -16,8 +16,8 @@ use crate::stage::Stage;
 pub(super) async fn run(session: &mut Session<'_, '_>, export: &Export) -> Result<(), Problem> {
     let admin = session.to_read().await?;
     if let Some((count, until)) = admin.alive().await?.filter(|_| !export.live) {
-        let hint = "stop them first, or the same instances go on here and where this is imported; --live exports all the same";
-        return Err(Problem::Refused(format!("{count} processes work on {}, believed until {until}: {hint}", admin.place())));
+        let remedy = "stop them first, or the same instances go on here and where this is imported; --live exports all the same";
+        return Err(Problem::Refused(format!("{count} processes work on {}, with leases until {until}: {remedy}", admin.place())));
     }
     let mut out = Output::of(export.output.as_deref(), session.stage.width.is_some())?;
     let all = match export.machine {

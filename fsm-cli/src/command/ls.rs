@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::liveness::{Lapse, Liveness};
-use super::{Session, some};
+use super::{Session, selected};
 use crate::args::{Ls, Wanted};
 use crate::problem::Problem;
 use crate::stage::apart;
@@ -27,7 +27,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, ls: Ls) -> Result<(), Pro
     let now = admin.now();
     let liveness = Liveness::of(&admin).await?;
     if session.is_json {
-        let instances: Vec<_> = instances.iter().map(|seen| told(seen, &liveness)).collect();
+        let instances: Vec<_> = instances.iter().map(|seen| as_json(seen, &liveness)).collect();
         return session.stage.json(&json!({ "instances": instances, "next": next, "was_cut": was_cut }));
     }
     let mut table = Table::new(&["MACHINE", "KEY", "STATE", "STATUS", "CHANGED", "ABOUT"]);
@@ -68,7 +68,7 @@ async fn page(admin: &Admin, ls: &Ls) -> Result<Page, Problem> {
     let is_by_key = ls.wanted.key_prefix.is_some();
     let after = ls.after.as_deref().map(|text| cursor(text, is_by_key)).transpose()?;
     let mut instances: Vec<InstanceView> = Vec::new();
-    for known in some(admin, ls.machine.as_deref())? {
+    for known in selected(admin, ls.machine.as_deref())? {
         let machine = known.machine.name.as_str();
         let after = match &after {
             Some((there, _)) if machine < there.as_str() => continue,
@@ -104,7 +104,7 @@ async fn page(admin: &Admin, ls: &Ls) -> Result<Page, Problem> {
 /// Returns a `NotFound` error if no definition of the machine, or of any machine, ever had the requested state.
 pub(super) fn check_state(admin: &Admin, machine: Option<&str>, wanted: &Wanted) -> Result<(), Problem> {
     let Some(state) = wanted.state.as_deref() else { return Ok(()) };
-    let states: Vec<&str> = some(admin, machine)?.iter().flat_map(|known| &known.states).map(String::as_str).collect();
+    let states: Vec<&str> = selected(admin, machine)?.iter().flat_map(|known| &known.states).map(String::as_str).collect();
     if states.contains(&state) {
         return Ok(());
     }
@@ -175,7 +175,7 @@ pub(super) fn about(seen: &InstanceView, liveness: &Liveness, now: Option<Timest
 }
 
 /// An instance as JSON.
-pub(super) fn told(seen: &InstanceView, liveness: &Liveness) -> Value {
+pub(super) fn as_json(seen: &InstanceView, liveness: &Liveness) -> Value {
     let row = &seen.row;
     json!({
         "machine": row.machine,

@@ -7,7 +7,7 @@ use fsm_runtime::store::overview::RejectedEvent;
 use serde_json::json;
 
 use super::errors::{MOST, PAGE, fingerprint};
-use super::{Session, some};
+use super::{Session, selected};
 use crate::args::Errors;
 use crate::problem::Problem;
 use crate::table::{Cell, OPEN, Table};
@@ -25,8 +25,8 @@ pub(super) async fn run(session: &mut Session<'_, '_>, wanted: &Errors) -> Resul
     let admin = session.to_read().await?;
     let most = if wanted.all { usize::MAX } else { MOST };
     let mut groups: Vec<Group> = Vec::new();
-    let (mut unread, mut read) = (Vec::new(), 0);
-    for known in some(&admin, wanted.machine.as_deref())? {
+    let (mut unfinished, mut read) = (Vec::new(), 0);
+    for known in selected(&admin, wanted.machine.as_deref())? {
         let machine = known.machine.name.as_str();
         let mut places: HashMap<String, usize> = HashMap::new();
         let mut before = None;
@@ -40,15 +40,15 @@ pub(super) async fn run(session: &mut Session<'_, '_>, wanted: &Errors) -> Resul
                 break;
             }
             if read >= most {
-                unread.push(machine);
+                unfinished.push(machine);
                 break;
             }
         }
     }
     groups.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| (&a.machine, &a.fingerprint).cmp(&(&b.machine, &b.fingerprint))));
     if session.is_json {
-        let told: Vec<_> = groups.iter().map(told).collect();
-        return session.stage.json(&json!({ "rejected": told, "grouped_up_to": (!wanted.all).then_some(MOST), "more_in": unread }));
+        let shown: Vec<_> = groups.iter().map(as_json).collect();
+        return session.stage.json(&json!({ "rejected": shown, "grouped_up_to": (!wanted.all).then_some(MOST), "more_in": unfinished }));
     }
     let now = admin.now();
     let mut table = Table::new(&["COUNT", "MACHINE", "REASON", "FIRST", "LAST", "EXAMPLE"]);
@@ -66,7 +66,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, wanted: &Errors) -> Resul
     if table.is_empty() {
         session.stage.say("no event was rejected");
     }
-    for machine in unread {
+    for machine in unfinished {
         session.stage.say(&format!("`{machine}` has rejected more events: the newest {MOST} of all are grouped; --all groups every one"));
     }
     Ok(())
@@ -88,7 +88,7 @@ fn add(groups: &mut Vec<Group>, places: &mut HashMap<String, usize>, machine: &s
     }
 }
 
-fn told(group: &Group) -> serde_json::Value {
+fn as_json(group: &Group) -> serde_json::Value {
     json!({
         "machine": group.machine,
         "fingerprint": group.fingerprint,

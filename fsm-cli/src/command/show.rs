@@ -149,7 +149,7 @@ fn failure(call: &OpenCall, error: &str) -> String {
 }
 
 fn told(story: &Story, liveness: &Liveness) -> Value {
-    let mut told = ls::told(&story.seen, liveness);
+    let mut told = ls::as_json(&story.seen, liveness);
     let inbox: Vec<_> =
         story.inbox.iter().map(|one| json!({ "event": one.event, "call": one.call, "since": one.since.to_string() })).collect();
     let timers: Vec<_> = story

@@ -8,7 +8,7 @@ use fsm_runtime::admin::Admin;
 use fsm_runtime::store::overview::Times;
 use serde_json::{Value, json};
 
-use super::{Session, some};
+use super::{Session, selected};
 use crate::args::Stats;
 use crate::problem::Problem;
 use crate::stage::{apart, short};
@@ -50,13 +50,13 @@ async fn look(session: &mut Session<'_, '_>, admin: &Admin, stats: &Stats) -> Re
     let minutes = now.since(since).as_secs_f64() / 60.0;
     let mut table = Table::new(&["MACHINE", "ENDED", "A MINUTE", "FAILED", "TOOK", "95%", "LATE BY", "95%", "DUE", "SINCE"]);
     let mut all = Vec::new();
-    for known in some(admin, stats.machine.as_deref())? {
+    for known in selected(admin, stats.machine.as_deref())? {
         let machine = known.machine.name.as_str();
         let tally = Tally::of(newest.iter().filter(|times| times.machine == machine), since);
         let overdue = admin.overdue(machine, MOST).await?;
         let rate = if minutes > 0.0 { tally.ended as f64 / minutes } else { 0.0 };
         if session.is_json {
-            all.push(tally.told(machine, rate, overdue.attempts, overdue.since));
+            all.push(tally.as_json(machine, rate, overdue.attempts, overdue.since));
             continue;
         }
         let span = |spans: &[Duration], share| quantile(spans, share).map_or("-".to_owned(), short);
@@ -103,7 +103,7 @@ impl Tally {
         tally
     }
 
-    fn told(&self, machine: &str, rate: f64, due: u64, due_since: Option<Timestamp>) -> Value {
+    fn as_json(&self, machine: &str, rate: f64, due: u64, due_since: Option<Timestamp>) -> Value {
         let us = |spans: &[Duration], share| quantile(spans, share).map(micros);
         json!({
             "machine": machine,

@@ -77,7 +77,7 @@ async fn until(admin: &Admin, wait: &Wait, wanted: Wanted<'_>) -> Result<Instanc
 fn show(session: &mut Session<'_, '_>, admin: &Admin, seen: &InstanceView, wanted: Wanted<'_>, liveness: &Liveness) -> Result<(), Problem> {
     let row = &seen.row;
     if session.is_json {
-        session.stage.json(&ls::told(seen, liveness))?;
+        session.stage.json(&ls::as_json(seen, liveness))?;
     } else {
         let mut table = Table::new(&["MACHINE", "KEY", "STATE", "STATUS", "CHANGED"]);
         let changed = session.stage.moment(row.updated_at, admin.now());

@@ -11,7 +11,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>) -> Result<(), Problem> {
     let now = admin.now();
     let workers = admin.workers().await?;
     if session.is_json {
-        let told: Vec<_> = workers
+        let shown: Vec<_> = workers
             .iter()
             .map(|worker| {
                 json!({
@@ -25,7 +25,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>) -> Result<(), Problem> {
                 })
             })
             .collect();
-        return session.stage.json(&json!({ "workers": told }));
+        return session.stage.json(&json!({ "workers": shown }));
     }
     let mut table = Table::new(&["SESSION", "HOST", "PID", "STARTED", "LEASE ENDS", "EXECUTING", ""]);
     for worker in &workers {

@@ -7,7 +7,7 @@ use crate::shop::{Order, OrderState, Paid, Placed, three};
 use crate::support::{To, WIDE, fsm, healthy, json, on_both};
 
 on_both! {
-    async fn a_retry_goes_through_the_engines_own_door(bed) {
+    async fn a_retry_goes_through_the_engines_own_write_path(bed) {
         three(bed).await;
         let said = fsm(bed, To::Pipe, &["retry", "order", "o-2", "--reason", "the receipt was found"]).await;
         assert_eq!((said.out.as_str(), said.code), ("order\to-2\tretried\n", 0), "{said:?}");

@@ -53,7 +53,7 @@ on_both! {
         let said = fsm(bed, To::Pipe, &["doctor", "--deep"]).await;
         assert_eq!(said.code, 1, "{said:?}");
         assert!(said.out.contains("error\tI6\t") && said.out.contains("has version 9 and state shipped after 3 transitions"), "{said:?}");
-        // The bed checks the invariants when it is dropped, so the row is repaired.
+        // The test bed checks the invariants when it is dropped, so the row is repaired.
         sql(bed.url(), "update fsm_instances set version = 3 where key = 'o-3'").await;
     }
 }

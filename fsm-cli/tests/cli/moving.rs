@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::shop::{Order, OrderState, Paid, Placed, Shipped, orders, three};
 use crate::support::{File, Said, To, fsm_at, healthy};
 
-/// Runs the command on this database, at the time of this bed's clock.
+/// Runs the command on this database, at the time of this test bed's clock.
 async fn on(bed: &TestBed, url: &str, words: &[&str]) -> Said {
     let all: Vec<&str> = ["--database", url].iter().chain(words).copied().collect();
     fsm_at(Some(bed.now()), To::Pipe, &all).await
@@ -89,7 +89,7 @@ async fn what_was_on_sqlite_goes_on_on_postgresql_and_back() {
     let told: Value = serde_json::from_str(&said.out).unwrap();
     assert_eq!((said.code, &told["machines"], &told["executing"]), (0, &json!(["order"]), &json!(0)), "{said:?}");
     assert_eq!(rows(&source, &last.url()).await, rows(&source, &first.url()).await);
-    // A bed's clock starts in 2030, and the databases are two seconds ahead.
+    // A test bed's clock starts in 2030, and the databases are two seconds ahead.
     target.advance(Duration::from_secs(2)).await;
     goes_on(&target).await;
     let returned = orders().on(&last.url()).await;

@@ -68,7 +68,7 @@ fsm! {
     }
 }
 
-/// A builder of beds with the order machine only.
+/// A builder of test beds with the order machine only.
 pub fn orders() -> TestBedBuilder {
     TestBed::builder().only::<Order>()
 }

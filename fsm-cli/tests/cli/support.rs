@@ -55,7 +55,7 @@ pub enum To {
 /// A terminal wide enough that nothing is cut.
 pub const WIDE: To = To::Terminal(140, "");
 
-/// Runs the command on the bed's database, at the time of the bed's clock. Colours are removed, and ids are replaced by `<id>`.
+/// Runs the command on the test bed's database, at the time of its clock. Colours are removed, and ids are replaced by `<id>`.
 pub async fn fsm(bed: &TestBed, to: To, arguments: &[&str]) -> Said {
     let mut all = vec!["--database", bed.url()];
     all.extend(arguments);

@@ -85,7 +85,7 @@ impl Drop for Screen {
     }
 }
 
-/// Three orders in a file, with the bed that created them.
+/// Three orders in a file, with the test bed that created them.
 async fn shop() -> (File, TestBed) {
     let file = File::new();
     let bed = orders().on(&file.url()).await;
@@ -99,7 +99,7 @@ fn plain(text: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn colours_and_cuts_are_for_terminals() {
-    let (file, _bed) = shop().await;
+    let (file, _test_bed) = shop().await;
     let (drawn, code) = Screen::of(program(file.path(), &["ls"]), 60).ended();
     assert_eq!(code, 0, "{drawn}");
     assert!(drawn.contains("\u{1b}[31merror"), "what is in error is red: {drawn:?}");
@@ -164,7 +164,7 @@ async fn an_instance_that_is_followed_is_drawn_again_in_its_place() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn numbers_are_looked_at_again_and_again() {
-    let (file, _bed) = shop().await;
+    let (file, _test_bed) = shop().await;
     let mut screen = Screen::of(program(file.path(), &["stats", "--watch=50ms"]), 100);
     for _ in 0..3 {
         screen.until("\u{1b}[2J\u{1b}[H");
@@ -188,7 +188,7 @@ async fn long_work_says_on_a_terminal_how_far_it_has_come() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_environment_calls_secret_is_hidden() {
-    let (file, _bed) = shop().await;
+    let (file, _test_bed) = shop().await;
     let shown = program(file.path(), &["show", "order", "o-3"]).env("FSM_REDACT", "pin,cents").output().unwrap();
     let text = String::from_utf8(shown.stdout).unwrap();
     assert!(text.contains(r#"{"cents":"***"}"#) && !text.contains("300"), "{text}");

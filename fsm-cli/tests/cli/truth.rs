@@ -24,7 +24,7 @@ async fn meddle(bed: &TestBed, sql: &str) {
     }
 }
 
-/// Marks the scheduled attempt of `o-1` as executing in the session of the bed's worker. Returns the end of that worker's lease.
+/// Marks the scheduled attempt of `o-1` as executing in the session of the test bed's worker. Returns the end of that worker's lease.
 async fn claimed(bed: &TestBed) -> Timestamp {
     let worker = "(select session_id from fsm_workers limit 1)";
     let sql =

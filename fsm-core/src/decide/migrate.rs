@@ -56,14 +56,14 @@ pub fn migrate(
     if state.is_none() && renamed.is_empty() && waiting.is_empty() && timers.is_empty() {
         return None;
     }
-    let mut told: Vec<_> = state.iter().map(|(old, new)| format!("state `{old}` is `{new}` now")).collect();
-    told.extend(renamed.iter().flat_map(|(old, new)| told_of_call(old, new)));
+    let mut renamed_names: Vec<_> = state.iter().map(|(old, new)| format!("state `{old}` renamed to `{new}`")).collect();
+    renamed_names.extend(renamed.iter().flat_map(|(old, new)| call_renames(old, new)));
     let events = |names: Vec<&str>| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     if !waiting.is_empty() {
-        told.push(format!("waiting are {} now", events(waiting.iter().map(|waiting| waiting.event.as_str()).collect())));
+        renamed_names.push(format!("waiting events renamed to {}", events(waiting.iter().map(|waiting| waiting.event.as_str()).collect())));
     }
     if !timers.is_empty() {
-        told.push(format!("timed are {} now", events(timers.iter().map(|timer| timer.event.name.as_str()).collect())));
+        renamed_names.push(format!("timer events renamed to {}", events(timers.iter().map(|timer| timer.event.name.as_str()).collect())));
     }
 
     let is_ended = snapshot.instance.status.is_ended();
@@ -71,7 +71,7 @@ pub fn migrate(
     let updated_at = if is_ended { snapshot.instance.updated_at } else { moment.now };
     let mut changes = Changes::of(Instance { updated_at, ..Arc::unwrap_or_clone(snapshot.instance) });
     let about = changes.instance.newest.map(|(call, _)| call);
-    changes.notes.push(begin::note(&changes.instance, NoteKind::Migrated, about, Some(told.join("; ")), moment.now));
+    changes.notes.push(begin::note(&changes.instance, NoteKind::Migrated, about, Some(renamed_names.join("; ")), moment.now));
     if let Some((_, new)) = state {
         let is_idle = changes.instance.status == Status::Running && !changes.instance.is_open;
         changes.instance.state = Some(new.clone());
@@ -93,11 +93,11 @@ pub fn late_timer(machine: &Machine, instance: &Instance, entered: Option<(CallI
     Some(Changes { timers: vec![TimerChange::Set(timer)], ..Changes::of(instance.clone()) })
 }
 
-fn told_of_call(old: &Attempt, new: &Attempt) -> Vec<String> {
+fn call_renames(old: &Attempt, new: &Attempt) -> Vec<String> {
     let catch = |attempt: &Attempt| attempt.retry_state.policy.as_ref().and_then(|policy| policy.catch.clone());
-    let runs = (old.verb != new.verb).then(|| format!("its call of `{}` runs `{}` now", old.verb, new.verb));
+    let runs = (old.verb != new.verb).then(|| format!("verb of the call renamed from `{}` to `{}`", old.verb, new.verb));
     let caught = catch(new).filter(|new| Some(new) != catch(old).as_ref());
-    let caught = caught.map(|verb| format!("its call of `{}` is caught by `{verb}` now", new.verb));
+    let caught = caught.map(|verb| format!("catch verb of the call renamed to `{verb}`"));
     runs.into_iter().chain(caught).collect()
 }
 

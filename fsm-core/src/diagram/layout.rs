@@ -138,13 +138,13 @@ impl<'m> Layout<'m> {
             let forward = sweep % 2 == 0;
             let count = self.layers.len();
             let places: Vec<usize> = if forward { (1..count).collect() } else { (0..count.saturating_sub(1)).rev().collect() };
-            places.into_iter().for_each(|place| self.settle(place, forward));
+            places.into_iter().for_each(|place| self.level(place, forward));
         }
         let top = self.nodes.iter().map(|node| node.y).min().unwrap_or(0);
         self.nodes.iter_mut().for_each(|node| node.y -= top);
     }
 
-    fn settle(&mut self, place: usize, forward: bool) {
+    fn level(&mut self, place: usize, forward: bool) {
         let layer = self.layers[place].clone();
         let wanted: Vec<i64> = layer
             .iter()

@@ -4,15 +4,15 @@ use fsm_core::decide::operate::Act as Operating;
 use fsm_core::retry::{Retry, RetryAdvice};
 use std::time::Duration;
 
-use crate::lots::Lots;
 use crate::machine::EVENTS;
 use crate::model::queue::KEYS;
+use crate::random::Random;
 use crate::step::{Act, Dedup, End, Ending, How, Step};
 use crate::world::{PROCESSES, World};
 
 /// The kinds of steps that a schedule may contain.
 pub struct Mood {
-    lots: Lots,
+    random: Random,
     skews: bool,
     outages: bool,
     silences: bool,
@@ -26,86 +26,86 @@ pub struct Mood {
 
 impl Mood {
     pub fn new(seed: u64) -> Mood {
-        let mut lots = Lots::new(seed);
+        let mut random = Random::new(seed);
         Mood {
-            skews: lots.one_in(4),
-            outages: lots.one_in(3),
-            silences: lots.one_in(2),
-            deaths: lots.one_in(2),
-            unknown_commits: lots.one_in(2),
-            operators: lots.one_in(2),
-            how: [How::Locked, How::AtOnce, How::Ahead][lots.below(3)],
-            prunes: lots.one_in(2),
-            keys: 1 + lots.below(KEYS.len()),
-            lots,
+            skews: random.one_in(4),
+            outages: random.one_in(3),
+            silences: random.one_in(2),
+            deaths: random.one_in(2),
+            unknown_commits: random.one_in(2),
+            operators: random.one_in(2),
+            how: [How::Locked, How::AtOnce, How::Ahead][random.below(3)],
+            prunes: random.one_in(2),
+            keys: 1 + random.below(KEYS.len()),
+            random,
         }
     }
 
     /// Draws the next step.
     pub fn draw(&mut self, world: &World) -> Step {
         // One process does most of the work, so that the file version stays the same for long enough.
-        let process = if self.how == How::Ahead && !self.lots.one_in(5) { 0 } else { self.lots.below(PROCESSES) };
+        let process = if self.how == How::Ahead && !self.random.one_in(5) { 0 } else { self.random.below(PROCESSES) };
         Step { process, act: self.act(world, process) }
     }
 
     fn act(&mut self, world: &World, p: usize) -> Act {
         let (process, now) = (&world.processes[p], world.clock(p));
         if !process.is_alive {
-            return if self.lots.one_in(3) { Act::Start } else { self.world_moves(world) };
+            return if self.random.one_in(3) { Act::Start } else { self.world_moves(world) };
         }
         if process.is_stalled {
-            return if self.lots.one_in(4) { Act::Wake } else { self.world_moves(world) };
+            return if self.random.one_in(4) { Act::Wake } else { self.world_moves(world) };
         }
         // Sweeping is most likely to go wrong directly after an outage.
-        if world.is_up && self.outages && self.lots.below(3) > 0 && !world.model.store.orphans(now).is_empty() {
-            return if process.has_renewed || self.lots.one_in(3) { Act::LookForOrphans } else { Act::Renew };
+        if world.is_up && self.outages && self.random.below(3) > 0 && !world.model.store.orphans(now).is_empty() {
+            return if process.has_renewed || self.random.one_in(3) { Act::LookForOrphans } else { Act::Renew };
         }
-        if self.lots.one_in(5) {
+        if self.random.one_in(5) {
             return self.world_moves(world);
         }
-        if self.lots.one_in(if self.outages { 7 } else { 14 }) {
+        if self.random.one_in(if self.outages { 7 } else { 14 }) {
             return self.fault(p, world);
         }
-        if self.operators && self.lots.one_in(8) {
+        if self.operators && self.random.one_in(8) {
             return self.operate();
         }
-        if !process.trips.is_empty() && self.lots.one_in(2) {
-            return Act::Finish { which: self.lots.below(2), end: self.end() };
+        if !process.trips.is_empty() && self.random.one_in(2) {
+            return Act::Finish { which: self.random.below(2), end: self.end() };
         }
-        if !process.queue.is_empty() && self.lots.below(4) > 0 {
-            let (most, grants) = (1 + self.lots.below(3), self.lots.one_in(2));
-            let is_other = self.lots.one_in(if self.how == How::Ahead { 10 } else { 4 });
+        if !process.queue.is_empty() && self.random.below(4) > 0 {
+            let (most, grants) = (1 + self.random.below(3), self.random.one_in(2));
+            let is_other = self.random.one_in(if self.how == How::Ahead { 10 } else { 4 });
             return Act::Begin { most, grants, how: if is_other { How::Locked } else { self.how } };
         }
-        if process.running.iter().any(|running| !running.has_ended) && self.lots.one_in(3) {
-            return Act::EndVerb { which: self.lots.below(3), outcome: self.ending(), own_tx: self.lots.one_in(6) };
+        if process.running.iter().any(|running| !running.has_ended) && self.random.one_in(3) {
+            return Act::EndVerb { which: self.random.below(3), outcome: self.ending(), own_tx: self.random.one_in(6) };
         }
         let is_due = !world.model.store.due(now, 1).is_empty() || !process.found.is_empty();
-        if is_due && self.lots.one_in(2) {
-            return Act::Claim { limit: 1 + self.lots.below(2), end: self.end() };
+        if is_due && self.random.one_in(2) {
+            return Act::Claim { limit: 1 + self.random.below(2), end: self.end() };
         }
-        match self.lots.below(20) {
+        match self.random.below(20) {
             0..=1 if !world.model.store.due_timers(now).is_empty() => Act::LookForTimers,
             2..=4 if !process.strays.is_empty() => Act::GiveBackStrays,
             5 => Act::LookForStrays,
             6..=7 => Act::LookForOrphans,
             8 => Act::Bury,
             9 => Act::Renew,
-            10 if self.prunes => Act::Prune { key: self.lots.below(self.keys) },
+            10 if self.prunes => Act::Prune { key: self.random.below(self.keys) },
             _ if !process.halves.is_empty() => Act::SecondHalf,
             _ => self.send(),
         }
     }
 
     fn world_moves(&mut self, world: &World) -> Act {
-        if !world.adrift.is_empty() && self.lots.one_in(2) {
-            return Act::Land { which: self.lots.below(2), commits: self.lots.below(3) > 0 };
+        if !world.adrift.is_empty() && self.random.one_in(2) {
+            return Act::Land { which: self.random.below(2), commits: self.random.below(3) > 0 };
         }
-        if !world.is_up && self.lots.one_in(3) {
+        if !world.is_up && self.random.one_in(3) {
             return Act::DatabaseUp;
         }
-        let us = match self.lots.below(6) {
-            _ if !world.is_up => self.lots.pick(&[1_000_000, 2_000_000, 5_000_000, 7_000_000, 9_000_000]),
+        let us = match self.random.below(6) {
+            _ if !world.is_up => self.random.pick(&[1_000_000, 2_000_000, 5_000_000, 7_000_000, 9_000_000]),
             0 => 1,
             1 => 400_000,
             2 | 3 => 1_000_000,
@@ -116,21 +116,21 @@ impl Mood {
     }
 
     fn fault(&mut self, p: usize, world: &World) -> Act {
-        match self.lots.below(8) {
-            0 if self.skews => Act::Skew { us: self.lots.pick(&[0, -1, 1_000_000, -3_000_000, 60_000_000, -60_000_000]) },
+        match self.random.below(8) {
+            0 if self.skews => Act::Skew { us: self.random.pick(&[0, -1, 1_000_000, -3_000_000, 60_000_000, -60_000_000]) },
             0 | 1 if self.outages && world.is_up => Act::DatabaseDown,
             7 if self.outages => Act::Renew,
             2 if self.silences => Act::Stall,
             3 if self.silences && !world.processes[p].is_cut => Act::Cut,
             4 if world.processes[p].is_cut => Act::Mend,
-            5 | 6 if self.deaths => Act::Crash { adrift: self.unknown_commits && self.lots.one_in(2) },
+            5 | 6 if self.deaths => Act::Crash { adrift: self.unknown_commits && self.random.one_in(2) },
             7 if self.deaths => Act::Drain,
             _ => self.send(),
         }
     }
 
     fn end(&mut self) -> End {
-        match self.lots.below(12) {
+        match self.random.below(12) {
             0 | 1 if self.unknown_commits => End::AnswerLost,
             2 => End::Fails,
             _ => End::Commits,
@@ -138,44 +138,44 @@ impl Mood {
     }
 
     fn send(&mut self) -> Act {
-        let key = self.lots.below(self.keys);
+        let key = self.random.below(self.keys);
         // `Create` is drawn more often, because without it an instance accepts nothing.
-        let event = if self.lots.one_in(3) { EVENTS[0] } else { self.lots.pick(&EVENTS) };
-        let dedup = self.lots.one_in(3).then(|| Dedup { id: self.lots.below(2) as u8, other_content: self.lots.one_in(6) });
-        let after_s = self.lots.one_in(6).then(|| self.lots.pick(&[0, 2, 7]));
-        Act::Send { key, event, dedup, after_s, reject_if_busy: self.lots.one_in(8) }
+        let event = if self.random.one_in(3) { EVENTS[0] } else { self.random.pick(&EVENTS) };
+        let dedup = self.random.one_in(3).then(|| Dedup { id: self.random.below(2) as u8, other_content: self.random.one_in(6) });
+        let after_s = self.random.one_in(6).then(|| self.random.pick(&[0, 2, 7]));
+        Act::Send { key, event, dedup, after_s, reject_if_busy: self.random.one_in(8) }
     }
 
     fn operate(&mut self) -> Act {
-        let policy = if self.lots.one_in(2) {
+        let policy = if self.random.one_in(2) {
             Retry::every(Duration::from_secs(2)).retries_at_most(3)
         } else {
             Retry::doubling(Duration::from_secs(1), Duration::from_secs(8))
         };
         let set = Operating::SetRetry(Box::new(policy));
         let acts = [Operating::Retry, Operating::Retry, Operating::Skip, Operating::Pause, Operating::Resume, Operating::Resume, set];
-        let act = if self.lots.one_in(10) { Operating::Cancel } else { self.lots.pick(&acts) };
-        let request_id = self.lots.one_in(3).then(|| self.lots.below(3) as u8);
-        Act::Operate { key: self.lots.below(self.keys), act, request_id }
+        let act = if self.random.one_in(10) { Operating::Cancel } else { self.random.pick(&acts) };
+        let request_id = self.random.one_in(3).then(|| self.random.below(3) as u8);
+        Act::Operate { key: self.random.below(self.keys), act, request_id }
     }
 
     fn ending(&mut self) -> Ending {
-        if self.lots.below(5) < 2 {
-            let wait = Duration::from_secs(self.lots.below(12) as u64);
-            if self.lots.one_in(5) {
+        if self.random.below(5) < 2 {
+            let wait = Duration::from_secs(self.random.below(12) as u64);
+            if self.random.one_in(5) {
                 return Ending::Snooze(wait.as_secs());
             }
-            return Ending::Failure(self.lots.pick(&[
+            return Ending::Failure(self.random.pick(&[
                 RetryAdvice::Default,
                 RetryAdvice::Default,
                 RetryAdvice::Never,
                 RetryAdvice::After(wait),
             ]));
         }
-        let next = self.lots.one_in(4).then(|| self.lots.pick(&EVENTS));
+        let next = self.random.one_in(4).then(|| self.random.pick(&EVENTS));
         let mut sends = Vec::new();
-        while self.lots.one_in(4) && sends.len() < 2 {
-            sends.push((self.lots.below(self.keys), self.lots.pick(&EVENTS), self.lots.one_in(4).then_some(3)));
+        while self.random.one_in(4) && sends.len() < 2 {
+            sends.push((self.random.below(self.keys), self.random.pick(&EVENTS), self.random.one_in(4).then_some(3)));
         }
         Ending::Success { next, sends }
     }

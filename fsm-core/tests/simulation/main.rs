@@ -9,11 +9,11 @@
 mod committer;
 mod draw;
 mod invariants;
-mod lots;
 mod machine;
 #[path = "../model/model.rs"]
 mod model;
 mod process;
+mod random;
 mod rest;
 mod schedule;
 mod step;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 
@@ -23,6 +23,25 @@ pub fn expand(declared: &Declared, graph: &Graph) -> TokenStream {
         the_default_catch_fits_every_verb,
     ];
     rules.iter().map(|rule| rule(declared, graph)).collect()
+}
+
+/// Emits a check that fails to compile with `message` and `help` if `condition`, a constant, is false. The message is that of a missing
+/// implementation, because such an error begins with the message. The error of a constant that panics begins with
+/// `evaluation panicked`.
+fn check(span: Span, condition: &TokenStream, message: &str, help: &str) -> TokenStream {
+    // Braces have a meaning in these texts.
+    let [message, help] = [message, help].map(|text| text.replace('{', "{{").replace('}', "}}"));
+    quote_spanned! {span=>
+        const _: () = {
+            #[diagnostic::on_unimplemented(message = #message, label = "not accepted by the machine", note = #help)]
+            trait Rule {
+                const KEPT: () = ();
+            }
+            #[diagnostic::do_not_recommend]
+            impl Rule for ::fsm::__private::Condition<true> {}
+            <::fsm::__private::Condition<{ #condition }> as Rule>::KEPT
+        };
+    }
 }
 
 fn a_name_is_one_verb(_: &Declared, graph: &Graph) -> TokenStream {
@@ -57,40 +76,37 @@ fn timeout_is_only_behind_a_timer(declared: &Declared, graph: &Graph) -> TokenSt
     let checks = entered.filter_map(|(from, to)| {
         let state = graph.state(to)?;
         let (event, name) = (state.event(), &state.name);
-        let message = match from {
-            Some(from) => {
-                format!("the verb `{name}` takes `Timeout`, which only a timer delivers\nhelp: write `{from} after \"30m\" -> {name};`")
-            }
-            None => format!("the verb `{name}` takes `Timeout`, which only a timer delivers: no instance can start with it"),
+        let message = format!("the verb `{name}` takes `Timeout`, which only a timer delivers");
+        let help = match from {
+            Some(from) => format!("write `{from} after \"30m\" -> {name};`"),
+            None => "no instance can start with it; start with a verb that takes another event".to_owned(),
         };
-        Some(quote_spanned!(to.span()=> const _: () = if ::fsm::__private::same(#event, "Timeout") { ::fsm::__private::broken(#message) };))
+        Some(check(to.span(), &quote!(!::fsm::__private::same(#event, "Timeout")), &message, &help))
     });
     checks.collect()
 }
 
-/// Under its name, which is told of the first verb that takes another one; and where the names are the same, of one type.
+/// All verbs of an `on` block take its event. The first verb that takes an event of another name is reported, and every verb that takes another
+/// type of the same name.
 fn an_on_block_is_of_one_event(declared: &Declared, graph: &Graph) -> TokenStream {
     let blocks = declared.groups.iter().enumerate().map(|(i, ty)| {
         let (name, group) = (names::event(ty), emit::group(declared, i));
         let states = || graph.states.iter().filter(move |state| state.group == Some(i) && !state.is_timed);
         let first = states().next().map_or_else(|| ty.span(), |state| state.verb.span());
-        let named = states().map(|state| {
+        let named = states().enumerate().map(|(n, state)| {
             let (event, verb) = (state.event(), &state.name);
-            let message = format!(
-                "the verb `{verb}` takes another event than `{name}`, the one of its `on` block\n\
-                 help: write `on` with the event type that all its verbs take, by the name that they use, and move the others out of the block"
-            );
-            quote_spanned! {state.verb.span()=>
-                if !::fsm::__private::same(#event, #name) {
-                    ::fsm::__private::broken(#message)
-                }
-            }
+            let before = states().take(n).map(State::event);
+            let message = format!("the verb `{verb}` takes another event than `{name}`, the one of its `on` block");
+            let help =
+                "write `on` with the event type that all its verbs take, by the name that they use, and move the others out of the block";
+            let fits = quote!(#(!::fsm::__private::same(#before, #name) ||)* ::fsm::__private::same(#event, #name));
+            check(state.verb.span(), &fits, &message, help)
         });
         let typed = states().map(|state| {
             let (event_type, event) = (state.event_type(), state.event());
             quote_spanned! {state.verb.span()=>
                 const _: () = ::fsm::__private::is_event::<
-                    <::fsm::__private::Fresh<{ ::fsm::__private::same(#event, #name) }>
+                    <::fsm::__private::Condition<{ ::fsm::__private::same(#event, #name) }>
                         as ::fsm::__private::Pick<#event_type, #group>>::Picked,
                     #group,
                 >();
@@ -99,7 +115,7 @@ fn an_on_block_is_of_one_event(declared: &Declared, graph: &Graph) -> TokenStrea
         let named: TokenStream = named.collect();
         let typed: TokenStream = typed.collect();
         // The type is mentioned: where there is none, the compiler says that alone.
-        quote_spanned!(first=> const _: () = { let _ = ::core::marker::PhantomData::<#group>; #named }; #typed)
+        quote_spanned!(first=> const _: () = { let _ = ::core::marker::PhantomData::<#group>; }; #named #typed)
     });
     blocks.collect()
 }
@@ -111,38 +127,32 @@ fn an_event_type_is_of_one_verb(declared: &Declared, graph: &Graph) -> TokenStre
         let event = state.event();
         let others = sent[..i].iter().filter(|other| state.group.is_none() || other.group.is_none());
         let checks = others.map(|other| {
-            let (other_event, message) = (other.event(), shared_event(declared, other, state));
-            quote_spanned! {state.verb.span()=>
-                if ::fsm::__private::same(#event, #other_event) {
-                    ::fsm::__private::broken(#message)
-                }
-            }
+            let (other_event, (message, help)) = (other.event(), shared_event(declared, other, state));
+            check(state.verb.span(), &quote!(!::fsm::__private::same(#event, #other_event)), &message, &help)
         });
-        quote_spanned!(state.verb.span()=> const _: () = { #(#checks)* };)
+        checks.collect::<TokenStream>()
     });
     checks.collect()
 }
 
-fn shared_event(declared: &Declared, a: &State, b: &State) -> String {
+/// Returns the message and the help about two verbs that take the same event type.
+fn shared_event(declared: &Declared, a: &State, b: &State) -> (String, String) {
     let (a_froms, b_froms) = (froms(declared, a), froms(declared, b));
     let (a, b) = (&a.name, &b.name);
-    let own = "help: give one of the two verbs an event type of its own";
+    let own = "give one of the two verbs an event type of its own".to_owned();
     if let Some(from) = a_froms.intersection(&b_froms).next() {
         let edges = from.as_ref().map_or("two starts".into(), |from| format!("two edges from `{from}`"));
-        return format!(
-            "{edges} take the same event type: an event says which edge is taken, and `{a}` and `{b}` have the same one\n{own}"
-        );
+        let message = format!("{edges} take the same event type: an event says which edge is taken, and `{a}` and `{b}` have the same one");
+        return (message, own);
     }
     if a_froms.contains(&None) || b_froms.contains(&None) {
-        return format!("the verbs `{a}` and `{b}` take the same event type, and one of them is a start\n{own}");
+        return (format!("the verbs `{a}` and `{b}` take the same event type, and one of them is a start"), own);
     }
     let edge = |from: &Option<String>, to: &str| from.as_ref().map(|from| format!("{from} -> {to};"));
     let edges = a_froms.iter().filter_map(|from| edge(from, a)).chain(b_froms.iter().filter_map(|from| edge(from, b)));
     let edges: Vec<String> = edges.collect();
-    format!(
-        "the verbs `{a}` and `{b}` take the same event type, which an `on` block must say\nhelp: write `on ThatEvent {{ {} }}`",
-        edges.join(" ")
-    )
+    let message = format!("the verbs `{a}` and `{b}` take the same event type, which an `on` block must say");
+    (message, format!("write `on ThatEvent {{ {} }}`", edges.join(" ")))
 }
 
 /// Returns the states from which a state is entered; `None` is the start.
@@ -164,17 +174,15 @@ fn the_default_catch_fits_every_verb(declared: &Declared, graph: &Graph) -> Toke
     let fits = graph.states.iter().map(|state| {
         let (verb, event) = (&state.verb, state.event());
         let message = format!(
-            "the default `catch = {name}` does not fit the verb `{}`: a catch verb takes `Caught` of the event that it catches for\n\
-             help: give `{}` a `#[retry(…)]` of its own, or let `{name}` take `Caught<serde_json::Value>`",
-            state.name, state.name
+            "the default `catch = {name}` does not fit the verb `{}`: a catch verb takes `Caught` of the event that it catches for",
+            state.name
         );
-        quote_spanned! {catch.span()=>
-            const _: () = if ::fsm::__private::inherits(<#verb as ::fsm::__private::Verb>::ENTRY)
-                && !::fsm::__private::is_caught(<__Catch as ::fsm::__private::Verb>::EVENT, #event)
-            {
-                ::fsm::__private::broken(#message)
-            };
-        }
+        let help = format!("give `{}` a `#[retry(…)]` of its own, or let `{name}` take `Caught<serde_json::Value>`", state.name);
+        let fits = quote! {
+            !::fsm::__private::inherits(<#verb as ::fsm::__private::Verb>::ENTRY)
+                || ::fsm::__private::is_caught(<__Catch as ::fsm::__private::Verb>::EVENT, #event)
+        };
+        check(catch.span(), &fits, &message, &help)
     });
     let fits: TokenStream = fits.collect();
     quote!(#keeps #fits)

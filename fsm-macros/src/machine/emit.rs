@@ -133,7 +133,7 @@ fn accepts(declared: &Declared, graph: &Graph) -> TokenStream {
             event_type
         } else {
             quote_spanned! {verb.span()=>
-                <::fsm::__private::Fresh<{ ::fsm::__private::is_none_of(#event, &[#(#events),*]) }>
+                <::fsm::__private::Condition<{ ::fsm::__private::is_none_of(#event, &[#(#events),*]) }>
                     as ::fsm::__private::Pick<#event_type, #verb>>::Picked
             }
         };

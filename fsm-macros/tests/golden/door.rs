@@ -264,7 +264,7 @@ const _: () = {
     }
     #[automatically_derived]
     impl ::fsm::__private::Accepts<
-        <::fsm::__private::Fresh<
+        <::fsm::__private::Condition<
             {
                 ::fsm::__private::is_none_of(
                     <__Verb1 as ::fsm::__private::Verb>::EVENT,
@@ -280,7 +280,7 @@ const _: () = {
     }
     #[automatically_derived]
     impl ::fsm::__private::Accepts<
-        <::fsm::__private::Fresh<
+        <::fsm::__private::Condition<
             {
                 ::fsm::__private::is_none_of(
                     <__Verb3 as ::fsm::__private::Verb>::EVENT,
@@ -305,53 +305,131 @@ const _: () = {
     const _: () = ::fsm::__private::is_timeout::<
         <__Verb2 as ::fsm::__private::Verb>::Event,
     >();
-    const _: () = if ::fsm::__private::same(
-        <__Verb0 as ::fsm::__private::Verb>::EVENT,
-        "Timeout",
-    ) {
-        ::fsm::__private::broken(
-            "the verb `opened` takes `Timeout`, which only a timer delivers: no instance can start with it",
-        )
+    const _: () = {
+        #[diagnostic::on_unimplemented(
+            message = "the verb `opened` takes `Timeout`, which only a timer delivers",
+            label = "not accepted by the machine",
+            note = "no instance can start with it; start with a verb that takes another event"
+        )]
+        trait Rule {
+            const KEPT: () = ();
+        }
+        #[diagnostic::do_not_recommend]
+        impl Rule for ::fsm::__private::Condition<true> {}
+        <::fsm::__private::Condition<
+            {
+                !::fsm::__private::same(
+                    <__Verb0 as ::fsm::__private::Verb>::EVENT,
+                    "Timeout",
+                )
+            },
+        > as Rule>::KEPT
     };
-    const _: () = if ::fsm::__private::same(
-        <__Verb1 as ::fsm::__private::Verb>::EVENT,
-        "Timeout",
-    ) {
-        ::fsm::__private::broken(
-            "the verb `closed` takes `Timeout`, which only a timer delivers\nhelp: write `opened after \"30m\" -> closed;`",
-        )
+    const _: () = {
+        #[diagnostic::on_unimplemented(
+            message = "the verb `closed` takes `Timeout`, which only a timer delivers",
+            label = "not accepted by the machine",
+            note = "write `opened after \"30m\" -> closed;`"
+        )]
+        trait Rule {
+            const KEPT: () = ();
+        }
+        #[diagnostic::do_not_recommend]
+        impl Rule for ::fsm::__private::Condition<true> {}
+        <::fsm::__private::Condition<
+            {
+                !::fsm::__private::same(
+                    <__Verb1 as ::fsm::__private::Verb>::EVENT,
+                    "Timeout",
+                )
+            },
+        > as Rule>::KEPT
     };
-    const _: () = if ::fsm::__private::same(
-        <__Verb3 as ::fsm::__private::Verb>::EVENT,
-        "Timeout",
-    ) {
-        ::fsm::__private::broken(
-            "the verb `locked` takes `Timeout`, which only a timer delivers\nhelp: write `opened after \"30m\" -> locked;`",
-        )
+    const _: () = {
+        #[diagnostic::on_unimplemented(
+            message = "the verb `locked` takes `Timeout`, which only a timer delivers",
+            label = "not accepted by the machine",
+            note = "write `opened after \"30m\" -> locked;`"
+        )]
+        trait Rule {
+            const KEPT: () = ();
+        }
+        #[diagnostic::do_not_recommend]
+        impl Rule for ::fsm::__private::Condition<true> {}
+        <::fsm::__private::Condition<
+            {
+                !::fsm::__private::same(
+                    <__Verb3 as ::fsm::__private::Verb>::EVENT,
+                    "Timeout",
+                )
+            },
+        > as Rule>::KEPT
     };
-    const _: () = if ::fsm::__private::same(
-        <__Verb4 as ::fsm::__private::Verb>::EVENT,
-        "Timeout",
-    ) {
-        ::fsm::__private::broken(
-            "the verb `bolted` takes `Timeout`, which only a timer delivers\nhelp: write `closed after \"30m\" -> bolted;`",
-        )
+    const _: () = {
+        #[diagnostic::on_unimplemented(
+            message = "the verb `bolted` takes `Timeout`, which only a timer delivers",
+            label = "not accepted by the machine",
+            note = "write `closed after \"30m\" -> bolted;`"
+        )]
+        trait Rule {
+            const KEPT: () = ();
+        }
+        #[diagnostic::do_not_recommend]
+        impl Rule for ::fsm::__private::Condition<true> {}
+        <::fsm::__private::Condition<
+            {
+                !::fsm::__private::same(
+                    <__Verb4 as ::fsm::__private::Verb>::EVENT,
+                    "Timeout",
+                )
+            },
+        > as Rule>::KEPT
     };
     const _: () = {
         let _ = ::core::marker::PhantomData::<__Group0>;
-        if !::fsm::__private::same(<__Verb3 as ::fsm::__private::Verb>::EVENT, "Lock") {
-            ::fsm::__private::broken(
-                "the verb `locked` takes another event than `Lock`, the one of its `on` block\nhelp: write `on` with the event type that all its verbs take, by the name that they use, and move the others out of the block",
-            )
+    };
+    const _: () = {
+        #[diagnostic::on_unimplemented(
+            message = "the verb `locked` takes another event than `Lock`, the one of its `on` block",
+            label = "not accepted by the machine",
+            note = "write `on` with the event type that all its verbs take, by the name that they use, and move the others out of the block"
+        )]
+        trait Rule {
+            const KEPT: () = ();
         }
-        if !::fsm::__private::same(<__Verb4 as ::fsm::__private::Verb>::EVENT, "Lock") {
-            ::fsm::__private::broken(
-                "the verb `bolted` takes another event than `Lock`, the one of its `on` block\nhelp: write `on` with the event type that all its verbs take, by the name that they use, and move the others out of the block",
-            )
+        #[diagnostic::do_not_recommend]
+        impl Rule for ::fsm::__private::Condition<true> {}
+        <::fsm::__private::Condition<
+            {
+                ::fsm::__private::same(
+                    <__Verb3 as ::fsm::__private::Verb>::EVENT,
+                    "Lock",
+                )
+            },
+        > as Rule>::KEPT
+    };
+    const _: () = {
+        #[diagnostic::on_unimplemented(
+            message = "the verb `bolted` takes another event than `Lock`, the one of its `on` block",
+            label = "not accepted by the machine",
+            note = "write `on` with the event type that all its verbs take, by the name that they use, and move the others out of the block"
+        )]
+        trait Rule {
+            const KEPT: () = ();
         }
+        #[diagnostic::do_not_recommend]
+        impl Rule for ::fsm::__private::Condition<true> {}
+        <::fsm::__private::Condition<
+            {
+                ::fsm::__private::same(
+                    <__Verb4 as ::fsm::__private::Verb>::EVENT,
+                    "Lock",
+                )
+            },
+        > as Rule>::KEPT
     };
     const _: () = ::fsm::__private::is_event::<
-        <::fsm::__private::Fresh<
+        <::fsm::__private::Condition<
             {
                 ::fsm::__private::same(
                     <__Verb3 as ::fsm::__private::Verb>::EVENT,
@@ -365,7 +443,7 @@ const _: () = {
         __Group0,
     >();
     const _: () = ::fsm::__private::is_event::<
-        <::fsm::__private::Fresh<
+        <::fsm::__private::Condition<
             {
                 ::fsm::__private::same(
                     <__Verb4 as ::fsm::__private::Verb>::EVENT,
@@ -379,50 +457,104 @@ const _: () = {
         __Group0,
     >();
     const _: () = {
-        if ::fsm::__private::same(
-            <__Verb1 as ::fsm::__private::Verb>::EVENT,
-            <__Verb0 as ::fsm::__private::Verb>::EVENT,
-        ) {
-            ::fsm::__private::broken(
-                "the verbs `opened` and `closed` take the same event type, and one of them is a start\nhelp: give one of the two verbs an event type of its own",
-            )
+        #[diagnostic::on_unimplemented(
+            message = "the verbs `opened` and `closed` take the same event type, and one of them is a start",
+            label = "not accepted by the machine",
+            note = "give one of the two verbs an event type of its own"
+        )]
+        trait Rule {
+            const KEPT: () = ();
         }
+        #[diagnostic::do_not_recommend]
+        impl Rule for ::fsm::__private::Condition<true> {}
+        <::fsm::__private::Condition<
+            {
+                !::fsm::__private::same(
+                    <__Verb1 as ::fsm::__private::Verb>::EVENT,
+                    <__Verb0 as ::fsm::__private::Verb>::EVENT,
+                )
+            },
+        > as Rule>::KEPT
     };
     const _: () = {
-        if ::fsm::__private::same(
-            <__Verb3 as ::fsm::__private::Verb>::EVENT,
-            <__Verb0 as ::fsm::__private::Verb>::EVENT,
-        ) {
-            ::fsm::__private::broken(
-                "the verbs `opened` and `locked` take the same event type, and one of them is a start\nhelp: give one of the two verbs an event type of its own",
-            )
+        #[diagnostic::on_unimplemented(
+            message = "the verbs `opened` and `locked` take the same event type, and one of them is a start",
+            label = "not accepted by the machine",
+            note = "give one of the two verbs an event type of its own"
+        )]
+        trait Rule {
+            const KEPT: () = ();
         }
-        if ::fsm::__private::same(
-            <__Verb3 as ::fsm::__private::Verb>::EVENT,
-            <__Verb1 as ::fsm::__private::Verb>::EVENT,
-        ) {
-            ::fsm::__private::broken(
-                "two edges from `opened` take the same event type: an event says which edge is taken, and `closed` and `locked` have the same one\nhelp: give one of the two verbs an event type of its own",
-            )
-        }
+        #[diagnostic::do_not_recommend]
+        impl Rule for ::fsm::__private::Condition<true> {}
+        <::fsm::__private::Condition<
+            {
+                !::fsm::__private::same(
+                    <__Verb3 as ::fsm::__private::Verb>::EVENT,
+                    <__Verb0 as ::fsm::__private::Verb>::EVENT,
+                )
+            },
+        > as Rule>::KEPT
     };
     const _: () = {
-        if ::fsm::__private::same(
-            <__Verb4 as ::fsm::__private::Verb>::EVENT,
-            <__Verb0 as ::fsm::__private::Verb>::EVENT,
-        ) {
-            ::fsm::__private::broken(
-                "the verbs `opened` and `bolted` take the same event type, and one of them is a start\nhelp: give one of the two verbs an event type of its own",
-            )
+        #[diagnostic::on_unimplemented(
+            message = "two edges from `opened` take the same event type: an event says which edge is taken, and `closed` and `locked` have the same one",
+            label = "not accepted by the machine",
+            note = "give one of the two verbs an event type of its own"
+        )]
+        trait Rule {
+            const KEPT: () = ();
         }
-        if ::fsm::__private::same(
-            <__Verb4 as ::fsm::__private::Verb>::EVENT,
-            <__Verb1 as ::fsm::__private::Verb>::EVENT,
-        ) {
-            ::fsm::__private::broken(
-                "the verbs `closed` and `bolted` take the same event type, which an `on` block must say\nhelp: write `on ThatEvent { opened -> closed; closed -> bolted; }`",
-            )
+        #[diagnostic::do_not_recommend]
+        impl Rule for ::fsm::__private::Condition<true> {}
+        <::fsm::__private::Condition<
+            {
+                !::fsm::__private::same(
+                    <__Verb3 as ::fsm::__private::Verb>::EVENT,
+                    <__Verb1 as ::fsm::__private::Verb>::EVENT,
+                )
+            },
+        > as Rule>::KEPT
+    };
+    const _: () = {
+        #[diagnostic::on_unimplemented(
+            message = "the verbs `opened` and `bolted` take the same event type, and one of them is a start",
+            label = "not accepted by the machine",
+            note = "give one of the two verbs an event type of its own"
+        )]
+        trait Rule {
+            const KEPT: () = ();
         }
+        #[diagnostic::do_not_recommend]
+        impl Rule for ::fsm::__private::Condition<true> {}
+        <::fsm::__private::Condition<
+            {
+                !::fsm::__private::same(
+                    <__Verb4 as ::fsm::__private::Verb>::EVENT,
+                    <__Verb0 as ::fsm::__private::Verb>::EVENT,
+                )
+            },
+        > as Rule>::KEPT
+    };
+    const _: () = {
+        #[diagnostic::on_unimplemented(
+            message = "the verbs `closed` and `bolted` take the same event type, which an `on` block must say",
+            label = "not accepted by the machine",
+            note = "write `on ThatEvent {{ opened -> closed; closed -> bolted; }}`"
+        )]
+        trait Rule {
+            const KEPT: () = ();
+        }
+        #[diagnostic::do_not_recommend]
+        impl Rule for ::fsm::__private::Condition<true> {}
+        <::fsm::__private::Condition<
+            {
+                !::fsm::__private::same(
+                    <__Verb4 as ::fsm::__private::Verb>::EVENT,
+                    <__Verb1 as ::fsm::__private::Verb>::EVENT,
+                )
+            },
+        > as Rule>::KEPT
     };
     ::fsm::__private::inventory::submit! {
         ::fsm::__private::MachineRef(& __ENTRY)

@@ -150,7 +150,7 @@ impl Admin {
                 (n, 0) => {
                     format!(" and holds {n} attempts: no worker is alive that could take them over, and nothing happens until one starts")
                 }
-                (n, _) => format!(" and holds {n} attempts: a live worker of their machines settles them as lost"),
+                (n, _) => format!(" and holds {n} attempts: a live worker of their machines closes them as lost"),
             };
             let ended = display(Duration::from_secs(now.since(worker.lease_until).as_secs()));
             let says = format!(

@@ -79,7 +79,7 @@ pub(crate) struct Report {
     pub(crate) outcome: Outcome,
     /// The slot it ran in: the next call of the instance runs on in it.
     pub(crate) permit: Option<OwnedSemaphorePermit>,
-    /// The call that follows from it by itself: what it carries is sealed for that call.
+    /// The call that follows from it by itself: what it carries is encrypted for that call.
     pub(crate) fresh: CallId,
 }
 

@@ -135,7 +135,7 @@ impl SendRequest {
         let dedup = self.dedup.zip(digests).map(|(id, digests)| Dedup { id, digests });
         let payload = std::mem::take(&mut event.payload);
         event.payload = data_protection
-            .seal(&owner.payload(id), payload)
+            .encrypt(&owner.payload(id), payload)
             .map_err(|why| Error::other(ErrorKind::Codec, format!("the event `{}` cannot be stored: {why}", event.name)))?;
         let deliver_at = match self.deliver {
             Deliver::Now => None,

@@ -50,7 +50,7 @@ impl Wanted for Settled {
     fn timed_out(&self, seen: &InstanceView) -> Error {
         let within = self.within.map(duration::display).unwrap_or_default();
         let (row, doing) = (&seen.row, doing(seen));
-        let text = format!("`{}` `{}` did not settle within {within}: {doing}", row.machine, row.key.escape_debug());
+        let text = format!("`{}` `{}` was not settled within {within}: {doing}", row.machine, row.key.escape_debug());
         Error::other(ErrorKind::TimedOut, text)
     }
 }

@@ -3,11 +3,8 @@
 use crate::registry::{Keeps, KeepsNothing, RetryEntry, Verb, VerbEntry};
 use crate::timeout::{Caught, Timeout};
 
-/// Stops the compilation with this message, at the caller's position.
-#[track_caller]
-pub const fn broken(message: &str) -> ! {
-    panic!("{}", message)
-}
+/// A condition of a rule of a machine. A trait that only the true condition implements fails the compilation with its own message.
+pub struct Condition<const IS: bool>;
 
 /// True if two names are equal, at compile time.
 pub const fn same(a: &str, b: &str) -> bool {
@@ -153,20 +150,17 @@ pub const fn is_caught(caught: &str, event: &str) -> bool {
     true
 }
 
-/// Selects `E` if `IS`, else `Other`. It avoids a second implementation for an event type about which another rule already reports an
-/// error.
-pub struct Fresh<const IS: bool>;
-
-/// The selection of [`Fresh`].
+/// Selects `E` if the condition is true, else `Other`. It avoids a second implementation for an event type about which another rule already
+/// reports an error.
 pub trait Pick<E, Other> {
     /// The selected type.
     type Picked;
 }
 
-impl<E, Other> Pick<E, Other> for Fresh<true> {
+impl<E, Other> Pick<E, Other> for Condition<true> {
     type Picked = E;
 }
 
-impl<E, Other> Pick<E, Other> for Fresh<false> {
+impl<E, Other> Pick<E, Other> for Condition<false> {
     type Picked = Other;
 }

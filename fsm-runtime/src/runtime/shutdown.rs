@@ -7,6 +7,8 @@ use std::time::Duration;
 use fsm_core::duration;
 use tokio::sync::{OnceCell, watch};
 
+use super::Runtime;
+use super::signals::Signals;
 use crate::engine::{Engine, Work};
 use crate::error::{Error, ErrorKind};
 
@@ -68,6 +70,43 @@ impl ShutdownHandle {
     /// Returns true once the shutdown has begun.
     pub fn is_requested(&self) -> bool {
         *self.shared.is_requested.borrow()
+    }
+}
+
+impl Runtime {
+    /// Works until SIGTERM or SIGINT (Ctrl-C), or until a [`ShutdownHandle`] is used, and then [shuts down](Runtime::shutdown). A second signal
+    /// ends the work at once, as a crash would: running attempts are lost.
+    pub async fn run_until_signal(self) -> Result<(), Error> {
+        let mut signals = Signals::listen()
+            .map_err(|error| Error::other(ErrorKind::System, format!("the process cannot listen for signals: {error}")))?;
+        // This wait has no limit: the process works until then.
+        tokio::select! {
+            signal = signals.next() => tracing::info!(signal, "shutting down; a second signal ends at once"),
+            () = self.shutdown.requested() => tracing::info!("shutting down, as a shutdown handle asked; a signal ends at once"),
+        }
+        tokio::select! {
+            ended = self.shutdown.shutdown() => ended,
+            signal = signals.next() => {
+                tracing::warn!(signal, "ended at once; what executes is lost");
+                self.engine.kill();
+                Ok(())
+            }
+        }
+    }
+
+    /// Shuts down gracefully: stops claiming, waits for running attempts up to the [shutdown timeout](super::Builder::shutdown_timeout), releases
+    /// the rest, and deregisters the worker. A released attempt uses no retry.
+    ///
+    /// Returns at most two seconds after the shutdown timeout, even if the database does not answer. Returns an `ErrorKind::Stopping` error
+    /// if attempts are left that could not be reported or released. Other workers treat them as lost when this process's lease has expired.
+    pub async fn shutdown(self) -> Result<(), Error> {
+        self.shutdown.shutdown().await
+    }
+
+    /// A handle for a program with a server of its own: it begins the graceful shutdown from anywhere, and tells the server when to stop. Keep
+    /// the runtime itself: dropping it ends the work at once.
+    pub fn shutdown_handle(&self) -> ShutdownHandle {
+        self.shutdown.clone()
     }
 }
 

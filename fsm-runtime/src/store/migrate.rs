@@ -1,5 +1,6 @@
 //! The tables and how they came to be: our own list of migrations, never the application's.
 
+use fsm_core::hash::fnv1a_64;
 use fsm_core::time::Timestamp;
 
 use super::conn::Conn;
@@ -149,8 +150,7 @@ pub(crate) fn fingerprint() -> String {
     format!("{:x}", checksum(&all.concat()))
 }
 
-/// FNV-1a: enough to notice that a file is another one.
+/// A checksum of a migration, to notice that the file is another one.
 fn checksum(text: &str) -> i64 {
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    hash as i64
+    fnv1a_64(text.bytes()) as i64
 }

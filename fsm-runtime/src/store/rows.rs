@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use fsm_core::call::{Attempt, UnknownWord};
+use fsm_core::call::{Attempt, UnknownName};
 use fsm_core::changes::{Note, Timer};
 use fsm_core::ids::{CallId, InstanceId, SessionId, TimerId};
 use fsm_core::instance::Instance;
@@ -72,8 +72,8 @@ impl Row {
     }
 
     /// One of a few words.
-    pub(super) fn word<T: FromStr<Err = UnknownWord>>(&self, column: usize) -> Result<T> {
-        self.get::<String>(column)?.parse().map_err(|unknown: UnknownWord| StoreError::Corrupt { what: unknown.to_string() })
+    pub(super) fn word<T: FromStr<Err = UnknownName>>(&self, column: usize) -> Result<T> {
+        self.get::<String>(column)?.parse().map_err(|unknown: UnknownName| StoreError::Corrupt { what: unknown.to_string() })
     }
 
     /// The columns of `instance!`, from this place on.

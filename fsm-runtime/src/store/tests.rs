@@ -4,7 +4,6 @@
 
 mod batches;
 mod claims;
-mod door;
 mod errors;
 mod file_versions;
 mod health;
@@ -17,3 +16,4 @@ mod servers;
 mod single_statement;
 mod statements;
 mod time;
+mod write_path;

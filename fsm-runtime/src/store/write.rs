@@ -16,7 +16,7 @@ use super::combined::Sink;
 use super::conn::Conn;
 use super::error::{Result, StoreError};
 use super::values::values;
-use super::{sealed, sql};
+use super::{encrypted, sql};
 use follow::{open, remember, save, timers, waits};
 use guards::guards;
 pub(crate) use single_statement::{RowVersion, fits, payload, write_as_script, write_in_one, write_single_statement};
@@ -96,7 +96,7 @@ async fn payloads<'a>(conn: &mut Conn<'_>, changes: &[&'a Changes]) -> Result<Ve
             Some((_, Payload::Bytes(bytes))) => Some(Cow::Borrowed(bytes.as_slice())),
             Some((open, Payload::Inbox(position))) => Some(Cow::Owned(waited(&mut taken, open, *position)?)),
             Some((_, Payload::Caught { call, error, attempts })) => {
-                Some(Cow::Owned(sealed::catch(*call, exhausted.remove(call).flatten().as_deref(), error, *attempts)))
+                Some(Cow::Owned(encrypted::catch(*call, exhausted.remove(call).flatten().as_deref(), error, *attempts)))
             }
         });
     }

@@ -1,17 +1,14 @@
 //! `TestBed`: the engine of a runtime under a test's clock, on SQLite in memory or on a fresh PostgreSQL database.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use fsm_core::time::Timestamp;
-use futures_util::FutureExt;
 use tokio::sync::Mutex;
 
+use super::database::{Origin, TestDatabase};
 use super::fresh::Fresh;
 use crate::catalog::Catalog;
-use crate::clock::Clock;
 use crate::doctor::Report;
 use crate::drift::Migrate;
 use crate::engine::Engine;
@@ -24,15 +21,9 @@ use crate::registry::Machine;
 use crate::runtime::Builder;
 use crate::start::introduce;
 use crate::store::invariants::Invariant;
-use crate::store::migrate;
-use crate::store::open::{Settings, Store};
 use crate::store::sessions;
 use crate::store::tx::DedicatedConnection;
 
-/// The first time that every test bed's clock shows: 2030-01-01T00:00:00Z, in microseconds.
-const BEGINNING_US: i64 = 1_893_456_000_000_000;
-/// The database of `TestBedBuilder::sqlite`.
-const MEMORY: &str = "sqlite::memory:";
 /// The interval at which a waiting test bed checks whether all is idle, in case it missed a notification.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -81,7 +72,7 @@ impl TestBedBuilder {
     ///
     /// If the value of a verb's `Data<T>` is missing, or the engine does not start.
     pub async fn sqlite(self) -> TestBed {
-        self.open(MEMORY, None).await.unwrap_or_else(|error| panic!("the bed does not start: {error}"))
+        self.open("sqlite::memory:", Origin::Memory).await.unwrap_or_else(|error| panic!("the test bed does not start: {error}"))
     }
 
     /// Starts on PostgreSQL, in a fresh database that is dropped with the test bed. The server is the one at the URL `FSM_TEST_POSTGRES`,
@@ -91,9 +82,9 @@ impl TestBedBuilder {
     ///
     /// If there is no PostgreSQL, or the engine does not start.
     pub async fn postgres(self) -> TestBed {
-        let fresh = Fresh::create().await.unwrap_or_else(|error| panic!("the bed needs PostgreSQL: {error}"));
+        let fresh = Fresh::create().await.unwrap_or_else(|error| panic!("the test bed needs PostgreSQL: {error}"));
         let url = fresh.url().to_owned();
-        self.open(&url, Some(fresh)).await.unwrap_or_else(|error| panic!("the bed does not start: {error}"))
+        self.open(&url, Origin::Fresh(Arc::new(fresh))).await.unwrap_or_else(|error| panic!("the test bed does not start: {error}"))
     }
 
     /// Starts on the database at `url`, which is kept.
@@ -102,35 +93,16 @@ impl TestBedBuilder {
     ///
     /// If the engine does not start.
     pub async fn on(self, url: &str) -> TestBed {
-        self.open(url, None).await.unwrap_or_else(|error| panic!("the bed does not start: {error}"))
+        self.open(url, Origin::Given).await.unwrap_or_else(|error| panic!("the test bed does not start: {error}"))
     }
 
     /// Starts another process on the database and with the clock of `bed`. Returns the error of its start.
     pub async fn beside(self, bed: &TestBed) -> Result<TestBed, Error> {
-        TestBed::start(self.builder, bed.ground.clone()).await
+        TestBed::start(self.builder, bed.database.clone()).await
     }
 
-    async fn open(self, url: &str, fresh: Option<Fresh>) -> Result<TestBed, Error> {
-        let store = Store::open(Settings::new(url)).await?;
-        let ground = Ground { store, url: url.to_owned(), clock_us: Arc::new(AtomicI64::new(BEGINNING_US)), _fresh: fresh.map(Arc::new) };
-        migrate::up(&ground.store, ground.clock().now()).await?;
-        TestBed::start(self.builder, ground).await
-    }
-}
-
-/// The parts that the test beds of one database share.
-#[derive(Clone)]
-struct Ground {
-    store: Store,
-    url: String,
-    clock_us: Arc<AtomicI64>,
-    // Dropped last: the database can only be dropped when nobody uses it any more.
-    _fresh: Option<Arc<Fresh>>,
-}
-
-impl Ground {
-    fn clock(&self) -> Clock {
-        Clock::Held(Arc::clone(&self.clock_us))
+    async fn open(self, url: &str, origin: Origin) -> Result<TestBed, Error> {
+        TestBed::start(self.builder, TestDatabase::open(url, origin).await?).await
     }
 }
 
@@ -140,7 +112,7 @@ pub struct TestBed {
     pub(crate) engine: Arc<Engine>,
     pub(super) lease_keeper: Mutex<DedicatedConnection>,
     builder: Builder,
-    ground: Ground,
+    database: TestDatabase,
     is_examined: bool,
 }
 
@@ -150,8 +122,8 @@ impl TestBed {
         TestBedBuilder::default()
     }
 
-    async fn start(builder: Builder, ground: Ground) -> Result<TestBed, Error> {
-        let (store, clock) = (ground.store.clone(), ground.clock());
+    async fn start(builder: Builder, database: TestDatabase) -> Result<TestBed, Error> {
+        let (store, clock) = (database.store.clone(), database.clock());
         let catalog = Catalog::new(&builder.machines, builder.only_named)?;
         builder.data_protection.check()?;
         let mappings = introduce(&store, &clock, &catalog, &builder.data, &builder.migrate).await?;
@@ -160,7 +132,7 @@ impl TestBed {
         let lease_keeper = Mutex::new(store.dedicated().await?);
         let engine = Engine::new(store, clock, catalog, (builder.limits, data_protection), Some(work));
         engine.start_lanes();
-        let bed = TestBed { engine, lease_keeper, builder, ground, is_examined: true };
+        let bed = TestBed { engine, lease_keeper, builder, database, is_examined: true };
         bed.renew(bed.now()).await?;
         Ok(bed)
     }
@@ -181,10 +153,10 @@ impl TestBed {
     ///
     /// If the database fails.
     pub async fn run_until_idle(&self) {
-        self.try_settle().await.unwrap_or_else(|error| panic!("the bed does not settle: {error}"));
+        self.try_run_until_idle().await.unwrap_or_else(|error| panic!("the test bed does not become idle: {error}"));
     }
 
-    pub(super) async fn try_settle(&self) -> Result<(), Error> {
+    pub(super) async fn try_run_until_idle(&self) -> Result<(), Error> {
         for turn in 0.. {
             self.quiet().await;
             self.renew(self.now()).await?;
@@ -206,7 +178,7 @@ impl TestBed {
     ///
     /// If the database fails.
     pub async fn advance(&self, span: Duration) {
-        self.try_advance(span).await.unwrap_or_else(|error| panic!("the bed does not advance: {error}"));
+        self.try_advance(span).await.unwrap_or_else(|error| panic!("the test bed does not advance: {error}"));
     }
 
     /// Moves the clock forward to `moment`, as [`advance`](TestBed::advance): it stops at each time at which something is due.
@@ -223,13 +195,13 @@ impl TestBed {
     pub(super) async fn try_advance(&self, span: Duration) -> Result<(), Error> {
         let end = self.now() + span;
         loop {
-            self.try_settle().await?;
+            self.try_run_until_idle().await?;
             let next = self.next_moment().await?.filter(|next| *next > self.now() && *next <= end).unwrap_or(end);
             // The lease is renewed for the time after the jump, so that no other test bed takes this process for dead.
             self.renew(next).await?;
-            self.ground.clock_us.store(next.as_micros(), Ordering::SeqCst);
+            self.database.set_time(next);
             if next == end {
-                return self.try_settle().await;
+                return self.try_run_until_idle().await;
             }
         }
     }
@@ -240,7 +212,7 @@ impl TestBed {
     ///
     /// If the database fails.
     pub async fn restart(&self) {
-        self.try_restart().await.unwrap_or_else(|error| panic!("the bed does not restart: {error}"));
+        self.try_restart().await.unwrap_or_else(|error| panic!("the test bed does not restart: {error}"));
     }
 
     async fn try_restart(&self) -> Result<(), Error> {
@@ -262,87 +234,21 @@ impl TestBed {
     /// If the database fails.
     pub async fn outage(&self, span: Duration) {
         self.engine.end_tasks().await;
-        self.ground.clock_us.store((self.now() + span).as_micros(), Ordering::SeqCst);
+        self.database.set_time(self.now() + span);
         self.restart().await;
-    }
-
-    /// Runs `scenario` and lets the process die in it after `statements` of its database statements. A commit counts as two, because a
-    /// process can also die before it learns the result of its commit. Then a new process starts; it has not run anything yet.
-    ///
-    /// Returns false if the scenario ended first. A loop with 0, 1, 2 and so on until then lets the process die at every crash point.
-    pub async fn crash_after_statements(&self, statements: u32, scenario: impl Future<Output = ()>) -> bool {
-        self.cut_after(statements, scenario).await;
-        self.engine.store.failpoint().triggered_at().is_some()
-    }
-
-    /// Runs `scenario` and makes a statement panic in it, after `statements` others, in the task that executes it. The engine recovers by
-    /// itself. Returns false if the scenario ended before the panic.
-    pub async fn panic_after_statements(&self, statements: u32, scenario: impl Future<Output = ()>) -> bool {
-        let failpoint = self.engine.store.failpoint();
-        failpoint.panic_after(statements);
-        let _ = AssertUnwindSafe(scenario).catch_unwind().await;
-        let has_panicked = !failpoint.is_about_to_panic();
-        failpoint.reset();
-        has_panicked
-    }
-
-    /// Makes each statement an await point from now on, so that other tasks run even if the database answers at once.
-    pub fn yield_at_statements(&self) {
-        self.engine.store.failpoint().yield_at_statements();
-    }
-
-    /// Like `crash_after_statements`, for a scenario with a result. `None` if the process died.
-    pub(super) async fn cut_after<T>(&self, statements: u32, scenario: impl Future<Output = T>) -> Option<T> {
-        let failpoint = self.engine.store.failpoint();
-        failpoint.trigger_after(statements);
-        let said = tokio::select! {
-            biased;
-            () = failpoint.triggered() => None,
-            said = scenario => Some(said),
-        };
-        let died = failpoint.has_triggered();
-        if died {
-            self.engine.end_tasks().await;
-        }
-        failpoint.reset();
-        if died {
-            self.restart().await;
-        }
-        said
     }
 
     /// Starts a test bed with the same settings on a fresh database of the same kind.
     pub(super) async fn another(&self) -> Result<TestBed, Error> {
         let like_it = TestBedBuilder { builder: self.builder.clone() };
-        match &self.ground {
-            Ground { _fresh: Some(_), .. } => Ok(like_it.postgres().await),
-            Ground { url, .. } if url == MEMORY => Ok(like_it.sqlite().await),
-            Ground { url, .. } => {
-                Err(Error::input(format!("the database at `{url}` cannot be made anew: take `.sqlite()` or `.postgres()`")))
+        match &self.database.origin {
+            Origin::Fresh(_) => Ok(like_it.postgres().await),
+            Origin::Memory => Ok(like_it.sqlite().await),
+            Origin::Given => {
+                let url = self.url();
+                Err(Error::input(format!("the database at `{url}` cannot be created afresh: take `.sqlite()` or `.postgres()`")))
             }
         }
-    }
-
-    /// Makes the next `statements` statements of this test bed and of others on its database fail with `code`, as if the database had
-    /// returned it. Five characters are a SQLSTATE of PostgreSQL; a shorter number is a result code of SQLite. A commit also fails after it
-    /// has taken effect, because it counts as two statements.
-    pub fn fail_statements(&self, statements: u32, code: &str) {
-        self.engine.store.failpoint().fail_next(statements, code);
-    }
-
-    /// The number of statements that will still fail.
-    pub fn failures_left(&self) -> u32 {
-        self.engine.store.failpoint().to_fail()
-    }
-
-    /// The number of statements that this test bed and others on its database have executed. A commit counts as two.
-    pub fn statements(&self) -> u64 {
-        self.engine.store.failpoint().passed()
-    }
-
-    /// Returns the number of rows that the database returned for these statements.
-    pub fn rows(&self) -> u64 {
-        self.engine.store.failpoint().rows()
     }
 
     /// Returns the invariants that do not hold; none in a consistent database. A test bed checks them itself when it is dropped.
@@ -361,7 +267,7 @@ impl TestBed {
 
     /// Returns the URL of the test bed's database.
     pub fn url(&self) -> &str {
-        &self.ground.url
+        &self.database.url
     }
 
     /// Returns the next time at which something is due: an attempt, a timer, or the end of a dead session's lease.
@@ -393,7 +299,7 @@ impl TestBed {
             if work.running().is_empty() && self.engine.queue.is_idle() {
                 return;
             }
-            // A notification between the check and the wait is lost. The next check finds the bed idle.
+            // A notification between the check and the wait is lost. The next check finds the test bed idle.
             let _ = tokio::time::timeout(LOOK, ended).await;
         }
     }
@@ -414,9 +320,9 @@ impl Drop for TestBed {
         });
         match examining.join() {
             Ok(Ok(report)) if report.is_healthy() => {}
-            Ok(Ok(report)) => panic!("the bed's database is not as it must be:\n{report}"),
-            Ok(Err(error)) => panic!("the bed's invariants cannot be checked: {error}"),
-            Err(_) => panic!("the bed's invariants cannot be checked"),
+            Ok(Ok(report)) => panic!("the test bed's database is not as it must be:\n{report}"),
+            Ok(Err(error)) => panic!("the test bed's invariants cannot be checked: {error}"),
+            Err(_) => panic!("the test bed's invariants cannot be checked"),
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::store::sessions;
 #[non_exhaustive]
 pub struct Crashes {
     /// The number of crash points: before each statement, after each commit, before and after each effect.
-    pub borders: u32,
+    pub points: u32,
 }
 
 /// A crash test, which runs when it is awaited.
@@ -68,7 +68,7 @@ where
 
 /// A crash after which the end was different.
 struct Differs {
-    border: u32,
+    point: u32,
     place: String,
     why: Vec<String>,
 }
@@ -109,25 +109,24 @@ impl TestBed {
         F: Future<Output = T>,
     {
         let plain = self.run(None, &scenario, ignoring).await.unwrap_or_else(|error| panic!("the scenario does not run: {error}"));
-        let Run::Ended(plain) = plain else { panic!("the scenario died without a death") };
-        for border in 0.. {
-            let run =
-                self.run(Some(border), &scenario, ignoring).await.unwrap_or_else(|error| panic!("the scenario does not run: {error}"));
+        let Run::Ended(plain) = plain else { panic!("the scenario died without a crash") };
+        for point in 0.. {
+            let run = self.run(Some(point), &scenario, ignoring).await.unwrap_or_else(|error| panic!("the scenario does not run: {error}"));
             let (place, why) = match run {
                 // The scenario ended before this crash point.
-                Run::Ended(_) => return Crashes { borders: border },
+                Run::Ended(_) => return Crashes { points: point },
                 Run::Resumed { place, end } => (place, end.differs_from(&plain)),
                 Run::Panicked { place, text } => (place, vec![panicked(&text)]),
             };
             if !why.is_empty() {
-                panic!("{}", Differs { border, place, why });
+                panic!("{}", Differs { point, place, why });
             }
         }
-        unreachable!("a scenario has fewer borders than there are numbers")
+        unreachable!("a scenario has fewer crash points than there are numbers")
     }
 
-    /// Runs the scenario on a fresh database, with a crash at `border` if there is one.
-    async fn run<T, F>(&self, border: Option<u32>, scenario: &impl Fn(Arc<TestBed>) -> F, ignoring: &[Ignoring<'_>]) -> Result<Run, Error>
+    /// Runs the scenario on a fresh database, with a crash at `point` if there is one.
+    async fn run<T, F>(&self, point: Option<u32>, scenario: &impl Fn(Arc<TestBed>) -> F, ignoring: &[Ignoring<'_>]) -> Result<Run, Error>
     where
         T: PartialEq + fmt::Debug,
         F: Future<Output = T>,
@@ -140,11 +139,11 @@ impl TestBed {
         }
         let dead = bed.engine.work.as_ref().map(|work| work.session.id());
         let saying = AssertUnwindSafe(scenario(Arc::clone(&bed))).catch_unwind();
-        let mut said = match border {
+        let mut said = match point {
             None => Some(saying.await),
-            Some(border) => bed.cut_after(border, saying).await,
+            Some(point) => bed.cut_after(point, saying).await,
         };
-        let place = failpoint.triggered_at().filter(|_| border.is_some());
+        let place = failpoint.triggered_at().filter(|_| point.is_some());
         if let Some(place) = &place {
             if let Some(dead) = dead {
                 sessions::leave(&mut bed.lease_keeper.lock().await.conn(), dead).await?;
@@ -178,7 +177,7 @@ impl TestBed {
     /// Runs all due work, and moves the clock as far as the retries of lost attempts require.
     async fn catch_up(&self) -> Result<(), Error> {
         for _ in 0..MOST_RETRIES {
-            self.try_settle().await?;
+            self.try_run_until_idle().await?;
             let next = {
                 let mut reader = self.engine.store.reader().await?;
                 sessions::next_after_loss(&mut reader.conn()).await?
@@ -206,19 +205,21 @@ enum Run {
 }
 
 fn panicked(text: &str) -> String {
-    format!("said again, the scenario panicked: {text} (who never heard an answer asks again: do its sends have dedup ids?)")
+    format!(
+        "the scenario panicked when it ran again after the crash: {text} (a caller without an answer sends again: do its sends have dedup ids?)"
+    )
 }
 
 impl fmt::Display for Crashes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the process died at {} borders, and the end was always the same", self.borders)
+        write!(f, "the process died at {} crash points, and the result was always the same", self.points)
     }
 }
 
 impl fmt::Display for Differs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Differs { border, place, why } = self;
-        write!(f, "the process died {place} (border {border}), another took over, and the end is not the same:")?;
+        let Differs { point, place, why } = self;
+        write!(f, "the process died {place} (crash point {point}), another one took over, and the result differs:")?;
         why.iter().try_for_each(|why| write!(f, "\n  {why}"))
     }
 }

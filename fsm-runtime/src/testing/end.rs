@@ -86,7 +86,7 @@ impl FinalState {
                 let told = |stand: Option<&InstanceEnd>| stand.map_or("not there".to_owned(), InstanceEnd::to_string);
                 let (machine, key) = name;
                 let key = key.escape_debug();
-                differences.push(format!("`{machine}` `{key}` is {}; without a death it is {}", told(here), told(there)));
+                differences.push(format!("`{machine}` `{key}` is {}; without a crash it is {}", told(here), told(there)));
             }
         }
         let effects = self.effects.keys().chain(plain.effects.keys().filter(|what| !self.effects.contains_key(*what)));
@@ -97,11 +97,11 @@ impl FinalState {
                 Some(times) => format!("{times} times"),
             };
             if times(self) != times(plain) {
-                differences.push(format!("the effect `{what}` happened {}; without a death {}", times(self), times(plain)));
+                differences.push(format!("the effect `{what}` happened {}; without a crash {}", times(self), times(plain)));
             }
         }
         if self.answer != plain.answer {
-            differences.push(format!("the scenario gave {}; without a death {}", self.answer, plain.answer));
+            differences.push(format!("the scenario gave {}; without a crash {}", self.answer, plain.answer));
         }
         differences
     }

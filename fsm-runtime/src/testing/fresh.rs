@@ -29,13 +29,13 @@ impl Fresh {
         let is_there: bool = sqlx::query_scalar(sql::DATABASE_EXISTS).bind(&template).fetch_one(&mut connection).await?;
         if !is_there {
             // The template is created under another name and renamed at the end, so that a template that exists is complete.
-            let half = format!("{template}_{}", std::process::id());
-            execute(&mut connection, sql::drop_database(&half)).await?;
-            execute(&mut connection, sql::create_database(&half, "template0")).await?;
-            let store = Store::open(Settings::new(on(&cluster, &half))).await?;
+            let unfinished = format!("{template}_{}", std::process::id());
+            execute(&mut connection, sql::drop_database(&unfinished)).await?;
+            execute(&mut connection, sql::create_database(&unfinished, "template0")).await?;
+            let store = Store::open(Settings::new(on(&cluster, &unfinished))).await?;
             migrate::up(&store, Clock::System.now()).await?;
             store.close().await;
-            execute(&mut connection, sql::rename_database(&half, &template)).await?;
+            execute(&mut connection, sql::rename_database(&unfinished, &template)).await?;
         }
         execute(&mut connection, sql::create_database(&name, &template)).await?;
         connection.close().await?;

@@ -13,14 +13,14 @@ use crate::stage::Stage;
 pub const NAMES: [&str; 7] =
     ["read-only", "cancelled", "terminated", "statement_timeout", "idle_in_transaction_session_timeout", "lock_timeout", "locked"];
 /// The interval at which statements are cancelled or sessions terminated.
-const STRIKE: Duration = Duration::from_millis(30);
+const PAUSE: Duration = Duration::from_millis(30);
 
 /// Imposes the condition of this name for a while, and reverts it. Returns the rows that were locked.
 pub async fn impose(stage: &mut Stage<'_>, name: &str, each: Duration) -> Result<Option<Locked>, Failure> {
     match name {
         "read-only" => with_setting(stage, "default_transaction_read_only", "on", each).await?,
-        "cancelled" => strike(stage, sql::CANCEL, each).await?,
-        "terminated" => strike(stage, sql::TERMINATE, each).await?,
+        "cancelled" => disturb(stage, sql::CANCEL, each).await?,
+        "terminated" => disturb(stage, sql::TERMINATE, each).await?,
         "locked" => return lock(stage, each).await.map(Some),
         // Shorter than most statements under load, but longer than some.
         timeout => with_setting(stage, timeout, "4ms", each).await?,
@@ -31,7 +31,7 @@ pub async fn impose(stage: &mut Stage<'_>, name: &str, each: Duration) -> Result
 /// Sets a server setting for a while.
 async fn with_setting(stage: &mut Stage<'_>, name: &str, value: &str, each: Duration) -> Result<(), Failure> {
     // New sessions of the harness get this setting too, so this session is kept and sets its own values.
-    let mut session = PgConnection::connect(&stage.ground.cluster()?.url()).await?;
+    let mut session = PgConnection::connect(&stage.test_server.cluster()?.url()).await?;
     for setting in ["default_transaction_read_only", "statement_timeout"] {
         run(&mut session, &format!("set {setting} = {}", if setting == "statement_timeout" { "0" } else { "off" })).await?;
     }
@@ -51,13 +51,13 @@ async fn run(session: &mut PgConnection, statement: &str) -> Result<(), Failure>
 }
 
 /// Cancels or terminates statements or sessions at random intervals.
-async fn strike(stage: &mut Stage<'_>, how: &'static str, each: Duration) -> Result<(), Failure> {
+async fn disturb(stage: &mut Stage<'_>, how: &'static str, each: Duration) -> Result<(), Failure> {
     let mut db = stage.db().await?;
     let begun = Instant::now();
     let mut struck = 0;
     while begun.elapsed() < each {
         struck += db.number(how).await?;
-        tokio::time::sleep(STRIKE).await;
+        tokio::time::sleep(PAUSE).await;
     }
     stage.require(struck > 0, "something was there to be cancelled or terminated");
     Ok(())

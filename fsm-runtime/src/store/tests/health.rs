@@ -88,7 +88,7 @@ async fn after(store: &Store, script: String) -> Vec<&'static str> {
 const RESTS: &str = "(select instance_id from fsm_instances where key = 'rests')";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_written_by_the_door_is_healthy() {
+async fn what_was_written_by_the_write_path_is_healthy() {
     on_each(async |store| {
         assert_eq!(broken(&store).await, [""; 0]);
         lived_in(&store).await;

@@ -9,8 +9,8 @@ use fsm_core::time::{Timestamp, micros};
 
 use super::{json, policy_text};
 use crate::store::combined::Sink;
+use crate::store::encrypted::fit_text;
 use crate::store::error::Result;
-use crate::store::sealed::fit_text;
 use crate::store::sql;
 use crate::store::values::{Value, values};
 

@@ -11,8 +11,8 @@ use uuid::Uuid;
 use super::follow::in_place;
 use super::policy_text;
 use crate::store::conn::Conn;
+use crate::store::encrypted::fit_text;
 use crate::store::error::Result;
-use crate::store::sealed::fit_text;
 use crate::store::sql;
 use crate::store::values::{Value, values};
 

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::support::Folder;
 
 /// The environment variables that make this test program a child process: the URL of the database and the shutdown timeout.
-const URL: &str = "FSM_TEST_DRAIN_DATABASE";
-const PATIENCE: &str = "FSM_TEST_DRAIN_PATIENCE_MS";
+const URL: &str = "FSM_TEST_SHUTDOWN_DATABASE";
+const PATIENCE: &str = "FSM_TEST_SHUTDOWN_PATIENCE_MS";
 const LEASE: Duration = Duration::from_millis(800);
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -62,7 +62,7 @@ struct Process(Child);
 impl Process {
     fn start(url: &str, patience: Duration) -> Process {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "draining::child", "--nocapture"]).env(URL, url).env(PATIENCE, patience.as_millis().to_string());
+        command.args(["--exact", "graceful_shutdown::child", "--nocapture"]).env(URL, url).env(PATIENCE, patience.as_millis().to_string());
         Process(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 

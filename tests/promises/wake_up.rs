@@ -55,20 +55,20 @@ mod what_one_process_sends_another_begins_at_once {
 }
 
 #[tokio::test]
-async fn a_worker_whose_ear_is_cut_off_is_slower_and_loses_nothing() {
+async fn a_worker_that_cannot_listen_is_slower_and_loses_nothing() {
     let database = failing(0).postgres().await;
     let runtime = worker(database.url(), Duration::from_millis(50)).await;
     let payments = Client::connect(database.url()).await.unwrap().machine::<Payment>();
-    let mut knife = PgConnection::connect(database.url()).await.unwrap();
-    let mut ears = 0;
+    let mut admin = PgConnection::connect(database.url()).await.unwrap();
+    let mut listeners = 0;
     for turn in 0..20 {
         let cut = "select pg_terminate_backend(pid) from pg_stat_activity where query ilike 'listen%' and datname = current_database()";
-        ears += sqlx::query(cut).fetch_all(&mut knife).await.unwrap().len();
+        listeners += sqlx::query(cut).fetch_all(&mut admin).await.unwrap().len();
         payments.send(format!("o-{turn}"), checkout()).await.unwrap();
         let begun = payments.settled(format!("o-{turn}")).within(SOON).await.unwrap();
         assert_eq!(begun.state, Some(PaymentState::Created));
     }
-    assert!(ears > 0, "no listening connection was terminated");
+    assert!(listeners > 0, "no listening connection was terminated");
     assert!(runtime.check_invariants().await.unwrap().is_empty());
     runtime.shutdown().await.unwrap();
 }

@@ -177,7 +177,7 @@ promise! {
             sell(bed, &key).await;
             assert_eq!(traces(bed, &key).await, Traces::of(3), "after {} statements and all that followed", deaths - 1);
         }
-        println!("died at {deaths} borders");
+        println!("died at {deaths} crash points");
         assert!(deaths > 30, "there are only {deaths} crash points");
 
         bed.advance(Duration::from_secs(7200)).await;
@@ -224,7 +224,7 @@ macro_rules! dies_in_send_in {
             }
             deaths += 1;
         }
-        println!("died at {deaths} borders");
+        println!("died at {deaths} crash points");
         assert!(deaths > 8, "there are only {deaths} crash points");
         let key = format!("o-{deaths}");
         bed.advance(TEN_MINUTES).await;
@@ -240,7 +240,7 @@ mod a_process_that_dies_in_a_send_of_the_callers_transaction_leaves_nothing {
 
     #[tokio::test]
     async fn sqlite() {
-        let folder = Folder::new("borders");
+        let folder = Folder::new("crash-points");
         dies_in_send_in!(failing(0).on(&folder.url("payments.db")).await, SqliteConnection, "begin immediate");
     }
 

@@ -97,7 +97,7 @@ fn vaults() -> TestBedBuilder {
     TestBed::builder().only::<Vault>().only::<Printer>().only::<Meddler>()
 }
 
-fn sealing(id: &'static str) -> TestBedBuilder {
+fn encrypting(id: &'static str) -> TestBedBuilder {
     vaults().with(move |builder| builder.codec(key(id)))
 }
 
@@ -160,8 +160,8 @@ mod nothing_secret_is_in_the_database {
 
     #[tokio::test]
     async fn sqlite() {
-        assert!(has_secret(&sqlite_holds(vaults(), "sealed-plain").await), "without a codec the secret is readable");
-        assert!(!has_secret(&sqlite_holds(sealing("a"), "sealed").await));
+        assert!(has_secret(&sqlite_holds(vaults(), "encrypted-plain").await), "without a codec the secret is readable");
+        assert!(!has_secret(&sqlite_holds(encrypting("a"), "encrypted").await));
     }
 
     /// Returns every column of every row of every table as text. Bytes are in hexadecimal.
@@ -185,7 +185,7 @@ mod nothing_secret_is_in_the_database {
 
     #[tokio::test]
     async fn postgres() {
-        for (builder, is_there) in [(vaults(), true), (sealing("a"), false)] {
+        for (builder, is_there) in [(vaults(), true), (encrypting("a"), false)] {
             let bed = builder.postgres().await;
             leave_secrets(&bed).await;
             find_secrets(&bed).await;
@@ -196,11 +196,11 @@ mod nothing_secret_is_in_the_database {
 }
 
 promise! {
-    async fn a_process_without_the_key_fails_the_attempt_and_says_which_key(bed in sealing("first")) {
+    async fn a_process_without_the_key_fails_the_attempt_and_says_which_key(bed in encrypting("first")) {
         bed.machine::<Vault>().send("o-1", charge(true)).await.unwrap();
         bed.run_until_idle().await;
 
-        let other = sealing("second").beside(bed).await.unwrap();
+        let other = encrypting("second").beside(bed).await.unwrap();
         let vaults = other.machine::<Vault>();
         other.advance(FIVE_SECONDS).await;
         let vault = vaults.get("o-1").await.unwrap().unwrap();
@@ -213,7 +213,7 @@ promise! {
         without.machine::<Vault>().retry("o-1").await.unwrap();
         without.run_until_idle().await;
         let call = without.machine::<Vault>().get("o-1").await.unwrap().unwrap().call.unwrap();
-        let why = "the payload cannot be read: it is sealed, and this process has no codec: give it to the builder with `.codec(…)`";
+        let why = "the payload cannot be read: it is encrypted, and this process has no codec: give it to the builder with `.codec(…)`";
         assert_eq!(call.last_error.unwrap(), why);
     }
 }
@@ -223,7 +223,7 @@ async fn vaults_without_codec(bed: &TestBed) -> TestBed {
 }
 
 promise! {
-    async fn keys_can_be_changed_and_what_they_sealed_stays_readable(bed in sealing("old")) {
+    async fn keys_can_be_changed_and_what_they_encrypted_stays_readable(bed in encrypting("old")) {
         bed.machine::<Vault>().send("o-1", charge(false)).dedup("first").await.unwrap();
         bed.machine::<Vault>().send("o-2", charge(true)).await.unwrap();
         bed.run_until_idle().await;
@@ -252,22 +252,22 @@ async fn vaults_with(bed: &TestBed, codec: Aead) -> TestBed {
 promise! {
     async fn what_was_written_before_the_codec_stays_readable(bed in vaults()) {
         leave_secrets(bed).await;
-        let sealed = sealing("a").beside(bed).await.unwrap();
-        find_secrets(&sealed).await;
-        let vaults = sealed.machine::<Vault>();
+        let encrypted = encrypting("a").beside(bed).await.unwrap();
+        find_secrets(&encrypted).await;
+        let vaults = encrypted.machine::<Vault>();
         assert_eq!(vaults.send("good", charge(false)).dedup("first").await.unwrap().outcome, SendOutcome::Duplicate);
         assert!(vaults.send("good", charge(true)).dedup("first").await.unwrap_err().is_conflict());
         vaults.skip("bad").await.unwrap();
         vaults.send("good", charge(false)).await.unwrap();
-        sealed.advance(Duration::from_secs(3600)).await;
+        encrypted.advance(Duration::from_secs(3600)).await;
         assert_eq!(vaults.get("good").await.unwrap().unwrap().record.charged.len(), 2);
-        let printer = sealed.machine::<Printer>().get("printer").await.unwrap().unwrap();
+        let printer = encrypted.machine::<Printer>().get("printer").await.unwrap().unwrap();
         assert_eq!((printer.version, printer.error), (3, None), "the delayed event is delivered");
     }
 }
 
 promise! {
-    async fn a_value_that_is_put_in_anothers_place_is_refused(bed in sealing("a")) {
+    async fn a_value_that_is_put_in_anothers_place_is_refused(bed in encrypting("a")) {
         let vaults = bed.machine::<Vault>();
         for key in ["mine", "yours"] {
             vaults.send(key, charge(false)).await.unwrap();
@@ -306,7 +306,7 @@ promise! {
 }
 
 promise! {
-    async fn a_digest_does_not_tell_the_payload(bed in sealing("a")) {
+    async fn a_digest_does_not_tell_the_payload(bed in encrypting("a")) {
         let (vaults, other) = (bed.machine::<Vault>(), bed.machine::<Printer>());
         vaults.send("o-1", charge(false)).dedup("first").await.unwrap();
         vaults.send("o-2", charge(false)).dedup("first").await.unwrap();
@@ -319,7 +319,7 @@ promise! {
     }
 }
 
-mod with_require_sealed {
+mod with_require_encryption {
     use super::*;
 
     #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -349,12 +349,12 @@ mod with_require_sealed {
     }
 
     fn strict() -> TestBedBuilder {
-        sealing("a").only::<Hourglass>().with(|builder| builder.require_sealed())
+        encrypting("a").only::<Hourglass>().with(|builder| builder.require_encryption())
     }
 
     promise! {
         /// Whoever writes it into the database has no key.
-        async fn what_was_stored_unsealed_is_a_failed_attempt_and_no_verb_runs(bed in vaults()) {
+        async fn what_was_stored_unencrypted_is_a_failed_attempt_and_no_verb_runs(bed in vaults()) {
             let worker = strict().beside(bed).await.unwrap();
             let vaults = bed.machine::<Vault>();
             vaults.send("later", charge(false)).after(FIVE_SECONDS).await.unwrap();
@@ -363,8 +363,8 @@ mod with_require_sealed {
             worker.machine::<Vault>().send("kept", charge(false)).await.unwrap();
             worker.advance(Duration::from_secs(20)).await;
             for (key, unread, verbs) in [
-                ("later", "the payload cannot be read: it is stored unsealed", vec!["charged", "charged", "rescued"]),
-                ("kept", "the record cannot be read: it is stored unsealed", vec!["charged", "printed", "charged", "charged", "rescued"]),
+                ("later", "the payload cannot be read: it is stored unencrypted", vec!["charged", "charged", "rescued"]),
+                ("kept", "the record cannot be read: it is stored unencrypted", vec!["charged", "printed", "charged", "charged", "rescued"]),
             ] {
                 let attempts = worker.machine::<Vault>().attempts(key).await.unwrap();
                 assert_eq!(attempts.iter().map(|attempt| attempt.verb.as_str()).collect::<Vec<_>>(), verbs);
@@ -379,7 +379,7 @@ mod with_require_sealed {
     }
 
     promise! {
-        async fn what_was_sealed_runs_and_so_does_a_timer(bed in strict()) {
+        async fn what_was_encrypted_runs_and_so_does_a_timer(bed in strict()) {
             leave_secrets(bed).await;
             find_secrets(bed).await;
             let hourglass = bed.machine::<Hourglass>();
@@ -395,7 +395,7 @@ mod with_require_sealed {
     #[tokio::test]
     async fn a_runtime_without_a_codec_does_not_start() {
         let bed = vaults().sqlite().await;
-        let refused = vaults().with(|builder| builder.require_sealed()).beside(&bed).await.err().unwrap();
-        assert!(refused.to_string().contains("`require_sealed` needs a codec"), "{refused}");
+        let refused = vaults().with(|builder| builder.require_encryption()).beside(&bed).await.err().unwrap();
+        assert!(refused.to_string().contains("`require_encryption` needs a codec"), "{refused}");
     }
 }

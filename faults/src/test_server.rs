@@ -26,12 +26,12 @@ impl Kind {
 
 /// The server, which is started when a scenario first needs it.
 #[derive(Default)]
-pub struct Ground {
+pub struct TestServer {
     cluster: Option<Cluster>,
     databases: u32,
 }
 
-impl Ground {
+impl TestServer {
     /// The server. Only this harness uses it, so scenarios may break it.
     pub fn cluster(&mut self) -> Result<&mut Cluster, Failure> {
         if self.cluster.is_none() {

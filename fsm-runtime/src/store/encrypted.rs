@@ -6,10 +6,10 @@ use std::borrow::Cow;
 use uuid::Uuid;
 
 // No JSON begins with either byte.
-const SEALED: u8 = 1;
+const ENCRYPTED: u8 = 1;
 const CAUGHT: u8 = 2;
-/// The beginning of a sealed text. What follows is hexadecimal.
-const SEALED_TEXT: &str = "\u{1}sealed:";
+/// The beginning of an encrypted text. What follows is hexadecimal.
+const ENCRYPTED_TEXT: &str = "\u{1}encrypted:";
 
 /// What the bytes of a column are.
 #[derive(Debug, PartialEq)]
@@ -17,8 +17,8 @@ pub(crate) enum Kept<'a> {
     /// JSON, as it is.
     Plain(&'a [u8]),
     /// What the codec made of it.
-    Sealed(&'a [u8]),
-    /// What a catch verb is given, while its parts are sealed.
+    Encrypted(&'a [u8]),
+    /// What a catch verb is given, while its parts are encrypted.
     Caught { call: CallId, attempts: u32, error: &'a str, event: &'a [u8] },
     /// None of these.
     Damaged,
@@ -26,14 +26,14 @@ pub(crate) enum Kept<'a> {
 
 /// Marks what a codec made.
 pub(crate) fn mark(mut encoded: Vec<u8>) -> Vec<u8> {
-    encoded.insert(0, SEALED);
+    encoded.insert(0, ENCRYPTED);
     encoded
 }
 
 /// What the bytes are.
 pub(crate) fn kept(bytes: &[u8]) -> Kept<'_> {
     match bytes.split_first() {
-        Some((&SEALED, encoded)) => Kept::Sealed(encoded),
+        Some((&ENCRYPTED, encoded)) => Kept::Encrypted(encoded),
         Some((&CAUGHT, parts)) => caught(parts).unwrap_or(Kept::Damaged),
         _ => Kept::Plain(bytes),
     }
@@ -41,19 +41,19 @@ pub(crate) fn kept(bytes: &[u8]) -> Kept<'_> {
 
 /// What a codec made, for a column of text.
 pub(crate) fn mark_text(encoded: &[u8]) -> String {
-    encoded.iter().fold(SEALED_TEXT.to_owned(), |text, byte| text + &format!("{byte:02x}"))
+    encoded.iter().fold(ENCRYPTED_TEXT.to_owned(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 /// What the codec made, if the text is that; `Err` when it is damaged.
 pub(crate) fn kept_text(text: &str) -> Option<Result<Vec<u8>, ()>> {
-    let digits = text.strip_prefix(SEALED_TEXT)?.as_bytes();
+    let digits = text.strip_prefix(ENCRYPTED_TEXT)?.as_bytes();
     let byte = |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok()).ok_or(());
     Some(if digits.len().is_multiple_of(2) { digits.chunks(2).map(byte).collect() } else { Err(()) })
 }
 
-/// The text fit for its column. A sealed one is so already, and must not be cut.
+/// The text fit for its column. An encrypted one is so already, and must not be cut.
 pub(crate) fn fit_text(text: &str) -> Cow<'_, str> {
-    if text.starts_with(SEALED_TEXT) { text.into() } else { fit(text) }
+    if text.starts_with(ENCRYPTED_TEXT) { text.into() } else { fit(text) }
 }
 
 /// What a catch verb is given: JSON if its parts are plain, else its parts side by side, which only the codec can put together. A payload
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_catch_verb_is_given_keeps_its_sealed_parts_apart() {
+    fn what_a_catch_verb_is_given_keeps_its_encrypted_parts_apart() {
         let event = mark(vec![9, 9]);
         let error = mark_text(b"secret");
         let parts = catch(CALL, Some(&event), &error, 3);
@@ -117,11 +117,11 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_text_is_known_again_and_never_cut() {
+    fn a_encrypted_text_is_known_again_and_never_cut() {
         let text = mark_text(&[7; 9000]);
         assert_eq!(kept_text(&fit_text(&text)), Some(Ok(vec![7; 9000])));
         assert_eq!(kept_text("the gateway is down"), None);
-        for damaged in ["\u{1}sealed:0", "\u{1}sealed:0ä", "\u{1}sealed:zz"] {
+        for damaged in ["\u{1}encrypted:0", "\u{1}encrypted:0ä", "\u{1}encrypted:zz"] {
             assert_eq!(kept_text(damaged), Some(Err(())));
         }
     }
