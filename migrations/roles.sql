@@ -64,7 +64,7 @@ grant select on fsm_instances, fsm_async_calls, fsm_inbox, fsm_outbox, fsm_timer
 create or replace function fsm_check_sent_instance() returns trigger language plpgsql as $$
 begin
     if tg_op = 'INSERT' then
-        if new.status <> 'running' or new.state is not null or new.paused or new.version <> 0 or new.record is not null or new.call_id is not null
+        if new.status <> 'running' or new.state is not null or new.entered_at is not null or new.paused or new.version <> 0 or new.record is not null or new.call_id is not null
             or new.attempt is not null or new.is_open or new.error is not null or new.pruned <> 0 or new.inbox_head <> 0
             or new.inbox_tail not in (0, 1)
         then

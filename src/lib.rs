@@ -28,21 +28,33 @@ pub use fsm_runtime::handle::send::{SendInTransaction, SendRequest, Sent};
 pub use fsm_runtime::handle::send_many::{IntoSendItem, SendItem, SendMany};
 pub use fsm_runtime::handle::settled::SettledRequest;
 pub use fsm_runtime::handle::view::{Attempt, Count, Cursor, Filter, Instance, Page, Unreadable};
+pub use fsm_runtime::handle::wait::{Wait, WaitRequest};
 pub use fsm_runtime::handle::watch::WatchStream;
 pub use fsm_runtime::health::{DatabaseHealth, Health, LeaseHealth, MigrationHealth};
 pub use fsm_runtime::metrics::{MetricKind, NAMES as METRICS, SECONDS_BUCKETS, SIZE_BUCKETS};
 pub use fsm_runtime::redact::{Redactable, RedactableKind};
 pub use fsm_runtime::registry::{Accepts, EventFor, Machine};
 pub use fsm_runtime::running::UnreportedAttempt;
+pub use fsm_runtime::runtime::shutdown::ShutdownHandle;
 pub use fsm_runtime::runtime::{Builder, Runtime};
 pub use fsm_runtime::schema::{Schema, schema};
 pub use fsm_runtime::store::invariants::Invariant;
 pub use fsm_runtime::store::open::Synchronous;
+pub use fsm_runtime::store::overview::{InboxEvent, PendingTimer};
 #[cfg(feature = "testing")]
 pub use fsm_runtime::testing;
 pub use fsm_runtime::timeout::{Caught, Timeout};
 
 pub use fsm_runtime::retryable;
+
+/// The database driver, in the version that `ctx.postgres()`, `ctx.sqlite()` and `send_in` take connections of.
+///
+/// Use it as `fsm::sqlx`, or depend on the same version to add features, such as the macros:
+///
+/// ```toml
+/// sqlx = { version = "0.9", default-features = false, features = ["runtime-tokio", "sqlite-bundled", "postgres", "uuid", "macros"] }
+/// ```
+pub use fsm_runtime::sqlx;
 
 /// The `fsm` command inside your own program. It has the same subcommands and options, uses the connections of your program, and knows the
 /// types of your events.

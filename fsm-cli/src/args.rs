@@ -257,6 +257,9 @@ pub struct Wanted {
     /// Only instances in error or being retried whose error contains this text, ignoring case
     #[arg(long, value_name = "TEXT")]
     pub error: Option<String>,
+    /// Only those whose key begins so, like `2026-*`; in the order of their keys
+    #[arg(long = "key", value_name = "PREFIX*", value_parser = prefix)]
+    pub key_prefix: Option<String>,
     /// Only instances whose open attempt follows a failed one
     #[arg(long)]
     pub retrying: bool,
@@ -271,8 +274,20 @@ pub struct Wanted {
 impl Wanted {
     /// Returns true if any condition is set.
     pub fn is_some(&self) -> bool {
-        self.state.is_some() || self.status.is_some() || self.error.is_some() || self.retrying || self.older.is_some() || self.paused
+        self.key_prefix.is_some()
+            || self.state.is_some()
+            || self.status.is_some()
+            || self.error.is_some()
+            || self.retrying
+            || self.older.is_some()
+            || self.paused
     }
+}
+
+/// The prefix of `PREFIX*`.
+fn prefix(pattern: &str) -> Result<String, String> {
+    let prefix = pattern.strip_suffix('*').ok_or("it ends with `*`, like `2026-*`; `fsm show` shows one instance")?;
+    Ok(prefix.to_owned())
 }
 
 /// `fsm ls`.

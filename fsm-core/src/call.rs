@@ -27,10 +27,12 @@ pub enum AttemptState {
     Released,
     /// An operator or an interrupting event ended the attempt.
     Cancelled,
+    /// The verb returned `Failure::snooze(wait)`: nothing failed, and the call runs again later. Does not count against the retries.
+    Snoozed,
 }
 
 impl AttemptState {
-    const ALL: [(AttemptState, &'static str); 7] = [
+    const ALL: [(AttemptState, &'static str); 8] = [
         (AttemptState::Scheduled, "scheduled"),
         (AttemptState::Executing, "executing"),
         (AttemptState::Success, "success"),
@@ -38,6 +40,7 @@ impl AttemptState {
         (AttemptState::Lost, "lost"),
         (AttemptState::Released, "released"),
         (AttemptState::Cancelled, "cancelled"),
+        (AttemptState::Snoozed, "snoozed"),
     ];
 
     /// The name of the state in the database and on screens.

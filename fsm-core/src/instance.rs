@@ -57,6 +57,8 @@ pub struct Instance {
     pub status: Status,
     /// The state; `None` before the first transition.
     pub state: Option<String>,
+    /// The time of the transition that entered the state; `None` before the first one.
+    pub entered_at: Option<Timestamp>,
     /// True while the instance is paused: no attempt of it starts.
     pub paused: bool,
     /// The number of its transitions.
@@ -88,6 +90,7 @@ impl Instance {
             key: key.to_owned(),
             status: Status::Running,
             state: None,
+            entered_at: None,
             paused: false,
             version: 0,
             record: None,
@@ -126,6 +129,7 @@ impl fmt::Debug for Instance {
             .field("key", &self.key)
             .field("status", &self.status)
             .field("state", &self.state)
+            .field("entered_at", &self.entered_at)
             .field("paused", &self.paused)
             .field("version", &self.version)
             .field("record", &self.record.as_deref().map(HiddenBytes))

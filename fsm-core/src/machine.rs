@@ -166,6 +166,25 @@ impl Machine {
         self.verbs.iter().map(|verb| verb.name.as_str()).filter(|name| self.edges.iter().any(|edge| edge.to == **name))
     }
 
+    /// True if an instance in the state `from` is in the state `to`, or can come to it. The state `None` stands for an instance that has not
+    /// started.
+    pub fn can_reach(&self, from: Option<&str>, to: &str) -> bool {
+        let mut reached: Vec<Option<&str>> = vec![from];
+        let mut next = 0;
+        while let Some(state) = reached.get(next).copied() {
+            if state == Some(to) {
+                return true;
+            }
+            for edge in self.edges.iter().filter(|edge| edge.from.as_deref() == state) {
+                if !reached.contains(&Some(edge.to.as_str())) {
+                    reached.push(Some(edge.to.as_str()));
+                }
+            }
+            next += 1;
+        }
+        false
+    }
+
     /// The states in which an instance can start.
     pub fn starts(&self) -> impl Iterator<Item = &str> {
         self.edges.iter().filter(|edge| edge.from.is_none()).map(|edge| edge.to.as_str())

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::time::Duration;
 
 use crate::ids::CallId;
 use crate::machine::Due;
@@ -89,6 +90,11 @@ pub enum Outcome {
     },
     /// The verb returned an error, panicked, ran out of time, or its input could not be decoded.
     Failure(Problem),
+    /// The verb returned a snooze: nothing failed, and the call runs again after `wait`.
+    Snoozed {
+        /// The wait from the end of this attempt.
+        wait: Duration,
+    },
     /// The worker's lease expired.
     Lost,
     /// The worker released the attempt during its graceful shutdown.
@@ -101,6 +107,7 @@ impl Outcome {
         match self {
             Outcome::Success { .. } => "success",
             Outcome::Failure(_) => "error",
+            Outcome::Snoozed { .. } => "snoozed",
             Outcome::Lost => "lost",
             Outcome::Released => "released",
         }
@@ -156,6 +163,7 @@ impl fmt::Debug for Outcome {
                 .field("timer", timer)
                 .finish(),
             Outcome::Failure(problem) => f.debug_tuple("Failure").field(problem).finish(),
+            Outcome::Snoozed { wait } => f.debug_struct("Snoozed").field("wait", wait).finish(),
             Outcome::Lost => f.write_str("Lost"),
             Outcome::Released => f.write_str("Released"),
         }

@@ -63,6 +63,8 @@ pub struct RetryState {
     pub backoff: Duration,
     /// The due time of the first attempt; `within` counts from here.
     pub first_at: Timestamp,
+    /// The number of attempts of the call that snoozed. They used no retry.
+    pub snoozes: u32,
 }
 
 /// The consequence of a failed attempt.
@@ -162,7 +164,7 @@ impl RetryState {
             Some(policy) => (policy.retries(), policy.min.min(policy.max)),
             None => (Some(0), Duration::ZERO),
         };
-        RetryState { policy, remaining, backoff, first_at }
+        RetryState { policy, remaining, backoff, first_at, snoozes: 0 }
     }
 
     /// Decides what follows an attempt that failed at `failed_at`. `roll`, from 0 to 1, is the random number for jitter.
@@ -183,6 +185,14 @@ impl RetryState {
         Next::Again { wait, retry_state: Box::new(RetryState { remaining, backoff, ..self.clone() }) }
     }
 
+    /// The retry state after an attempt that snoozed at `now`: it uses no retry, and the backoff does not grow. `None` if the next attempt would
+    /// start later than `within` allows.
+    pub fn snoozed(&self, wait: Duration, now: Timestamp) -> Option<RetryState> {
+        let within = self.policy.as_ref().and_then(|policy| policy.within);
+        let is_in_time = within.is_none_or(|within| now + wait <= self.first_at + within);
+        is_in_time.then(|| RetryState { snoozes: self.snoozes.saturating_add(1), ..self.clone() })
+    }
+
     /// The retry state of the same call under another policy. The retries that were used stay used, and the wait has
     /// grown as often.
     pub fn under(&self, policy: Retry) -> RetryState {
@@ -194,7 +204,7 @@ impl RetryState {
         let fresh = RetryState::fresh(Some(policy), self.first_at);
         let grown = |wait: Duration| fresh.policy.as_ref().map_or(wait, |policy| policy.grown(wait));
         let backoff = (0..used.min(MANY)).fold(fresh.backoff, |wait, _| grown(wait));
-        RetryState { remaining: fresh.remaining.map(|left| left.saturating_sub(used)), backoff, ..fresh }
+        RetryState { remaining: fresh.remaining.map(|left| left.saturating_sub(used)), backoff, snoozes: self.snoozes, ..fresh }
     }
 
     /// The maximum number of attempts, seen from attempt `attempt`: its number plus the retries left. `None` is unlimited.
@@ -299,6 +309,19 @@ mod tests {
     fn within_counts_from_the_first_attempt() {
         let limited = Retry { within: Some(Duration::from_secs(12)), ..policy(None, 5, 5, 1.0) };
         assert_eq!(waits(&limited, 10), [5, 5]);
+    }
+
+    #[test]
+    fn a_snooze_uses_no_retry_and_stays_within_the_limit() {
+        let limited = Retry { within: Some(Duration::from_secs(60)), ..policy(Some(2), 5, 600, 2.0) };
+        let fresh = RetryState::fresh(Some(limited), Timestamp::default());
+        let at = |s| Timestamp::default() + Duration::from_secs(s);
+        let once = fresh.snoozed(Duration::from_secs(30), at(1)).unwrap();
+        let twice = once.snoozed(Duration::from_secs(29), at(31)).unwrap();
+        assert_eq!((twice.snoozes, twice.remaining, twice.backoff), (2, Some(1), Duration::from_secs(5)));
+        assert_eq!(twice.snoozed(Duration::from_secs(1), at(60)), None, "later than `within` after the first attempt");
+        let unlimited = RetryState::fresh(None, Timestamp::default());
+        assert!(unlimited.snoozed(Duration::MAX, at(1)).is_some(), "without a policy an attempt may snooze too");
     }
 
     #[test]

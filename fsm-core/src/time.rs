@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// A point in time, in microseconds since 1970-01-01T00:00:00Z. Arithmetic saturates.
 ///
@@ -33,6 +33,26 @@ impl Timestamp {
     pub fn since(self, earlier: Timestamp) -> Duration {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
+}
+
+/// Serialises a timestamp as its RFC 3339 text, for `#[serde(serialize_with = …)]` on values that people and other programs read.
+pub fn serialize_text<S: Serializer>(at: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(at)
+}
+
+/// Serialises an optional timestamp as [`serialize_text`], or as null.
+pub fn serialize_optional_text<S: Serializer>(at: &Option<Timestamp>, to: S) -> Result<S::Ok, S::Error> {
+    at.map(|at| at.to_string()).serialize(to)
+}
+
+/// Serialises a duration as whole microseconds.
+pub fn serialize_micros<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_i64(micros(*duration))
+}
+
+/// Serialises an optional duration as whole microseconds, or as null.
+pub fn serialize_optional_micros<S: Serializer>(duration: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    duration.map(micros).serialize(to)
 }
 
 /// The duration in whole microseconds, as the database stores it. Saturates at `i64::MAX`.

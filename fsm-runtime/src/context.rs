@@ -10,6 +10,7 @@ use std::sync::Arc;
 use fsm_core::call::Attempt;
 use fsm_core::duration;
 use fsm_core::ids::CallId;
+use fsm_core::instance::Instance;
 use fsm_core::machine::Machine;
 use fsm_core::outcome::VerbRequests;
 use fsm_core::time::Timestamp;
@@ -63,6 +64,7 @@ pub(crate) struct RunningVerb {
     environment: VerbEnvironment,
     attempt: Arc<Attempt>,
     key: String,
+    entered_at: Option<Timestamp>,
     idempotency_key: String,
     last_error: Option<String>,
     cancelled: watch::Receiver<bool>,
@@ -74,13 +76,13 @@ impl RunningVerb {
     pub(crate) fn new(
         environment: VerbEnvironment,
         attempt: Arc<Attempt>,
-        key: String,
+        instance: &Instance,
         last_error: Option<String>,
         cancelled: watch::Receiver<bool>,
     ) -> Self {
         let idempotency_key = attempt.call.to_string();
-        let verb_requests = VerbRequests::default();
-        RunningVerb { environment, attempt, key, idempotency_key, last_error, cancelled, verb_requests, tx: None }
+        let (key, entered_at, verb_requests) = (instance.key.clone(), instance.entered_at, VerbRequests::default());
+        RunningVerb { environment, attempt, key, entered_at, idempotency_key, last_error, cancelled, verb_requests, tx: None }
     }
 
     pub(crate) fn take_requests(&mut self) -> VerbRequests {
@@ -149,6 +151,18 @@ impl<V> Ctx<'_, V> {
     /// The state of the instance while this attempt executes; `None` before the first transition.
     pub fn state(&self) -> Option<&str> {
         self.running.attempt.from.as_deref()
+    }
+
+    /// The time of the transition that entered [`state`](Ctx::state); `None` before the first transition. Retries, events that wait, and acts of
+    /// operators do not change it.
+    pub fn entered_at(&self) -> Option<Timestamp> {
+        self.running.entered_at
+    }
+
+    /// The engine's present time: the database's clock on PostgreSQL, this machine's clock on SQLite, and the test's clock in a `TestBed`. Use
+    /// it for everything that is stored or compared with stored times, so that tests can move it.
+    pub fn now(&self) -> Timestamp {
+        self.running.environment.clock.now()
     }
 
     /// Returns the connection whose transaction commits this transition, so SQL that is written there takes effect exactly once. The
@@ -264,7 +278,7 @@ impl<V> Ctx<'_, V> {
         Owner { machine: &self.running.attempt.machine, key: &self.running.key }
     }
 
-    pub(crate) fn data<T: Send + Sync + 'static>(&self) -> Data<T> {
+    pub(crate) fn data<T: ?Sized + Send + Sync + 'static>(&self) -> Data<T> {
         self.running.environment.data.get()
     }
 }

@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
+use fsm_core::duration;
 use fsm_core::retry::RetryAdvice;
 
 /// The result of a verb: `Result` alone is `Result<(), Failure>`.
@@ -17,6 +18,7 @@ pub struct Failure {
     advice: RetryAdvice,
     /// What went wrong while the error was judged.
     beside: Option<String>,
+    snooze: Option<Duration>,
 }
 
 /// An error type that decides for itself whether it is retried.
@@ -76,18 +78,48 @@ pub struct FailedAttempt<'a> {
 impl Failure {
     /// A failure that is retried by the verb's retry policy.
     pub fn new(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Failure {
-        Failure { error: error.into(), advice: RetryAdvice::Default, beside: None }
+        Failure { error: error.into(), advice: RetryAdvice::Default, beside: None, snooze: None }
     }
 
     /// A failure that is not retried, independent of the policy.
     pub fn permanent(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Failure {
-        Failure { error: error.into(), advice: RetryAdvice::Never, beside: None }
+        Failure { advice: RetryAdvice::Never, ..Failure::new(error) }
     }
 
     /// A failure that is retried after exactly `wait`. This overrides the policy's backoff and maximum wait, but not its count and
     /// `within`.
     pub fn retry_after(error: impl Into<Box<dyn StdError + Send + Sync>>, wait: Duration) -> Failure {
-        Failure { error: error.into(), advice: RetryAdvice::After(wait), beside: None }
+        Failure { advice: RetryAdvice::After(wait), ..Failure::new(error) }
+    }
+
+    /// Ends this attempt without a failure. The call runs again after `wait` or later. A verb that polls something outside returns it while that is
+    /// not ready.
+    ///
+    /// The attempt's state is [`Snoozed`](fsm_core::call::AttemptState::Snoozed). It uses no retry, the backoff does not grow, and it needs no
+    /// retry policy. `ctx.attempt()` counts it, and `OpenCall::snoozes` counts only such attempts. The requests of the
+    /// attempt (`ctx.next`, `ctx.send`, changes of the record, SQL in its transaction) are discarded, as after a failure. Results of `ctx.once` stay.
+    ///
+    /// The policy's `within` still counts from the first attempt: if the next attempt would start later, this attempt fails, and the call is
+    /// exhausted. Without `within` a verb may snooze for ever. The timer of the instance's state waits meanwhile, as during any open call.
+    ///
+    /// ```
+    /// # use fsm_runtime::failure::{Failure, Result};
+    /// # use std::time::Duration;
+    /// # async fn report_is_ready() -> bool { false }
+    /// # async fn fetched() -> Result {
+    /// if !report_is_ready().await {
+    ///     return Err(Failure::snooze(Duration::from_secs(600)));
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn snooze(wait: Duration) -> Failure {
+        let text = format!("snoozed for {}", duration::display(wait));
+        Failure { snooze: Some(wait), ..Failure::new(text) }
+    }
+
+    /// The wait of a [`snooze`](Failure::snooze); `None` for a failure.
+    pub fn snoozes_for(&self) -> Option<Duration> {
+        self.snooze
     }
 
     /// The same failure with other advice.

@@ -8,15 +8,19 @@ pub mod send;
 pub mod send_many;
 pub mod settled;
 pub mod view;
+pub mod wait;
+mod waiting;
 pub mod watch;
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use fsm_core::check::{listed, nearest};
 use fsm_core::decide::operate::Act;
 use fsm_core::instance::Instance as InstanceRow;
 use fsm_core::retry::Retry;
+use serde::Serialize;
 
 use crate::committer::request::InstanceKey;
 use crate::encode;
@@ -27,12 +31,13 @@ use crate::store::conn::Conn;
 use crate::store::view as rows;
 use crate::store::view::PageFilter;
 use history::HistoryEntry;
-use instance_view::{calls_of, with_calls};
+use instance_view::{InstanceView, calls_of, with_calls};
 use operate::{Bulk, OperateRequest};
 use send::{SendInTransaction, SendRequest};
 use send_many::{IntoSendItem, SendMany};
 use settled::SettledRequest;
 use view::{Attempt, Count, Filter, Instance, Page, Unreadable};
+use wait::Wait;
 use watch::WatchStream;
 
 /// A typed handle to the instances of the machine `M`. Cheap to clone.
@@ -75,6 +80,33 @@ impl<M: Machine> Handle<M> {
             E::EVENT,
             encode::payload(&event, E::EVENT, self.engine.limits.payload),
         )
+    }
+
+    /// Sends the event of the type that the machine calls `event`, with the content `value` as JSON: for web hooks and other callers that do not
+    /// know the type. The content is decoded at once as the event's own type, and sent as it was given.
+    ///
+    /// Errors as [`send`](Handle::send), and `is_input`: the machine has no event of this name that can be sent (the text lists those that it has),
+    /// or the content does not decode.
+    pub fn send_json(&self, key: impl AsRef<str>, event: &str, value: impl Serialize) -> SendRequest {
+        let payload = self.encoded(event, &value);
+        SendRequest::new(Arc::clone(&self.engine), self.client_guard.clone(), M::NAME, key.as_ref(), event, payload)
+    }
+
+    fn encoded(&self, event: &str, value: &impl Serialize) -> Result<Vec<u8>, Error> {
+        let known = self.engine.catalog.expect(M::NAME)?;
+        let mut events: Vec<_> = known.machine.edges.iter().filter(|edge| edge.after.is_none()).map(|edge| edge.event.as_str()).collect();
+        events.sort_unstable();
+        events.dedup();
+        if !events.contains(&event) {
+            let meant = nearest(event, events.iter().copied()).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+            let listed = listed(events.iter().copied());
+            return Err(Error::input(format!("`{}` has no event `{}`; it takes {listed}{meant}", M::NAME, event.escape_debug())));
+        }
+        let payload = encode::payload(value, event, self.engine.limits.payload)?;
+        match known.why_not(event, &payload) {
+            Some(why) => Err(Error::input(format!("the content does not decode as `{event}`: {why}"))),
+            None => Ok(payload),
+        }
     }
 
     /// Sends an event in the caller's own transaction. The event is sent if and only if the transaction commits. `tx` is a `&mut` sqlx
@@ -120,12 +152,20 @@ impl<M: Machine> Handle<M> {
     /// Returns an error if the record cannot be decoded, or if this program's machine lacks the instance's state. That happens if the
     /// instance ended before a deployment removed the state, or if code of another version made the transition.
     pub async fn get(&self, key: impl AsRef<str>) -> Result<Option<Instance<M>>, Error> {
-        encode::check_key(key.as_ref())?;
+        self.look(key.as_ref()).await?.map(|seen| self.typed(seen)).transpose()
+    }
+
+    /// The instance as it is now, in the engine's own types.
+    async fn look(&self, key: &str) -> Result<Option<InstanceView>, Error> {
+        encode::check_key(key)?;
         let mut reader = self.engine.store.reader().await?;
         let conn = &mut reader.conn();
-        let Some(row) = rows::find(conn, M::NAME, key.as_ref()).await? else { return Ok(None) };
-        let data_protection = &self.engine.data_protection;
-        with_calls(conn, vec![row], data_protection).await?.pop().map(|seen| Instance::of(seen, data_protection)).transpose()
+        let Some(row) = rows::find(conn, M::NAME, key).await? else { return Ok(None) };
+        Ok(with_calls(conn, vec![row], &self.engine.data_protection).await?.pop())
+    }
+
+    fn typed(&self, seen: InstanceView) -> Result<Instance<M>, Error> {
+        Instance::of(seen, &self.engine.data_protection)
     }
 
     /// Waits until nothing is executing, scheduled or in the inbox, or the instance is in error.
@@ -133,6 +173,20 @@ impl<M: Machine> Handle<M> {
     /// Errors: `is_not_found`; `is_timed_out` if the time given with `within` passed.
     pub fn settled(&self, key: impl AsRef<str>) -> SettledRequest<M> {
         SettledRequest::new(self.clone(), key.as_ref())
+    }
+
+    /// Waits until the instance is in a state, or has ended: `wait(key).for_state(S)`, `wait(key).for_end()`. See [`WaitRequest`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use fsm_runtime::{error::Error, handle::Handle, registry::Machine};
+    /// # async fn shown<M: Machine>(payments: Handle<M>, paid: M::State) -> Result<(), Error> {
+    /// let payment = payments.wait("order-1042").for_state(paid).within(Duration::from_secs(60)).await?;
+    /// let payment = payments.wait("order-1042").for_end().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn wait(&self, key: impl AsRef<str>) -> Wait<M> {
+        Wait::new(self.clone(), key.as_ref())
     }
 
     /// A stream of the instance: as it is now, and then after each change that is seen, until it has ended. Commits of this process appear
@@ -172,6 +226,8 @@ impl<M: Machine> Handle<M> {
             status: filter.status,
             state: filter.state,
             paused: filter.paused,
+            key_prefix: filter.key_prefix,
+            retrying: filter.retrying,
             after: filter.after.map(|cursor| cursor.0),
             limit,
             ..PageFilter::default()

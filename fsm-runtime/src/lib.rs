@@ -1,5 +1,8 @@
 //! The runtime of durable-fsm: the public API, the workers and the store around the pure decisions of `fsm-core`.
 
+#[doc(no_inline)]
+pub use sqlx;
+
 pub mod admin;
 #[cfg(feature = "aead")]
 pub mod aead;

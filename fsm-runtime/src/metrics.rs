@@ -22,7 +22,7 @@ pub const NAMES: &[(&str, MetricKind, &str)] = &[
     (
         "fsm_attempts_total",
         MetricKind::Counter,
-        "Attempts that ended: by machine, verb and outcome (success, error, lost, timeout, panic, released).",
+        "Attempts that ended: by machine, verb and outcome (success, error, lost, timeout, panic, released, snoozed).",
     ),
     ("fsm_attempt_duration_seconds", MetricKind::Histogram, "The time from the start of a verb to its end: by machine and verb."),
     ("fsm_queue_lag_seconds", MetricKind::Histogram, "The time from when an attempt was due to its start: by machine and verb."),
@@ -75,17 +75,19 @@ pub(crate) enum AttemptOutcome {
     Timeout,
     Panic,
     Released,
+    Snoozed,
 }
 
 impl AttemptOutcome {
     #[cfg(feature = "metrics")]
-    const ALL: [AttemptOutcome; 6] = [
+    const ALL: [AttemptOutcome; 7] = [
         AttemptOutcome::Success,
         AttemptOutcome::Error,
         AttemptOutcome::Lost,
         AttemptOutcome::Timeout,
         AttemptOutcome::Panic,
         AttemptOutcome::Released,
+        AttemptOutcome::Snoozed,
     ];
 
     #[cfg(feature = "metrics")]
@@ -97,6 +99,7 @@ impl AttemptOutcome {
             AttemptOutcome::Timeout => "timeout",
             AttemptOutcome::Panic => "panic",
             AttemptOutcome::Released => "released",
+            AttemptOutcome::Snoozed => "snoozed",
         }
     }
 }

@@ -82,12 +82,12 @@ pub fn encode_record<R: Serialize>(name: &str, record: &R) -> Result<Option<Vec<
 }
 
 /// Returns the value of a `Data<T>` parameter.
-pub fn data<T: Send + Sync + 'static>(ctx: &Ctx<'_>) -> Data<T> {
+pub fn data<T: ?Sized + Send + Sync + 'static>(ctx: &Ctx<'_>) -> Data<T> {
     ctx.data::<T>()
 }
 
 /// Returns the entry of a `Data<T>` parameter.
-pub const fn data_entry<T: Send + Sync + 'static>() -> DataEntry {
+pub const fn data_entry<T: ?Sized + Send + Sync + 'static>() -> DataEntry {
     DataEntry { name: std::any::type_name::<T>, id: TypeId::of::<T> }
 }
 

@@ -1,6 +1,7 @@
 //! The runtime: a process that runs verbs, with its builder and its start.
 
-mod shutdown;
+pub mod shutdown;
+mod signals;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -30,12 +31,13 @@ use crate::session::Session;
 use crate::start::{introduce, open, patiently};
 use crate::store::invariants::Invariant;
 use crate::store::open::{Settings, Store, Synchronous};
+use shutdown::ShutdownHandle;
 
 /// A worker: it sends events, reads instances and runs verbs. If it is dropped without [`shutdown`](Runtime::shutdown), its work stops at
 /// once, as in a crash: its running attempts count as lost when its lease has expired.
 pub struct Runtime {
     pub(crate) engine: Arc<Engine>,
-    shutdown_timeout: Duration,
+    shutdown: ShutdownHandle,
 }
 
 /// A shorter lease could expire between two heartbeats.
@@ -135,6 +137,22 @@ impl Builder {
 
     /// Adds a value for verbs that take `Data<T>`. A second value of the same type replaces the first.
     pub fn data<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.data.put(Arc::new(value));
+        self
+    }
+
+    /// A value for the verbs that take `Data<T>`, where the program has it as an `Arc` already. `T` may be a trait:
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use fsm_runtime::runtime::Runtime;
+    /// trait Gateway: Send + Sync {}
+    /// struct Stripe;
+    /// impl Gateway for Stripe {}
+    /// let gateway: Arc<dyn Gateway> = Arc::new(Stripe);
+    /// let builder = Runtime::builder().data_arc(gateway);         // for verbs with a parameter `gateway: Data<dyn Gateway>`
+    /// ```
+    pub fn data_arc<T: ?Sized + Send + Sync + 'static>(mut self, value: Arc<T>) -> Self {
         self.data.put(value);
         self
     }
@@ -319,7 +337,8 @@ impl Builder {
         session
             .keep_alive(store, clock)
             .map_err(|error| Error::other(ErrorKind::System, format!("the thread for the lease could not start: {error}")))?;
-        Ok(Runtime { engine, shutdown_timeout: self.shutdown_timeout })
+        let shutdown = ShutdownHandle::new(Arc::clone(&engine), self.shutdown_timeout);
+        Ok(Runtime { engine, shutdown })
     }
 
     /// Opens the database, stores the machine definitions and starts a session.

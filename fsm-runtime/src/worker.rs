@@ -148,8 +148,7 @@ impl Engine {
         let owner = Owner { machine: &attempt.machine, key: &instance.key };
         let last_error = last_error.map(|error| self.data_protection.open_error(owner, &error).into_owned());
         let opened = policy_error.map_or_else(|| self.opened(known, &instance, &attempt, &payload), Err);
-        let environment = self.environment(known);
-        let mut running = RunningVerb::new(environment, Arc::clone(&attempt), instance.key.clone(), last_error, cancel.subscribe());
+        let mut running = RunningVerb::new(self.environment(known), Arc::clone(&attempt), &instance, last_error, cancel.subscribe());
         let (ended, counts_as) = match &opened {
             Ok((payload, record)) => {
                 let input = Input { event: payload, record: record.as_deref() };
@@ -169,6 +168,7 @@ impl Engine {
         };
         let outcome = match ended {
             Ok((record, timer)) => Outcome::Success { record, verb_requests: running.take_requests(), timer },
+            Err(failure) if let Some(wait) = failure.snoozes_for() => Outcome::Snoozed { wait },
             Err(failure) => {
                 let is_unreadable = failure.is_unreadable();
                 let problem = self.judge(known, verb, &attempt, failure);

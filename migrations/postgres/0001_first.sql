@@ -1,11 +1,13 @@
 -- One living run of a machine. Of its transitions, the first `pruned` ones have no attempts any more.
+-- Keys are compared byte by byte, so that a prefix is a range of the unique index.
 -- The fill factor leaves room for an update beside the old row: nothing that changes is indexed, but for the status.
 create table fsm_instances (
     instance_id uuid not null primary key,
     machine text not null,
-    key text not null,
+    key text collate "C" not null,
     status text not null check (status in ('running', 'completed', 'error', 'cancelled')),
     state text,
+    entered_at bigint,
     paused boolean not null,
     version bigint not null,
     record bytea,
@@ -40,7 +42,7 @@ create table fsm_async_calls (
     payload bytea,
     from_state text,
     to_state text not null,
-    state text not null check (state in ('scheduled', 'executing', 'success', 'error', 'lost', 'released', 'cancelled')),
+    state text not null check (state in ('scheduled', 'executing', 'success', 'error', 'lost', 'released', 'cancelled', 'snoozed')),
     held boolean not null,
     created_at bigint not null,
     scheduled_at bigint not null,
@@ -49,6 +51,7 @@ create table fsm_async_calls (
     max_backoff bigint,
     retry text,
     first_at bigint not null,
+    snoozes bigint not null default 0,
     worker uuid,
     started_at bigint,
     finished_at bigint,

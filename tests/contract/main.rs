@@ -6,4 +6,5 @@ mod flow;
 mod handle;
 mod macros;
 mod payment;
+mod time_and_waits;
 mod verbs;

@@ -12,7 +12,7 @@ use fsm_core::machine::{Machine, TIMEOUT};
 use fsm_core::outcome::{Event, Outcome, Problem, VerbRequests};
 use fsm_runtime::admin::look::Story;
 use fsm_runtime::handle::instance_view::InstanceView;
-use fsm_runtime::store::overview::{InboxEvent, SetTimer};
+use fsm_runtime::store::overview::{InboxEvent, PendingTimer};
 
 use crate::model::Model;
 use crate::model::queue::{KEYS, Origin, Reply, Report, Request, RequestKind, key_index};
@@ -77,7 +77,7 @@ impl Imagined {
             event: waits.event,
             since: row.updated_at,
         });
-        let timers = store.timers.values().filter(|(timer, _)| timer.instance == row.id).map(|(timer, held)| SetTimer {
+        let timers = store.timers.values().filter(|(timer, _)| timer.instance == row.id).map(|(timer, held)| PendingTimer {
             id: timer.id,
             state: timer.state.clone(),
             event: timer.event.name.clone(),
@@ -89,7 +89,7 @@ impl Imagined {
             call: note.call,
             event: Told::Note { kind: note.kind, detail: note.detail.clone(), actor: note.actor.clone() },
         });
-        let seen = InstanceView { row: row.clone(), call: None };
+        let seen = InstanceView { row: row.clone(), call: None, timers: Vec::new(), waiting: Vec::new() };
         sight::lines(&Story {
             seen,
             inbox: inbox.collect(),

@@ -22,6 +22,8 @@ struct Seen {
     last_error: Option<String>,
     idempotency_key: String,
     state: Option<String>,
+    entered_at: Option<Timestamp>,
+    now: Timestamp,
 }
 
 /// A record of what attempts saw, and how often each piece of work was done.
@@ -67,6 +69,8 @@ fn note(ctx: &Ctx<'_>, witness: &Witness) {
         last_error: ctx.last_error().map(Into::into),
         idempotency_key: ctx.idempotency_key().into(),
         state: ctx.state().map(Into::into),
+        entered_at: ctx.entered_at(),
+        now: ctx.now(),
     });
 }
 
@@ -170,6 +174,7 @@ witnessed! {
         scouts.retry("s").await.unwrap();
         bed.run_until_idle().await;
         let id = sent.call.unwrap().to_string();
+        let begin = bed.now() - 2 * FIVE_SECONDS;
         let expected = |attempt, max_attempts, is_last, last_error: Option<&str>| Seen {
             key: "s".into(),
             attempt,
@@ -178,6 +183,8 @@ witnessed! {
             last_error: last_error.map(Into::into),
             idempotency_key: id.clone(),
             state: None,
+            entered_at: None,
+            now: begin + FIVE_SECONDS * (attempt - 1).min(2),
         };
         assert_eq!(*witness.seen.lock().unwrap(), [
             expected(1, 3, false, None),
@@ -244,5 +251,36 @@ witnessed! {
         assert!(scouts.get("s-1").await.unwrap().is_none(), "the send of the failed attempt was dropped");
         assert_eq!(scouts.get("s-2").await.unwrap().unwrap().version, 1);
         assert_eq!(scouts.get("s").await.unwrap().unwrap().version, 2);
+    }
+}
+
+witnessed! {
+    async fn a_verb_sees_the_engines_time_and_when_its_state_was_entered(bed, witness) {
+        let scouts = bed.machine::<Scout>();
+        scouts.send("s", Look { failures: 1 }).await.unwrap();
+        bed.advance(FIVE_SECONDS).await;
+        let entered = bed.now();
+        bed.advance(FIVE_SECONDS).await;
+        bed.restart().await;
+        scouts.send("s", Look { failures: 2 }).await.unwrap();
+        scouts.send("s", Endless).await.unwrap();
+        bed.advance(2 * FIVE_SECONDS).await;
+        let entered_again = bed.now();
+        bed.advance(FIVE_SECONDS).await;
+        let seen: Vec<_> = witness.seen.lock().unwrap().iter().map(|it| (it.entered_at, it.now)).collect();
+        let again = entered + FIVE_SECONDS;
+        assert_eq!(seen, [
+            (None, entered - FIVE_SECONDS),
+            (None, entered),
+            (Some(entered), again),
+            (Some(entered), again + FIVE_SECONDS),
+            (Some(entered), again + 2 * FIVE_SECONDS),
+            (Some(entered_again), entered_again),
+            (Some(entered_again), entered_again + FIVE_SECONDS),
+        ]);
+        assert_eq!(scouts.get("s").await.unwrap().unwrap().entered_at, Some(entered_again + FIVE_SECONDS));
+        scouts.pause("s").await.unwrap();
+        scouts.resume("s").await.unwrap();
+        assert_eq!(scouts.get("s").await.unwrap().unwrap().entered_at, Some(entered_again + FIVE_SECONDS), "an act moves nothing");
     }
 }

@@ -288,3 +288,38 @@ promise! {
         ]);
     }
 }
+
+promise! {
+    async fn a_list_by_a_prefix_is_in_the_order_of_keys_and_read_page_by_page(bed in failing(3)) {
+        let payments = bed.machine::<Payment>();
+        let keys = ["2027-01", "2026-12", "2026-01", "2026", "2026-", "2026-\u{10ffff}", "2026/1", "2025-12", "2026-06"];
+        for key in keys {
+            payments.send(key, checkout()).await.unwrap();
+        }
+        bed.run_until_idle().await;
+        let pages = async |filter: Filter| {
+            let (mut keys, mut sizes, mut next) = (Vec::new(), Vec::new(), Some(filter.clone()));
+            while let Some(wanted) = next.take() {
+                let page = payments.list(wanted).await.unwrap();
+                sizes.push(page.items.len());
+                keys.extend(page.items.into_iter().map(|payment| payment.key));
+                next = page.next.map(|cursor| filter.clone().after(cursor));
+            }
+            (keys, sizes)
+        };
+        let of_2026 = ["2026-", "2026-01", "2026-06", "2026-12", "2026-\u{10ffff}"].map(str::to_owned).to_vec();
+        assert_eq!(pages(Filter::default().key_prefix("2026-").limit(2)).await, (of_2026, vec![2, 2, 1]));
+        assert_eq!(pages(Filter::default().key_prefix("2028").limit(2)).await, (vec![], vec![0]));
+        assert_eq!(pages(Filter::default().key_prefix("").limit(4)).await.0.len(), keys.len());
+        let first = ["2026-12", "2026-01"].map(str::to_owned).to_vec();
+        let mut retrying = pages(Filter::default().key_prefix("2026-").retrying(true)).await.0;
+        retrying.reverse();
+        assert_eq!(retrying, first, "the first three attempts failed");
+        assert_eq!(pages(Filter::default().retrying(true)).await.0, ["2027-01", "2026-12", "2026-01"], "in the order of their creation");
+        assert_eq!(pages(Filter::default().key_prefix("2026-").state(PaymentState::Created).limit(2)).await.0.len(), 3);
+        let error = Filter::default().key_prefix("2026-").status(Status::Error);
+        assert_eq!(pages(error).await.0.len(), 0);
+        let paused = payments.bulk(Filter::default().key_prefix("2026-1")).pause().await.unwrap();
+        assert_eq!(paused.done, ["2026-12"]);
+    }
+}

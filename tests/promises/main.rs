@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 mod bad_input;
 mod bad_verbs;
+mod by_name;
 mod catch;
 mod classified;
 mod clumsy;
@@ -46,6 +47,9 @@ mod rows_in_the_way;
 mod send_in;
 mod send_many;
 mod senders;
+mod shown;
+mod shutdown_handle;
+mod snooze;
 mod staying;
 mod subscription;
 mod support;
@@ -55,5 +59,6 @@ mod traces;
 mod turns;
 mod undelayed;
 mod unsend;
+mod waits;
 mod wake_up;
 mod watch;

@@ -169,3 +169,17 @@ promise! {
         run(bed, "delete from fsm_timers where event = 'OnlinePaymentFailed'").await;
     }
 }
+
+promise! {
+    async fn the_clock_of_a_test_moves_to_a_moment_through_all_that_comes_due(bed in failing(0)) {
+        let payments = bed.machine::<Payment>();
+        payments.send("o-1", checkout()).await.unwrap();
+        let due_at = payments.settled("o-1").await.unwrap().timers[0].due_at;
+        bed.advance_to(due_at - Duration::from_secs(1)).await;
+        assert_eq!(payments.get("o-1").await.unwrap().unwrap().state, Some(PaymentState::Created));
+        bed.advance_to(due_at).await;
+        assert_eq!(bed.now(), due_at);
+        assert_eq!(payments.get("o-1").await.unwrap().unwrap().state, Some(PaymentState::Expired));
+        bed.advance_to(std::time::SystemTime::from(due_at)).await;
+    }
+}

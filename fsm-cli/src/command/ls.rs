@@ -6,7 +6,7 @@ use fsm_core::instance::Status;
 use fsm_core::time::Timestamp;
 use fsm_runtime::admin::Admin;
 use fsm_runtime::handle::instance_view::InstanceView;
-use fsm_runtime::store::view::PageFilter;
+use fsm_runtime::store::view::{After, PageFilter};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -65,13 +65,14 @@ struct Page {
 
 /// Reads a page of the instances of all requested machines, one machine after the other.
 async fn page(admin: &Admin, ls: &Ls) -> Result<Page, Problem> {
-    let after = ls.after.as_deref().map(cursor).transpose()?;
+    let is_by_key = ls.wanted.key_prefix.is_some();
+    let after = ls.after.as_deref().map(|text| cursor(text, is_by_key)).transpose()?;
     let mut instances: Vec<InstanceView> = Vec::new();
     for known in selected(admin, ls.machine.as_deref())? {
         let machine = known.machine.name.as_str();
         let after = match &after {
             Some((there, _)) if machine < there.as_str() => continue,
-            Some((there, id)) if machine == there => Some(*id),
+            Some((there, after)) if machine == there => Some(after.clone()),
             _ => None,
         };
         let room = ls.limit - instances.len() as u32;
@@ -82,12 +83,19 @@ async fn page(admin: &Admin, ls: &Ls) -> Result<Page, Problem> {
         };
         let listed = admin.page(machine, &screen).await?;
         if room == 0 && (listed.next.is_some() || !listed.instances.is_empty()) {
-            let next = instances.last().map(|last| format!("{}:{}", last.row.machine, last.row.id));
+            let next = instances.last().map(|last| {
+                let row = &last.row;
+                if is_by_key { format!("{}:{}", row.machine, row.key) } else { format!("{}:{}", row.machine, row.id) }
+            });
             return Ok(Page { instances, next, was_cut: false });
         }
         instances.extend(listed.instances);
         if let Some(next) = listed.next {
-            return Ok(Page { instances, next: Some(format!("{machine}:{next}")), was_cut: listed.was_cut });
+            let next = match next {
+                After::Instance(id) => format!("{machine}:{id}"),
+                After::Key(key) => format!("{machine}:{key}"),
+            };
+            return Ok(Page { instances, next: Some(next), was_cut: listed.was_cut });
         }
     }
     Ok(Page { instances, next: None, was_cut: false })
@@ -107,8 +115,9 @@ pub(super) fn check_state(admin: &Admin, machine: Option<&str>, wanted: &Wanted)
 }
 
 /// The filter for the store.
-pub(super) fn filter(wanted: &Wanted, after: Option<InstanceId>, limit: u32, now: Timestamp) -> PageFilter {
+pub(super) fn filter(wanted: &Wanted, after: Option<After>, limit: u32, now: Timestamp) -> PageFilter {
     PageFilter {
+        key_prefix: wanted.key_prefix.clone(),
         status: wanted.status,
         state: wanted.state.clone(),
         paused: wanted.paused.then_some(true),
@@ -121,8 +130,14 @@ pub(super) fn filter(wanted: &Wanted, after: Option<InstanceId>, limit: u32, now
     }
 }
 
-fn cursor(text: &str) -> Result<(String, InstanceId), Problem> {
-    let parsed = text.rsplit_once(':').and_then(|(machine, id)| Some((machine.to_owned(), InstanceId(id.parse::<Uuid>().ok()?))));
+fn cursor(text: &str, is_by_key: bool) -> Result<(String, After), Problem> {
+    let parsed = if is_by_key {
+        // No machine has a colon in its name; a key may.
+        text.split_once(':').map(|(machine, key)| (machine.to_owned(), After::Key(key.to_owned())))
+    } else {
+        let id = |id: &str| Some(After::Instance(InstanceId(id.parse::<Uuid>().ok()?)));
+        text.rsplit_once(':').and_then(|(machine, text)| Some((machine.to_owned(), id(text)?)))
+    };
     parsed.ok_or_else(|| Problem::Usage(format!("`{text}` is no cursor: give what the page before said at its end")))
 }
 
@@ -172,6 +187,7 @@ pub(super) fn as_json(seen: &InstanceView, liveness: &Liveness) -> Value {
         "version": row.version,
         "error": row.error,
         "inbox_len": row.inbox_len(),
+        "entered_at": row.entered_at.map(|at| at.to_string()),
         "created_at": row.created_at.to_string(),
         "updated_at": row.updated_at.to_string(),
         "record": row.record.as_deref().map(|bytes| serde_json::from_slice::<Value>(bytes).unwrap_or(Value::Null)),
@@ -183,6 +199,7 @@ pub(super) fn as_json(seen: &InstanceView, liveness: &Liveness) -> Value {
             "attempt": call.attempt,
             "max_attempts": call.max_attempts,
             "retries_left": call.retries_left,
+            "snoozes": call.snoozes,
             "next_at": call.next_at.to_string(),
             "last_error": call.last_error,
             "worker": call.worker,

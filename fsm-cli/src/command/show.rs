@@ -77,7 +77,7 @@ async fn follow(session: &mut Session<'_, '_>, admin: &Admin, show: &Show, mut s
 fn news(session: &mut Session<'_, '_>, before: &Story, now: &Story) -> Result<(), Problem> {
     let is_news = |entry: &HistoryEntry| !before.entries.contains(entry);
     if session.is_json {
-        return now.entries.iter().filter(|entry| is_news(entry)).try_for_each(|entry| session.stage.json(&timeline::told(entry)));
+        return now.entries.iter().filter(|entry| is_news(entry)).try_for_each(|entry| session.stage.json(&json!(entry)));
     }
     let goes_on = !now.seen.row.status.is_ended();
     let drawing = Drawing { goes_on, width: session.stage.width, in_full: true };
@@ -100,6 +100,7 @@ fn drawn(story: &Story, liveness: &Liveness, now: Option<Timestamp>) -> String {
     } else if !row.status.is_ended() {
         lines.push(("about", clean(&liveness.about(&story.seen))));
     }
+    lines.extend(row.entered_at.map(|at| ("entered", moment(at))));
     lines.push(("created", moment(row.created_at)));
     lines.push(("changed", moment(row.updated_at)));
     lines.push(("version", row.version.to_string()));
@@ -107,7 +108,8 @@ fn drawn(story: &Story, liveness: &Liveness, now: Option<Timestamp>) -> String {
         lines.push(("record", clean(&String::from_utf8_lossy(record))));
     }
     if let Some(call) = &story.seen.call {
-        lines.push(("call", format!("`{}` on `{}`, attempt {}", clean(&call.verb), clean(&call.event), call.attempt_of())));
+        lines
+            .push(("call", format!("`{}` on `{}`, attempt {}{}", clean(&call.verb), clean(&call.event), call.attempt_of(), snoozed(call))));
         lines.push(("", progress(call, liveness, &moment)));
         lines.extend(call.last_error.as_deref().map(|error| ("", failure(call, error))));
     }
@@ -126,6 +128,15 @@ fn drawn(story: &Story, liveness: &Liveness, now: Option<Timestamp>) -> String {
     }
     let line = |(name, what): &(&str, String)| format!("  {name:<8}  {what}\n");
     format!("{} {}\n\n", clean(&row.machine), clean(&row.key)) + &lines.iter().map(line).collect::<String>()
+}
+
+/// How many of the attempts snoozed.
+fn snoozed(call: &OpenCall) -> String {
+    match call.snoozes {
+        0 => String::new(),
+        1 => ", of which 1 snoozed".to_owned(),
+        snoozes => format!(", of which {snoozes} snoozed"),
+    }
 }
 
 fn progress(call: &OpenCall, liveness: &Liveness, moment: &impl Fn(Timestamp) -> String) -> String {
@@ -154,6 +165,6 @@ fn told(story: &Story, liveness: &Liveness) -> Value {
     told["inbox"] = json!(inbox);
     told["outbox"] = json!(story.full_inbox.as_ref().map(full));
     told["timers"] = json!(timers);
-    told["timeline"] = json!(story.entries.iter().map(timeline::told).collect::<Vec<_>>());
+    told["timeline"] = json!(story.entries);
     told
 }

@@ -1,11 +1,13 @@
 //! The end of an attempt: a transition is made, another attempt is scheduled, or the instance goes to error.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use super::inbox::{self, NeedsMoreRows};
 use super::{DecisionContext, InstanceSnapshot, begin, interrupt};
 use crate::call::{Attempt, AttemptState};
 use crate::changes::{Changes, Close, Payload, TimerChange};
+use crate::duration::display;
 use crate::instance::{Instance, Status};
 use crate::machine::{Due, Edge, Machine, Verb};
 use crate::outcome::{Event, Outcome, Problem};
@@ -43,6 +45,21 @@ pub fn complete(
             changes.close = Some(close(AttemptState::Success, None));
             succeed(&mut changes, machine, snapshot, attempt, (record, verb_requests.next, timer), moment)?;
         }
+        Outcome::Snoozed { wait } => match attempt.retry_state.snoozed(wait, moment.now) {
+            Some(retry_state) => {
+                changes.close = Some(close(AttemptState::Snoozed, None));
+                if !interrupt::take(&mut changes, machine, snapshot, moment)? {
+                    begin::again(&mut changes, attempt, wait, retry_state, moment.now);
+                }
+            }
+            None => {
+                let problem = Problem { error: too_late_to_snooze(attempt, wait), advice: RetryAdvice::Never };
+                changes.close = Some(close(AttemptState::Error, Some(problem.error.clone())));
+                if !interrupt::take(&mut changes, machine, snapshot, moment)? {
+                    retry_or_exhaust(&mut changes, machine, attempt, problem, moment);
+                }
+            }
+        },
         Outcome::Failure(problem) => {
             changes.close = Some(close(AttemptState::Error, Some(problem.error.clone())));
             if !interrupt::take(&mut changes, machine, snapshot, moment)? {
@@ -78,6 +95,10 @@ fn succeed(
     moment: DecisionContext,
 ) -> Result<(), NeedsMoreRows> {
     changes.instance.state = Some(attempt.to.clone());
+    // An internal transition does not leave the state.
+    if !attempt.is_stay() {
+        changes.instance.entered_at = Some(moment.now);
+    }
     changes.instance.version += 1;
     if record.is_some() {
         changes.instance.record = record;
@@ -150,6 +171,12 @@ fn catch_of<'m>(machine: &'m Machine, attempt: &Attempt) -> Option<Cow<'m, Verb>
     let name = attempt.retry_state.policy.as_ref()?.catch.as_ref()?;
     let elsewhere = || Verb { name: name.clone(), event: format!("Caught<{}>", attempt.event), timeout: None, retry: None };
     Some(machine.verb(name).map_or_else(|| Cow::Owned(elsewhere()), Cow::Borrowed))
+}
+
+/// The error of an attempt that snoozed beyond the `within` of its policy.
+fn too_late_to_snooze(attempt: &Attempt, wait: Duration) -> String {
+    let within = attempt.retry_state.policy.as_ref().and_then(|policy| policy.within).map(display).unwrap_or_default();
+    format!("snoozed for {}, which ends later than {within} after the first attempt", display(wait))
 }
 
 /// A number from 0 up to 1 for jitter. It looks random over calls and attempts, and is always the same for one attempt.

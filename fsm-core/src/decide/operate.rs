@@ -136,7 +136,9 @@ fn retry(changes: &mut Changes, snapshot: &InstanceSnapshot, now: Timestamp) -> 
     }
     changes.instance.status = Status::Running;
     changes.instance.error = changes.instance.error.take().filter(|_| again.is_catch());
-    begin::again(changes, &again, Duration::ZERO, RetryState::fresh(again.retry_state.policy.clone(), now), now);
+    let fresh = RetryState::fresh(again.retry_state.policy.clone(), now);
+    let retry_state = RetryState { snoozes: again.retry_state.snoozes, ..fresh };
+    begin::again(changes, &again, Duration::ZERO, retry_state, now);
     Ok(NoteKind::Retried)
 }
 

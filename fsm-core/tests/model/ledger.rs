@@ -48,7 +48,8 @@ impl Ledger {
         }
         executed.push(attempt.number);
         let by_hand = store.notes.iter().filter(|note| note.kind == NoteKind::Retried && note.call == Some(attempt.call)).count();
-        if attempt.retry_state.policy.is_none() && executed.len() > 1 + by_hand {
+        let may_run = 1 + by_hand + attempt.retry_state.snoozes as usize;
+        if attempt.retry_state.policy.is_none() && executed.len() > may_run {
             return Promise::NoPolicyNoSecondRun
                 .broken(format!("`{}` has no policy and is executed again, in attempt {}", attempt.verb, attempt.number));
         }

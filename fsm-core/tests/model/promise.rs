@@ -59,8 +59,10 @@ pub enum Promise {
     NoRunWithoutAnInstance,
     /// An attempt runs at most once.
     AttemptRunsOnce,
-    /// A verb without a retry policy is not run again.
+    /// A verb without a retry policy is not run again, unless it snoozed.
     NoPolicyNoSecondRun,
+    /// An attempt that snoozed uses no retry, leaves the backoff as it is, and is counted.
+    SnoozeUsesNoRetry,
     /// An attempt is ended only by the session and for the run that holds it.
     OnlyTheHolderReports,
     /// An attempt ends once.

@@ -152,6 +152,10 @@ impl Model {
         if let (true, Some(close)) = (self.variant == Variant::LateReportById, &mut changes.close) {
             close.expected = attempt.state;
         }
+        if let (Variant::SnoozeUsesARetry, Outcome::Snoozed { .. }, Some(open)) = (self.variant, &report.outcome, &mut changes.open) {
+            let retry_state = &mut std::sync::Arc::make_mut(&mut open.attempt).retry_state;
+            retry_state.remaining = retry_state.remaining.map(|left| left.saturating_sub(1));
+        }
         Ok(Decided::of(Reply::Completed { counted: true }, Some(changes)))
     }
 

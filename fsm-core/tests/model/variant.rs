@@ -70,6 +70,8 @@ pub enum Variant {
     OutboxRetriesForEver,
     /// A process is taken for gone because nothing has its process id here, although it is in another container.
     TakeoverByPidAlone,
+    /// An attempt that snoozed uses a retry, as a failed one does.
+    SnoozeUsesARetry,
     /// A new instance whose key is taken meanwhile is left out, and not what belongs to it.
     KeyWithoutGuard,
     /// The success of an attempt drops an event that waits to interrupt it.

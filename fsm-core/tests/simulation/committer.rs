@@ -58,6 +58,7 @@ impl World {
         let memory = self.processes[p].memories[key].take_if(|_| is_early);
         let outcome = match ending {
             Ending::Failure(advice) => Outcome::Failure(Problem { error: "it failed".into(), advice: *advice }),
+            Ending::Snooze(wait_s) => Outcome::Snoozed { wait: Duration::from_secs(*wait_s) },
             Ending::Success { next, sends } => {
                 // `ctx.next` checks the event against the graph. A catch verb continues from the state in which the instance rests.
                 let rests = if attempt.is_catch() { attempt.from.as_deref() } else { Some(attempt.to.as_str()) };

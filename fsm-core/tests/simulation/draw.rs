@@ -171,6 +171,9 @@ impl Mood {
     fn ending(&mut self) -> Ending {
         if self.random.below(5) < 2 {
             let wait = Duration::from_secs(self.random.below(12) as u64);
+            if self.random.one_in(5) {
+                return Ending::Snooze(wait.as_secs());
+            }
             return Ending::Failure(self.random.pick(&[
                 RetryAdvice::Default,
                 RetryAdvice::Default,

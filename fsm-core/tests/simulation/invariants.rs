@@ -41,7 +41,7 @@ fn instance_is_whole(store: &Store, instance: &Instance) -> Result<(), Broken> {
         matches!(state, Some(State::Error | State::Lost)) || newest.is_some_and(|n| n.state == State::Success && n.is_catch());
     let ends = |kind| matches!(kind, NoteKind::Skipped | NoteKind::Interrupted);
     let is_skipped = || store.notes.iter().any(|note| ends(note.kind) && note.call == instance.newest.map(|(call, _)| call));
-    let rests_after_an_end = matches!(state, Some(State::Error | State::Lost | State::Released | State::Cancelled));
+    let rests_after_an_end = matches!(state, Some(State::Error | State::Lost | State::Released | State::Cancelled | State::Snoozed));
     if (instance.status == Status::Error && !is_exhausted) || (instance.status == Status::Running && rests_after_an_end && !is_skipped()) {
         return broken(Promise::I5, &instance.key, format!("is {} and its newest attempt is {state:?}", instance.status));
     }
@@ -173,6 +173,12 @@ fn call_is_whole(store: &Store, call: &[&Attempt]) -> Result<(), Broken> {
     }
     for (n, attempt) in call.iter().enumerate() {
         let before = n.checked_sub(1).map(|n| call[n]);
+        let snoozes = call[..n].iter().filter(|before| before.state == State::Snoozed).count();
+        let used = |before: &Attempt| (before.retry_state.remaining, before.retry_state.backoff);
+        let is_charged = before.is_some_and(|before| before.state == State::Snoozed && used(before) != used(attempt));
+        if attempt.retry_state.snoozes as usize != snoozes || (is_charged && !is_touched) {
+            return wrong(Promise::SnoozeUsesNoRetry, format!("has snoozed {snoozes} times before attempt {}", attempt.number));
+        }
         let waited =
             before.filter(|b| b.state == State::Lost || (b.state == State::Error && attempt.retry_state.backoff > b.retry_state.backoff));
         let due = before.and_then(|before| before.finished_at);

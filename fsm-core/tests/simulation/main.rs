@@ -107,7 +107,7 @@ must_fail! {
     a_guard_without_session_is_found: GuardWithoutSession breaks OnlyTheHolderReports, also &[NotReturnedOnceBegun];
     a_late_report_by_id_only_is_found:
         LateReportById breaks OnlyTheHolderReports, also &[I12, I15, AttemptEndsOnce, NotReturnedOnceBegun];
-    rows_that_are_reused_are_found: RowsReused breaks AttemptRunsOnce, also &[OnlyTheHolderReports];
+    rows_that_are_reused_are_found: RowsReused breaks AttemptRunsOnce, also &[OnlyTheHolderReports, SnoozeUsesNoRetry];
     reading_and_then_claiming_is_found: ReadThenClaim breaks AttemptRunsOnce, also &[I4, I11, OnlyTheHolderReports];
     a_retry_outside_the_transaction_is_found: RetryOutsideTheTransaction breaks I1, also &[];
     a_sweep_without_grace_is_found: SweepWithoutGrace breaks LiveWorkerKeepsItsWork, also &[];
@@ -140,6 +140,7 @@ must_fail! {
     an_outbox_out_of_order_is_found: OutboxOutOfOrder breaks SentInOrder, also &[];
     an_outbox_that_retries_for_ever_is_found: OutboxRetriesForEver breaks EverythingComesToRest, also &[];
     a_takeover_of_a_live_process_is_found: TakeoverByPidAlone breaks LiveWorkerKeepsItsWork, also &[];
+    a_snooze_that_uses_a_retry_is_found: SnoozeUsesARetry breaks SnoozeUsesNoRetry, also &[];
     a_key_without_guard_is_found: KeyWithoutGuard breaks NoRunWithoutAnInstance,
         also &[I14, I16, AttemptWrittenOnce, EverythingComesToRest];
     an_interrupt_that_loses_against_the_success_of_the_attempt_is_found: InterruptLosesToSuccess breaks AcknowledgedIsKept, also &[];

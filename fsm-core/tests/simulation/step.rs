@@ -121,8 +121,13 @@ pub enum End {
 /// The end of a verb.
 #[derive(Debug, Clone)]
 pub enum Ending {
-    Success { next: Option<&'static str>, sends: Vec<(usize, &'static str, Option<u64>)> },
+    Success {
+        next: Option<&'static str>,
+        sends: Vec<(usize, &'static str, Option<u64>)>,
+    },
     Failure(RetryAdvice),
+    /// After this many seconds the call runs again.
+    Snooze(u64),
 }
 
 impl fmt::Display for Step {

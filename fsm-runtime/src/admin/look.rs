@@ -17,9 +17,9 @@ use crate::redact::Redactable;
 use crate::store::lock::Target;
 use crate::store::outbox::{self, FullInbox};
 use crate::store::overview::{
-    self, Coming, Failing, InboxEvent, OperatorAct, Overdue, RejectedCount, RejectedEvent, Retrying, SetTimer, Times,
+    self, Coming, Failing, InboxEvent, OperatorAct, Overdue, PendingTimer, RejectedCount, RejectedEvent, Retrying, Times,
 };
-use crate::store::view::{self as rows, Found, PageFilter};
+use crate::store::view::{self as rows, After, Found, PageFilter};
 
 /// The events of the outbox that wait for one instance are counted no further.
 const MOST_COUNTED: u32 = 10_000;
@@ -34,7 +34,7 @@ pub struct Story {
     /// The events that wait in the outbox for room in its inbox, if there are any.
     pub full_inbox: Option<FullInbox>,
     /// The timers, the first due first.
-    pub timers: Vec<SetTimer>,
+    pub timers: Vec<PendingTimer>,
     /// Every attempt of every call, oldest first.
     pub attempts: Vec<Attempt>,
     /// The history, oldest first.
@@ -47,7 +47,7 @@ pub struct Listed {
     /// The instances.
     pub instances: Vec<InstanceView>,
     /// The instance after which the next page begins, or `None` on the last page.
-    pub next: Option<InstanceId>,
+    pub next: Option<After>,
     /// True if the page ended at the limit on rows examined, and not because it is full.
     pub was_cut: bool,
 }

@@ -45,6 +45,13 @@ fn settled(
             }
             return;
         }
+        Outcome::Snoozed { wait } => match commit_outcome.after {
+            Some(After::Exhausted) => "it snoozed beyond the `within` of its policy".into(),
+            _ => {
+                debug!(%machine, %key, verb, %call, attempt = number, ?wait, "snoozed");
+                return;
+            }
+        },
         Outcome::Released => {
             debug!(%machine, %key, verb, %call, attempt = number, "given back");
             return;

@@ -6,10 +6,11 @@ use std::time::Duration;
 use fsm_core::call::{Attempt as Row, AttemptState};
 use fsm_core::ids::{CallId, SessionId};
 use fsm_core::instance::Status;
-use fsm_core::time::Timestamp;
+use fsm_core::time::{Timestamp, serialize_optional_micros, serialize_text};
+use serde::Serialize;
 
 /// A call that is scheduled or executing.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OpenCall {
     /// The call's id, the same for all its attempts.
     pub id: CallId,
@@ -25,11 +26,15 @@ pub struct OpenCall {
     pub max_attempts: Option<u32>,
     /// The number of retries that remain after this attempt; `None` is unlimited.
     pub retries_left: Option<u32>,
+    /// The number of attempts of the call that snoozed. They are among the attempts, and used no retry.
+    pub snoozes: u32,
     /// The time at which the attempt may start, or could have started.
+    #[serde(serialize_with = "serialize_text")]
     pub next_at: Timestamp,
     /// The error of the previous attempt.
     pub last_error: Option<String>,
     /// The duration of the previous attempt.
+    #[serde(rename = "last_took_us", serialize_with = "serialize_optional_micros")]
     pub last_took: Option<Duration>,
     /// The session that executes it.
     pub worker: Option<SessionId>,
@@ -112,6 +117,7 @@ impl OpenCall {
             attempt: live.number,
             max_attempts: live.retry_state.max_attempts(live.number),
             retries_left: live.retry_state.remaining,
+            snoozes: live.retry_state.snoozes,
             next_at: live.scheduled_at,
             last_error: before.and_then(|before| before.error.clone()),
             last_took: before.and_then(took),

@@ -7,9 +7,12 @@ use fsm_core::call::{Attempt as Row, AttemptState};
 use fsm_core::changes::{Note, NoteKind};
 use fsm_core::duration;
 use fsm_core::ids::CallId;
-use fsm_core::time::Timestamp;
+use fsm_core::time::{Timestamp, micros};
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
 
-/// One line of an instance's history. `Display` is a sentence with its time.
+/// One line of an instance's history. `Display` is a sentence with its time. It serialises as one object: `kind`, the fields of that kind, `at`
+/// and `call`; points in time as RFC 3339 texts, durations in microseconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HistoryEntry {
     /// The time.
@@ -176,6 +179,52 @@ fn told_of_attempt(row: &Row) -> Vec<HistoryEntry> {
         ));
     }
     told
+}
+
+impl Serialize for HistoryEntry {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(None)?;
+        match &self.event {
+            HistoryEvent::Event { event, verb } => {
+                map.serialize_entry("kind", "event")?;
+                map.serialize_entry("event", event)?;
+                map.serialize_entry("verb", verb)?;
+            }
+            HistoryEvent::Attempt { number, verb, state, took, error } => {
+                map.serialize_entry("kind", "attempt")?;
+                map.serialize_entry("attempt", number)?;
+                map.serialize_entry("verb", verb)?;
+                map.serialize_entry("state", state)?;
+                map.serialize_entry("took_us", &took.map(micros))?;
+                map.serialize_entry("error", error)?;
+            }
+            HistoryEvent::Scheduled { number, verb, at, wait } => {
+                map.serialize_entry("kind", "scheduled")?;
+                map.serialize_entry("attempt", number)?;
+                map.serialize_entry("verb", verb)?;
+                map.serialize_entry("scheduled_at", &at.to_string())?;
+                map.serialize_entry("wait_us", &micros(*wait))?;
+            }
+            HistoryEvent::Exhausted { verb, attempts } => {
+                map.serialize_entry("kind", "exhausted")?;
+                map.serialize_entry("verb", verb)?;
+                map.serialize_entry("attempts", attempts)?;
+            }
+            HistoryEvent::Transition { from, to } => {
+                map.serialize_entry("kind", "transition")?;
+                map.serialize_entry("from", from)?;
+                map.serialize_entry("to", to)?;
+            }
+            HistoryEvent::Note { kind, detail, actor } => {
+                map.serialize_entry("kind", kind)?;
+                map.serialize_entry("detail", detail)?;
+                map.serialize_entry("actor", actor)?;
+            }
+        }
+        map.serialize_entry("at", &self.at.to_string())?;
+        map.serialize_entry("call", &self.call)?;
+        map.end()
+    }
 }
 
 impl fmt::Display for HistoryEntry {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use fsm_core::call::{Attempt as Row, AttemptState};
 use fsm_core::ids::{CallId, InstanceId, SessionId};
 use fsm_core::instance::Status;
-use fsm_core::time::Timestamp;
+use fsm_core::time::{Timestamp, serialize_optional_micros, serialize_optional_text, serialize_text};
+use serde::Serialize;
 
 use super::activity::{Activity, OpenCall, took};
 use super::instance_view::InstanceView;
@@ -15,8 +16,15 @@ use crate::error::{Error, ErrorKind};
 use crate::guard;
 use crate::redact::Redactable;
 use crate::registry::Machine;
+use crate::store::overview::{InboxEvent, PendingTimer};
+use crate::store::view::After;
 
 /// An instance as it was when it was read.
+///
+/// It serialises with the names of its fields: points in time as RFC 3339 texts, durations in microseconds, the record and the state as they
+/// serialise themselves.
+#[derive(Serialize)]
+#[serde(bound = "")]
 pub struct Instance<M: Machine> {
     /// The id.
     pub id: InstanceId,
@@ -24,6 +32,9 @@ pub struct Instance<M: Machine> {
     pub key: String,
     /// The state; `None` before the first transition.
     pub state: Option<M::State>,
+    /// The time of the transition that entered the state; `None` before the first one.
+    #[serde(serialize_with = "serialize_optional_text")]
+    pub entered_at: Option<Timestamp>,
     /// The status: running, completed, error or cancelled.
     pub status: Status,
     /// True while an operator has paused it.
@@ -33,19 +44,28 @@ pub struct Instance<M: Machine> {
     /// The number of transitions.
     pub version: i64,
     /// The time of its creation.
+    #[serde(serialize_with = "serialize_text")]
     pub created_at: Timestamp,
     /// The time of its last change.
+    #[serde(serialize_with = "serialize_text")]
     pub updated_at: Timestamp,
     /// The open call.
     pub call: Option<OpenCall>,
     /// The number of events in the inbox.
     pub inbox_len: u64,
+    /// The first 100 events of the inbox, in order.
+    pub waiting: Vec<InboxEvent>,
+    /// The timer of the state and the delayed sends to the instance, the first due first: at most 100, and none once the instance has ended.
+    ///
+    /// `get` and `list` return all of them. `settled`, `wait` and `watch` return the timer of the state; they omit delayed sends if they need not
+    /// read the database.
+    pub timers: Vec<PendingTimer>,
     /// The error, if the status is error.
     pub error: Option<String>,
 }
 
-/// One attempt of one call.
-#[derive(Debug, Clone, PartialEq)]
+/// One attempt of one call. It serialises with the names of its fields: points in time as RFC 3339 texts, durations in microseconds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Attempt {
     /// The call.
     pub call: CallId,
@@ -55,6 +75,8 @@ pub struct Attempt {
     pub max_attempts: Option<u32>,
     /// The number of retries that remained after this attempt; `None` is unlimited.
     pub retries_left: Option<u32>,
+    /// The number of earlier attempts of the call that snoozed.
+    pub snoozes: u32,
     /// The verb.
     pub verb: String,
     /// The event type.
@@ -66,12 +88,16 @@ pub struct Attempt {
     /// The present state of the attempt, or its outcome.
     pub state: AttemptState,
     /// The time at which it may start.
+    #[serde(serialize_with = "serialize_text")]
     pub scheduled_at: Timestamp,
     /// The time of the claim.
+    #[serde(serialize_with = "serialize_optional_text")]
     pub started_at: Option<Timestamp>,
     /// The time at which its outcome was committed.
+    #[serde(serialize_with = "serialize_optional_text")]
     pub finished_at: Option<Timestamp>,
     /// The duration from the claim to the commit of the outcome.
+    #[serde(rename = "took_us", serialize_with = "serialize_optional_micros")]
     pub took: Option<Duration>,
     /// The error, if it failed.
     pub error: Option<String>,
@@ -85,13 +111,15 @@ pub struct Filter {
     pub(crate) status: Option<Status>,
     pub(crate) state: Option<String>,
     pub(crate) paused: Option<bool>,
+    pub(crate) key_prefix: Option<String>,
+    pub(crate) retrying: bool,
     pub(crate) after: Option<Cursor>,
     pub(crate) limit: u32,
 }
 
 /// The end of a page, from which the next page continues.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Cursor(pub(crate) InstanceId);
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Cursor(pub(crate) After);
 
 /// A page of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,7 +155,7 @@ pub struct Count<M: Machine> {
 
 impl Default for Filter {
     fn default() -> Filter {
-        Filter { status: None, state: None, paused: None, after: None, limit: 100 }
+        Filter { status: None, state: None, paused: None, key_prefix: None, retrying: false, after: None, limit: 100 }
     }
 }
 
@@ -153,6 +181,23 @@ impl Filter {
         self
     }
 
+    /// Only instances whose key begins with `prefix`. The list is then in the order of the keys, byte by byte, and reads no other instances.
+    ///
+    /// ```
+    /// # use fsm_runtime::handle::view::Filter;
+    /// let of_march = Filter::default().key_prefix("2026-03-");
+    /// ```
+    pub fn key_prefix(mut self, prefix: impl Into<String>) -> Filter {
+        self.key_prefix = Some(prefix.into());
+        self
+    }
+
+    /// With `true`, only instances whose open attempt follows one that failed or was lost. `false` lets all through.
+    pub fn retrying(mut self, retrying: bool) -> Filter {
+        self.retrying = retrying;
+        self
+    }
+
     /// The maximum number of instances on a page, from 1 to 1,000; 100 by default.
     pub fn limit(mut self, limit: u32) -> Filter {
         self.limit = limit;
@@ -168,7 +213,10 @@ impl Filter {
 
 impl<M: Machine> Instance<M> {
     /// Converts the row to the machine's own types.
-    pub(crate) fn of(InstanceView { row, call }: InstanceView, data_protection: &DataProtection) -> Result<Instance<M>, Error> {
+    pub(crate) fn of(
+        InstanceView { row, call, timers, waiting }: InstanceView,
+        data_protection: &DataProtection,
+    ) -> Result<Instance<M>, Error> {
         let broken = |why: String| {
             // The decoding error quotes values, so it is redacted.
             let why = data_protection.redaction.of(Redactable::error(&row.machine, "", &why));
@@ -187,6 +235,7 @@ impl<M: Machine> Instance<M> {
             inbox_len: row.inbox_len(),
             id: row.id,
             state: state::<M>(row.state.as_deref()).map_err(|name| unknown_state::<M>(&row.key, name))?,
+            entered_at: row.entered_at,
             key: row.key,
             status: row.status,
             paused: row.paused,
@@ -195,6 +244,8 @@ impl<M: Machine> Instance<M> {
             created_at: row.created_at,
             updated_at: row.updated_at,
             call,
+            waiting,
+            timers,
             error: row.error,
         })
     }
@@ -233,6 +284,7 @@ impl From<Row> for Attempt {
             number: row.number,
             max_attempts: row.retry_state.max_attempts(row.number),
             retries_left: row.retry_state.remaining,
+            snoozes: row.retry_state.snoozes,
             took: took(&row),
             verb: row.verb,
             event: row.event,
@@ -253,7 +305,15 @@ where
     M::Record: Clone,
 {
     fn clone(&self) -> Self {
-        Instance { key: self.key.clone(), record: self.record.clone(), call: self.call.clone(), error: self.error.clone(), ..*self }
+        Instance {
+            key: self.key.clone(),
+            record: self.record.clone(),
+            call: self.call.clone(),
+            error: self.error.clone(),
+            waiting: self.waiting.clone(),
+            timers: self.timers.clone(),
+            ..*self
+        }
     }
 }
 
@@ -271,6 +331,7 @@ where
             .field("version", &self.version)
             .field("call", &self.call)
             .field("inbox_len", &self.inbox_len)
+            .field("timers", &self.timers)
             .field("error", &self.error)
             .finish_non_exhaustive()
     }

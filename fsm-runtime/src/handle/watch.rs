@@ -9,7 +9,7 @@ use fsm_core::instance::Instance as InstanceRow;
 use futures_util::stream::{Stream, StreamExt, unfold};
 use tokio::time::Instant;
 
-use super::instance_view::{InstanceView, with_calls};
+use super::instance_view::{InstanceView, completed, with_calls};
 use super::view::Instance;
 use crate::committer::request::InstanceKey;
 use crate::encode;
@@ -17,7 +17,7 @@ use crate::engine::{ClientGuard, Engine};
 use crate::error::{Error, Kind};
 use crate::registry::Machine;
 use crate::store::error::StoreError;
-use crate::store::{lock, view as rows};
+use crate::store::view as rows;
 use crate::watchers::{News, Watch};
 
 /// The shortest and longest wait between two polls. The wait doubles after each poll and is short again after a change.
@@ -150,14 +150,7 @@ impl WatchState {
             self.next_look = Instant::now();
             return Ok(None);
         }
-        let before = match &live {
-            Some(live) if live.number > 1 => {
-                let mut reader = self.engine.store.reader().await?;
-                lock::attempts(&mut reader.conn(), &[(live.call, live.number - 1)]).await?.pop()
-            }
-            _ => None,
-        };
-        let seen = InstanceView::new(InstanceRow::clone(&instance), live.as_deref(), before.as_ref(), &self.engine.data_protection);
+        let seen = completed(&self.engine, InstanceRow::clone(&instance), live.as_deref()).await?;
         self.keep(Arc::unwrap_or_clone(instance));
         Ok(Some(seen))
     }

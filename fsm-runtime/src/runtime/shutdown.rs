@@ -1,46 +1,119 @@
-//! The graceful shutdown of a runtime, at its end or at a signal of the operating system.
+//! The graceful shutdown of a runtime, and the handle by which a program begins it from anywhere.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fsm_core::duration;
+use tokio::sync::{OnceCell, watch};
 
 use super::Runtime;
-use crate::engine::Work;
+use super::signals::Signals;
+use crate::engine::{Engine, Work};
 use crate::error::{Error, ErrorKind};
-use crate::store::sessions;
 
 /// The additional time that a shutdown may take after its timeout, to write releases and to deregister.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
+/// A handle to the shutdown of a runtime, for programs with a server of their own. Cheap to clone.
+///
+/// ```no_run
+/// # use fsm_runtime::{error::Error, runtime::Runtime};
+/// # async fn serve(until: impl Future<Output = ()> + Send + 'static) {}
+/// # async fn program() -> Result<(), Error> {
+/// let runtime = Runtime::builder().start().await?;
+/// let server = tokio::spawn(serve(runtime.shutdown_handle().requested()));    // axum::serve(…).with_graceful_shutdown(…)
+/// runtime.run_until_signal().await?;                                          // SIGTERM stops the server and the workers
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct ShutdownHandle {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    engine: Arc<Engine>,
+    timeout: Duration,
+    is_requested: watch::Sender<bool>,
+    /// The text of the error, if the shutdown was not complete.
+    outcome: OnceCell<Result<(), String>>,
+}
+
+impl ShutdownHandle {
+    pub(super) fn new(engine: Arc<Engine>, timeout: Duration) -> ShutdownHandle {
+        let shared = Shared { engine, timeout, is_requested: watch::Sender::new(false), outcome: OnceCell::new() };
+        ShutdownHandle { shared: Arc::new(shared) }
+    }
+
+    /// Shuts the runtime down gracefully, as [`Runtime::shutdown`](super::Runtime::shutdown), and returns when that is done. All callers get the
+    /// outcome of the one shutdown. If the runtime is in [`run_until_signal`](super::Runtime::run_until_signal), that returns too.
+    pub async fn shutdown(&self) -> Result<(), Error> {
+        self.shared.is_requested.send_replace(true);
+        let outcome = self.shared.outcome.get_or_init(|| self.shared.shut_down()).await;
+        outcome.clone().map_err(|text| Error::other(ErrorKind::Stopping, text))
+    }
+
+    /// Resolves once the shutdown has begun: by this or another handle, by a signal that
+    /// [`run_until_signal`](super::Runtime::run_until_signal) waits for, or by `Runtime::shutdown`. A server stops accepting requests then.
+    ///
+    /// The future is its own: it borrows nothing.
+    pub fn requested(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        let mut is_requested = self.shared.is_requested.subscribe();
+        async move {
+            // This wait has no limit, because a shutdown may never be requested.
+            if is_requested.wait_for(|is_requested| *is_requested).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Returns true once the shutdown has begun.
+    pub fn is_requested(&self) -> bool {
+        *self.shared.is_requested.borrow()
+    }
+}
+
 impl Runtime {
-    /// Works until SIGTERM or SIGINT (Ctrl-C), then [shuts down](Runtime::shutdown). A second signal ends the work at once, as a crash
-    /// would: running attempts are lost.
+    /// Works until SIGTERM or SIGINT (Ctrl-C), or until a [`ShutdownHandle`] is used, and then [shuts down](Runtime::shutdown). A second signal
+    /// ends the work at once, as a crash would: running attempts are lost.
     pub async fn run_until_signal(self) -> Result<(), Error> {
         let mut signals = Signals::listen()
             .map_err(|error| Error::other(ErrorKind::System, format!("the process cannot listen for signals: {error}")))?;
-        // This wait has no limit: the process works until a signal arrives.
-        let signal = signals.next().await;
-        tracing::info!(signal, "shutting down; a second signal ends at once");
-        let engine = Arc::clone(&self.engine);
+        // This wait has no limit: the process works until then.
         tokio::select! {
-            ended = self.shutdown() => ended,
+            signal = signals.next() => tracing::info!(signal, "shutting down; a second signal ends at once"),
+            () = self.shutdown.requested() => tracing::info!("shutting down, as a shutdown handle asked; a signal ends at once"),
+        }
+        tokio::select! {
+            ended = self.shutdown.shutdown() => ended,
             signal = signals.next() => {
                 tracing::warn!(signal, "ended at once; what executes is lost");
-                engine.kill();
+                self.engine.kill();
                 Ok(())
             }
         }
     }
 
-    /// Shuts down gracefully: stops claiming, waits for running attempts up to the [shutdown timeout](Builder::shutdown_timeout), releases
+    /// Shuts down gracefully: stops claiming, waits for running attempts up to the [shutdown timeout](super::Builder::shutdown_timeout), releases
     /// the rest, and deregisters the worker. A released attempt uses no retry.
     ///
     /// Returns at most two seconds after the shutdown timeout, even if the database does not answer. Returns an `ErrorKind::Stopping` error
     /// if attempts are left that could not be reported or released. Other workers treat them as lost when this process's lease has expired.
     pub async fn shutdown(self) -> Result<(), Error> {
+        self.shutdown.shutdown().await
+    }
+
+    /// A handle for a program with a server of its own: it begins the graceful shutdown from anywhere, and tells the server when to stop. Keep
+    /// the runtime itself: dropping it ends the work at once.
+    pub fn shutdown_handle(&self) -> ShutdownHandle {
+        self.shutdown.clone()
+    }
+}
+
+impl Shared {
+    async fn shut_down(&self) -> Result<(), String> {
         let engine = &self.engine;
-        let limit = self.shutdown_timeout.saturating_add(LAST_WRITES);
+        let limit = self.timeout.saturating_add(LAST_WRITES);
         let ended = tokio::time::timeout(limit, self.end()).await;
         let left = engine.work.as_ref().map_or((0, 0), Work::left);
         engine.kill();
@@ -61,19 +134,19 @@ impl Runtime {
     /// The whole shutdown, without a time limit.
     async fn end(&self) -> Result<(), Error> {
         let engine = &self.engine;
-        engine.drain(self.shutdown_timeout).await;
+        engine.drain(self.timeout).await;
         engine.queue.close();
         engine.queue.emptied().await;
         if let Some(work) = &engine.work {
             work.session.stop();
             let mut connection = engine.store.dedicated().await?;
-            sessions::leave(&mut connection.conn(), work.session.id()).await?;
+            crate::store::sessions::leave(&mut connection.conn(), work.session.id()).await?;
         }
         engine.store.close().await;
         Ok(())
     }
 
-    fn incomplete(&self, (unreported, unreleased): (usize, usize)) -> Error {
+    fn incomplete(&self, (unreported, unreleased): (usize, usize)) -> String {
         let lease = self.engine.work.as_ref().map_or(Duration::ZERO, |work| work.session.lease());
         let text = format!(
             "the shutdown is not complete, for the database does not answer: {unreported} attempts that ended are not reported, and \
@@ -81,42 +154,6 @@ impl Runtime {
             duration::display(lease)
         );
         tracing::error!("{text}");
-        Error::other(ErrorKind::Stopping, text)
-    }
-}
-
-/// The signals that stop a process.
-struct Signals {
-    #[cfg(unix)]
-    terminate: tokio::signal::unix::Signal,
-    #[cfg(unix)]
-    interrupt: tokio::signal::unix::Signal,
-}
-
-impl Signals {
-    #[cfg(unix)]
-    fn listen() -> std::io::Result<Signals> {
-        use tokio::signal::unix::{SignalKind, signal};
-        Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
-    }
-
-    #[cfg(unix)]
-    async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
-        }
-    }
-
-    #[cfg(not(unix))]
-    fn listen() -> std::io::Result<Signals> {
-        Ok(Signals {})
-    }
-
-    #[cfg(not(unix))]
-    async fn next(&mut self) -> &'static str {
-        // If no signal handler can be installed, Ctrl-C ends the process directly.
-        let _ = tokio::signal::ctrl_c().await;
-        "Ctrl-C"
+        text
     }
 }

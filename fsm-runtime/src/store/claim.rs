@@ -15,11 +15,14 @@ use super::conn::Conn;
 use super::error::{Result, StoreError};
 use super::lock::RowSnapshot;
 use super::open::Store;
-use super::rows::Row;
+use super::rows::{ATTEMPT_COLUMNS, INSTANCE_COLUMNS, Row};
 use super::shares::Purpose;
 use super::sql;
 use super::values::{Value, values};
 use super::write::RowVersion;
+
+/// The place of the first column behind the instance and the attempt.
+const JOINED: usize = INSTANCE_COLUMNS + ATTEMPT_COLUMNS;
 
 /// What a process can run of one machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -223,7 +226,7 @@ fn all(rows: &[Row]) -> Result<Claims> {
     for row in rows {
         match read(row) {
             Ok(claimed) => claims.claimed.push(claimed),
-            Err(why) => claims.unread.push((row.call_id(16)?, why)),
+            Err(why) => claims.unread.push((row.call_id(INSTANCE_COLUMNS)?, why)),
         }
     }
     claims.claimed.sort_by_key(|claimed| claimed.attempt.scheduled_at);
@@ -232,17 +235,24 @@ fn all(rows: &[Row]) -> Result<Claims> {
 
 fn read(row: &Row) -> Result<Claimed> {
     // A payload that is gone is one that cannot be read: a failed attempt, not a failed claim.
-    let payload = row.get::<Option<Vec<u8>>>(37)?.unwrap_or_default();
-    let policy_error = row.policy(16 + 14).err().map(|why| format!("the retry policy cannot be read: {why}"));
+    let payload = row.get::<Option<Vec<u8>>>(JOINED)?.unwrap_or_default();
+    let policy_error = row.policy(INSTANCE_COLUMNS + 14).err().map(|why| format!("the retry policy cannot be read: {why}"));
     let instance = Arc::new(row.instance(0)?);
     let seen = match row {
         Row::Postgres(_) => {
-            let row_version = RowVersion::Row { xmin: row.get(40)?, updated_at: instance.updated_at };
-            Some(RowSnapshot { instance: Arc::clone(&instance), has_timer: row.get(39)?, row_version })
+            let row_version = RowVersion::Row { xmin: row.get(JOINED + 3)?, updated_at: instance.updated_at };
+            Some(RowSnapshot { instance: Arc::clone(&instance), has_timer: row.get(JOINED + 2)?, row_version })
         }
         Row::Sqlite(..) | Row::UserSqlite(_) => None,
     };
-    Ok(Claimed { instance, attempt: Arc::new(row.attempt(16)?), payload, last_error: row.get(38)?, seen, policy_error })
+    Ok(Claimed {
+        instance,
+        attempt: Arc::new(row.attempt(INSTANCE_COLUMNS)?),
+        payload,
+        last_error: row.get(JOINED + 1)?,
+        seen,
+        policy_error,
+    })
 }
 
 /// When the next attempt or timer of the machine is due, but for these; `None` when nothing is scheduled.

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::conn::Conn;
 use super::error::Result;
 use super::file_version::FileVersion;
-use super::rows::Row;
+use super::rows::{INSTANCE_COLUMNS, Row};
 use super::sql;
 use super::values::values;
 use super::write::RowVersion;
@@ -103,7 +103,7 @@ pub enum Place {
 /// transaction ends, always in the same order; SQLite's transaction is alone.
 pub async fn instances(conn: &mut Conn<'_>, targets: &[Target<'_>]) -> Result<Vec<Option<Locked>>> {
     let rows = conn.batch(&sql::LOCK_BY_KEY, targets.iter().map(|target| values![target.machine, target.key]).collect()).await?;
-    in_order(&rows, targets, |row, instance| Ok(Locked { instance, has_timer: row.get(16)? }))
+    in_order(&rows, targets, |row, instance| Ok(Locked { instance, has_timer: row.get(INSTANCE_COLUMNS)? }))
 }
 
 /// The same, and which of them somebody else has locked: they are not waited for, and are not among those found.
@@ -118,10 +118,10 @@ pub async fn free_instances(conn: &mut Conn<'_>, targets: &[Target<'_>]) -> Resu
             free.push(row);
             continue;
         }
-        let (machine, key): (String, String) = (row.get(17)?, row.get(18)?);
+        let (machine, key): (String, String) = (row.get(INSTANCE_COLUMNS + 1)?, row.get(INSTANCE_COLUMNS + 2)?);
         locked.extend(targets.iter().position(|target| target.machine == machine && target.key == key));
     }
-    Ok((in_order(&free, targets, |row, instance| Ok(Locked { instance, has_timer: row.get(16)? }))?, locked))
+    Ok((in_order(&free, targets, |row, instance| Ok(Locked { instance, has_timer: row.get(INSTANCE_COLUMNS)? }))?, locked))
 }
 
 /// The same without a lock: from SQLite in that epoch, else from PostgreSQL.
@@ -129,9 +129,9 @@ pub async fn see(conn: &mut Conn<'_>, targets: &[Target<'_>], file_version: Opti
     let sql = if file_version.is_some() { &sql::LOCK_BY_KEY } else { &sql::READ_BY_KEY };
     let rows = conn.batch(sql, targets.iter().map(|target| values![target.machine, target.key]).collect()).await?;
     in_order(&rows, targets, |row, instance| {
-        let of_row = || row.get(17).map(|xmin| RowVersion::Row { xmin, updated_at: instance.updated_at });
+        let of_row = || row.get(INSTANCE_COLUMNS + 1).map(|xmin| RowVersion::Row { xmin, updated_at: instance.updated_at });
         let row_version = file_version.map_or_else(of_row, |file_version| Ok(RowVersion::FileVersion(file_version)))?;
-        Ok(RowSnapshot { instance: Arc::new(instance), has_timer: row.get(16)?, row_version })
+        Ok(RowSnapshot { instance: Arc::new(instance), has_timer: row.get(INSTANCE_COLUMNS)?, row_version })
     })
 }
 

@@ -1,8 +1,12 @@
 //! What an operator looks at across instances: what failed, what comes next, who works.
 
+use std::collections::HashMap;
+
 use fsm_core::call::AttemptState;
 use fsm_core::ids::{CallId, InstanceId, SessionId, TimerId};
-use fsm_core::time::Timestamp;
+use fsm_core::instance::Instance;
+use fsm_core::time::{Timestamp, serialize_text};
+use serde::Serialize;
 use uuid::Uuid;
 
 use super::conn::Conn;
@@ -11,29 +15,34 @@ use super::rows::Row;
 use super::sql;
 use super::values::values;
 
-/// An event that waits for its turn.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The most waiting events of one instance that are read with it.
+const MOST_WAITING: i64 = 100;
+
+/// An event of an inbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct InboxEvent {
-    /// Its place.
+    /// The position in the inbox.
     pub position: i64,
-    /// Its call, once it is taken.
+    /// The id of the call that the event becomes when it is taken.
     pub call: CallId,
     /// The event type.
     pub event: String,
-    /// Since when it waits.
+    /// The time since which it waits.
+    #[serde(serialize_with = "serialize_text")]
     pub since: Timestamp,
 }
 
-/// A moment at which an event is delivered to an instance.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SetTimer {
-    /// Its identity.
+/// A time at which an event is delivered to an instance: the timer of a state, or a delayed send.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PendingTimer {
+    /// The id.
     pub id: TimerId,
-    /// The state it belongs to; `None` is a delayed send.
+    /// The state that the timer belongs to; `None` for a delayed send.
     pub state: Option<String>,
     /// What is delivered.
     pub event: String,
     /// When.
+    #[serde(serialize_with = "serialize_text")]
     pub due_at: Timestamp,
     /// It was due, and waits for the end of a transition.
     pub held: bool,
@@ -185,14 +194,39 @@ pub async fn inbox(conn: &mut Conn<'_>, instance: InstanceId) -> Result<Vec<Inbo
 }
 
 /// The timers of an instance, the first due first.
-pub async fn timers(conn: &mut Conn<'_>, instance: InstanceId) -> Result<Vec<SetTimer>> {
+pub async fn timers(conn: &mut Conn<'_>, instance: InstanceId) -> Result<Vec<PendingTimer>> {
     let rows = conn.rows(&sql::TIMERS_SET, &values![instance.0]).await?;
     rows.iter()
         .map(|row| {
             let id = TimerId(row.get(0)?);
-            Ok(SetTimer { id, state: row.get(1)?, event: row.get(2)?, due_at: row.time(3)?, held: row.get(4)? })
+            Ok(PendingTimer { id, state: row.get(1)?, event: row.get(2)?, due_at: row.time(3)?, held: row.get(4)? })
         })
         .collect()
+}
+
+/// The first timers of each of these instances, the first due first: at most 100 of each, without wake-ups.
+pub async fn timers_of(conn: &mut Conn<'_>, instances: &[InstanceId]) -> Result<HashMap<InstanceId, Vec<PendingTimer>>> {
+    let mut timers: HashMap<_, Vec<_>> = HashMap::new();
+    for row in conn.batch(&sql::PENDING_TIMERS, instances.iter().map(|id| values![id.0]).collect()).await? {
+        let id = TimerId(row.get(1)?);
+        let timer = PendingTimer { id, state: row.get(2)?, event: row.get(3)?, due_at: row.time(4)?, held: row.get(5)? };
+        timers.entry(row.instance_id(0)?).or_default().push(timer);
+    }
+    Ok(timers)
+}
+
+/// The events that wait for each of these instances, in order: at most 100 of each.
+pub async fn inboxes_of(conn: &mut Conn<'_>, instances: &[&Instance]) -> Result<HashMap<InstanceId, Vec<InboxEvent>>> {
+    let range = |instance: &&Instance| {
+        let until = instance.inbox_head.saturating_add(MOST_WAITING).min(instance.inbox_tail);
+        values![instance.id.0, instance.inbox_head, until]
+    };
+    let mut inboxes: HashMap<_, Vec<_>> = HashMap::new();
+    for row in conn.batch(&sql::PENDING_EVENTS, instances.iter().map(range).collect()).await? {
+        let event = InboxEvent { position: row.get(1)?, call: row.call_id(2)?, event: row.get(3)?, since: row.time(4)? };
+        inboxes.entry(row.instance_id(0)?).or_default().push(event);
+    }
+    Ok(inboxes)
 }
 
 /// The instances of a machine in error before `before`, the one that was created last first.

@@ -32,6 +32,11 @@ pub(super) enum Row {
 pub(super) trait Cell: FromSql + for<'r> Decode<'r, Sqlite> + Type<Sqlite> + for<'r> Decode<'r, Postgres> + Type<Postgres> {}
 impl<T: FromSql + for<'r> Decode<'r, Sqlite> + Type<Sqlite> + for<'r> Decode<'r, Postgres> + Type<Postgres>> Cell for T {}
 
+/// The number of columns of `instance!`.
+pub(super) const INSTANCE_COLUMNS: usize = 17;
+/// The number of columns of `attempt!`.
+pub(super) const ATTEMPT_COLUMNS: usize = 22;
+
 impl Row {
     /// The column at this place, from 0.
     pub(super) fn get<T: Cell>(&self, column: usize) -> Result<T> {
@@ -94,6 +99,7 @@ impl Row {
             inbox_tail: self.get(at + 13)?,
             created_at: self.time(at + 14)?,
             updated_at: self.time(at + 15)?,
+            entered_at: self.time_if_any(at + 16)?,
         })
     }
 
@@ -112,7 +118,7 @@ impl Row {
             held: self.get(at + 9)?,
             created_at: self.time(at + 10)?,
             scheduled_at: self.time(at + 11)?,
-            retry_state: self.retry_state(at + 12)?,
+            retry_state: RetryState { snoozes: self.count(at + 21)?, ..self.retry_state(at + 12)? },
             worker: self.get::<Option<Uuid>>(at + 16)?.map(SessionId),
             started_at: self.time_if_any(at + 17)?,
             finished_at: self.time_if_any(at + 18)?,
@@ -139,6 +145,7 @@ impl Row {
             remaining,
             backoff: Duration::from_micros(u64::try_from(backoff_us).unwrap_or(0)),
             first_at: self.time(at + 3)?,
+            snoozes: 0,
         })
     }
 

@@ -80,7 +80,7 @@ impl Many {
 macro_rules! instance {
     () => {
         "i.instance_id, i.machine, i.key, i.status, i.state, i.paused, i.version, i.record, i.call_id, i.attempt, i.is_open, i.error, \
-         i.inbox_head, i.inbox_tail, i.created_at, i.updated_at"
+         i.inbox_head, i.inbox_tail, i.created_at, i.updated_at, i.entered_at"
     };
 }
 
@@ -88,7 +88,8 @@ macro_rules! instance {
 macro_rules! attempt {
     () => {
         "c.call_id, c.attempt, c.instance_id, c.machine, c.verb, c.event, c.from_state, c.to_state, c.state, c.held, c.created_at, \
-         c.scheduled_at, c.remaining_attempts, c.backoff, c.retry, c.first_at, c.worker, c.started_at, c.finished_at, c.error, c.previous"
+         c.scheduled_at, c.remaining_attempts, c.backoff, c.retry, c.first_at, c.worker, c.started_at, c.finished_at, c.error, c.previous, \
+         c.snoozes"
     };
 }
 

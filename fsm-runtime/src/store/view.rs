@@ -29,14 +29,25 @@ pub struct PageFilter {
     pub retrying: bool,
     /// Only those that have not changed since this moment.
     pub unchanged_since: Option<Timestamp>,
+    /// Only those whose key begins so. They are in the order of their keys then.
+    pub key_prefix: Option<String>,
     /// Only those after this one.
-    pub after: Option<InstanceId>,
+    pub after: Option<After>,
     /// At most so many.
     pub limit: u32,
-    /// The one that was created last comes first.
+    /// The one that was created last comes first; with a prefix of keys, the last key.
     pub newest_first: bool,
     /// Where a condition has no index, look at no more instances of one status than this.
     pub look_at_most: Option<u32>,
+}
+
+/// The instance that a page continues after.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum After {
+    /// In the order of creation.
+    Instance(InstanceId),
+    /// In the order of keys.
+    Key(String),
 }
 
 /// A page of instances.
@@ -45,7 +56,7 @@ pub struct Found {
     /// These.
     pub rows: Vec<Instance>,
     /// After which one the next page begins, if there is more to look at.
-    pub next: Option<InstanceId>,
+    pub next: Option<After>,
     /// The page ends there because enough was looked at, not because it is full.
     pub was_cut: bool,
 }
@@ -83,8 +94,11 @@ pub async fn notes(conn: &mut Conn<'_>, instance: InstanceId) -> Result<Vec<Note
     rows.iter().map(|row| row.note()).collect()
 }
 
-/// Instances of a machine in the order of their ids, which is that of their creation.
+/// Instances of a machine in the order of their ids, which is that of their creation, or with a prefix in the order of their keys.
 pub async fn page(conn: &mut Conn<'_>, machine: &str, filter: &PageFilter) -> Result<Found> {
+    if let Some(prefix) = &filter.key_prefix {
+        return by_key(conn, machine, prefix, filter).await;
+    }
     let among = among(filter);
     let mut edge = None;
     if let Some(most) = filter.look_at_most.filter(|_| filter.is_picky()) {
@@ -118,7 +132,66 @@ pub async fn page(conn: &mut Conn<'_>, machine: &str, filter: &PageFilter) -> Re
     let is_full = rows.len() > filter.limit as usize;
     rows.truncate(filter.limit as usize);
     let last = rows.last().map(|last| last.id).filter(|_| is_full);
-    Ok(Found { rows, next: last.or(edge), was_cut: last.is_none() && edge.is_some() })
+    Ok(Found { rows, next: last.or(edge).map(After::Instance), was_cut: last.is_none() && edge.is_some() })
+}
+
+/// A page of instances whose keys begin with `prefix`, in the order of their keys.
+async fn by_key(conn: &mut Conn<'_>, machine: &str, prefix: &str, filter: &PageFilter) -> Result<Found> {
+    let (mut from, mut until) = (prefix.to_owned(), behind_all_with(prefix));
+    match &filter.after {
+        Some(After::Key(key)) if filter.newest_first => until = key.clone(),
+        Some(After::Key(key)) => from = next_key(key),
+        _ => {}
+    }
+    let mut edge = None;
+    if let Some(most) = filter.look_at_most.filter(|_| filter.is_picky() || filter.status.is_some()) {
+        let sql = if filter.newest_first { &sql::KEY_EDGE_DOWN } else { &sql::KEY_EDGE_UP };
+        let rows = conn.rows(sql, &values![machine, from.as_str(), until.as_str(), i64::from(most.max(1)) - 1]).await?;
+        edge = if rows.len() < 2 { None } else { Some(rows[0].get::<String>(0)?) };
+    }
+    match &edge {
+        Some(edge) if filter.newest_first => from = edge.clone(),
+        Some(edge) => until = next_key(edge),
+        None => {}
+    }
+    let sql = if filter.newest_first { &sql::KEYS_DOWN } else { &sql::KEYS_UP };
+    let values = [
+        Value::from(machine),
+        from.as_str().into(),
+        (i64::from(filter.limit) + 1).into(),
+        filter.state.as_deref().into(),
+        filter.paused.map(i64::from).into(),
+        filter.error.as_deref().into(),
+        filter.unchanged_since.map(Timestamp::as_micros).into(),
+        until.as_str().into(),
+        filter.retrying.then_some(1).into(),
+        filter.status.map(Status::as_str).into(),
+    ];
+    let mut rows = conn.rows(sql, &values).await?.iter().map(|row| row.instance(0)).collect::<Result<Vec<_>>>()?;
+    let is_full = rows.len() > filter.limit as usize;
+    rows.truncate(filter.limit as usize);
+    let last = rows.last().map(|last| last.key.clone()).filter(|_| is_full);
+    let was_cut = last.is_none() && edge.is_some();
+    Ok(Found { rows, next: last.or(edge).map(After::Key), was_cut })
+}
+
+/// The first key that can follow `key`: no key contains NUL, so none is between the two.
+fn next_key(key: &str) -> String {
+    format!("{key}\u{1}")
+}
+
+/// A text that is behind every key with this prefix, and not behind any other key that is behind them. Texts are ordered by their bytes, which
+/// is the order of their characters.
+fn behind_all_with(prefix: &str) -> String {
+    let mut rest = prefix;
+    while let Some(last) = rest.chars().next_back() {
+        rest = &rest[..rest.len() - last.len_utf8()];
+        if let Some(next) = (last..=char::MAX).nth(1) {
+            return format!("{rest}{next}");
+        }
+    }
+    // A key has at most 255 bytes.
+    char::MAX.to_string().repeat(64)
 }
 
 impl PageFilter {
@@ -133,7 +206,11 @@ impl PageFilter {
     }
 
     fn beginning(&self) -> Uuid {
-        self.after.map_or(if self.newest_first { Uuid::max() } else { Uuid::nil() }, |after| after.0)
+        match self.after {
+            Some(After::Instance(after)) => after.0,
+            _ if self.newest_first => Uuid::max(),
+            _ => Uuid::nil(),
+        }
     }
 }
 
@@ -198,4 +275,22 @@ pub async fn counts(conn: &mut Conn<'_>, machine: &str) -> Result<Vec<(Status, O
 pub async fn payload(conn: &mut Conn<'_>, call: CallId) -> Result<Option<Vec<u8>>> {
     let rows = conn.rows(&sql::PAYLOAD, &values![call.0]).await?;
     Ok(rows.first().map(|row| row.get(0)).transpose()?.flatten())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_keys_with_a_prefix_are_a_range() {
+        let prefixes = ["2026-", "a", "\u{d7ff}", "a\u{10ffff}", "\u{10ffff}", ""];
+        let keys =
+            ["2026-", "2026-01", "2026.", "2025", "a", "a\u{1}", "a\u{10ffff}\u{10ffff}", "b", "\u{d7ff}x", "\u{e000}", "\u{10ffff}z"];
+        for prefix in prefixes {
+            for key in keys {
+                let is_between = prefix <= key && *key < *behind_all_with(prefix);
+                assert_eq!(is_between, key.starts_with(prefix), "{prefix:?} {key:?}");
+            }
+        }
+    }
 }

@@ -39,6 +39,11 @@ impl TestBedBuilder {
         TestBedBuilder { builder: self.builder.data(value) }
     }
 
+    /// Adds a value that the test has as an `Arc` already. `T` may be a trait, for verbs that take `Data<dyn Trait>`.
+    pub fn data_arc<T: ?Sized + Send + Sync + 'static>(self, value: Arc<T>) -> Self {
+        TestBedBuilder { builder: self.builder.data_arc(value) }
+    }
+
     /// Includes this machine even if it is in a crate that nothing else references.
     pub fn machine<M: Machine>(self) -> Self {
         TestBedBuilder { builder: self.builder.machine::<M>() }
@@ -175,6 +180,17 @@ impl TestBed {
     /// If the database fails.
     pub async fn advance(&self, span: Duration) {
         self.try_advance(span).await.unwrap_or_else(|error| panic!("the test bed does not advance: {error}"));
+    }
+
+    /// Moves the clock forward to `moment`, as [`advance`](TestBed::advance): it stops at each time at which something is due.
+    ///
+    /// # Panics
+    ///
+    /// If the clock is past `moment` already, or the database fails.
+    pub async fn advance_to(&self, moment: impl Into<Timestamp>) {
+        let (moment, now) = (moment.into(), self.now());
+        assert!(moment >= now, "the clock shows {now}, which is later than {moment}: it only goes forward");
+        self.advance(moment - now).await;
     }
 
     pub(super) async fn try_advance(&self, span: Duration) -> Result<(), Error> {

@@ -6,6 +6,8 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use serde_json::Value;
 
 use super::bed::TestBed;
 use super::effects::Effects;
@@ -20,6 +22,48 @@ use crate::store::sessions;
 pub struct Crashes {
     /// The number of crash points: before each statement, after each commit, before and after each effect.
     pub points: u32,
+}
+
+/// A crash test, which runs when it is awaited.
+#[must_use = "nothing is run until it is awaited"]
+pub struct CrashTest<'b, S> {
+    bed: &'b TestBed,
+    scenario: S,
+    ignoring: Vec<Ignoring<'b>>,
+}
+
+/// Removes from a record the parts that are not compared.
+pub(super) type Ignoring<'b> = Box<dyn Fn(&mut Value) + 'b>;
+
+impl<'b, S> CrashTest<'b, S> {
+    /// Changes each record before it is compared, for fields that legitimately differ after a crash, such as the time of an attempt. The record
+    /// is the JSON that is stored; `change` gets those of all machines.
+    ///
+    /// ```
+    /// # use fsm_runtime::testing::TestBed;
+    /// # async fn test(bed: &TestBed) {
+    /// bed.crash_at_every_point(async |bed| bed.run_until_idle().await)
+    ///     .ignoring(|record| record["checked_at"] = serde_json::Value::Null)
+    ///     .await;
+    /// # }
+    /// ```
+    pub fn ignoring(mut self, change: impl Fn(&mut Value) + 'b) -> Self {
+        self.ignoring.push(Box::new(change));
+        self
+    }
+}
+
+impl<'b, T, F, S> IntoFuture for CrashTest<'b, S>
+where
+    S: Fn(Arc<TestBed>) -> F + 'b,
+    T: PartialEq + fmt::Debug,
+    F: Future<Output = T>,
+{
+    type Output = Crashes;
+    type IntoFuture = LocalBoxFuture<'b, Crashes>;
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.bed.crash(self.scenario, &self.ignoring).await })
+    }
 }
 
 /// A crash after which the end was different.
@@ -50,15 +94,24 @@ impl TestBed {
     /// If a run ends differently; the message names the crash point and the differences. Also if the database fails.
     ///
     /// Also on a test bed that was started [`on`](super::TestBedBuilder::on) an existing database, because that cannot be created afresh.
-    pub async fn crash_at_every_point<T, F>(&self, scenario: impl Fn(Arc<TestBed>) -> F) -> Crashes
+    pub fn crash_at_every_point<T, F, S>(&self, scenario: S) -> CrashTest<'_, S>
+    where
+        S: Fn(Arc<TestBed>) -> F,
+        T: PartialEq + fmt::Debug,
+        F: Future<Output = T>,
+    {
+        CrashTest { bed: self, scenario, ignoring: Vec::new() }
+    }
+
+    async fn crash<T, F>(&self, scenario: impl Fn(Arc<TestBed>) -> F, ignoring: &[Ignoring<'_>]) -> Crashes
     where
         T: PartialEq + fmt::Debug,
         F: Future<Output = T>,
     {
-        let plain = self.run(None, &scenario).await.unwrap_or_else(|error| panic!("the scenario does not run: {error}"));
+        let plain = self.run(None, &scenario, ignoring).await.unwrap_or_else(|error| panic!("the scenario does not run: {error}"));
         let Run::Ended(plain) = plain else { panic!("the scenario died without a crash") };
         for point in 0.. {
-            let run = self.run(Some(point), &scenario).await.unwrap_or_else(|error| panic!("the scenario does not run: {error}"));
+            let run = self.run(Some(point), &scenario, ignoring).await.unwrap_or_else(|error| panic!("the scenario does not run: {error}"));
             let (place, why) = match run {
                 // The scenario ended before this crash point.
                 Run::Ended(_) => return Crashes { points: point },
@@ -73,7 +126,7 @@ impl TestBed {
     }
 
     /// Runs the scenario on a fresh database, with a crash at `point` if there is one.
-    async fn run<T, F>(&self, point: Option<u32>, scenario: &impl Fn(Arc<TestBed>) -> F) -> Result<Run, Error>
+    async fn run<T, F>(&self, point: Option<u32>, scenario: &impl Fn(Arc<TestBed>) -> F, ignoring: &[Ignoring<'_>]) -> Result<Run, Error>
     where
         T: PartialEq + fmt::Debug,
         F: Future<Output = T>,
@@ -114,7 +167,7 @@ impl TestBed {
             .into_iter()
             .map(|broken| format!("{} does not hold: {}", broken.says, broken.rows.join(", ")))
             .collect();
-        let end = FinalState { broken, instances: FinalState::read(&bed.engine).await?, effects, answer };
+        let end = FinalState { broken, instances: FinalState::read(&bed.engine, ignoring).await?, effects, answer };
         Ok(match place {
             Some(place) => Run::Resumed { place, end },
             None => Run::Ended(end),

@@ -5,6 +5,7 @@ use std::fmt;
 
 use fsm_core::instance::Status;
 
+use super::crash::Ignoring;
 use crate::data_protection::Owner;
 use crate::engine::Engine;
 use crate::error::Error;
@@ -54,7 +55,7 @@ impl PartialEq for Told {
 
 impl FinalState {
     /// Reads all instances of the engine's machines.
-    pub(super) async fn read(engine: &Engine) -> Result<BTreeMap<(String, String), InstanceEnd>, Error> {
+    pub(super) async fn read(engine: &Engine, ignoring: &[Ignoring<'_>]) -> Result<BTreeMap<(String, String), InstanceEnd>, Error> {
         let mut reader = engine.store.reader().await?;
         let conn = &mut reader.conn();
         let mut instances = BTreeMap::new();
@@ -65,7 +66,7 @@ impl FinalState {
                 after = found.next;
                 for seen in with_calls(conn, found.rows, &engine.data_protection).await? {
                     let name = (machine.clone(), seen.row.key.clone());
-                    instances.insert(name, InstanceEnd::of(conn, seen, engine).await?);
+                    instances.insert(name, InstanceEnd::of(conn, seen, engine, ignoring).await?);
                 }
                 if after.is_none() {
                     break;
@@ -107,7 +108,12 @@ impl FinalState {
 }
 
 impl InstanceEnd {
-    async fn of(conn: &mut Conn<'_>, InstanceView { row, call }: InstanceView, engine: &Engine) -> Result<InstanceEnd, Error> {
+    async fn of(
+        conn: &mut Conn<'_>,
+        InstanceView { row, call, .. }: InstanceView,
+        engine: &Engine,
+        ignoring: &[Ignoring<'_>],
+    ) -> Result<InstanceEnd, Error> {
         let inbox = overview::inbox(conn, row.id).await?;
         let mut timers: Vec<String> = overview::timers(conn, row.id)
             .await?
@@ -116,7 +122,7 @@ impl InstanceEnd {
             .collect();
         timers.sort_unstable();
         let record = row.record.as_ref().map(|record| match engine.data_protection.open(&Owner::of(&row).record(), record) {
-            Ok(plain) => String::from_utf8_lossy(&plain).into_owned(),
+            Ok(plain) => compared(&plain, ignoring),
             Err(why) => format!("(cannot be read: {why})"),
         });
         Ok(InstanceEnd {
@@ -131,6 +137,17 @@ impl InstanceEnd {
             error: Told(row.error),
         })
     }
+}
+
+/// The record as it is compared.
+fn compared(record: &[u8], ignoring: &[Ignoring<'_>]) -> String {
+    let text = || String::from_utf8_lossy(record).into_owned();
+    if ignoring.is_empty() {
+        return text();
+    }
+    let Ok(mut value) = serde_json::from_slice(record) else { return text() };
+    ignoring.iter().for_each(|change| change(&mut value));
+    value.to_string()
 }
 
 impl fmt::Display for InstanceEnd {

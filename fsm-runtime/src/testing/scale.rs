@@ -119,9 +119,10 @@ fn of_machine(dialect: &Dialect, machine: &str, offset: u64, instances: u64) -> 
 
         {series}, k (kind, status, state, version, call, attempt, open, paused, waits, changed) as (values {STANDS})
         insert into fsm_instances (instance_id, machine, key, status, state, paused, version, record, call_id, attempt, is_open, error,
-            inbox_head, inbox_tail, created_at, updated_at)
+            inbox_head, inbox_tail, created_at, updated_at, entered_at)
         select {instance}, '{machine}', '{machine}-' || s.n, k.status, k.state, k.paused, k.version, {cents}, {stood}, k.attempt, k.open,
-            case when k.kind = 'error' then {ERROR} end, 0, k.waits, {now} * 1000, ({now} + k.changed) * 1000
+            case when k.kind = 'error' then {ERROR} end, 0, k.waits, {now} * 1000, ({now} + k.changed) * 1000,
+            case when k.version > 0 then ({now} + k.changed) * 1000 end
         from series s
         join k on k.kind = {KIND};
 

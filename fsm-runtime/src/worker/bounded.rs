@@ -39,7 +39,11 @@ pub(super) async fn bounded(
     let dropped = guard::dropped("the end of the verb", verb).and(late);
     match (in_time, dropped) {
         (Some(Ok(ended)), Ok(())) => {
-            let outcome = if ended.is_ok() { AttemptOutcome::Success } else { AttemptOutcome::Error };
+            let outcome = match &ended {
+                Ok(_) => AttemptOutcome::Success,
+                Err(failure) if failure.snoozes_for().is_some() => AttemptOutcome::Snoozed,
+                Err(_) => AttemptOutcome::Error,
+            };
             (ended, outcome)
         }
         (Some(Ok(ended)), Err(text)) => {

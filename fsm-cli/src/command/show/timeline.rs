@@ -1,9 +1,8 @@
 //! Draws the history of an instance as a tree with a branch for each call.
 
 use fsm_core::call::AttemptState;
-use fsm_core::time::{Timestamp, micros};
+use fsm_core::time::Timestamp;
 use fsm_runtime::handle::history::{HistoryEntry, HistoryEvent};
-use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
 
 use crate::clean::clean;
@@ -91,10 +90,11 @@ fn told_with(entries: &[HistoryEntry]) -> usize {
     }
 }
 
-/// The number of entries that are consecutive attempts with the same error, each with the schedule of the next one; 0 if there are few.
+/// The number of entries that are consecutive attempts with the same error or snoozed attempts, each with the schedule of the next one; 0 if there are few.
 fn alike(entries: &[HistoryEntry]) -> usize {
     let error_of = |entry: &HistoryEntry| match &entry.event {
-        HistoryEvent::Attempt { error, .. } if is_failure(entry) => error.clone(),
+        HistoryEvent::Attempt { error: Some(error), .. } if is_failure(entry) => Some(error.clone()),
+        HistoryEvent::Attempt { state: AttemptState::Snoozed, .. } => Some(String::new()),
         _ => None,
     };
     let Some(first) = entries.first().and_then(error_of) else { return 0 };
@@ -105,7 +105,8 @@ fn alike(entries: &[HistoryEntry]) -> usize {
 }
 
 fn is_failure(entry: &HistoryEntry) -> bool {
-    matches!(entry.event, HistoryEvent::Attempt { state: AttemptState::Error | AttemptState::Lost | AttemptState::Released, .. })
+    use AttemptState::{Error, Lost, Released, Snoozed};
+    matches!(entry.event, HistoryEvent::Attempt { state: Error | Lost | Released | Snoozed, .. })
 }
 
 fn is_schedule(entry: &HistoryEntry) -> bool {
@@ -146,7 +147,7 @@ fn said(what: &HistoryEvent, next: Option<&HistoryEntry>) -> Said {
                 AttemptState::Success => ("✓", GOOD),
                 AttemptState::Error | AttemptState::Lost => ("✗", BAD),
                 AttemptState::Executing | AttemptState::Scheduled => ("▶", OPEN),
-                AttemptState::Released | AttemptState::Cancelled => ("■", OPEN),
+                AttemptState::Released | AttemptState::Cancelled | AttemptState::Snoozed => ("■", OPEN),
             };
             let took = took.map_or_else(String::new, |took| format!(" after {}", short(took)));
             let then = match next.map(|next| &next.event) {
@@ -184,30 +185,12 @@ fn said_of_many(entries: &[HistoryEntry]) -> Said {
     let (shortest, longest) = (waits.clone().min().unwrap_or_default(), waits.max().unwrap_or_default());
     let waits = if shortest == longest { short(shortest) } else { format!("{} to {}", short(shortest), short(longest)) };
     let (first, last) = (&entries[0], &entries[entries.len() - 2]);
-    let says = format!("attempts {} to {} failed alike, {waits} apart", number(first), number(last));
+    let snoozed = matches!(first.event, HistoryEvent::Attempt { state: AttemptState::Snoozed, .. });
+    let (mark, style, how) = if snoozed { ("■", OPEN, "snoozed") } else { ("✗", BAD, "failed alike") };
+    let says = format!("attempts {} to {} {how}, {waits} apart", number(first), number(last));
     let theirs = match &first.event {
         HistoryEvent::Attempt { error, .. } => error.as_deref().map(clean),
         _ => None,
     };
-    Said { theirs, ..Said::of("✗", BAD, says) }
-}
-
-/// An entry as JSON.
-pub(super) fn told(entry: &HistoryEntry) -> Value {
-    let mut told = match &entry.event {
-        HistoryEvent::Event { event, verb } => json!({ "kind": "event", "event": event, "verb": verb }),
-        HistoryEvent::Attempt { number, verb, state, took, error } => {
-            json!({ "kind": "attempt", "attempt": number, "verb": verb, "state": state, "took_us": took.map(micros), "error": error })
-        }
-        HistoryEvent::Scheduled { number, verb, at, wait } => {
-            json!({ "kind": "scheduled", "attempt": number, "verb": verb, "scheduled_at": at.to_string(), "wait_us": micros(*wait) })
-        }
-        HistoryEvent::Exhausted { verb, attempts } => json!({ "kind": "exhausted", "verb": verb, "attempts": attempts }),
-        HistoryEvent::Transition { from, to } => json!({ "kind": "transition", "from": from, "to": to }),
-        HistoryEvent::Stayed { state } => json!({ "kind": "stayed", "state": state }),
-        HistoryEvent::Note { kind, detail, actor } => json!({ "kind": kind, "detail": detail, "actor": actor }),
-    };
-    told["at"] = json!(entry.at.to_string());
-    told["call"] = json!(entry.call);
-    told
+    Said { theirs, ..Said::of(mark, style, says) }
 }

@@ -115,7 +115,7 @@ pub const INVARIANTS: [Invariant; 17] = [
                 )
                 or (
                     i.status = 'running'
-                    and c.state in ('error', 'lost', 'released', 'cancelled')
+                    and c.state in ('error', 'lost', 'released', 'cancelled', 'snoozed')
                     and not exists (
                         select 1
                         from fsm_history h
@@ -312,7 +312,7 @@ pub const INVARIANTS: [Invariant; 17] = [
             from fsm_async_calls c
             where (c.worker is null) <> (c.started_at is null)
                 or (c.state = 'scheduled' and c.worker is not null)
-                or (c.state in ('executing', 'success', 'error', 'lost', 'released') and c.worker is null)",
+                or (c.state in ('executing', 'success', 'error', 'lost', 'released', 'snoozed') and c.worker is null)",
         ),
     ),
     // Delayed sends are timers without a state, and outlive states.

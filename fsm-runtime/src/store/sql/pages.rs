@@ -77,6 +77,46 @@ macro_rules! page {
     };
 }
 
+macro_rules! by_key {
+    ($has:literal, $order:literal) => {
+        concat!(
+            "select ",
+            instance!(),
+            "
+            from fsm_instances i
+            where i.machine = $1 and i.key >= $2 and i.key < $8
+                and (cast($4 as text) is null or i.state = $4)
+                and (cast($5 as integer) is null or (case when i.paused then 1 else 0 end) = $5)
+                and (cast($6 as text) is null or ",
+            has_text!($has),
+            ")
+                and (cast($7 as bigint) is null or i.updated_at <= $7)
+                and (cast($9 as integer) is null or ",
+            retrying!(),
+            ")
+                and (cast($10 as text) is null or i.status = $10)
+            order by i.key ",
+            $order,
+            "
+            limit $3"
+        )
+    };
+}
+
+macro_rules! edge_of_keys {
+    ($order:literal) => {
+        same(concat!(
+            "select i.key
+            from fsm_instances i
+            where i.machine = $1 and i.key >= $2 and i.key < $3
+            order by i.key ",
+            $order,
+            "
+            limit 2 offset $4"
+        ))
+    };
+}
+
 macro_rules! every {
     ($has:literal, $beyond:literal, $until:literal, $order:literal) => {
         concat!(
@@ -180,3 +220,17 @@ pub const CANCELLED: Among = among!("i.status = 'cancelled'");
 
 /// Rides the index of paused instances.
 pub const PAUSED: Among = among!("i.paused");
+
+/// The instances of machine `$1` whose key is `$2` or behind it and before `$8`, at most `$3`, in the order of their keys; the other conditions as
+/// `Among::oldest_first`, and only those of status `$10`, where it is given. Rides the unique index on machine and key.
+pub const KEYS_UP: Sql = Sql { sqlite: by_key!("instr", "asc"), postgres: by_key!("strpos", "asc") };
+
+/// The same from the last key down.
+pub const KEYS_DOWN: Sql = Sql { sqlite: by_key!("instr", "desc"), postgres: by_key!("strpos", "desc") };
+
+/// Of the keys of machine `$1` from `$2` on and before `$3`, the one at place `$4`, from 0, and the next. Rides the unique index on machine and
+/// key.
+pub const KEY_EDGE_UP: Sql = edge_of_keys!("asc");
+
+/// The same from the last key down.
+pub const KEY_EDGE_DOWN: Sql = edge_of_keys!("desc");

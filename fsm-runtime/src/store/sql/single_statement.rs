@@ -48,7 +48,7 @@ pub const CREATE_ALL: Many = Many {
     sqlite: "",
     postgres: "
         insert into fsm_instances (instance_id, machine, key, status, state, paused, version, record, call_id, attempt, is_open, error,
-            inbox_head, inbox_tail, created_at, updated_at)
+            inbox_head, inbox_tail, created_at, updated_at, entered_at)
         select *
         from w",
 };

@@ -43,7 +43,7 @@ pub const TABLES: [Table; 9] = [
         page: same(
             "
             select x.instance_id, x.machine, x.key, x.status, x.state, x.paused, x.version, x.record, x.call_id, x.attempt, \
-                x.is_open, x.error, x.inbox_head, x.inbox_tail, x.created_at, x.updated_at, x.pruned, x.instance_id
+                x.is_open, x.error, x.inbox_head, x.inbox_tail, x.created_at, x.updated_at, x.entered_at, x.pruned, x.instance_id
             from fsm_instances x
             where x.instance_id > $3 and (cast($1 as text) is null or x.machine = $1)
             order by x.instance_id
@@ -52,10 +52,10 @@ pub const TABLES: [Table; 9] = [
         insert: many(
             "instance_id uuid, machine text, key text, status text, state text, paused boolean, version bigint, record \
              bytea, call_id uuid, attempt bigint, is_open boolean, error text, inbox_head bigint, inbox_tail bigint, \
-             created_at bigint, updated_at bigint, pruned bigint",
+             created_at bigint, updated_at bigint, entered_at bigint, pruned bigint",
             "
             insert into fsm_instances (instance_id, machine, key, status, state, paused, version, record, call_id, attempt, is_open, error, \
-                inbox_head, inbox_tail, created_at, updated_at, pruned)
+                inbox_head, inbox_tail, created_at, updated_at, entered_at, pruned)
             select *
             from w",
         ),
@@ -67,7 +67,7 @@ pub const TABLES: [Table; 9] = [
             "
             select x.call_id, x.attempt, x.instance_id, x.machine, x.verb, x.event, x.payload, x.from_state, x.to_state, x.state, \
                 x.held, x.created_at, x.scheduled_at, x.remaining_attempts, x.backoff, x.max_backoff, x.retry, x.first_at, \
-                x.worker, x.started_at, x.finished_at, x.error, x.previous, x.call_id, x.attempt
+                x.worker, x.started_at, x.finished_at, x.error, x.previous, x.snoozes, x.call_id, x.attempt
             from fsm_async_calls x
             where (x.call_id, x.attempt) > ($3, $4) and (cast($1 as text) is null or x.machine = $1)
             order by x.call_id, x.attempt
@@ -77,11 +77,11 @@ pub const TABLES: [Table; 9] = [
             "call_id uuid, attempt bigint, instance_id uuid, machine text, verb text, event text, payload bytea, from_state \
              text, to_state text, state text, held boolean, created_at bigint, scheduled_at bigint, remaining_attempts \
              bigint, backoff bigint, max_backoff bigint, retry text, first_at bigint, worker uuid, started_at bigint, \
-             finished_at bigint, error text, previous uuid",
+             finished_at bigint, error text, previous uuid, snoozes bigint",
             "
             insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, held, created_at, \
                 scheduled_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at, finished_at, \
-                error, previous)
+                error, previous, snoozes)
             select *
             from w",
         ),

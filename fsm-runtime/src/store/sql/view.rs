@@ -1,6 +1,6 @@
 //! One instance with its calls, notes, inbox and timers, and how many there are.
 
-use super::{Sql, same};
+use super::{Many, Sql, same};
 
 /// The instance of machine `$1` with key `$2`. Rides the unique index on machine and key.
 pub const FIND: Sql = same(concat!(
@@ -90,3 +90,40 @@ pub const TIMERS_SET: Sql = same(
     where t.instance_id = $1
     order by t.due_at, t.timer_id",
 );
+
+/// The first 100 timers of each instance, the first due first, without payloads and wake-ups. Rides the index by instance.
+pub const PENDING_TIMERS: Many = Many {
+    columns: "instance_id uuid",
+    sqlite: "
+        select t.instance_id, t.timer_id, t.state, t.event, t.due_at, t.held
+        from fsm_timers t
+        where t.instance_id = w.instance_id and length(t.payload) > 0
+        order by t.due_at, t.timer_id
+        limit 100",
+    postgres: "
+        select t.instance_id, t.timer_id, t.state, t.event, t.due_at, t.held
+        from w
+        cross join lateral (
+            select x.instance_id, x.timer_id, x.state, x.event, x.due_at, x.held
+            from fsm_timers x
+            where x.instance_id = w.instance_id and length(x.payload) > 0
+            order by x.due_at, x.timer_id
+            limit 100
+        ) t
+        order by t.due_at, t.timer_id",
+};
+
+/// The events that wait for each instance from the position `head` on and before `until`, without payloads. Rides the primary key.
+pub const PENDING_EVENTS: Many = Many {
+    columns: "instance_id uuid, head bigint, until bigint",
+    sqlite: "
+        select b.instance_id, b.position, b.call_id, b.event, b.created_at
+        from fsm_inbox b
+        where b.instance_id = w.instance_id and b.position >= w.head and b.position < w.until
+        order by b.position",
+    postgres: "
+        select b.instance_id, b.position, b.call_id, b.event, b.created_at
+        from w
+        join fsm_inbox b on b.instance_id = w.instance_id and b.position >= w.head and b.position < w.until
+        order by b.instance_id, b.position",
+};

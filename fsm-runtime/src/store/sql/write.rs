@@ -46,13 +46,14 @@ pub const TIMER_EXISTS: Many = Many {
 
 /// The columns of a new instance.
 pub(super) const INSTANCE: &str = "instance_id uuid, machine text, key text, status text, state text, paused boolean, version bigint, record bytea, \
-    call_id uuid, attempt bigint, is_open boolean, error text, inbox_head bigint, inbox_tail bigint, created_at bigint, updated_at bigint";
+    call_id uuid, attempt bigint, is_open boolean, error text, inbox_head bigint, inbox_tail bigint, created_at bigint, updated_at bigint, \
+    entered_at bigint";
 
 macro_rules! create {
     () => {
         "
         insert into fsm_instances (instance_id, machine, key, status, state, paused, version, record, call_id, attempt, is_open, error,
-            inbox_head, inbox_tail, created_at, updated_at)
+            inbox_head, inbox_tail, created_at, updated_at, entered_at)
         select *
         from w
         where true
@@ -66,12 +67,12 @@ pub const CREATE: Many = Many { columns: INSTANCE, sqlite: create!(), postgres: 
 /// Writes each instance but for what never changes. Rides the primary key.
 pub const SAVE: Many = many(
     "instance_id uuid, state text, version bigint, record bytea, call_id uuid, attempt bigint, is_open boolean, error text, \
-     inbox_head bigint, inbox_tail bigint, updated_at bigint, status text, paused boolean",
+     inbox_head bigint, inbox_tail bigint, updated_at bigint, entered_at bigint, status text, paused boolean",
     "
     update fsm_instances as i
     set state = w.state, version = w.version, record = w.record, call_id = w.call_id, attempt = w.attempt, is_open = w.is_open,
-        error = w.error, inbox_head = w.inbox_head, inbox_tail = w.inbox_tail, updated_at = w.updated_at, status = w.status,
-        paused = w.paused
+        error = w.error, inbox_head = w.inbox_head, inbox_tail = w.inbox_tail, updated_at = w.updated_at,
+        entered_at = w.entered_at, status = w.status, paused = w.paused
     from w
     where i.instance_id = w.instance_id",
 );
@@ -80,11 +81,12 @@ pub const SAVE: Many = many(
 /// or depends on one, whether its value changes or not; PostgreSQL compares them. Rides the primary key.
 pub const SAVE_IN_PLACE: Many = many(
     "instance_id uuid, state text, version bigint, record bytea, call_id uuid, attempt bigint, is_open boolean, error text, \
-     inbox_head bigint, inbox_tail bigint, updated_at bigint",
+     inbox_head bigint, inbox_tail bigint, updated_at bigint, entered_at bigint",
     "
     update fsm_instances as i
     set state = w.state, version = w.version, record = w.record, call_id = w.call_id, attempt = w.attempt, is_open = w.is_open,
-        error = w.error, inbox_head = w.inbox_head, inbox_tail = w.inbox_tail, updated_at = w.updated_at
+        error = w.error, inbox_head = w.inbox_head, inbox_tail = w.inbox_tail, updated_at = w.updated_at,
+        entered_at = w.entered_at
     from w
     where i.instance_id = w.instance_id",
 );
@@ -148,11 +150,12 @@ pub const PAYLOADS: Many = many(
 pub const OPEN: Many = many(
     "call_id uuid, attempt bigint, instance_id uuid, machine text, verb text, event text, payload bytea, from_state text, to_state text, \
      state text, held boolean, created_at bigint, scheduled_at bigint, remaining_attempts bigint, backoff bigint, max_backoff bigint, \
-     retry text, first_at bigint, worker uuid, started_at bigint, finished_at bigint, error text, previous uuid",
+     retry text, first_at bigint, worker uuid, started_at bigint, finished_at bigint, error text, previous uuid, \
+     snoozes bigint",
     "
     insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, held,
         created_at, scheduled_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at, finished_at, error,
-        previous)
+        previous, snoozes)
     select *
     from w",
 );

@@ -368,8 +368,8 @@ async fn a_large_batch_is_written_whole() {
         let rare =
             PageFilter { error: Some("none".into()), limit: 9, newest_first: true, look_at_most: Some(100), ..PageFilter::default() };
         let (first, second) = (view::page(&mut conn, "payment", &rare).await.unwrap(), ids[150]);
-        assert_eq!((first.rows, first.next, first.was_cut), (Vec::new(), Some(second), true));
-        let last = view::page(&mut conn, "payment", &PageFilter { after: Some(ids[100]), ..rare }).await.unwrap();
+        assert_eq!((first.rows, first.next, first.was_cut), (Vec::new(), Some(view::After::Instance(second)), true));
+        let last = view::page(&mut conn, "payment", &PageFilter { after: Some(view::After::Instance(ids[100])), ..rare }).await.unwrap();
         assert_eq!((last.rows, last.next, last.was_cut), (Vec::new(), None, false));
         let none = PageFilter { status: Some(Status::Error), limit: 9, ..PageFilter::default() };
         assert_eq!(view::page(&mut conn, "payment", &none).await.unwrap().rows, []);

@@ -44,16 +44,17 @@ pub(super) async fn save(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> Resul
     let (moved, stayed): (Vec<_>, Vec<_>) =
         old.iter().zip(&errors).partition(|(change, _)| sink.is_postgres() || change.leaves_its_place());
     let whole = moved.iter().map(|(change, error)| {
-        let [id, state, version, record, call, attempt, is_open, error, head, tail, at] = in_place(&change.instance, error.as_deref());
+        let [id, state, version, record, call, attempt, is_open, error, head, tail, at, entered] =
+            in_place(&change.instance, error.as_deref());
         let [status, paused] = values![change.instance.status.as_str(), change.instance.paused];
-        [id, state, version, record, call, attempt, is_open, error, head, tail, at, status, paused]
+        [id, state, version, record, call, attempt, is_open, error, head, tail, at, entered, status, paused]
     });
     sink.put(&sql::SAVE, whole.collect()).await?;
     sink.put(&sql::SAVE_IN_PLACE, stayed.iter().map(|(change, error)| in_place(&change.instance, error.as_deref())).collect()).await
 }
 
 /// A row for `sql::SAVE_IN_PLACE`.
-pub(super) fn in_place<'a>(instance: &'a Instance, error: Option<&'a str>) -> [Value<'a>; 11] {
+pub(super) fn in_place<'a>(instance: &'a Instance, error: Option<&'a str>) -> [Value<'a>; 12] {
     values![
         instance.id.0,
         instance.state.as_deref(),
@@ -66,6 +67,7 @@ pub(super) fn in_place<'a>(instance: &'a Instance, error: Option<&'a str>) -> [V
         instance.inbox_head,
         instance.inbox_tail,
         instance.updated_at.as_micros(),
+        instance.entered_at.map(Timestamp::as_micros),
     ]
 }
 
@@ -102,6 +104,7 @@ pub(super) async fn open(sink: &mut Sink<'_, '_>, changes: &[&Changes], payloads
             attempt.finished_at.map(Timestamp::as_micros),
             error.as_deref(),
             attempt.previous.map(|call| call.0),
+            i64::from(attempt.retry_state.snoozes),
         ]
     });
     sink.put(&sql::OPEN, batch.collect()).await?;

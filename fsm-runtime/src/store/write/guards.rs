@@ -74,8 +74,8 @@ pub(super) fn close_row<'a>(close: &'a Close, error: Option<&'a str>) -> [Value<
 }
 
 /// A row for `sql::CREATE`.
-pub(super) fn instance_row<'a>(instance: &'a Instance, error: Option<&'a str>) -> [Value<'a>; 16] {
-    let [id, state, version, record, call, attempt, is_open, error, head, tail, updated_at] = in_place(instance, error);
+pub(super) fn instance_row<'a>(instance: &'a Instance, error: Option<&'a str>) -> [Value<'a>; 17] {
+    let [id, state, version, record, call, attempt, is_open, error, head, tail, updated_at, entered] = in_place(instance, error);
     let [machine, key, status, paused, created_at] = values![
         instance.machine.as_str(),
         instance.key.as_str(),
@@ -83,7 +83,7 @@ pub(super) fn instance_row<'a>(instance: &'a Instance, error: Option<&'a str>) -
         instance.paused,
         instance.created_at.as_micros(),
     ];
-    [id, machine, key, status, state, paused, version, record, call, attempt, is_open, error, head, tail, created_at, updated_at]
+    [id, machine, key, status, state, paused, version, record, call, attempt, is_open, error, head, tail, created_at, updated_at, entered]
 }
 
 /// Ends attempts, and gives the places of those that were not as expected.
@@ -94,7 +94,7 @@ async fn close(conn: &mut Conn<'_>, closes: &[(usize, &Close)], rows: Vec<[Value
 }
 
 /// Creates instances, and gives the places of those whose key another has.
-async fn create(conn: &mut Conn<'_>, new: &[(usize, &&Changes)], rows: Vec<[Value<'_>; 16]>) -> Result<Vec<usize>> {
+async fn create(conn: &mut Conn<'_>, new: &[(usize, &&Changes)], rows: Vec<[Value<'_>; 17]>) -> Result<Vec<usize>> {
     let keys: Vec<_> = new.iter().map(|(_, change)| change.instance.id).collect();
     let missed = conn.missed(&sql::CREATE, rows.into(), &keys, |row| row.instance_id(0)).await?;
     Ok(missed.into_iter().map(|missed| new[missed].0).collect())

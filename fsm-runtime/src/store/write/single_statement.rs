@@ -173,7 +173,7 @@ fn closed<T>(changes: &[&Changes], put: impl FnOnce(Batch<'_, 7>) -> T) -> T {
 }
 
 /// New instances in the order of their keys, so that two batches never wait for each other crosswise.
-fn created<T>(changes: &[&Changes], put: impl FnOnce(Batch<'_, 16>) -> T) -> T {
+fn created<T>(changes: &[&Changes], put: impl FnOnce(Batch<'_, 17>) -> T) -> T {
     let mut new: Vec<_> = changes.iter().filter(|change| change.is_new).map(|change| &change.instance).collect();
     new.sort_by_key(|instance| (&instance.machine, &instance.key));
     let errors: Vec<_> = new.iter().map(|instance| instance.error.as_deref().map(fit_text)).collect();

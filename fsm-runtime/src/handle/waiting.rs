@@ -1,0 +1,86 @@
+//! Waits until an instance meets a condition. Commits of this process wake it, and polling finds those of other processes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fsm_core::instance::Instance as InstanceRow;
+use tokio::time::Instant;
+
+use super::Handle;
+use super::instance_view::{InstanceView, completed};
+use super::view::Instance;
+use crate::committer::request::InstanceKey;
+use crate::encode;
+use crate::error::Error;
+use crate::registry::Machine;
+
+/// The shortest and longest wait between two polls. The wait doubles after each poll.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
+
+/// A wait for an instance.
+pub(super) struct Waiting<M: Machine> {
+    pub(super) handle: Handle<M>,
+    pub(super) key: String,
+    pub(super) within: Option<Duration>,
+}
+
+/// The condition of a wait, and the error if its time is over.
+pub(super) trait Wanted {
+    /// Returns true if the condition cannot hold while an attempt executes.
+    fn is_not_met_while_running(&self) -> bool;
+
+    /// Returns true if the instance meets the condition, and an error if it can no longer meet it.
+    fn is_met(&self, row: &InstanceRow) -> Result<bool, Error>;
+
+    /// The error of a wait whose time is over.
+    fn timed_out(&self, seen: &InstanceView) -> Error;
+}
+
+impl<M: Machine> Waiting<M> {
+    pub(super) async fn until(self, wanted: impl Wanted) -> Result<Instance<M>, Error> {
+        encode::check_key(&self.key)?;
+        let engine = &self.handle.engine;
+        let deadline = self.within.and_then(|limit| Instant::now().checked_add(limit));
+        // The watch begins before the first poll, so that no change between the two is missed.
+        let mut watch = engine.watchers.watch(InstanceKey::new(M::NAME, &self.key));
+        // A call that runs in this process needs no poll, because the commit of its completion wakes this wait.
+        let skips_first = watch.is_running && wanted.is_not_met_while_running();
+        let mut needs_look = !skips_first;
+        let mut away_since: Option<Instant> = None;
+        let mut pause = if skips_first { PAUSES.1 } else { PAUSES.0 };
+        loop {
+            if needs_look {
+                match Box::pin(self.look()).await {
+                    Ok(seen) if wanted.is_met(&seen.row)? => return self.handle.typed(seen),
+                    Ok(_) => away_since = None,
+                    Err(error) if error.may_pass() => {
+                        let away = away_since.get_or_insert_with(Instant::now).elapsed();
+                        if deadline.is_none() && away >= engine.limits.patience {
+                            return Err(error);
+                        }
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            needs_look = true;
+            let next_look = Instant::now() + pause;
+            loop {
+                let until = deadline.map_or(next_look, |deadline| deadline.min(next_look));
+                let Ok(moved) = tokio::time::timeout_at(until, watch.moved()).await else { break };
+                if wanted.is_met(&moved.instance)? {
+                    let seen = completed(engine, Arc::unwrap_or_clone(moved.instance), moved.live.as_deref()).await?;
+                    return self.handle.typed(seen);
+                }
+            }
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                let seen = Box::pin(self.look()).await?;
+                return if wanted.is_met(&seen.row)? { self.handle.typed(seen) } else { Err(wanted.timed_out(&seen)) };
+            }
+            pause = (pause * 2).min(PAUSES.1);
+        }
+    }
+
+    async fn look(&self) -> Result<InstanceView, Error> {
+        self.handle.look(&self.key).await?.ok_or_else(|| Error::not_found(M::NAME, &self.key))
+    }
+}
