@@ -258,6 +258,7 @@ fn line(entry: &HistoryEntry, now: Timestamp) -> Markup {
         }
         HistoryEvent::Transition { from: Some(from), to } => ("transition", html! { code { (from) } " → " code { (to) } }),
         HistoryEvent::Transition { from: None, to } => ("transition", html! { "begins in " code { (to) } }),
+        HistoryEvent::Stayed { state } => ("transition", html! { "stays in " code { (state) } }),
         HistoryEvent::Note { kind, detail, actor } => {
             let text = html! { (kind) @if let Some(actor) = actor { " by " (clean(actor)) } @if let Some(detail) = detail { ": " (clean(detail)) } };
             ("note", text)
