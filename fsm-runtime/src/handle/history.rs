@@ -210,6 +210,10 @@ impl Serialize for HistoryEntry {
                 map.serialize_entry("verb", verb)?;
                 map.serialize_entry("attempts", attempts)?;
             }
+            HistoryEvent::Stayed { state } => {
+                map.serialize_entry("kind", "stayed")?;
+                map.serialize_entry("state", state)?;
+            }
             HistoryEvent::Transition { from, to } => {
                 map.serialize_entry("kind", "transition")?;
                 map.serialize_entry("from", from)?;
