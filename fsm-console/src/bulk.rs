@@ -59,12 +59,21 @@ pub(crate) struct Wanted {
     state: String,
     #[serde(default)]
     error: String,
+    #[serde(default)]
+    prefix: String,
 }
 
 impl Wanted {
     fn facets(&self) -> Facets {
-        let Wanted { machine, status, state, error, .. } = self;
-        Facets { machine: machine.clone(), status: status.clone(), state: state.clone(), error: error.clone(), after: String::new() }
+        let Wanted { machine, status, state, error, prefix, .. } = self;
+        Facets {
+            machine: machine.clone(),
+            status: status.clone(),
+            state: state.clone(),
+            error: error.clone(),
+            prefix: prefix.clone(),
+            after: String::new(),
+        }
     }
 }
 

@@ -94,7 +94,10 @@ mod tests {
         let me = identity();
         assert!(!me.is_gone(&me, look));
         let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("`sleep` is there");
-        let Some(place) = &me.place else { return child.kill().expect("it runs") };
+        let Some(place) = &me.place else {
+            child.kill().and_then(|()| child.wait()).expect("it runs");
+            return;
+        };
         let ProcessLookup::StartedAt(started) = look(child.id()) else { panic!("the child runs") };
         let childs = ProcessIdentity { pid: child.id(), place: Some(ProcessPlace { started, ..place.clone() }), ..me.clone() };
         assert!(!childs.is_gone(&me, look), "it runs");

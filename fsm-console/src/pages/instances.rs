@@ -9,7 +9,7 @@ use fsm_core::time::Timestamp;
 use fsm_runtime::admin::Admin;
 use fsm_runtime::error::Error;
 use fsm_runtime::handle::instance_view::InstanceView;
-use fsm_runtime::store::view::PageFilter;
+use fsm_runtime::store::view::{After, PageFilter};
 use maud::{Markup, html};
 use serde::Deserialize;
 use uuid::Uuid;
@@ -34,13 +34,17 @@ pub(crate) struct Facets {
     pub(crate) status: String,
     pub(crate) state: String,
     pub(crate) error: String,
+    /// The beginning of the keys.
+    pub(crate) prefix: String,
+    /// The end of the page before: the id of an instance, or `key:` and a key.
     pub(crate) after: String,
 }
 
 impl Facets {
     /// The facets as pairs of a query.
-    pub(crate) fn pairs(&self) -> [(&str, &str); 5] {
-        [("machine", &self.machine), ("status", &self.status), ("state", &self.state), ("error", &self.error), ("after", &self.after)]
+    pub(crate) fn pairs(&self) -> [(&str, &str); 6] {
+        let Facets { machine, status, state, error, prefix, after } = self;
+        [("machine", machine), ("status", status), ("state", state), ("error", error), ("prefix", prefix), ("after", after)]
     }
 
     /// The same as a filter for one machine. An unknown status or cursor is ignored.
@@ -56,11 +60,29 @@ impl Facets {
             error: text(&self.error),
             retrying: self.status == "retrying",
             unchanged_since: None,
-            after: Uuid::parse_str(&self.after).ok().map(InstanceId),
+            after: self.after(),
+            key_prefix: text(&self.prefix),
             limit,
             newest_first: true,
             look_at_most: Some(LOOK_AT),
         }
+    }
+}
+
+impl Facets {
+    fn after(&self) -> Option<After> {
+        match self.after.strip_prefix("key:") {
+            Some(key) => Some(After::Key(key.to_owned())),
+            None => Uuid::parse_str(&self.after).ok().map(|id| After::Instance(InstanceId(id))),
+        }
+    }
+}
+
+/// The end of a page as a facet.
+fn cursor(after: After) -> String {
+    match after {
+        After::Instance(id) => id.0.to_string(),
+        After::Key(key) => format!("key:{key}"),
     }
 }
 
@@ -86,7 +108,7 @@ pub(crate) async fn page(asked: &Asked, admin: &Admin, facets: &Facets) -> Resul
     }
     admin.machine(&machine)?;
     let listed = admin.page(&machine, &facets.filter(ROWS)).await?;
-    let next = listed.next.map(|next| Facets { after: next.0.to_string(), ..facets.clone() });
+    let next = listed.next.map(|next| Facets { after: cursor(next), ..facets.clone() });
     let rows = html! {
         @if listed.instances.is_empty() { (empty("No instance matches.")) }
         @else {
@@ -151,6 +173,7 @@ fn form(asked: &Asked, admin: &Admin, facets: &Facets) -> Markup {
                 option value="" { "any" }
                 @for state in &states { option selected[*state == facets.state] { (state) } }
             } }
+            label { "key begins with" input name="prefix" value=(facets.prefix); }
             label { "error contains" input name="error" value=(facets.error); }
             button { "Filter" }
         }

@@ -63,6 +63,7 @@ impl Parameters {
             jitter: number("jitter", &self.jitter)?,
             within: if self.within.trim().is_empty() { None } else { Some(span("within", &self.within)?) },
             give_up_on: Vec::new(),
+            give_up_if: None,
             delay: None,
             catch: None,
         };

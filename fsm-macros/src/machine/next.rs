@@ -22,7 +22,7 @@ pub fn leads(declared: &Declared, graph: &Graph) -> TokenStream {
                 #[automatically_derived]
                 impl ::fsm::__private::TakesNext<
                     #ident,
-                    <::fsm::__private::Fresh<{ ::fsm::__private::is_none_of(#event, &[#(#taken),*]) }>
+                    <::fsm::__private::Condition<{ ::fsm::__private::is_none_of(#event, &[#(#taken),*]) }>
                         as ::fsm::__private::Pick<#event_type, #alias>>::Picked,
                 > for #alias {}
             });

@@ -35,7 +35,7 @@ async fn lived_in(store: &Store) {
     let first = begun.open.as_ref().unwrap().attempt.clone();
     let Next::Again { wait, retry_state } = first.retry_state.after(RetryAdvice::Default, at(200), 0.0) else { panic!("a retry is left") };
     let mut second = Attempt::clone(&first);
-    (second.number, second.created_at, second.scheduled_at, second.retry_state) = (2, at(200), at(200) + wait, retry_state);
+    (second.number, second.created_at, second.scheduled_at, second.retry_state) = (2, at(200), at(200) + wait, *retry_state);
     second.started_at = Some(second.scheduled_at);
     let mut again = opening(begun.instance.clone(), second.clone(), Payload::Bytes(vec![]));
     again.open.as_mut().unwrap().payload = None;

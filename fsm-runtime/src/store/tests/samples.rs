@@ -133,6 +133,7 @@ pub(super) fn policy() -> Retry {
         jitter: 0.0,
         within: None,
         give_up_on: vec!["Fraud".into()],
+        give_up_if: None,
         delay: None,
         catch: None,
     }

@@ -7,7 +7,7 @@ use crate::store::open::Store;
 use crate::store::sql::{self, Many, Sql};
 
 /// Each statement of the store that reads or changes rows by a key.
-const ALL: [(&str, &Sql); 77] = [
+const ALL: [(&str, &Sql); 81] = [
     ("CLAIM", &sql::CLAIM),
     ("CLAIM_THESE", &sql::CLAIM_THESE),
     ("CLAIMABLE", &sql::CLAIMABLE),
@@ -92,7 +92,7 @@ const ALL: [(&str, &Sql); 77] = [
 ];
 
 /// The same for those about many rows.
-const MANY: [(&str, &Many); 54] = [
+const MANY: [(&str, &Many); 57] = [
     ("LOCK_BY_KEY", &sql::LOCK_BY_KEY),
     ("LOCK_BY_ID", &sql::LOCK_BY_ID),
     ("ATTEMPTS", &sql::ATTEMPTS),
