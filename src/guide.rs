@@ -21,4 +21,5 @@ chapters! {
     observability: "observability.md",
     security: "security.md",
     operating: "operating.md",
+    console: "console.md",
 }

@@ -175,7 +175,7 @@ impl<M: Machine> Handle<M> {
         SettledRequest::new(self.clone(), key.as_ref())
     }
 
-    /// Waits until the instance is in a state, or has ended: `wait(key).for_state(S)`, `wait(key).for_end()`. See [`WaitRequest`].
+    /// Waits until the instance is in a state, or has ended: `wait(key).for_state(S)`, `wait(key).for_end()`. See [`WaitRequest`](wait::WaitRequest).
     ///
     /// ```
     /// # use std::time::Duration;

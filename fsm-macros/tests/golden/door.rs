@@ -224,18 +224,14 @@ const _: () = {
         record: ::core::option::Option::Some("Count"),
         retry: ::fsm::__private::RetryEntry::Policy(&__POLICY),
         edges: &[
-            ::fsm::__private::EdgeEntry {
-                ..::fsm::__private::EdgeEntry::new(
-                    ::core::option::Option::None,
-                    <__Verb0 as ::fsm::__private::Verb>::ENTRY,
-                )
-            },
-            ::fsm::__private::EdgeEntry {
-                ..::fsm::__private::EdgeEntry::new(
-                    ::core::option::Option::Some("opened"),
-                    <__Verb1 as ::fsm::__private::Verb>::ENTRY,
-                )
-            },
+            ::fsm::__private::EdgeEntry::new(
+                ::core::option::Option::None,
+                <__Verb0 as ::fsm::__private::Verb>::ENTRY,
+            ),
+            ::fsm::__private::EdgeEntry::new(
+                ::core::option::Option::Some("opened"),
+                <__Verb1 as ::fsm::__private::Verb>::ENTRY,
+            ),
             ::fsm::__private::EdgeEntry {
                 after: ::core::option::Option::Some(
                     ::fsm::__private::WaitEntry::Fixed(
@@ -247,18 +243,14 @@ const _: () = {
                     <__Verb2 as ::fsm::__private::Verb>::ENTRY,
                 )
             },
-            ::fsm::__private::EdgeEntry {
-                ..::fsm::__private::EdgeEntry::new(
-                    ::core::option::Option::Some("opened"),
-                    <__Verb3 as ::fsm::__private::Verb>::ENTRY,
-                )
-            },
-            ::fsm::__private::EdgeEntry {
-                ..::fsm::__private::EdgeEntry::new(
-                    ::core::option::Option::Some("closed"),
-                    <__Verb4 as ::fsm::__private::Verb>::ENTRY,
-                )
-            },
+            ::fsm::__private::EdgeEntry::new(
+                ::core::option::Option::Some("opened"),
+                <__Verb3 as ::fsm::__private::Verb>::ENTRY,
+            ),
+            ::fsm::__private::EdgeEntry::new(
+                ::core::option::Option::Some("closed"),
+                <__Verb4 as ::fsm::__private::Verb>::ENTRY,
+            ),
         ],
         ends: &["expired", "locked", "bolted"],
     };
@@ -313,7 +305,7 @@ const _: () = {
     #[automatically_derived]
     impl ::fsm::__private::TakesNext<
         Door,
-        <::fsm::__private::Fresh<
+        <::fsm::__private::Condition<
             {
                 ::fsm::__private::is_none_of(
                     <__Verb1 as ::fsm::__private::Verb>::EVENT,
@@ -328,7 +320,7 @@ const _: () = {
     #[automatically_derived]
     impl ::fsm::__private::TakesNext<
         Door,
-        <::fsm::__private::Fresh<
+        <::fsm::__private::Condition<
             {
                 ::fsm::__private::is_none_of(
                     <__Verb3 as ::fsm::__private::Verb>::EVENT,
@@ -345,7 +337,7 @@ const _: () = {
     #[automatically_derived]
     impl ::fsm::__private::TakesNext<
         Door,
-        <::fsm::__private::Fresh<
+        <::fsm::__private::Condition<
             {
                 ::fsm::__private::is_none_of(
                     <__Verb4 as ::fsm::__private::Verb>::EVENT,
@@ -550,9 +542,9 @@ const _: () = {
     >();
     const _: () = {
         #[diagnostic::on_unimplemented(
-            message = "the verbs `opened` and `closed` take the same event type, and one of them is a start",
+            message = "the verbs `opened` and `closed` take the same event type, which an `on` block must say",
             label = "not accepted by the machine",
-            note = "give one of the two verbs an event type of its own"
+            note = "write `on ThatEvent {{ start opened; opened -> closed; }}`"
         )]
         trait Rule {
             const KEPT: () = ();
@@ -570,9 +562,9 @@ const _: () = {
     };
     const _: () = {
         #[diagnostic::on_unimplemented(
-            message = "the verbs `opened` and `locked` take the same event type, and one of them is a start",
+            message = "the verbs `opened` and `locked` take the same event type, which an `on` block must say",
             label = "not accepted by the machine",
-            note = "give one of the two verbs an event type of its own"
+            note = "write `on ThatEvent {{ start opened; opened -> locked; }}`"
         )]
         trait Rule {
             const KEPT: () = ();
@@ -610,9 +602,9 @@ const _: () = {
     };
     const _: () = {
         #[diagnostic::on_unimplemented(
-            message = "the verbs `opened` and `bolted` take the same event type, and one of them is a start",
+            message = "the verbs `opened` and `bolted` take the same event type, which an `on` block must say",
             label = "not accepted by the machine",
-            note = "give one of the two verbs an event type of its own"
+            note = "write `on ThatEvent {{ start opened; closed -> bolted; }}`"
         )]
         trait Rule {
             const KEPT: () = ();
