@@ -75,7 +75,7 @@ impl Made {
         let policy = r#"{"max_attempts":null,"min_us":0,"max_us":0,"backoff":1.0}"#;
         let mut row = vec![id(call), number(attempt), id(self.id), text(MACHINE), text(verb), text("Paid"), payload, from, text("paid")];
         row.extend([text(state), Field::Flag(false), number(100), number(100), Field::Number(None), number(0), number(0), text(policy)]);
-        row.extend([number(100), id(Uuid::from_u128(7)), number(100), number(100), Field::Text(None), Field::Id(previous)]);
+        row.extend([number(100), id(Uuid::from_u128(7)), number(100), number(100), Field::Text(None), Field::Id(previous), number(0)]);
         row
     }
 
@@ -102,7 +102,7 @@ impl Made {
         let (call, attempt) = self.newest.unzip();
         let mut row = vec![id(self.id), text(MACHINE), text(key), text("completed"), state, Field::Flag(false), number(self.version)];
         row.extend([Field::Bytes(None), Field::Id(call), Field::Number(attempt), Field::Flag(false), Field::Text(None)]);
-        row.extend([number(0), number(0), number(100), number(ENDED_AT), number(0)]);
+        row.extend([number(0), number(0), number(100), number(ENDED_AT), Field::Number(None), number(0)]);
         row
     }
 

@@ -103,8 +103,8 @@ fn scripts() -> Vec<(&'static str, String)> {
     let copy = |attempt: &str, state: &str, instance: &str| {
         format!(
             "insert into fsm_async_calls select call_id, {attempt}, {instance}, machine, verb, event, payload, from_state, to_state, '{state}', held,
-             created_at, scheduled_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at, finished_at, error, previous
-             from fsm_async_calls where {newest} and attempt = 1"
+             created_at, scheduled_at, remaining_attempts, backoff, max_backoff, retry, first_at, snoozes, worker, started_at, finished_at, error,
+             previous from fsm_async_calls where {newest} and attempt = 1"
         )
     };
     let waiting = |call: &str, due_at: &str| {
