@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::orders::{Order, Place};
 
-/// The shared state of the handlers. Cheap to clone.
+/// The shared state of the routes. Cheap to clone.
 #[derive(Clone)]
 pub struct App {
     pub orders: Handle<Order>,
@@ -54,8 +54,8 @@ pub async fn show(State(orders): State<Handle<Order>>, Path(key): Path<String>) 
 
 /// A message of the payment provider, which repeats it until it gets an answer of 2xx.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Message {
-    /// The provider's id of the message.
+pub struct Notice {
+    /// The provider's id of the notice.
     pub id: String,
     pub order: String,
     /// The name of the event type.
@@ -65,8 +65,8 @@ pub struct Message {
 }
 
 /// Turns a message into the event of the same name. The id of the message is the deduplication id.
-pub async fn webhook(State(orders): State<Handle<Order>>, Json(message): Json<Message>) -> Result<StatusCode, Problem> {
-    orders.send_json(&message.order, &message.event, &message.data).dedup(&message.id).await?;
+pub async fn webhook(State(orders): State<Handle<Order>>, Json(notice): Json<Notice>) -> Result<StatusCode, Problem> {
+    orders.send_json(&notice.order, &notice.event, &notice.data).dedup(&notice.id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -136,8 +136,8 @@ mod tests {
         HeaderMap::from_iter([("idempotency-key".parse().expect("a name"), id.parse().expect("a value"))])
     }
 
-    fn message(id: &str, event: &str, data: Value) -> Json<Message> {
-        Json(Message { id: id.into(), order: "order-7".into(), event: event.into(), data })
+    fn notice(id: &str, event: &str, data: Value) -> Json<Notice> {
+        Json(Notice { id: id.into(), order: "order-7".into(), event: event.into(), data })
     }
 
     fn basket() -> Json<Place> {
@@ -149,7 +149,7 @@ mod tests {
         let orders = bed.machine::<Order>();
         let placed = place(State(orders.clone()), headers("7"), basket()).await.expect("the order is accepted");
         assert!(placed.status().is_success());
-        let paid = message("evt-1", "Paid", json!({ "receipt": "r-1" }));
+        let paid = notice("evt-1", "Paid", json!({ "receipt": "r-1" }));
         assert_eq!(webhook(State(orders.clone()), paid).await.expect("the message is accepted"), StatusCode::NO_CONTENT);
         bed.run_until_idle().await;
         bed.advance(Duration::from_secs(60)).await;
@@ -184,7 +184,7 @@ mod tests {
             ("Refund", json!({}), StatusCode::UNPROCESSABLE_ENTITY),
             ("Paid", json!({ "receipt": 1 }), StatusCode::UNPROCESSABLE_ENTITY),
         ] {
-            let refused = webhook(State(orders.clone()), message("evt-2", event, data)).await.expect_err(event);
+            let refused = webhook(State(orders.clone()), notice("evt-2", event, data)).await.expect_err(event);
             assert_eq!(refused.0, status, "{}", refused.1);
         }
         assert_eq!(show(State(orders), Path("order-8".into())).await.expect_err("no order").0, StatusCode::NOT_FOUND);

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_that_hides_processes_is_not_believed() {
+    fn where_processes_are_hidden_nothing_counts_as_gone() {
         assert!(hides_processes("proc /proc proc rw,nosuid,hidepid=2 0 0"));
         assert!(hides_processes("proc /proc proc rw,hidepid=invisible,gid=4 0 0"));
         assert!(!hides_processes("proc /proc proc rw,nosuid,hidepid=0 0 0\nsysfs /sys sysfs rw 0 0"));

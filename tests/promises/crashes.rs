@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Purchase {
     cents: u64,
-    stamped_us: i64,
+    charged_at_us: i64,
 }
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Order {
@@ -25,7 +25,7 @@ struct Mail;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Forget;
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Stamp;
+struct DateIt;
 
 /// Charges with the idempotency key of the call, so that a repetition is harmless.
 #[verb]
@@ -55,8 +55,8 @@ async fn mailed(world: Data<Effects>, _event: Mail) -> Result {
 /// Keeps the time of its attempt.
 #[verb]
 #[retry(3, "5s")]
-async fn stamped(ctx: &mut Ctx<'_>, record: &mut Purchase, _event: Stamp) -> Result {
-    record.stamped_us = ctx.now().as_micros();
+async fn dated(ctx: &mut Ctx<'_>, record: &mut Purchase, _event: DateIt) -> Result {
+    record.charged_at_us = ctx.now().as_micros();
     Ok(())
 }
 
@@ -70,9 +70,9 @@ fsm! {
     machine Sale = "sale" {
         keeps Purchase;
         start charged;
-        charged -> shipped | mailed | forgotten | stamped;
+        charged -> shipped | mailed | forgotten | dated;
         charged after "10s" -> lapsed;
-        end shipped, mailed, forgotten, stamped, lapsed;
+        end shipped, mailed, forgotten, dated, lapsed;
     }
 }
 
@@ -156,10 +156,10 @@ on_both! {
     }
 
     async fn a_field_that_may_differ_after_a_death_is_left_out(bed) {
-        let scenario = |bed: Arc<TestBed>| async move { sell(&bed, Stamp).await };
+        let scenario = |bed: Arc<TestBed>| async move { sell(&bed, DateIt).await };
         let text = complaint(bed.crash_at_every_point(scenario)).await;
-        assert!(text.contains("stamped_us"), "{text}");
-        let crashes = bed.crash_at_every_point(scenario).ignoring(|record| record["stamped_us"] = serde_json::Value::Null).await;
+        assert!(text.contains("charged_at_us"), "{text}");
+        let crashes = bed.crash_at_every_point(scenario).ignoring(|record| record["charged_at_us"] = serde_json::Value::Null).await;
         assert!(crashes.points > 10, "{crashes}");
     }
 

@@ -194,11 +194,11 @@ fn run(ident: &Ident, head: &Head, event: &str, retry: &Option<Retry>) -> TokenS
     let failed = quote_spanned!(at=> (&&::fsm::__private::Thrown::new(#error)).failure());
     let failed = match retry {
         Some(Retry::Policy(policy)) if policy.give_up_if.is_some() => {
-            let (function, verdict) = (&policy.give_up_if, local("verdict"));
+            let (function, is_final) = (&policy.give_up_if, local("is_final"));
             let judged = quote_spanned!(function.span()=> ::fsm::__private::give_up_if(&#error, #function));
             quote!({
-                let #verdict = #judged;
-                ::fsm::__private::judged(#failed, #verdict)
+                let #is_final = #judged;
+                ::fsm::__private::judged(#failed, #is_final)
             })
         }
         _ => failed,

@@ -30,7 +30,7 @@ impl Signals {
 
     #[cfg(not(unix))]
     pub(super) async fn next(&mut self) -> &'static str {
-        // If no handler can be installed, Ctrl-C ends the process directly.
+        // If the signal cannot be awaited, Ctrl-C ends the process directly.
         let _ = tokio::signal::ctrl_c().await;
         "Ctrl-C"
     }
