@@ -168,7 +168,7 @@ pub struct Console {
     /// The address to listen on; one that other machines reach needs a user and a password
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7878")]
     pub listen: std::net::SocketAddr,
-    /// Show no action and refuse each
+    /// Show no button and refuse each act
     #[arg(long)]
     pub read_only: bool,
     /// Show neither payloads nor records

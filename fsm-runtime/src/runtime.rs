@@ -2,35 +2,25 @@
 
 pub mod shutdown;
 mod signals;
+mod starting;
 
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use fsm_core::process::ProcessIdentity;
-use tokio::sync::{Notify, Semaphore};
-
-use crate::catalog::Catalog;
-use crate::clock::Clock;
 use crate::codec::PayloadCodec;
 use crate::data::DataMap;
 use crate::data_protection::DataProtection;
 use crate::drift::Migrate;
 use crate::engine::{Engine, Work};
 use crate::engine_access::EngineAccess;
-use crate::error::{Error, ErrorKind};
-use crate::failing::Failures;
+use crate::error::Error;
 use crate::handle::Handle;
 use crate::limits::{Limits, SHORTEST_PATIENCE};
-use crate::process;
-use crate::reconciler_state::ReconcilerState;
 use crate::redact::{Redactable, Redaction};
 use crate::registry::{Machine, MachineEntry};
 use crate::running::UnreportedAttempt;
-use crate::session::Session;
-use crate::start::{introduce, open, patiently};
 use crate::store::invariants::Invariant;
-use crate::store::open::{Settings, Store, Synchronous};
+use crate::store::open::Synchronous;
 use shutdown::ShutdownHandle;
 
 /// A worker: it sends events, reads instances and runs verbs. If it is dropped without [`shutdown`](Runtime::shutdown), its work stops at
@@ -308,82 +298,6 @@ impl Builder {
     pub fn migrate(mut self, mapping: Migrate) -> Self {
         self.migrate.push(mapping);
         self
-    }
-
-    /// Opens the database, migrates its tables and starts the workers. A database that is unavailable is tried again until the
-    /// [patience](Builder::patience) ends.
-    ///
-    /// Errors: the value for a verb's `Data<T>` is missing (the text names both); `is_drift` if rows need states, verbs or events that the
-    /// code lacks (the text names all of them, the number of rows and their age); and those of [`Client::connect`].
-    ///
-    /// [`Client::connect`]: crate::client::Client::connect
-    pub async fn start(mut self) -> Result<Runtime, Error> {
-        self.retention.get_or_insert(RETENTION);
-        let catalog = Catalog::new(&self.machines, self.only_named)?;
-        catalog.check_data(&self.data)?;
-        self.data_protection.check()?;
-        let (store, clock, work) = patiently(self.limits.patience, |left| Box::pin(self.join(&catalog, left))).await?;
-        let session = work.session.clone();
-        let engine = Engine::new(store.clone(), clock.clone(), catalog, (self.limits, self.data_protection), Some(work));
-        engine.start_lanes();
-        engine.keep_running("finder", Engine::find_loop);
-        engine.keep_running("sweeper", Engine::sweep_loop);
-        engine.keep_running("outbox", Engine::outbox_loop);
-        engine.keep_running("pruner", Engine::prune_loop);
-        engine.keep_running("reconciler", Engine::reconcile_loop);
-        engine.keep_running("listener", Engine::listen_loop);
-        engine.keep_running("observer", Engine::observe_loop);
-        engine.start_notifying();
-        session
-            .keep_alive(store, clock)
-            .map_err(|error| Error::other(ErrorKind::System, format!("the thread for the lease could not start: {error}")))?;
-        let shutdown = ShutdownHandle::new(Arc::clone(&engine), self.shutdown_timeout);
-        Ok(Runtime { engine, shutdown })
-    }
-
-    /// Opens the database, stores the machine definitions and starts a session.
-    async fn join(&self, catalog: &Catalog, limit: Duration) -> Result<(Store, Clock, Work), Error> {
-        let (store, clock) = open(self.settings(), limit).await?;
-        let mappings = introduce(&store, &clock, catalog, (&self.data, &self.data_protection), &self.migrate).await?;
-        let work = self.work(catalog, self.lease, ReconcilerState::since(clock.now(), mappings));
-        work.session.renew(&mut store.dedicated().await?, &clock, clock.now()).await?;
-        Ok((store, clock, work))
-    }
-
-    pub(crate) fn work(&self, catalog: &Catalog, grace: Duration, reconciler_state: ReconcilerState) -> Work {
-        Work {
-            session: Session::new(self.process(), self.lease, grace),
-            failures: Failures::of(catalog.served().len()),
-            served: catalog.served(),
-            data: self.data.clone(),
-            slots: Arc::new(Semaphore::new(self.concurrency as usize)),
-            slot_count: self.concurrency as usize,
-            poll: self.poll,
-            retention: self.retention,
-            reconciler_state: tokio::sync::Mutex::new(reconciler_state),
-            running: Mutex::default(),
-            is_shutting_down: AtomicBool::new(false),
-            ended: Notify::new(),
-        }
-    }
-
-    fn process(&self) -> ProcessIdentity {
-        let process = process::identity();
-        #[cfg(feature = "testing")]
-        if self.is_in_a_container {
-            return ProcessIdentity { place: None, ..process };
-        }
-        process
-    }
-
-    fn settings(&self) -> Settings {
-        let url = self.database.clone().or_else(|| std::env::var("DATABASE_URL").ok().filter(|url| !url.is_empty()));
-        let mut settings = Settings::new(url.unwrap_or_else(|| "sqlite://fsm.db".to_owned()));
-        settings.connections = self.connections.unwrap_or(settings.connections);
-        settings.synchronous = self.synchronous.unwrap_or(settings.synchronous);
-        settings.deadline = self.deadline.unwrap_or(settings.deadline);
-        settings.statement_cache = settings.statement_cache && self.statement_cache;
-        settings
     }
 }
 

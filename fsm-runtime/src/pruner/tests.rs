@@ -73,7 +73,8 @@ impl Made {
         let from = if self.version == 0 { Field::Text(None) } else { text("paid") };
         let payload = Field::Bytes((attempt == 1).then(|| b"{}".to_vec()));
         let policy = r#"{"max_attempts":null,"min_us":0,"max_us":0,"backoff":1.0}"#;
-        let mut row = vec![id(call), number(attempt), id(self.id), text(MACHINE), text(verb), text("Paid"), payload, from, text("paid")];
+        let event = if verb == "paid" { "Paid" } else { "Caught<Paid>" };
+        let mut row = vec![id(call), number(attempt), id(self.id), text(MACHINE), text(verb), text(event), payload, from, text("paid")];
         row.extend([text(state), Field::Flag(false), number(100), number(100), Field::Number(None), number(0), number(0), text(policy)]);
         row.extend([number(100), id(Uuid::from_u128(7)), number(100), number(100), Field::Text(None), Field::Id(previous), number(0)]);
         row

@@ -110,7 +110,7 @@ fn scripts() -> Vec<(&'static str, String)> {
     let waiting = |call: &str, due_at: &str| {
         format!(
             "insert into fsm_outbox (sender, machine, key, call_id, event, payload, created_at, due_at, tries)
-             select instance_id, machine, 'rests', {call}, event, payload, 1, {due_at}, 0 from fsm_timers"
+             select instance_id, machine, 'rests', {call}, event, payload, 1, {due_at}, 0 from fsm_timers limit 1"
         )
     };
     vec![
