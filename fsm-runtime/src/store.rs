@@ -1,5 +1,6 @@
 //! The one place that speaks to a database. It knows keys, order and guards, never policy, and never reads a clock.
 
+pub mod acts;
 mod address;
 pub mod claim;
 mod combined;

@@ -14,11 +14,10 @@ use crate::handle::history::{self, HistoryEntry};
 use crate::handle::instance_view::{InstanceView, calls_of, with_calls};
 use crate::handle::watch::InstanceWatch;
 use crate::redact::Redactable;
+use crate::store::acts::{self, OperatorAct};
 use crate::store::lock::Target;
 use crate::store::outbox::{self, FullInbox};
-use crate::store::overview::{
-    self, Coming, Failing, InboxEvent, OperatorAct, Overdue, PendingTimer, RejectedCount, RejectedEvent, Retrying, Times,
-};
+use crate::store::overview::{self, Coming, Failing, InboxEvent, Overdue, PendingTimer, RejectedCount, RejectedEvent, Retrying, Times};
 use crate::store::view::{self as rows, After, Found, PageFilter};
 
 /// The events of the outbox that wait for one instance are counted no further.
@@ -149,7 +148,7 @@ impl Admin {
     /// 20,000 entries of the history.
     pub async fn acts(&self, before: Option<i64>, limit: u32) -> Result<Vec<OperatorAct>, Error> {
         let mut reader = self.engine.store.reader().await?;
-        Ok(overview::acts(&mut reader.conn(), before, limit).await?)
+        Ok(acts::acts(&mut reader.conn(), before, limit).await?)
     }
 
     /// The view with a record that a person can read, or with the reason why it cannot be read.
