@@ -166,10 +166,11 @@ impl Engine {
             }
             Err(why) => (Err(Failure::new(Unreadable(why.clone()))), AttemptOutcome::Error),
         };
-        let outcome = match ended {
-            Ok((record, timer)) => Outcome::Success { record, verb_requests: running.take_requests(), timer },
-            Err(failure) if let Some(wait) = failure.snoozes_for() => Outcome::Snoozed { wait },
-            Err(failure) => {
+        let snoozed = ended.as_ref().err().and_then(Failure::snoozes_for);
+        let outcome = match (ended, snoozed) {
+            (Ok((record, timer)), _) => Outcome::Success { record, verb_requests: running.take_requests(), timer },
+            (Err(_), Some(wait)) => Outcome::Snoozed { wait },
+            (Err(failure), None) => {
                 let is_unreadable = failure.is_unreadable();
                 let problem = self.judge(known, verb, &attempt, failure);
                 if is_unreadable {

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use crate::step::{Failed, cargo, cargo_has, root, run as run_step};
 
 /// The crates that users receive, in the order in which they are published.
-const PUBLISHED: [&str; 5] = ["fsm-core", "fsm-macros", "fsm-runtime", "fsm-cli", "durable-fsm"];
+const PUBLISHED: [&str; 6] = ["fsm-core", "fsm-macros", "fsm-runtime", "fsm-console", "fsm-cli", "durable-fsm"];
 
 /// Runs all of these checks. Prints those that this machine cannot run. `Failed` is that of the first check that failed.
 pub fn run() -> Result<(), Failed> {
