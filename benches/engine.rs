@@ -8,6 +8,10 @@ mod chart;
 mod compare;
 #[path = "engine/database.rs"]
 mod database;
+#[path = "engine/fan_in.rs"]
+mod fan_in;
+#[path = "engine/interrupt.rs"]
+mod interrupt;
 #[path = "engine/lasting.rs"]
 mod lasting;
 #[path = "engine/lean.rs"]
@@ -20,8 +24,6 @@ mod load;
 mod machine;
 #[path = "engine/memory.rs"]
 mod memory;
-#[path = "engine/outbox.rs"]
-mod outbox;
 #[path = "engine/processes.rs"]
 mod processes;
 #[path = "engine/report.rs"]
@@ -94,8 +96,11 @@ async fn measure(database: Database, arguments: &Arguments) -> Result<Report, Bo
     if arguments.has(Part::Processes) {
         processes::several(&place, arguments, &mut report).await?;
     }
-    if arguments.has(Part::Outbox) {
-        outbox::measure(&place, &mut report).await?;
+    if arguments.has(Part::FanIn) {
+        fan_in::measure(&place, &mut report).await?;
+    }
+    if arguments.has(Part::Interrupt) {
+        interrupt::measure(&place, &mut report).await?;
     }
     if arguments.names(Part::Lasting) || arguments.names(Part::Snapshot) {
         place.remove().await?;

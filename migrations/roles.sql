@@ -34,6 +34,8 @@ $$;
 
 alter table fsm_instances owner to fsm_owner;
 alter table fsm_async_calls owner to fsm_owner;
+alter view fsm_attempts owner to fsm_owner;
+alter table fsm_session_log owner to fsm_owner;
 alter table fsm_inbox owner to fsm_owner;
 alter table fsm_outbox owner to fsm_owner;
 alter table fsm_timers owner to fsm_owner;
@@ -48,24 +50,30 @@ alter table fsm_migrations owner to fsm_owner;
 -- Everybody sees whether the tables are those that the program knows, and which machines there are.
 grant select on fsm_migrations, fsm_machines to fsm_worker, fsm_sender, fsm_viewer;
 
-grant select, insert, update, delete on fsm_instances, fsm_async_calls, fsm_inbox, fsm_outbox, fsm_timers, fsm_workers, fsm_reachable_time to fsm_worker;
+grant select, insert, update, delete on fsm_instances, fsm_async_calls, fsm_session_log, fsm_inbox, fsm_outbox, fsm_timers, fsm_workers, fsm_reachable_time
+    to fsm_worker;
+grant select on fsm_attempts to fsm_worker;
 grant select, insert, delete on fsm_requests, fsm_once, fsm_history to fsm_worker;
 grant insert, update on fsm_machines to fsm_worker;
 
-revoke all on fsm_instances, fsm_async_calls, fsm_inbox, fsm_outbox, fsm_timers, fsm_requests, fsm_once, fsm_history, fsm_workers, fsm_reachable_time, fsm_machines from fsm_sender;
+revoke all on fsm_instances, fsm_async_calls, fsm_attempts, fsm_session_log, fsm_inbox, fsm_outbox, fsm_timers, fsm_requests, fsm_once, fsm_history, fsm_workers,
+    fsm_reachable_time, fsm_machines from fsm_sender;
 grant select on fsm_machines, fsm_async_calls, fsm_history to fsm_sender;
 grant select, insert on fsm_instances, fsm_inbox, fsm_timers, fsm_requests to fsm_sender;
-grant update (inbox_tail, updated_at) on fsm_instances to fsm_sender;
+grant update (inbox_tail, updated_at, row_version) on fsm_instances to fsm_sender;
 
-grant select on fsm_instances, fsm_async_calls, fsm_inbox, fsm_outbox, fsm_timers, fsm_requests, fsm_once, fsm_history, fsm_workers, fsm_reachable_time to fsm_viewer;
+grant select on fsm_instances, fsm_async_calls, fsm_attempts, fsm_session_log, fsm_inbox, fsm_outbox, fsm_timers, fsm_requests, fsm_once, fsm_history, fsm_workers,
+    fsm_reachable_time to fsm_viewer;
 
 -- What a sender may write, checked when it commits, once all of it is there. The instance is locked, so that it stays as it was checked.
 
 create or replace function fsm_check_sent_instance() returns trigger language plpgsql as $$
 begin
     if tg_op = 'INSERT' then
-        if new.status <> 'running' or new.state is not null or new.entered_at is not null or new.paused or new.version <> 0 or new.record is not null or new.call_id is not null
-            or new.attempt is not null or new.is_open or new.error is not null or new.pruned <> 0 or new.inbox_head <> 0
+        if new.status <> 'running' or new.state is not null or new.entered_at is not null or new.paused or new.version <> 0
+            or new.record is not null or new.call_id is not null
+            or new.attempt is not null or new.is_open or new.attempt_state is not null or new.due_at is not null or new.worker is not null
+            or new.payload is not null or new.previous is not null or new.error is not null or new.pruned <> 0 or new.inbox_head <> 0
             or new.inbox_tail not in (0, 1)
         then
             raise insufficient_privilege using message = 'permission denied: a sender creates instances that have done nothing yet';
@@ -75,6 +83,8 @@ begin
         end if;
     elsif old.status in ('completed', 'cancelled') then
         raise insufficient_privilege using message = 'permission denied: a sender does not change an instance that has ended';
+    elsif new.row_version <> old.row_version + 1 then
+        raise insufficient_privilege using message = 'permission denied: each write to an instance changes its row version by one';
     elsif new.inbox_tail <> old.inbox_tail and (
         new.inbox_tail <> old.inbox_tail + 1
         or not exists (select 1 from fsm_inbox b where b.instance_id = new.instance_id and b.position = old.inbox_tail)
@@ -97,7 +107,9 @@ begin
     if new.event = 'Timeout' then
         raise insufficient_privilege using message = 'permission denied: a timer runs out by itself';
     end if;
-    if exists (select 1 from fsm_async_calls c where c.call_id = new.call_id) or exists (select 1 from fsm_timers t where t.timer_id = new.call_id) then
+    if exists (select 1 from fsm_async_calls c where c.call_id = new.call_id) or exists (select 1 from fsm_timers t where t.timer_id = new.call_id)
+        or exists (select 1 from fsm_instances i where i.instance_id = new.instance_id and i.call_id = new.call_id)
+    then
         raise insufficient_privilege using message = 'permission denied: the call of an event that is sent is new';
     end if;
     return null;
@@ -114,7 +126,9 @@ begin
     if not found or new.held or new.event = 'Timeout' then
         raise insufficient_privilege using message = 'permission denied: a sender delays events, and sets no timer of a state';
     end if;
-    if exists (select 1 from fsm_async_calls c where c.call_id = new.timer_id) or exists (select 1 from fsm_inbox b where b.call_id = new.timer_id) then
+    if exists (select 1 from fsm_async_calls c where c.call_id = new.timer_id) or exists (select 1 from fsm_inbox b where b.call_id = new.timer_id)
+        or exists (select 1 from fsm_instances i where i.instance_id = new.instance_id and i.call_id = new.timer_id)
+    then
         raise insufficient_privilege using message = 'permission denied: the call of an event that is delayed is new';
     end if;
     return null;

@@ -72,9 +72,10 @@ pub mod cli {
     pub use fsm_cli::embedded::{run, run_args};
 }
 
-/// The web console: `Router::new().nest("/fsm", fsm::console(&runtime).router())`.
+/// The web console: `Router::new().nest("/fsm", fsm::console(&runtime).router())`, and the probes `/livez`, `/readyz` and `/metrics`:
+/// `Router::new().merge(fsm::probes(&runtime).router())`.
 #[cfg(feature = "console")]
-pub use fsm_console::{Access, Actor, Console, console};
+pub use fsm_console::{Access, Actor, Console, Probes, console, probes};
 
 #[doc(hidden)]
 pub use fsm_runtime::private as __private;

@@ -33,7 +33,9 @@ pub enum Part {
     /// Several processes
     Processes,
     /// Many senders to one instance with a small inbox
-    Outbox,
+    FanIn,
+    /// Cancellations while a call waits for its retry
+    Interrupt,
     /// A load over many transitions; it takes long, so it runs only if it is named
     Lasting,
     /// A load while an old snapshot stays open for ten minutes; it runs only if it is named

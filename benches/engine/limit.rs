@@ -1,7 +1,7 @@
 //! The limit: the rate of the statements that every transition needs, on the engine's tables, without an engine around them.
 //!
-//! Each batch takes two commits. The first one opens the call of an event, already handed to a worker. The second one closes the call and
-//! updates the instance. Nothing is read or decided, and constant values are part of the statements.
+//! Each batch takes two commits. The first one opens the call of an event, already handed to a worker, and logs it. The second one appends
+//! the ended attempt and updates the instance. Nothing is read or decided, and constant values are part of the statements.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -31,38 +31,52 @@ const CREATE: &str = "
 const POSTGRES: [[&str; 2]; 2] = [
     [
         "update fsm_instances i
-         set call_id = w.call_id, attempt = 1, is_open = true, updated_at = w.at
+         set is_open = true, call_id = w.call_id, attempt = 1, attempt_state = 'executing', verb = 'stepped', event = 'step',
+             payload = w.payload, from_state = 'stepped', to_state = 'stepped', attempt_created_at = w.at, scheduled_at = w.at, due_at = null,
+             remaining_attempts = 25, backoff = 5000000, max_backoff = 3600000000, retry = $5, first_at = w.at, worker = $6,
+             started_at = w.at, previous = i.call_id, finished_at = null, attempt_error = null, updated_at = w.at,
+             row_version = i.row_version + 1
          from unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::bigint[]) as w (instance_id, call_id, payload, at)
          where i.instance_id = w.instance_id",
-        "insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, held,
-             created_at, scheduled_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at)
-         select w.call_id, 1, w.instance_id, 'limit', 'stepped', 'step', w.payload, 'stepped', 'stepped', 'executing', false,
-             w.at, w.at, 25, 5000000, 3600000000, $5, w.at, $6, w.at
-         from unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::bigint[]) as w (instance_id, call_id, payload, at)",
+        "insert into fsm_session_log (session_id, number, instances)
+         select $6, (select coalesce(max(l.number), 0) + 1 from fsm_session_log l where l.session_id = $6), string_agg(uuid_send(w.id), '')
+         from unnest($1::uuid[]) as w (id)",
     ],
     [
-        "update fsm_async_calls c
-         set state = 'success', finished_at = w.at
+        "insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, created_at,
+             scheduled_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at, finished_at, previous)
+         select i.call_id, i.attempt, i.instance_id, i.machine, i.verb, i.event, i.payload, i.from_state, i.to_state, 'success',
+             i.attempt_created_at, i.scheduled_at, i.remaining_attempts, i.backoff, i.max_backoff, i.retry, i.first_at, i.worker,
+             i.started_at, w.at, i.previous
          from unnest($1::uuid[], $2::uuid[], $4::bigint[]) as w (instance_id, call_id, at)
-         where c.call_id = w.call_id and c.attempt = 1 and c.state = 'executing' and c.worker = $6",
+         join fsm_instances i on i.instance_id = w.instance_id and i.call_id = w.call_id and i.worker = $6",
         "update fsm_instances i
-         set is_open = false, state = 'stepped', version = i.version + 1, updated_at = w.at
+         set is_open = false, attempt_state = 'success', finished_at = w.at, payload = null, state = 'stepped', version = i.version + 1,
+             updated_at = w.at, row_version = i.row_version + 1
          from unnest($1::uuid[], $2::uuid[], $4::bigint[]) as w (instance_id, call_id, at)
          where i.instance_id = w.instance_id",
     ],
 ];
 
-const SQLITE: [[&str; 2]; 2] = [
-    [
-        "update fsm_instances set call_id = ?2, attempt = 1, is_open = 1, updated_at = ?4 where instance_id = ?1",
-        "insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, held,
-             created_at, scheduled_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at)
-         values (?2, 1, ?1, 'limit', 'stepped', 'step', ?3, 'stepped', 'stepped', 'executing', 0, ?4, ?4, 25, 5000000, 3600000000, ?5, ?4, ?6, ?4)",
-    ],
-    [
-        "update fsm_async_calls set state = 'success', finished_at = ?4
-         where call_id = ?2 and attempt = 1 and state = 'executing' and worker = ?6",
-        "update fsm_instances set is_open = 0, state = 'stepped', version = version + 1, updated_at = ?4 where instance_id = ?1",
+const SQLITE: [&[&str]; 2] = [
+    &["update fsm_instances
+    set is_open = 1, call_id = ?2, attempt = 1, attempt_state = 'executing', verb = 'stepped', event = 'step', payload = ?3,
+        from_state = 'stepped', to_state = 'stepped', attempt_created_at = ?4, scheduled_at = ?4, due_at = null, remaining_attempts = 25,
+        backoff = 5000000, max_backoff = 3600000000, retry = ?5, first_at = ?4, worker = ?6, started_at = ?4, previous = call_id,
+        finished_at = null, attempt_error = null, updated_at = ?4, row_version = row_version + 1
+    where instance_id = ?1"],
+    &[
+        "insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, created_at,
+             scheduled_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at, finished_at, previous)
+         select i.call_id, i.attempt, i.instance_id, i.machine, i.verb, i.event, i.payload, i.from_state, i.to_state, 'success',
+             i.attempt_created_at, i.scheduled_at, i.remaining_attempts, i.backoff, i.max_backoff, i.retry, i.first_at, i.worker,
+             i.started_at, ?4, i.previous
+         from fsm_instances i
+         where i.instance_id = ?1 and i.call_id = ?2 and i.worker = ?6",
+        "update fsm_instances
+         set is_open = 0, attempt_state = 'success', finished_at = ?4, payload = null, state = 'stepped', version = version + 1,
+             updated_at = ?4, row_version = row_version + 1
+         where instance_id = ?1",
     ],
 ];
 
@@ -176,7 +190,7 @@ async fn on_sqlite(place: &Place, turn: usize, instances: Instances, batch: usiz
             let rows = Rows::next(&ids, instances, &mut from, batch);
             for half in SQLITE {
                 connection.prepare_cached("begin immediate")?.execute(())?;
-                for statement in half {
+                for statement in half.iter().copied() {
                     run_sqlite(&connection, statement, &rows, worker)?;
                 }
                 connection.prepare_cached("commit")?.execute(())?;

@@ -248,7 +248,7 @@ fn money_adds_up(case: &Case<'_>) -> Vec<String> {
                 successes.len()
             ));
         }
-        if instance.machine != "account" {
+        if !matches!(&*instance.machine, "account" | "purchase") {
             continue;
         }
         let record = instance.record.clone().unwrap_or_default();
@@ -301,7 +301,7 @@ fn instances_ended(case: &Case<'_>) -> Vec<String> {
     let mut broken = Vec::new();
     for (id, instance) in &case.rows.instances {
         let Instance { key, machine, status, .. } = instance;
-        let is_closed = matches!(instance.state.as_deref(), Some("closed" | "issued"));
+        let is_closed = matches!(instance.state.as_deref(), Some("closed" | "issued" | "cancelled" | "refunded"));
         match status.as_str() {
             "completed" if is_closed && instance.waiting == 0 => {}
             // Its sender ended before it had sent everything.
@@ -318,11 +318,19 @@ fn instances_ended(case: &Case<'_>) -> Vec<String> {
         let Line::Told { key, n, call, .. } = line else { continue };
         let is_in_error =
             || case.calls.get(call.as_str()).and_then(|all| case.instance(all[0].instance)).is_some_and(|of| of.status == "error");
-        if case.calls.contains_key(call.as_str()) && !taken.contains(call.as_str()) && !is_in_error() {
+        if case.calls.contains_key(call.as_str()) && !taken.contains(call.as_str()) && !is_in_error() && !is_interrupted(case, call) {
             broken.push(format!("event {n} of {key} was acknowledged and never taken"));
         }
     }
     broken
+}
+
+/// The charge of a purchase that was cancelled may have been interrupted, and then it has not succeeded.
+fn is_interrupted(case: &Case<'_>, call: &str) -> bool {
+    case.calls.get(call).is_some_and(|attempts| {
+        let is_cancelled = case.instance(attempts[0].instance).is_some_and(|purchase| purchase.state.as_deref() == Some("cancelled"));
+        is_cancelled && attempts[0].verb == "charged"
+    })
 }
 
 /// Only a wager has no retry policy, so only a wager may end in error: its process died, or its outcome could not be reported.

@@ -32,6 +32,8 @@ async fn left_by_a_run() -> (Vec<Told>, Rows) {
         concurrency: 8,
         connections: 1,
         deadline: Duration::from_secs(30),
+        inbox: 1000,
+        is_in_a_container: false,
         ahead_s: 0,
         threads: 1,
         seed: 3,
@@ -40,7 +42,16 @@ async fn left_by_a_run() -> (Vec<Told>, Rows) {
     let runtime = start(&spec, &ledger).await.unwrap();
     let is_resting = Arc::default();
     let accounts = runtime.machine::<Account>();
-    let lane = Lane { accounts, ledger, load, random: Random::new(spec.seed), name: "node-0".into(), is_resting: Arc::clone(&is_resting) };
+    let purchases = runtime.machine();
+    let lane = Lane {
+        accounts,
+        purchases,
+        ledger,
+        load,
+        random: Random::new(spec.seed),
+        name: "node-0".into(),
+        is_resting: Arc::clone(&is_resting),
+    };
     let sending = tokio::spawn(lane.run());
     while db.number(sql::TRANSITIONS).await.unwrap() < 150 {
         tokio::time::sleep(Duration::from_millis(20)).await;

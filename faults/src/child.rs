@@ -13,6 +13,7 @@ use crate::Failure;
 use crate::ledger::{Ledger, Line};
 use crate::load::{Lane, Load};
 use crate::machine::{Account, OnPostgres, Receipt, Till};
+use crate::purchase::Purchase;
 use crate::random::Random;
 
 /// The settings of a child process.
@@ -31,15 +32,16 @@ pub struct Spec {
     pub connections: u32,
     /// The time limit of one database operation.
     pub deadline: Duration,
+    /// The limit of each inbox. Senders treat a refusal for lack of room as a mistake, so it has to be above what they send.
+    pub inbox: u64,
+    /// True if nobody can tell whether this process still exists, as in a container.
+    pub is_in_a_container: bool,
     /// The number of seconds by which its clock is ahead.
     pub ahead_s: i64,
     /// The number of threads of its tokio runtime.
     pub threads: usize,
     pub seed: u64,
 }
-
-/// A limit that no inbox reaches. An event that a full inbox refuses is lost by design, and the checker expects no lost events.
-const INBOX: u64 = 1_000_000;
 
 /// The line on a child's input after which it sends nothing more.
 pub const REST: &str = "rest";
@@ -68,22 +70,23 @@ fn obey(is_resting: &AtomicBool) {
 
 async fn live(spec: &Spec, is_resting: Arc<AtomicBool>) -> Result<(), Failure> {
     let ledger = Ledger::open(&spec.folder, &spec.name)?;
-    let (accounts, _alive) = if spec.works {
+    let (accounts, purchases, _alive) = if spec.works {
         let runtime = until_there(async || start(spec, &ledger).await).await?;
-        (runtime.machine::<Account>(), (Some(runtime), None))
+        (runtime.machine(), runtime.machine(), (Some(runtime), None))
     } else {
         let client = until_there(async || Client::connect(&spec.url).await).await?;
-        (client.machine::<Account>(), (None, Some(client)))
+        (client.machine(), client.machine(), (None, Some(client)))
     };
-    send_all(spec, accounts, &ledger, is_resting).await?;
+    send_all(spec, accounts, purchases, &ledger, is_resting).await?;
     std::future::pending().await
 }
 
 /// Starts the runtime of a child that runs verbs.
 pub async fn start(spec: &Spec, ledger: &Ledger) -> Result<Runtime, fsm::Error> {
-    let builder = Runtime::builder().database(&spec.url).only::<Account>().only::<Receipt>().only::<Till>();
+    let builder = Runtime::builder().database(&spec.url).only::<Account>().only::<Receipt>().only::<Till>().only::<Purchase>();
     let builder = builder.data(ledger.clone()).data(OnPostgres(spec.url.starts_with("postgres")));
-    let builder = builder.lease(spec.lease).poll_interval(Duration::from_millis(100)).concurrency(spec.concurrency).inbox_limit(INBOX);
+    let builder = builder.lease(spec.lease).poll_interval(Duration::from_millis(100)).concurrency(spec.concurrency).inbox_limit(spec.inbox);
+    let builder = if spec.is_in_a_container { builder.in_a_container() } else { builder };
     builder.connections(spec.connections).operation_timeout(spec.deadline).start().await
 }
 
@@ -97,10 +100,17 @@ async fn until_there<T>(open: impl AsyncFn() -> Result<T, fsm::Error>) -> Result
     }
 }
 
-async fn send_all(spec: &Spec, accounts: Handle<Account>, ledger: &Ledger, is_resting: Arc<AtomicBool>) -> Result<(), Failure> {
+async fn send_all(
+    spec: &Spec,
+    accounts: Handle<Account>,
+    purchases: Handle<Purchase>,
+    ledger: &Ledger,
+    is_resting: Arc<AtomicBool>,
+) -> Result<(), Failure> {
     let lanes = (0..spec.load.lanes).map(|n| {
         let lane = Lane {
             accounts: accounts.clone(),
+            purchases: purchases.clone(),
             ledger: ledger.clone(),
             load: spec.load.clone(),
             random: Random::new(spec.seed.wrapping_mul(1000).wrapping_add(n as u64)),

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use fsm::{EventFor, Handle, Sent};
+use fsm::{EventFor, Handle, Machine, Sent};
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::{Ledger, Line};
 use crate::machine::{Account, Book, Close, Move, Open, Stall, Wager, Work};
+use crate::purchase::{Cancel, Charge, Order, Purchase};
 use crate::random::Random;
 
 /// The settings of a sender.
@@ -30,8 +31,12 @@ pub struct Load {
     pub stalls: Option<(u64, u64)>,
     /// Futures are often dropped before they complete.
     pub drops: bool,
-    /// The number of tills. One move in four is also sent to one of them; 0 sends none.
+    /// The number of tills. Some of the moves are also sent to one of them; 0 sends none.
     pub tills: u64,
+    /// One of this many moves is sent to a till.
+    pub moves_to_tills: u64,
+    /// Purchases are made and cancelled instead.
+    pub are_purchases: bool,
     /// One close in five is a delayed send.
     pub has_delays: bool,
     /// The pause between two accounts, in milliseconds.
@@ -51,6 +56,8 @@ impl Default for Load {
             stalls: None,
             drops: false,
             tills: 0,
+            moves_to_tills: 4,
+            are_purchases: false,
             has_delays: true,
             pause_ms: 0,
             is_timed: false,
@@ -84,6 +91,7 @@ pub fn now_us() -> u64 {
 #[derive(Clone)]
 pub struct Lane {
     pub accounts: Handle<Account>,
+    pub purchases: Handle<Purchase>,
     pub ledger: Ledger,
     pub load: Load,
     pub random: Random,
@@ -102,7 +110,9 @@ impl Lane {
                 break;
             }
             let key = format!("{}-{turn}", self.name);
-            if self.one_account(&key).await?.is_ok() {
+            if self.load.are_purchases {
+                self.one_purchase(&key).await?;
+            } else if self.one_account(&key).await?.is_ok() {
                 self.look(&key).await;
             }
             tokio::time::sleep(Duration::from_millis(self.load.pause_ms)).await;
@@ -110,15 +120,30 @@ impl Lane {
         Ok(())
     }
 
+    /// The charge fails for about a second, or as often as other work. The customer cancels before, while or after it is tried.
+    async fn one_purchase(&mut self, key: &str) -> io::Result<()> {
+        let purchases = self.purchases.clone();
+        let (order, charge, cancel) = (self.work(0), self.work(1), self.work(2));
+        let failures = if self.random.one_in(2) { 40 } else { charge.failures };
+        // Every event is acknowledged, because its outcome does not stay unknown.
+        let _ = self.send(&purchases, key, &Order(order), 0, true, None).await?;
+        let _ = self.send(&purchases, key, &Charge(Work { failures, ..charge }), 1, true, None).await?;
+        tokio::time::sleep(Duration::from_millis(self.random.below(80))).await;
+        let _ = self.send(&purchases, key, &Cancel(cancel), 2, true, None).await?;
+        let _ = purchases.settled(key).within(PATIENCE).await;
+        Ok(())
+    }
+
     async fn one_account(&mut self, key: &str) -> io::Result<Result<(), Unknown>> {
         // A send with a dedup id is repeated until it is acknowledged. Without one its outcome may stay unknown.
+        let accounts = self.accounts.clone();
         let has_ids = self.load.drops || !self.random.one_in(3);
         let is_wager = self.load.wagers > 0 && self.random.one_in(self.load.wagers);
         let work = self.work(0);
         let opened = if is_wager {
-            self.send(key, &Wager(Work { failures: 0, ..work }), 0, has_ids, None).await?
+            self.send(&accounts, key, &Wager(Work { failures: 0, ..work }), 0, has_ids, None).await?
         } else {
-            self.send(key, &Open(work), 0, has_ids, None).await?
+            self.send(&accounts, key, &Open(work), 0, has_ids, None).await?
         };
         if opened.is_err() {
             return Ok(opened);
@@ -127,10 +152,12 @@ impl Lane {
             let work = self.work(n);
             let moved = match self.load.stalls {
                 Some((times, ms)) if self.random.one_in(times) => {
-                    self.send(key, &Stall(Work { ms, failures: 0, ..work }), n, has_ids, None).await?
+                    self.send(&accounts, key, &Stall(Work { ms, failures: 0, ..work }), n, has_ids, None).await?
                 }
-                _ if self.load.books > 0 && self.random.one_in(self.load.books) => self.send(key, &Book(work), n, has_ids, None).await?,
-                _ => self.send(key, &Move(work), n, has_ids, None).await?,
+                _ if self.load.books > 0 && self.random.one_in(self.load.books) => {
+                    self.send(&accounts, key, &Book(work), n, has_ids, None).await?
+                }
+                _ => self.send(&accounts, key, &Move(work), n, has_ids, None).await?,
             };
             if moved.is_err() {
                 return Ok(moved);
@@ -138,17 +165,18 @@ impl Lane {
         }
         let (n, wait) = (self.load.moves + 1, (self.load.has_delays && self.random.one_in(5)).then_some(Duration::from_millis(20)));
         let work = self.work(n);
-        self.send(key, &Close(work), n, has_ids, wait).await
+        self.send(&accounts, key, &Close(work), n, has_ids, wait).await
     }
 
     fn work(&mut self, n: u32) -> Work {
         let ms = if self.load.ms == 0 { 0 } else { self.random.below(self.load.ms + 1) };
-        let till = (self.load.tills > 0 && self.random.one_in(4)).then(|| self.random.below(self.load.tills));
+        let till = (self.load.tills > 0 && self.random.one_in(self.load.moves_to_tills)).then(|| self.random.below(self.load.tills));
         Work { n, cents: 1 + self.random.below(10_000), ms, failures: u32::from(self.random.one_in(25)), till }
     }
 
-    async fn send<E: EventFor<Account> + Clone>(
+    async fn send<M: Machine, E: EventFor<M> + Clone>(
         &mut self,
+        handle: &Handle<M>,
         key: &str,
         event: &E,
         n: u32,
@@ -158,7 +186,7 @@ impl Lane {
         self.ledger.note(&Line::Asked { key: key.to_owned(), n })?;
         let dedup = has_id.then(|| format!("{key}-{n}"));
         loop {
-            let Some(sent) = self.try_to_send(key, event.clone(), &dedup, wait).await else { continue };
+            let Some(sent) = self.try_to_send(handle, key, event.clone(), &dedup, wait).await else { continue };
             match sent {
                 Ok(sent) => {
                     self.told(key, n, &dedup, sent).await?;
@@ -166,7 +194,7 @@ impl Lane {
                     if dedup.is_none() || !self.random.one_in(10) {
                         return Ok(Ok(()));
                     }
-                    if let Some(Ok(again)) = self.try_to_send(key, event.clone(), &dedup, wait).await {
+                    if let Some(Ok(again)) = self.try_to_send(handle, key, event.clone(), &dedup, wait).await {
                         self.told(key, n, &dedup, again).await?;
                         if again.outcome != fsm::SendOutcome::Duplicate {
                             self.ledger
@@ -187,15 +215,16 @@ impl Lane {
     }
 
     /// Returns `None` if the future was dropped before it completed.
-    async fn try_to_send<E: EventFor<Account>>(
+    async fn try_to_send<M: Machine, E: EventFor<M>>(
         &mut self,
+        handle: &Handle<M>,
         key: &str,
         event: E,
         dedup: &Option<String>,
         wait: Option<Duration>,
     ) -> Option<Result<Sent, fsm::Error>> {
         let clock = Stopwatch::start();
-        let mut sending = self.accounts.send(key, event);
+        let mut sending = handle.send(key, event);
         if let Some(dedup) = dedup {
             sending = sending.dedup(dedup);
         }

@@ -13,6 +13,9 @@ use crate::sql;
 pub struct Purse {
     pub cents: u64,
     pub taken: Vec<u32>,
+    /// The last accounts that a till heard from, each with the number of its last event.
+    #[serde(default)]
+    pub heard: Vec<(String, u32)>,
 }
 
 /// The content of each event: its number, the amount, the duration of the verb, the number of attempts that fail, and the till that also
@@ -41,18 +44,24 @@ pub struct Close(pub Work);
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Issue(pub Work);
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Count(pub Work);
+pub struct Count {
+    #[serde(flatten)]
+    pub work: Work,
+    /// The key of the account.
+    pub from: String,
+}
 
 /// True if the machines run on PostgreSQL.
 pub struct OnPostgres(pub bool);
 
-async fn granted(ctx: &Ctx<'_>, ledger: &Ledger, verb: &str) -> io::Result<()> {
+/// Records that the verb runs, before it does anything.
+pub async fn granted(ctx: &Ctx<'_>, ledger: &Ledger, verb: &str) -> io::Result<()> {
     let (key, call) = (ctx.key().to_owned(), ctx.idempotency_key().to_owned());
     ledger.sure(&Line::Granted { key, call, attempt: ctx.attempt(), verb: verb.to_owned() }).await
 }
 
 /// Takes the given time, fails as often as the event says, and then records the money that it moved outside the database.
-async fn work(ctx: &Ctx<'_>, ledger: &Ledger, work: &Work) -> io::Result<()> {
+pub async fn work(ctx: &Ctx<'_>, ledger: &Ledger, work: &Work) -> io::Result<()> {
     if work.ms > 0 {
         tokio::time::sleep(Duration::from_millis(work.ms)).await;
     }
@@ -63,11 +72,11 @@ async fn work(ctx: &Ctx<'_>, ledger: &Ledger, work: &Work) -> io::Result<()> {
 }
 
 /// Records the success. Nothing after it can fail, so the attempt must never be recorded as a failure.
-fn done(ctx: &Ctx<'_>, ledger: &Ledger) -> Result {
+pub fn done(ctx: &Ctx<'_>, ledger: &Ledger) -> Result {
     Ok(ledger.note(&Line::Done { call: ctx.idempotency_key().to_owned(), attempt: ctx.attempt() })?)
 }
 
-fn remember(record: &mut Purse, work: &Work) {
+pub fn remember(record: &mut Purse, work: &Work) {
     record.cents += work.cents;
     record.taken.push(work.n);
 }
@@ -97,7 +106,8 @@ async fn moved(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, even
     work(ctx, &ledger, &event.0).await?;
     remember(record, &event.0);
     if let Some(till) = event.0.till {
-        ctx.send::<Till>(till_key(till), Count(Work { failures: 0, ms: 0, ..event.0 }))?;
+        let from = ctx.key().to_owned();
+        ctx.send::<Till>(till_key(till), Count { work: Work { failures: 0, ms: 0, ..event.0 }, from })?;
     }
     done(ctx, &ledger)
 }
@@ -171,11 +181,22 @@ pub fn till_key(till: u64) -> String {
     format!("till-{till}")
 }
 
+/// The number of accounts of which a till remembers the last event.
+const HEARD: usize = 200;
+
+/// The events of one account arrive in the order in which it sent them.
 #[verb]
 #[retry("20ms")]
 async fn counted(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, event: Count) -> Result {
     granted(ctx, &ledger, "counted").await?;
-    record.cents += event.0.cents;
+    let Count { work, from } = event;
+    record.cents += work.cents;
+    let before = record.heard.iter().position(|(account, _)| *account == from).map(|place| record.heard.remove(place).1);
+    if let Some(before) = before.filter(|before| *before >= work.n) {
+        ledger.sure(&Line::Surprise { says: format!("{} hears event {} of {from} after event {before}", ctx.key(), work.n) }).await?;
+    }
+    record.heard.push((from, work.n));
+    record.heard.drain(..record.heard.len().saturating_sub(HEARD));
     done(ctx, &ledger)
 }
 

@@ -12,6 +12,7 @@ mod patrol;
 mod patroni;
 mod process;
 mod proxy;
+mod purchase;
 #[allow(dead_code, reason = "the simulation uses all of it")]
 #[path = "../../fsm-core/tests/simulation/random.rs"]
 mod random;
@@ -68,7 +69,7 @@ fn main() -> ExitCode {
 fn part<S: serde::de::DeserializeOwned>(words: &[String], play: impl FnOnce(&S) -> Result<(), Failure>) -> Result<bool, Failure> {
     let filter = tracing_subscriber::EnvFilter::try_from_env("FSM_FAULTS_LOG").unwrap_or_else(|_| "warn".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
-    let spec = words.get(1).ok_or("a child is told what it is")?;
+    let spec = words.get(1).ok_or("the argument with the specification of the child process is missing")?;
     play(&serde_json::from_str(spec)?).map(|()| true)
 }
 

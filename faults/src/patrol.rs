@@ -39,6 +39,11 @@ impl Patrol {
         Patrol { client, seen, task }
     }
 
+    /// Ends the task. The invariants are checked once more at the end.
+    pub fn stop(&self) {
+        self.task.abort();
+    }
+
     /// Ends the task and checks once more. Returns the number of checks and their findings.
     pub async fn end(&mut self) -> Result<(usize, Vec<String>), Failure> {
         self.task.abort();

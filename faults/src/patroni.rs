@@ -148,7 +148,11 @@ impl Patroni {
     fn is_complete_within(&self, time: Duration) -> bool {
         let limit = Instant::now() + time;
         loop {
-            if self.leader().is_some() && (0..NODES).any(|node| rest::is_complete(self.places.nodes[node].rest)) {
+            let nodes = &self.places.nodes;
+            if let Some(leader) = self.leader()
+                && nodes.iter().any(|node| rest::is_complete(node.rest))
+                && nodes.iter().any(|node| rest::is_synchronous_entry_of(node.etcd, &format!("node{leader}")))
+            {
                 return true;
             }
             if Instant::now() > limit {

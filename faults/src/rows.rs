@@ -92,9 +92,24 @@ impl Db {
         Ok(())
     }
 
+    /// Runs a statement with these parameters.
+    pub async fn run_of(&mut self, statement: &'static str, numbers: &[i64]) -> Result<(), Failure> {
+        on!(self, conn => {
+            let query = numbers.iter().fold(sqlx::query(statement), |query, number| query.bind(*number));
+            query.execute(conn).await?;
+        });
+        Ok(())
+    }
+
     /// The number that a statement returns.
     pub async fn number(&mut self, statement: &'static str) -> Result<i64, Failure> {
         Ok(on!(self, conn => sqlx::query_scalar(statement).fetch_one(conn).await?))
+    }
+
+    /// The number that a statement with one parameter returns: a time in microseconds since 1970.
+    pub async fn number_at(&mut self, statement: &'static str, moment_us: u64) -> Result<i64, Failure> {
+        let moment_us = i64::try_from(moment_us)?;
+        Ok(on!(self, conn => sqlx::query_scalar(statement).bind(moment_us).fetch_one(conn).await?))
     }
 
     /// The texts that a statement returns.

@@ -7,9 +7,12 @@ mod crowd;
 mod cut;
 mod disk;
 mod failover;
+mod fan_in;
+mod interrupt;
 mod kill;
 mod outage;
 mod pooler;
+mod prune;
 mod snapshot;
 mod soak;
 mod stop;
@@ -77,6 +80,10 @@ macro_rules! scenarios {
 
 scenarios! {
     "kill" BOTH kill::run, "processes under load are killed by SIGKILL again and again";
+    "takeover" BOTH kill::takeover, "processes are killed whose leases would last for an hour: others on the machine take over at once";
+    "restart" BOTH kill::restart, "no container lives longer than ten seconds: work makes progress, and nothing is lost";
+    "fan-in" BOTH fan_in::run, "all send to few instances whose inboxes are full while processes are killed: nothing is lost, twice or out of order";
+    "interrupt" BOTH interrupt::run, "events interrupt calls that are retried while processes are killed";
     "stop" BOTH stop::run, "a process stands still for three leases and goes on: its late reports change nothing";
     "crash" POSTGRES outage::crash, "the server is killed under load (immediate) and started again";
     "outage" POSTGRES outage::outage, "the server is away for three leases: no live worker's attempt is lost";
@@ -93,6 +100,7 @@ scenarios! {
     "pooler" POSTGRES pooler::run, "all goes through PgBouncer in transaction mode";
     "writers" BOTH writers::run, "many write to few instances, in every order: no deadlock";
     "block" BOTH block::run, "a verb blocks every thread for five leases: nothing is lost";
+    "prune" BOTH prune::run, "ended instances with very long calls are deleted under load: in small steps, for which no sender waits";
     "soak" BOTH soak::run, "all of it at random, for --minutes (default 60); only where it is named";
     "snapshot" BOTH snapshot::run, "an old snapshot is held under load: work goes on as fast";
 }

@@ -17,7 +17,7 @@ pub const INSTANCES: &str = "
 /// All attempts, ordered by call.
 pub const ATTEMPTS: &str = "
     select call_id, attempt, instance_id, verb, state, worker, payload
-    from fsm_async_calls
+    from fsm_attempts
     order by call_id, attempt";
 
 /// The history notes of all rejected events.
@@ -26,18 +26,26 @@ pub const REJECTED: &str = "select instance_id, call_id, detail from fsm_history
 /// The number of committed transitions.
 pub const TRANSITIONS: &str = "select cast(coalesce(sum(version), 0) as bigint) from fsm_instances";
 
-/// The number of items that prevent rest: live attempts, timers, and events that wait for running instances.
+/// The number of items that prevent rest: live attempts, timers, and events that wait for room or for running instances.
 pub const UNREST: &str = "
     select
-        (select count(*) from fsm_async_calls where state in ('scheduled', 'executing'))
+        (select count(*) from fsm_instances where is_open)
         + (select count(*) from fsm_timers)
+        + (select count(*) from fsm_outbox)
         + (select count(*) from fsm_inbox b join fsm_instances i on i.instance_id = b.instance_id where i.status = 'running')";
+
+/// The number of calls and waiting events that existed at $1 and are still open.
+pub const OPEN_SINCE: &str = "
+    select
+        (select count(*) from fsm_instances where is_open and first_at < $1)
+        + (select count(*) from fsm_inbox b join fsm_instances i on i.instance_id = b.instance_id
+            where i.status = 'running' and b.created_at < $1)";
 
 /// Some of the live attempts.
 pub const RESTLESS: &str = "
-    select machine || ' ' || verb || ' attempt ' || cast(attempt as text) || ' ' || state
-    from fsm_async_calls
-    where state in ('scheduled', 'executing')
+    select machine || ' ' || verb || ' attempt ' || cast(attempt as text) || ' ' || attempt_state
+    from fsm_instances
+    where is_open
     limit 10";
 
 /// Cancels up to three of the engine's running statements.
@@ -60,13 +68,12 @@ pub const TERMINATE: &str = "
         limit 1
     ) a";
 
-/// Locks some live accounts with their attempts, and returns their keys. Skips locked rows. Tills are not locked: the accounts that send to
+/// Locks some live accounts with their open calls, and returns their keys. Skips locked rows. Tills are not locked: the accounts that send to
 /// them would wait too, and their keys are not known here.
 pub const LOCK_SOME: &str = "
     select i.key
     from fsm_instances i
-    join fsm_async_calls c on c.instance_id = i.instance_id
-    where i.machine = 'account' and i.status = 'running' and c.state in ('scheduled', 'executing')
+    where i.machine = 'account' and i.status = 'running' and i.is_open
     limit 8
     for update skip locked";
 
@@ -82,6 +89,15 @@ pub const LOCK_END: &str = "rollback";
 /// The number of deadlocks that the server detected in this database.
 pub const DEADLOCKS: &str = "select deadlocks from pg_stat_database where datname = current_database()";
 
+/// The number of events that wait for room in an inbox.
+pub const IN_OUTBOX: &str = "select count(*) from fsm_outbox";
+
+/// The number of calls that an event interrupted.
+pub const INTERRUPTED: &str = "select count(*) from fsm_history where kind = 'interrupted'";
+
+/// The number of attempts that were lost with their process.
+pub const LOST: &str = "select count(*) from fsm_async_calls where state = 'lost'";
+
 /// The number of late reports.
 pub const LATE: &str = "select count(*) from fsm_history where kind = 'late'";
 
@@ -91,6 +107,49 @@ pub const STALLED: &str = "select count(*) from fsm_async_calls where verb = 'st
 /// The number of connections that the pooler holds to this database.
 pub const SESSIONS: &str =
     "select count(*) from pg_stat_activity where datname = current_database() and application_name <> 'patrol' and pid <> pg_backend_pid()";
+
+/// The number of instances that ended long ago.
+pub const FILLED: i64 = 100;
+
+/// Insert the receipt $1, which ended long ago: its row, and its call, whose first $2 - 1 attempts failed.
+pub const FILL_ENDED_SQLITE: [&str; 2] = [
+    "insert into fsm_instances (instance_id, machine, key, status, state, paused, version, call_id, attempt, is_open, inbox_head, inbox_tail,
+        created_at, updated_at, attempt_state, verb, event, to_state, attempt_created_at, scheduled_at, backoff, retry, first_at, snoozes,
+        worker, started_at, finished_at)
+    values (unhex(printf('%08x00007000800000000000000a', $1)), 'receipt', 'old-' || $1, 'completed', 'issued', 0, 1,
+        unhex(printf('%08x00007000800000000000000b', $1)), $2, 0, 0, 0, 1, 1, 'success', 'issued', 'Issue', 'issued', 1, 1, 0,
+        '{\"max_attempts\":null,\"min_us\":0,\"max_us\":0,\"backoff\":1.0,\"jitter\":0.0}', 1, 0, unhex('00000000000070008000000000000001'), 1, 1)",
+    "with recursive series (n) as (select 1 union all select n + 1 from series where n < $2)
+    insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, to_state, state, created_at, scheduled_at,
+        backoff, retry, first_at, worker, started_at, finished_at, error)
+    select unhex(printf('%08x00007000800000000000000b', $1)), n, unhex(printf('%08x00007000800000000000000a', $1)), 'receipt', 'issued', 'Issue',
+        case when n = 1 then cast('{}' as blob) end, 'issued', case when n < $2 then 'error' else 'success' end, 1, 1, 0,
+        '{\"max_attempts\":null,\"min_us\":0,\"max_us\":0,\"backoff\":1.0,\"jitter\":0.0}', 1, unhex('00000000000070008000000000000001'), 1, 1,
+        case when n < $2 then 'it failed long ago' end
+    from series",
+];
+
+/// The same on PostgreSQL.
+pub const FILL_ENDED_POSTGRES: [&str; 2] = [
+    "insert into fsm_instances (instance_id, machine, key, status, state, paused, version, call_id, attempt, is_open, inbox_head, inbox_tail,
+        created_at, updated_at, attempt_state, verb, event, to_state, attempt_created_at, scheduled_at, backoff, retry, first_at, snoozes,
+        worker, started_at, finished_at)
+    select (lpad(to_hex($1), 8, '0') || '-0000-7000-8000-00000000000a')::uuid, 'receipt', 'old-' || $1, 'completed', 'issued', false, 1,
+        (lpad(to_hex($1), 8, '0') || '-0000-7000-8000-00000000000b')::uuid, $2, false, 0, 0, 1, 1, 'success', 'issued', 'Issue', 'issued',
+        1, 1, 0, '{\"max_attempts\":null,\"min_us\":0,\"max_us\":0,\"backoff\":1.0,\"jitter\":0.0}', 1, 0, '00000000-0000-7000-8000-000000000001'::uuid,
+        1, 1",
+    "insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, to_state, state, created_at, scheduled_at,
+        backoff, retry, first_at, worker, started_at, finished_at, error)
+    select (lpad(to_hex($1), 8, '0') || '-0000-7000-8000-00000000000b')::uuid, n,
+        (lpad(to_hex($1), 8, '0') || '-0000-7000-8000-00000000000a')::uuid, 'receipt', 'issued', 'Issue',
+        case when n = 1 then convert_to('{}', 'UTF8') end, 'issued', case when n < $2 then 'error' else 'success' end, 1, 1, 0,
+        '{\"max_attempts\":null,\"min_us\":0,\"max_us\":0,\"backoff\":1.0,\"jitter\":0.0}', 1,
+        '00000000-0000-7000-8000-000000000001', 1, 1, case when n < $2 then 'it failed long ago' end
+    from generate_series(1, $2) as series (n)",
+];
+
+/// The number of these instances that are left.
+pub const ENDED_LEFT: &str = "select count(*) from fsm_instances where machine = 'receipt' and key like 'old-%'";
 
 /// Begins a transaction that keeps the snapshot of its first read.
 pub const SNAPSHOT_POSTGRES: &str = "begin isolation level repeatable read";

@@ -19,6 +19,8 @@ use crate::{Failure, sql};
 /// The default limit for all instances to settle.
 const REST: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(100);
+/// No inbox reaches this limit.
+const INBOX: u64 = 1_000_000;
 
 /// One run of a scenario.
 pub struct Stage<'g> {
@@ -91,6 +93,8 @@ impl<'g> Stage<'g> {
             concurrency: 64,
             connections: 8,
             deadline: Duration::from_secs(30),
+            inbox: INBOX,
+            is_in_a_container: false,
             ahead_s: 0,
             threads: 2,
             seed: self.seed.wrapping_add(self.started as u64),
@@ -160,12 +164,22 @@ impl<'g> Stage<'g> {
 
     /// The number of lines of the children's output that contain this word.
     pub fn said(&self, word: &str) -> Result<usize, Failure> {
-        let mut said = 0;
+        Ok(self.lines()?.iter().filter(|line| line.contains(word)).count())
+    }
+
+    /// Stops the checks of the invariants until the end.
+    pub fn check_no_more(&self) {
+        self.patrol.stop();
+    }
+
+    /// The lines of the output of all children.
+    pub fn lines(&self) -> Result<Vec<String>, Failure> {
+        let mut lines = Vec::new();
         for child in &self.children {
             let output = std::fs::read_to_string(self.folder.path().join(format!("{}.out", child.name)))?;
-            said += output.lines().filter(|line| line.contains(word)).count();
+            lines.extend(output.lines().map(str::to_owned));
         }
-        Ok(said)
+        Ok(lines)
     }
 
     /// Adds a figure to the report.

@@ -1,5 +1,6 @@
-//! Measures the duration of each screen on a database with a long history: `cargo xtask scale`.
+//! Measures the duration of each screen of the command and of each page of the console on a database with a long history: `cargo xtask scale`.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -7,7 +8,11 @@ use clap::{Parser, ValueEnum};
 use fsm::Timestamp;
 use fsm::testing::scale;
 use fsm_cli::stage::Stage;
+use fsm_console::Console;
+use fsm_runtime::admin::Opening;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 type Failed = Box<dyn std::error::Error>;
 
@@ -47,6 +52,30 @@ const SCREENS: [&[&str]; 27] = [
     &["graph", "order", "--counts"],
     &["graph", "order", "--counts", "--format", "svg"],
     &["doctor"],
+];
+
+/// The measured pages of the web console. Each is asked for over HTTP, rendered and read.
+const PAGES: [&str; 20] = [
+    "/",
+    "/m/order",
+    "/m/parcel",
+    "/instances?machine=order",
+    "/instances?machine=order&status=running",
+    "/instances?machine=order&status=retrying",
+    "/instances?machine=order&status=error",
+    "/instances?machine=order&status=paused",
+    "/instances?machine=order&status=completed",
+    "/instances?machine=order&state=paid",
+    "/instances?machine=order&status=error&error=bank",
+    "/instances?machine=order&status=error&error=no+such+text",
+    "/instances?machine=order&prefix=order-12",
+    "/i/order/order-500000",
+    "/i/order/order-500996",
+    "/search?q=order-500000",
+    "/errors",
+    "/due",
+    "/workers",
+    "/audit",
 ];
 
 /// Measures each screen of the `fsm` command on a large database.
@@ -137,7 +166,48 @@ async fn database(name: &str, url: &str, instances: u64) -> Result<bool, Failed>
         println!("| {} | {:.1} ms | {:.1} ms{is_slow} | {:.1} ms | {code} |", screen.join(" "), ms(first), ms(best), ms(median));
         is_fast &= best <= MOST && matches!(code, 0 | 1);
     }
+    Ok(pages(url, instances).await? && is_fast)
+}
+
+/// Measures the pages of a console of this database. Returns true if all were within the limit.
+async fn pages(url: &str, instances: u64) -> Result<bool, Failed> {
+    let now = Timestamp::from_micros(scale::ends_at_ms(instances) * 1000);
+    let address = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let server = tokio::spawn(Console::open(Opening::to_act(url).at(now)).serve(address, std::future::pending()));
+    println!("\n| page | first | best of {TIMES} | median | status |\n|---|---|---|---|---|");
+    let mut is_fast = true;
+    for page in PAGES {
+        let (mut took, mut status) = (Vec::new(), String::new());
+        for _ in 0..TIMES {
+            let begun = Instant::now();
+            status = asked(address, page).await?;
+            took.push(begun.elapsed());
+        }
+        let first = took[0];
+        took.sort();
+        let (best, median) = (took[0], took[TIMES / 2]);
+        let is_slow = if best > MOST { "  **slow**" } else { "" };
+        println!("| {page} | {:.1} ms | {:.1} ms{is_slow} | {:.1} ms | {status} |", ms(first), ms(best), ms(median));
+        is_fast &= best <= MOST && ["200", "303", "404"].contains(&&*status);
+    }
+    server.abort();
     Ok(is_fast)
+}
+
+/// Reads a page to its end, and returns the status. The server may not have begun yet.
+async fn asked(address: SocketAddr, page: &str) -> Result<String, Failed> {
+    let begun = Instant::now();
+    let mut stream = loop {
+        match TcpStream::connect(address).await {
+            Ok(stream) => break stream,
+            Err(error) if begun.elapsed() > Duration::from_secs(10) => return Err(error.into()),
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    };
+    stream.write_all(format!("GET {page} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n").as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer.split(' ').nth(1).unwrap_or_default().to_owned())
 }
 
 fn ms(span: Duration) -> f64 {

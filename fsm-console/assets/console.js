@@ -10,18 +10,21 @@ let ahead = Number(body.dataset.now) / 1000 - Date.now();
 
 function span(ms) {
   const s = Math.floor(ms / 1000);
-  if (ms < 1000) return `${Math.floor(ms)}ms`;
   if (s < 60) return `${s}s`;
   if (s < 3600) return `${Math.floor(s / 60)}m${s % 60 ? `${s % 60}s` : ""}`;
   if (s < 86400) return `${Math.floor(s / 3600)}h${Math.floor((s % 3600) / 60) ? `${Math.floor((s % 3600) / 60)}m` : ""}`;
   return `${Math.floor(s / 86400)}d${Math.floor((s % 86400) / 3600) ? `${Math.floor((s % 86400) / 3600)}h` : ""}`;
 }
 
+function relative(left) {
+  if (left > 0) return `in ${span(Math.max(left, 1000))}`;
+  return left > -1000 ? "just now" : `${span(-left)} ago`;
+}
+
 function tick() {
   const now = Date.now() + ahead;
   for (const time of document.querySelectorAll("time[data-at]")) {
-    const left = Number(time.dataset.at) / 1000 - now;
-    const text = left > 0 ? `in ${span(left)}` : `${span(-left)} ago`;
+    const text = relative(Number(time.dataset.at) / 1000 - now);
     if (time.textContent !== text) time.textContent = text;
   }
 }
@@ -32,27 +35,67 @@ setInterval(tick, 1000);
 let stream = null;
 let pause = 1000;
 
+// What came for a section while somebody typed in it or pressed a button of it, by id.
+const missed = new Map();
+let pressed = null;
+
 function isBusy(section) {
   const active = document.activeElement;
-  return section.contains(active) && /^(INPUT|TEXTAREA|SELECT)$/.test(active.tagName);
+  return section.contains(pressed) || (section.contains(active) && /^(INPUT|TEXTAREA|SELECT)$/.test(active.tagName));
 }
 
 function patch(event) {
   const { now, sections } = JSON.parse(event.data);
   ahead = now / 1000 - Date.now();
-  for (const { id, html } of sections) {
+  for (const { id, html } of sections) missed.set(id, html);
+  apply();
+}
+
+function apply() {
+  for (const [id, html] of missed) {
     const section = document.getElementById(id);
-    // What somebody is typing is not taken away.
-    if (!section || isBusy(section)) continue;
-    const scrolled = [...section.querySelectorAll(".wide, pre")].map((part) => [part.scrollLeft, part.scrollTop]);
-    const open = [...section.querySelectorAll("details")].map((details) => details.open);
-    const row = section.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
-    section.innerHTML = html;
-    section.querySelectorAll(".wide, pre").forEach((part, place) => { if (scrolled[place]) [part.scrollLeft, part.scrollTop] = scrolled[place]; });
-    section.querySelectorAll("details").forEach((details, place) => { details.open = open[place] ?? false; });
-    if (row) section.querySelector(`a[href="${CSS.escape(row)}"]`)?.focus();
+    if (section && isBusy(section)) continue;
+    missed.delete(id);
+    if (section) replace(section, html);
   }
   tick();
+}
+
+function fields(section) {
+  return [...section.querySelectorAll("input:not([type=hidden]), select, textarea")];
+}
+
+function isChanged(field) {
+  return field.tagName === "SELECT" ? [...field.options].some((option) => option.selected !== option.defaultSelected && option.index > 0) : field.value !== field.defaultValue;
+}
+
+function replace(section, html) {
+  const scrolled = [...section.querySelectorAll(".wide, pre")].map((part) => [part.scrollLeft, part.scrollTop]);
+  const open = [...section.querySelectorAll("details")].map((details) => details.open);
+  const typed = new Map(fields(section).filter(isChanged).map((field) => [field.name, field.value]));
+  const row = section.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+  section.innerHTML = html;
+  section.querySelectorAll(".wide, pre").forEach((part, place) => { if (scrolled[place]) [part.scrollLeft, part.scrollTop] = scrolled[place]; });
+  section.querySelectorAll("details").forEach((details, place) => { details.open = open[place] ?? false; });
+  for (const field of fields(section)) {
+    const value = typed.get(field.name);
+    // An event that does not fit any more is not chosen again.
+    if (value !== undefined && (field.tagName !== "SELECT" || [...field.options].some((option) => option.value === value && !option.disabled))) field.value = value;
+  }
+  if (row) section.querySelector(`a[href="${CSS.escape(row)}"]`)?.focus();
+}
+
+// The pause lets a click reach the button that was pressed, before its section is replaced.
+addEventListener("focusout", () => setTimeout(apply, 50));
+addEventListener("pointerdown", (event) => { pressed = event.target; });
+for (const kind of ["pointerup", "pointercancel"]) addEventListener(kind, () => setTimeout(() => { pressed = null; apply(); }, 50));
+
+// A diagram that is wider than its frame begins where the instance is.
+for (const frame of document.querySelectorAll(".diagram")) {
+  const state = frame.querySelector(".here, .target, .has-errors");
+  if (!state) continue;
+  const [inner, outer] = [state.getBoundingClientRect(), frame.getBoundingClientRect()];
+  frame.scrollLeft += inner.left + inner.width / 2 - outer.left - outer.width / 2;
 }
 
 function connect() {
@@ -104,7 +147,7 @@ addEventListener("keydown", (event) => {
   const target = document.querySelector(`[data-key="${CSS.escape(key)}"]`);
   if (!target || target.disabled) return;
   event.preventDefault();
-  if (target.tagName === "INPUT") target.focus();
+  if (/^(INPUT|SELECT)$/.test(target.tagName)) target.focus();
   else if (key === "r") target.closest("form").querySelector("input[name=reason]").focus();
   else target.click();
 });

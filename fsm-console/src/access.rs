@@ -1,6 +1,7 @@
-//! Who asks, and what they may do.
+//! Authentication and access: the actor of a request, and the actions that are allowed to it.
 
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use axum::extract::ConnectInfo;
@@ -9,32 +10,32 @@ use axum::http::request::Parts;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 
-/// What a person may do.
+/// The access of an actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Access {
     /// Nothing.
     Denied,
     /// Read every page.
     Viewer,
-    /// Act on one instance, too: retry, pause, resume, skip, cancel, send.
+    /// Read, and act on one instance: retry, pause, resume, skip, cancel, send.
     Operator,
-    /// Act on many instances at once, too.
+    /// Also act on many instances at once.
     Admin,
 }
 
 impl Access {
-    /// The same access for somebody with a name, which each history records as the actor.
+    /// The same access for an actor with a name. The history records the name.
     pub fn named(self, name: impl Into<String>) -> Actor {
         Actor { access: self, name: name.into() }
     }
 }
 
-/// Somebody who asks.
+/// The person or program that makes a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Actor {
-    /// What they may do.
+    /// The access.
     pub access: Access,
-    /// The name that each history records; empty for none.
+    /// The name that the history records; empty for none.
     pub name: String,
 }
 
@@ -44,7 +45,7 @@ impl From<Access> for Actor {
     }
 }
 
-/// What a request wants to do.
+/// The kind of a request, for the check of access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     Read,
@@ -52,7 +53,7 @@ pub(crate) enum Action {
     ActOnMany,
 }
 
-/// Whether that actor may do that.
+/// Returns true if the actor is allowed to do the action.
 pub(crate) fn may(actor: &Actor, action: Action) -> bool {
     actor.access
         >= match action {
@@ -62,10 +63,10 @@ pub(crate) fn may(actor: &Actor, action: Action) -> bool {
         }
 }
 
-/// How the console finds out who asks.
+/// The method by which the console authenticates requests.
 #[derive(Clone)]
 pub(crate) enum Authentication {
-    /// Everybody on this machine may do everything, and nobody else may do anything.
+    /// Requests from this machine have full access; all others are denied.
     Loopback,
     Basic {
         user: String,
@@ -88,7 +89,11 @@ impl Authentication {
                 Some(given) if is_same(&given, &format!("{user}:{password}")) => Access::Admin.named(user),
                 _ => Access::Denied.into(),
             },
-            Authentication::Custom(decide) => decide(parts),
+            // This calls the program's own code. If it panics, the request is denied.
+            Authentication::Custom(decide) => catch_unwind(AssertUnwindSafe(|| decide(parts))).unwrap_or_else(|_| {
+                tracing::error!("the function that authorizes requests to the console panicked; the request is refused");
+                Access::Denied.into()
+            }),
         }
     }
 }
@@ -98,7 +103,7 @@ fn credentials(parts: &Parts) -> Option<String> {
     String::from_utf8(BASE64_STANDARD.decode(value.trim()).ok()?).ok()
 }
 
-/// Compares in a time that does not tell how much of it is right.
+/// Compares in constant time, so that the time does not reveal how much of the text is right.
 pub(crate) fn is_same(given: &str, wanted: &str) -> bool {
     let (given, wanted) = (given.as_bytes(), wanted.as_bytes());
     let differences = wanted.iter().enumerate().fold(0_u8, |all, (at, byte)| all | (byte ^ given.get(at).unwrap_or(&!byte)));

@@ -1,4 +1,4 @@
-//! An act on all instances that match: a plan with their number, a confirmation, and a page with the progress and the outcome of each.
+//! An act on all instances that match: a plan with their number, a confirmation, and a page with the progress and the refusals.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,16 +22,16 @@ use crate::layout::{Page, document, failed, said, token};
 use crate::pages::instances::Facets;
 use crate::shared::Asked;
 
-/// An act goes to at most so many instances; beyond that, the command has no limit.
+/// The maximum number of instances of an act. The command line has no limit.
 const MOST: usize = 10_000;
-/// Above this number the user types it to confirm.
+/// Above this number, the user types the number to confirm the act.
 const TYPED_ABOVE: usize = 100;
-/// Instances that are read, and acts that are carried out, at a time.
+/// The number of instances that are read at a time, and of acts that are carried out at a time.
 const PAGE: u32 = 500;
 const AT_A_TIME: usize = 32;
-/// The bulk acts that are remembered.
+/// The maximum number of bulk acts that are kept for their pages.
 const MOST_RUNS: usize = 100;
-/// The refusals and keys that a page shows.
+/// The maximum number of refusals and keys that a page shows.
 const SHOWN: usize = 200;
 
 /// An act on many instances that was begun.
@@ -77,13 +77,15 @@ impl Wanted {
     }
 }
 
-/// The keys of all instances that match, and whether there are more than an act may go to.
+/// Returns the keys of all instances that match, and whether there are more than an act may have.
 async fn matching(admin: &Admin, facets: &Facets) -> Result<(Vec<String>, bool), Error> {
     admin.machine(&facets.machine)?;
     let (mut keys, mut filter) = (Vec::new(), facets.filter(PAGE));
     loop {
         let page = admin.page(&facets.machine, &filter).await?;
         keys.extend(page.instances.into_iter().map(|seen| seen.row.key));
+        // An act does not need the value that cannot be decoded, so unreadable instances are included.
+        keys.extend(page.unreadable.into_iter().map(|one| one.key));
         match page.next {
             Some(_) if keys.len() >= MOST => {
                 keys.truncate(MOST);
@@ -95,10 +97,13 @@ async fn matching(admin: &Admin, facets: &Facets) -> Result<(Vec<String>, bool),
     }
 }
 
-/// What an act would do. Nothing changes.
+/// Shows the plan of an act. Nothing changes.
 pub(crate) async fn plan(asked: Asked, Form(wanted): Form<Wanted>) -> Response {
     if !asked.may(Action::ActOnMany) {
         return said(&asked, StatusCode::FORBIDDEN, "you may not act on many instances at once");
+    }
+    if act_of(&wanted.action).is_none() {
+        return said(&asked, StatusCode::BAD_REQUEST, "there is no such act");
     }
     let facets = wanted.facets();
     let found = async {
@@ -115,12 +120,12 @@ pub(crate) async fn plan(asked: Asked, Form(wanted): Form<Wanted>) -> Response {
         @if !keys.is_empty() {
             form class="fields" method="post" action=(asked.base.to("/bulk/run")) {
                 (token(&asked))
-                @for (name, value) in facets.pairs() { input type="hidden" name=(name) value=(value); }
-                input type="hidden" name="action" value=(wanted.action);
+                @for (name, value) in facets.pairs() { input type="hidden" name=(name) value=(clean(value)); }
+                input type="hidden" name="action" value=(clean(&wanted.action));
                 label { "reason" input name="reason" required maxlength="1000" size="40"; }
                 @if keys.len() > TYPED_ABOVE { label { "type " (keys.len()) " to confirm" input name="confirmed" required autocomplete="off" size="8"; } }
                 @else { input type="hidden" name="confirmed" value=(keys.len()); }
-                button { (wanted.action) " " (keys.len()) }
+                button { (clean(&wanted.action)) " " (keys.len()) }
             }
         }
         ul class="keys" { @for key in keys.iter().take(SHOWN) { li { a href=(asked.base.instance(&facets.machine, key)) { (clean(key)) } } } }
@@ -129,14 +134,17 @@ pub(crate) async fn plan(asked: Asked, Form(wanted): Form<Wanted>) -> Response {
     document(&asked, &Page::new(format!("{} all that match", wanted.action), "", now).section("plan", plan))
 }
 
-/// Begins the act, if as many instances match as the user confirmed.
+/// Begins the act if the number of matching instances is the one that the user confirmed.
 pub(crate) async fn begin(asked: Asked, Form(wanted): Form<Wanted>) -> Response {
     if !asked.may(Action::ActOnMany) {
         return said(&asked, StatusCode::FORBIDDEN, "you may not act on many instances at once");
     }
     let Some(act) = act_of(&wanted.action) else { return said(&asked, StatusCode::BAD_REQUEST, "there is no such act") };
     let facets = wanted.facets();
-    let found = async { matching(&asked.admin().await?, &facets).await };
+    let found = async {
+        let admin = asked.admin().await?;
+        matching(&admin, &facets).await
+    };
     let keys = match found.await {
         Ok((keys, _)) => keys,
         Err(error) => return failed(&asked, &error),
@@ -185,7 +193,7 @@ pub(crate) async fn show(asked: Asked, Path(id): Path<Uuid>) -> Response {
     }
 }
 
-/// The progress of a bulk act.
+/// Shows the progress of a bulk act.
 pub(crate) async fn page(asked: &Asked, admin: &Admin, id: Uuid) -> Option<Page> {
     let run = Arc::clone(asked.shared.bulk_runs.lock().await.get(&id)?);
     let done = run.done.load(Ordering::Relaxed);

@@ -7,7 +7,7 @@ use fsm_core::instance::Status;
 use fsm_core::time::Timestamp;
 use maud::{Markup, html};
 
-/// A counted number; with `+` if counting stopped there.
+/// A counted number; with `+` if the count stopped at its limit.
 pub(crate) fn counted(count: u64, most: u64) -> String {
     let text = grouped(count);
     if count >= most { format!("{text}+") } else { text }
@@ -26,7 +26,7 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// A span with its largest unit and one more: `3m 20s`, `250ms`.
+/// A duration with its largest unit and one more: `3m 20s`, `250ms`.
 pub(crate) fn span(span: Duration) -> String {
     let seconds = span.as_secs();
     let rounded = match seconds {
@@ -40,32 +40,45 @@ pub(crate) fn span(span: Duration) -> String {
     duration::display(rounded)
 }
 
+/// A duration in whole seconds or coarser.
+pub(crate) fn age(length: Duration) -> String {
+    span(Duration::from_secs(length.as_secs()))
+}
+
 /// A past or future time, relative to `now`, with the exact one in its title. The script keeps it up to date.
 pub(crate) fn time(at: Timestamp, now: Timestamp) -> Markup {
-    let text = if at > now { format!("in {}", span(at - now)) } else { format!("{} ago", span(now - at)) };
+    let text = match (at.since(now), now.since(at)) {
+        (left, _) if !left.is_zero() => format!("in {}", age(left.max(Duration::from_secs(1)))),
+        (_, past) if past.as_secs() == 0 => "just now".to_owned(),
+        (_, past) => format!("{} ago", age(past)),
+    };
     html! { time datetime=(at) title=(at) data-at=(at.as_micros()) { (text) } }
 }
 
-/// The status with its icon and its word. A status is never a colour alone.
+/// The status with its icon and its word, so that it is never shown by a colour alone.
 pub(crate) fn status(status: Status, is_paused: bool, is_retrying: bool) -> Markup {
     let (class, icon, word) = match (status, is_paused, is_retrying) {
         (Status::Error, ..) => ("error", "✕", "error"),
         (Status::Completed, ..) => ("done", "✓", "completed"),
         (Status::Cancelled, ..) => ("cancelled", "⊘", "cancelled"),
-        (Status::Running, true, _) => ("paused", "⏸", "paused"),
+        (Status::Running, true, _) => ("paused", "‖", "paused"),
         (Status::Running, false, true) => ("retrying", "↻", "retrying"),
         (Status::Running, false, false) => ("running", "●", "running"),
     };
     html! { span class={ "status " (class) } { span aria-hidden="true" { (icon) } " " (word) } }
 }
 
-/// Text of a user or a program: control characters, which could move what follows, are shown as a replacement character.
+/// True if the character could move the text around it or change its direction, on a page or in a terminal.
+pub(crate) fn is_hidden(c: char) -> bool {
+    c.is_control() && !matches!(c, '\n' | '\t') || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Text of a user or a program. Control characters could move the text around them, so they are shown as replacement characters.
 pub(crate) fn clean(text: &str) -> String {
-    let is_hidden = |c: char| c.is_control() && !matches!(c, '\n' | '\t') || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().map(|c| if is_hidden(c) { '\u{fffd}' } else { c }).collect()
 }
 
-/// The first line of a text, cut to so many characters.
+/// The first line of a text, cut to `most` characters.
 pub(crate) fn first_line(text: &str, most: usize) -> String {
     let line = clean(text.lines().next().unwrap_or_default());
     match line.char_indices().nth(most) {
@@ -74,7 +87,7 @@ pub(crate) fn first_line(text: &str, most: usize) -> String {
     }
 }
 
-/// JSON with its members on lines of their own. What is not JSON is shown as it is.
+/// JSON with each member on a line of its own. Other text is shown unchanged.
 pub(crate) fn json(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let pretty = serde_json::from_str::<serde_json::Value>(&text).ok().and_then(|value| serde_json::to_string_pretty(&value).ok());
@@ -100,7 +113,9 @@ mod tests {
     #[test]
     fn a_time_is_never_negative() {
         let now = Timestamp::from_micros(10_000_000);
-        assert!(time(now, now).into_string().contains(">0s ago<"));
+        assert!(time(now, now).into_string().contains(">just now<"));
+        assert!(time(now, now + Duration::from_millis(2_900)).into_string().contains(">2s ago<"));
+        assert!(time(now + Duration::from_millis(200), now).into_string().contains(">in 1s<"));
         assert!(time(now + Duration::from_secs(5), now).into_string().contains(">in 5s<"));
     }
 }

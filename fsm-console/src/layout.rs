@@ -11,7 +11,7 @@ use crate::assets::{SCRIPT_NAME, STYLE_NAME};
 use crate::format::clean;
 use crate::shared::Asked;
 
-/// A part of a page with an id of its own.
+/// A part of a page with its own id.
 pub(crate) struct Section {
     pub(crate) id: &'static str,
     pub(crate) content: Markup,
@@ -20,7 +20,7 @@ pub(crate) struct Section {
 /// A page.
 pub(crate) struct Page {
     pub(crate) title: String,
-    /// The path of the page below the console, with its query: where its live updates are.
+    /// The path of the page below the console, with its query. Live updates use it.
     pub(crate) path: String,
     pub(crate) sections: Vec<Section>,
     pub(crate) now: Timestamp,
@@ -38,7 +38,10 @@ impl Page {
     }
 }
 
-/// The pages of the navigation: the path below the console, the name and the key that opens it.
+/// A title with more characters than this, such as a long key, is shown smaller.
+const LONG_TITLE: usize = 60;
+
+/// The pages of the navigation: the path below the console, the name, and the keyboard shortcut.
 const NAVIGATION: [(&str, &str, &str); 7] = [
     ("", "Overview", "o"),
     ("/instances", "Instances", "i"),
@@ -49,7 +52,7 @@ const NAVIGATION: [(&str, &str, &str); 7] = [
     ("/audit", "Audit", "a"),
 ];
 
-/// The whole document.
+/// The complete HTML document.
 pub(crate) fn document(asked: &Asked, page: &Page) -> Response {
     let base = &asked.base;
     let here = page.path.split('?').next().unwrap_or_default();
@@ -65,7 +68,7 @@ pub(crate) fn document(asked: &Asked, page: &Page) -> Response {
                 link rel="icon" href="data:,";
                 script type="module" src=(base.to(&format!("/assets/{}", *SCRIPT_NAME))) {}
             }
-            body data-base=(base.0) data-live=(page.path) data-now=(page.now.as_micros()) {
+            body data-base=(base.0) data-live=(clean(&page.path)) data-now=(page.now.as_micros()) {
                 a class="skip" href="#main" { "Skip to the content" }
                 header class="top" {
                     nav aria-label="Pages" {
@@ -82,7 +85,7 @@ pub(crate) fn document(asked: &Asked, page: &Page) -> Response {
                     @if !asked.actor.name.is_empty() { span class="who" { (clean(&asked.actor.name)) } }
                 }
                 main id="main" {
-                    h1 { (clean(&page.title)) }
+                    h1 class=[(page.title.chars().count() > LONG_TITLE).then_some("long")] { (clean(&page.title)) }
                     @for section in &page.sections {
                         section id=(section.id) { (section.content) }
                     }
@@ -95,6 +98,7 @@ pub(crate) fn document(asked: &Asked, page: &Page) -> Response {
                         dt { kbd { "Enter" } } dd { "open the row" }
                         dt { kbd { "g" } " then a letter" } dd { "o overview, i instances, e errors, d due, w workers, m simulator, a audit" }
                         dt { kbd { "r" } } dd { "retry the instance of this page" }
+                        dt { kbd { "s" } } dd { "choose an event to send to it" }
                         dt { kbd { "[" } " " kbd { "]" } } dd { "previous and next page" }
                         dt { kbd { "?" } } dd { "this list" }
                     }
@@ -106,7 +110,7 @@ pub(crate) fn document(asked: &Asked, page: &Page) -> Response {
     (page.status, Html(document.into_string())).into_response()
 }
 
-/// A page that says what went wrong.
+/// A page with the error.
 pub(crate) fn failed(asked: &Asked, error: &Error) -> Response {
     let status = match error.kind() {
         ErrorKind::NotFound => StatusCode::NOT_FOUND,
@@ -125,12 +129,12 @@ pub(crate) fn said(asked: &Asked, status: StatusCode, text: &str) -> Response {
     document(asked, &Page { status, ..page })
 }
 
-/// The hidden token that each form carries.
+/// The hidden token of each form.
 pub(crate) fn token(asked: &Asked) -> Markup {
     html! { input type="hidden" name="token" value=(asked.shared.token); }
 }
 
-/// What follows is shown only to those who may do that.
+/// Renders the content only if the actor is allowed to do the action.
 pub(crate) fn only(asked: &Asked, action: Action, content: impl FnOnce() -> Markup) -> Markup {
     if asked.may(action) { content() } else { Markup::default() }
 }

@@ -20,7 +20,8 @@
 //!
 //! Outside, `fsm console` serves the same pages for any database that a runtime has used.
 //!
-//! The console reads through the functions of the `fsm` command and acts through the same operator requests. It has no SQL and no store of its own.
+//! The console reads through the functions of the `fsm` command and acts through the same operator requests. It has no SQL and no store of
+//! its own.
 
 mod access;
 mod act;
@@ -31,6 +32,7 @@ mod layout;
 mod live;
 mod pages;
 mod path;
+mod probes;
 mod secure;
 mod shared;
 
@@ -45,6 +47,7 @@ use fsm_runtime::engine_access::EngineAccess;
 
 use access::Authentication;
 pub use access::{Access, Actor};
+pub use probes::{Probes, probes};
 use shared::Shared;
 
 /// A console. Its settings are methods; [`router`](Console::router) makes it an axum router, [`serve`](Console::serve) a server.
@@ -58,8 +61,9 @@ pub struct Console {
 
 /// The console of a runtime or a client, on its connections: `Router::new().nest("/fsm", console(&runtime).router())`.
 ///
-/// Unless [`authorize`](Console::authorize) or [`basic_auth`](Console::basic_auth) is set, only requests from this machine are answered; the server must
-/// then be made with `into_make_service_with_connect_info::<SocketAddr>()`, because a request without an address is refused.
+/// Unless [`authorize`](Console::authorize) or [`basic_auth`](Console::basic_auth) is set, only requests from this machine are answered;
+/// the server must then be made with `into_make_service_with_connect_info::<SocketAddr>()`, because a request without an address is
+/// refused.
 pub fn console(inside: impl Into<EngineAccess>) -> Console {
     Console::open(Opening::inside(inside))
 }
@@ -70,18 +74,18 @@ impl Console {
         Console { opening, authentication: Authentication::Loopback, is_read_only: false, hides_payloads: false }
     }
 
-    /// Asks the browser for this name and password. The user is an operator, and the name is the actor in each history.
+    /// Asks the browser for this name and password. The user has the access of an admin, and the history records the name as the actor.
     pub fn basic_auth(self, user: impl Into<String>, password: impl Into<String>) -> Console {
         Console { authentication: Authentication::Basic { user: user.into(), password: password.into() }, ..self }
     }
 
-    /// Decides for each request who asks and what they may do. Authentication in front of the console, such as a session of your own
-    /// application, is read from `parts`.
+    /// Decides the actor and the access of each request. Authentication in front of the console, such as a session of your own application,
+    /// is read from `parts`.
     pub fn authorize(self, decide: impl Fn(&Parts) -> Actor + Send + Sync + 'static) -> Console {
         Console { authentication: Authentication::Custom(Arc::new(decide)), ..self }
     }
 
-    /// Shows no action and refuses each.
+    /// Shows no action and refuses each request for one.
     pub fn read_only(self) -> Console {
         Console { is_read_only: true, ..self }
     }

@@ -19,11 +19,11 @@ use crate::layout::Page;
 use crate::pages;
 use crate::shared::{Asked, Shared};
 
-/// The pause between two looks. A browser gets at most four updates a second, however busy the engine is.
+/// The pause between two renderings of the page. It limits a browser to two updates a second, however busy the engine is.
 const PAUSE: Duration = Duration::from_millis(500);
-/// The pause after a look that changed nothing grows up to this.
+/// The maximum pause. The pause doubles after each rendering without a change.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// The most open streams. A page beyond them is not live, and says so.
+/// The maximum number of open streams. Further streams are refused.
 const MOST_STREAMS: usize = 1000;
 
 #[derive(Deserialize)]
@@ -43,14 +43,14 @@ impl Drop for Counted {
 struct State {
     asked: Asked,
     page: String,
-    /// The sections as they were sent last, by id.
+    /// The sections as they were last sent, by id.
     sent: HashMap<&'static str, String>,
     pause: Duration,
     is_first: bool,
     _counted: Counted,
 }
 
-/// The stream of the page of that path.
+/// The stream of the page with that path.
 pub(crate) async fn stream(asked: Asked, Query(Wanted { page }): Query<Wanted>) -> Response {
     if asked.shared.streams.fetch_add(1, Ordering::Relaxed) >= MOST_STREAMS {
         asked.shared.streams.fetch_sub(1, Ordering::Relaxed);
@@ -68,11 +68,13 @@ fn updates(state: State) -> impl Stream<Item = Result<Event, Infallible>> {
                 tokio::time::sleep(state.pause).await;
             }
             let Ok(admin) = state.asked.admin().await else { return None };
-            // The stream of a process that shuts down must not keep its server open.
-            if EngineAccess::from(&admin).health().is_shutting_down {
+            // An open stream must not delay the shutdown of the server.
+            if EngineAccess::from(&*admin).health().is_shutting_down {
                 return None;
             }
-            let page = pages::render(&state.asked, &admin, &state.page).await.ok()?;
+            // If the page cannot be rendered, the stream ends and the browser tries again with backoff.
+            let page = tokio::time::timeout(pages::LIMIT, pages::render(&state.asked, &admin, &state.page)).await.ok()?.ok()?;
+            drop(admin);
             let now = page.now;
             let changed = state.changed(page);
             state.pause = if changed.is_empty() { (state.pause * 2).min(LONGEST_PAUSE) } else { PAUSE };
@@ -85,7 +87,7 @@ fn updates(state: State) -> impl Stream<Item = Result<Event, Infallible>> {
 }
 
 impl State {
-    /// The sections that differ from those sent last. Relative times are left to the script, and do not count.
+    /// The sections that differ from those that were last sent. Relative times do not count, because the script updates them.
     fn changed(&mut self, page: Page) -> Vec<serde_json::Value> {
         let mut changed = Vec::new();
         for section in page.sections {
@@ -100,7 +102,7 @@ impl State {
     }
 }
 
-/// The HTML without the texts of its `time` elements, which change by themselves.
+/// The HTML without the texts of its `time` elements, which the script updates.
 fn without_relative_times(html: &str) -> String {
     let mut lasting = String::with_capacity(html.len());
     let mut rest = html;

@@ -1,4 +1,4 @@
-//! The pages, and the way from a path to its page.
+//! The pages, and the routing from a path to its page.
 
 pub(crate) mod audit;
 pub(crate) mod due;
@@ -7,8 +7,12 @@ pub(crate) mod instance;
 pub(crate) mod instances;
 pub(crate) mod machine;
 pub(crate) mod overview;
+pub(crate) mod policy;
 pub(crate) mod simulator;
+mod timeline;
 pub(crate) mod workers;
+
+use std::time::Duration;
 
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
@@ -22,7 +26,10 @@ use crate::bulk;
 use crate::layout::{Page, document, failed, said};
 use crate::shared::Asked;
 
-/// Renders the page of a path below the console, as it is now.
+/// The time limit for rendering a page.
+pub(crate) const LIMIT: Duration = Duration::from_secs(10);
+
+/// Renders the page of a path below the console.
 pub(crate) async fn render(asked: &Asked, admin: &Admin, path: &str) -> Result<Page, Error> {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let segments: Vec<String> =
@@ -47,7 +54,7 @@ pub(crate) async fn render(asked: &Asked, admin: &Admin, path: &str) -> Result<P
     }
 }
 
-/// The parameters of a query string. Those that cannot be read have their defaults.
+/// The parameters of a query string. Parameters that cannot be read have their default values.
 fn parameters<T: DeserializeOwned + Default>(query: &str) -> T {
     let uri = format!("/?{query}").parse::<Uri>().unwrap_or_default();
     axum::extract::Query::try_from_uri(&uri).map(|query| query.0).unwrap_or_default()
@@ -55,10 +62,17 @@ fn parameters<T: DeserializeOwned + Default>(query: &str) -> T {
 
 /// Renders a page for a browser.
 pub(crate) async fn shown(asked: &Asked, path: &str) -> Response {
-    let page = async { render(asked, &asked.admin().await?, path).await };
-    match page.await {
-        Ok(page) => document(asked, &page),
-        Err(error) => failed(asked, &error),
+    let page = async {
+        let admin = asked.admin().await?;
+        render(asked, &admin, path).await
+    };
+    match tokio::time::timeout(LIMIT, page).await {
+        Ok(Ok(page)) => document(asked, &page),
+        Ok(Err(error)) => failed(asked, &error),
+        Err(_) => {
+            let text = format!("the database has not answered within {} s; load the page again", LIMIT.as_secs());
+            said(asked, StatusCode::SERVICE_UNAVAILABLE, &text)
+        }
     }
 }
 

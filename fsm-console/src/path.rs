@@ -7,7 +7,7 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 
 /// One segment of a path, or a value of a query, percent-encoded.
 pub(crate) fn encoded(text: &str) -> String {
-    // A segment that is `.` or `..` would be taken for a folder.
+    // A browser would resolve the segments `.` and `..` as folders.
     match text {
         "." => "%2E".to_owned(),
         ".." => "%2E%2E".to_owned(),
@@ -36,7 +36,7 @@ impl Base {
         self.to(&format!("/i/{}/{}", encoded(machine), encoded(key)))
     }
 
-    /// The list of instances with these facets; those without a value are left out.
+    /// The list of instances with these facets. Facets without a value are left out.
     pub(crate) fn instances(&self, facets: &[(&str, &str)]) -> String {
         self.to(&format!("/instances{}", query(facets)))
     }

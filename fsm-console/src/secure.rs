@@ -1,4 +1,4 @@
-//! The guard in front of every route: who asks, whether a form is ours, and the headers that keep a browser from doing anything else.
+//! The guard of every route: authentication, the check of forms against request forgery, and the security headers.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ use axum::response::{IntoResponse, Response};
 use crate::access::{Access, Authentication, is_same};
 use crate::shared::Shared;
 
-/// Everything from this console, and nothing else.
+/// The content security policy: only content of this console is loaded.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; \
                       base-uri 'none'; frame-ancestors 'none'";
-/// The most bytes of a form. A payload of 256 KiB fits, percent-encoded.
+/// The maximum size of a form in bytes. A payload of 256 KiB fits, percent-encoded.
 const LARGEST_FORM: usize = 1024 * 1024;
 
-/// Answers those who may not ask, refuses forms that are not ours, and adds the headers.
+/// Refuses requests without access and forms of other origins, and adds the security headers.
 pub(crate) async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let actor = shared.authentication.actor(&parts);
@@ -69,7 +69,7 @@ fn denied(authentication: &Authentication) -> Response {
     }
 }
 
-/// GET writes nothing. A POST is from a page of this origin and has the token of this console.
+/// Checks that a POST request comes from a page of this origin and has the token of this console. GET requests write nothing and pass.
 async fn checked(shared: &Shared, parts: Parts, body: Body) -> Result<Request, Box<Response>> {
     match parts.method {
         Method::GET | Method::HEAD => return Ok(Request::from_parts(parts, body)),
@@ -97,7 +97,7 @@ async fn checked(shared: &Shared, parts: Parts, body: Body) -> Result<Request, B
     Ok(Request::from_parts(parts, Body::from(bytes)))
 }
 
-/// A browser names the origin of each POST. It is ours if its host is the one that the request is for.
+/// Checks the origin that a browser sends with each POST request: its host must be the host that the request is for.
 fn is_of_this_origin(parts: &Parts) -> bool {
     let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
     let origin = parts.headers.get(ORIGIN).and_then(|origin| origin.to_str().ok()).and_then(|origin| origin.parse::<Uri>().ok());

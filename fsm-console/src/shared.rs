@@ -1,6 +1,7 @@
-//! What all requests of one console share.
+//! The state that all requests of one console share.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
@@ -9,28 +10,32 @@ use axum::extract::{FromRequestParts, NestedPath};
 use axum::http::request::Parts;
 use fsm_runtime::admin::{Admin, Opening};
 use fsm_runtime::error::Error;
-use tokio::sync::{Mutex, RwLock};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, RwLock, Semaphore};
 use uuid::Uuid;
 
 use crate::access::{Access, Action, Actor, Authentication, may};
 use crate::bulk::BulkRun;
 use crate::path::Base;
 
-/// How long the list of machines is used before it is read again.
+/// The time for which the list of machines is used before it is read again.
 const MACHINES_FRESH: Duration = Duration::from_secs(10);
 
-/// What all requests of one console share.
+/// The maximum number of pages that are read from the database at a time. Each takes one connection of the program.
+const READS_AT_A_TIME: usize = 3;
+
+/// The state that all requests of one console share.
 pub(crate) struct Shared {
     opening: Opening,
     pub(crate) authentication: Authentication,
     pub(crate) is_read_only: bool,
     pub(crate) hides_payloads: bool,
-    /// Proves that a form came from a page of this console.
+    /// The token that proves that a form came from a page of this console.
     pub(crate) token: String,
     admin: RwLock<Option<(Instant, Admin)>>,
     pub(crate) bulk_runs: Mutex<HashMap<Uuid, Arc<BulkRun>>>,
-    /// The open event streams.
+    /// The number of open event streams.
     pub(crate) streams: AtomicUsize,
+    reads: Arc<Semaphore>,
 }
 
 impl Shared {
@@ -44,10 +49,11 @@ impl Shared {
             admin: RwLock::default(),
             bulk_runs: Mutex::default(),
             streams: AtomicUsize::new(0),
+            reads: Arc::new(Semaphore::new(READS_AT_A_TIME)),
         }
     }
 
-    /// The database. It is opened at the first request, and its list of machines is at most ten seconds old.
+    /// Returns the connection to the database. It is opened by the first request, and its list of machines is at most ten seconds old.
     pub(crate) async fn admin(&self) -> Result<Admin, Error> {
         if let Some((read, admin)) = &*self.admin.read().await
             && read.elapsed() < MACHINES_FRESH
@@ -66,7 +72,21 @@ impl Shared {
     }
 }
 
-/// One request: who asks, and where the console is.
+/// The connection to the database while one page is read.
+pub(crate) struct Reading {
+    admin: Admin,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Deref for Reading {
+    type Target = Admin;
+
+    fn deref(&self) -> &Admin {
+        &self.admin
+    }
+}
+
+/// One request: its actor, and the path of the console.
 #[derive(Clone)]
 pub(crate) struct Asked {
     pub(crate) shared: Arc<Shared>,
@@ -79,7 +99,14 @@ impl Asked {
         may(&self.actor, action) && (action == Action::Read || !self.shared.is_read_only)
     }
 
-    pub(crate) async fn admin(&self) -> Result<Admin, Error> {
+    /// Returns the connection for reading a page. It waits while the maximum number of pages is being read.
+    pub(crate) async fn admin(&self) -> Result<Reading, Error> {
+        let permit = Arc::clone(&self.shared.reads).acquire_owned().await.expect("nobody closes the semaphore");
+        Ok(Reading { admin: self.shared.admin().await?, _permit: permit })
+    }
+
+    /// Returns the connection for acts. Acts go through the program's own queue and do not count against the limit of reads.
+    pub(crate) async fn acting(&self) -> Result<Admin, Error> {
         self.shared.admin().await
     }
 }
@@ -88,10 +115,10 @@ impl FromRequestParts<Arc<Shared>> for Asked {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Asked, Self::Rejection> {
-        // Without it the console is not nested.
+        // Without a nested path the console is at the root.
         let nested = NestedPath::from_request_parts(parts, shared).await;
         let base = nested.ok().map(|path| path.as_str().trim_end_matches('/').to_owned()).unwrap_or_default();
-        // The guard in front of every route has put it there.
+        // The guard of every route has set the actor.
         let actor = parts.extensions.get::<Actor>().cloned().unwrap_or_else(|| Access::Denied.into());
         Ok(Asked { shared: Arc::clone(shared), actor, base: Base(base) })
     }

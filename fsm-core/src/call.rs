@@ -71,8 +71,8 @@ pub struct Attempt {
     pub event: String,
     /// The state of the instance during the attempt; `None` before its first transition.
     pub from: Option<String>,
-    /// The state that the instance is in after success: for an internal transition, the one it is in already. For a catch verb: the state that
-    /// the exhausted call leads to.
+    /// The state that the instance is in after success: for an internal transition, the one it is in already. For a catch verb: the state
+    /// that the exhausted call leads to.
     pub to: String,
     /// The state of the attempt.
     pub state: AttemptState,

@@ -63,12 +63,12 @@ pub struct Close {
     pub error: Option<String>,
 }
 
-/// A new attempt and its payload. Only the first attempt of a call carries one.
+/// A new attempt, and the payload of its call unless the attempt before was of the same call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Open {
     /// The row of the attempt.
     pub attempt: Arc<Attempt>,
-    /// The payload of a first attempt.
+    /// The payload of the call; `None` if the row has it already.
     pub payload: Option<Payload>,
 }
 
@@ -88,6 +88,8 @@ pub enum Payload {
         /// The number of its attempts.
         attempts: u32,
     },
+    /// The payload of the call itself, which a catch verb caught and which is run again.
+    Again(CallId),
 }
 
 /// An event that joins the inbox.
@@ -179,8 +181,8 @@ pub enum NoteKind {
     Rescheduled,
     /// An interrupting event ended the call.
     Interrupted,
-    /// An event was not taken: it did not fit the state when its turn came, or a verb sent it and it was refused. Counted by `doctor` and
-    /// listed by `fsm errors --rejected`.
+    /// An event was not taken: it did not fit the state when it came first in the inbox, or a verb sent it and it was refused. Counted by
+    /// `doctor` and listed by `fsm errors --rejected`.
     Rejected,
     /// An event that a verb of this instance sent was refused by its receiver.
     Refused,
@@ -197,6 +199,7 @@ impl fmt::Debug for Payload {
         match self {
             Payload::Bytes(bytes) => f.debug_tuple("Bytes").field(&HiddenBytes(bytes)).finish(),
             Payload::Inbox(position) => f.debug_tuple("Inbox").field(position).finish(),
+            Payload::Again(call) => f.debug_tuple("Again").field(call).finish(),
             Payload::Caught { call, error, attempts } => {
                 f.debug_struct("Caught").field("call", call).field("error", error).field("attempts", attempts).finish()
             }
@@ -296,8 +299,8 @@ impl Changes {
         self.is_new || self.was != (self.instance.status, self.instance.paused)
     }
 
-    /// Whether they only add an event that waits, for its turn or for its time: of the instance's row, nothing changes but the end of its inbox
-    /// and when it was written.
+    /// True if the changes only add an event to the inbox or a delayed event. Of the instance's row, only the end of its inbox and the time
+    /// of the last change are different then.
     pub fn only_adds(&self) -> bool {
         let is_added = |change: &TimerChange| matches!(change, TimerChange::Set(timer) if timer.state.is_none() || timer.is_wake());
         let is_last = |waits: &Waits| waits.position + 1 == self.instance.inbox_tail;

@@ -68,9 +68,9 @@ struct Names<'g> {
     entered: Vec<(&'g str, Place)>,
     /// The names that no start and no edge enters, each with the state that was probably meant.
     unknown: BTreeMap<&'g str, Option<&'g str>>,
-    /// Of these, the ones that are right: the state that is entered is their misspelling.
+    /// Those of `unknown` that are right, each with the entered state that is its misspelling.
     misspelled: BTreeMap<&'g str, &'g str>,
-    /// Either spelling may be the right one: they are used as often.
+    /// Either spelling may be the right one, because both are used equally often.
     unsure: BTreeSet<&'g str>,
 }
 
@@ -100,15 +100,15 @@ impl<'g> Names<'g> {
     }
 }
 
-/// How often a name is written. A name under `starts` or `ends` counts once more: those are lists of names, written with care.
+/// The number of uses of a name. A name under `starts` or `ends` counts twice, because names in those lists are usually right.
 fn uses(graph: &Graph, name: &str) -> usize {
     let edges = graph.edges.iter().flat_map(|(from, to)| [from, to]);
     let listed = graph.starts.iter().chain(&graph.ends);
     edges.chain(&graph.stays).chain(listed.clone()).chain(listed).filter(|other| *other == name).count()
 }
 
-/// Each state that is probably misspelled where it is entered, and the right spelling; and each pair of names of which one is misspelled.
-/// These names stand for one state: nothing else that is said of them helps.
+/// Returns each state that is probably misspelled where it is entered, with the right spelling, and each pair of names of which one is
+/// misspelled. Both names stand for one state, so other mistakes about them are not worth reporting.
 pub fn misspelled(graph: &Graph) -> BTreeMap<String, String> {
     let names = Names::of(graph);
     let unsure = names.unsure.iter().filter_map(|name| Some((names.unknown.get(name).copied()??, *name)));
@@ -145,7 +145,7 @@ fn every_state_is_entered(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> {
     let stays = graph.stays.iter().enumerate().map(|(i, state)| (state, Place::Stay(i)));
     let is_right = |name: &str| names.misspelled.values().any(|right| *right == name);
     let mut told = BTreeSet::new();
-    // Of two that may both be right, one place is enough.
+    // If both names may be right, one place is enough.
     let mut is_news = |name: &'_ String| !names.unsure.contains(name.as_str()) || told.insert(name.clone());
     let unknown: Vec<_> = froms.chain(stays).chain(ends).filter(|(name, _)| is_unknown(name) && !is_right(name) && is_news(name)).collect();
     let unknown = unknown.into_iter().map(|(name, place)| {
@@ -181,7 +181,7 @@ fn every_state_can_be_reached(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> 
     let mut reached: BTreeSet<&str> = graph.starts.iter().map(String::as_str).collect();
     // States behind an unknown state are not reported as well.
     reached.extend(names.unknown.keys());
-    // Nor is a state whose name the one that leads nowhere was probably meant to be.
+    // A state whose name the stuck state was probably meant to be is not reported either.
     reached.extend(stuck(graph, names).filter_map(|(name, _)| nearest(name, others(names, name))));
     loop {
         let next: Vec<&str> = graph
@@ -204,14 +204,14 @@ fn every_state_can_be_reached(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> 
         .collect()
 }
 
-/// The states that nothing leaves and that are no end, and where each is first entered.
+/// Returns the states that no edge leaves and that are not ends, with the first place that enters each.
 fn stuck<'n>(graph: &Graph, names: &'n Names<'_>) -> impl Iterator<Item = (&'n str, Place)> {
     let left = graph.edges.iter().map(|(from, _)| from).chain(&graph.ends);
     let left: BTreeSet<String> = left.map(|name| names.meant(name).to_owned()).collect();
     names.entered.iter().filter(move |(name, _)| !left.contains(*name)).copied()
 }
 
-/// Every state but this one.
+/// Returns every state but this one.
 fn others<'n>(names: &'n Names<'_>, name: &'n str) -> impl Iterator<Item = &'n str> {
     names.entered.iter().map(|(other, _)| *other).filter(move |other| *other != name)
 }
@@ -335,7 +335,7 @@ mod tests {
             ("a: a>b zebra>c: b c", &[(EdgeFrom(1), "unknown state `zebra`")]),
             ("created: created>paid piad>done: done", &[(EdgeFrom(1), "`piad` and `paid` are spelled alike")]),
             ("created: created>paid paidd>done: done", &[(EdgeFrom(1), "`paidd` and `paid` are spelled alike")]),
-            // Once more under `ends`.
+            // The name counts once more under `ends`.
             ("created: created>pai: paid", &[(EdgeTo(0), "unknown state `pai`: elsewhere in the machine it is `paid`")]),
             ("created: created>paid: pai", &[(EdgeTo(0), "unknown state `paid`: elsewhere in the machine it is `pai`")]),
             ("created: created>paid paid>created: pai", &[(End(0), "`pai` and `paid` are spelled alike")]),

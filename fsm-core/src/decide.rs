@@ -16,7 +16,7 @@ use std::sync::Arc;
 use crate::call::Attempt;
 use crate::changes::{Changes, Request, TimerChange};
 use crate::ids::{CallId, SessionId};
-use crate::instance::Instance;
+use crate::instance::{Instance, Status};
 use crate::time::Timestamp;
 use inbox::Inbox;
 
@@ -46,14 +46,14 @@ pub struct InstanceSnapshot {
     pub inbox: Inbox,
     /// True if the current state has a timer.
     pub has_timer: bool,
-    /// Other events are still to be delivered to it later; needed when a delayed event comes to an instance that has not begun.
+    /// True if other events will be delivered to the instance later. Needed when a delayed event comes to an instance that has not begun.
     pub awaits_others: bool,
-    /// The request with the same dedup id, if there was one.
+    /// The earlier request with the same dedup id, if there was one.
     pub request: Option<Request>,
 }
 
 impl InstanceSnapshot {
-    /// A snapshot of which only the row is known.
+    /// A snapshot of which only the row was read.
     pub fn of(instance: impl Into<Arc<Instance>>) -> InstanceSnapshot {
         let instance = instance.into();
         InstanceSnapshot {
@@ -70,13 +70,22 @@ impl InstanceSnapshot {
 }
 
 impl InstanceSnapshot {
-    /// The same once these changes are written.
+    /// Returns the snapshot after these changes are written.
     pub fn apply(&mut self, changes: Changes) {
         self.inbox.apply(&changes);
-        self.instance = Arc::new(changes.instance);
+        let row_version = if self.is_new { changes.instance.row_version } else { changes.instance.row_version + 1 };
+        self.instance = Arc::new(Instance { row_version, ..changes.instance });
         self.is_new = false;
-        if let Some(open) = changes.open {
-            self.newest = Some(open.attempt);
+        match (changes.open, changes.close, &mut self.newest) {
+            (Some(open), ..) => self.newest = Some(open.attempt),
+            (None, Some(close), Some(newest)) if self.instance.status == Status::Error => {
+                let ended =
+                    Attempt { state: close.becomes, finished_at: Some(close.finished_at), error: close.error, ..Attempt::clone(newest) };
+                *newest = Arc::new(ended);
+            }
+            // No decision needs an attempt whose call has ended.
+            (None, Some(_), newest) => *newest = None,
+            (None, None, _) => {}
         }
         for timer in &changes.timers {
             match timer {

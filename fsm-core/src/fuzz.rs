@@ -1,8 +1,8 @@
 //! Fuzz tests of all parsers and counters with any text, number or bytes: nothing panics or overflows, and formatted values can be read
 //! back.
 //!
-//! Each test has a fixed seed, which it prints. `FSM_FUZZ_SEED=…` is another one, `FSM_FRESH_SEEDS=1` a new one for each run, and
-//! `FSM_FUZZ_CASES=…` runs more.
+//! Each test has a fixed seed, which it prints. `FSM_FUZZ_SEED=…` sets another seed, `FSM_FRESH_SEEDS=1` a new one for each run, and
+//! `FSM_FUZZ_CASES=…` the number of cases.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn seed() -> u64 {
     setting("FSM_FUZZ_SEED").unwrap_or_else(|| if std::env::var_os("FSM_FRESH_SEEDS").is_some() { fresh() } else { SEED })
 }
 
-/// Tries so many values, or as many as the caller wants.
+/// Tries this number of values, or the number that the environment sets.
 fn try_all<S: Strategy>(cases: u32, values: S, holds: impl Fn(S::Value) -> Result<(), TestCaseError>) {
     let seed = seed();
     let cases = setting("FSM_FUZZ_CASES").and_then(|cases| u32::try_from(cases).ok()).unwrap_or(cases);

@@ -79,6 +79,8 @@ pub struct Instance {
     pub created_at: Timestamp,
     /// The time of the last change.
     pub updated_at: Timestamp,
+    /// The number that changes with each write to the row.
+    pub row_version: i64,
 }
 
 impl Instance {
@@ -101,6 +103,7 @@ impl Instance {
             inbox_tail: 0,
             created_at: now,
             updated_at: now,
+            row_version: 0,
         }
     }
 
@@ -109,7 +112,7 @@ impl Instance {
         u64::try_from(self.inbox_tail.saturating_sub(self.inbox_head)).unwrap_or(0)
     }
 
-    /// No call was ever begun for it, and no event waits: it exists for events that are delivered later.
+    /// True if no call was ever begun for it and no event waits. Such an instance exists for events that are delivered later.
     pub fn has_not_begun(&self) -> bool {
         self.status == Status::Running && self.state.is_none() && self.newest.is_none() && self.inbox_len() == 0
     }
@@ -140,6 +143,7 @@ impl fmt::Debug for Instance {
             .field("inbox_tail", &self.inbox_tail)
             .field("created_at", &self.created_at)
             .field("updated_at", &self.updated_at)
+            .field("row_version", &self.row_version)
             .finish()
     }
 }

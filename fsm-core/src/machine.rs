@@ -54,8 +54,7 @@ pub struct Edge {
     pub event: String,
     /// The state entered. The verb of the same name runs to enter it, unless `stays_on` names another verb.
     pub to: String,
-    /// The verb of an internal transition. The instance stays in its state, `to` is the same state as `from`, and the timer of the state goes
-    /// on.
+    /// The verb of an internal transition. The instance stays in its state, so `to` equals `from`, and the timer of the state continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stays_on: Option<String>,
     /// True if the event does not wait for a retry of the open call, nor for an operator if the instance is in error.
@@ -113,7 +112,7 @@ impl Edge {
 }
 
 impl Machine {
-    /// The edge from a state on an event. The state `None` stands for an instance that has not started.
+    /// Returns the edge from a state on an event. The state `None` stands for an instance that has not started.
     pub fn edge(&self, from: Option<&str>, event: &str) -> Option<&Edge> {
         self.edges.iter().find(|edge| edge.from.as_deref() == from && edge.event == event)
     }
@@ -166,8 +165,8 @@ impl Machine {
         self.verbs.iter().map(|verb| verb.name.as_str()).filter(|name| self.edges.iter().any(|edge| edge.to == **name))
     }
 
-    /// True if an instance in the state `from` is in the state `to`, or can come to it. The state `None` stands for an instance that has not
-    /// started.
+    /// True if an instance in the state `from` is in the state `to`, or can come to it. The state `None` stands for an instance that has
+    /// not started.
     pub fn can_reach(&self, from: Option<&str>, to: &str) -> bool {
         let mut reached: Vec<Option<&str>> = vec![from];
         let mut next = 0;

@@ -9,7 +9,7 @@ pub struct ProcessIdentity {
     pub host: String,
     /// The process id, as the process sees it.
     pub pid: u32,
-    /// The facts that only some systems tell. Without them, nothing can be proved about the process.
+    /// The facts that only some systems provide. Without them, nothing can be proved about the process.
     pub place: Option<ProcessPlace>,
 }
 
@@ -18,7 +18,7 @@ pub struct ProcessIdentity {
 pub struct ProcessPlace {
     /// The id of the machine; `None` in a container, whose files may be copies of those of another machine.
     pub machine: Option<String>,
-    /// The random id that the kernel has given itself when it started.
+    /// The random id that the kernel chose when it started.
     pub boot: String,
     /// The ids of the namespaces of process ids and of time. Two containers never share the first one by chance.
     pub namespaces: String,
@@ -33,7 +33,7 @@ pub enum ProcessLookup {
     NoSuchProcess,
     /// A process with this id started at this time, in clock ticks since the machine started.
     StartedAt(u64),
-    /// The system does not tell.
+    /// The system does not provide the information.
     Unknown,
 }
 

@@ -117,10 +117,10 @@ impl Retry {
 
     /// The wait after `wait`: multiplied by `backoff`, at most `max`. Saturates.
     pub fn grown(&self, wait: Duration) -> Duration {
-        // A factor below one, or none at all, would come to no wait, and an attempt after the other without a pause.
+        // A factor that is below one or not a number would shrink the wait to zero and cause attempts without a pause.
         let us = wait.as_micros() as f64 * self.backoff.max(1.0);
         let max_us = self.max.as_micros() as f64;
-        // The numbers of a float are coarse where waits are very long: none shrinks for it.
+        // Floats lose precision for very long waits. The wait never shrinks because of that.
         if us < max_us { Duration::from_micros(us as u64).max(wait).min(self.max) } else { self.max }
     }
 
@@ -185,8 +185,8 @@ impl RetryState {
         Next::Again { wait, retry_state: Box::new(RetryState { remaining, backoff, ..self.clone() }) }
     }
 
-    /// The retry state after an attempt that snoozed at `now`: it uses no retry, and the backoff does not grow. `None` if the next attempt would
-    /// start later than `within` allows.
+    /// The retry state after an attempt that snoozed at `now`: it uses no retry, and the backoff does not grow. `None` if the next attempt
+    /// would start later than `within` allows.
     pub fn snoozed(&self, wait: Duration, now: Timestamp) -> Option<RetryState> {
         let within = self.policy.as_ref().and_then(|policy| policy.within);
         let is_in_time = within.is_none_or(|within| now + wait <= self.first_at + within);
@@ -198,7 +198,7 @@ impl RetryState {
     pub fn under(&self, policy: Retry) -> RetryState {
         let used = match (self.policy.as_ref().and_then(Retry::retries), self.remaining) {
             (Some(retries), Some(left)) => retries.saturating_sub(left),
-            // Without a count nobody counted: the wait tells how often it has grown, up to its maximum.
+            // Without a limit, retries are not counted. The wait shows how often it has grown, up to its maximum.
             _ => self.policy.as_ref().map_or(0, |old| old.times_grown(self.backoff)),
         };
         let fresh = RetryState::fresh(Some(policy), self.first_at);

@@ -116,7 +116,8 @@ impl fmt::Display for Timestamp {
 }
 
 /// The Gregorian date of a day that is counted from 1970-01-01. (The crate `jiff` has no dates outside of the years -9999 to 9999, which a
-/// `Timestamp` can hold, and every user of the library would compile it for this function.) Internally a year starts in March, so that the leap day is its last day.
+/// `Timestamp` can hold, and every user of the library would compile it for this function.) Internally a year starts in March, so that the
+/// leap day is its last day.
 fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let z = days + 719_468;
     let era = z.div_euclid(146_097);

@@ -74,6 +74,9 @@ pub fn retry(options: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
+/// `paid stays on address_changed` and the self-edge `paid -> paid` both leave the instance in `paid`. The internal transition does not leave the
+/// state, and the timers of the state go on. The self-edge leaves the state and enters it again, by the verb `paid`, and the timers start anew.
+///
 /// A start may stand in an `on` block too: `on Step { start opened; opened -> active; }`.
 ///
 /// Creates the type `Payment`, which implements `Machine`, and the enum `PaymentState` with one variant for each state.

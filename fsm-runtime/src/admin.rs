@@ -30,7 +30,7 @@ use crate::session;
 use crate::store::machines::{self, Definition as Kept};
 use crate::store::migrate::{self, Step};
 use crate::store::open::{Settings, Store};
-use crate::store::overview;
+use crate::store::workers;
 
 /// The way to open a database for an operator.
 #[derive(Clone)]
@@ -274,9 +274,8 @@ impl Admin {
     }
 
     /// All running worker processes, and dead ones whose sessions have not been removed yet.
-    pub async fn workers(&self) -> Result<Vec<overview::Worker>, Error> {
-        let mut reader = self.engine.store.reader().await?;
-        Ok(overview::workers(&mut reader.conn()).await?)
+    pub async fn workers(&self) -> Result<Vec<workers::Worker>, Error> {
+        self.engine.read(|| async { Ok(workers::workers(&mut self.engine.store.reader().await?.conn()).await?) }).await
     }
 
     /// Closes the connections if they were opened for this value, and leaves those of a program open.

@@ -1,10 +1,11 @@
-//! Groups requests into commits: whatever waits while one commit is under way makes the next one.
+//! Group commit: the requests that arrive during one commit form the next batch.
 
 pub(crate) mod batch_commit;
 pub(crate) mod batch_snapshot;
 mod commit_log;
 mod commit_metrics;
 pub(crate) mod commit_outcome;
+mod conclusion;
 pub(crate) mod lane_limit;
 pub(crate) mod lines;
 mod priority_queue;
@@ -16,9 +17,7 @@ pub(crate) mod ticket;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use fsm_core::instance::Status;
 use futures_util::StreamExt;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -34,33 +33,33 @@ use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::error::class::Batch;
 use crate::store::held;
-use crate::store::lock::{CachedSnapshot, RowSnapshot};
 use crate::store::sessions;
 use crate::supervise;
 use batch_commit::{BatchCommit, Speculation};
-use commit_outcome::{ChangedInstance, CommitOutcome, Run};
+use commit_outcome::CommitOutcome;
 use lane_limit::LaneLimit;
 use lines::Number;
 use request::{InstanceKey, Reply, Request};
 use retry::Next;
 
-/// The most requests in one commit; beyond this the answer of the first waits too long for the last. In SQLite only one commit is under
-/// way, and each waits for the disk.
+/// The maximum number of requests in one commit. With more, the first request waits too long for its answer. SQLite has a higher limit
+/// because only one commit is in flight at a time and each waits for the disk.
 const MOST: usize = 100;
 const MOST_IN_SQLITE: usize = 250;
 
-/// So many requests of a batch that met a lock are tried at the same time, and no more after so many in a row that met it.
+/// The requests of a batch that met a lock are tried one by one, at most `SINGLY` at the same time. After `IN_A_ROW` consecutive requests
+/// that met a lock, the rest is not tried.
 const SINGLY: usize = 3;
 const IN_A_ROW: usize = 8;
 
-/// A batch that was committed, and whose consequences this process has still to draw.
+/// A batch that was committed. Its consequences in this process (answers, wake-ups, runs) are still to be carried out.
 struct Committed {
     batch: Vec<Request>,
     commit_outcomes: Vec<CommitOutcome>,
     _under_way: InFlightCommit,
 }
 
-/// The instances of a batch that is under way. They are free again when this is dropped, also by a panic.
+/// The instances of a batch that is in flight. They are released on drop, also after a panic.
 struct Held {
     engine: Arc<Engine>,
     taken: std::time::Instant,
@@ -73,7 +72,8 @@ impl Drop for Held {
     }
 }
 
-/// A batch whose commit is under way. If that panics its end is unknown, and each request is decided again, as after a lost connection.
+/// A batch whose commit is in flight. If the commit panics, its outcome is unknown and each request is decided again, as after a lost
+/// connection.
 struct Kept<'e> {
     engine: &'e Engine,
     batch: Vec<Request>,
@@ -95,13 +95,13 @@ impl Drop for Kept<'_> {
 }
 
 impl Engine {
-    /// Puts a request to the committer and waits for its answer. Once this is polled the request is carried out even if
-    /// the caller goes away. A caller is told when its patience ends.
+    /// Passes a request to the committer and waits for its answer. After the first poll the request is carried out even if the caller goes
+    /// away. Returns an error when the caller's patience ends.
     pub(crate) async fn request(&self, request: impl FnOnce(oneshot::Sender<Result<Reply, Error>>) -> Request) -> Result<Reply, Error> {
         self.ask(request).await
     }
 
-    /// Puts a request to the committer at once, and gives its answer. A caller's patience begins now.
+    /// Passes a request to the committer at once and returns a future of its answer. The caller's patience begins now.
     pub(crate) fn ask<R>(&self, request: R) -> impl Future<Output = Result<Reply, Error>> + Send + use<R>
     where
         R: FnOnce(oneshot::Sender<Result<Reply, Error>>) -> Request,
@@ -118,18 +118,19 @@ impl Engine {
         async move {
             checked?;
             let unanswered = |_| Err(queue.unanswered());
-            // No bound for the end of an attempt, which must not be given up. A loop is answered after one try.
+            // The report of an attempt has no time limit, because it must not be given up. A request of a loop is answered after one try.
             let Some(ticket) = ticket else { return answer.await.unwrap_or_else(unanswered) };
             let mut answer = std::pin::pin!(answer);
             let mut since = begun;
             loop {
-                // What is too long to be a moment has no end.
+                // A deadline beyond the range of the clock means no deadline.
                 let Some(deadline) = since.checked_add(patience) else { return answer.await.unwrap_or_else(unanswered) };
                 if let Ok(answered) = tokio::time::timeout_at(deadline, answer.as_mut()).await {
                     return answered.unwrap_or_else(unanswered);
                 }
                 match ticket.progress_since(since, commits.latest()) {
-                    // Its turn comes: those before it are committed, or it is under way for less than that.
+                    // The patience starts again with each progress: another commit succeeded while the request waited, or its own commit
+                    // began.
                     Some(progress) => since = progress,
                     None => return Err(ticket.give_up(patience)),
                 }
@@ -137,7 +138,7 @@ impl Engine {
         }
     }
 
-    /// What only the end of the verb that asks could make possible is refused at once.
+    /// Refuses at once a request that could only succeed after the calling verb has ended.
     fn check_held(&self, InstanceKey { machine, key }: &InstanceKey) -> Result<(), Error> {
         let store = self.store.id();
         if !self.store.is_postgres() && held::has_writer(store) {
@@ -150,7 +151,7 @@ impl Engine {
         Ok(())
     }
 
-    /// One lane of the committer. A few of them share the queue, never an instance.
+    /// Runs one commit lane. The lanes share the queue. Two lanes never handle the same instance at the same time.
     pub(crate) async fn commit_loop(self: Arc<Self>, lane_limit: Arc<LaneLimit>) {
         let most = if self.store.is_postgres() { MOST } else { MOST_IN_SQLITE };
         while let Some((taken, mut batch)) = self.queue.take(most, || lane_limit.enough()).await {
@@ -166,7 +167,7 @@ impl Engine {
                 metrics::commit(requests, taken.elapsed());
             }
             match committed {
-                // The one writer of SQLite need not wait until all is told.
+                // SQLite has one writer: it starts the next batch while the consequences of this one are carried out in a task.
                 Some(committed) if committed.batch.len() > 1 && !self.store.is_postgres() => {
                     let engine = Arc::clone(&self);
                     self.spawn(async move {
@@ -182,11 +183,13 @@ impl Engine {
         }
     }
 
+    /// The commit counts as in flight until its consequences are carried out: only then is `committed` dropped as a whole.
     fn conclude_all(self: &Arc<Self>, committed: Committed) {
         self.conclude(committed.batch, committed.commit_outcomes);
     }
 
-    /// What was committed and has to be concluded. What could not be is put back, answered with the error, or tried one by one.
+    /// Commits a batch and returns it if it was committed. If the commit failed, the requests are put back, answered with the error, or
+    /// tried one by one.
     async fn carry_out(self: &Arc<Self>, batch: Vec<Request>) -> Option<Committed> {
         if batch.is_empty() {
             return None;
@@ -210,7 +213,7 @@ impl Engine {
             self.put_back(std::mem::take(&mut kept.batch), &error);
             return None;
         }
-        // One request spoils the transaction of all: each on its own, only that one fails.
+        // One request can fail the transaction of the whole batch. Tried one by one, only that request fails.
         tracing::debug!(%error, requests = kept.batch.len(), "a commit failed; its requests are tried one by one");
         kept.batch.reverse();
         while let Some(request) = kept.batch.pop() {
@@ -221,8 +224,9 @@ impl Engine {
         None
     }
 
-    /// A lock that others hold was in the way of this commit, and nothing of it is written. It does not say whose it is, so each request
-    /// is tried on its own: beside the lane, which has others to carry out. The one that meets it rests.
+    /// Handles a commit that failed because another transaction holds a lock; nothing was written. The error does not name the instance, so
+    /// each request is tried on its own, in a task beside the lane, because the lane has other requests to commit. A request that meets the
+    /// lock again rests.
     fn meet_lock(self: &Arc<Self>, mut batch: Vec<Request>, error: &Arc<StoreError>) {
         if batch.len() == 1 {
             let request = batch.remove(0);
@@ -238,7 +242,8 @@ impl Engine {
             let (engine, error) = (&engine, &error);
             let singly = batch.into_iter().map(|request| async move {
                 let number = request.number;
-                // When nothing gets through it is not one of them: a whole table is locked, and who waits for it must be told.
+                // If no request gets through, a whole table is probably locked. The rest is treated as locked without a try, so that those
+                // callers get that error too.
                 if in_a_row.load(Ordering::Relaxed) >= IN_A_ROW {
                     engine.meet_lock(vec![request], error);
                 } else {
@@ -247,7 +252,7 @@ impl Engine {
                             engine.conclude_all(committed);
                         }
                     };
-                    // A panic must not keep the place of this request, nor those behind it.
+                    // After a panic the request must still leave the queue, or it would block the requests behind it.
                     if let Err(text) = guard::to_its_end("a commit", Box::pin(one)).await {
                         supervise::tell("committer", &text);
                     }
@@ -293,7 +298,8 @@ impl Engine {
         Ok(commit_outcomes)
     }
 
-    /// A batch of plain requests needs no transaction around it: each trip to the server that this saves is a good part of its time.
+    /// A batch of plain requests needs no explicit transaction. This saves round trips to the server, which are a large part of the
+    /// commit's time.
     async fn commit_single_statement(&self, batch: &[Request]) -> Result<Option<Vec<CommitOutcome>>, StoreError> {
         if !batch.iter().all(Request::is_short) {
             return Ok(None);
@@ -302,7 +308,8 @@ impl Engine {
         let number = conn.number();
         self.measure(&mut conn.conn(), number).await?;
         let has_memories = batch.iter().any(|request| request.seen(None).is_some());
-        // What was remembered and is not true any more is looked up, before the batch takes the way under locks.
+        // The first try uses cached snapshots. If they are outdated, the second try reads the rows, and only then is the batch decided
+        // under locks.
         for remembers in [true, false].into_iter().filter(|remembers| has_memories || !remembers) {
             let written = self.store.naming(BatchCommit::new(self).single_statement(&mut conn.conn(), batch, remembers).await)?;
             if written.is_some() {
@@ -313,7 +320,7 @@ impl Engine {
         Ok(None)
     }
 
-    /// SQLite has one writer. What a batch of plain requests comes to is found out while another batch has its turn.
+    /// Decides a batch of plain requests speculatively on SQLite, which has one writer: this batch is decided while another one is written.
     async fn speculate(&self, batch_commit: &BatchCommit<'_>, batch: &[Request]) -> Result<Option<Speculation>, StoreError> {
         match self.file_versions.lasting() {
             Some(file_version) if batch.iter().all(Request::is_short) => {
@@ -328,73 +335,22 @@ impl Engine {
         self.work.as_ref().is_some_and(|work| work.session.wants_renewal(self.clock.now()).is_some())
     }
 
-    /// SQLite has one writer, and who waits for it is not served in turn: under load the lease's own thread may come too
-    /// late. Whoever holds the writer anyhow renews the lease beside.
+    /// Renews the lease in the transaction of this batch. SQLite has one writer and does not serve waiting connections in order, so under
+    /// load the lease's own thread may come too late.
     async fn renew_beside(&self, conn: &mut Conn<'_>) -> Result<Option<Renewal>, StoreError> {
         let Some(work) = self.work.as_ref().filter(|_| !self.store.is_postgres()) else { return Ok(None) };
         let Some(renewal) = work.session.wants_renewal(self.clock.now()) else { return Ok(None) };
         Ok(sessions::renew(conn, renewal.lease(&work.session)).await?.then_some(renewal))
     }
 
-    /// What follows a commit: answers, the hand-off of what may run here, and word to those who wait.
-    pub(crate) fn conclude(self: &Arc<Self>, batch: Vec<Request>, commit_outcomes: Vec<CommitOutcome>) {
-        for (request, commit_outcome) in batch.into_iter().zip(commit_outcomes) {
-            // One that panics keeps no other from its answer.
-            if let Err(text) = guard::guarded("what follows a commit", || self.conclude_one(request, commit_outcome)) {
-                supervise::tell("committer", &text);
-            }
-        }
-    }
-
-    fn conclude_one(self: &Arc<Self>, mut request: Request, commit_outcome: CommitOutcome) {
-        commit_log::tell(&request, &commit_outcome, &self.data_protection);
-        commit_metrics::count(&request, &commit_outcome, &self.catalog);
-        if let Some(InstanceKey { machine, key }) = commit_outcome.locked.first() {
-            let error = Arc::new(StoreError::Locked { machine: machine.to_string(), key: key.to_string() });
-            self.note_unreported(&request, &error);
-            return self.queue.put_back(request, &commit_outcome.locked, &error);
-        }
-        let Some(reply) = commit_outcome.reply else {
-            self.queue.put_again(request.again(), Duration::ZERO);
-            return;
-        };
-        self.watchers.tell(&commit_outcome.moved, &commit_outcome.runs);
-        if commit_outcome.has_line {
-            self.has_line.notify_one();
-        }
-        if let Some(due_at) = commit_outcome.due_at {
-            self.wake_up.due(due_at);
-            self.notify(due_at);
-        }
-        for target in &commit_outcome.interrupted {
-            self.cancel_running(target);
-            self.notify_interrupt();
-        }
-        for Run { target, claimed, permit } in commit_outcome.runs {
-            let permit = permit.or_else(|| request.take_permit());
-            self.run(target, claimed, permit);
-        }
-        commit_outcome.moved.iter().for_each(|moved| self.remember(moved));
-        request.answer(reply);
-    }
-
-    /// How a commit left an instance is remembered where the next request for it is likely to come to this process.
-    fn remember(&self, moved: &ChangedInstance) {
-        let ChangedInstance { target, instance, has_timer, row_version, .. } = moved;
-        let executes_here =
-            || instance.newest.is_some_and(|newest| self.work.as_ref().is_some_and(|work| work.running().contains_key(&newest)));
-        let is_worth_it = instance.status == Status::Running && (!instance.is_open || executes_here());
-        let seen = row_version.map(|row_version| RowSnapshot { instance: Arc::clone(instance), has_timer: *has_timer, row_version });
-        self.snapshot_cache.put(target, if is_worth_it { CachedSnapshot::of(instance, seen) } else { None });
-    }
-
-    /// Each request of a batch whose commit failed is retried after a backoff, or answered with the error. Nothing waits here.
+    /// Handles a failed commit: each request of the batch is retried after a backoff, or answered with the error. This function does not
+    /// wait.
     fn put_back(&self, batch: Vec<Request>, error: &Arc<StoreError>) {
         let (tries, requests) = (batch.iter().map(|request| request.tries).max().unwrap_or(0), batch.len());
         if retry::is_worth_a_line(tries) {
             tracing::warn!(%error, tries, requests, "a commit failed");
         }
-        // Which of them was at fault is found out by a commit for each.
+        // It is unknown which request caused the error, so each is retried in a commit of its own.
         let is_alone = error.class().batch() == Batch::EachLater;
         for request in batch {
             match request.after(error, self.limits.patience) {
@@ -408,7 +364,8 @@ impl Engine {
         }
     }
 
-    /// The end of an attempt waits for the database: it shows among what runs here, and in the log where waiting alone does not help.
+    /// Records that the report of an attempt was not written yet: in the list of running attempts, and in the log if the error is
+    /// permanent.
     fn note_unreported(&self, request: &Request, error: &StoreError) {
         let (Some(work), Some(report)) = (&self.work, request.report()) else { return };
         let (attempt, tries) = (&report.attempt, request.tries.saturating_add(1));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use fsm_core::call::Attempt;
 use fsm_core::duration;
-use fsm_core::ids::CallId;
+use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::Instance;
 use fsm_core::machine::Machine;
 use fsm_core::outcome::VerbRequests;
@@ -246,7 +246,8 @@ impl<V> Ctx<'_, V> {
         let encrypted = protection.encrypt(&self.owner().once(self.running.attempt.call, name), bytes);
         let bytes = encrypted.map_err(|why| Failure::new(format!("what `{name}` gives cannot be stored: {why}")))?;
         let (store, now) = (self.running.environment.store.clone(), self.running.environment.clock.now());
-        let before = keep(store, self.running.attempt.call, name.to_owned(), bytes, now).await?;
+        let owner = (self.running.attempt.instance, self.running.attempt.call);
+        let before = keep(store, owner, name.to_owned(), bytes, now).await?;
         before.map_or(Ok(value), |before| self.decoded(name, &before))
     }
 
@@ -300,10 +301,16 @@ fn kept(store: Store, call: CallId, name: String) -> BoxFuture<'static, Result<O
 }
 
 /// Stores the value, or returns the value that is already stored. An attempt that was treated as lost may have stored it first.
-fn keep(store: Store, call: CallId, name: String, value: Vec<u8>, now: Timestamp) -> BoxFuture<'static, Result<Option<Vec<u8>>, Error>> {
+fn keep(
+    store: Store,
+    (instance, call): (InstanceId, CallId),
+    name: String,
+    value: Vec<u8>,
+    now: Timestamp,
+) -> BoxFuture<'static, Result<Option<Vec<u8>>, Error>> {
     Box::pin(async move {
         let mut tx = store.begin().await?;
-        let is_first = once::put(&mut tx.conn(), call, &name, &value, now).await?;
+        let is_first = once::put(&mut tx.conn(), (instance, call), &name, &value, now).await?;
         let before = if is_first { None } else { once::get(&mut tx.conn(), call, &name).await? };
         tx.commit().await?;
         Ok(before)

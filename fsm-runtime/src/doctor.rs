@@ -54,8 +54,13 @@ impl Report {
 
 impl Engine {
     pub(crate) async fn examine(&self) -> Result<Report, Error> {
-        let mut reader = self.store.reader().await?;
-        Ok(Report::of(&mut reader.conn()).await?)
+        self.read(|| async {
+            let mut tx = self.store.examination().await?;
+            let report = Report::of(&mut tx.conn()).await?;
+            tx.rollback().await?;
+            Ok(report)
+        })
+        .await
     }
 
     pub(crate) async fn check_invariants(&self) -> Result<Vec<Invariant>, Error> {

@@ -1,6 +1,7 @@
 //! Drift: names that live rows need and the code lacks. They prevent the start, unless the user maps them to other names.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use fsm_core::changes::Changes;
 use fsm_core::decide::migrate::{Renames, migrate};
@@ -15,9 +16,12 @@ use crate::catalog::Catalog;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::reconciler_state::Mappings;
-use crate::store::drift::{self, Kind, Names, Need};
+use crate::store::claim::may_be_a_rows;
+use crate::store::conn::Conn;
+use crate::store::drift::{self, Kind, Names, Need, Needs, Page};
 use crate::store::error::StoreError;
 use crate::store::lock::{self, Target};
+use crate::store::machines;
 use crate::store::open::Store;
 use crate::store::outbox;
 use crate::store::tx::Tx;
@@ -72,10 +76,19 @@ pub(crate) async fn resolve(store: &Store, clock: &Clock, catalog: &Catalog, map
     let mut lacking = Vec::new();
     let none = Renames::default();
     for known in catalog.iter() {
-        let renames = mappings.get(known.machine.name.as_str()).unwrap_or(&none);
+        let (machine, name) = (&known.machine, &known.machine.name);
+        let renames = mappings.get(name.as_str()).unwrap_or(&none);
         let mut reader = store.reader().await?;
-        let needs = drift::needs(&mut reader.conn(), &known.machine.name).await?;
-        lacking.extend(needs.iter().flat_map(|need| lack(&known.machine, renames, need)));
+        let conn = &mut reader.conn();
+        // Only a process that was started with a definition moves instances, so no row is in a state that no stored definition has.
+        let has_all = |other: &Machine| other.states().all(|state| machine.states().any(|own| own == state));
+        let has_states = !definitions(conn, name).await?.is_some_and(|others| others.iter().all(has_all));
+        let of_instances = drift::needs_of_instances(conn, name, has_states).await?;
+        let Needs { needs, unread } = of_instances.and(drift::needs(conn, name).await?);
+        for why in unread {
+            tracing::warn!(machine = name, why, "what a row needs of the code cannot be checked; the others are");
+        }
+        lacking.extend(needs.iter().flat_map(|need| lack(machine, renames, need)));
     }
     if !lacking.is_empty() {
         lacking.sort();
@@ -92,12 +105,21 @@ pub(crate) async fn resolve(store: &Store, clock: &Clock, catalog: &Catalog, map
 
 /// Renames all rows that have an old name. Returns the number of instances.
 pub(crate) async fn apply(store: &Store, clock: &Clock, machine: &Machine, renames: &Renames) -> Result<usize, Error> {
-    let needs = drift::needs(&mut store.reader().await?.conn(), &machine.name).await?;
+    let needs = drift::needs(&mut store.reader().await?.conn(), &machine.name).await?.needs;
     let names = names(renames, &needs);
-    let (mut after, mut renamed) = (InstanceId(Uuid::nil()), 0);
-    while let Some((last, count)) = rename_some(store, clock, machine, renames, &names, after).await? {
-        after = last;
-        renamed += count;
+    let (mut after, mut renamed) = (Some(InstanceId(Uuid::nil())), 0);
+    while let Some(from) = after {
+        // Usually there is nothing to rename, so the search needs no write connection.
+        let Page { found, next } = drift::bearers(&mut store.reader().await?.conn(), &machine.name, &names, from, AT_A_TIME).await?;
+        let rename = |some| rename_some(store, clock, machine, renames, &found[some]);
+        let count = each_if_not_all(&found, rename, |(_, key), error| {
+            tracing::warn!(machine = machine.name, key, %error, "the names of an instance cannot be replaced; those of the others are");
+        });
+        renamed += count.await?;
+        after = next;
+    }
+    if renamed > 0 {
+        tracing::info!(machine = machine.name, instances = renamed, "names that the code no longer has were replaced");
     }
     if needs.iter().any(|need| matches!(need.kind, Kind::InOutbox) && renames.events.contains_key(&need.name)) {
         let mut tx = store.begin().await?;
@@ -107,11 +129,52 @@ pub(crate) async fn apply(store: &Store, clock: &Clock, machine: &Machine, renam
     Ok(renamed)
 }
 
+/// Calls `act` for all of `all` at once. If it fails and one row may be at fault, calls it for each by itself. The argument of `act` is the range
+/// of places. Returns the sum of its results; `told` gets the rows that fail.
+pub(crate) async fn each_if_not_all<T, F>(
+    all: &[T],
+    act: impl Fn(Range<usize>) -> F,
+    told: impl Fn(&T, StoreError),
+) -> Result<usize, StoreError>
+where
+    F: Future<Output = Result<usize, StoreError>>,
+{
+    let is_one_of_them = |error: &StoreError| may_be_a_rows(error) || error.is_locked();
+    if all.is_empty() {
+        return Ok(0);
+    }
+    match act(0..all.len()).await {
+        Err(error) if is_one_of_them(&error) => {}
+        done => return done,
+    }
+    let mut done = 0;
+    for (place, one) in all.iter().enumerate() {
+        match act(place..place + 1).await {
+            Ok(count) => done += count,
+            Err(error) if is_one_of_them(&error) => told(one, error),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+/// All stored definitions of the machine. `None` if there are none, or if one of them cannot be read.
+pub(crate) async fn definitions(conn: &mut Conn<'_>, machine: &str) -> Result<Option<Vec<Machine>>, StoreError> {
+    let kept = match machines::definitions(conn, machine).await {
+        Err(StoreError::Corrupt { .. }) => return Ok(None),
+        kept => kept?,
+    };
+    let read: Option<Vec<Machine>> = kept.iter().map(|kept| serde_json::from_str(&kept.definition).ok()).collect();
+    Ok(read.filter(|read| !read.is_empty()))
+}
+
 /// Returns one line for each name that live rows of the machine need and this definition of it lacks.
 pub(crate) async fn lacking(store: &Store, machine: &Machine) -> Result<Vec<String>, Error> {
     let mut reader = store.reader().await?;
-    let needs = drift::needs(&mut reader.conn(), &machine.name).await?;
-    Ok(needs.iter().flat_map(|need| lack(machine, &Renames::default(), need)).collect())
+    let conn = &mut reader.conn();
+    let of_instances = drift::needs_of_instances(conn, &machine.name, true).await?;
+    let Needs { needs, unread } = of_instances.and(drift::needs(conn, &machine.name).await?);
+    Ok(unread.into_iter().chain(needs.iter().flat_map(|need| lack(machine, &Renames::default(), need))).collect())
 }
 
 /// Merges the mappings by machine. An error if the code still has an old name or lacks a new one.
@@ -180,24 +243,19 @@ fn names(renames: &Renames, needs: &[Need]) -> Names {
     }
 }
 
-/// Renames the next instances in one transaction. Returns the last of them and the number of renamed ones; `None` if there is none left.
+/// Renames these instances in one transaction. Returns the number of renamed ones.
 async fn rename_some(
     store: &Store,
     clock: &Clock,
     machine: &Machine,
     renames: &Renames,
-    names: &Names,
-    after: InstanceId,
-) -> Result<Option<(InstanceId, usize)>, Error> {
-    // Usually there is nothing to rename, so the search needs no write connection.
-    let found = drift::bearers(&mut store.reader().await?.conn(), &machine.name, names, after, AT_A_TIME).await?;
-    let Some((last, _)) = found.last().cloned() else { return Ok(None) };
+    found: &[(InstanceId, String)],
+) -> Result<usize, StoreError> {
     let mut tx = store.begin().await?;
     tx.conn().wait_for_locks().await?;
-    let renamed = rename(&mut tx, clock, machine, renames, &found).await?;
+    let renamed = rename(&mut tx, clock, machine, renames, found).await?;
     tx.commit().await?;
-    tracing::info!(machine = machine.name, instances = renamed, "names that the code no longer has were replaced");
-    Ok(Some((last, renamed)))
+    Ok(renamed)
 }
 
 async fn rename(
@@ -209,11 +267,12 @@ async fn rename(
 ) -> Result<usize, StoreError> {
     let mut conn = tx.conn();
     let targets: Vec<_> = found.iter().map(|(_, key)| Target { machine: &machine.name, key }).collect();
-    let instances: Vec<_> = lock::instances(&mut conn, &targets).await?.into_iter().flatten().map(|locked| locked.instance).collect();
+    let locked: Vec<_> = lock::instances(&mut conn, &targets).await?.into_iter().flatten().collect();
+    let may_run = |instance: &Instance| instance.is_open || instance.status == Status::Error;
+    let newest = locked.iter().filter(|locked| may_run(&locked.instance)).filter_map(|locked| locked.newest.as_deref().cloned());
+    let mut attempts: Vec<_> = newest.collect();
+    let instances: Vec<_> = locked.into_iter().map(|locked| locked.instance).collect();
     let ids: Vec<_> = instances.iter().map(|instance| instance.id).collect();
-    let may_run = |instance: &&Instance| instance.is_open || instance.status == Status::Error;
-    let newest: Vec<_> = instances.iter().filter(may_run).filter_map(|instance| instance.newest).collect();
-    let mut attempts = lock::attempts(&mut conn, &newest).await?;
     // An operator can retry a caught call.
     let caught: Vec<CallId> = attempts.iter().filter(|newest| newest.is_catch()).filter_map(|newest| newest.previous).collect();
     attempts.extend(lock::last_attempts(&mut conn, &caught).await?);

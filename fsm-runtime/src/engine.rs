@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use fsm_core::ids::{CallId, SessionId};
+use fsm_core::ids::{CallId, InstanceId, SessionId};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 
@@ -41,7 +41,7 @@ pub(crate) struct Work {
     pub(crate) data: DataMap,
     /// One permit for each attempt that may execute at the same time.
     pub(crate) slots: Arc<Semaphore>,
-    /// How many slots there are, free or not.
+    /// The number of all permits, free or in use.
     pub(crate) slot_count: usize,
     pub(crate) poll: Duration,
     /// The retention time of ended instances; `None` keeps them without limit.
@@ -53,6 +53,8 @@ pub(crate) struct Work {
     pub(crate) running: Mutex<HashMap<(CallId, u32), Running>>,
     pub(crate) is_shutting_down: AtomicBool,
     pub(crate) ended: Notify,
+    /// As far as the sweeper has read all instances, for what no log has.
+    pub(crate) scanned: Mutex<InstanceId>,
 }
 
 /// The data that all tasks of a process share.

@@ -9,8 +9,9 @@ use std::time::Duration;
 use fsm_core::ids::{CallId, TimerId};
 use fsm_core::time::Timestamp;
 
+use crate::committer::request::InstanceKey;
 use crate::error::{Error, Kind};
-use crate::store::claim::Except;
+use crate::store::claim::{DueCall, Except};
 
 /// The wait after the first failure. Each further wait is twice as long, up to the maximum.
 const FIRST: Duration = Duration::from_millis(100);
@@ -61,7 +62,7 @@ impl<K> Default for Failing<K> {
     }
 }
 
-impl<K: Copy + Eq + Hash> Failing<K> {
+impl<K: Clone + Eq + Hash> Failing<K> {
     /// Records a failure. The row is left out of the scans and retried later.
     pub(crate) fn failed(&self, row: K, now: Timestamp, longest: Duration) -> Again {
         let mut rows = self.rows();
@@ -69,7 +70,7 @@ impl<K: Copy + Eq + Hash> Failing<K> {
         let wait = FIRST.saturating_mul(1 << (tries - 1).min(20)).min(longest);
         if rows.len() >= MOST && !rows.contains_key(&row) {
             // The row that is retried next is removed to make room.
-            let soonest = rows.iter().min_by_key(|(_, failure)| failure.next).map(|(row, _)| *row);
+            let soonest = rows.iter().min_by_key(|(_, failure)| failure.next).map(|(row, _)| row.clone());
             soonest.map(|soonest| rows.remove(&soonest));
         }
         rows.insert(row, Failure { tries, next: now + wait });
@@ -84,14 +85,14 @@ impl<K: Copy + Eq + Hash> Failing<K> {
     /// The rows whose wait is over, in the order of their retry times.
     pub(crate) fn due(&self, now: Timestamp, most: usize) -> Vec<K> {
         let mut due: Vec<_> =
-            self.rows().iter().filter(|(_, failure)| failure.next <= now).map(|(row, failure)| (failure.next, *row)).collect();
+            self.rows().iter().filter(|(_, failure)| failure.next <= now).map(|(row, failure)| (failure.next, row.clone())).collect();
         due.sort_by_key(|(next, _)| *next);
         due.into_iter().take(most).map(|(_, row)| row).collect()
     }
 
     /// The rows whose wait is not over.
     pub(crate) fn waiting(&self, now: Timestamp) -> Vec<K> {
-        self.rows().iter().filter(|(_, failure)| failure.next > now).map(|(row, _)| *row).collect()
+        self.rows().iter().filter(|(_, failure)| failure.next > now).map(|(row, _)| row.clone()).collect()
     }
 
     /// The time of the next retry.
@@ -101,7 +102,7 @@ impl<K: Copy + Eq + Hash> Failing<K> {
 
     /// All failed rows.
     pub(crate) fn all(&self) -> Vec<K> {
-        self.rows().keys().copied().collect()
+        self.rows().keys().cloned().collect()
     }
 
     fn rows(&self) -> MutexGuard<'_, HashMap<K, Failure>> {
@@ -116,13 +117,15 @@ pub(crate) struct Failures {
     pub(crate) of: Vec<OfMachine>,
     /// Attempts of dead sessions that cannot be closed.
     pub(crate) orphans: Failing<CallId>,
+    /// Lines of the outbox that cannot be delivered, by receiver.
+    pub(crate) lines: Failing<InstanceKey>,
 }
 
 /// The failed rows of one machine.
 #[derive(Default)]
 pub(crate) struct OfMachine {
     /// Attempts that cannot be claimed.
-    pub(crate) calls: Failing<CallId>,
+    pub(crate) calls: Failing<DueCall>,
     /// Timers that cannot fire.
     pub(crate) timers: Failing<TimerId>,
     /// Timers that are being fired. The scans leave them out meanwhile.
@@ -137,13 +140,14 @@ pub(crate) struct Firing<'o> {
 
 impl Failures {
     pub(crate) fn of(machines: usize) -> Failures {
-        Failures { of: (0..machines).map(|_| OfMachine::default()).collect(), orphans: Failing::default() }
+        Failures { of: (0..machines).map(|_| OfMachine::default()).collect(), orphans: Failing::default(), lines: Failing::default() }
     }
 
     /// Discards all entries, as a restart of the process does.
     #[cfg(feature = "testing")]
     pub(crate) fn forget(&self) {
         self.orphans.rows().clear();
+        self.lines.rows().clear();
         for of in &self.of {
             of.calls.rows().clear();
             of.timers.rows().clear();
@@ -157,7 +161,7 @@ impl OfMachine {
     pub(crate) fn except(&self) -> Except {
         let mut timers = self.timers.all();
         timers.extend(self.firing().iter().copied());
-        Except::of(self.calls.all(), timers)
+        Except::of(self.calls.all().into_iter().map(|due| due.call), timers)
     }
 
     /// The time of the next retry.

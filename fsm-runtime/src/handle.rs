@@ -16,9 +16,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use fsm_core::call::Attempt as AttemptRow;
 use fsm_core::check::{listed, nearest};
 use fsm_core::decide::operate::Act;
-use fsm_core::instance::Instance as InstanceRow;
 use fsm_core::retry::Retry;
 use serde::Serialize;
 
@@ -29,14 +29,14 @@ use crate::error::Error;
 use crate::registry::{EventFor, Machine};
 use crate::store::conn::Conn;
 use crate::store::view as rows;
-use crate::store::view::PageFilter;
+use crate::store::view::{Found, PageFilter, Unreadable, WithNewest};
 use history::HistoryEntry;
 use instance_view::{InstanceView, calls_of, with_calls};
 use operate::{Bulk, OperateRequest};
 use send::{SendInTransaction, SendRequest};
 use send_many::{IntoSendItem, SendMany};
 use settled::SettledRequest;
-use view::{Attempt, Count, Filter, Instance, Page, Unreadable};
+use view::{Attempt, Count, Filter, Instance, Page};
 use wait::Wait;
 use watch::WatchStream;
 
@@ -152,16 +152,17 @@ impl<M: Machine> Handle<M> {
     /// Returns an error if the record cannot be decoded, or if this program's machine lacks the instance's state. That happens if the
     /// instance ended before a deployment removed the state, or if code of another version made the transition.
     pub async fn get(&self, key: impl AsRef<str>) -> Result<Option<Instance<M>>, Error> {
-        self.look(key.as_ref()).await?.map(|seen| self.typed(seen)).transpose()
+        let key = key.as_ref();
+        encode::check_key(key)?;
+        self.engine.read(|| self.look(key)).await?.map(|seen| self.typed(seen)).transpose()
     }
 
-    /// The instance as it is now, in the engine's own types.
+    /// Reads the instance once, in the engine's own types. An error is returned at once.
     async fn look(&self, key: &str) -> Result<Option<InstanceView>, Error> {
-        encode::check_key(key)?;
         let mut reader = self.engine.store.reader().await?;
         let conn = &mut reader.conn();
         let Some(row) = rows::find(conn, M::NAME, key).await? else { return Ok(None) };
-        Ok(with_calls(conn, vec![row], &self.engine.data_protection).await?.pop())
+        with_calls(conn, vec![row], &self.engine.data_protection).await?.only().map(Some)
     }
 
     fn typed(&self, seen: InstanceView) -> Result<Instance<M>, Error> {
@@ -199,28 +200,34 @@ impl<M: Machine> Handle<M> {
 
     /// Every event, attempt, transition and operator's act, oldest first. `is_not_found` for an unknown key.
     pub async fn history(&self, key: impl AsRef<str>) -> Result<Vec<HistoryEntry>, Error> {
-        encode::check_key(key.as_ref())?;
-        let mut reader = self.engine.store.reader().await?;
-        let row = self.expect(&mut reader.conn(), key.as_ref()).await?;
-        let calls = calls_of(&mut reader.conn(), &row, &self.engine.data_protection).await?;
-        let notes = rows::notes(&mut reader.conn(), row.id).await?;
-        Ok(history::told(calls, notes))
+        let key = key.as_ref();
+        encode::check_key(key)?;
+        self.engine
+            .read(|| async {
+                let mut reader = self.engine.store.reader().await?;
+                let (row, calls) = self.calls(&mut reader.conn(), key).await?;
+                let notes = rows::notes(&mut reader.conn(), row.instance.id).await?;
+                Ok(history::told(calls, notes))
+            })
+            .await
     }
 
     /// Every attempt of every call, oldest first. `is_not_found` for an unknown key.
     pub async fn attempts(&self, key: impl AsRef<str>) -> Result<Vec<Attempt>, Error> {
-        encode::check_key(key.as_ref())?;
-        let mut reader = self.engine.store.reader().await?;
-        let row = self.expect(&mut reader.conn(), key.as_ref()).await?;
-        let calls = calls_of(&mut reader.conn(), &row, &self.engine.data_protection).await?;
-        Ok(calls.into_iter().map(Attempt::from).collect())
+        let key = key.as_ref();
+        encode::check_key(key)?;
+        self.engine
+            .read(|| async {
+                let mut reader = self.engine.store.reader().await?;
+                let (_, calls) = self.calls(&mut reader.conn(), key).await?;
+                Ok(calls.into_iter().map(Attempt::from).collect())
+            })
+            .await
     }
 
     /// A page of the instances that match the filter, in the order of their creation. Instances that this program cannot read are listed
     /// separately.
     pub async fn list(&self, filter: Filter) -> Result<Page<Instance<M>>, Error> {
-        let mut reader = self.engine.store.reader().await?;
-        let conn = &mut reader.conn();
         let limit = filter.limit.clamp(1, Filter::MOST);
         let wanted = PageFilter {
             status: filter.status,
@@ -232,23 +239,30 @@ impl<M: Machine> Handle<M> {
             limit,
             ..PageFilter::default()
         };
-        let found = rows::page(conn, M::NAME, &wanted).await?;
-        let next = found.next.map(view::Cursor);
-        let (mut items, mut unreadable) = (Vec::with_capacity(found.rows.len()), Vec::new());
-        for seen in with_calls(conn, found.rows, &self.engine.data_protection).await? {
+        self.engine.read(|| self.page(&wanted)).await
+    }
+
+    async fn page(&self, wanted: &PageFilter) -> Result<Page<Instance<M>>, Error> {
+        let mut reader = self.engine.store.reader().await?;
+        let conn = &mut reader.conn();
+        let Found { rows, next, mut unreadable, .. } = rows::page(conn, M::NAME, wanted).await?;
+        let mut items = Vec::with_capacity(rows.len());
+        let found = with_calls(conn, rows, &self.engine.data_protection).await?;
+        unreadable.extend(found.unreadable);
+        for seen in found.instances {
             let key = seen.row.key.clone();
             match Instance::of(seen, &self.engine.data_protection) {
                 Ok(instance) => items.push(instance),
                 Err(error) => unreadable.push(Unreadable { key, why: error.to_string() }),
             }
         }
-        Ok(Page { items, next, unreadable })
+        Ok(Page { items, next: next.map(view::Cursor), unreadable })
     }
 
     /// The number of instances by state and status.
     pub async fn counts(&self) -> Result<Vec<Count<M>>, Error> {
-        let mut reader = self.engine.store.reader().await?;
-        let counted = rows::counts(&mut reader.conn(), M::NAME).await?;
+        let counted =
+            self.engine.read(|| async { Ok(rows::counts(&mut self.engine.store.reader().await?.conn(), M::NAME).await?) }).await?;
         Ok(counted.into_iter().map(Count::of).collect())
     }
 
@@ -298,7 +312,10 @@ impl<M: Machine> Handle<M> {
         OperateRequest::new(Arc::clone(&self.engine), self.client_guard.clone(), InstanceKey::new(M::NAME, key.as_ref()), act, reason)
     }
 
-    async fn expect(&self, conn: &mut Conn<'_>, key: &str) -> Result<InstanceRow, Error> {
-        rows::find(conn, M::NAME, key).await?.ok_or_else(|| Error::not_found(M::NAME, key))
+    /// The instance, and every attempt of every call, oldest first. `is_not_found` for an unknown key.
+    async fn calls(&self, conn: &mut Conn<'_>, key: &str) -> Result<(WithNewest, Vec<AttemptRow>), Error> {
+        let row = rows::find(conn, M::NAME, key).await?.ok_or_else(|| Error::not_found(M::NAME, key))?;
+        let calls = calls_of(conn, &row, &self.engine.data_protection).await?;
+        Ok((row, calls))
     }
 }

@@ -38,6 +38,7 @@ mod outbox;
 pub mod private;
 mod process;
 mod pruner;
+mod reads;
 mod reconciler;
 mod reconciler_state;
 pub mod redact;

@@ -12,7 +12,7 @@ use crate::health::{DatabaseHealth, MigrationHealth};
 use crate::metrics::{self, Backlog, Sizes};
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
-use crate::store::{migrate, outbox, overview, view};
+use crate::store::{migrate, outbox, overview, view, workers};
 
 /// The pause between two observations.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -69,7 +69,7 @@ impl Engine {
             if cfg!(feature = "metrics")
                 && round == 0
                 && is_reachable
-                && let Err(error) = self.count().await
+                && let Ok(Err(error)) = tokio::time::timeout(LIMIT, self.count()).await
             {
                 tracing::debug!(%error, "instances were not counted for the metrics");
             }
@@ -120,7 +120,7 @@ impl Engine {
             metrics::sizes(machine, &sizes);
         }
         let now = self.clock.now();
-        let alive = overview::workers(&mut reader.conn()).await?.iter().filter(|worker| worker.lease_until > now).count();
+        let alive = workers::leases(&mut reader.conn()).await?.values().filter(|until| **until > now).count();
         metrics::workers(alive);
         Ok(())
     }

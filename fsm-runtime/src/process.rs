@@ -59,7 +59,7 @@ fn started(stat: &str) -> ProcessLookup {
     started.and_then(|ticks| ticks.parse().ok()).map_or(ProcessLookup::Unknown, ProcessLookup::StartedAt)
 }
 
-/// Whether `/proc` shows each user only their own processes.
+/// Returns true if `/proc` shows each user only their own processes.
 fn hides_processes(mounts: &str) -> bool {
     let mut options = mounts.lines().filter_map(|line| {
         let mut fields = line.split(' ').skip(1);

@@ -106,6 +106,7 @@ impl Pruner<'_> {
         let began = tokio::time::Instant::now();
         let done = work(&mut tx.conn()).await?;
         tx.commit().await?;
+        tracing::debug!(took_us = began.elapsed().as_micros(), most_rows = step_size.rows(), "a step of pruning");
         step_size.took(began, self.store.is_postgres());
         Ok(done)
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use fsm_core::changes::Changes;
 use fsm_core::decide::migrate::{Renames, late_timer};
-use fsm_core::ids::{CallId, InstanceId};
+use fsm_core::ids::{CallId, InstanceId, TimerId};
 use fsm_core::instance::{Instance, Status};
 use fsm_core::machine::{Due, Machine, TIMEOUT};
 use fsm_core::time::Timestamp;
@@ -23,13 +23,13 @@ use crate::drift;
 use crate::encode;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::store::claim::may_be_a_rows;
 use crate::store::conn::Conn;
+use crate::store::drift::{self as rows, Page};
 use crate::store::error::StoreError;
 use crate::store::lock::{self, Target};
 use crate::store::open::Store;
 use crate::store::write::write;
-use crate::store::{drift as rows, machines, timers};
+use crate::store::{machines, timers};
 
 /// The interval of the checks.
 const PAUSE: Duration = Duration::from_secs(60);
@@ -80,7 +80,7 @@ impl Engine {
             mended += drift::apply(&self.store, &self.clock, machine, renames).await?;
         }
         if is_time {
-            mended += set_timers(&self.store, &self.clock, known, &self.data_protection).await?;
+            mended += set_timers(&self.store, &self.clock, known, renames, &self.data_protection).await?;
         }
         Ok(mended + self.drop_timers(machine).await?)
     }
@@ -88,19 +88,39 @@ impl Engine {
     /// Deletes due timers of states that have no timer, if this definition is the newest. Older code leaves such timers alone.
     async fn drop_timers(&self, machine: &Machine) -> Result<usize, Error> {
         let untimed: Vec<_> = machine.states().filter(|state| machine.timer(state).is_none()).map(str::to_owned).collect();
-        let over = {
-            let mut reader = self.store.reader().await?;
-            let over = timers::over(&mut reader.conn(), &machine.name, &untimed, self.clock.now(), AT_A_TIME).await?;
-            if over.is_empty() || !is_newest(&mut reader.conn(), machine).await? {
-                return Ok(0);
-            }
-            over
-        };
+        let (mut after, mut dropped) = ((TimerId(Uuid::nil()), Timestamp::from_micros(i64::MIN)), 0);
+        loop {
+            let over = {
+                let mut reader = self.store.reader().await?;
+                let over = timers::over(&mut reader.conn(), &machine.name, &untimed, self.clock.now(), AT_A_TIME, after).await?;
+                if over.is_empty() || !is_newest(&mut reader.conn(), machine).await? {
+                    break;
+                }
+                over
+            };
+            after = over.last().copied().unwrap_or(after);
+            let count = drift::each_if_not_all(
+                &over,
+                |some| self.drop_some(&over[some]),
+                |(timer, due_at), error| {
+                    tracing::warn!(machine = machine.name, timer = %timer.0, %due_at, %error,
+                    "a timer of a state that has none any more cannot be dropped; the others are");
+                },
+            );
+            dropped += count.await?;
+        }
+        if dropped > 0 {
+            tracing::info!(machine = machine.name, timers = dropped, "dropped timers of states that have none any more");
+        }
+        Ok(dropped)
+    }
+
+    /// Deletes these timers in one transaction. Returns their number.
+    async fn drop_some(&self, some: &[(TimerId, Timestamp)]) -> Result<usize, StoreError> {
+        let timers: Vec<_> = some.iter().map(|(timer, _)| *timer).collect();
         let mut tx = self.store.begin().await?;
-        timers::delete(&mut tx.conn(), &over).await?;
-        tx.commit().await?;
-        tracing::info!(machine = machine.name, timers = over.len(), "dropped timers of states that have none any more");
-        Ok(over.len())
+        timers::delete(&mut tx.conn(), &timers).await?;
+        tx.commit().await.map(|()| timers.len())
     }
 }
 
@@ -113,50 +133,44 @@ async fn is_newest(conn: &mut Conn<'_>, machine: &Machine) -> Result<bool, Error
 
 /// Sets missing timers for instances whose state was entered by code without these timers. Does nothing if there is a newer definition.
 /// Returns the number of timers.
+///
+/// A state is left out if every stored definition has its timer, because then each instance that rests in it has one. A mapping may lead to the
+/// state from one without a timer.
 pub(crate) async fn set_timers(
     store: &Store,
     clock: &Clock,
     known: &KnownMachine,
+    renames: Option<&Renames>,
     data_protection: &DataProtection,
 ) -> Result<usize, Error> {
     let machine = &*known.machine;
-    let timed: Vec<_> = machine.states().filter(|state| machine.timer(state).is_some()).map(str::to_owned).collect();
-    let (mut after, mut set) = (InstanceId(Uuid::nil()), 0);
-    loop {
-        if timed.is_empty() {
-            return Ok(set);
-        }
-        let found = {
-            let mut reader = store.reader().await?;
-            let found = timers::missing(&mut reader.conn(), &machine.name, &timed, after, AT_A_TIME).await?;
-            if found.is_empty() || !is_newest(&mut reader.conn(), machine).await? {
-                return Ok(set);
-            }
-            found
+    let timed = {
+        let known = drift::definitions(&mut store.reader().await?.conn(), &machine.name).await?;
+        let lacks = |state: &str| {
+            let is_lacking = |other: &Machine| other.states().any(|known| known == state) && other.timer(state).is_none();
+            known.as_ref().is_none_or(|known| known.iter().any(is_lacking))
+                || renames.is_some_and(|renames| renames.states.values().any(|new| new == state))
         };
-        after = found.last().map_or(after, |(last, _)| *last);
-        match set_some(store, clock, (known, data_protection), &found).await {
-            Ok(count) => set += count,
-            Err(error) if is_one_of_them(&error) => {
-                for one in found.chunks(1) {
-                    match set_some(store, clock, (known, data_protection), one).await {
-                        Ok(count) => set += count,
-                        Err(error) if is_one_of_them(&error) => {
-                            let key = &one[0].1;
-                            tracing::warn!(machine = machine.name, key, %error, "the timer of an instance cannot be set; the others are");
-                        }
-                        Err(error) => return Err(error.into()),
-                    }
-                }
+        machine.states().filter(|state| machine.timer(state).is_some() && lacks(state)).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (mut after, mut set) = (Some(InstanceId(Uuid::nil())).filter(|_| !timed.is_empty()), 0);
+    while let Some(from) = after {
+        let Page { found, next } = {
+            let mut reader = store.reader().await?;
+            let page = rows::timerless(&mut reader.conn(), &machine.name, &timed, from, AT_A_TIME).await?;
+            if !page.found.is_empty() && !is_newest(&mut reader.conn(), machine).await? {
+                break;
             }
-            Err(error) => return Err(error.into()),
-        }
+            page
+        };
+        let set_some = |some| set_some(store, clock, (known, data_protection), &found[some]);
+        let count = drift::each_if_not_all(&found, set_some, |(_, key), error| {
+            tracing::warn!(machine = machine.name, key, %error, "the timer of an instance cannot be set; the others are");
+        });
+        set += count.await?;
+        after = next;
     }
-}
-
-/// Returns true if one of several rows may have caused the error.
-fn is_one_of_them(error: &StoreError) -> bool {
-    may_be_a_rows(error) || error.is_locked()
+    Ok(set)
 }
 
 /// Sets the timers of these instances in one transaction. Returns the number of timers.

@@ -44,12 +44,14 @@ struct SessionState {
     until: Timestamp,
     /// The start of the time in which all renewals were in time.
     since: Timestamp,
+    /// The number of unreported attempts that the session's row shows.
+    told: usize,
 }
 
 impl SessionState {
     /// A session that is not in the database yet.
     fn unknown() -> SessionState {
-        SessionState { id: SessionId(Uuid::new_v4()), until: Timestamp::default(), since: Timestamp::default() }
+        SessionState { id: SessionId(Uuid::new_v4()), until: Timestamp::default(), since: Timestamp::default(), told: 0 }
     }
 
     fn is_known(&self) -> bool {
@@ -153,8 +155,25 @@ impl Session {
     }
 
     /// Registers the session, or extends its lease to one lease duration after `horizon`, which is now except in tests. If the session was
-    /// swept meanwhile, a new one with another id is registered.
-    pub(crate) async fn renew(&self, connection: &mut DedicatedConnection, clock: &Clock, horizon: Timestamp) -> Result<(), StoreError> {
+    /// swept meanwhile, a new one with another id is registered. `unreported` is the number of attempts that ended here and whose ends the
+    /// database does not accept; other processes can read it.
+    pub(crate) async fn renew(
+        &self,
+        connection: &mut DedicatedConnection,
+        clock: &Clock,
+        horizon: Timestamp,
+        unreported: usize,
+    ) -> Result<(), StoreError> {
+        self.renew_lease(connection, clock, horizon).await?;
+        let SessionState { id, told, .. } = *self.state();
+        if told != unreported {
+            sessions::tell_unreported(&mut connection.conn(), id, unreported).await?;
+            self.state().told = unreported;
+        }
+        Ok(())
+    }
+
+    async fn renew_lease(&self, connection: &mut DedicatedConnection, clock: &Clock, horizon: Timestamp) -> Result<(), StoreError> {
         let now = clock.now();
         let state = *self.state();
         let until = horizon + self.0.lease;
@@ -165,7 +184,7 @@ impl Session {
         }
         let id = if state.is_known() { SessionId(Uuid::new_v4()) } else { state.id };
         sessions::join(&mut connection.conn(), &self.0.process, lease(id)).await?;
-        *self.state() = SessionState { id, until, since: now };
+        *self.state() = SessionState { id, until, since: now, told: 0 };
         tracing::info!(session = %id, "a worker session began");
         Ok(())
     }
@@ -185,14 +204,16 @@ impl Session {
         }
     }
 
-    /// Renews the lease from a dedicated thread until the session is stopped.
-    pub(crate) fn keep_alive(&self, store: Store, clock: Clock) -> std::io::Result<()> {
+    /// Renews the lease from a dedicated thread until the session is stopped. `unreported` counts the attempts whose ends the database does not
+    /// accept.
+    pub(crate) fn keep_alive(&self, store: Store, clock: Clock, unreported: impl Fn() -> usize + Send + 'static) -> std::io::Result<()> {
         let session = self.clone();
         std::thread::Builder::new().name("fsm-lease".into()).spawn(move || {
             // If this thread ended, the lease would expire, and other processes would treat the running attempts as lost. It is therefore
             // restarted after every error and panic.
             while !session.0.is_stopped.load(Ordering::Acquire) {
-                let renewing = guard::guarded("the thread that renews the lease", || session.renew_on_this_thread(&store, &clock));
+                let renewing =
+                    guard::guarded("the thread that renews the lease", || session.renew_on_this_thread(&store, &clock, &unreported));
                 if let Err(text) = renewing.map_err(Into::into).flatten() {
                     let _ = guard::guarded(
                         "the subscriber",
@@ -205,17 +226,22 @@ impl Session {
         Ok(())
     }
 
-    fn renew_on_this_thread(&self, store: &Store, clock: &Clock) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    fn renew_on_this_thread(
+        &self,
+        store: &Store,
+        clock: &Clock,
+        unreported: &impl Fn() -> usize,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(self.renew_loop(store, clock));
+        runtime.block_on(self.renew_loop(store, clock, unreported));
         Ok(())
     }
 
-    async fn renew_loop(&self, store: &Store, clock: &Clock) {
+    async fn renew_loop(&self, store: &Store, clock: &Clock, unreported: &impl Fn() -> usize) {
         let pause = self.0.lease / 4;
         let (mut connection, mut tries) = (None, 0);
         while !self.0.is_stopped.load(Ordering::Acquire) {
-            let renewed = tokio::time::timeout(self.0.lease / 2, self.renew_on(connection.take(), store, clock)).await;
+            let renewed = tokio::time::timeout(self.0.lease / 2, self.renew_on(connection.take(), store, clock, unreported())).await;
             let error = match renewed {
                 Ok(Ok(open)) => {
                     metrics::lease_renewal(true);
@@ -241,18 +267,15 @@ impl Session {
         connection: Option<DedicatedConnection>,
         store: &Store,
         clock: &Clock,
+        unreported: usize,
     ) -> Result<DedicatedConnection, StoreError> {
         let mut open = match connection {
             Some(open) => open,
             None => store.dedicated().await?,
         };
-        self.renew_and_measure(&mut open, store, clock).await?;
+        measure(store, clock, &mut open).await?;
+        self.renew(&mut open, clock, clock.now(), unreported).await?;
         Ok(open)
-    }
-
-    async fn renew_and_measure(&self, connection: &mut DedicatedConnection, store: &Store, clock: &Clock) -> Result<(), StoreError> {
-        measure(store, clock, connection).await?;
-        self.renew(connection, clock, clock.now()).await
     }
 
     /// Sleeps, but ends early when the session is stopped.

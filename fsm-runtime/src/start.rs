@@ -71,7 +71,7 @@ pub(crate) async fn introduce(
     catalog.check_data(data)?;
     let mappings = drift::resolve(store, clock, catalog, migrate).await?;
     for known in catalog.iter() {
-        reconciler::set_timers(store, clock, known, data_protection).await?;
+        reconciler::set_timers(store, clock, known, mappings.get(&known.machine.name), data_protection).await?;
     }
     let mut tx = store.begin().await?;
     tx.conn().wait_for_locks().await?;

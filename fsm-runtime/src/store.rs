@@ -5,6 +5,7 @@ mod address;
 pub mod claim;
 mod combined;
 pub mod conn;
+pub mod database_facts;
 pub mod drift;
 pub(crate) mod encrypted;
 pub mod error;
@@ -31,6 +32,7 @@ mod rows;
 pub mod savepoint;
 mod script;
 mod servers;
+pub mod session_log;
 pub mod sessions;
 mod shares;
 pub(crate) mod sql;
@@ -43,6 +45,7 @@ pub mod tx;
 mod user_sqlite;
 mod values;
 pub mod view;
+pub mod workers;
 pub mod write;
 
 #[cfg(all(test, feature = "testing"))]

@@ -2,39 +2,50 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use fsm_core::ids::{CallId, SessionId};
+use fsm_core::ids::{CallId, InstanceId, SessionId};
 use fsm_core::outcome::Outcome;
 use fsm_core::process::ProcessIdentity;
 use fsm_core::time::Timestamp;
+use tokio::time::Instant;
+use uuid::Uuid;
 
 use crate::committer::request::{InstanceKey, Report, Request, RequestKind};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::failing::longest;
+use crate::guard;
 use crate::running::{self, Running};
-use crate::store::claim::Except;
-use crate::store::sessions::{self, Orphan, OtherSession};
+use crate::store::error::StoreError;
+use crate::store::session_log::{self, Executing, ExecutingAttempt, LogRow};
+use crate::store::sessions::{self, OtherSession};
 
 /// The maximum number of orphans that one run closes.
-const AT_A_TIME: u32 = 500;
+const AT_A_TIME: usize = 500;
+/// The number of instances that one run scans for executing attempts that no log has.
+const SCANNED: u32 = 1000;
+/// The number of new log rows after which the log is shortened before the next run.
+const LONG_LOG: i64 = 256;
+/// The number of log rows in use from which on they are replaced by one row.
+const MANY_ROWS: usize = 16;
 
-/// The interval at which this process looks whether other workers of this machine still exist.
+/// The interval at which this process looks whether other workers of this machine still exist, and how long its log is.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
 impl Engine {
-    /// Sweeps at the start, three times in each lease duration, and at once when another worker of this machine is gone.
+    /// Sweeps at the start, three times in each lease duration, and at once when another worker of this machine is gone. Shortens the log of this
+    /// session more often while it grows fast.
     pub(crate) async fn sweep_loop(self: Arc<Self>) {
         let Some(work) = &self.work else { return };
         let pause = work.session.lease() / 3;
         loop {
-            let began = Instant::now();
+            let (began, mut written) = (Instant::now(), session_log::last_number());
             // There may be more orphans than one run closes.
             while self.sweep().await.unwrap_or_else(|error| {
                 tracing::warn!(%error, "sweeping failed and is tried again");
                 0
-            }) >= AT_A_TIME as usize
+            }) >= AT_A_TIME
             {}
             let neighbours = self.neighbours().await;
             // It always waits once: a session that cannot be ended must not make this loop busy.
@@ -42,6 +53,13 @@ impl Engine {
                 tokio::time::sleep(BETWEEN_LOOKS.min(pause)).await;
                 if began.elapsed() >= pause || neighbours.iter().any(|neighbour| work.session.is_gone(neighbour)) {
                     break;
+                }
+                let last = session_log::last_number();
+                if last - written >= LONG_LOG {
+                    if let Err(error) = self.compare_with_held().await {
+                        tracing::warn!(%error, "the log of this session could not be shortened and is tried again");
+                    }
+                    written = last;
                 }
             }
         }
@@ -68,54 +86,94 @@ impl Engine {
     pub(crate) async fn sweep(self: &Arc<Self>) -> Result<usize, Error> {
         let Some(work) = &self.work else { return Ok(0) };
         let now = self.clock.now();
+        // Each part is tried whatever became of those before it.
         let compared = self.compare_with_held().await;
-        self.tell_interrupted().await?;
-        if work.session.may_sweep(now) {
-            let ended = self.end_sessions(now).await;
-            let swept = self.close_orphans(now).await;
-            self.delete_expired(now).await?;
-            ended?;
-            return Ok(compared? + swept?);
-        }
+        let told = self.tell_interrupted().await;
+        let ended = self.end_sessions(now).await;
+        let is_in_time = work.session.may_sweep(now);
         // Before its grace period has passed, this process closes only the attempts of sessions that have no row any more.
-        self.end_sessions(now).await?;
-        Ok(compared? + self.close_orphans(Timestamp::MIN).await?)
+        let swept = self.close_orphans(if is_in_time { now } else { Timestamp::MIN }).await;
+        let deleted = if is_in_time { self.delete_expired(now).await } else { Ok(()) };
+        told.and(ended).and(deleted)?;
+        Ok(compared? + swept?)
     }
 
     /// Ends the sessions that are over for certain. From then on their attempts belong to nobody.
     async fn end_sessions(&self, now: Timestamp) -> Result<(), Error> {
         let Some(work) = &self.work else { return Ok(()) };
         let others = self.other_sessions(work.session.id()).await?;
+        let mut all = Ok(());
         for other in others.iter().filter(|other| work.session.is_over(other, now)) {
-            let mut tx = self.store.begin().await?;
-            let has_ended = sessions::end(&mut tx.conn(), other).await?;
-            tx.commit().await?;
-            if has_ended {
-                tracing::info!(session = %other.id, process = %other.process, "a worker is gone; its attempts are lost");
+            match self.end_session(other).await {
+                Ok(true) => tracing::info!(session = %other.id, process = %other.process, "a worker is gone; its attempts are lost"),
+                Ok(false) => {}
+                // The others are ended in spite of it.
+                Err(error) => all = Err(error),
             }
         }
-        Ok(())
+        all
+    }
+
+    async fn end_session(&self, other: &OtherSession) -> Result<bool, Error> {
+        let mut tx = self.store.begin().await?;
+        let has_ended = sessions::end(&mut tx.conn(), other).await?;
+        tx.commit().await?;
+        Ok(has_ended)
     }
 
     async fn close_orphans(self: &Arc<Self>, now: Timestamp) -> Result<usize, Error> {
         let Some(work) = &self.work else { return Ok(0) };
         let failing = &work.failures.orphans;
         let again = failing.due(now, usize::MAX);
-        let found = {
-            let mut reader = self.looker().await?;
-            sessions::orphans(&mut reader.conn(), &work.served, now, AT_A_TIME, &Except::of(failing.waiting(now), [])).await?
-        };
+        let waiting: HashSet<_> = failing.waiting(now).into_iter().collect();
+        let found = self.orphans(now).await?;
         let is_there: HashSet<_> =
-            found.orphans.iter().map(|orphan| orphan.attempt.call).chain(found.unread.iter().map(|(call, _)| *call)).collect();
+            found.attempts.iter().map(|orphan| orphan.attempt.call).chain(found.unread.iter().map(|(_, call, _)| *call)).collect();
         again.into_iter().filter(|call| !is_there.contains(call)).for_each(|call| failing.passed(call));
-        for (call, why) in found.unread {
+        for (_, call, why) in found.unread.into_iter().filter(|(_, call, _)| !waiting.contains(call)) {
             self.cannot_close(call, None, &why.into());
         }
-        Ok(self.close_all(found.orphans, Outcome::Lost).await)
+        let due = found.attempts.into_iter().filter(|orphan| !waiting.contains(&orphan.attempt.call));
+        Ok(self.close_all(due.take(AT_A_TIME).collect(), Outcome::Lost).await)
     }
 
+    /// Returns the attempts that dead sessions execute, of the machines that are served here: those in their logs, and those in the part of
+    /// all instances that this run scans.
+    async fn orphans(&self, now: Timestamp) -> Result<Executing, Error> {
+        let Some(work) = &self.work else { return Ok(Executing::default()) };
+        let mut all = Executing::default();
+        let mut reader = self.looker().await?;
+        for session in session_log::dead(&mut reader.conn(), now).await? {
+            let (_, found) = session_log::read(&mut reader.conn(), session).await?;
+            all.attempts.extend(found.attempts);
+            all.unread.extend(found.unread);
+        }
+        let after = *guard::lock(&work.scanned);
+        let (found, end) = session_log::unlisted(&mut reader.conn(), after, SCANNED, now).await?;
+        *guard::lock(&work.scanned) = end.unwrap_or(InstanceId(Uuid::nil()));
+        let listed = all.instances();
+        all.attempts.extend(found.attempts.into_iter().filter(|found| !listed.contains(&found.attempt.instance)));
+        all.unread.extend(found.unread.into_iter().filter(|(instance, ..)| !listed.contains(instance)));
+        all.attempts.retain(|orphan| work.served.iter().any(|served| served.machine == orphan.attempt.machine));
+        Ok(all)
+    }
+
+    /// Deletes the log rows of dead sessions that list no executing attempt, and the dead sessions without a log.
     async fn delete_expired(&self, now: Timestamp) -> Result<(), Error> {
+        let mut over = Vec::new();
+        {
+            let mut reader = self.looker().await?;
+            for session in session_log::dead(&mut reader.conn(), now).await? {
+                let (log, found) = session_log::read(&mut reader.conn(), session).await?;
+                let executing = found.instances();
+                let rows = log.into_iter().filter(|row| !row.instances.iter().any(|instance| executing.contains(instance)));
+                over.push((session, rows.collect::<Vec<_>>()));
+            }
+        }
         let mut tx = self.store.begin().await?;
+        for (session, rows) in over {
+            session_log::shorten(&mut tx.conn(), session, &rows, &[]).await?;
+        }
         sessions::delete_expired(&mut tx.conn(), now).await?;
         Ok(tx.commit().await?)
     }
@@ -129,47 +187,70 @@ impl Engine {
         }
     }
 
-    /// Compares the attempts that the database assigns to this session with those that run here. If an attempt runs here and is no longer
-    /// assigned, an operator or a sweeper has closed it, and its verb is cancelled. If it is assigned and does not run, its claim was
-    /// committed and the answer was lost; it is released.
+    /// Compares the attempts that the database assigns to this session with those that run here, and shortens the session's log. If an
+    /// attempt runs here and is no longer assigned, an operator or a sweeper has closed it, and its verb is cancelled. If it is assigned and
+    /// does not run, its commit succeeded and the answer was lost; it is released.
     async fn compare_with_held(self: &Arc<Self>) -> Result<usize, Error> {
         let Some(work) = &self.work else { return Ok(0) };
+        let session = work.session.id();
         let ran_before: Vec<_> = work.running().keys().copied().collect();
-        let held = {
+        let (log, held) = {
             let mut reader = self.looker().await?;
-            sessions::held(&mut reader.conn(), work.session.id()).await?
+            session_log::read(&mut reader.conn(), session).await?
         };
-        let is_unread = |call: CallId| held.unread.iter().any(|(unread, _)| *unread == call);
-        let is_held =
-            |id: &(CallId, u32)| is_unread(id.0) || held.orphans.iter().any(|held| (held.attempt.call, held.attempt.number) == *id);
-        for id in ran_before.iter().filter(|id| !is_held(id)) {
+        let calls: HashSet<_> = held.attempts.iter().map(|held| (held.attempt.call, held.attempt.number)).collect();
+        let unread: HashSet<_> = held.unread.iter().map(|(_, call, _)| *call).collect();
+        for id in ran_before.iter().filter(|id| !calls.contains(id) && !unread.contains(&id.0)) {
             let cancel = work.running().get(id).map(Running::canceller);
             cancel.into_iter().for_each(running::cancel);
         }
-        let does_not_run = |held: &Orphan| !work.running().contains_key(&(held.attempt.call, held.attempt.number));
-        let mut idle: Vec<_> = held.orphans.into_iter().filter(does_not_run).collect();
-        if idle.is_empty() {
-            return Ok(0);
+        let executing = held.instances();
+        let does_not_run = |held: &ExecutingAttempt| !work.running().contains_key(&(held.attempt.call, held.attempt.number));
+        let mut idle: Vec<_> = held.attempts.into_iter().filter(does_not_run).collect();
+        if !idle.is_empty() {
+            // A commit in flight may be about to start its attempts. An attempt that does not run after these commits have ended never will.
+            // Each operation of a commit has a limit, so this wait has one too.
+            self.in_flight.finish_current().await;
+            idle.retain(does_not_run);
         }
-        // A commit in flight may be about to start its attempts. An attempt that does not run after these commits have ended never will.
-        // Each operation of a commit has a limit, so this wait has one too.
-        self.in_flight.finish_current().await;
-        idle.retain(does_not_run);
         for orphan in &idle {
-            tracing::info!(machine = orphan.machine, key = orphan.key, call = %orphan.attempt.call, "held but not running: given back");
+            tracing::info!(machine = orphan.attempt.machine, key = orphan.key, call = %orphan.attempt.call, "held but not running: given back");
         }
-        Ok(self.close_all(idle, Outcome::Released).await)
+        let closed = self.close_all(idle, Outcome::Released).await;
+        self.shorten_log(session, &log, &executing).await?;
+        Ok(closed)
+    }
+
+    /// Deletes those of these log rows that list no executing attempt, and replaces many rows by one. `executing` are the instances in which
+    /// the session executed an attempt when the rows had been read.
+    async fn shorten_log(&self, session: SessionId, log: &[LogRow], executing: &HashSet<InstanceId>) -> Result<(), StoreError> {
+        let is_used = |row: &&LogRow| row.instances.iter().any(|instance| executing.contains(instance));
+        let (used, mut over): (Vec<&LogRow>, Vec<_>) = log.iter().partition(is_used);
+        let mut moved: Vec<InstanceId> = Vec::new();
+        if used.len() >= MANY_ROWS {
+            moved = used.iter().flat_map(|row| &row.instances).filter(|instance| executing.contains(instance)).copied().collect();
+            moved.sort();
+            moved.dedup();
+            over.extend(used);
+        }
+        if over.is_empty() {
+            return Ok(());
+        }
+        let over: Vec<LogRow> = over.into_iter().cloned().collect();
+        let mut tx = self.store.begin().await?;
+        session_log::shorten(&mut tx.conn(), session, &over, &moved).await?;
+        tx.commit().await
     }
 
     /// Closes the attempts and returns the number that succeeded. Each is a request of its own, and the committer groups them into batches.
-    async fn close_all(self: &Arc<Self>, orphans: Vec<Orphan>, outcome: Outcome) -> usize {
+    async fn close_all(self: &Arc<Self>, orphans: Vec<ExecutingAttempt>, outcome: Outcome) -> usize {
         let closing = orphans.into_iter().map(|orphan| self.close_orphan(orphan, outcome.clone()));
         futures_util::future::join_all(closing).await.into_iter().filter(|is_closed| *is_closed).count()
     }
 
     /// Closes one attempt and returns true if that succeeded. An attempt that cannot be closed does not affect the others (known bug 9).
-    async fn close_orphan(self: &Arc<Self>, orphan: Orphan, outcome: Outcome) -> bool {
-        let target = InstanceKey::new(&orphan.machine, &orphan.key);
+    async fn close_orphan(self: &Arc<Self>, orphan: ExecutingAttempt, outcome: Outcome) -> bool {
+        let target = InstanceKey::new(&orphan.attempt.machine, &orphan.key);
         let call = orphan.attempt.call;
         let report = Report::new(Arc::new(orphan.attempt), outcome);
         let kind = RequestKind::Complete(Box::new(report));

@@ -67,10 +67,10 @@ impl Watchers {
     /// Announces a commit that changed the instances `moved` and handed the attempts `runs` to this process.
     pub(crate) fn tell(&self, moved: &[ChangedInstance], runs: &[Run]) {
         let mut state = self.lock();
-        for ChangedInstance { target, instance, live, .. } in moved {
+        for ChangedInstance { target, instance, newest, .. } in moved {
             state.running.remove(target);
             for pending in state.waiting.get(target).into_iter().flatten() {
-                pending.put(News { instance: Arc::clone(instance), live: live.clone() });
+                pending.put(News { instance: Arc::clone(instance), live: newest.clone().filter(|_| instance.is_open) });
             }
         }
         for Run { target, claimed, .. } in runs {

@@ -1,6 +1,8 @@
--- One living run of a machine. Of its transitions, the first `pruned` ones have no attempts any more.
+-- One living run of a machine, with its newest attempt: while that is scheduled or executing, it is the instance's open call, and there is room
+-- for no other. `due_at` is null unless an attempt waits for its time. Of the instance's transitions, the first `pruned` ones have no attempts
+-- any more. `row_version` changes with each write.
 -- Keys are compared byte by byte, so that a prefix is a range of the unique index.
--- The fill factor leaves room for an update beside the old row: nothing that changes is indexed, but for the status.
+-- The fill factor leaves room for an update beside the old row: a call that begins and ends at once changes no column that is indexed.
 create table fsm_instances (
     instance_id uuid not null primary key,
     machine text not null,
@@ -10,18 +12,39 @@ create table fsm_instances (
     entered_at bigint,
     paused boolean not null,
     version bigint not null,
+    row_version bigint not null default 0,
     record bytea,
-    call_id uuid,
-    attempt bigint,
-    is_open boolean not null,
     error text,
     inbox_head bigint not null,
     inbox_tail bigint not null,
     created_at bigint not null,
     updated_at bigint not null,
     pruned bigint not null default 0,
+    is_open boolean not null,
+    call_id uuid,
+    attempt bigint check (attempt > 0),
+    attempt_state text check (attempt_state in ('scheduled', 'executing', 'success', 'error', 'lost', 'released', 'cancelled', 'snoozed')),
+    verb text,
+    event text,
+    payload bytea,
+    from_state text,
+    to_state text,
+    attempt_created_at bigint,
+    scheduled_at bigint,
+    due_at bigint,
+    remaining_attempts bigint,
+    backoff bigint,
+    max_backoff bigint,
+    retry text,
+    first_at bigint,
+    snoozes bigint,
+    worker uuid,
+    started_at bigint,
+    finished_at bigint,
+    attempt_error text,
+    previous uuid,
     unique (machine, key)
-) with (fillfactor = 70);
+) with (fillfactor = 50);
 
 create index fsm_instances_in_error
     on fsm_instances (machine, instance_id)
@@ -31,7 +54,11 @@ create index fsm_instances_ended
     on fsm_instances (machine, instance_id)
     where status in ('completed', 'cancelled');
 
--- One row an attempt. A finished row is the history; nothing is kept twice.
+create index fsm_instances_due
+    on fsm_instances (machine, due_at)
+    where due_at is not null;
+
+-- One row an attempt that has ended, written once. The first attempt of a call has its payload; each refers to the call before it.
 create table fsm_async_calls (
     call_id uuid not null,
     attempt bigint not null check (attempt > 0),
@@ -42,8 +69,7 @@ create table fsm_async_calls (
     payload bytea,
     from_state text,
     to_state text not null,
-    state text not null check (state in ('scheduled', 'executing', 'success', 'error', 'lost', 'released', 'cancelled', 'snoozed')),
-    held boolean not null,
+    state text not null check (state in ('success', 'error', 'lost', 'released', 'cancelled', 'snoozed')),
     created_at bigint not null,
     scheduled_at bigint not null,
     remaining_attempts bigint,
@@ -54,27 +80,35 @@ create table fsm_async_calls (
     snoozes bigint not null default 0,
     worker uuid,
     started_at bigint,
-    finished_at bigint,
+    finished_at bigint not null,
     error text,
     previous uuid,
     primary key (call_id, attempt)
 );
 
-create unique index fsm_async_calls_one_live
-    on fsm_async_calls (instance_id)
-    where state in ('scheduled', 'executing');
+-- Every attempt: those that have ended, and the open one of each instance.
+create view fsm_attempts as
+    select c.call_id, c.attempt, c.instance_id, c.machine, c.verb, c.event, c.payload, c.from_state, c.to_state, c.state, c.created_at,
+        c.scheduled_at, c.remaining_attempts, c.backoff, c.max_backoff, c.retry, c.first_at, c.worker, c.started_at, c.finished_at, c.error,
+        c.previous, c.snoozes
+    from fsm_async_calls c
+    union all
+    select i.call_id, i.attempt, i.instance_id, i.machine, i.verb, i.event, i.payload, i.from_state, i.to_state, i.attempt_state,
+        i.attempt_created_at, i.scheduled_at, i.remaining_attempts, i.backoff, i.max_backoff, i.retry, i.first_at, i.worker, i.started_at,
+        i.finished_at, i.attempt_error, i.previous, i.snoozes
+    from fsm_instances i
+    where i.is_open;
 
-create unique index fsm_async_calls_one_success
-    on fsm_async_calls (call_id)
-    where state = 'success';
+-- The instances in which a session began attempts, a row for each commit that did: sixteen bytes an instance. The session shortens it.
+create table fsm_session_log (
+    session_id uuid not null,
+    number bigint not null,
+    instances bytea not null,
+    primary key (session_id, number)
+);
 
-create index fsm_async_calls_due
-    on fsm_async_calls (machine, scheduled_at)
-    where state = 'scheduled' and not held;
-
-create index fsm_async_calls_executing
-    on fsm_async_calls (worker)
-    where state = 'executing';
+-- Ids do not compress.
+alter table fsm_session_log alter column instances set storage external;
 
 -- Events that wait for their turn. The last one of an instance says where all of them lead, as it was foreseen when it came.
 create table fsm_inbox (
@@ -150,6 +184,7 @@ create table fsm_requests (
 create table fsm_once (
     call_id uuid not null,
     name text not null,
+    instance_id uuid not null,
     value bytea not null,
     created_at bigint not null,
     primary key (call_id, name)
@@ -174,7 +209,8 @@ create index fsm_history_rejected
     where kind = 'rejected';
 
 -- Worker processes. The machine, the boot, the namespaces and the start of the process tell whether it still exists; null if its system does
--- not say. `reachable_us` is that of the lease duration at the last heartbeat.
+-- not say. `reachable_us` is that of the lease duration at the last heartbeat. `unreported` counts the attempts that ended there and whose ends
+-- the database does not accept.
 create table fsm_workers (
     session_id uuid not null primary key,
     host text not null,
@@ -186,7 +222,8 @@ create table fsm_workers (
     started_at bigint not null,
     lease_us bigint not null,
     lease_until bigint not null,
-    reachable_us bigint not null
+    reachable_us bigint not null,
+    unreported bigint not null default 0
 );
 
 -- For each lease duration: the time in which workers with that lease reached the database, added up, and the last heartbeat of any of them.

@@ -1,4 +1,6 @@
--- One living run of a machine. Of its transitions, the first `pruned` ones have no attempts any more.
+-- One living run of a machine, with its newest attempt: while that is scheduled or executing, it is the instance's open call, and there is room
+-- for no other. `due_at` is null unless an attempt waits for its time. Of the instance's transitions, the first `pruned` ones have no attempts
+-- any more. `row_version` changes with each write.
 create table fsm_instances (
     instance_id blob not null primary key,
     machine text not null,
@@ -8,16 +10,37 @@ create table fsm_instances (
     entered_at integer,
     paused integer not null,
     version integer not null,
+    row_version integer not null default 0,
     record blob,
-    call_id blob,
-    attempt integer,
-    is_open integer not null,
     error text,
     inbox_head integer not null,
     inbox_tail integer not null,
     created_at integer not null,
     updated_at integer not null,
     pruned integer not null default 0,
+    is_open integer not null,
+    call_id blob,
+    attempt integer check (attempt > 0),
+    attempt_state text check (attempt_state in ('scheduled', 'executing', 'success', 'error', 'lost', 'released', 'cancelled', 'snoozed')),
+    verb text,
+    event text,
+    payload blob,
+    from_state text,
+    to_state text,
+    attempt_created_at integer,
+    scheduled_at integer,
+    due_at integer,
+    remaining_attempts integer,
+    backoff integer,
+    max_backoff integer,
+    retry text,
+    first_at integer,
+    snoozes integer,
+    worker blob,
+    started_at integer,
+    finished_at integer,
+    attempt_error text,
+    previous blob,
     unique (machine, key)
 ) strict;
 
@@ -29,7 +52,11 @@ create index fsm_instances_ended
     on fsm_instances (machine, instance_id)
     where status in ('completed', 'cancelled');
 
--- One row an attempt. A finished row is the history; nothing is kept twice.
+create index fsm_instances_due
+    on fsm_instances (machine, due_at)
+    where due_at is not null;
+
+-- One row an attempt that has ended, written once. The first attempt of a call has its payload; each refers to the call before it.
 create table fsm_async_calls (
     call_id blob not null,
     attempt integer not null check (attempt > 0),
@@ -40,8 +67,7 @@ create table fsm_async_calls (
     payload blob,
     from_state text,
     to_state text not null,
-    state text not null check (state in ('scheduled', 'executing', 'success', 'error', 'lost', 'released', 'cancelled', 'snoozed')),
-    held integer not null,
+    state text not null check (state in ('success', 'error', 'lost', 'released', 'cancelled', 'snoozed')),
     created_at integer not null,
     scheduled_at integer not null,
     remaining_attempts integer,
@@ -52,27 +78,32 @@ create table fsm_async_calls (
     snoozes integer not null default 0,
     worker blob,
     started_at integer,
-    finished_at integer,
+    finished_at integer not null,
     error text,
     previous blob,
     primary key (call_id, attempt)
 ) strict;
 
-create unique index fsm_async_calls_one_live
-    on fsm_async_calls (instance_id)
-    where state in ('scheduled', 'executing');
+-- Every attempt: those that have ended, and the open one of each instance.
+create view fsm_attempts as
+    select c.call_id, c.attempt, c.instance_id, c.machine, c.verb, c.event, c.payload, c.from_state, c.to_state, c.state, c.created_at,
+        c.scheduled_at, c.remaining_attempts, c.backoff, c.max_backoff, c.retry, c.first_at, c.worker, c.started_at, c.finished_at, c.error,
+        c.previous, c.snoozes
+    from fsm_async_calls c
+    union all
+    select i.call_id, i.attempt, i.instance_id, i.machine, i.verb, i.event, i.payload, i.from_state, i.to_state, i.attempt_state,
+        i.attempt_created_at, i.scheduled_at, i.remaining_attempts, i.backoff, i.max_backoff, i.retry, i.first_at, i.worker, i.started_at,
+        i.finished_at, i.attempt_error, i.previous, i.snoozes
+    from fsm_instances i
+    where i.is_open;
 
-create unique index fsm_async_calls_one_success
-    on fsm_async_calls (call_id)
-    where state = 'success';
-
-create index fsm_async_calls_due
-    on fsm_async_calls (machine, scheduled_at)
-    where state = 'scheduled' and not held;
-
-create index fsm_async_calls_executing
-    on fsm_async_calls (worker)
-    where state = 'executing';
+-- The instances in which a session began attempts, a row for each commit that did: sixteen bytes an instance. The session shortens it.
+create table fsm_session_log (
+    session_id blob not null,
+    number integer not null,
+    instances blob not null,
+    primary key (session_id, number)
+) strict, without rowid;
 
 -- Events that wait for their turn. The last one of an instance says where all of them lead, as it was foreseen when it came.
 create table fsm_inbox (
@@ -148,6 +179,7 @@ create table fsm_requests (
 create table fsm_once (
     call_id blob not null,
     name text not null,
+    instance_id blob not null,
     value blob not null,
     created_at integer not null,
     primary key (call_id, name)
@@ -172,7 +204,8 @@ create index fsm_history_rejected
     where kind = 'rejected';
 
 -- Worker processes. The machine, the boot, the namespaces and the start of the process tell whether it still exists; null if its system does
--- not say. `reachable_us` is that of the lease duration at the last heartbeat.
+-- not say. `reachable_us` is that of the lease duration at the last heartbeat. `unreported` counts the attempts that ended there and whose ends
+-- the database does not accept.
 create table fsm_workers (
     session_id blob not null primary key,
     host text not null,
@@ -184,7 +217,8 @@ create table fsm_workers (
     started_at integer not null,
     lease_us integer not null,
     lease_until integer not null,
-    reachable_us integer not null
+    reachable_us integer not null,
+    unreported integer not null default 0
 ) strict;
 
 -- For each lease duration: the time in which workers with that lease reached the database, added up, and the last heartbeat of any of them.

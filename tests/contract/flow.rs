@@ -1,5 +1,5 @@
-//! The subscription of the product page: a start that shares its event type, an internal transition, an event that interrupts, a computed timer
-//! and an error that is judged by its value.
+//! The subscription of the product page: a start that shares its event type, an internal transition, an event that interrupts, a computed
+//! timer and an error that is judged by its value.
 
 use fsm::prelude::*;
 use fsm::testing::TestBed;

@@ -1,4 +1,4 @@
-//! What a handle does, each method and field under its name of the contract.
+//! The methods and fields of a handle, each under its name of the contract.
 
 use std::time::SystemTime;
 

@@ -1,4 +1,5 @@
-//! The public API as the product page states it, compiled and run: a change of any name, type or meaning here breaks programs of users.
+//! The public API as the product page states it, compiled and run. A change of any name, type or meaning here would break programs of
+//! users.
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "the program of a user, and a test")]
 

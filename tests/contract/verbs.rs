@@ -1,4 +1,4 @@
-//! What a verb can do, by the contract: its context, failures, and the transaction of its own transition.
+//! The abilities of a verb by the contract: its context, failures, and the transaction of its own transition.
 
 use std::io;
 

@@ -130,7 +130,7 @@ impl Imagined {
                 return Ok(());
             }
             for id in due {
-                let row = self.model.store.take(id, self.session, self.now);
+                let row = self.model.store.take(id, self.session, self.now, self.model.variant);
                 self.run(row.attempt, row.grant)?;
             }
         }

@@ -21,7 +21,8 @@ pub fn lines(story: &Story) -> Vec<String> {
     attempts.sort_by_key(|attempt| (attempt.call, attempt.number));
     for one in attempts {
         let (call, previous) = (nth(one.call), one.previous.map(nth));
-        let (from, is_held, is_claimed) = (&one.from, one.held, one.worker.is_some());
+        // The instance's pause flag determines whether its open attempt is held. Ended attempts are not held.
+        let (from, is_held, is_claimed) = (&one.from, one.held && one.state.is_live(), one.worker.is_some());
         lines.push(format!("call {call:?} attempt {} of {} on {}: {from:?} -> {}", one.number, one.verb, one.event, one.to));
         lines.push(format!("    {}, held {is_held}, claimed {is_claimed}, after {previous:?}, error {:?}", one.state, one.error));
         let times = (one.created_at, one.scheduled_at, one.started_at, one.finished_at);

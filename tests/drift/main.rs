@@ -6,6 +6,9 @@
 #[path = "../promises/support.rs"]
 mod support;
 
+#[allow(dead_code, reason = "other tests need more of it")]
+#[path = "../promises/meddler.rs"]
+mod meddler;
 mod new;
 mod old;
 mod side_by_side;
@@ -15,6 +18,7 @@ use std::time::Duration;
 
 use fsm::testing::{TestBed, TestBedBuilder};
 use fsm::{Migrate, SendOutcome, Status};
+use meddler::{Meddler, is_postgres, run};
 use support::promise;
 
 fn old_code() -> TestBedBuilder {
@@ -31,6 +35,24 @@ fn mapping() -> Migrate {
         .verb("labelled", "addressed")
         .verb("mislabelled", "lost_label")
         .event("Label", "Address")
+}
+
+/// From now on the database refuses the statements `moment` (such as `update on fsm_instances`) for the rows that fit the condition.
+async fn refuse(bed: &TestBed, moment: &str, condition: &str) {
+    if is_postgres(bed) {
+        let row = if moment.starts_with("delete") { "old" } else { "new" };
+        let raises = format!("if {condition} then raise 'not this one'; end if; return {row};");
+        run(bed, format!("create function refuses() returns trigger language plpgsql as $$ begin {raises} end $$")).await;
+        run(bed, format!("create trigger refuses before {moment} for each row execute function refuses()")).await;
+    } else {
+        let raises = "select raise(abort, 'not this one');";
+        run(bed, format!("create trigger refuses before {moment} for each row when {condition} begin {raises} end")).await;
+    }
+}
+
+/// Ends the refusals.
+async fn refuse_no_more(bed: &TestBed, table: &str) {
+    run(bed, if is_postgres(bed) { format!("drop trigger refuses on {table}") } else { "drop trigger refuses".to_owned() }).await;
 }
 
 const FIVE_SECONDS: Duration = Duration::from_secs(5);
@@ -181,5 +203,26 @@ promise! {
         assert_eq!((again.outcome, again.call), (SendOutcome::Duplicate, first.call));
         assert!(of_new.send("p", new::Address { failures: 1 }).dedup("evt-7").await.unwrap_err().is_conflict());
         assert!(of_new.send("p", new::Ship).dedup("evt-7").await.unwrap_err().is_conflict());
+    }
+}
+
+promise! {
+    async fn an_instance_that_cannot_be_renamed_keeps_no_other_from_it_nor_the_start(old in old_code().only::<Meddler>()) {
+        let of_old = old.machine::<old::Parcel>();
+        for n in 0..4 {
+            of_old.send(format!("p-{n}"), old::Pack { failures: 0 }).await.unwrap();
+            of_old.send(format!("p-{n}"), LABEL).await.unwrap();
+        }
+        old.run_until_idle().await;
+        refuse(old, "update on fsm_instances", "new.key = 'p-1'").await;
+        let new = new_code().migrate(mapping()).beside(old).await.unwrap();
+        let of_new = new.machine::<new::Parcel>();
+        let page = of_new.list(fsm::Filter::default()).await.unwrap();
+        assert_eq!(page.items.iter().map(|parcel| parcel.key.as_str()).collect::<Vec<_>>(), ["p-0", "p-2", "p-3"]);
+        assert!(page.items.iter().all(|parcel| parcel.state == Some(new::ParcelState::Addressed)));
+        assert_eq!(page.unreadable.iter().map(|one| one.key.as_str()).collect::<Vec<_>>(), ["p-1"]);
+        refuse_no_more(old, "fsm_instances").await;
+        new.advance(Duration::from_secs(600)).await;
+        assert_eq!(of_new.get("p-1").await.unwrap().unwrap().state, Some(new::ParcelState::Addressed), "it is tried again");
     }
 }

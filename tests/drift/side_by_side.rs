@@ -1,4 +1,4 @@
-//! Old and new processes side by side: each leaves work that only the other one's code has, and names that old code writes are mapped.
+//! Old and new processes side by side: each leaves work to the process whose code has it, and names that old code writes are mapped.
 
 use std::time::Duration;
 

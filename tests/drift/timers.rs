@@ -5,8 +5,9 @@ use std::time::Duration;
 use fsm::Status;
 use fsm::testing::TestBed;
 
+use crate::meddler::{Meddler, run};
 use crate::support::promise;
-use crate::{FIVE_SECONDS, LABEL, old, old_code};
+use crate::{FIVE_SECONDS, LABEL, old, old_code, refuse, refuse_no_more};
 
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 
@@ -77,5 +78,30 @@ promise! {
         timeless.advance(Duration::from_secs(3600)).await;
         timed.run_until_idle().await;
         assert_eq!(of_timed.get("r").await.unwrap().unwrap().state, Some(old::timed::ParcelState::Forgotten));
+    }
+}
+
+promise! {
+    async fn a_timer_that_cannot_be_dropped_keeps_no_other_from_it(old in old_code().only::<Meddler>()) {
+        let of_old = old.machine::<old::Parcel>();
+        for n in 0..130 {
+            of_old.send(format!("p-{n}"), old::Pack { failures: 0 }).await.unwrap();
+            of_old.send(format!("p-{n}"), LABEL).await.unwrap();
+        }
+        old.run_until_idle().await;
+        let left = async || {
+            // The lease of the old process ends while the clock moves with the new one.
+            old.restart().await;
+            run(old, "select count(*) from fsm_timers").await
+        };
+        assert_eq!(left().await, Some(130));
+        old.outage(FIVE_SECONDS).await;
+        refuse(old, "delete on fsm_timers", "(select key from fsm_instances i where i.instance_id = old.instance_id) = 'p-7'").await;
+        let timeless = TestBed::builder().only::<old::timeless::Parcel>().beside(old).await.unwrap();
+        timeless.advance(Duration::from_secs(7200)).await;
+        assert_eq!(left().await, Some(1), "all but one are dropped, also those behind it");
+        refuse_no_more(old, "fsm_timers").await;
+        timeless.advance(Duration::from_secs(120)).await;
+        assert_eq!(left().await, Some(0), "it is tried again");
     }
 }

@@ -67,7 +67,7 @@ promise! {
         bed.run_until_idle().await;
         let payload = async |text: &str| {
             let text = bytes(bed, text);
-            run(bed, format!("update fsm_async_calls set payload = {text} where machine = 'payment' and payload is not null")).await
+            run(bed, format!("update fsm_instances set payload = {text}, row_version = row_version + 1 where machine = 'payment' and payload is not null")).await
         };
         payload("{\"amount_cents\": \"much\"}").await;
         bed.advance(FIVE_SECONDS).await;
@@ -92,7 +92,7 @@ promise! {
         let payments = bed.machine::<Payment>();
         payments.send("o-1", checkout()).await.unwrap();
         bed.run_until_idle().await;
-        run(bed, "update fsm_async_calls set payload = null where machine = 'payment'").await;
+        run(bed, "update fsm_instances set payload = null, row_version = row_version + 1 where machine = 'payment'").await;
         bed.advance(FIVE_SECONDS).await;
         let error = payments.get("o-1").await.unwrap().unwrap().call.unwrap().last_error.unwrap();
         assert!(error.starts_with("the payload does not decode as `OnlinePaymentCreated`: EOF"), "{error}");
@@ -108,7 +108,7 @@ promise! {
         bed.run_until_idle().await;
         let record = async |text: &str| {
             let text = bytes(bed, text);
-            run(bed, format!("update fsm_instances set record = {text} where machine = 'clumsy'")).await
+            run(bed, format!("update fsm_instances set record = {text}, row_version = row_version + 1 where machine = 'clumsy'")).await
         };
         record("[]").await;
         clumsies.send("c", Deed::Nothing).await.unwrap();

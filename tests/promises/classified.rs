@@ -1,4 +1,4 @@
-//! Errors that say by their value whether they are permanent: `give_up_if`, and what `give_up_on` sees of an error.
+//! Errors that are permanent depending on their value: `give_up_if`, and the types that `give_up_on` finds in an error.
 
 use std::error::Error;
 use std::fmt;

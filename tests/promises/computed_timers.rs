@@ -1,4 +1,4 @@
-//! Computed timers: a function of the record says when the timer of a state is due.
+//! Computed timers: a function of the record returns the time at which the timer of a state is due.
 
 use fsm::prelude::*;
 use fsm::testing::TestBed;

@@ -1,4 +1,5 @@
-//! The web console: every page for everybody who may see it, every act only for those who may act, and nothing of a user's text as markup.
+//! The web console: every page for everyone with access, every act only for those who are allowed to do it, and no text of a user as
+//! markup.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,26 +18,38 @@ use tower::ServiceExt;
 
 use crate::support::Folder;
 
-/// Longer than anything here takes on a busy machine.
+/// A time limit that is long enough on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
-/// A key with all that a URL and a page must not take for their own.
-const ODD: &str = "a/b.c?d#é 😀 <script>alert(1)</script> \"x\" 'y'";
+/// A key with all characters that have a meaning in URLs and pages.
+pub const ODD: &str = "a/b.c?d#é 😀 <script>alert(1)</script> \"x\" 'y'";
 const MARKUP: &str = "<script>alert(1)</script>";
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Pay {
+pub struct Pay {
     note: String,
 }
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Ship;
+pub struct Ship;
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-struct Kept {
+pub struct Kept {
     note: String,
 }
 
-/// Whether the verb fails.
-struct Broken(AtomicBool);
+impl Pay {
+    pub fn new(note: &str) -> Pay {
+        Pay { note: note.to_owned() }
+    }
+}
+
+/// True if the verb fails.
+pub struct Broken(AtomicBool);
+
+impl Broken {
+    pub fn new(is_broken: bool) -> Arc<Broken> {
+        Arc::new(Broken(AtomicBool::new(is_broken)))
+    }
+}
 
 #[verb]
 #[retry(1, "1ms")]
@@ -52,7 +65,7 @@ async fn shipped(_event: Ship) -> Result {
 
 fsm! {
     /// An order that a console shows.
-    machine Shown = "shown" {
+    pub machine Shown = "shown" {
         keeps Kept;
         start paid;
         paid -> shipped;
@@ -61,16 +74,16 @@ fsm! {
 }
 
 /// A runtime with one instance at rest, one with an odd key, and three in error.
-struct Site {
+pub struct Site {
     runtime: Runtime,
     broken: Arc<Broken>,
     _folder: Folder,
 }
 
 impl Site {
-    async fn new(name: &str) -> Site {
+    pub async fn new(name: &str) -> Site {
         let folder = Folder::new(name);
-        let broken = Arc::new(Broken(AtomicBool::new(false)));
+        let broken = Broken::new(false);
         let builder = Runtime::builder().database(folder.url("fsm.db")).only::<Shown>().data(Arc::clone(&broken));
         let site = Site { runtime: builder.start().await.unwrap(), broken, _folder: folder };
         for key in ["o-1", ODD] {
@@ -92,7 +105,15 @@ impl Site {
         self.orders().settled(key).within(LIMIT).await.unwrap();
     }
 
-    fn console(&self) -> Console {
+    pub async fn settled(&self, key: &str) {
+        self.orders().settled(key).within(LIMIT).await.unwrap();
+    }
+
+    pub async fn shutdown(self) {
+        self.runtime.shutdown().await.unwrap();
+    }
+
+    pub fn console(&self) -> Console {
         console(&self.runtime)
     }
 
@@ -102,50 +123,61 @@ impl Site {
 }
 
 /// A browser in front of a console that is nested at `/fsm`.
-struct Browser(Router);
+pub struct Browser(Router);
 
-struct Answer {
-    status: StatusCode,
-    headers: HeaderMap,
-    text: String,
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub text: String,
 }
 
 impl Browser {
-    fn of(console: Console) -> Browser {
+    pub fn of(console: Console) -> Browser {
         Browser(Router::new().nest("/fsm", console.router()))
     }
 
-    async fn ask(&self, request: Request<Body>) -> Answer {
+    pub async fn ask(&self, request: Request<Body>) -> Answer {
         let (parts, body) = self.0.clone().oneshot(request).await.unwrap().into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
         Answer { status: parts.status, headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
     }
 
-    async fn get(&self, path: &str) -> Answer {
+    pub async fn get(&self, path: &str) -> Answer {
         self.ask(Request::get(format!("/fsm{path}")).body(Body::empty()).unwrap()).await
     }
 
-    async fn post(&self, path: &str, origin: &str, form: &str) -> Answer {
+    /// Returns the status of an answer whose body may be a stream.
+    pub async fn status_of(&self, path: &str) -> StatusCode {
+        let request = Request::get(format!("/fsm{path}")).body(Body::empty()).unwrap();
+        self.0.clone().oneshot(request).await.unwrap().status()
+    }
+
+    pub async fn post(&self, path: &str, origin: &str, form: &str) -> Answer {
         let request = Request::post(format!("/fsm{path}")).header("host", "ops.example").header("origin", origin);
         let request = request.header("content-type", "application/x-www-form-urlencoded");
         self.ask(request.body(Body::from(form.to_owned())).unwrap()).await
     }
 
-    /// The token that the forms of a page carry.
+    /// Returns the token of the forms of a page.
     async fn token(&self) -> String {
-        let page = self.get("/instances?machine=shown").await.text;
+        self.token_of("shown").await
+    }
+
+    /// Returns the token from the list of a machine.
+    pub async fn token_of(&self, machine: &str) -> String {
+        let page = self.get(&format!("/instances?machine={machine}")).await.text;
         let (_, rest) = page.split_once("name=\"token\" value=\"").expect("the page has a form");
         rest.split_once('"').unwrap().0.to_owned()
     }
 }
 
-const ORIGIN: &str = "https://ops.example";
+pub const ORIGIN: &str = "https://ops.example";
 
-fn encoded(text: &str) -> String {
+pub fn encoded(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
-fn pages() -> Vec<String> {
+pub fn pages() -> Vec<String> {
     let odd = format!("/i/shown/{}", encoded(ODD));
     let fixed = [
         "",
@@ -237,7 +269,7 @@ async fn nobody_sees_a_viewer_reads_an_operator_acts_on_one_and_an_admin_on_many
         }
     }
     let one = "/i/shown/e-1";
-    // A viewer's pages have no form that writes; an operator's list has none for many.
+    // A viewer's pages have no form that writes. An operator's list has no form for bulk acts.
     let viewer = site.as_actor(Access::Viewer);
     assert!(!viewer.get(one).await.text.contains("method=\"post\"") && !viewer.get("/errors").await.text.contains("method=\"post\""));
     let operator = site.as_actor(Access::Operator);
@@ -312,7 +344,7 @@ async fn an_act_is_carried_out_in_the_name_of_who_asks_and_a_bulk_act_on_those_t
     let history = site.orders().history("e-1").await.unwrap().iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
     assert!(history.contains("retried by ada: the gateway is back"), "{history}");
 
-    // An act that does not apply says so, and a send of an event that does not fit says which do.
+    // An act that does not apply is refused with a reason, and an event that does not fit with the events that do.
     let refused = browser.post("/i/shown/e-1", ORIGIN, &format!("token={token}&action=retry")).await;
     assert_eq!(refused.status, StatusCode::CONFLICT);
     assert!(refused.text.contains("succeeded"), "{}", refused.text);

@@ -26,7 +26,7 @@ struct Seen {
     now: Timestamp,
 }
 
-/// A record of what attempts saw, and how often each piece of work was done.
+/// The record of what the attempts saw, and of how often each piece of work was done.
 #[derive(Default)]
 struct Witness {
     seen: Mutex<Vec<Seen>>,

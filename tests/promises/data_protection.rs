@@ -60,6 +60,7 @@ promise! {
         let stored = |table: &str| format!("select count(*) from {table} where error like '%{CARD}%'");
         assert_eq!(run(bed, stored("fsm_async_calls")).await, Some(0));
         assert_eq!(run(bed, stored("fsm_instances")).await, Some(0));
+        assert_eq!(run(bed, format!("select count(*) from fsm_instances where attempt_error like '%{CARD}%'")).await, Some(0));
 
         let told = log.text();
         assert!(told.contains("no card ****") && told.contains("bad card ****"), "the errors are logged: {told}");

@@ -1,4 +1,5 @@
-//! A future of the library's that is dropped at any of its await points leaves all of what it does or nothing, and the engine goes on.
+//! A future of the library can be dropped at any of its await points: its work is then done completely or not at all, and the engine
+//! continues.
 
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::pin;
@@ -14,18 +15,18 @@ use sqlx::{Connection, PgConnection, SqliteConnection};
 use crate::meddler::{Meddler, is_postgres, run};
 use crate::support::{Folder, healthy, promise};
 
-/// When a future is dropped.
+/// The moment at which a future is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum When {
-    /// As soon as it waits: what it asked for is under way.
+    /// When it waits: its request is in progress.
     ItWaits,
-    /// When it is woken: the answer is there, and nobody has read it.
+    /// When it is woken: the answer has arrived and was not read.
     ItIsWoken,
 }
 
 const BOTH: [When; 2] = [When::ItWaits, When::ItIsWoken];
 
-/// Polls the future so often, and drops it then. `None` unless it was ready before.
+/// Polls the future `times` times and drops it then. Returns `None` unless it was ready before.
 async fn poll_then_drop<F: IntoFuture>(times: usize, when: When, future: F) -> Option<F::Output> {
     let mut future = pin!(future.into_future());
     let mut polls = 0;
@@ -45,7 +46,7 @@ async fn poll_then_drop<F: IntoFuture>(times: usize, when: When, future: F) -> O
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Open;
-/// What the verb drops, after so many polls.
+/// The future that the verb drops, and the number of polls before.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Drop {
     what: What,
@@ -60,7 +61,7 @@ enum What {
     Statement,
     Savepoint,
 }
-/// Whether the last future came to its end.
+/// True if the last future was completed.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Last {
     is_done: bool,
@@ -124,14 +125,14 @@ fn droppers() -> TestBedBuilder {
     TestBed::builder().only::<Dropper>().only::<Meddler>()
 }
 
-/// The engine takes an event and carries it out.
+/// The engine takes an event and carries out its call.
 async fn goes_on(bed: &TestBed, droppers: &Handle<Dropper>, key: &str) {
     droppers.send(key, Open).await.unwrap();
     bed.run_until_idle().await;
     assert_eq!(droppers.get(key).await.unwrap().unwrap().version, 1, "`{key}`");
 }
 
-/// A send in the caller's own transaction is dropped, and the caller goes on and commits.
+/// A send in the caller's own transaction is dropped, and the caller continues and commits.
 macro_rules! dropped_send_in {
     ($bed:expr, $connection:ty, $begin:expr) => {{
         let bed = &$bed;
@@ -207,7 +208,7 @@ mod a_send_in_the_callers_transaction_that_is_dropped_leaves_all_of_itself_or_no
     }
 }
 
-/// Drops each future after each number of polls until it comes to its end.
+/// Drops each future after 0, 1, 2 and more polls, until it completes.
 macro_rules! dropped_everywhere {
     ($bed:expr, $($name:literal => |$key:ident| $future:expr;)*) => { $(
         for when in BOTH {
@@ -279,7 +280,7 @@ promise! {
                     let written = run(bed, "select count(*) from ledger").await.unwrap() - before;
                     match instance.status {
                         Status::Running => assert_eq!(instance.version, 2),
-                        // A savepoint that is dropped half-way may take the whole transaction with it, by the driver's doing.
+                        // The driver may roll back the whole transaction if a savepoint is dropped half-way.
                         _ => {
                             let error = instance.error.unwrap_or_default();
                             assert!(what == What::Savepoint && error.starts_with("the verb's transaction was not committed"), "{key}: {error}");
@@ -301,11 +302,11 @@ promise! {
     }
 }
 
-/// A start, a connect and a shutdown that are dropped half-way keep no other process from its work.
+/// A start, a connect and a shutdown that are dropped half-way do not prevent other processes from working.
 async fn starts_and_stops(url: &str) {
     let runtime = || Runtime::builder().database(url).only::<Dropper>().poll_interval(Duration::from_millis(20));
     for when in BOTH {
-        // Each of the first steps, and some of the many that follow.
+        // Each of the first steps, and some of the many later ones.
         for times in (0..).map(|n: usize| n + 7 * n.saturating_sub(3)) {
             let started = poll_then_drop(times, when, runtime().start()).await;
             let connected = poll_then_drop(times, when, Client::connect(url)).await;

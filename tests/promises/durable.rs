@@ -44,7 +44,7 @@ impl Stall {
         self.times.store(1, Ordering::SeqCst);
     }
 
-    /// The verb that waits goes on.
+    /// Lets the waiting verb continue.
     pub fn go_on(&self) {
         self.leave.notify_one();
     }

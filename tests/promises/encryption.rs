@@ -277,20 +277,18 @@ promise! {
         }
         bed.run_until_idle().await;
         let of = |key: &str| format!("select instance_id from fsm_instances where machine = 'vault' and key = '{key}'");
-        let live = |key: &str| format!("(select call_id from fsm_instances where machine = 'vault' and key = '{key}')");
         // The live call of one instance gets the payload of another instance's call.
         run(bed, format!(
-            "update fsm_async_calls set payload = (select payload from fsm_async_calls where call_id = {} and attempt = 1)
-             where call_id = {} and attempt = 1",
-            live("yours"), live("mine")
+            "update fsm_instances set payload = (select payload from fsm_instances where instance_id = ({})) where instance_id = ({})",
+            of("yours"), of("mine")
         )).await;
         // The live call of the other instance gets the payload of its own first call.
         run(bed, format!(
-            "update fsm_async_calls set payload = (
+            "update fsm_instances set payload = (
                 select payload from fsm_async_calls where instance_id = ({0}) and attempt = 1 and from_state is null
              )
-             where call_id = {1} and attempt = 1",
-            of("yours"), live("yours")
+             where instance_id = ({0})",
+            of("yours")
         )).await;
         bed.advance(FIVE_SECONDS).await;
         for key in ["mine", "yours"] {
@@ -298,7 +296,7 @@ promise! {
             assert!(error.starts_with("the payload cannot be read: it does not decrypt with the key `a`"), "{key}: {error}");
         }
 
-        run(bed, format!("update fsm_instances set record = (select record from fsm_instances where instance_id = ({0})) where instance_id = ({1})", of("yours"), of("mine"))).await;
+        run(bed, format!("update fsm_instances set row_version = row_version + 1, record = (select record from fsm_instances where instance_id = ({0})) where instance_id = ({1})", of("yours"), of("mine"))).await;
         let error = vaults.get("mine").await.unwrap_err().to_string();
         assert!(error.starts_with("the record of `vault` `mine` cannot be read: it does not decrypt"), "{error}");
         assert_eq!(vaults.list(Filter::default()).await.unwrap().unreadable.len(), 1, "the others are listed");
@@ -353,7 +351,7 @@ mod with_require_encryption {
     }
 
     promise! {
-        /// Whoever writes it into the database has no key.
+        /// A client that writes a value into the database has no key.
         async fn what_was_stored_unencrypted_is_a_failed_attempt_and_no_verb_runs(bed in vaults()) {
             let worker = strict().beside(bed).await.unwrap();
             let vaults = bed.machine::<Vault>();

@@ -71,7 +71,7 @@ mod the_idempotency_key_is_the_same_for_all_attempts_of_a_call {
 
 use std::future::IntoFuture;
 
-/// As a `HashMap` is, in whatever order this process has it.
+/// Serialises its entries in its own order, as a `HashMap` does in a random one.
 #[derive(Debug, Clone, PartialEq)]
 struct Items(Vec<(&'static str, u32)>);
 

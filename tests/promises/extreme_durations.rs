@@ -1,4 +1,4 @@
-//! Every duration that a program can give is taken: 0, a nanosecond and the longest there is saturate or give an error, and nothing panics.
+//! Every duration is accepted: zero, a nanosecond and the longest possible one saturate or give an error, and nothing panics.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -12,7 +12,7 @@ use crate::durable::{Load, Ship, ShipState, Stall};
 use crate::support::Folder;
 
 const EXTREMES: [Duration; 3] = [Duration::ZERO, Duration::from_nanos(1), Duration::MAX];
-/// Longer than a process takes that starts, works and ends.
+/// A time limit for a process that starts, works and ends.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A setting of a runtime that is a duration.
@@ -39,12 +39,12 @@ async fn life(builder: Builder, key: &str) -> Result<(), Error> {
 
 async fn works_with(url: &str, (name, set): Setting, duration: Duration) {
     let plain = Runtime::builder().database(url).only::<Ship>().data(Arc::new(Stall::default()));
-    // What fails by its setting is told soon.
+    // A short patience, so that a setting that makes the start fail returns its error soon.
     let builder = set(plain.patience(Duration::from_secs(1)), duration);
     let ended = tokio::time::timeout(2 * LIMIT, life(builder, &format!("{name}-{duration:?}"))).await;
     match ended.unwrap_or_else(|_| panic!("{name}({duration:?}) hangs")) {
         Ok(()) => {}
-        // No database does anything in a millisecond, or not always, or has a patience of a tenth of a second.
+        // A database may be too slow for an operation timeout or a patience of a millisecond or less.
         Err(error) if ["operation_timeout", "patience"].contains(&name) && duration < LIMIT => {
             assert_eq!(error.kind(), ErrorKind::Database, "{error}")
         }

@@ -1,6 +1,6 @@
 //! Fuzz tests of stored rows, keys and errors: damaged data is a clear failure of its one instance, and all others continue.
 //!
-//! Each test has a fixed seed, which it prints. `FSM_FUZZ_SEED=…` is another one, `FSM_FRESH_SEEDS=1` a new one for each run.
+//! Each test has a fixed seed, which it prints. `FSM_FUZZ_SEED=…` sets another seed, `FSM_FRESH_SEEDS=1` a new one for each run.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use crate::meddler::{Meddler, is_postgres, run};
 use crate::support::promise;
 
 const FIVE_SECONDS: Duration = Duration::from_secs(5);
-/// The seed of every test, unless the environment names another.
+/// The seed of all tests, unless the environment sets another one.
 const SEED: u64 = 17;
-/// The longest error text that is kept.
+/// The maximum length of a stored error text.
 const LONGEST_ERROR: usize = 8 * 1024;
 
-/// Draws `many` values by the seed.
+/// Draws `many` values from the seed.
 fn drawn<S: Strategy>(many: usize, values: &S) -> Vec<S::Value> {
     let fresh = || std::time::UNIX_EPOCH.elapsed().map_or(SEED, |since| since.as_nanos() as u64);
     let unset = || if std::env::var_os("FSM_FRESH_SEEDS").is_some() { fresh() } else { SEED };
@@ -88,9 +88,9 @@ promise! {
         for (n, bytes) in rows.iter().enumerate() {
             let row = of_key(&format!("c-{n}"));
             let text = match n % 3 {
-                0 => format!("update fsm_async_calls set payload = {} where {row} and payload is not null", literal(bed, bytes)),
-                1 => format!("update fsm_instances set record = {} where {row}", literal(bed, bytes)),
-                _ => format!("update fsm_async_calls set retry = {} where {row} and state = 'scheduled'", text_literal(bed, bytes)),
+                0 => format!("update fsm_instances set payload = {} where {row} and payload is not null", literal(bed, bytes)),
+                1 => format!("update fsm_instances set record = {}, row_version = row_version + 1 where {row}", literal(bed, bytes)),
+                _ => format!("update fsm_instances set retry = {} where {row} and attempt_state = 'scheduled'", text_literal(bed, bytes)),
             };
             run(bed, text).await;
         }
@@ -115,10 +115,12 @@ promise! {
         assert_eq!(page.items.len() + page.unreadable.len(), rows.len() + 1);
 
         // The invariants check policies, so the original ones are restored.
-        run(bed, format!(
-            "update fsm_async_calls set retry = (select w.retry from fsm_async_calls w where w.{} and w.attempt = 1 limit 1) where machine = 'clumsy'",
-            of_key("whole")
-        )).await;
+        for table in ["fsm_async_calls", "fsm_instances"] {
+            run(bed, format!(
+                "update {table} set retry = (select w.retry from fsm_async_calls w where w.{} and w.attempt = 1 limit 1) where machine = 'clumsy'",
+                of_key("whole")
+            )).await;
+        }
         clumsies.send("new", Deed::Nothing).await.unwrap();
         bed.run_until_idle().await;
         assert_eq!(clumsies.get("new").await.unwrap().unwrap().version, 1);

@@ -198,7 +198,7 @@ mod a_verb_that_kills_its_process_is_exhausted_and_not_run_for_ever {
     }
 }
 
-/// Commits that are in flight when a shutdown begins start calls after it. They are waited for like all others.
+/// Commits that are in flight when a shutdown begins may start calls after it. The shutdown waits for these calls too.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shutdown_waits_for_the_calls_that_commits_in_flight_still_start() {
     for round in 0..60 {
@@ -210,14 +210,14 @@ async fn a_shutdown_waits_for_the_calls_that_commits_in_flight_still_start() {
                 tokio::spawn(async move { kilns.send(format!("k-{kiln}"), Fire { ms: 1 }).await })
             })
             .collect();
-        // The shutdown begins at another moment of the commits in each round.
+        // In each round, the shutdown begins at a different moment of the commits.
         for _ in 0..round {
             tokio::task::yield_now().await;
         }
         let ended = runtime.shutdown().await;
         assert!(ended.is_ok(), "round {round}: {}", ended.unwrap_err());
         for send in sends {
-            // One that came after the shutdown is refused.
+            // A send that came after the shutdown began is refused.
             let _ = send.await.unwrap();
         }
     }

@@ -1,4 +1,4 @@
-//! Wherever the engine runs code of a user, a panic of that code is a failed attempt or an error to the caller, and nothing else.
+//! A panic in any code of the user that the engine calls is a failed attempt or an error to the caller, and has no other effect.
 
 use std::cell::Cell;
 use std::error::Error as StdError;
@@ -21,7 +21,7 @@ use crate::support::promise;
 const FIVE_SECONDS: Duration = Duration::from_secs(5);
 
 thread_local! {
-    /// The one place that panics when it is reached next. Everything of a test runs on its thread.
+    /// The place that panics when it is reached next. All code of a test runs on its own thread.
     static TRAP: Cell<&'static str> = const { Cell::new("") };
 }
 
@@ -36,7 +36,7 @@ fn pass(place: &'static str) {
     }
 }
 
-/// What the verbs of this machine remember.
+/// The record of this machine.
 #[derive(Debug, Clone, Default)]
 struct Count(u32);
 
@@ -53,7 +53,7 @@ impl<'de> Deserialize<'de> for Count {
     }
 }
 
-/// A record of its own, whose beginning is trapped.
+/// The record of another machine, whose `Default` has a trap.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Beginning {
     done: u32,
@@ -65,7 +65,7 @@ impl Default for Beginning {
     }
 }
 
-/// Which trap the verb arms in its first attempt, and how it goes on.
+/// The behaviour of the verb after it has armed a trap in its first attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 enum Then {
     Succeed,
@@ -132,7 +132,7 @@ impl Drop for Brittle {
     }
 }
 
-/// Something that a verb holds while it runs.
+/// A value that a verb holds while it runs.
 struct Held;
 impl Drop for Held {
     fn drop(&mut self) {
@@ -140,7 +140,7 @@ impl Drop for Held {
     }
 }
 
-/// What a panic may carry.
+/// A panic payload with a trap.
 struct Bomb;
 impl Drop for Bomb {
     fn drop(&mut self) {
@@ -148,7 +148,7 @@ impl Drop for Bomb {
     }
 }
 
-/// Each place, how the verb gets there, and what the failed attempt says beside the text of the panic.
+/// Each place, the behaviour of the verb that reaches it, and the error of the failed attempt beside the text of the panic.
 const PLACES: [(&str, Then, &str); 18] = [
     ("Deserialize of the event", Then::Succeed, "the verb panicked: "),
     ("Deserialize of the record", Then::Succeed, "the verb panicked: "),
@@ -170,7 +170,7 @@ const PLACES: [(&str, Then, &str); 18] = [
     ("the subscriber", Then::Yield, "the attempt's task panicked: "),
 ];
 
-/// What is reached before the verb's body is armed before the send.
+/// A trap in code that runs before the verb's body is armed before the send.
 fn is_before_the_verb(place: &str) -> bool {
     place.starts_with("Deserialize") || place.contains("decode") || place.contains("codec's error")
 }
@@ -299,7 +299,7 @@ promise! {
         for (n, (place, _, says)) in PLACES.iter().enumerate() {
             let request = trapped.send("t", Deed(n));
             if is_before_the_verb(place) {
-                // Armed at the last moment, so that the sender does not run into it.
+                // The trap is armed late, so that the sender does not trigger it.
                 arm(place);
             }
             request.await.unwrap();
@@ -373,7 +373,7 @@ promise! {
     }
 }
 
-/// The reproduction: an error text that is cut inside a character.
+/// Regression: an error text that was cut inside a character.
 #[derive(Debug)]
 struct Cut(String);
 impl fmt::Display for Cut {
@@ -439,7 +439,7 @@ promise! {
         loop {
             let key = format!("t-{statements}");
             let has_panicked = bed.panic_after_statements(statements, async {
-                // Its answer may be lost, and then it is not known whether it was sent.
+                // The answer may be lost; then it is unknown whether the event was sent.
                 let _ = trapped.send(&key, Deed(usize::MAX)).await;
                 bed.run_until_idle().await;
             });
@@ -462,7 +462,7 @@ promise! {
     }
 }
 
-/// Panics when a span of an attempt is entered.
+/// Panics when the span of an attempt is entered.
 struct Jumpy;
 
 impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Jumpy {

@@ -1,4 +1,4 @@
-//! The database refuses, hangs, or is gone for a while: work goes on by itself afterwards, and a success is stored as a success.
+//! The database refuses, hangs, or is away for a while: the work continues afterwards by itself, and a success is stored as a success.
 
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use fsm::prelude::*;
 use fsm::testing::TestBed;
 use fsm::testing::cluster::{self, Cluster, ClusterError};
 use fsm::{Builder, Error, ErrorKind, Handle, UnreportedAttempt};
+use fsm_runtime::admin::{Admin, Opening};
 use futures_util::future::join_all;
 use sqlx::{Connection, PgConnection};
 
@@ -15,9 +16,9 @@ use crate::durable::{Load, Ship, ShipState, Stall, once, stalling};
 use crate::meddler::{Meddler, is_postgres, run};
 use crate::support::{Folder, healthy};
 
-/// Longer than anything here takes on a machine that is busy with other things.
+/// A time limit that is long enough on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
-/// What a bound in wall time may be exceeded by on such a machine.
+/// The time by which a limit in wall time may be exceeded on such a machine.
 const SLACK: Duration = Duration::from_secs(5);
 
 async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
@@ -37,7 +38,7 @@ fn runtime(url: &str, stall: &Arc<Stall>) -> Builder {
     builder.poll_interval(Duration::from_millis(20)).shutdown_timeout(Duration::from_secs(5))
 }
 
-/// A server of this test's own. `None` where there is no PostgreSQL; in CI that is a failure.
+/// Starts a server for this test. Returns `None` without an installed PostgreSQL, which is a failure in CI.
 pub(crate) fn own_cluster() -> Option<Cluster> {
     match cluster::start_own() {
         Ok(cluster) => Some(cluster),
@@ -50,7 +51,7 @@ pub(crate) fn own_cluster() -> Option<Cluster> {
     }
 }
 
-/// Each answers a report with three errors in a row: twice was once too often.
+/// The database answers each report with three errors in a row.
 mod a_success_is_stored_as_a_success_whatever_the_database_answers_first {
     use super::*;
 
@@ -108,7 +109,7 @@ async fn a_verb_that_ends_while_the_server_is_read_only_has_succeeded_once_it_is
     let mut operator = PgConnection::connect(bed.url()).await.unwrap();
     set_read_only(&mut operator, "on").await;
     stall.go_on();
-    // The first tries may meet connections that were terminated.
+    // The first attempts may meet connections that were terminated.
     let is_read_only = |unreported: &UnreportedAttempt| unreported.tries > 2 && unreported.error.contains("accepts no writes now");
     until("the report has failed again and again", async || runtime.unreported().first().is_some_and(is_read_only)).await;
     let unreported = runtime.unreported().remove(0);
@@ -122,7 +123,7 @@ async fn a_verb_that_ends_while_the_server_is_read_only_has_succeeded_once_it_is
     runtime.shutdown().await.unwrap();
 }
 
-/// For every connection but this one, from now on.
+/// Sets read-only mode for all connections but this one.
 async fn set_read_only(operator: &mut PgConnection, how: &str) {
     let own = "set default_transaction_read_only = off";
     let name: String = sqlx::query_scalar("select current_database()").fetch_one(&mut *operator).await.unwrap();
@@ -133,7 +134,7 @@ async fn set_read_only(operator: &mut PgConnection, how: &str) {
     }
 }
 
-/// A trigger of the application's refuses to close the attempts of one instance.
+/// A trigger of the application refuses to close the attempts of one instance.
 mod a_report_that_the_database_does_not_accept_is_listed_and_stored_once_it_does {
     use super::*;
 
@@ -142,13 +143,13 @@ mod a_report_that_the_database_does_not_accept_is_listed_and_stored_once_it_does
         let refuses = if is_postgres(bed) {
             let raises = "if (select key from fsm_instances where instance_id = new.instance_id) = 's-1' then raise 'not this one'; end if";
             run(bed, format!("create function refuses() returns trigger language plpgsql as $$ begin {raises}; return new; end $$")).await;
-            "create trigger refuses before update on fsm_async_calls for each row when (new.state = 'success') execute function refuses()"
+            "create trigger refuses before insert on fsm_async_calls for each row when (new.state = 'success') execute function refuses()"
         } else {
-            "create trigger refuses before update on fsm_async_calls when new.state = 'success' \
+            "create trigger refuses before insert on fsm_async_calls when new.state = 'success' \
              and (select key from fsm_instances where instance_id = new.instance_id) = 's-1' begin select raise(abort, 'not this one'); end"
         };
         run(bed, refuses).await;
-        let runtime = runtime(bed.url(), &stall).start().await.unwrap();
+        let runtime = runtime(bed.url(), &stall).lease(Duration::from_secs(2)).start().await.unwrap();
         let ships = runtime.machine::<Ship>();
         let sends = ["s-0", "s-1", "s-2", "s-3"].map(|key| ships.send(key, Load).into_future());
         join_all(sends).await.into_iter().for_each(|sent| assert!(sent.is_ok(), "{sent:?}"));
@@ -159,11 +160,26 @@ mod a_report_that_the_database_does_not_accept_is_listed_and_stored_once_it_does
         let unreported = runtime.unreported();
         assert_eq!(unreported.iter().map(|unreported| unreported.key.as_str()).collect::<Vec<_>>(), ["s-1"]);
         assert!(unreported[0].error.contains("not this one"), "{}", unreported[0].error);
+        let inside = findings(Opening::inside(&runtime)).await;
+        assert!(inside.len() == 1 && inside[0].starts_with("attempt 1 of `loading` of `ship` `s-1` has ended"), "{inside:?}");
+        let says = "1 attempts have ended in process";
+        until("another process is told", async || {
+            findings(Opening::to_read(bed.url())).await.first().is_some_and(|told| told.starts_with(says))
+        })
+        .await;
 
         run(bed, if is_postgres(bed) { "drop trigger refuses on fsm_async_calls" } else { "drop trigger refuses" }).await;
         ships.settled("s-1").within(LIMIT).await.unwrap();
         assert_eq!(states(&ships, "s-1").await, [AttemptState::Success]);
+        until("nothing is left to tell", async || findings(Opening::to_read(bed.url())).await.is_empty()).await;
         runtime.shutdown().await.unwrap();
+    }
+
+    /// Returns the doctor's findings about reports that the database does not accept.
+    async fn findings(opening: Opening) -> Vec<String> {
+        let admin = Admin::open(opening).await.unwrap();
+        let all = admin.checkup().await.unwrap();
+        all.into_iter().filter(|finding| finding.about == "unreported").map(|finding| finding.says).collect()
     }
 
     #[tokio::test]
@@ -178,7 +194,7 @@ mod a_report_that_the_database_does_not_accept_is_listed_and_stored_once_it_does
     }
 }
 
-/// The trigger raises what says nothing of whose fault it is.
+/// The trigger raises an error that does not show which request caused it.
 #[tokio::test]
 async fn an_error_of_unknown_cause_that_one_request_brings_about_delays_no_other() {
     let bed = stalling(&Arc::default()).only::<Meddler>().with(|builder| builder.patience(Duration::from_secs(2))).postgres().await;
@@ -186,7 +202,7 @@ async fn an_error_of_unknown_cause_that_one_request_brings_about_delays_no_other
     run(&bed, format!("create function broken() returns trigger language plpgsql as $$ begin {raises}; return new; end $$")).await;
     run(&bed, "create trigger broken before insert on fsm_instances for each row execute function broken()").await;
     let ships = bed.machine::<Ship>();
-    // They are asked for in one breath, so that they are in one batch.
+    // They are sent together, so that they are in one batch.
     let keys: Vec<_> = (0..20).map(|n| if n == 7 { "bad".to_owned() } else { format!("good-{n}") }).collect();
     let sent = join_all(keys.iter().map(|key| ships.send(key, Load).into_future())).await;
     for (key, sent) in keys.iter().zip(sent) {
@@ -199,7 +215,7 @@ async fn an_error_of_unknown_cause_that_one_request_brings_about_delays_no_other
     healthy(&bed).await;
 }
 
-/// Without their patience a caller waited for the 30 s of one operation, and a shutdown for ever.
+/// Without the patience, a caller would wait for 30 s, the limit of one operation, and a shutdown would never return.
 #[tokio::test]
 async fn while_the_server_hangs_callers_are_told_within_their_patience_and_a_shutdown_returns() {
     let Some(cluster) = own_cluster() else { return };
@@ -238,7 +254,7 @@ async fn while_the_server_hangs_callers_are_told_within_their_patience_and_a_shu
     assert_eq!(refused.kind(), ErrorKind::Database);
     drop(frozen);
 
-    // Another process takes over what was left, once the lease has ended.
+    // Another process takes over the rest once the lease has ended.
     let next = builder().shutdown_timeout(Duration::from_secs(20)).start().await.unwrap();
     let ships = next.machine::<Ship>();
     until("it is found lost", async || states(&ships, "s-1").await.first() == Some(&AttemptState::Lost)).await;
@@ -299,7 +315,7 @@ async fn a_start_gives_up_when_its_patience_ends_and_at_once_where_waiting_does_
     assert!(never.is_database() && begin.elapsed() < SLACK, "{never} after {:?}", begin.elapsed());
 }
 
-/// A runtime that is dropped answers those who wait.
+/// Dropping a runtime answers the waiting callers.
 #[tokio::test]
 async fn a_send_that_waits_when_its_runtime_is_dropped_is_told() {
     let Some(cluster) = own_cluster() else { return };

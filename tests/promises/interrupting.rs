@@ -3,18 +3,36 @@
 use fsm::SendOutcome;
 use fsm::prelude::*;
 use fsm::testing::TestBed;
+use serde::{Deserialize, Serialize};
 
 use crate::subscription::{Cancel, DAY, HOUR, Note, Renew, Sub, SubState, Suspend, activated, attempts, state, story, subs};
 use crate::support::{Folder, promise};
 
-/// So rarely that the test passes only if the process is notified.
+/// A poll interval so long that the test passes only if the process is notified.
 const HARDLY_EVER: Duration = Duration::from_secs(3600);
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Tell;
+
+#[verb]
+async fn told(ctx: &mut Ctx<'_>, _event: Tell) -> Result {
+    ctx.send::<Sub>("s-1", Suspend)?;
+    Ok(())
+}
+
+fsm! {
+    /// Suspends a subscription.
+    machine Manager = "interrupting-manager" {
+        start told;
+        end told;
+    }
+}
 
 fn failing(failures: u32) -> Renew {
     Renew { failures, ..Renew::default() }
 }
 
-/// Each attempt waits until it is told to end, and the first `failures` fail then.
+/// Each attempt waits until it is cancelled, and the first `failures` attempts fail then.
 fn waiting(failures: u32) -> Renew {
     Renew { failures, waits: true, ..Renew::default() }
 }
@@ -28,7 +46,7 @@ async fn of_renewed(subs: &fsm::Handle<Sub>, key: &str) -> Vec<(u32, AttemptStat
     attempts.filter(|(verb, ..)| verb == "renewed").map(|(_, number, state)| (number, state)).collect()
 }
 
-/// Waits for the end of what executes; no time passes.
+/// Waits until nothing executes; the clock does not move.
 async fn ended(bed: &TestBed, subs: &fsm::Handle<Sub>, key: &str) -> (Option<SubState>, Status) {
     bed.run_until_idle().await;
     state(subs, key).await
@@ -94,6 +112,16 @@ promise! {
 }
 
 promise! {
+    async fn an_attempt_that_executes_is_told_of_an_event_that_a_verb_sends(bed in subs().only::<Manager>()) {
+        let subs = activated(bed, "s-1").await;
+        subs.send("s-1", waiting(9)).await.unwrap();
+        bed.machine::<Manager>().send("m", Tell).await.unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(60), ended(bed, &subs, "s-1")).await.expect("the attempt is told");
+        assert_eq!(ended, (Some(SubState::Suspended), Status::Completed));
+    }
+}
+
+promise! {
     async fn an_event_that_interrupts_and_does_not_fit_after_the_success_is_rejected(bed in subs()) {
         let subs = activated(bed, "s-1").await;
         subs.send("s-1", waiting(0)).await.unwrap();
@@ -153,7 +181,56 @@ promise! {
     }
 }
 
-/// The sender is a client of its own: it knows of the attempt by the database alone.
+/// The limit from a cancellation to the end of its instance, on an otherwise idle machine.
+const MILLISECONDS: Duration = Duration::from_millis(100);
+/// The number of cancellations. Other programs may delay some of them, but hardly all.
+const CANCELLATIONS: usize = 20;
+
+/// Each instance waits for a retry in an hour when it is cancelled. Only the event wakes the runtime.
+async fn cancelled_within_milliseconds(url: &str) {
+    let runtime = Runtime::builder().database(url).only::<Sub>().poll_interval(HARDLY_EVER).lease(HARDLY_EVER).start().await.unwrap();
+    let subs = runtime.machine::<Sub>();
+    let mut took = Vec::new();
+    for key in (0..CANCELLATIONS).map(|n| format!("s-{n}")) {
+        for days in [0, 14] {
+            subs.send(&key, crate::subscription::Step { trial_days: days }).await.unwrap();
+            subs.settled(&key).within(Duration::from_secs(60)).await.unwrap();
+        }
+        subs.send(&key, failing(9)).await.unwrap();
+        let waits_for_a_retry = async || subs.get(&key).await.unwrap().unwrap().call.is_some_and(|call| call.attempt == 2);
+        while !waits_for_a_retry().await {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let begun = std::time::Instant::now();
+        subs.send(&key, Cancel).await.unwrap();
+        let sub = subs.settled(&key).within(Duration::from_secs(60)).await.unwrap();
+        took.push(begun.elapsed());
+        assert_eq!((sub.state, sub.status), (Some(SubState::Cancelled), Status::Completed));
+        assert_eq!(of_renewed(&subs, &key).await, [(1, AttemptState::Error), (2, AttemptState::Cancelled)]);
+    }
+    took.sort();
+    println!("cancelled within {:?} to {:?}", took[0], took[CANCELLATIONS - 1]);
+    assert!(took[0] < MILLISECONDS, "{took:?}");
+    runtime.shutdown().await.unwrap();
+}
+
+mod a_cancellation_during_a_retry_ends_the_instance_within_milliseconds {
+    use super::*;
+
+    #[tokio::test]
+    async fn sqlite() {
+        let folder = Folder::new("interrupting-milliseconds");
+        cancelled_within_milliseconds(&folder.url("fsm.db")).await;
+    }
+
+    #[tokio::test]
+    async fn postgres() {
+        let database = subs().postgres().await;
+        cancelled_within_milliseconds(database.url()).await;
+    }
+}
+
+/// The sender is a separate client, which knows the attempt only from the database.
 async fn told_from_elsewhere(url: &str) {
     let runtime = Runtime::builder().database(url).only::<Sub>().poll_interval(HARDLY_EVER).lease(HARDLY_EVER).start().await.unwrap();
     let client = Client::connect(url).await.unwrap();

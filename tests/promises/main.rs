@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 mod bad_input;
+mod bad_rows;
 mod bad_verbs;
 mod by_name;
 mod catch;
@@ -10,6 +11,8 @@ mod classified;
 mod clumsy;
 mod computed_timers;
 mod console;
+mod console_limits;
+mod console_routes;
 mod context;
 mod crash;
 mod crash_points;
@@ -34,6 +37,7 @@ mod meddler;
 mod metrics;
 mod operators;
 mod outbox;
+mod outbox_shown;
 mod own_sql;
 mod page;
 mod payment;

@@ -1,4 +1,5 @@
-//! The metrics of a runtime: each attempt, retry, transition and exhausted call counts once, by its machine and verb, and no label contains a key.
+//! The metrics of a runtime: each attempt, retry, transition and exhausted call counts once, by its machine and verb, and no label contains
+//! a key.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ use fsm::prelude::*;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde::{Deserialize, Serialize};
 
-/// Longer than anything here takes on a busy machine.
+/// A time limit that is long enough on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -43,7 +44,7 @@ fn recorder() -> &'static PrometheusHandle {
     RECORDER.get_or_init(|| PrometheusBuilder::new().install_recorder().expect("this process has no other recorder"))
 }
 
-/// The value of the series of that name whose labels contain all of `labels`, or 0.
+/// Returns the value of the series of that name whose labels contain all of `labels`, or 0.
 fn value(name: &str, labels: &[&str]) -> f64 {
     let text = recorder().render();
     let series = text.lines().filter(|line| line.starts_with(&format!("{name}{{")) || line.starts_with(&format!("{name} ")));
@@ -83,7 +84,7 @@ async fn each_attempt_retry_and_transition_counts_once() {
     until("all that was committed is counted", || outcome("fsm_transitions_total", "success") + value("fsm_exhausted_total", ALL) >= 5.0)
         .await;
 
-    // One that succeeds at once; three that fail once in three ways and then succeed; one that fails three times.
+    // One event succeeds at once, three fail once in three ways and then succeed, and one fails three times.
     let attempts = |word| outcome("fsm_attempts_total", word);
     assert_eq!((attempts("success"), attempts("error"), attempts("panic"), attempts("timeout")), (4.0, 4.0, 1.0, 1.0));
     assert_eq!((attempts("lost"), attempts("released")), (0.0, 0.0));
@@ -92,7 +93,7 @@ async fn each_attempt_retry_and_transition_counts_once() {
     assert_eq!(value("fsm_attempt_duration_seconds_count", ALL), 10.0);
     assert_eq!(value("fsm_queue_lag_seconds_count", ALL), 10.0);
     assert!(value("fsm_attempt_duration_seconds_sum", ALL) >= 0.05, "one of them took its timeout of 50 ms");
-    // 5 sends and 10 completions, some of them together.
+    // There are 5 sends and 10 completions, and some share a commit.
     assert!((1.0..=15.0).contains(&value("fsm_commit_duration_seconds_count", &[])));
     assert_eq!(value("fsm_commit_batch_size_sum", &[]), 15.0);
 

@@ -1,4 +1,4 @@
-//! The metrics as a real Prometheus scrapes them: every query of the dashboard has a result, work that waits shows as lag, and the alert rules hold.
+//! The metrics with a real Prometheus: every query of the dashboard has a result, waiting work shows as lag, and the alert rules work.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::support::Folder;
 
-/// Longer than anything here takes on a busy machine.
+/// A time limit that is long enough on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -49,7 +49,7 @@ fn monitoring(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/monitoring").join(file)
 }
 
-/// Whether a program of Prometheus is installed. `cargo xtask test` installs it where the system's package manager can.
+/// Returns true if the program of Prometheus is installed. `cargo xtask test` installs it if the system's package manager can.
 fn is_installed(program: &str) -> bool {
     let is_there = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
     if !is_there {
@@ -75,7 +75,7 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// A Prometheus of this test's own. It ends with the value.
+/// A Prometheus server of this test. It ends when the value is dropped.
 struct Prometheus {
     process: Child,
     address: SocketAddr,
@@ -102,7 +102,7 @@ impl Prometheus {
         Prometheus { process, address }
     }
 
-    /// The answer of its HTTP API, or `None` while it does not listen.
+    /// Returns the answer of its HTTP API, or `None` while it does not listen.
     fn get(&self, path: &str) -> Option<Value> {
         let mut stream = TcpStream::connect(self.address).ok()?;
         stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -112,7 +112,7 @@ impl Prometheus {
         serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
     }
 
-    /// The series that a query gives, or why it gives none.
+    /// Returns the series of a query, or the reason why there are none.
     fn query(&self, query: &str) -> Result<Vec<Value>, String> {
         let encoded: String = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
         let answer = self.get(&format!("/api/v1/query?query={encoded}")).ok_or("no answer")?;
@@ -122,7 +122,7 @@ impl Prometheus {
         }
     }
 
-    /// The value of a query with one series.
+    /// Returns the value of a query with one series.
     fn value(&self, query: &str) -> Option<f64> {
         self.query(query).ok()?.first()?["value"][1].as_str()?.parse().ok()
     }
@@ -179,7 +179,7 @@ async fn every_query_of_the_dashboard_has_a_result_and_waiting_work_shows_as_lag
         observed.send(key, Go { how: how.into() }).await.unwrap();
         observed.settled(key).within(LIMIT).await.unwrap();
     }
-    // One takes the only slot for as long as the test likes; three are due and wait.
+    // One attempt takes the only slot until the gate opens; three are due and wait.
     for key in ["c", "d", "e", "f"] {
         observed.send(key, Go { how: "waits".into() }).await.unwrap();
     }
@@ -189,7 +189,7 @@ async fn every_query_of_the_dashboard_has_a_result_and_waiting_work_shows_as_lag
     assert_eq!(prometheus.value("sum(fsm_exhausted_total)"), Some(1.0));
 
     let mut left: BTreeSet<String> = queries().into_iter().collect();
-    // A database error is needed for one of them.
+    // One of the queries needs a database error.
     metrics::counter!("fsm_database_errors_total", "kind" => "contended").increment(1);
     let begin = Instant::now();
     let mut round = 0;

@@ -145,8 +145,7 @@ promise! {
         assert_eq!(walks.attempts("waits").await.unwrap().len(), 2, "its open call");
         let once = async |key: &str| {
             let text = format!(
-                "select count(*) from fsm_once o join fsm_async_calls c on c.call_id = o.call_id and c.attempt = 1
-                 join fsm_instances i on i.instance_id = c.instance_id where i.key = '{key}'"
+                "select count(*) from fsm_once o join fsm_instances i on i.instance_id = o.instance_id where i.key = '{key}'"
             );
             run(bed, text).await.unwrap()
         };

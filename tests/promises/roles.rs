@@ -111,7 +111,7 @@ async fn a_sender_sends_and_looks_and_neither_completes_nor_operates() {
     }
     let attempt = workers.attempts("o-1").await.unwrap().remove(0);
     assert_eq!(Some(attempt.call), first.call, "the call that the sender was told");
-    // To one that rests, and to one that an operator stopped.
+    // To an instance that rests, and to one that an operator stopped.
     workers.pause("o-2").await.unwrap();
     payments.send("o-2", paid_with("r")).await.unwrap();
     bed.run_until_idle().await;
@@ -145,18 +145,18 @@ async fn a_sender_sends_and_looks_and_neither_completes_nor_operates() {
     }
 }
 
-/// Every row of every table.
+/// Returns every row of every table.
 async fn contents(bed: &TestBed) -> Vec<String> {
     let mut conn = PgConnection::connect(bed.url()).await.unwrap();
     let mut contents = Vec::new();
-    for table in ["instances", "async_calls", "inbox", "timers", "requests", "once", "history", "workers", "machines"] {
+    for table in ["instances", "async_calls", "session_log", "inbox", "timers", "requests", "once", "history", "workers", "machines"] {
         let text = format!("select coalesce(string_agg(t::text, chr(10) order by t::text), '') from fsm_{table} t");
         contents.push(sqlx::query_scalar(AssertSqlSafe(text)).fetch_one(&mut conn).await.unwrap());
     }
     contents
 }
 
-/// A person with a sender's password has no verb run that the graph does not give, and changes nothing that has happened.
+/// With a sender's password one can run no verbs beyond those that the graph permits, and change nothing in the past.
 #[tokio::test]
 async fn a_sender_who_writes_rows_by_hand_runs_no_verb_and_changes_nothing() {
     let bed = with_roles().await;
@@ -173,9 +173,9 @@ async fn a_sender_who_writes_rows_by_hand_runs_no_verb_and_changes_nothing() {
     let open = "(select call_id from fsm_instances where key = 'rests')";
     let attempt = |verb: &str, event: &str, state: &str, worker: &str| {
         format!(
-            "insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, held, created_at, \
-                scheduled_at, backoff, first_at, worker, started_at) \
-             values (gen_random_uuid(), 1, {ended}, 'payment', '{verb}', '{event}', '{{}}', 'created', '{verb}', '{state}', false, 0, 0, 0, 0, {worker}, 0)"
+            "insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, created_at, \
+                scheduled_at, backoff, first_at, worker, started_at, finished_at) \
+             values (gen_random_uuid(), 1, {ended}, 'payment', '{verb}', '{event}', '{{}}', 'created', '{verb}', '{state}', 0, 0, 0, 0, {worker}, 0, 0)"
         )
     };
     let instance = |columns: &str, values: &str| {
@@ -208,14 +208,14 @@ async fn a_sender_who_writes_rows_by_hand_runs_no_verb_and_changes_nothing() {
         insert into pg_temp.fsm_instances select * from public.fsm_instances; update pg_temp.fsm_instances set inbox_tail = 100, state = 'paid';";
     let new = "gen_random_uuid()";
     let attacks = vec![
-        // An attempt: that executes, that is due, of a verb that its event does not lead to, and one that is there made another.
+        // Attempts: one that executes, one that is due, one of a verb that its event does not lead to, and changes to an existing one.
         attempt("refunding", "Cancel", "executing", "gen_random_uuid()"),
         attempt("completed", "OnlinePaymentCompleted", "scheduled", "null"),
         attempt("paid", "OnlinePaymentPaid", "scheduled", "null"),
         format!("update fsm_async_calls set payload = '{{}}' where call_id = {open}"),
         format!("update fsm_async_calls set verb = 'paid' where call_id = {open}"),
         "update fsm_async_calls set scheduled_at = 0, worker = gen_random_uuid()".to_owned(),
-        // An instance.
+        // Instances.
         "update fsm_instances set state = 'paid'".to_owned(),
         "update fsm_instances set record = '{\"authorised_cents\": 1000000}'".to_owned(),
         "update fsm_instances set status = 'running'".to_owned(),
@@ -224,6 +224,10 @@ async fn a_sender_who_writes_rows_by_hand_runs_no_verb_and_changes_nothing() {
         "update fsm_instances set call_id = gen_random_uuid(), is_open = true".to_owned(),
         "update fsm_instances set inbox_head = 1".to_owned(),
         "update fsm_instances set pruned = 1".to_owned(),
+        "update fsm_instances set row_version = 7".to_owned(),
+        "update fsm_instances set due_at = 0, attempt_state = 'scheduled', verb = 'paid'".to_owned(),
+        "insert into fsm_session_log (session_id, number, instances) values (gen_random_uuid(), 1, '')".to_owned(),
+        "delete from fsm_session_log".to_owned(),
         "update fsm_instances set updated_at = 0 where key = 'ended'".to_owned(),
         "update fsm_instances set inbox_tail = inbox_tail + 1 where key = 'rests'".to_owned(),
         "update fsm_instances set inbox_tail = inbox_tail - 1 where key = 'rests'".to_owned(),
@@ -235,7 +239,7 @@ async fn a_sender_who_writes_rows_by_hand_runs_no_verb_and_changes_nothing() {
         instance("", "0, 'running', true, false, 0, 0"),
         instance("", "0, 'running', false, false, 0, 1"),
         instance("", "0, 'running', false, false, 5, 5"),
-        // An event: where none belongs, of a call that is somebody else's, and one that nobody sends.
+        // Events: at a position where none belongs, of another call's id, and of a type that cannot be sent.
         event(rests, tail, new, "OnlinePaymentPaid"),
         event(rests, "-1", new, "OnlinePaymentPaid"),
         event(new, "0", new, "OnlinePaymentPaid"),
@@ -245,7 +249,7 @@ async fn a_sender_who_writes_rows_by_hand_runs_no_verb_and_changes_nothing() {
         format!("{shadowed} {}", moved(event(rests, tail, new, "Timeout")).replace("fsm_", "public.fsm_")),
         format!("{shadowed} update public.fsm_instances set inbox_tail = 100 where key = 'rests'"),
         event(ended, "0", new, "OnlinePaymentPaid"),
-        // A timer: of a state, of another machine, for what has ended, or held.
+        // Timers: of a state, of another machine, for an ended instance, or held.
         timer(rests, "payment", "'created'", "Timeout", "{}", false),
         timer(rests, "payment", "null", "Timeout", "{}", false),
         timer(rests, "payment", "'created'", "OnlinePaymentPaid", "{}", false),
@@ -254,7 +258,7 @@ async fn a_sender_who_writes_rows_by_hand_runs_no_verb_and_changes_nothing() {
         timer(rests, "payment", "null", "OnlinePaymentPaid", "{}", true),
         timer(ended, "payment", "null", "OnlinePaymentPaid", "{}", false),
         timer(new, "payment", "null", "OnlinePaymentPaid", "{}", false),
-        // A request: an operator's, and one for an event that somebody else sent.
+        // Requests: an operator's, and one for an event that another caller sent.
         request("chr(1) || 'deploy-7'", "null", new),
         request("chr(1) || 'deploy-7'", "'OnlinePaymentPaid'", new),
         request("'mine'", "'OnlinePaymentCreated'", open),
@@ -270,7 +274,7 @@ async fn a_sender_who_writes_rows_by_hand_runs_no_verb_and_changes_nothing() {
     }
     assert_eq!(contents(&bed).await, before);
 
-    // An event that the client sends is taken all the same.
+    // A regular send of the client is still accepted.
     let client = Client::connect(as_role(&bed, "fsm_sender")).await.unwrap();
     client.machine::<Payment>().send("new", checkout()).await.unwrap();
     payments.resume("rests").await.unwrap();
@@ -297,7 +301,10 @@ async fn a_viewer_reads_everything_and_writes_nothing() {
     let admin = Admin::open(Opening::to_read(&viewer)).await.unwrap();
     assert_eq!(admin.story("payment", "o-1").await.unwrap().attempts.len(), 1);
     assert!(!admin.checkup().await.unwrap().is_empty());
-    for table in ["instances", "async_calls", "inbox", "timers", "requests", "once", "history", "workers", "machines", "migrations"] {
+    let tables =
+        ["instances", "async_calls", "session_log", "inbox", "timers", "requests", "once", "history", "workers", "machines", "migrations"];
+    assert_eq!(refusal(&bed, "fsm_viewer", "select * from fsm_attempts").await, None);
+    for table in tables {
         assert_eq!(refusal(&bed, "fsm_viewer", &format!("select * from fsm_{table}")).await, None);
         is_denied(&bed, "fsm_viewer", &format!("delete from fsm_{table}")).await;
         is_denied(&bed, "fsm_viewer", &format!("insert into fsm_{table} default values")).await;

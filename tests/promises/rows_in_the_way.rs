@@ -46,11 +46,11 @@ async fn break_a_row(bed: &TestBed) {
         let raises =
             "if (select key from fsm_instances where instance_id = new.instance_id) = 's-2' then raise 'this row is broken'; end if";
         run(bed, format!("create function broken() returns trigger language plpgsql as $$ begin {raises}; return new; end $$")).await;
-        run(bed, "create trigger broken before update on fsm_async_calls for each row execute function broken()").await;
+        run(bed, "create trigger broken before insert on fsm_async_calls for each row execute function broken()").await;
     } else {
         let is_it = "(select key from fsm_instances where instance_id = new.instance_id) = 's-2'";
         let raises = "select raise(abort, 'this row is broken')";
-        run(bed, format!("create trigger broken before update on fsm_async_calls when {is_it} begin {raises}; end")).await;
+        run(bed, format!("create trigger broken before insert on fsm_async_calls when {is_it} begin {raises}; end")).await;
     }
 }
 

@@ -86,7 +86,7 @@ promise! {
         meetings.send("m", Convene).await.unwrap();
         bed.run_until_idle().await;
         let before = bytes(bed, r#"{"said":[[7,0]]}"#);
-        run(bed, format!("update fsm_instances set record = {before} where machine = 'meeting'")).await;
+        run(bed, format!("update fsm_instances set record = {before}, row_version = row_version + 1 where machine = 'meeting'")).await;
         assert_eq!(meetings.get("m").await.unwrap().unwrap().record.said, [(7, 0)]);
         meetings.send("m", Say { who: 8, number: 0 }).await.unwrap();
         bed.run_until_idle().await;

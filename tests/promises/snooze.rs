@@ -1,4 +1,4 @@
-//! A snooze: nothing failed, and the call runs again later. It uses no retry, and it is counted apart from failures.
+//! A snooze: nothing failed, and the call runs again later. It uses no retry and is counted separately from failures.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

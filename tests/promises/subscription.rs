@@ -15,7 +15,7 @@ pub struct Step {
 pub struct Renew {
     /// The number of attempts that fail.
     pub failures: u32,
-    /// True if each attempt waits until it is told to end.
+    /// True if each attempt waits until it is cancelled.
     pub waits: bool,
     /// True if the verb requests the event that makes the subscription active again.
     pub goes_on: bool,

@@ -84,9 +84,9 @@ promise! {
         for key in ["o-1", "o-2"] {
             payments.send(key, checkout()).after(Duration::from_secs(60)).await.unwrap();
         }
-        // Comes too early, and something that fits is still to come.
+        // This event comes too early, and an event that fits is still to come.
         payments.send("o-2", OnlinePaymentCompleted).after(Duration::from_secs(30)).await.unwrap();
-        // As if a definition that begins with another event delivered it.
+        // Simulates a delivery by a definition that begins with another event.
         run(bed, "update fsm_timers set event = 'OnlinePaymentPaid' where instance_id = (select instance_id from fsm_instances where key = 'o-1')")
             .await;
         bed.advance(Duration::from_secs(30)).await;
@@ -140,6 +140,8 @@ promise! {
         payments.send("o-1", checkout()).await.unwrap();
         bed.run_until_idle().await;
         let statements = async |key: &str| {
+            // The session shortens its log once its attempts have ended.
+            bed.run_until_idle().await;
             // The cost of one scan when nothing is due, and of one when a timer is due.
             let before = bed.statements();
             bed.run_until_idle().await;

@@ -1,4 +1,4 @@
-//! Each step of a call is a `tracing` event with machine, key, verb, call and attempt as fields.
+//! Each transition of an attempt is a `tracing` event with machine, key, verb, call and attempt as fields.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -74,7 +74,7 @@ impl Listener {
     }
 }
 
-/// How many spans stand around each other at most.
+/// The maximum number of nested spans of attempts.
 #[derive(Clone, Default)]
 struct Depth(Arc<AtomicUsize>);
 
@@ -91,7 +91,7 @@ fn measure_depth() -> (Arc<AtomicUsize>, tracing::subscriber::DefaultGuard) {
     (depth.0, guard)
 }
 
-/// One transition after the other, each with SQL of the verb's own.
+/// One transition after another, each with SQL of the verb's own.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Link {
     left: u32,

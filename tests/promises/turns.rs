@@ -77,7 +77,7 @@ async fn two_processes_take_turns(url: &str) {
         tills[0].send(key, Open).await.unwrap();
         tills[0].settled(key).within(SOON).await.unwrap();
     }
-    // Each process takes two turns, so that it has a cached snapshot when the other process writes.
+    // Each process makes two transitions, so that it has a cached snapshot when the other process writes.
     let mut expected = 0;
     for turn in 0..24_u64 {
         let who = (turn as usize / 2) % 2;
@@ -100,7 +100,7 @@ async fn two_processes_take_turns(url: &str) {
         tills[0].send("b", Agree).await.unwrap();
         tills[0].settled("b").within(SOON).await.unwrap();
     }
-    // An end that one process reached is an end for the other one.
+    // An end state that one process reached is known to the other one.
     tills[0].send("b", Add { amount: 1 }).await.unwrap();
     tills[0].settled("b").within(SOON).await.unwrap();
     tills[1].send("b", Close).await.unwrap();

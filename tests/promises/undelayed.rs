@@ -59,7 +59,7 @@ fsm! {
     }
 }
 
-/// Two machines, so that one can stand in the other's way.
+/// Two machines, so that one could delay the other.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Copy;
 
@@ -84,7 +84,7 @@ async fn runtime(bed: &TestBed) -> Runtime {
     Runtime::builder().database(bed.url()).only::<Desk>().start().await.unwrap()
 }
 
-/// Another client holds the rows of these instances.
+/// Another client locks the rows of these instances.
 async fn locked(url: &str, keys: &str) -> PgConnection {
     let mut other = PgConnection::connect(url).await.unwrap();
     sqlx::raw_sql("begin").execute(&mut other).await.unwrap();
@@ -95,7 +95,7 @@ async fn locked(url: &str, keys: &str) -> PgConnection {
 
 const LOCKED: usize = 8;
 
-/// Of a hundred the slowest but one.
+/// The second slowest of a hundred.
 fn p99(mut took: Vec<Duration>) -> Duration {
     took.sort();
     took[(took.len() * 99).div_ceil(100) - 1]
@@ -112,7 +112,7 @@ async fn eight_locked_rows_delay_no_other_send_retry_or_timer() {
     }
     let other = locked(bed.url(), "locked-%").await;
     let held: Vec<_> = (0..LOCKED).map(|n| tokio::spawn(desks.send(format!("locked-{n}"), Note).into_future())).collect();
-    // Of these the retries and timers come due while the rows are locked, like the timers of the locked ones.
+    // The retries and timers of these instances come due while the rows are locked, like the timers of the locked instances.
     for n in 0..5 {
         desks.send(format!("retried-{n}"), Again).await.unwrap();
         desks.send(format!("timed-{n}"), Rest).await.unwrap();
@@ -142,7 +142,7 @@ async fn eight_locked_rows_delay_no_other_send_retry_or_timer() {
     healthy(&bed).await;
 }
 
-/// The key is taken by a transaction that is not committed, so that no row is there to be locked.
+/// An open transaction has inserted the key, so there is no row yet that could be locked.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_that_an_open_transaction_creates_delays_no_other_send() {
     let bed = desks().postgres().await;
@@ -170,7 +170,7 @@ async fn an_instance_that_an_open_transaction_creates_delays_no_other_send() {
     healthy(&bed).await;
 }
 
-/// The row raises an error whenever it is to be written.
+/// The row raises an error at each write.
 async fn break_row(bed: &TestBed, table: &str, key: &str) {
     let is_it = match table {
         "fsm_instances" => format!("new.key like '{key}'"),
@@ -198,38 +198,38 @@ promise! {
             archives.send(format!("s-{n}"), Copy).await.unwrap();
         }
         bed.run_until_idle().await;
-        break_row(bed, "fsm_async_calls", "d-2").await;
+        break_row(bed, "fsm_instances", "d-2").await;
         bed.advance(Duration::from_secs(1)).await;
         for n in 0..6 {
             let version = desks.get(format!("d-{n}")).await.unwrap().unwrap().version;
             assert_eq!(version, i64::from(n != 2), "d-{n}");
             assert_eq!(archives.get(format!("s-{n}")).await.unwrap().unwrap().status, Status::Completed, "s-{n}");
         }
-        mend_row(bed, "fsm_async_calls").await;
+        mend_row(bed, "fsm_instances").await;
         bed.advance(LONG).await;
         assert_eq!(desks.get("d-2").await.unwrap().unwrap().version, 1, "it runs once it can be claimed");
     }
 }
 
 promise! {
-    /// A count is never negative: the row is none that any version writes.
+    /// A count is never negative, so no version of the code writes such a row.
     async fn a_row_that_cannot_be_read_delays_no_other_attempt(bed in desks()) {
         let desks = bed.machine::<Desk>();
         for n in 0..6 {
             desks.send(format!("d-{n}"), Again).await.unwrap();
         }
         bed.run_until_idle().await;
-        let of_d_2 = "instance_id = (select instance_id from fsm_instances where key = 'd-2') and state = 'scheduled'";
-        run(bed, format!("update fsm_async_calls set remaining_attempts = -5 where {of_d_2}")).await;
+        let of_d_2 = "key = 'd-2' and attempt_state = 'scheduled'";
+        run(bed, format!("update fsm_instances set remaining_attempts = -5 where {of_d_2}")).await;
         bed.advance(Duration::from_secs(3)).await;
         for n in 0..6 {
             let key = format!("d-{n}");
             let ended = run(bed, format!("select version from fsm_instances where key = '{key}'")).await;
             assert_eq!(ended, Some(i64::from(n != 2)), "{key}");
         }
-        let left = run(bed, format!("select count(*) from fsm_async_calls where {of_d_2}")).await;
+        let left = run(bed, format!("select count(*) from fsm_instances where {of_d_2}")).await;
         assert_eq!(left, Some(1), "what cannot be read is given back");
-        run(bed, format!("update fsm_async_calls set remaining_attempts = 0 where {of_d_2}")).await;
+        run(bed, format!("update fsm_instances set remaining_attempts = 0 where {of_d_2}")).await;
         bed.advance(LONG).await;
         assert_eq!(desks.get("d-2").await.unwrap().unwrap().version, 1);
     }
@@ -241,7 +241,7 @@ promise! {
         desks.send("one", Again).await.unwrap();
         desks.send("two", Again).await.unwrap();
         bed.run_until_idle().await;
-        break_row(bed, "fsm_async_calls", "two").await;
+        break_row(bed, "fsm_instances", "two").await;
         bed.advance(Duration::from_secs(120)).await;
         let call = desks.get("two").await.unwrap().unwrap().call.unwrap().id;
         let admin = Admin::open(Opening::inside(bed)).await.unwrap();
@@ -249,7 +249,7 @@ promise! {
         assert_eq!(stuck.len(), 1, "{stuck:?}");
         let named = format!("an attempt of `desk` `two`, call {call}, cannot be claimed: the database says: ");
         assert!(stuck[0].says.starts_with(&named) && stuck[0].says.contains("this row is broken"), "{}", stuck[0].says);
-        mend_row(bed, "fsm_async_calls").await;
+        mend_row(bed, "fsm_instances").await;
         bed.advance(LONG).await;
         assert_eq!(desks.get("two").await.unwrap().unwrap().version, 1, "the doctor changed nothing");
         assert!(admin.checkup().await.unwrap().iter().all(|finding| finding.about != "stuck"));
@@ -257,7 +257,7 @@ promise! {
 }
 
 promise! {
-    /// There are more of them than a look takes, and they were due first.
+    /// There are more of them than one scan takes, and they were due first.
     async fn timers_that_cannot_fire_take_no_place_of_others(bed in desks()) {
         let desks = bed.machine::<Desk>();
         for sent in join_all((0..130).map(|n| desks.send(format!("bad-{n}"), Rest).into_future())).await {
@@ -278,7 +278,7 @@ promise! {
     }
 }
 
-/// A sequence goes on also where a transaction is undone: it counts the tries.
+/// A sequence is not rolled back with a transaction, so it counts the tries.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_timer_that_cannot_fire_is_tried_less_and_less_often() {
     let bed = desks().postgres().await;
@@ -298,7 +298,7 @@ async fn a_timer_that_cannot_fire_is_tried_less_and_less_often() {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Post {
-    /// It goes to an instance that its own transaction holds.
+    /// It is sent to an instance that its own transaction has locked.
     is_crosswise: bool,
 }
 
@@ -337,7 +337,7 @@ fsm! {
     }
 }
 
-/// As many as may execute at once, and many more than there are connections.
+/// As many as may execute at the same time, and many more than there are connections.
 const TELLERS: usize = 256;
 
 #[tokio::test(flavor = "multi_thread")]

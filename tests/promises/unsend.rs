@@ -1,4 +1,4 @@
-//! A delayed send that a verb takes back is not delivered, and one that was delivered stays so.
+//! A delayed send that a verb cancels is not delivered. One that was already delivered stays delivered.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ async fn paid(ctx: &mut Ctx<'_>, record: &mut Invoice, _event: Pay) -> Result {
     }
     Ok(())
 }
-/// The first attempt fails after it took the reminder back.
+/// The first attempt fails after it cancelled the reminder.
 #[verb]
 #[retry(1, "1s")]
 async fn paid_late(ctx: &mut Ctx<'_>, record: &mut Invoice, _event: PayTwice) -> Result {
@@ -92,7 +92,7 @@ promise! {
         bills.send("b", Pay).await.unwrap();
         bed.run_until_idle().await;
         assert_eq!(unsent(bed).await, ["unsent: `Remind` to `unsend-letter` `b` is not delivered"]);
-        // Nothing else is to come for the letter, which has not begun.
+        // No further event is to come for the letter, which has not begun.
         assert_eq!(bed.machine::<Letter>().get("b").await.unwrap().unwrap().status, Status::Cancelled);
         bed.advance(2 * AN_HOUR).await;
         assert_eq!(bed.machine::<Letter>().get("b").await.unwrap().unwrap().version, 0);

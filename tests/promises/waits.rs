@@ -1,4 +1,4 @@
-//! `wait`: until an instance is in a state, or has ended; an error as soon as that cannot happen any more.
+//! `wait` returns when an instance is in a state or has ended, and returns an error as soon as that has become impossible.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,7 @@
 //! The commands of the project's developers. `cargo xtask help` lists them.
 
 mod bench;
+mod chromium;
 mod ci;
 #[allow(dead_code, reason = "a cluster is shared and restarted by tests only")]
 #[path = "../../fsm-runtime/src/testing/cluster.rs"]
@@ -16,6 +17,7 @@ mod pgbouncer;
 mod postgres;
 mod prometheus;
 mod publish;
+mod screenshots;
 mod simulate;
 #[path = "../../fsm-runtime/src/testing/site.rs"]
 mod site;
@@ -66,15 +68,19 @@ enum Command {
     Ci,
     /// Builds the pages of the user guide in target/guide; needs mdBook (`cargo install mdbook`)
     Guide,
+    /// Takes pictures of every screen of the web console, light and dark, wide and narrow
+    ///
+    /// All of them are in target/screenshots, and those of the documentation in docs/images/console. It finds or installs Chromium.
+    Screenshots,
     /// Measures the speed of the engine, in release mode
     Bench {
         /// Databases, measurements and options; `cargo xtask bench -- --help` lists them
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Measures how fast the screens of the `fsm` command are on a database of 1,000,000 instances and 5,000,000 attempts
+    /// Measures how fast the screens of the `fsm` command and the pages of the web console are on a database of 1,000,000 instances and 5,000,000 attempts
     ///
-    /// It creates the database, and fails if a screen takes more than 200 ms.
+    /// It creates the database, and fails if a screen or a page takes more than 200 ms.
     Scale {
         /// postgres, sqlite, --instances N
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -100,6 +106,7 @@ fn main() -> ExitCode {
         Some(Command::Soak { args }) => faults::soak(&args),
         Some(Command::Ci) => ci::run(),
         Some(Command::Guide) => guide::run(),
+        Some(Command::Screenshots) => screenshots::run(),
         Some(Command::Bench { args }) => bench::run(&args),
         Some(Command::Scale { args }) => bench::scale(&args),
         Some(Command::Simulate(limits)) => simulate::run(&limits),

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::step::{Failed, cargo, cargo_has, run as run_step};
-use crate::{cluster, postgres, prometheus};
+use crate::{chromium, cluster, postgres, prometheus};
 
 /// Runs the tests that `args` select, or all tests and the code in the documentation. `Failed` has the exit code of the first failure.
 pub fn run(args: &[String]) -> Result<(), Failed> {
@@ -14,6 +14,9 @@ pub fn run(args: &[String]) -> Result<(), Failed> {
 
     if let Err(missing) = prometheus::ensure() {
         println!("    NOT TESTED: the metrics with a real Prometheus, for {missing}");
+    }
+    if let Err(missing) = chromium::ensure() {
+        println!("    NOT TESTED: the web console in a browser, for {missing}");
     }
     let with_server = |words: &[&str]| run_step(cargo(words).args(args).env(cluster::VARIABLE, &url));
     let ended = if cargo_has("nextest") {

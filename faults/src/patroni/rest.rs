@@ -11,6 +11,9 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// The time limit of a switchover, which is answered when it is complete.
 const SWITCHED: Duration = Duration::from_secs(30);
 
+/// The key of the entry about the synchronous standby, `/service/fsm/sync`, in base64.
+const SYNCHRONOUS: &str = "L3NlcnZpY2UvZnNtL3N5bmM=";
+
 /// The status code for a path; `None` if the node does not answer.
 pub fn status(port: u16, path: &str) -> Option<u16> {
     request(port, "GET", path, "", LIMIT).ok().map(|(status, _)| status)
@@ -34,9 +37,40 @@ pub fn switch_over(port: u16, leader: &str) -> Result<(), Failure> {
     }
 }
 
-/// Deletes the entry about the synchronous standby from etcd. Its key is `/service/fsm/sync`, in base64.
+/// Patroni's entry in etcd about the leader and its synchronous standby.
+#[derive(serde::Deserialize)]
+struct Entry {
+    leader: Option<String>,
+    sync_standby: Option<String>,
+}
+
+/// Returns true if the entry about the synchronous standby is of this leader. While it is of an earlier leader, no fail-over is possible: the
+/// entry names a server that is behind, and the server that is up to date must not lead.
+pub fn is_synchronous_entry_of(etcd: u16, leader: &str) -> bool {
+    let Ok((200, body)) = request(etcd, "POST", "/v3/kv/range", &format!("{{\"key\": \"{SYNCHRONOUS}\"}}"), LIMIT) else { return false };
+    let answer: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
+    let entry = answer["kvs"][0]["value"].as_str().map(from_base64).unwrap_or_default();
+    let Ok(Entry { leader: of, sync_standby }) = serde_json::from_slice(&entry) else { return false };
+    of.as_deref() == Some(leader) && sync_standby.is_some_and(|standby| !standby.is_empty() && standby != leader)
+}
+
+/// The bytes of a text in base64.
+fn from_base64(text: &str) -> Vec<u8> {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut bytes, mut bits, mut held) = (Vec::new(), 0_u32, 0);
+    for digit in text.bytes().map_while(|byte| DIGITS.iter().position(|known| *known == byte)) {
+        (bits, held) = (bits << 6 | digit as u32, held + 6);
+        if held >= 8 {
+            held -= 8;
+            bytes.push((bits >> held & 0xff) as u8);
+        }
+    }
+    bytes
+}
+
+/// Deletes the entry about the synchronous standby from etcd.
 pub fn forget_synchronous(etcd: u16) -> Result<(), Failure> {
-    match request(etcd, "POST", "/v3/kv/deleterange", "{\"key\": \"L3NlcnZpY2UvZnNtL3N5bmM=\"}", LIMIT)? {
+    match request(etcd, "POST", "/v3/kv/deleterange", &format!("{{\"key\": \"{SYNCHRONOUS}\"}}"), LIMIT)? {
         (200, _) => Ok(()),
         (status, body) => Err(format!("etcd answered {status}: {body}").into()),
     }
@@ -55,4 +89,15 @@ fn request(port: u16, method: &str, path: &str, body: &str, limit: Duration) -> 
     let (head, body) = answer.split_once("\r\n\r\n").ok_or("an answer has a head")?;
     let status = head.split_whitespace().nth(1).ok_or("an answer has a status")?;
     Ok((status.parse()?, body.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_decoded() {
+        assert_eq!(from_base64(SYNCHRONOUS), b"/service/fsm/sync");
+        assert_eq!(from_base64("e30="), b"{}");
+    }
 }

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use super::Size;
-use crate::Failure;
 use crate::child::Spec;
 use crate::load::Load;
 use crate::random::Random;
 use crate::report::Report;
 use crate::stage::Stage;
 use crate::test_server::{Kind, TestServer};
+use crate::{Failure, sql};
 
 /// The number of processes that work and send at the same time. One more only sends.
 const NODES: usize = 3;
@@ -46,6 +46,66 @@ pub async fn run(test_server: &mut TestServer, kind: Kind, size: Size) -> Result
     stage.note(format!("{killed} kills while {done} transitions committed"));
     let (report, _) = stage.finish().await?;
     Ok(report)
+}
+
+/// The lease of a process would last for an hour after its death. Its attempts go on because others on the machine see that it is gone.
+pub async fn takeover(test_server: &mut TestServer, kind: Kind, size: Size) -> Result<Report, Failure> {
+    let kills = usize::try_from(size.kills(6, 200))?;
+    let mut stage = Stage::open(test_server, "takeover", kind, size.seed).await?;
+    stage.lease = Duration::from_secs(3600);
+    for _ in 0..NODES {
+        let spec = node(&mut stage);
+        stage.start(&spec)?;
+    }
+    let mut random = Random::new(size.seed);
+    for killed in 0..kills {
+        tokio::time::sleep(Duration::from_millis(200 + random.below(600))).await;
+        stage.children[killed % NODES].kill()?;
+        let next = node(&mut stage);
+        stage.replace(killed % NODES, &next)?;
+    }
+    stage.note(format!("{kills} kills"));
+    let (mut report, rows) = stage.finish().await?;
+    report.require(rows.ended("lost") > 0, "attempts were taken over");
+    Ok(report)
+}
+
+/// The longest life of a container.
+const LIFE: Duration = Duration::from_secs(10);
+
+/// Nobody can tell whether the process of a container exists, so its lease decides, and all containers live for a third of a lease. They are
+/// killed at the same time, so that none of them ever waits for a whole lease.
+pub async fn restart(test_server: &mut TestServer, kind: Kind, size: Size) -> Result<Report, Failure> {
+    let restarts = size.kills(9, 30);
+    // In the short form, a container and its lease are shorter.
+    let life = if size.is_short { LIFE / 10 } else { LIFE };
+    let mut stage = Stage::open(test_server, "restart", kind, size.seed).await?;
+    stage.lease = 3 * life;
+    for _ in 0..NODES {
+        let spec = contained(&mut stage);
+        stage.start(&spec)?;
+    }
+    for _ in 0..restarts {
+        let before = stage.transitions().await?;
+        tokio::time::sleep(life).await;
+        stage.children.iter_mut().try_for_each(|child| child.kill())?;
+        let made = stage.transitions().await? - before;
+        stage.require(made > 0, format!("a life of {life:?} makes progress"));
+        for place in 0..NODES {
+            let next = contained(&mut stage);
+            stage.replace(place, &next)?;
+        }
+    }
+    let lost = stage.db().await?.number(sql::LOST).await?;
+    stage.note(format!("{restarts} restarts of all containers, each after {life:?}, {lost} attempts taken over meanwhile"));
+    stage.require(lost > 0, "attempts of dead containers are taken over by containers that die too");
+    Ok(stage.finish().await?.0)
+}
+
+fn contained(stage: &mut Stage<'_>) -> Spec {
+    // The verbs run for long enough that each death finds running ones.
+    let spec = lively(stage.spec("node"));
+    Spec { is_in_a_container: true, load: Load { ms: 60, ..spec.load }, ..spec }
 }
 
 fn node(stage: &mut Stage<'_>) -> Spec {

@@ -70,6 +70,8 @@ async fn matching(admin: &Admin, acting: &Acting) -> Result<Vec<String>, Problem
     loop {
         let listed = admin.page(&acting.machine, &ls::filter(&acting.wanted, after, TOGETHER, admin.now())).await?;
         keys.extend(listed.instances.into_iter().map(|seen| seen.row.key));
+        // Acted on all the same: the act does not need the value that does not decode.
+        keys.extend(listed.unreadable.into_iter().map(|one| one.key));
         after = listed.next;
         if after.is_none() {
             return Ok(keys);

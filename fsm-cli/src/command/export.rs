@@ -24,23 +24,35 @@ pub(super) async fn run(session: &mut Session<'_, '_>, export: &Export) -> Resul
         None => admin.rows_about().await?,
         Some(_) => None,
     };
-    let (rows, executing) = write(&admin, export, all, &mut out, session.stage).await?;
+    let Written { rows, executing, unreadable } = write(&admin, export, all, &mut out, session.stage).await?;
     out.finish(session.stage)?;
     session.stage.say(&format!("{rows} rows of {} were exported", admin.place()));
     if executing > 0 {
         session.stage.say(&format!("{executing} attempts among them were executing: where this is imported they count as lost"));
     }
-    Ok(())
+    match unreadable {
+        0 => Ok(()),
+        n => Err(Problem::Failed(format!(
+            "{n} rows could not be read; the export names them as `unreadable`, and an import leaves them out"
+        ))),
+    }
 }
 
-async fn write(admin: &Admin, export: &Export, all: Option<u64>, out: &mut Output, stage: &mut Stage<'_>) -> Result<(u64, u64), Problem> {
+/// The number of rows in the export, and how many of them execute or could not be read.
+struct Written {
+    rows: u64,
+    executing: u64,
+    unreadable: u64,
+}
+
+async fn write(admin: &Admin, export: &Export, all: Option<u64>, out: &mut Output, stage: &mut Stage<'_>) -> Result<Written, Problem> {
     let progress = Progress::of(stage, all, "rows");
     let mut rows = admin.export(export.machine.as_deref()).await?;
     while let Some(lines) = rows.next().await? {
         lines.iter().try_for_each(|line| out.line(line, stage))?;
         progress.at(rows.rows());
     }
-    Ok((rows.rows(), rows.executing()))
+    Ok(Written { rows: rows.rows(), executing: rows.executing(), unreadable: rows.unreadable() })
 }
 
 /// Creates a file that only its owner can read. An existing file or symbolic link is an error, because another user may have created it.

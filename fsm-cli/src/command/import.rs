@@ -38,7 +38,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, import: &Import) -> Resul
     let imported = rows.finish().await?;
     drop(progress);
     if session.is_json {
-        let answer = json!({ "machines": imported.machines, "rows": imported.rows, "executing": imported.executing });
+        let answer = json!({ "machines": imported.machines, "rows": imported.rows, "executing": imported.executing, "unreadable": imported.unreadable });
         return session.stage.json(&answer);
     }
     let machines: Vec<_> = imported.machines.iter().map(|machine| format!("`{machine}`")).collect();
@@ -46,6 +46,9 @@ pub(super) async fn run(session: &mut Session<'_, '_>, import: &Import) -> Resul
     if imported.executing > 0 {
         let says = format!("{} attempts among them were executing: they count as lost once a process works here", imported.executing);
         session.stage.say(&says);
+    }
+    if imported.unreadable > 0 {
+        session.stage.say(&format!("{} rows are not among them, for the export could not read them", imported.unreadable));
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use fsm_core::instance::Status;
 use fsm_core::time::Timestamp;
 use fsm_runtime::admin::Admin;
 use fsm_runtime::handle::instance_view::InstanceView;
-use fsm_runtime::store::view::{After, PageFilter};
+use fsm_runtime::store::view::{After, PageFilter, Unreadable};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -23,12 +23,14 @@ const MOST_LOOKED_AT: u32 = 20_000;
 pub(super) async fn run(session: &mut Session<'_, '_>, ls: Ls) -> Result<(), Problem> {
     let admin = session.to_read().await?;
     check_state(&admin, ls.machine.as_deref(), &ls.wanted)?;
-    let Page { instances, next, was_cut } = page(&admin, &ls).await?;
+    let Page { instances, unreadable, next, was_cut } = page(&admin, &ls).await?;
     let now = admin.now();
     let liveness = Liveness::of(&admin).await?;
     if session.is_json {
         let instances: Vec<_> = instances.iter().map(|seen| as_json(seen, &liveness)).collect();
-        return session.stage.json(&json!({ "instances": instances, "next": next, "was_cut": was_cut }));
+        let unreadable: Vec<_> =
+            unreadable.iter().map(|(machine, one)| json!({ "machine": machine, "key": one.key, "why": one.why })).collect();
+        return session.stage.json(&json!({ "instances": instances, "unreadable": unreadable, "next": next, "was_cut": was_cut }));
     }
     let mut table = Table::new(&["MACHINE", "KEY", "STATE", "STATUS", "CHANGED", "ABOUT"]);
     for seen in &instances {
@@ -40,6 +42,16 @@ pub(super) async fn run(session: &mut Session<'_, '_>, ls: Ls) -> Result<(), Pro
             status(row.status, row.paused),
             Cell::from(session.stage.moment(row.updated_at, now)),
             Cell::from(about(seen, &liveness, session.stage.width.map(|_| now))),
+        ]);
+    }
+    for (machine, Unreadable { key, why }) in &unreadable {
+        table.row([
+            Cell::from(machine),
+            Cell::from(key),
+            Cell::from("-"),
+            Cell::styled("unreadable", BAD),
+            Cell::from("-"),
+            Cell::from(why),
         ]);
     }
     session.stage.table(&table)?;
@@ -57,6 +69,8 @@ pub(super) async fn run(session: &mut Session<'_, '_>, ls: Ls) -> Result<(), Pro
 /// A page of the instances of all requested machines.
 struct Page {
     instances: Vec<InstanceView>,
+    /// Those of which a value does not decode, with their machines.
+    unreadable: Vec<(String, Unreadable)>,
     /// The cursor of the next page.
     next: Option<String>,
     /// True if the page ended at the limit on instances examined.
@@ -67,38 +81,37 @@ struct Page {
 async fn page(admin: &Admin, ls: &Ls) -> Result<Page, Problem> {
     let is_by_key = ls.wanted.key_prefix.is_some();
     let after = ls.after.as_deref().map(|text| cursor(text, is_by_key)).transpose()?;
-    let mut instances: Vec<InstanceView> = Vec::new();
+    let (mut instances, mut unreadable): (Vec<InstanceView>, Vec<(String, Unreadable)>) = Default::default();
     for known in selected(admin, ls.machine.as_deref())? {
         let machine = known.machine.name.as_str();
         let after = match &after {
             Some((there, _)) if machine < there.as_str() => continue,
-            Some((there, after)) if machine == there => Some(after.clone()),
+            Some((there, after)) if machine == there => after.clone(),
             _ => None,
         };
-        let room = ls.limit - instances.len() as u32;
+        let room = ls.limit - (instances.len() + unreadable.len()) as u32;
         let screen = PageFilter {
             newest_first: !ls.oldest,
             look_at_most: (!ls.all).then_some(MOST_LOOKED_AT),
             ..filter(&ls.wanted, after, room.max(1), admin.now())
         };
         let listed = admin.page(machine, &screen).await?;
-        if room == 0 && (listed.next.is_some() || !listed.instances.is_empty()) {
-            let next = instances.last().map(|last| {
-                let row = &last.row;
-                if is_by_key { format!("{}:{}", row.machine, row.key) } else { format!("{}:{}", row.machine, row.id) }
-            });
-            return Ok(Page { instances, next, was_cut: false });
+        if room == 0 && (listed.next.is_some() || !listed.instances.is_empty() || !listed.unreadable.is_empty()) {
+            // This machine from its beginning: all of those before are on this page.
+            let next = Some(format!("{machine}:"));
+            return Ok(Page { instances, unreadable, next, was_cut: false });
         }
         instances.extend(listed.instances);
+        unreadable.extend(listed.unreadable.into_iter().map(|one| (machine.to_owned(), one)));
         if let Some(next) = listed.next {
             let next = match next {
                 After::Instance(id) => format!("{machine}:{id}"),
                 After::Key(key) => format!("{machine}:{key}"),
             };
-            return Ok(Page { instances, next: Some(next), was_cut: listed.was_cut });
+            return Ok(Page { instances, unreadable, next: Some(next), was_cut: listed.was_cut });
         }
     }
-    Ok(Page { instances, next: None, was_cut: false })
+    Ok(Page { instances, unreadable, next: None, was_cut: false })
 }
 
 /// Returns a `NotFound` error if no definition of the machine, or of any machine, ever had the requested state.
@@ -130,14 +143,17 @@ pub(super) fn filter(wanted: &Wanted, after: Option<After>, limit: u32, now: Tim
     }
 }
 
-fn cursor(text: &str, is_by_key: bool) -> Result<(String, After), Problem> {
-    let parsed = if is_by_key {
-        // No machine has a colon in its name; a key may.
-        text.split_once(':').map(|(machine, key)| (machine.to_owned(), After::Key(key.to_owned())))
-    } else {
-        let id = |id: &str| Some(After::Instance(InstanceId(id.parse::<Uuid>().ok()?)));
-        text.rsplit_once(':').and_then(|(machine, text)| Some((machine.to_owned(), id(text)?)))
-    };
+/// The machine, and the instance after which the page begins: without one, the page begins with the machine's first.
+fn cursor(text: &str, is_by_key: bool) -> Result<(String, Option<After>), Problem> {
+    // No machine has a colon in its name; a key may.
+    let parsed = text.split_once(':').and_then(|(machine, after)| {
+        let after = match after {
+            "" => None,
+            key if is_by_key => Some(After::Key(key.to_owned())),
+            id => Some(After::Instance(InstanceId(id.parse::<Uuid>().ok()?))),
+        };
+        Some((machine.to_owned(), after))
+    });
     parsed.ok_or_else(|| Problem::Usage(format!("`{text}` is no cursor: give what the page before said at its end")))
 }
 

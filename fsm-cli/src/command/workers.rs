@@ -22,12 +22,13 @@ pub(super) async fn run(session: &mut Session<'_, '_>) -> Result<(), Problem> {
                     "lease_until": worker.lease_until.to_string(),
                     "lives": worker.lease_until > now,
                     "executing": worker.executing,
+                    "unreported": worker.unreported,
                 })
             })
             .collect();
         return session.stage.json(&json!({ "workers": shown }));
     }
-    let mut table = Table::new(&["SESSION", "HOST", "PID", "STARTED", "LEASE ENDS", "EXECUTING", ""]);
+    let mut table = Table::new(&["SESSION", "HOST", "PID", "STARTED", "LEASE ENDS", "EXECUTING", "UNREPORTED", ""]);
     for worker in &workers {
         let lives = worker.lease_until > now;
         table.row([
@@ -37,6 +38,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>) -> Result<(), Problem> {
             Cell::from(session.stage.moment(worker.started_at, now)),
             Cell::from(session.stage.moment(worker.lease_until, now)),
             Cell::from(worker.executing.to_string()),
+            if worker.unreported > 0 { Cell::styled(worker.unreported.to_string(), BAD) } else { Cell::from("0") },
             if lives { Cell::styled("lives", GOOD) } else { Cell::styled("dead", BAD) },
         ]);
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 
-use crate::shop::{Order, Paid, Placed, orders, three};
+use crate::shop::{Order, Paid, Placed, Shipped, orders, three};
 use crate::support::{File, To, WIDE, fsm, fsm_at, golden, json, on_both};
 
 async fn sql(url: &str, text: &str) {
@@ -81,6 +81,62 @@ on_both! {
         assert_eq!((told["rejected"].as_array().unwrap().len(), &told["rejected"][0]["count"]), (1, &json!(4)), "{told:#}");
         let said = fsm(bed, To::Pipe, &["errors", "order", "--rejected"]).await;
         assert!(said.code == 0 && said.out.contains("4\torder\t`order` # has not begun and takes `Placed`, not `Paid`"), "{said:?}");
+    }
+}
+
+/// `Paid` takes the only place in the inbox, so `Shipped` waits in the outbox.
+mod a_full_inbox_is_shown_by_errors_doctor_and_show {
+    use fsm::prelude::*;
+
+    use super::*;
+
+    #[derive(serde::Serialize, serde::Deserialize)]
+    struct Pay;
+
+    #[verb]
+    async fn paying(ctx: &mut Ctx<'_>, _event: Pay) -> Result {
+        ctx.send::<Order>("o-1", Paid { receipt: "r-1".into() })?;
+        ctx.send::<Order>("o-1", Shipped)?;
+        Ok(())
+    }
+
+    fsm! {
+        machine Till = "till" {
+            start paying;
+            end paying;
+        }
+    }
+
+    async fn shown(bed: &fsm::testing::TestBed) {
+        let orders = bed.machine::<Order>();
+        orders.send("o-1", Placed { cents: 1, fails: 9 }).await.unwrap();
+        bed.machine::<Till>().send("t-1", Pay).await.unwrap();
+        bed.advance(Duration::from_secs(1)).await;
+        let said = fsm(bed, To::Pipe, &["errors"]).await;
+        let full = "the inbox of `order` `o-1` is full with 1 events: 1 wait in the outbox since 2030-01-01T00:00:00Z";
+        assert!(said.talk.contains(full), "{said:?}");
+        let told = json(bed, &["errors"]).await;
+        assert_eq!((&told["full_inboxes"][0]["key"], &told["full_inboxes"][0]["inbox_len"]), (&json!("o-1"), &json!(1)), "{told:#}");
+        let said = fsm(bed, To::Pipe, &["show", "order", "o-1"]).await;
+        assert!(said.out.contains("1 events wait for room in the inbox since 2030-01-01T00:00:00Z"), "{said:?}");
+        let found = says(bed, "outbox").await;
+        assert_eq!(found.len(), 1);
+        assert!(found[0].1.starts_with("1 events of the outbox wait for room in the inboxes of 1 instances of `order`"), "{found:?}");
+    }
+
+    fn small() -> fsm::testing::TestBedBuilder {
+        orders().only::<Till>().with(|builder| builder.inbox_limit(1))
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn sqlite() {
+        let file = File::new();
+        shown(&small().on(&file.url()).await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn postgres() {
+        shown(&small().postgres().await).await;
     }
 }
 

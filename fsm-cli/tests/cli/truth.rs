@@ -27,9 +27,17 @@ async fn meddle(bed: &TestBed, sql: &str) {
 /// Marks the scheduled attempt of `o-1` as executing in the session of the test bed's worker. Returns the end of that worker's lease.
 async fn claimed(bed: &TestBed) -> Timestamp {
     let worker = "(select session_id from fsm_workers limit 1)";
-    let sql =
-        format!("update fsm_async_calls set state = 'executing', worker = {worker}, started_at = scheduled_at where state = 'scheduled'");
+    let sql = format!(
+        "update fsm_instances set attempt_state = 'executing', due_at = null, worker = {worker}, started_at = scheduled_at
+         where attempt_state = 'scheduled'"
+    );
     meddle(bed, &sql).await;
+    let ids = if bed.url().starts_with("postgres") { "uuid_send(instance_id)" } else { "instance_id" };
+    let log = format!(
+        "insert into fsm_session_log (session_id, number, instances)
+         select {worker}, 1000000, {ids} from fsm_instances where attempt_state = 'executing'"
+    );
+    meddle(bed, &log).await;
     let workers = json(bed, &["workers"]).await;
     workers["workers"][0]["lease_until"].as_str().unwrap().parse::<Moment>().unwrap().0
 }

@@ -1,4 +1,4 @@
-//! The acts of operators, newest first.
+//! The acts of operators, the newest first.
 
 use axum::extract::Query;
 use axum::response::Response;
@@ -11,7 +11,7 @@ use crate::format::{clean, time};
 use crate::layout::{Page, empty};
 use crate::shared::Asked;
 
-/// The rows of a page.
+/// The maximum number of rows of a page.
 const MOST: u32 = 100;
 
 #[derive(Deserialize, Default)]

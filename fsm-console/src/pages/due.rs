@@ -1,4 +1,4 @@
-//! What runs next: attempts and timers, the first due first, and why something does not run yet.
+//! The due page: attempts and timers, the earliest first, and the reasons why something does not run yet.
 
 use axum::response::Response;
 use fsm_runtime::admin::Admin;
@@ -11,7 +11,7 @@ use crate::format::{clean, time};
 use crate::layout::{Page, empty};
 use crate::shared::Asked;
 
-/// The rows of the page.
+/// The maximum number of rows of the page.
 const MOST: u32 = 100;
 
 pub(crate) async fn show(asked: Asked) -> Response {

@@ -1,35 +1,38 @@
-//! One instance: where it is in its graph, every attempt with its error, the countdown to the next one, and the acts that help.
+//! One instance: its place in the graph, every attempt with its error, the countdown to the next one, and the acts that are possible.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Path, Query};
 use axum::response::{IntoResponse, Response};
-use fsm_core::call::AttemptState;
+use fsm_core::call::{Attempt, AttemptState};
 use fsm_core::instance::Status;
 use fsm_core::machine::{Machine, TIMEOUT};
+use fsm_core::retry::{Next, RetryAdvice};
 use fsm_core::time::Timestamp;
 use fsm_runtime::admin::Admin;
 use fsm_runtime::admin::look::Story;
 use fsm_runtime::error::Error;
-use fsm_runtime::handle::history::{HistoryEntry, HistoryEvent};
+use fsm_runtime::handle::history::HistoryEvent;
 use maud::{Markup, PreEscaped, html};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::instances::is_retrying;
 use super::machine::linked;
+use super::policy::{Fields, policy as in_words};
+use super::timeline::timeline;
 use crate::access::Action;
-use crate::format::{clean, json as pretty, span, status, time};
+use crate::format::{clean, grouped, json as pretty, status, time};
 use crate::layout::{Page, empty, failed, only, token};
 use crate::path::{encoded, query};
 use crate::shared::Asked;
 
-/// The newest entries of a long history that are shown at first.
+/// The maximum number of history entries that are shown at first, the newest ones.
 const ENTRIES: usize = 300;
-/// A wait of at least this long is a line of the timeline.
-const GAP: Duration = Duration::from_secs(1);
+
+/// The maximum number of planned attempts that are shown.
+const PLANNED: usize = 10;
 
 #[derive(Deserialize, Default, Clone)]
 #[serde(default)]
@@ -50,7 +53,7 @@ pub(crate) async fn show(asked: Asked, Path((machine, key)): Path<(String, Strin
     super::shown(&asked, &parameters.path(&machine, &key)).await
 }
 
-/// The data of the page.
+/// The data of the page as JSON.
 pub(crate) async fn json(asked: Asked, Path((machine, key)): Path<(String, String)>) -> Response {
     let story = async { asked.admin().await?.story(&machine, &key).await };
     match story.await {
@@ -84,8 +87,8 @@ pub(crate) async fn page(asked: &Asked, admin: &Admin, machine: &str, key: &str,
         .section("head", head(asked, &story, has_worker, now, &parameters.done))
         .section("diagram", html! { div class="diagram wide" { (PreEscaped(diagram(&known.machine, &story))) } })
         .section("acts", only(asked, Action::ActOnOne, || acts(asked, &known.machine, &story, now)))
-        .section("timeline", timeline(asked, &story, now, parameters))
-        .section("side", side(asked, &known.machine, &story, now)))
+        .section("timeline", history(asked, &story, now, parameters))
+        .section("side", side(asked, &story, now)))
 }
 
 fn head(asked: &Asked, story: &Story, has_worker: bool, now: Timestamp, done: &str) -> Markup {
@@ -110,7 +113,7 @@ fn head(asked: &Asked, story: &Story, has_worker: bool, now: Timestamp, done: &s
     }
 }
 
-/// The diagram: the path taken is solid, the present state stands out, what was not reached is dim.
+/// The diagram: lines that were taken are solid, the present state stands out, and states that were not reached are dim.
 fn diagram(machine: &Machine, story: &Story) -> String {
     let taken: BTreeSet<(String, String)> = story
         .entries
@@ -139,7 +142,7 @@ fn diagram(machine: &Machine, story: &Story) -> String {
     states.lines().map(|line| edge_of(line, &taken) + "\n").collect()
 }
 
-/// A line of the drawing; an edge that was taken says so.
+/// One line of the drawing. The class of an edge tells whether it was taken.
 fn edge_of(line: &str, taken: &BTreeSet<(String, String)>) -> String {
     const START: &str = "<g class=\"edge\" data-from=\"";
     let ends = line
@@ -155,7 +158,7 @@ fn edge_of(line: &str, taken: &BTreeSet<(String, String)>) -> String {
     }
 }
 
-/// The acts that apply now; the others say why not.
+/// The acts that apply now. The others are shown with the reason why they do not.
 fn acts(asked: &Asked, machine: &Machine, story: &Story, now: Timestamp) -> Markup {
     let row = &story.seen.row;
     let is_over = row.status.is_ended();
@@ -187,7 +190,7 @@ fn acts(asked: &Asked, machine: &Machine, story: &Story, now: Timestamp) -> Mark
             form class="fields" method="post" action=(action) {
                 (token(asked))
                 input type="hidden" name="action" value="send";
-                label { "event" select name="event" {
+                label { "event" select name="event" data-key="s" {
                     @for event in &fits { option { (event) } }
                     @let others: BTreeSet<&str> = machine.edges.iter().map(|edge| edge.event.as_str()).filter(|event| *event != TIMEOUT && !fits.contains(event)).collect();
                     @for event in others { option disabled { (event) " – not accepted in this state" } }
@@ -196,91 +199,69 @@ fn acts(asked: &Asked, machine: &Machine, story: &Story, now: Timestamp) -> Mark
                 button disabled[fits.is_empty()] { "send" }
             }
         }
+        @if let Some(attempt) = story.attempts.last().filter(|_| row.is_open && !is_over) {
+            @let is_running = attempt.state == AttemptState::Executing;
+            details { summary { "change the retry policy" }
+                @if let Some(policy) = &attempt.retry_state.policy { p class="quiet" { "Now: " (in_words(policy)) ". Retries that were used still count." } }
+                @else { p class="quiet" { "Now: no retries." } }
+                form class="fields" method="post" action=(action) {
+                    (token(asked))
+                    input type="hidden" name="action" value="policy";
+                    (attempt.retry_state.policy.as_ref().map(Fields::of).unwrap_or_default().inputs())
+                    label { "reason" input name="reason" maxlength="1000" placeholder="for the history" size="30"; }
+                    button disabled[is_running] title=[is_running.then_some("the attempt is running")] { "change" }
+                }
+            }
+        }
         details { summary { "as a command" }
             pre { "fsm retry " (shell(&row.machine)) " " (shell(&row.key)) " --reason '…'\nfsm show " (shell(&row.machine)) " " (shell(&row.key)) }
         }
     }
 }
 
-/// A word for a shell.
+/// The text quoted for a shell.
 fn shell(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | ':' | '@' | '+');
     if !word.is_empty() && word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", clean(word).replace('\'', "'\\''")) }
 }
 
-fn timeline(asked: &Asked, story: &Story, now: Timestamp, parameters: &Parameters) -> Markup {
+/// The newest entries of the history, or all of them if the URL says so.
+fn history(asked: &Asked, story: &Story, now: Timestamp, parameters: &Parameters) -> Markup {
     let row = &story.seen.row;
     let hidden = if parameters.history == "all" { 0 } else { story.entries.len().saturating_sub(ENTRIES) };
-    let shown = &story.entries[hidden..];
+    let all = || asked.base.to(&Parameters { history: "all".to_owned(), ..parameters.clone() }.path(&row.machine, &row.key));
+    timeline(&story.entries[hidden..], (hidden > 0).then(|| (hidden, all())), now)
+}
+
+/// The attempts that would follow the open one, by the policy of its call, without jitter.
+fn plan(open: &Attempt, now: Timestamp) -> Markup {
+    let (mut number, mut at, mut state) = (open.number, open.scheduled_at, open.retry_state.clone());
+    let mut planned = Vec::new();
+    let gives_up = loop {
+        if planned.len() == PLANNED {
+            break false;
+        }
+        match state.after(RetryAdvice::Default, at, 0.0) {
+            Next::Again { wait, retry_state } => (number, at, state) = (number + 1, at + wait, *retry_state),
+            Next::Exhausted(_) => break true,
+        }
+        planned.push((number, at));
+    };
     html! {
-        h2 { "Timeline" }
-        @if hidden > 0 {
-            p { a href=(asked.base.to(&Parameters { history: "all".to_owned(), ..parameters.clone() }.path(&row.machine, &row.key))) { "show " (hidden) " older entries" } }
-        }
-        @if shown.is_empty() { (empty("Nothing has happened yet.")) }
-        ol class="timeline" {
-            @for (place, entry) in shown.iter().enumerate() {
-                @if let Some(before) = place.checked_sub(1).map(|before| &shown[before]) {
-                    @let gap = entry.at.since(before.at);
-                    @if gap >= GAP { li class="gap" { (span(gap)) } }
-                }
-                (line(entry, now))
-            }
-        }
+        ol class="plan" { @for (number, at) in &planned { li value=(number) { (time(*at, now)) } } }
+        @if gives_up { p class="quiet" { @if planned.is_empty() { "There is no other attempt: it gives up." } @else { "Then it gives up." } } }
+        @else { p class="quiet" { "and so on" } }
     }
 }
 
-fn line(entry: &HistoryEntry, now: Timestamp) -> Markup {
-    let (class, text) = match &entry.event {
-        HistoryEvent::Event { event, verb } => ("event", html! { code { (event) } " calls " code { (verb) } }),
-        HistoryEvent::Attempt { number, verb, state, took, error } => {
-            let class = match state {
-                AttemptState::Success => "good",
-                AttemptState::Error | AttemptState::Lost => "bad",
-                _ => "attempt",
-            };
-            let text = html! {
-                "attempt " (number) " of " code { (verb) } ": " (state)
-                @if let Some(took) = took { " after " (span(*took)) }
-                @if let Some(error) = error { pre { (clean(error)) } }
-            };
-            (class, text)
-        }
-        HistoryEvent::Scheduled { number, verb, at, wait } => {
-            let text = html! {
-                "attempt " (number) " of " code { (verb) }
-                @if wait.is_zero() { " is due at once" } @else { " after a wait of " (span(*wait)) ", " (time(*at, now)) }
-            };
-            ("wait", text)
-        }
-        HistoryEvent::Exhausted { verb, attempts } => {
-            ("bad", html! { code { (verb) } " is exhausted after " (attempts) @if *attempts == 1 { " attempt" } @else { " attempts" } })
-        }
-        HistoryEvent::Transition { from: Some(from), to } => ("transition", html! { code { (from) } " → " code { (to) } }),
-        HistoryEvent::Transition { from: None, to } => ("transition", html! { "begins in " code { (to) } }),
-        HistoryEvent::Stayed { state } => ("transition", html! { "stays in " code { (state) } }),
-        HistoryEvent::Note { kind, detail, actor } => {
-            let text = html! { (kind) @if let Some(actor) = actor { " by " (clean(actor)) } @if let Some(detail) = detail { ": " (clean(detail)) } };
-            ("note", text)
-        }
-    };
-    html! { li class=(class) { span class="when" { (time(entry.at, now)) } div { (text) } } }
-}
-
-fn side(asked: &Asked, machine: &Machine, story: &Story, now: Timestamp) -> Markup {
+fn side(asked: &Asked, story: &Story, now: Timestamp) -> Markup {
     let row = &story.seen.row;
-    let plan = story.seen.call.as_ref().and_then(|call| {
-        let retry = machine.verb(&call.verb)?.retry.as_ref()?;
-        let rest: Vec<_> = retry.schedule().attempts().skip(call.attempt as usize).take(8).collect();
-        let here = retry.schedule().attempts().nth(call.attempt as usize - 1)?.at;
-        Some((call.next_at, here, rest))
-    });
+    let live = story.attempts.last().filter(|_| row.is_open);
     html! {
-        @if let Some((next_at, here, rest)) = plan {
-            @if !rest.is_empty() {
-                h2 { "If the next attempts fail" }
-                ol class="plan" { @for planned in rest { li value=(planned.attempt) { (time(next_at + planned.at.saturating_sub(here), now)) } } }
-            }
+        @if let Some((attempt, policy)) = live.and_then(|live| Some((live, live.retry_state.policy.as_ref()?))) {
+            h2 { "If the next attempts fail" }
+            @if let Some(delay) = &policy.delay { p class="quiet" { "The wait is what " code { (delay) } " says." } }
+            @else { (plan(attempt, now)) }
         }
         h2 { "Record" }
         @match row.record.as_deref() {
@@ -291,6 +272,11 @@ fn side(asked: &Asked, machine: &Machine, story: &Story, now: Timestamp) -> Mark
         @if !story.inbox.is_empty() {
             h2 { "Waiting events" }
             ol { @for event in &story.inbox { li { code { (event.event) } " since " (time(event.since, now)) } } }
+        }
+        @if let Some(full) = &story.full_inbox {
+            p class="notice warn" {
+                "The inbox is full. " (grouped(full.events)) " more wait in the outbox since " (time(full.since, now)) ", next delivery " (time(full.next_at, now))
+            }
         }
         @if !story.timers.is_empty() {
             h2 { "Timers" }

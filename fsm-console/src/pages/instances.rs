@@ -1,4 +1,4 @@
-//! The list of instances: facets, a search by key, and acts on all that match.
+//! The list of instances: facets, a search by key, and acts on all instances that match.
 
 use axum::extract::Query;
 use axum::http::StatusCode;
@@ -7,7 +7,7 @@ use fsm_core::ids::InstanceId;
 use fsm_core::instance::Status;
 use fsm_core::time::Timestamp;
 use fsm_runtime::admin::Admin;
-use fsm_runtime::error::Error;
+use fsm_runtime::error::{Error, ErrorKind};
 use fsm_runtime::handle::instance_view::InstanceView;
 use fsm_runtime::store::view::{After, PageFilter};
 use maud::{Markup, html};
@@ -15,17 +15,17 @@ use serde::Deserialize;
 use uuid::Uuid;
 
 use crate::access::Action;
-use crate::format::{clean, first_line, span, status, time};
+use crate::format::{age, clean, first_line, status, time};
 use crate::layout::{Page, empty, only, said, token};
 use crate::path::query;
 use crate::shared::Asked;
 
-/// The rows of a page.
+/// The maximum number of rows of a page.
 const ROWS: u32 = 50;
-/// The instances of one status that are examined for a page, where a condition has no index.
+/// The number of instances of one status that are examined for a page if a condition has no index.
 pub(crate) const LOOK_AT: u32 = 20_000;
 
-/// The facets of a list. They are the query of its URL.
+/// The facets of a list, which are the query of its URL.
 #[derive(Deserialize, Default, Clone)]
 #[serde(default)]
 pub(crate) struct Facets {
@@ -34,20 +34,25 @@ pub(crate) struct Facets {
     pub(crate) status: String,
     pub(crate) state: String,
     pub(crate) error: String,
-    /// The beginning of the keys.
+    /// The prefix of the keys.
     pub(crate) prefix: String,
-    /// The end of the page before: the id of an instance, or `key:` and a key.
+    /// The end of the previous page: the id of an instance, or `key:` and a key.
     pub(crate) after: String,
 }
 
 impl Facets {
-    /// The facets as pairs of a query.
+    /// The facets as pairs for a query.
     pub(crate) fn pairs(&self) -> [(&str, &str); 6] {
         let Facets { machine, status, state, error, prefix, after } = self;
         [("machine", machine), ("status", status), ("state", state), ("error", error), ("prefix", prefix), ("after", after)]
     }
 
-    /// The same as a filter for one machine. An unknown status or cursor is ignored.
+    /// True if they exclude no instance of the machine.
+    fn is_every(&self) -> bool {
+        self.pairs().iter().all(|(name, value)| *name == "machine" || value.is_empty())
+    }
+
+    /// The facets as a filter for one machine. An unknown status or cursor is ignored.
     pub(crate) fn filter(&self, limit: u32) -> PageFilter {
         let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         PageFilter {
@@ -108,22 +113,32 @@ pub(crate) async fn page(asked: &Asked, admin: &Admin, facets: &Facets) -> Resul
     }
     admin.machine(&machine)?;
     let listed = admin.page(&machine, &facets.filter(ROWS)).await?;
+    let is_empty = listed.instances.is_empty() && listed.unreadable.is_empty();
     let next = listed.next.map(|next| Facets { after: cursor(next), ..facets.clone() });
     let rows = html! {
-        @if listed.instances.is_empty() { (empty("No instance matches.")) }
+        @if is_empty {
+            (empty(if facets.is_every() { "There is no instance yet: the first event that a program sends to a key starts one." } else { "No instance matches." }))
+        }
         @else {
             div class="wide" { table {
                 thead { tr { th { "key" } th { "state" } th { "status" } th { "about" } th class="number" { "changed" } th class="number" { "age" } } }
-                tbody { @for seen in &listed.instances { (row(asked, seen, now)) } }
+                tbody {
+                    @for seen in &listed.instances { (row(asked, seen, now)) }
+                    @for one in &listed.unreadable { tr { td class="key" { (clean(&one.key)) } td class="error" colspan="5" { "unreadable: " (clean(&one.why)) } } }
+                }
             } }
         }
         @if listed.was_cut { p class="quiet" { "The page ends here because " (LOOK_AT) " instances were examined. The next page goes on." } }
-        nav class="pages" {
-            @if !facets.after.is_empty() { a href=(asked.base.instances(&Facets { after: String::new(), ..facets.clone() }.pairs())) data-key="[" { "newest" } }
-            @if let Some(next) = &next { a rel="next" href=(asked.base.instances(&next.pairs())) data-key="]" { "older" } }
+        @if !facets.after.is_empty() || next.is_some() {
+            nav class="pages" aria-label="More instances" {
+                @if !facets.after.is_empty() { a href=(asked.base.instances(&Facets { after: String::new(), ..facets.clone() }.pairs())) data-key="[" { "newest" } }
+                @if let Some(next) = &next { a rel="next" href=(asked.base.instances(&next.pairs())) data-key="]" { "older" } }
+            }
         }
     };
-    Ok(page.section("rows", rows).section("acts", only(asked, Action::ActOnMany, || acts(asked, &facets))))
+    Ok(page
+        .section("rows", rows)
+        .section("acts", only(asked, Action::ActOnMany, || if is_empty { Markup::default() } else { acts(asked, &facets) })))
 }
 
 fn row(asked: &Asked, seen: &InstanceView, now: Timestamp) -> Markup {
@@ -135,17 +150,17 @@ fn row(asked: &Asked, seen: &InstanceView, now: Timestamp) -> Markup {
             td { (status(row.status, row.paused, is_retrying(seen))) }
             td class="text" { (about(seen, now)) }
             td class="number" { (time(row.updated_at, now)) }
-            td class="number" { (span(now.since(row.created_at))) }
+            td class="number" { (age(now.since(row.created_at))) }
         }
     }
 }
 
-/// Whether the open attempt follows one that failed.
+/// True if the open attempt is not the first one of its call.
 pub(super) fn is_retrying(seen: &InstanceView) -> bool {
     seen.call.as_ref().is_some_and(|call| call.attempt > 1)
 }
 
-/// What the instance does, in a few words.
+/// The current activity of the instance, in a few words.
 fn about(seen: &InstanceView, now: Timestamp) -> Markup {
     html! {
         @if let Some(error) = seen.row.error.as_deref().filter(|_| seen.row.status == Status::Error) { span class="error" { (first_line(error, 120)) } }
@@ -173,19 +188,19 @@ fn form(asked: &Asked, admin: &Admin, facets: &Facets) -> Markup {
                 option value="" { "any" }
                 @for state in &states { option selected[*state == facets.state] { (state) } }
             } }
-            label { "key begins with" input name="prefix" value=(facets.prefix); }
-            label { "error contains" input name="error" value=(facets.error); }
+            label { "key begins with" input name="prefix" value=(clean(&facets.prefix)); }
+            label { "error contains" input name="error" value=(clean(&facets.error)); }
             button { "Filter" }
         }
     }
 }
 
-/// Acts on all instances that match.
+/// The acts on all instances that match.
 fn acts(asked: &Asked, facets: &Facets) -> Markup {
     html! {
-        form class="fields" method="post" action=(asked.base.to("/bulk")) {
+        form class="fields row" method="post" action=(asked.base.to("/bulk")) {
             (token(asked))
-            @for (name, value) in facets.pairs().into_iter().filter(|(name, _)| *name != "after") { input type="hidden" name=(name) value=(value); }
+            @for (name, value) in facets.pairs().into_iter().filter(|(name, _)| *name != "after") { input type="hidden" name=(name) value=(clean(value)); }
             span { "All that match:" }
             @for act in ["retry", "pause", "resume", "skip", "cancel"] { button name="action" value=(act) { (act) "…" } }
         }
@@ -198,7 +213,7 @@ pub(crate) struct Search {
     q: String,
 }
 
-/// Finds an instance by its key, else instances by a text of their errors.
+/// Finds an instance by its key, or else instances by a text of their errors.
 pub(crate) async fn search(asked: Asked, Query(Search { q }): Query<Search>) -> Response {
     let wanted = q.trim();
     if wanted.is_empty() {
@@ -211,8 +226,10 @@ pub(crate) async fn search(asked: Asked, Query(Search { q }): Query<Search>) -> 
     let mut found = Vec::new();
     for known in admin.machines() {
         let machine = &known.machine.name;
-        if admin.story(machine, wanted).await.is_ok() {
-            found.push(asked.base.instance(machine, wanted));
+        match admin.story(machine, wanted).await {
+            Ok(_) => found.push(asked.base.instance(machine, wanted)),
+            Err(error) if error.is_not_found() || error.kind() == ErrorKind::Input => {}
+            Err(error) => return crate::layout::failed(&asked, &error),
         }
     }
     match (&found[..], admin.machines()) {

@@ -1,40 +1,58 @@
 //! One machine: the diagram with the instances in each state, and its verbs with their policies.
 
+use std::time::Duration;
+
 use axum::extract::Path;
 use axum::response::Response;
+use fsm_core::call::AttemptState;
 use fsm_core::duration;
 use fsm_core::instance::Status;
 use fsm_core::machine::Verb;
-use fsm_core::retry::Retry;
 use fsm_runtime::admin::Admin;
 use fsm_runtime::error::Error;
+use fsm_runtime::store::overview::{Retrying, Times};
 use maud::{Markup, PreEscaped, html};
 
-use super::overview::MOST;
+use super::overview::{MOST, percentile};
+use super::policy::{policy, total};
 use crate::format::{grouped, span, time};
 use crate::layout::Page;
 use crate::path::encoded;
 use crate::shared::Asked;
 
+/// The maximum number of instances that are counted as retrying, and of scheduled attempts that are searched for them.
+const RETRYING: u32 = 1_000;
+const LOOK_AT: u32 = 2_000;
+/// The number of newest attempts of all machines, among which those of a verb are counted.
+const SAMPLE: u32 = 5_000;
+
 pub(crate) async fn show(asked: Asked, Path(machine): Path<String>) -> Response {
     super::shown(&asked, &format!("/m/{}", encoded(&machine))).await
 }
 
-/// The instances in one state, up to a limit.
+/// The numbers of instances in one state, up to a limit.
 #[derive(Default)]
 struct InState {
+    /// Neither in error nor after a failed attempt.
     running: u64,
+    retrying: u64,
     in_error: u64,
     ended: u64,
     is_more: bool,
+    is_more_retrying: bool,
 }
 
 impl InState {
     fn text(&self) -> Option<String> {
-        let more = if self.is_more { "+" } else { "" };
-        let parts = [(self.running, "running"), (self.in_error, "in error"), (self.ended, "ended")];
+        let parts = [
+            (self.running, self.is_more, "running"),
+            (self.retrying, self.is_more_retrying, "retrying"),
+            (self.in_error, self.is_more, "in error"),
+            (self.ended, self.is_more, "ended"),
+        ];
+        let shown = parts.iter().filter(|(count, ..)| *count > 0);
         let parts: Vec<String> =
-            parts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{}{more} {word}", grouped(*count))).collect();
+            shown.map(|(count, is_more, word)| format!("{}{} {word}", grouped(*count), if *is_more { "+" } else { "" })).collect();
         (!parts.is_empty()).then(|| parts.join(", "))
     }
 }
@@ -43,7 +61,9 @@ pub(crate) async fn page(asked: &Asked, admin: &Admin, name: &str) -> Result<Pag
     let now = admin.now();
     let known = admin.machine(name)?;
     let (counts, more) = admin.newest_counts(name, MOST).await?;
-    // Those that have no state yet are counted under an empty name, which no state has.
+    let newest = admin.newest(SAMPLE).await?;
+    let retrying = admin.retrying(name, RETRYING, LOOK_AT).await?;
+    // Instances that have no state yet are counted under an empty name, which no state has.
     let in_state = |state: &str| {
         let mut all = InState::default();
         for (status, _, count) in counts.iter().filter(|(_, of, _)| of.as_deref().unwrap_or_default() == state) {
@@ -54,6 +74,10 @@ pub(crate) async fn page(asked: &Asked, admin: &Admin, name: &str) -> Result<Pag
             }
             all.is_more |= more.contains(status);
         }
+        let is_here = |one: &&Retrying| one.failing.state.as_deref().unwrap_or_default() == state;
+        all.retrying = retrying.iter().filter(is_here).count() as u64;
+        all.running = all.running.saturating_sub(all.retrying);
+        all.is_more_retrying = retrying.len() == RETRYING as usize;
         all
     };
     let machine = &known.machine;
@@ -62,6 +86,8 @@ pub(crate) async fn page(asked: &Asked, admin: &Admin, name: &str) -> Result<Pag
         let counts = in_state(state);
         let class = if counts.in_error > 0 {
             "state has-errors"
+        } else if counts.retrying > 0 {
+            "state has-retries"
         } else if counts.running > 0 {
             "state has-running"
         } else {
@@ -74,10 +100,10 @@ pub(crate) async fn page(asked: &Asked, admin: &Admin, name: &str) -> Result<Pag
         .section("about", docs)
         .section("diagram", html! { div class="diagram wide" { (PreEscaped(linked)) } })
         .section("states", states(asked, name, &known.states, in_state))
-        .section("verbs", verbs(&machine.verbs)))
+        .section("verbs", verbs(name, &machine.verbs, &newest)))
 }
 
-/// The diagram with each state as a link, and with its class. Each state of the drawing is one line.
+/// The diagram with each state as a link with its class. Each state is one line of the drawing.
 pub(super) fn linked(svg: &str, of: impl Fn(&str) -> (String, String)) -> String {
     const START: &str = "<g class=\"state\" data-state=\"";
     let mut linked = String::with_capacity(svg.len() * 2);
@@ -102,17 +128,21 @@ fn unescaped(text: &str) -> String {
 }
 
 fn states(asked: &Asked, machine: &str, states: &[String], in_state: impl Fn(&str) -> InState) -> Markup {
-    let number = |count: u64, is_more: bool| format!("{}{}", grouped(count), if is_more && count > 0 { "+" } else { "" });
+    let number = |count: u64, is_more: bool| match count {
+        0 => html! { span class="quiet" { "0" } },
+        _ => html! { (grouped(count)) @if is_more { "+" } },
+    };
     html! {
         h2 { "States" }
         div class="wide" { table {
-            thead { tr { th { "state" } th class="number" { "running" } th class="number" { "in error" } th class="number" { "ended" } } }
+            thead { tr { th { "state" } th class="number" { "running" } th class="number" { "retrying" } th class="number" { "in error" } th class="number" { "ended" } } }
             tbody {
                 @let stateless = in_state("");
                 @if stateless.text().is_some() {
                     tr {
                         td { "no state yet" }
                         td class="number" { (number(stateless.running, stateless.is_more)) }
+                        td class="number" { (number(stateless.retrying, stateless.is_more_retrying)) }
                         td class="number error" { a href=(asked.base.instances(&[("machine", machine), ("status", "error")])) data-row { (number(stateless.in_error, stateless.is_more)) } }
                         td class="number" { (number(stateless.ended, stateless.is_more)) }
                     }
@@ -122,6 +152,7 @@ fn states(asked: &Asked, machine: &str, states: &[String], in_state: impl Fn(&st
                     tr {
                         td { a href=(asked.base.instances(&[("machine", machine), ("state", state)])) data-row { code { (state) } } }
                         td class="number" { (number(counts.running, counts.is_more)) }
+                        td class={ "number" @if counts.retrying > 0 { " warn" } } { (number(counts.retrying, counts.is_more_retrying)) }
                         td class={ "number" @if counts.in_error > 0 { " error" } } { (number(counts.in_error, counts.is_more)) }
                         td class="number" { (number(counts.ended, counts.is_more)) }
                     }
@@ -131,46 +162,66 @@ fn states(asked: &Asked, machine: &str, states: &[String], in_state: impl Fn(&st
     }
 }
 
-fn verbs(verbs: &[Verb]) -> Markup {
+/// The outcomes of the newest attempts of one verb.
+#[derive(Default)]
+struct Ended {
+    succeeded: usize,
+    failed: usize,
+    lost: usize,
+    took: Vec<Duration>,
+}
+
+impl Ended {
+    /// Counts the attempts of one verb among the newest attempts of all machines.
+    fn of(newest: &[Times], machine: &str, verb: &str) -> Ended {
+        let mut ended = Ended::default();
+        for times in newest.iter().filter(|times| times.machine == machine && times.verb == verb) {
+            match times.state {
+                AttemptState::Success => ended.succeeded += 1,
+                AttemptState::Error => ended.failed += 1,
+                AttemptState::Lost => ended.lost += 1,
+                _ => continue,
+            }
+            // A lost attempt ends with its worker's lease, so its duration does not count.
+            if let (Some(started), Some(finished), false) = (times.started_at, times.finished_at, times.state == AttemptState::Lost) {
+                ended.took.push(finished.since(started));
+            }
+        }
+        ended.took.sort_unstable();
+        ended
+    }
+
+    fn percentile(&self, share: f64) -> String {
+        if self.took.is_empty() { "–".to_owned() } else { span(percentile(&self.took, share)) }
+    }
+}
+
+fn verbs(machine: &str, verbs: &[Verb], newest: &[Times]) -> Markup {
+    let count = |count: usize| html! { @if count == 0 { span class="quiet" { "0" } } @else { (grouped(count as u64)) } };
     html! {
-        h2 { "Verbs" }
+        h2 { "Verbs" span class="quiet" { " with their outcomes among the newest " (grouped(u64::from(SAMPLE))) " attempts of all machines" } }
         div class="wide" { table {
-            thead { tr { th { "verb" } th { "event" } th { "retry policy" } th class="number" { "gives up after" } th class="number" { "timeout" } } }
+            thead { tr {
+                th { "verb" } th { "event" } th { "retry policy" } th class="number" { "gives up after" } th class="number" { "timeout" }
+                th class="number" { "succeeded" } th class="number" { "failed" } th class="number" { "lost" } th class="number" { "p50" } th class="number" { "p95" }
+            } }
             tbody {
                 @for verb in verbs {
+                    @let ended = Ended::of(newest, machine, &verb.name);
                     tr {
                         td { code { (verb.name) } }
                         td { code { (verb.event) } }
                         td { @if let Some(retry) = &verb.retry { (policy(retry)) } @else { "none" } }
                         td class="number" { @if let Some(retry) = &verb.retry { (total(retry)) } @else { "–" } }
                         td class="number" { (verb.timeout.map_or("–".to_owned(), duration::display)) }
+                        td class="number" { (count(ended.succeeded)) }
+                        td class={ "number" @if ended.failed > 0 { " error" } } { (count(ended.failed)) }
+                        td class={ "number" @if ended.lost > 0 { " error" } } { (count(ended.lost)) }
+                        td class="number" { (ended.percentile(0.5)) }
+                        td class="number" { (ended.percentile(0.95)) }
                     }
                 }
             }
         } }
     }
-}
-
-/// The policy in words.
-pub(super) fn policy(retry: &Retry) -> String {
-    let mut parts = vec![match retry.max_attempts {
-        Some(attempts) => format!("{} retries", attempts.saturating_sub(1)),
-        None => "unlimited retries".to_owned(),
-    }];
-    match &retry.delay {
-        Some(delay) => parts.push(format!("after what {delay}() says")),
-        None if retry.min == retry.max || retry.backoff <= 1.0 => parts.push(format!("every {}", duration::display(retry.min))),
-        None => parts.push(format!("{} to {}, × {}", duration::display(retry.min), duration::display(retry.max), retry.backoff)),
-    }
-    if retry.jitter > 0.0 {
-        parts.push(format!("jitter {:.0} %", retry.jitter * 100.0));
-    }
-    parts.extend(retry.within.map(|within| format!("within {}", duration::display(within))));
-    parts.extend(retry.catch.as_ref().map(|catch| format!("then {catch}")));
-    parts.join(", ")
-}
-
-/// The time from the first attempt to the last.
-pub(super) fn total(retry: &Retry) -> String {
-    if retry.delay.is_some() { "–".to_owned() } else { retry.schedule().total().map_or("never".to_owned(), span) }
 }

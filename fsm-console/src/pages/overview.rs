@@ -1,4 +1,4 @@
-//! The overview: is anything wrong, and what first?
+//! The overview: whether anything is wrong, and the most important problems first.
 
 use std::time::Duration;
 
@@ -8,21 +8,22 @@ use fsm_core::instance::Status;
 use fsm_core::time::Timestamp;
 use fsm_runtime::admin::Admin;
 use fsm_runtime::error::Error;
-use fsm_runtime::store::overview::{Times, Worker};
+use fsm_runtime::store::overview::Times;
+use fsm_runtime::store::workers::Worker;
 use maud::{Markup, html};
 
 use super::errors::groups_table;
-use crate::format::{counted, grouped, span, time};
+use crate::format::{age, counted, grouped, span, time};
 use crate::layout::{Page, empty};
 use crate::shared::Asked;
 
-/// No instance is counted further than this.
+/// The limit of all counts of instances.
 pub(super) const MOST: u32 = 10_000;
-/// The attempts that the charts are made of.
+/// The number of newest attempts that the charts show.
 const SAMPLE: u32 = 2_000;
-/// The bars of a chart.
+/// The number of bars of a chart.
 const BARS: usize = 40;
-/// The groups of errors on this page; the page of errors has all.
+/// The maximum number of error groups on this page. The page of errors shows all.
 const GROUPS: usize = 8;
 
 pub(crate) async fn show(asked: Asked) -> Response {
@@ -52,7 +53,7 @@ pub(crate) async fn page(asked: &Asked, admin: &Admin) -> Result<Page, Error> {
         .section("machines", html! { h2 { "Machines" } (rows) }))
 }
 
-/// One sentence about the workers: only what is wrong is loud.
+/// One sentence about the workers. Only problems are highlighted.
 pub(super) fn liveness(workers: &[Worker], now: Timestamp) -> Markup {
     let alive = workers.iter().filter(|worker| worker.lease_until > now).count();
     let silent = workers.len() - alive;
@@ -80,11 +81,12 @@ async fn machines(asked: &Asked, admin: &Admin, now: Timestamp) -> Result<Markup
                 td { a href=(asked.base.machine(name)) data-row { (name) } }
                 td class="number" { (of(Status::Running)) }
                 td class={ "number" @if counts.iter().any(|(status, ..)| *status == Status::Error) { " error" } } {
-                    a href=(asked.base.instances(&[("machine", name), ("status", "error")])) { (of(Status::Error)) }
+                    @if of(Status::Error) == "0" { span class="quiet" { "0" } }
+                    @else { a href=(asked.base.instances(&[("machine", name), ("status", "error")])) { (of(Status::Error)) } }
                 }
                 td class="number" { (of(Status::Completed)) }
                 td class="number" { (counted(overdue.attempts, u64::from(MOST))) }
-                td class="number" { @if overdue.attempts > 0 { (span(lag)) } @else { "–" } }
+                td class="number" { @if overdue.attempts > 0 { (age(lag)) } @else { "–" } }
                 td class="number" { (time(known.last_seen_at, now)) }
             }
         });
@@ -137,7 +139,7 @@ fn charts(newest: &[Times], now: Timestamp) -> Markup {
     };
     let ms = |span: Duration| span.as_secs_f64() * 1000.0;
     html! {
-        h2 { "Attempts" span class="quiet" { " of the last " (span(now.since(first))) } }
+        h2 { "Attempts" span class="quiet" { " of the last " (age(now.since(first))) } }
         div class="charts" {
             (chart("ended per second", &format!("{:.1}", ended as f64 / seconds), bars.iter().map(|bar| bar.ended as f64), "bar"))
             (chart("failed", &format!("{:.1} %", 100.0 * failed as f64 / ended.max(1) as f64), bars.iter().map(|bar| bar.failed as f64), "bar bad"))
@@ -148,11 +150,16 @@ fn charts(newest: &[Times], now: Timestamp) -> Markup {
 }
 
 fn p95(ascending: &[Duration]) -> Duration {
-    let place = (ascending.len() as f64 * 0.95).ceil() as usize;
+    percentile(ascending, 0.95)
+}
+
+/// The duration that this share of the durations does not exceed; zero if there are none.
+pub(super) fn percentile(ascending: &[Duration], share: f64) -> Duration {
+    let place = (ascending.len() as f64 * share).ceil() as usize;
     ascending.get(place.saturating_sub(1)).copied().unwrap_or_default()
 }
 
-/// A small chart of bars, from old to new.
+/// A small chart of bars, the oldest first.
 fn chart(name: &str, figure: &str, values: impl Iterator<Item = f64>, class: &str) -> Markup {
     let values: Vec<f64> = values.collect();
     let most = values.iter().copied().fold(f64::MIN_POSITIVE, f64::max);

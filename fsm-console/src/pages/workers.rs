@@ -1,4 +1,4 @@
-//! The worker processes: their leases, and what they run.
+//! The worker processes: their leases, and the attempts that they run.
 
 use axum::response::Response;
 use fsm_runtime::admin::Admin;

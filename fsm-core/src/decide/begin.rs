@@ -77,7 +77,9 @@ pub(super) fn again(changes: &mut Changes, last: &Attempt, wait: Duration, retry
         error: None,
         ..last.clone()
     };
-    open(changes, attempt, None);
+    // An attempt of another call than the newest one brings its payload: the row has that of the newest.
+    let is_same = changes.instance.newest.is_some_and(|(call, _)| call == last.call);
+    open(changes, attempt, if is_same { None } else { Some(Payload::Again(last.call)) });
 }
 
 fn granted(attempt: Attempt, grant: Option<SessionId>, now: Timestamp) -> Attempt {
@@ -93,8 +95,8 @@ fn open(changes: &mut Changes, attempt: Attempt, payload: Option<Payload>) {
     changes.open = Some(Open { attempt: Arc::new(attempt), payload });
 }
 
-/// Replaces the timers after a transition into a state. All timers of the old state are deleted, including those that other code set, and the
-/// timer of the new state is set. `computed` is the result of the timer's function if it has one.
+/// Replaces the timers after a transition into a state. All timers of the old state are deleted, including those that other code set, and
+/// the timer of the new state is set. `computed` is the result of the timer's function if it has one.
 pub(super) fn change_timers(changes: &mut Changes, machine: &Machine, has_timer: bool, computed: Option<Due>, moment: DecisionContext) {
     if has_timer {
         changes.timers.push(TimerChange::Clear);

@@ -107,7 +107,7 @@ fn succeed(
         changes.instance.status = Status::Completed;
     }
     match attempt.is_stay() {
-        // The state was not left, and its timer goes on. It was held if it ran out during the call.
+        // The state was not left, and its timer continues. It was held if it came due during the call.
         true if snapshot.has_timer => changes.timers.push(TimerChange::Release),
         true => {}
         false => begin::change_timers(changes, machine, snapshot.has_timer, timer, moment),
@@ -179,7 +179,7 @@ fn too_late_to_snooze(attempt: &Attempt, wait: Duration) -> String {
     format!("snoozed for {}, which ends later than {within} after the first attempt", display(wait))
 }
 
-/// A number from 0 up to 1 for jitter. It looks random over calls and attempts, and is always the same for one attempt.
+/// A number from 0 up to 1 for jitter. It is pseudo-random over calls and attempts, and always the same for one attempt.
 fn roll(attempt: &Attempt) -> f64 {
     let mut mixed = attempt.call.0.as_u64_pair().1 ^ u64::from(attempt.number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

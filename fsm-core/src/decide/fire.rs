@@ -11,7 +11,7 @@ use crate::instance::{Instance, Status};
 use crate::machine::Machine;
 use crate::time::Timestamp;
 
-/// Decides what a due timer does. Firing it is guarded: of several processes that look, one writes.
+/// Decides the effect of a due timer. The guard ensures that only one of several processes fires it.
 pub fn fire(machine: &Machine, snapshot: &InstanceSnapshot, timer: Timer, moment: DecisionContext) -> Result<Changes, NeedsMoreRows> {
     match &timer.state {
         _ if timer.is_wake() => wake(machine, snapshot, &timer, moment),
@@ -41,7 +41,7 @@ fn run_out(machine: &Machine, snapshot: &InstanceSnapshot, state: &str, timer: &
 }
 
 /// Decides a wake-up. A free instance takes the event that was left for a process with newer code, or for one that may begin calls. A busy
-/// instance takes it when it is free, unless the event interrupts. An instance that has not begun, and that nothing else is to come for, ends.
+/// instance takes it when it is free, unless the event interrupts. An instance that has not begun ends if no further event will come.
 fn wake(machine: &Machine, snapshot: &InstanceSnapshot, timer: &Timer, moment: DecisionContext) -> Result<Changes, NeedsMoreRows> {
     let mut changes = Changes::of(Instance::clone(&snapshot.instance));
     changes.timers.push(TimerChange::Fired(timer.id));
@@ -64,11 +64,12 @@ fn is_executing(snapshot: &InstanceSnapshot) -> bool {
     snapshot.instance.is_open && snapshot.newest.as_ref().is_none_or(|newest| newest.state == AttemptState::Executing)
 }
 
-/// A delayed event arrives like any other; if it does not fit any more, that is recorded. An instance that exists only for it, and that
-/// nothing else is to be delivered to, ends with it.
+/// A delayed event arrives like any other. If it no longer fits, that is recorded. An instance that exists only for this event, and to
+/// which no other event will be delivered, ends with it.
 fn deliver(machine: &Machine, snapshot: &InstanceSnapshot, timer: Timer, moment: DecisionContext) -> Result<Changes, NeedsMoreRows> {
     let call = CallId(timer.id.0);
-    // It was accepted when it was sent: an inbox that is full by now must not lose it, and it takes no more space there than it did here.
+    // The event was accepted when it was sent, so a full inbox must not reject it now. It takes no more space in the inbox than it took as
+    // a timer.
     let inbox_limit = u64::MAX;
     let request = Send { id: call, event: timer.event, dedup: None, deliver_at: None, reject_if_busy: false, inbox_limit };
     let instance = Instance::clone(&snapshot.instance);

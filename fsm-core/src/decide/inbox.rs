@@ -69,7 +69,7 @@ pub(super) fn take(changes: &mut Changes, machine: &Machine, inbox: &Inbox, mome
         }
         changes.instance.inbox_head = waiting.position + 1;
         changes.inbox_taken = Some(head..changes.instance.inbox_head);
-        // A timer never waits here: an event that bears its name was put by somebody who may not run it out.
+        // A timer never waits in the inbox. An event with its name was written by a role that must not fire timers.
         let edge = machine.edge(changes.instance.state.as_deref(), &waiting.event).filter(|edge| is_running && edge.after.is_none());
         if let Some(edge) = edge {
             begin::call(changes, machine, edge, waiting.call, Payload::Inbox(waiting.position), moment);

@@ -22,20 +22,20 @@ pub(super) struct Arrival {
     pub begins: bool,
 }
 
-/// Returns the edge on which the event interrupts the call that keeps the instance busy; `None` if the event waits for its turn. The event
-/// must fit the state in which the instance rests, not the state that the call leads to.
+/// Returns the edge on which the event interrupts the call that keeps the instance busy; `None` if the event joins the inbox like any
+/// other. The event must fit the state in which the instance rests, not the state that the call leads to.
 pub fn edge<'m>(machine: &'m Machine, instance: &Instance, event: &str) -> Option<&'m Edge> {
     let is_busy = instance.status == Status::Error || (instance.is_open && instance.status == Status::Running);
     machine.edge(instance.state.as_deref(), event).filter(|edge| edge.interrupts && is_busy)
 }
 
-/// True if these changes put an event into the inbox that interrupts the executing attempt, so that its verb is told to end.
+/// True if these changes put an event into the inbox that interrupts the executing attempt, so that its verb must be cancelled.
 pub fn waits_for_the_attempt(machine: &Machine, changes: &Changes) -> bool {
     changes.waits.as_ref().is_some_and(|waits| edge(machine, &changes.instance, &waits.event.name).is_some())
 }
 
-/// Decides the arrival of an event that interrupts. While an attempt executes, the event waits in front of the others. Otherwise the call ends
-/// as cancelled, and the event is taken.
+/// Decides the arrival of an event that interrupts. While an attempt executes, the event waits in front of the others. Otherwise the call
+/// ends as cancelled, and the event is taken.
 pub(super) fn arrive(
     changes: &mut Changes,
     machine: &Machine,
@@ -75,8 +75,8 @@ pub(super) fn arrive(
     Ok(Ok(SendOutcome::Queued))
 }
 
-/// Ends the call of an attempt that did not succeed if a waiting event interrupts it, and takes the first event that fits. Returns false, and
-/// changes nothing, if none does. Also ends a call that waits for a retry.
+/// Ends the call of an attempt that did not succeed if a waiting event interrupts it, and takes the first event that fits. Returns false,
+/// and changes nothing, if none does. Also ends a call that waits for a retry.
 pub(super) fn take(
     changes: &mut Changes,
     machine: &Machine,

@@ -86,8 +86,8 @@ pub fn migrate(
 }
 
 /// Sets the missing timer of a state that was entered by code without that timer. The timer counts from `entered`, the call and the time of
-/// the entry, or from now if they are unknown. `computed` is the result of the timer's function if it has one. Returns `None` if the state has
-/// no timer.
+/// the entry, or from now if they are unknown. `computed` is the result of the timer's function if it has one. Returns `None` if the state
+/// has no timer.
 pub fn late_timer(
     machine: &Machine,
     instance: &Instance,

@@ -19,7 +19,7 @@ pub enum Delivery {
     Taken(Box<Accepted>),
     /// The receiver has no room, or earlier events wait in its line. The event waits behind them.
     Waits,
-    /// The receiver refuses it for good.
+    /// The receiver refuses it, and it is not tried again.
     Refused(Refusal),
 }
 
@@ -49,7 +49,7 @@ pub fn deliver(
 pub struct Delivered {
     /// The event's call.
     pub call: CallId,
-    /// The changes to the receiver, or the reason why it refuses the event for good.
+    /// The changes to the receiver, or the reason why it refuses the event.
     pub outcome: Result<Changes, Refusal>,
 }
 
@@ -74,8 +74,8 @@ pub fn deliver_in_order(
     Ok(deliveries)
 }
 
-/// Delivers the events of a line in their order, up to the first one that finds no room, or that this definition does not have. That one and
-/// all behind it stay in the line.
+/// Delivers the events of a line in their order, up to the first one that finds no room, or that this definition does not have. That one
+/// and all behind it stay in the line.
 pub fn deliver_line(
     machine: &Machine,
     receiver: &InstanceSnapshot,
@@ -100,7 +100,7 @@ const SHORTEST: Duration = Duration::from_millis(20);
 /// The longest wait between two deliveries to an inbox that stays full.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// The wait before the next delivery of a line, after `tries` deliveries in a row that found no room: exponential backoff from 20 ms to 10 s.
+/// The exponential backoff, from 20 ms to 10 s, before the next delivery of a line, after `tries` consecutive deliveries without room.
 pub fn backoff(tries: u32) -> Duration {
     SHORTEST.saturating_mul(1_u32.checked_shl(tries).unwrap_or(u32::MAX)).min(LONGEST)
 }
@@ -168,7 +168,7 @@ mod tests {
         let line = [with_limit(7, "Created", 1), with_limit(8, "Paid", 1), with_limit(9, "Completed", 1)];
         let delivered = deliver_line(&machine, &begun(), line, || moment(1)).unwrap();
         let calls: Vec<_> = delivered.iter().map(|one| (one.call.0.as_u128(), one.outcome.is_ok())).collect();
-        // `Created` starts an instance, and no state of this one accepts it.
+        // `Created` starts an instance, and no state of an existing one accepts it.
         assert_eq!(calls, [(7, false), (8, true)]);
     }
 

@@ -75,9 +75,9 @@ pub type Answer = Result<Accepted, Refusal>;
 
 /// Decides the outcome of a send.
 ///
-/// An event on an edge that interrupts is taken at once, or when the executing attempt has ended. Any other event that fits no state the
-/// instance can be in once all before it succeeded is refused; so is every event to an ended instance, and a delayed event to an instance that
-/// does not exist if the event cannot start one. An event that this definition cannot judge, because it lacks the state of the instance, waits
+/// An event on an edge that interrupts is taken at once, or when the executing attempt has ended. Any other event is refused if it fits no
+/// state that is reachable after the waiting events. An ended instance refuses every event. A delayed event to an instance that does not
+/// exist is refused if it cannot start one. An event that this definition cannot judge, because it lacks the state of the instance, waits
 /// for a process that can.
 pub fn send(machine: &Machine, snapshot: &InstanceSnapshot, send: Send, moment: DecisionContext) -> Result<Answer, NeedsMoreRows> {
     answer(machine, snapshot, send, moment, true)
@@ -135,7 +135,7 @@ fn known_already(snapshot: &InstanceSnapshot, send: &Send) -> Result<Option<Acce
 
 fn deliver_later(changes: &mut Changes, machine: &Machine, call: CallId, event: Event, due_at: Timestamp) -> Result<SendOutcome, Refusal> {
     let instance = &changes.instance;
-    // An instance that a delayed event creates is one that this event can start: it would wait for ever for another one.
+    // A delayed event may create an instance only if it can start one. Otherwise the instance would wait forever for another event.
     let can_start = || machine.edge(None, &event.name).is_some_and(|edge| edge.after.is_none());
     if instance.status.is_ended() || (changes.is_new && !can_start()) {
         return Err(Refusal::Unfit(Unfit::new(machine, instance, std::slice::from_ref(&instance.state), &event.name)));

@@ -52,7 +52,7 @@ pub fn svg_noted(machine: &Machine, note: impl Fn(&str) -> Option<String>) -> St
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {bottom}\" width=\"{width}\" height=\"{bottom}\" role=\"img\" \
          font-family=\"sans-serif\" font-size=\"13\" fill=\"none\" stroke=\"#555\">\n\
          <title>{}</title>\n\
-         <defs><marker id=\"arrow\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerWidth=\"8\" markerHeight=\"8\" orient=\"auto\">\
+         <defs><marker id=\"arrow\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerUnits=\"userSpaceOnUse\" markerWidth=\"8\" markerHeight=\"8\" orient=\"auto\">\
          <path d=\"M0 0L8 4L0 8z\" fill=\"#555\" stroke=\"none\"/></marker></defs>\n{dot}{lines}{loops}{boxes}{labels}</svg>\n",
         escaped(&machine.name)
     )
@@ -240,7 +240,7 @@ fn path(points: &[(i64, i64)], is_back: bool) -> String {
     path
 }
 
-/// Returns the point on a bend after so many eighths of the way.
+/// Returns the point on a bend after this number of eighths of the way.
 fn on((x1, y1): (i64, i64), (x2, y2): (i64, i64), eighths: i64) -> (i64, i64) {
     let (t, u, middle) = (eighths, 8 - eighths, (x1 + x2) / 2);
     let x = (x1 * u * u * u + 3 * middle * t * u * u + 3 * middle * t * t * u + x2 * t * t * t) / 512;

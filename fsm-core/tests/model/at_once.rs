@@ -1,7 +1,9 @@
-//! The optimistic commit of a small batch, mirroring `Board::see`, `Trip::{at_once,ahead}` and `store/{write/at_once,epoch}.rs`: a read, a
-//! decision and a guarded write. Other processes commit between any two of them.
+//! The optimistic commit of a small batch, mirroring `BatchSnapshot::see`, `BatchCommit::{single_statement,speculation}`,
+//! `store/write/single_statement.rs` and `store/file_version.rs`: a read, a decision and a guarded write. Other processes commit between
+//! any two of them.
 
 use fsm_core::changes::{Changes, Payload, TimerChange};
+use fsm_core::decide::InstanceSnapshot;
 use fsm_core::decide::inbox::NeedsMoreRows;
 use fsm_core::ids::SessionId;
 use fsm_core::time::Timestamp;
@@ -13,8 +15,8 @@ use super::trip::Verdict;
 use super::variant::Variant;
 
 impl Model {
-    /// Reads the rows of the instances, or takes them from the snapshot cache; the attempts and the inboxes are not read yet. If there is
-    /// an `epoch`, the file version guards the batch.
+    /// Reads the rows of the instances, or takes them from the snapshot cache. The attempts and the inboxes are not read yet. With an
+    /// `epoch`, the file version guards the batch.
     pub fn look(&mut self, batch: Vec<Request>, now: Timestamp, grant: Option<SessionId>, epoch: Option<u64>) -> Trip {
         let touches = batch.iter().fold(0, |touches, request| touches | request.touches());
         let mut board = Board { standings: Default::default(), known: Vec::new() };
@@ -36,8 +38,8 @@ impl Model {
         Trip { now, grant, batch, decided: Vec::new(), board, touches, locks: 0, way }
     }
 
-    /// What is beside the rows is read, each by a statement of its own, and all is decided. `false` when that needs locks, as a refusal
-    /// does that nothing would guard.
+    /// Reads the rest of the snapshots, each part in a statement of its own, and decides the batch. Returns `false` if that needs locks,
+    /// for example for a refusal, which no row version would guard.
     pub fn decide_at_once(&mut self, trip: &mut Trip) -> Result<bool, Broken> {
         for request in &trip.batch {
             if let Some(snapshot) = trip.board.standings[request.key].as_mut().filter(|snapshot| !snapshot.is_new) {
@@ -55,7 +57,8 @@ impl Model {
         Ok(matches!(trip.way, Way::Ahead(_)) || trip.decided.iter().all(is_accepted))
     }
 
-    /// `write_at_once`. `None`, and nothing is written, when one guard fails. These instances are `locked` by others.
+    /// `write_single_statement`: a request whose guard fails is not written, and is decided again. Other processes have locked the
+    /// instances `locked`.
     pub fn commit_at_once(&mut self, trip: &mut Trip, locked: u8) -> Result<Option<Vec<Verdict>>, Broken> {
         let Way::AtOnce(stamps) = trip.way else { return Ok(None) };
         let decided = std::mem::take(&mut trip.decided);
@@ -65,22 +68,21 @@ impl Model {
                 decided.changes.as_ref().is_none_or(|changes| self.is_as_seen(trip, request.key, changes, stamps[request.key], is_locked))
             })
             .collect();
-        let is_good = match self.variant {
-            Variant::HalfOfABatch => holds.contains(&true),
-            _ => !holds.contains(&false),
-        };
-        if !is_good {
-            return Ok(None);
-        }
         self.store.commits += 1;
         let mut verdicts = Vec::new();
         for (n, (decided, holds)) in decided.into_iter().zip(holds).enumerate() {
             let request = trip.batch[n].clone();
             let mut verdict = match holds {
                 true => self.write_one(trip, request.key, Some(&request), decided)?,
-                false => Verdict::of(decided.reply),
+                false if self.variant == Variant::StaleAnswered => Verdict::of(decided.reply),
+                false => Verdict { reply: None, ..Verdict::of(decided.reply) },
             };
             self.remember(trip, &request, &mut verdict);
+            if self.variant == Variant::StaleUsedAgain && verdict.reply.is_none() && !trip.snapshot(request.key).is_new {
+                let InstanceSnapshot { instance, has_timer, .. } = trip.snapshot(request.key).clone();
+                let stamp = self.store.instances.get(&instance.id).map_or(0, |there| there.row_version);
+                verdict.left = Some(Seen { instance, has_timer, stamp, epoch: None });
+            }
             verdicts.push(verdict);
         }
         self.is_dirty = true;
@@ -92,10 +94,11 @@ impl Model {
         let epoch = if let Way::Ahead(epoch) = trip.way { Some(epoch) } else { None };
         let snapshot = trip.snapshot(request.key);
         let (instance, has_timer) = (snapshot.instance.clone(), snapshot.has_timer);
-        verdict.left = Some(Seen { instance, has_timer, stamp: self.store.commits, epoch }).filter(|_| verdict.has_written);
+        let stamp = instance.row_version;
+        verdict.left = Some(Seen { instance, has_timer, stamp, epoch }).filter(|_| verdict.has_written);
     }
 
-    /// `Trip::of_ahead`, in the writer's turn. `None`, and nothing is written, when the epoch is `now` another one.
+    /// `BatchCommit::commit_speculation`, under the write lock. Returns `None` and writes nothing if the file version is not `now`.
     pub fn commit_ahead(&mut self, trip: &mut Trip, now: u64) -> Result<Option<Vec<Verdict>>, Broken> {
         if trip.way != Way::Ahead(now) && self.variant != Variant::EpochNotCompared {
             return Ok(None);
@@ -116,14 +119,14 @@ impl Model {
     }
 
     /// Checks the guards of one request of the batch.
-    fn is_as_seen(&self, trip: &Trip, key: usize, changes: &Changes, stamp: Option<u64>, is_locked: bool) -> bool {
+    fn is_as_seen(&self, trip: &Trip, key: usize, changes: &Changes, stamp: Option<i64>, is_locked: bool) -> bool {
         let id = changes.instance.id;
         let is_same = match self.variant {
             Variant::StampNotCompared => self.store.instances.contains_key(&id),
             Variant::VersionForAStamp => {
                 self.store.instances.get(&id).is_some_and(|instance| instance.version == trip.snapshot(key).instance.version)
             }
-            _ => self.store.stamps.get(&id).copied() == stamp,
+            _ => self.store.instances.get(&id).map(|instance| instance.row_version) == stamp,
         };
         let is_free = !is_locked || self.variant == Variant::StampWithoutLock;
         (changes.is_new || (is_same && is_free)) && self.store.guards_hold(changes, trip.variant(self.variant))
@@ -145,7 +148,7 @@ impl Trip {
     }
 }
 
-/// `fits` of `store/write/at_once.rs`.
+/// `fits` of `store/write/single_statement.rs`.
 fn fits(changes: &Changes) -> bool {
     let payload = changes.open.as_ref().and_then(|open| open.payload.as_ref());
     payload.is_none_or(|payload| matches!(payload, Payload::Bytes(_)))

@@ -1,4 +1,4 @@
-//! The batch snapshot: the snapshots of all instances of a batch, mirroring `committer/board.rs`.
+//! The batch snapshot: the snapshots of all instances of a batch, mirroring `committer/batch_snapshot.rs`.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl Model {
         }
     }
 
-    /// `Board::read_rest`, without the check for repeated sends.
+    /// `BatchSnapshot::read_rest`, without the check for repeated sends.
     pub fn read_rest(&self, snapshot: &mut InstanceSnapshot, request: Option<&Request>) {
         let newest = snapshot.instance.newest;
         let is_operated = matches!(request, Some(Request { kind: RequestKind::Operate(_), .. }));
@@ -64,7 +64,7 @@ impl Trip {
         self.board.standings[key].as_ref().expect("the board was read for every instance of the batch")
     }
 
-    /// `Board::apply`.
+    /// `BatchSnapshot::apply`.
     pub fn apply(&mut self, key: usize, changes: &Changes) {
         let snapshot = self.board.standings[key].as_mut().expect("the board was read for every instance of the batch");
         snapshot.apply(changes.clone());

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use fsm_core::call::AttemptState;
 use fsm_core::changes::{Changes, Close, Open, Payload, TimerChange};
+use fsm_core::instance::Instance;
 use fsm_core::outcome::Event;
 
 use super::promise::{Broken, Promise};
@@ -24,13 +25,13 @@ impl Store {
         if !self.guards_hold(changes, variant) {
             return Ok(Written::Outdated);
         }
-        self.close(changes.close.as_ref());
+        self.close(changes, variant);
         if let Some((call, number, retry_state)) = changes.retry_state.as_deref() {
             self.calls.get_mut(&(*call, *number)).expect("its guard held").attempt.retry_state = retry_state.clone();
         }
         if (changes.is_new && self.instance(&changes.instance.key).is_none()) || self.instances.contains_key(&changes.instance.id) {
-            self.instances.insert(changes.instance.id, changes.instance.clone());
-            self.stamps.insert(changes.instance.id, self.commits);
+            let row_version = self.instances.get(&changes.instance.id).map_or(0, |there| there.row_version + 1);
+            self.instances.insert(changes.instance.id, Instance { row_version, ..changes.instance.clone() });
         }
         self.receive(changes)?;
         let taken = self.take_out(changes);
@@ -74,7 +75,14 @@ impl Store {
         !changes.is_new || variant == Variant::KeyWithoutGuard || self.instance(&changes.instance.key).is_none()
     }
 
-    fn close(&mut self, close: Option<&Close>) {
+    /// The attempt becomes a row of `fsm_async_calls`.
+    fn close(&mut self, changes: &Changes, variant: Variant) {
+        let is_again = |close: &Close| changes.open.as_ref().is_some_and(|open| open.attempt.call == close.call);
+        let close = changes.close.as_ref();
+        if let Some(close) = close.filter(|close| variant == Variant::AttemptNotAppended && is_again(close)) {
+            self.calls.remove(&(close.call, close.number));
+            return;
+        }
         if let Some(close) = close
             && let Some(row) = self.calls.get_mut(&(close.call, close.number))
         {
@@ -109,7 +117,7 @@ impl Store {
         }
     }
 
-    /// Begins an attempt: `OPEN` with its primary key and the two partial unique indexes.
+    /// Begins an attempt: `SAVE_OPENED`. A row has room for one open attempt, so that a second one would overwrite the first.
     pub fn open(&mut self, changes: &Changes, open: &Open, taken: &BTreeMap<i64, Event>, variant: Variant) -> Result<(), Broken> {
         let attempt = (*open.attempt).clone();
         let payload = match &open.payload {
@@ -122,6 +130,7 @@ impl Store {
                 Some(event.payload.clone())
             }
             Some(Payload::Caught { call, .. }) => Some(format!("caught {call}").into_bytes()),
+            Some(Payload::Again(call)) => self.calls.get(&(*call, 1)).and_then(|row| row.payload.clone()),
         };
         let is_reused = variant == Variant::RowsReused && attempt.number > 1;
         if !is_reused && self.calls.contains_key(&(attempt.call, attempt.number)) {
@@ -129,10 +138,12 @@ impl Store {
                 .broken(format!("fsm_async_calls_pkey: attempt {} of {} is there already", attempt.number, attempt.call));
         }
         if self.live().any(|live| live.instance == changes.instance.id) {
-            return Promise::OneLiveAttempt
-                .broken(format!("fsm_async_calls_one_live: `{}` has a live attempt already", changes.instance.key));
+            return Promise::OneLiveAttempt.broken(format!("`{}` has a live attempt already", changes.instance.key));
         }
         self.grants += u64::from(attempt.state == AttemptState::Executing);
+        if let Some(session) = attempt.worker {
+            self.log(session, attempt.instance, variant);
+        }
         if is_reused {
             let instance = self.instances.get_mut(&attempt.instance).expect("it was just saved");
             instance.newest = Some((attempt.call, 1));

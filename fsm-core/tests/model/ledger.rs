@@ -15,7 +15,7 @@ use super::trip::INBOX;
 
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
-    /// The calls of events that came from outside; not those of `next`, timers and catch verbs.
+    /// The calls of events from outside: not those of `next`, timers and catch verbs.
     pub clients: BTreeSet<CallId>,
     /// The calls that were acknowledged to a caller.
     pub told: Vec<CallId>,
@@ -56,7 +56,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Changes were written: who reported, and whose turn it was. `held` is the closed attempt as it was before.
+    /// Records written changes: who reported, and whether the event came first in the inbox. `held` is the closed attempt as it was before.
     pub fn account(&mut self, store: &Store, changes: &Changes, held: Option<&Row>, request: Option<&Request>) -> Result<(), Broken> {
         if let (Some(close), Some(held), Some(RequestKind::Complete(report))) = (&changes.close, held, request.map(|request| &request.kind))
         {
@@ -67,7 +67,7 @@ impl Ledger {
                         close.number, held.attempt.verb, held.attempt.state, held.grant
                     ));
                 }
-                Origin::Stray if self.begun.contains(&held.grant) => {
+                Origin::HeldButNotRunning if self.begun.contains(&held.grant) => {
                     return Promise::NotReturnedOnceBegun
                         .broken(format!("attempt {} of `{}` was given back as if it had not begun", close.number, held.attempt.verb));
                 }
@@ -118,7 +118,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// An event arrives. No earlier event from the same sender to the same receiver waits in the outbox.
+    /// Checks an arriving event: no earlier event from the same sender to the same receiver waits in the outbox.
     fn keeps_its_order(&self, store: &Store, call: CallId) -> Result<(), Broken> {
         let Some(place) = self.sent.iter().position(|(sent, ..)| *sent == call) else { return Ok(()) };
         let (_, sender, receiver) = &self.sent[place];
@@ -134,7 +134,7 @@ impl Ledger {
         *self.order.entry(call).or_insert(self.turns)
     }
 
-    /// What must hold after every step.
+    /// Checks the promises that hold after every step.
     pub fn check(&self, store: &Store) -> Result<(), Broken> {
         for call in &self.told {
             if store.known(*call).is_none() && !self.pruned.contains(call) {
@@ -149,7 +149,7 @@ impl Ledger {
                 return Promise::OnlySuccessSends.broken(format!("{sent} was sent by an attempt that did not succeed"));
             }
         }
-        // A sender outside is told that the inbox is full. Nobody tells a verb, whose transition is committed.
+        // A full inbox is an error for an outside sender. A verb gets no such error, because its transition is committed.
         let is_dropped =
             |note: &&Note| note.kind == NoteKind::Rejected && note.detail.as_ref().is_some_and(|why| why.contains("inbox is full"));
         if let Some(dropped) = store.notes.iter().find(is_dropped) {
@@ -162,7 +162,7 @@ impl Ledger {
         self.each_event_is_taken_once(store)
     }
 
-    /// The payload names what the sender wished, so that the same wish under two ids is seen.
+    /// The payload identifies the sender's intention, so that the same intention under two ids is detected.
     fn each_event_is_taken_once(&self, store: &Store) -> Result<(), Broken> {
         let mut wishes = BTreeSet::new();
         let begun = store.calls.values().filter(|row| !row.attempt.is_catch()).filter_map(|row| row.payload.as_deref());
@@ -180,7 +180,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// What must hold once everything has come to rest with all processes alive.
+    /// Checks the promises that hold once everything has come to rest with all processes alive.
     pub fn check_at_rest(&self, store: &Store) -> Result<(), Broken> {
         if let Some(live) = store.live().next() {
             return Promise::EverythingComesToRest.broken(format!("attempt {} of `{}` is {} for ever", live.number, live.verb, live.state));

@@ -60,7 +60,7 @@ impl Model {
         self.store.outbox.push(Waiting { sender, outgoing: outgoing.clone(), due_at, tries: 0 });
     }
 
-    /// `BatchCommit::deliver_line`. `None` when another process created the receiver meanwhile.
+    /// `BatchCommit::deliver_line`. Returns `None` if another process created the receiver in the meantime.
     pub fn deliver(&mut self, trip: &mut Trip, key: usize, read_before: &[Outgoing]) -> Result<Option<Verdict>, Broken> {
         let is_blind = self.variant == Variant::OutboxDeliversTwice;
         let line: Vec<Outgoing> =

@@ -1,8 +1,8 @@
-//! The promises that a schedule is checked against, by name: a mistake that is made on purpose says which of them it breaks.
+//! The names of the promises that a schedule is checked against. Each deliberate mistake names the promise that it breaks.
 
 use std::fmt;
 
-/// What holds after every step, or once everything has come to rest.
+/// A promise that holds after every step, or once everything has come to rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Promise {
     /// An open instance has a live attempt.
@@ -11,7 +11,7 @@ pub enum Promise {
     I2,
     /// A call succeeds at most once.
     I3,
-    /// A live attempt is what its instance has open.
+    /// A live attempt is the open attempt of its instance.
     I4,
     /// An instance is in error if and only if its newest call is exhausted.
     I5,
@@ -31,7 +31,7 @@ pub enum Promise {
     I12,
     /// The inbox has no gap, and no event waits for an instance that is free.
     I13,
-    /// Each dedup id has a call of its own as its answer.
+    /// Each dedup id has its own call as its answer.
     I14,
     /// An attempt that began was given to a session.
     I15,
@@ -39,21 +39,23 @@ pub enum Promise {
     I16,
     /// The first event of each line of the outbox, and no other, has the time of the next delivery.
     I17,
-    /// The states kept with the last waiting event are those that all waiting events lead to.
+    /// The log of a session has every instance in which it executes an attempt.
+    I19,
+    /// The stored forecast of an inbox has the states that all waiting events lead to.
     OutlookIsTrue,
-    /// A dedup id is written once (`fsm_requests_pkey`).
+    /// A dedup id is stored once (`fsm_requests_pkey`).
     DedupIdWrittenOnce,
-    /// A place in an inbox is given once (`fsm_inbox_pkey`).
+    /// A position in an inbox is used once (`fsm_inbox_pkey`).
     PlaceGivenOnce,
     /// An event waits in one place (`fsm_inbox_call`).
     WaitsInOnePlace,
-    /// The payload of an event that is taken from the inbox is there.
+    /// The payload of an event that is taken from the inbox exists.
     PayloadIsThere,
-    /// An attempt is written once (`fsm_async_calls_pkey`).
+    /// An attempt is stored once (`fsm_async_calls_pkey`).
     AttemptWrittenOnce,
-    /// An instance has at most one live attempt (`fsm_async_calls_one_live`).
+    /// An instance has at most one live attempt: its row has room for one.
     OneLiveAttempt,
-    /// A timer is written once (`fsm_timers_pkey`).
+    /// A timer is stored once (`fsm_timers_pkey`).
     TimerWrittenOnce,
     /// A verb runs only for an instance that exists.
     NoRunWithoutAnInstance,
@@ -63,13 +65,13 @@ pub enum Promise {
     NoPolicyNoSecondRun,
     /// An attempt that snoozed uses no retry, leaves the backoff as it is, and is counted.
     SnoozeUsesNoRetry,
-    /// An attempt is ended only by the session and for the run that holds it.
+    /// Only the session that holds an attempt ends it, and only for the run that holds it.
     OnlyTheHolderReports,
     /// An attempt ends once.
     AttemptEndsOnce,
-    /// An attempt that has begun is not returned as if it had not.
+    /// An attempt that has begun is not returned as one that has not.
     NotReturnedOnceBegun,
-    /// An attempt that executes is not ended as if it were only scheduled.
+    /// An attempt that executes is not ended as one that is only scheduled.
     NotEndedWhileItExecutes,
     /// Events of one instance are taken in the order in which they came.
     FirstComeFirstServed,
@@ -79,7 +81,7 @@ pub enum Promise {
     StayKeepsTheTimer,
     /// An acknowledged event is in the database.
     AcknowledgedIsKept,
-    /// Each acknowledged event has succeeded, or was rejected, exhausted or cancelled, once all has come to rest.
+    /// Once everything has come to rest, each acknowledged event has succeeded or was rejected, exhausted or cancelled.
     AcknowledgedIsAnswered,
     /// An event is taken at most once.
     TakenOnce,
@@ -97,21 +99,21 @@ pub enum Promise {
     LiveWorkerKeepsItsWork,
     /// An event is refused only if it does not fit.
     RefusedForAReason,
-    /// Nothing is left to do for ever: attempts end, delayed events are delivered.
+    /// No work is left over: attempts end, and delayed events are delivered.
     EverythingComesToRest,
 }
 
-/// A promise that was broken, and how.
+/// A broken promise, with a description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Broken {
-    /// Which one.
+    /// The promise.
     pub promise: Promise,
-    /// How, for people.
+    /// The description for people.
     pub says: String,
 }
 
 impl Promise {
-    /// It is broken in this way.
+    /// Returns the error that this promise is broken.
     pub fn broken<T>(self, says: impl Into<String>) -> Result<T, Broken> {
         Err(Broken { promise: self, says: says.into() })
     }

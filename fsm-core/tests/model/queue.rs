@@ -1,4 +1,4 @@
-//! The requests of a committer and a batch in progress, mirroring `committer/{request,board}.rs`.
+//! The requests of a committer and a batch in progress, mirroring `committer/{request,batch_snapshot}.rs`.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub enum RequestKind {
     Complete(Box<Report>),
     Fire(Box<Timer>),
     Operate(Box<Operation>),
-    /// The line of the instance, with what a broken engine read of it before.
+    /// The line of the instance. A broken engine stores here the events that it read before the lock.
     Deliver(Vec<Outgoing>),
 }
 
@@ -43,13 +43,13 @@ pub struct Report {
     pub own_tx: bool,
 }
 
-/// `Seen` of `store/lock.rs`.
+/// `RowSnapshot` of `store/lock.rs`.
 #[derive(Debug, Clone)]
 pub struct Seen {
     pub instance: Arc<Instance>,
     pub has_timer: bool,
     /// The number of the commit that wrote the row: its row version.
-    pub stamp: u64,
+    pub stamp: i64,
     /// The file version at which the row was read, if that is its guard.
     pub epoch: Option<u64>,
 }
@@ -60,7 +60,7 @@ pub enum Origin {
     /// The verb that runs under this grant.
     Verb(u64),
     Sweeper,
-    Stray,
+    HeldButNotRunning,
     Drain,
 }
 
@@ -94,7 +94,7 @@ pub enum Way {
     /// Reads and writes under locks.
     Locked,
     /// Reads without locks, and writes in one statement if the instances still have these row versions.
-    AtOnce([Option<u64>; KEYS.len()]),
+    AtOnce([Option<i64>; KEYS.len()]),
     /// Reads without locks at this file version, and writes under the write lock if it is still the same.
     Ahead(u64),
 }
@@ -110,7 +110,7 @@ impl Decided {
     }
 }
 
-/// `Board` of `committer/board.rs`.
+/// `BatchSnapshot` of `committer/batch_snapshot.rs`.
 pub struct Board {
     pub standings: [Option<InstanceSnapshot>; KEYS.len()],
     /// The outcomes of sends that were committed before and are repeated.

@@ -1,6 +1,6 @@
 //! The store as values: the tables of `migrations/`, and the statements of `store/{lock,claim,sessions,timers}.rs`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fsm_core::call::{Attempt, AttemptState};
@@ -13,8 +13,9 @@ use fsm_core::process::ProcessIdentity;
 use fsm_core::time::Timestamp;
 
 use super::queue::Seen;
+use super::variant::Variant;
 
-/// A row of `fsm_async_calls`.
+/// An attempt with its payload: the open one of an instance, which its row holds, or a row of `fsm_async_calls`.
 #[derive(Debug, Clone)]
 pub struct Row {
     pub attempt: Attempt,
@@ -28,8 +29,6 @@ pub struct Row {
 #[derive(Debug, Clone, Default)]
 pub struct Store {
     pub instances: BTreeMap<InstanceId, Instance>,
-    /// The number of the commit that last wrote each instance.
-    pub stamps: BTreeMap<InstanceId, u64>,
     /// The number of commits.
     pub commits: u64,
     pub calls: BTreeMap<(CallId, u32), Row>,
@@ -44,6 +43,10 @@ pub struct Store {
     pub sessions: BTreeMap<SessionId, Timestamp>,
     /// The process of each session.
     pub homes: BTreeMap<SessionId, ProcessIdentity>,
+    /// `fsm_session_log`: the instances in which a session began attempts.
+    pub log: BTreeMap<(SessionId, u64), BTreeSet<InstanceId>>,
+    /// The number of rows that were ever written to a log.
+    pub logged: u64,
     pub grants: u64,
 }
 
@@ -57,7 +60,7 @@ impl Store {
     pub fn see(&self, key: &str) -> Option<Seen> {
         let instance = Arc::new(self.instance(key)?.clone());
         let has_timer = self.timers.values().any(|(timer, _)| timer.instance == instance.id && timer.state.is_some());
-        let stamp = *self.stamps.get(&instance.id)?;
+        let stamp = instance.row_version;
         Some(Seen { instance, has_timer, stamp, epoch: None })
     }
 
@@ -96,7 +99,7 @@ impl Store {
         all.map(|(_, waits)| Waiting { position: waits.position, call: waits.call, event: waits.event.name.clone() }).collect()
     }
 
-    /// `lock::known` for one call, with the outcome that `fate_of` of `committer/trip.rs` derives from it.
+    /// `lock::known` for one call, with the outcome that `fate_of` of `committer/batch_commit.rs` derives from it.
     pub fn known(&self, call: CallId) -> Option<SendOutcome> {
         if self.calls.contains_key(&(call, 1)) {
             Some(SendOutcome::Started)
@@ -126,7 +129,6 @@ impl Store {
         self.notes.retain(|note| note.instance != id);
         self.requests.retain(|(instance, _), _| *instance != id);
         self.instances.remove(&id);
-        self.stamps.remove(&id);
         self.commits += 1;
         gone
     }
@@ -140,13 +142,46 @@ impl Store {
     }
 
     /// Changes an attempt as `CLAIM` does.
-    pub fn take(&mut self, id: (CallId, u32), me: SessionId, now: Timestamp) -> Row {
+    pub fn take(&mut self, id: (CallId, u32), me: SessionId, now: Timestamp, variant: Variant) -> Row {
         self.grants += 1;
         let grant = self.grants;
         let row = self.calls.get_mut(&id).expect("attempts are never deleted");
         let attempt = Attempt { state: AttemptState::Executing, worker: Some(me), started_at: Some(now), ..row.attempt.clone() };
         *row = Row { attempt, grant, payload: row.payload.clone() };
-        row.clone()
+        let row = row.clone();
+        self.touch(row.attempt.instance);
+        self.log(me, row.attempt.instance, variant);
+        row
+    }
+
+    /// Records a write to the row of the instance.
+    pub fn touch(&mut self, id: InstanceId) {
+        self.instances.get_mut(&id).into_iter().for_each(|instance| instance.row_version += 1);
+    }
+
+    /// Records that the session began an attempt in the instance: `LOG_PUT`, in the same commit.
+    pub fn log(&mut self, session: SessionId, instance: InstanceId, variant: Variant) {
+        if variant != Variant::LogApart {
+            self.logged += 1;
+            self.log.insert((session, self.logged), BTreeSet::from([instance]));
+        }
+    }
+
+    /// `session_log::read`: the log of the session, and the attempts that the session executes according to it.
+    pub fn read_log(&self, session: SessionId) -> (Vec<u64>, Vec<Attempt>) {
+        let rows = self.log.range((session, 0)..=(session, u64::MAX));
+        let listed: BTreeSet<_> = rows.clone().flat_map(|(_, instances)| instances).copied().collect();
+        let executing = self.executing().filter(|attempt| attempt.worker == Some(session) && listed.contains(&attempt.instance));
+        (rows.map(|((_, number), _)| *number).collect(), executing.cloned().collect())
+    }
+
+    /// `session_log::shorten`: one row replaces these rows, with the instances in which an attempt executed when they were read.
+    pub fn shorten_log(&mut self, session: SessionId, rows: &[u64], executing: BTreeSet<InstanceId>) {
+        rows.iter().for_each(|number| drop(self.log.remove(&(session, *number))));
+        if !executing.is_empty() {
+            self.logged += 1;
+            self.log.insert((session, self.logged), executing);
+        }
     }
 
     /// `timers::due`.
@@ -157,21 +192,28 @@ impl Store {
         due
     }
 
-    /// `sessions::orphans`.
+    /// Returns the attempts that sessions without a lease execute, according to their logs.
     pub fn orphans(&self, now: Timestamp) -> Vec<Attempt> {
-        let is_dead = |attempt: &&Attempt| attempt.worker.and_then(|worker| self.sessions.get(&worker)).is_none_or(|until| *until <= now);
-        self.executing().filter(is_dead).cloned().collect()
+        let sessions: BTreeSet<_> = self.log.keys().map(|(session, _)| *session).collect();
+        let dead = sessions.into_iter().filter(|session| self.sessions.get(session).is_none_or(|until| *until <= now));
+        dead.flat_map(|session| self.read_log(session).1).collect()
     }
 
-    /// `sessions::held`.
-    pub fn held(&self, session: SessionId) -> Vec<Attempt> {
-        self.executing().filter(|attempt| attempt.worker == Some(session)).cloned().collect()
-    }
-
-    /// `sessions::bury`.
+    /// `Engine::delete_expired`: deletes the logs of dead sessions that execute nothing, and the sessions without a log.
     pub fn bury(&mut self, now: Timestamp) {
-        let working: Vec<_> = self.executing().filter_map(|attempt| attempt.worker).collect();
-        self.sessions.retain(|session, until| *until > now || working.contains(session));
+        let working: BTreeSet<_> = self.executing().filter_map(|attempt| Some((attempt.worker?, attempt.instance))).collect();
+        let sessions = &self.sessions;
+        self.log.retain(|(session, _), instances| {
+            let is_alive = sessions.get(session).is_some_and(|until| *until > now);
+            is_alive || instances.iter().any(|instance| working.contains(&(*session, *instance)))
+        });
+        let log = &self.log;
+        self.sessions.retain(|session, until| *until > now || log.keys().any(|(of, _)| of == session));
+    }
+
+    pub fn is_logged(&self, attempt: &Attempt) -> bool {
+        let Some(session) = attempt.worker else { return false };
+        self.log.range((session, 0)..=(session, u64::MAX)).any(|(_, instances)| instances.contains(&attempt.instance))
     }
 
     fn executing(&self) -> impl Iterator<Item = &Attempt> {

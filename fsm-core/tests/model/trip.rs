@@ -1,4 +1,4 @@
-//! The commit of a batch, mirroring `committer/trip.rs`: read under locks, decide with the real decisions, write.
+//! The commit of a batch, mirroring `committer/batch_commit.rs`: read under locks, decide with the real decisions, write.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl Verdict {
 }
 
 impl Model {
-    /// `Board::read` and `Trip::decide`.
+    /// `BatchSnapshot::read` and `BatchCommit::decide`.
     pub fn set_out(&mut self, batch: Vec<Request>, now: Timestamp, grant: Option<fsm_core::ids::SessionId>) -> Trip {
         let touches = batch.iter().fold(0, |touches, request| touches | request.touches());
         let exists = |key: &usize| self.store.instance(KEYS[*key]).is_some();
@@ -159,7 +159,7 @@ impl Model {
         Ok(Decided::of(Reply::Completed { counted: true }, Some(changes)))
     }
 
-    /// An engine that does not know of internal transitions takes them for self-edges.
+    /// Returns the attempt. An engine that does not know internal transitions takes them for self-edges.
     fn as_decided(&self, attempt: &Attempt) -> Attempt {
         match self.variant {
             Variant::StayMovesTheTimer if attempt.is_stay() => Attempt { verb: attempt.to.clone(), ..attempt.clone() },
@@ -167,7 +167,7 @@ impl Model {
         }
     }
 
-    /// The machine, for an engine that retries in spite of an interrupt without its interrupts.
+    /// Returns the machine. For an engine that retries in spite of an interrupt, its events do not interrupt.
     fn machine_of(&self, outcome: &Outcome) -> Cow<'_, Machine> {
         let mut machine = Cow::Borrowed(&self.machine);
         if self.variant == Variant::InterruptWaits && !matches!(outcome, Outcome::Success { .. }) {
@@ -176,7 +176,7 @@ impl Model {
         machine
     }
 
-    /// Removes the first waiting event, if it interrupts an attempt that succeeded, for an engine that drops it. Returns its position.
+    /// For an engine that drops it: removes the first waiting event if it interrupts an attempt that succeeded. Returns its position.
     fn drops_an_interrupt(&self, snapshot: &mut InstanceSnapshot, outcome: &Outcome) -> Option<i64> {
         let first = snapshot.inbox.first.first()?;
         let edge = self.machine.edge(snapshot.instance.state.as_deref(), &first.event)?;
@@ -208,7 +208,8 @@ impl Model {
         DecisionContext { now: trip.now, grant: trip.grant, fresh: CallId(self.fresh()) }
     }
 
-    /// `Trip::write` and `Trip::send_outgoing`: the transaction commits. `None` when all of it was rolled back, to be decided again.
+    /// `BatchCommit::write` and `BatchCommit::send_outgoing`: the transaction commits. Returns `None` if it was rolled back, to be decided
+    /// again.
     pub fn commit(&mut self, trip: &mut Trip) -> Result<Option<Vec<Verdict>>, Broken> {
         let has_outgoing =
             trip.batch.iter().any(|request| request.touches() != 1 << request.key || matches!(request.kind, RequestKind::Deliver(_)));
@@ -300,7 +301,7 @@ impl Model {
         Some(Changes { open: changes.open.take(), ..Changes::of(changes.instance.clone()) })
     }
 
-    /// `None` for an event that waits in the outbox.
+    /// Returns `None` for an event that waits in the outbox.
     fn decide_outgoing(&mut self, trip: &Trip, sender: usize, outgoing: &Outgoing) -> Option<(usize, Decided)> {
         let key = key_index(&outgoing.key);
         let moment = self.moment(trip);
@@ -324,13 +325,13 @@ impl Model {
     }
 }
 
-/// `Trip::delivery`.
+/// `BatchCommit::delivery`.
 pub fn delivery(outgoing: &Outgoing) -> Send {
     let (event, deliver_at) = (outgoing.event.clone(), outgoing.deliver_at);
     Send { id: outgoing.id, event, dedup: None, deliver_at, reject_if_busy: false, inbox_limit: INBOX }
 }
 
-/// `Trip::late`.
+/// `BatchCommit::late`.
 fn late(snapshot: &InstanceSnapshot, request: &Request, report: &Report, now: Timestamp) -> Option<Changes> {
     let is_verbs_own = matches!(report.outcome, Outcome::Success { .. } | Outcome::Failure(_));
     if !is_verbs_own || request.tries > 0 || snapshot.is_new {

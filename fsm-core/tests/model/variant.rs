@@ -1,12 +1,12 @@
-//! The engine as it is, and engines with one mistake that others have made: each of these has to be found, by the promise
+//! The correct engine, and engines with one mistake each that other engines have made. The simulation must find each mistake by the promise
 //! that it breaks.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variant {
     /// The correct engine.
     True,
-    /// A report closes the live attempt of its call, whichever it is. A session holds an attempt only once, so that the number and the
-    /// session guard the same thing: this variant checks neither.
+    /// A report closes the live attempt of its call, whichever it is. A session holds an attempt only once, so the number and the session
+    /// guard the same thing: this variant checks neither.
     GuardWithoutSession,
     /// A report closes the newest attempt of its call, whatever the state of that attempt is.
     LateReportById,
@@ -16,14 +16,16 @@ pub enum Variant {
     ReadThenClaim,
     /// The next attempt is inserted after the commit that closed the last one.
     RetryOutsideTheTransaction,
-    /// A session may sweep at once, also directly after an outage.
+    /// A session may sweep at once, even directly after an outage.
     SweepWithoutGrace,
     /// A session may sweep if it renewed its lease before it expired, even after an outage that was almost as long as a lease.
     SweepOnALeaseThatSurvived,
+    /// A session that a commit renews late, after an outage, may go on sweeping at once.
+    RenewedByACommitWithoutGrace,
     /// An attempt that the sweeper found is closed as lost, even if it ended meanwhile.
     SweepWithoutLooking,
     /// Attempts that a session holds and does not run are never released.
-    StraysStay,
+    HeldButNotRunningStays,
     /// A send with a deduplication id does not look for an earlier request.
     DedupWithoutLooking,
     /// A send whose commit had an unknown outcome does not look for its own first commit.
@@ -36,7 +38,7 @@ pub enum Variant {
     OperatorWithoutId,
     /// The stored forecast of the inbox is used although the instance took another path.
     OutlookKept,
-    /// The events that a verb sent are written in a transaction of their own, before the end of the verb is.
+    /// The events that a verb sent are written in a separate transaction, before the verb's report is written.
     OutgoingApart,
     /// The single statement writes the changes without comparing the row version.
     StampNotCompared,
@@ -56,9 +58,17 @@ pub enum Variant {
     EpochReadLater,
     /// A snapshot that was cached at another file version is used.
     MemoryOfAnotherEpoch,
-    /// If one guard of a batch fails, the other requests are still written, and all are answered.
-    HalfOfABatch,
-    /// The cached snapshot is handed to the committer when the attempt ends, although other commits of the process come first.
+    /// A request that is stale when its batch is written is answered as if it had been written.
+    StaleAnswered,
+    /// A request that was stale is decided again on the same snapshot, with the current row version.
+    StaleUsedAgain,
+    /// An attempt that is followed by another one of its call is not kept.
+    AttemptNotAppended,
+    /// The log of a session is not written in the commit that begins the attempt.
+    LogApart,
+    /// The log of a session loses rows whose attempts still execute.
+    LogTrimmedTooEarly,
+    /// The cached snapshot is passed to the committer when the attempt ends, although other commits of the process come first.
     MemoryTakenEarly,
     /// An event that a verb sends to a full inbox is dropped, and the transition of the sender is committed.
     FullInboxDrops,
@@ -68,16 +78,16 @@ pub enum Variant {
     OutboxOutOfOrder,
     /// A line whose receiver has no room is tried again at once.
     OutboxRetriesForEver,
-    /// A process is taken for gone because nothing has its process id here, although it is in another container.
+    /// A process counts as gone because its process id does not exist here, although it runs in another container.
     TakeoverByPidAlone,
     /// An attempt that snoozed uses a retry, as a failed one does.
     SnoozeUsesARetry,
-    /// A new instance whose key is taken meanwhile is left out, and not what belongs to it.
+    /// If the key of a new instance is taken in the meantime, its row is left out, but the rows that belong to it are written.
     KeyWithoutGuard,
     /// The success of an attempt drops an event that waits to interrupt it.
     InterruptLosesToSuccess,
     /// A call is retried although an event waits that interrupts it.
     InterruptWaits,
-    /// An internal transition starts the timer of its state anew, as a self-edge does.
+    /// An internal transition restarts the timer of its state, as a self-edge does.
     StayMovesTheTimer,
 }

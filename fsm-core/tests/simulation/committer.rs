@@ -129,7 +129,7 @@ impl World {
         }
     }
 
-    /// `Memories::remind`.
+    /// `SnapshotCache::attach`.
     fn remind(&mut self, p: usize, batch: &mut [Request]) {
         let memories = &mut self.processes[p].memories;
         for request in batch.iter_mut() {
@@ -146,7 +146,7 @@ impl World {
         }
     }
 
-    /// `Epochs::now`.
+    /// `FileVersions::now`.
     fn epoch(&mut self, p: usize) -> u64 {
         let epoch = self.model.store.commits - self.processes[p].commits;
         self.processes[p].epoch = Some(epoch);
@@ -171,7 +171,7 @@ impl World {
         self.processes.iter().flat_map(|process| &process.trips).map(|trip| trip.locks).chain(adrift).fold(0, |all, one| all | one)
     }
 
-    /// `Engine::carry_out`: what was seen without a lock is decided, or what was decided is written, and the commit ends.
+    /// `Engine::carry_out`: a batch that was read without a lock is decided, or a decided batch is written, and the commit ends.
     pub fn finish(&mut self, p: usize, which: usize, end: End) -> Result<(), Broken> {
         let Some(n) = which.checked_rem(self.processes[p].trips.len()) else { return Ok(()) };
         let mut trip = self.processes[p].trips.remove(n);
@@ -208,6 +208,7 @@ impl World {
                 Some(verdicts) => {
                     // The transaction of a verb is not a commit of the committer.
                     self.processes[p].commits += u64::from(!trip.batch.iter().any(Request::is_alone));
+                    self.renew_beside(p);
                     self.conclude(p, trip.batch, verdicts)?;
                 }
             },
@@ -228,7 +229,7 @@ impl World {
         Ok(verdicts)
     }
 
-    /// A commit that nobody waits for reaches the database after all, or does not.
+    /// A commit whose process no longer waits for it reaches the database, or does not.
     pub fn land(&mut self, which: usize, commits: bool) -> Result<(), Broken> {
         let Some(n) = which.checked_rem(self.adrift.len()) else { return Ok(()) };
         let (p, mut trip) = self.adrift.remove(n);
@@ -258,7 +259,9 @@ impl World {
     fn conclude(&mut self, p: usize, batch: Vec<Request>, verdicts: Vec<Verdict>) -> Result<(), Broken> {
         for (request, verdict) in batch.into_iter().zip(verdicts) {
             let Some(reply) = verdict.reply else {
-                self.processes[p].queue.push(Request { tries: request.tries + 1, memory: None, ..request });
+                let is_again = self.model.variant == Variant::StaleUsedAgain && verdict.left.is_some();
+                let tries = if is_again { request.tries } else { request.tries + 1 };
+                self.processes[p].queue.push(Request { tries, memory: verdict.left.filter(|_| is_again), ..request });
                 continue;
             };
             for run in verdict.runs {
@@ -294,7 +297,7 @@ impl World {
         Ok(())
     }
 
-    /// What `RetryOutsideTheTransaction` forgot, unless its process died in between.
+    /// Writes the second half of the changes of `RetryOutsideTheTransaction`, unless its process died in between.
     pub fn write_second_half(&mut self, p: usize) -> Result<(), Broken> {
         if let Some(half) = self.processes[p].halves.pop()
             && let Some(open) = &half.open

@@ -13,6 +13,10 @@ use crate::world::{PROCESSES, World};
 /// The kinds of steps that a schedule may contain.
 pub struct Mood {
     random: Random,
+    /// No faults happen.
+    is_calm: bool,
+    /// The process that acts next in a calm schedule.
+    turn: usize,
     skews: bool,
     outages: bool,
     silences: bool,
@@ -29,25 +33,45 @@ pub struct Mood {
 impl Mood {
     pub fn new(seed: u64) -> Mood {
         let mut random = Random::new(seed);
+        // Without faults, the processes commit so often that the commits of several processes alternate.
+        let is_calm = random.one_in(4);
+        let mut one_in = |n: usize| random.one_in(n) && !is_calm;
         Mood {
-            skews: random.one_in(4),
-            outages: random.one_in(3),
-            silences: random.one_in(2),
-            deaths: random.one_in(2),
-            unknown_commits: random.one_in(2),
-            operators: random.one_in(2),
-            how: [How::Locked, How::AtOnce, How::Ahead][random.below(3)],
-            prunes: random.one_in(2),
+            is_calm,
+            turn: 0,
+            skews: one_in(4),
+            outages: one_in(3),
+            silences: one_in(2),
+            deaths: one_in(2),
+            unknown_commits: one_in(2),
+            operators: one_in(2),
+            prunes: one_in(2),
             fans_in: random.one_in(3),
-            keys: 1 + random.below(KEYS.len()),
+            how: [How::Locked, How::AtOnce, How::Ahead][random.below(3)],
+            keys: if is_calm { 2 } else { 1 + random.below(KEYS.len()) },
             random,
         }
     }
 
+    /// The number of steps before the world is brought to rest.
+    pub fn steps(&self) -> usize {
+        if self.is_calm { 400 } else { 120 }
+    }
+
     /// Draws the next step.
     pub fn draw(&mut self, world: &World) -> Step {
-        // One process does most of the work, so that the file version stays the same for long enough.
-        let process = if self.how == How::Ahead && !self.random.one_in(5) { 0 } else { self.random.below(PROCESSES) };
+        // One process does most of the work, so that the file version stays the same for long enough. In a calm schedule, each process does
+        // many steps in a row.
+        let process = match self.how {
+            How::Ahead if self.is_calm => {
+                if self.random.one_in(20) {
+                    self.turn = if self.random.one_in(2) { 0 } else { self.random.below(PROCESSES) };
+                }
+                self.turn
+            }
+            How::Ahead if !self.random.one_in(5) => 0,
+            _ => self.random.below(PROCESSES),
+        };
         Step { process, act: self.act(world, process) }
     }
 
@@ -61,7 +85,13 @@ impl Mood {
         }
         // Sweeping is most likely to go wrong directly after an outage.
         if world.is_up && self.outages && self.random.below(3) > 0 && !world.model.store.orphans(now).is_empty() {
-            return if process.has_renewed || self.random.one_in(3) { Act::LookForOrphans } else { Act::Renew };
+            return match () {
+                () if process.has_renewed || self.random.one_in(3) => Act::LookForOrphans,
+                // A commit may renew the lease.
+                () if !process.trips.is_empty() && self.random.one_in(2) => Act::Finish { which: 0, end: End::Commits },
+                () if !process.queue.is_empty() && self.random.one_in(2) => Act::Begin { most: 3, grants: true, how: self.how },
+                () => Act::Renew,
+            };
         }
         if self.random.one_in(5) {
             return self.world_moves(world);
@@ -77,7 +107,7 @@ impl Mood {
         }
         if !process.queue.is_empty() && self.random.below(4) > 0 {
             let (most, grants) = (1 + self.random.below(3), self.random.one_in(2));
-            let is_other = self.random.one_in(if self.how == How::Ahead { 10 } else { 4 });
+            let is_other = self.random.one_in(if self.how == How::Ahead && !self.is_calm { 10 } else { 4 });
             return Act::Begin { most, grants, how: if is_other { How::Locked } else { self.how } };
         }
         if process.running.iter().any(|running| !running.has_ended) && self.random.one_in(3) {
@@ -89,8 +119,8 @@ impl Mood {
         }
         match self.random.below(20) {
             0..=1 if !world.model.store.due_timers(now).is_empty() => Act::LookForTimers,
-            2..=4 if !process.strays.is_empty() => Act::GiveBackStrays,
-            5 => Act::LookForStrays,
+            2..=4 if !process.idle_attempts.is_empty() || !process.log.is_empty() => Act::ReleaseIdleAttempts,
+            5 => Act::LookForIdleAttempts,
             6..=7 => Act::LookForOrphans,
             8 => Act::Bury,
             11 if self.deaths => Act::TakeOver,
@@ -98,7 +128,7 @@ impl Mood {
             12..=14 if !world.model.store.outbox.is_empty() => Act::Deliver,
             10 if self.prunes => Act::Prune { key: self.random.below(self.keys) },
             _ if !process.halves.is_empty() => Act::SecondHalf,
-            _ => self.send(),
+            _ => self.send(world),
         }
     }
 
@@ -130,7 +160,7 @@ impl Mood {
             4 if world.processes[p].is_cut => Act::Mend,
             5 | 6 if self.deaths => Act::Crash { adrift: self.unknown_commits && self.random.one_in(2) },
             7 if self.deaths => Act::Drain,
-            _ => self.send(),
+            _ => self.send(world),
         }
     }
 
@@ -143,13 +173,18 @@ impl Mood {
     }
 
     fn event(&mut self) -> &'static str {
+        if self.is_calm {
+            // Instances that have ended would accept no more events.
+            return self.random.pick(&["Note", "Note", "Pay", "Ship"]);
+        }
         if self.random.one_in(8) { self.random.pick(&RARE) } else { self.random.pick(&EVENTS) }
     }
 
-    fn send(&mut self) -> Act {
+    fn send(&mut self, world: &World) -> Act {
         let key = self.random.below(self.keys);
         // `Create` is drawn more often, because without it an instance accepts nothing.
-        let event = if self.random.one_in(3) { EVENTS[0] } else { self.event() };
+        let is_first = if self.is_calm { world.model.store.instance(KEYS[key]).is_none() } else { self.random.one_in(3) };
+        let event = if is_first { EVENTS[0] } else { self.event() };
         let dedup = self.random.one_in(3).then(|| Dedup { id: self.random.below(2) as u8, other_content: self.random.one_in(6) });
         let after_s = self.random.one_in(6).then(|| self.random.pick(&[0, 2, 7]));
         Act::Send { key, event, dedup, after_s, reject_if_busy: self.random.one_in(8) }

@@ -1,4 +1,4 @@
-//! The invariants I1 to I17 over the model, as `INVARIANTS` of `store/sql/invariants.rs` states them over the tables.
+//! The invariants I1 to I19 over the model, as `INVARIANTS` of `store/sql/invariants.rs` states them over the tables.
 
 use fsm_core::call::{Attempt, AttemptState as State};
 use fsm_core::changes::NoteKind;
@@ -19,6 +19,7 @@ pub fn check(store: &Store, machine: &Machine) -> Result<(), Broken> {
     }
     calls_are_whole(store)?;
     each_line_has_one_time(store)?;
+    what_executes_is_logged(store)?;
     requests_and_timers_are_whole(store)
 }
 
@@ -83,7 +84,7 @@ fn its_transitions_are_a_chain(store: &Store, machine: &Machine, instance: &Inst
     Ok(())
 }
 
-/// I13; and nothing waits for an instance that is free.
+/// I13, and that no event waits for a free instance.
 fn its_inbox_is_dense(store: &Store, instance: &Instance) -> Result<(), Broken> {
     let positions: Vec<i64> = store.waiting(instance.id).iter().map(|waiting| waiting.position).collect();
     if positions != (instance.inbox_head..instance.inbox_tail).collect::<Vec<_>>() {
@@ -100,7 +101,7 @@ fn its_inbox_is_dense(store: &Store, instance: &Instance) -> Result<(), Broken> 
     Ok(())
 }
 
-/// An event that interrupts waits for an executing attempt only, or for a first attempt that was due when the event came.
+/// An event that interrupts may wait only for an executing attempt, or for a first attempt that was due when the event came.
 fn no_interrupt_waits(store: &Store, machine: &Machine, instance: &Instance) -> Result<(), Broken> {
     let newest = instance.newest.and_then(|id| store.attempt(id));
     let is_retried = instance.is_open && newest.is_some_and(|newest| newest.state == State::Scheduled && newest.number > 1);
@@ -114,7 +115,7 @@ fn no_interrupt_waits(store: &Store, machine: &Machine, instance: &Instance) -> 
     }
 }
 
-/// What is kept with the last waiting event is where all that waits leads.
+/// The stored forecast of an inbox equals the states that all waiting events lead to.
 fn what_is_foreseen_is_so(store: &Store, machine: &Machine, instance: &Instance) -> Result<(), Broken> {
     let waiting = store.inbox.range((instance.id, i64::MIN)..=(instance.id, i64::MAX));
     let Some(forecast) = waiting.clone().next_back().and_then(|(_, waits)| waits.forecast.as_ref()) else { return Ok(()) };
@@ -134,6 +135,13 @@ fn what_is_foreseen_is_so(store: &Store, machine: &Machine, instance: &Instance)
         return broken(Promise::OutlookIsTrue, &instance.key, format!("will be in {states:?}, and {:?} is foreseen", forecast.states));
     }
     Ok(())
+}
+
+/// I19.
+fn what_executes_is_logged(store: &Store) -> Result<(), Broken> {
+    let unlisted = store.live().find(|attempt| attempt.state == State::Executing && !store.is_logged(attempt));
+    unlisted
+        .map_or(Ok(()), |attempt| broken(Promise::I19, store.key_of(attempt.instance), "executes in a session whose log does not have it"))
 }
 
 /// I2, I3, I9, I10, I11, I12, I15.

@@ -12,8 +12,8 @@ pub const EVENTS: [&str; 6] = ["Create", "Note", "Pay", "Ship", "Complete", "Can
 /// The event of internal transitions, and the one that interrupts. They are drawn less often.
 pub const RARE: [&str; 2] = ["Touch", "Stop"];
 
-/// created -> noted (repeatedly) -> paid -> shipped, with the catch verb rescued, -> completed. Two states have timers, and internal transitions
-/// on `Touch`. `Stop` interrupts in four states. `paid` and the verbs of the timers have no retry policy.
+/// created -> noted (repeatedly) -> paid -> shipped, with the catch verb rescued, -> completed. Two states have timers, and internal
+/// transitions on `Touch`. `Stop` interrupts in four states. `paid` and the verbs of the timers have no retry policy.
 pub fn machine() -> Machine {
     let s = Duration::from_secs;
     let verb = |name: &str, event: &str, retry| Verb { name: name.into(), event: event.into(), timeout: None, retry };

@@ -1,9 +1,9 @@
 //! The decisions under a seeded scheduler: several processes around a model of the store, with faults between any two steps. Every
 //! invariant is checked after every step. The answers that callers received are checked when nothing is left to do.
 //!
-//! A failure prints its seed and the shortest schedule that fails. `cargo xtask simulate` sets how many schedules are run:
-//! `FSM_SIMULATION_SEEDS=1000000` so many, `FSM_SIMULATION_SECONDS=300` no longer than that, and always the same ones without either;
-//! `FSM_SIMULATION_FIRST=77` begins with that seed, `FSM_FRESH_SEEDS=1` with a new one for each run.
+//! A failure prints its seed and the shortest schedule that fails. `cargo xtask simulate` sets the number of schedules:
+//! `FSM_SIMULATION_SEEDS=1000000` is a number, `FSM_SIMULATION_SECONDS=300` is a time limit, and without either the same schedules run each
+//! time. `FSM_SIMULATION_FIRST=77` begins with that seed, `FSM_FRESH_SEEDS=1` with a new one for each run.
 
 #![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 mod committer;
@@ -20,17 +20,18 @@ mod step;
 mod worker;
 mod world;
 
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use model::promise::Promise::{self, *};
 use model::variant::Variant;
-use schedule::run;
+use schedule::{Failure, run};
 
-/// How many schedules of the engine as it is are run when neither a number nor a time is given.
+/// The number of schedules of the correct engine if neither a number nor a time is given.
 const USUAL: u64 = 30_000;
-/// A mistake that is not found within so many schedules would say that the simulation proves nothing.
+/// The number of schedules within which each mistake must be found. Otherwise the simulation would prove nothing.
 const MOST: u64 = 100_000;
 
 fn setting(name: &str) -> Option<u64> {
@@ -38,7 +39,7 @@ fn setting(name: &str) -> Option<u64> {
     Some(value.parse().unwrap_or_else(|_| panic!("{name} is a number of seeds, not {value:?}")))
 }
 
-/// The same for each run, unless the environment asks for a new one.
+/// The first seed: the same for each run, unless `FSM_FRESH_SEEDS` asks for a new one.
 fn first_seed() -> u64 {
     let fresh = || std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs() << 20);
     if std::env::var_os("FSM_FRESH_SEEDS").is_some() { fresh() } else { 0 }
@@ -63,9 +64,7 @@ fn no_schedule_breaks_a_promise() {
             }
         }
     };
-    std::thread::scope(|threads| {
-        (0..std::thread::available_parallelism().map_or(1, usize::from)).for_each(|_| drop(threads.spawn(run_some)));
-    });
+    on_all_cores(&run_some);
     if let Some(failure) = failures.into_inner().unwrap().into_iter().min_by_key(|failure| failure.seed) {
         panic!("{}", failure.shrunk(Variant::True).told());
     }
@@ -74,11 +73,39 @@ fn no_schedule_breaks_a_promise() {
     println!("{ran} schedules from seed {first} in {seconds:.1} s, {:.0} a second: no promise was broken", ran as f64 / seconds);
 }
 
+fn on_all_cores(run: &(impl Fn() + Sync)) {
+    std::thread::scope(|threads| {
+        (0..std::thread::available_parallelism().map_or(1, usize::from)).for_each(|_| drop(threads.spawn(run)));
+    });
+}
+
+/// Returns the failures of these schedules, in the order of their seeds.
+fn failures(variant: Variant, seeds: Range<u64>) -> Vec<Failure> {
+    let next = AtomicU64::new(seeds.start);
+    let failures = Mutex::new(Vec::new());
+    let run_some = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return;
+            }
+            if let Err(failure) = run(variant, seed) {
+                failures.lock().unwrap().push(failure);
+            }
+        }
+    };
+    on_all_cores(&run_some);
+    let mut failures = failures.into_inner().unwrap();
+    failures.sort_by_key(|failure| failure.seed);
+    failures
+}
+
 /// Runs schedules until one of them breaks `promise`. Panics if that takes too many, or if one breaks a promise that is neither this one
-/// nor one of `also`: then the mistake was found for a reason that nobody has thought of.
+/// nor one of `also`, because then the mistake was found for an unexpected reason.
 fn found(variant: Variant, promise: Promise, also: &[Promise]) {
-    for seed in 0..MOST {
-        let Err(failure) = run(variant, seed) else { continue };
+    // Most mistakes are found by one of the first schedules.
+    let blocks = [0..50, 50..500].into_iter().chain((500..MOST).step_by(1000).map(|first| first..first + 1000));
+    for failure in blocks.flat_map(|block| failures(variant, block)) {
         let broken = failure.why.promise;
         if broken == promise {
             println!("{variant:?} was found by schedule {}", failure.seed + 1);
@@ -90,7 +117,7 @@ fn found(variant: Variant, promise: Promise, also: &[Promise]) {
     panic!("{variant:?} breaks {promise:?}, and none of {MOST} schedules shows it");
 }
 
-/// What else a decision breaks that overwrites what it has not seen: whichever of two that were written comes first decides.
+/// The further promises that a lost update can break: the order of the two writes decides which one.
 const LOST_UPDATE: &[Promise] =
     &[I1, I4, I7, I13, DedupIdWrittenOnce, PlaceGivenOnce, OneLiveAttempt, FirstComeFirstServed, RefusedForAReason, EverythingComesToRest];
 
@@ -112,8 +139,9 @@ must_fail! {
     a_retry_outside_the_transaction_is_found: RetryOutsideTheTransaction breaks I1, also &[];
     a_sweep_without_grace_is_found: SweepWithoutGrace breaks LiveWorkerKeepsItsWork, also &[];
     a_sweep_on_a_lease_that_survived_is_found: SweepOnALeaseThatSurvived breaks LiveWorkerKeepsItsWork, also &[];
+    a_renewal_by_a_commit_without_grace_is_found: RenewedByACommitWithoutGrace breaks LiveWorkerKeepsItsWork, also &[];
     a_sweep_without_looking_is_found: SweepWithoutLooking breaks AttemptEndsOnce, also &[];
-    strays_that_stay_are_found: StraysStay breaks EverythingComesToRest, also &[];
+    attempts_held_but_not_running_are_found: HeldButNotRunningStays breaks EverythingComesToRest, also &[];
     a_dedup_without_looking_is_found: DedupWithoutLooking breaks DedupIdWrittenOnce, also &[];
     a_repeated_send_that_does_not_look_for_itself_is_found: RepeatWithoutLooking breaks TakenOnce,
         also &[WaitsInOnePlace, AttemptWrittenOnce, TimerWrittenOnce, RejectedNeverBegins];
@@ -128,11 +156,15 @@ must_fail! {
     a_version_in_place_of_a_stamp_is_found: VersionForAStamp breaks I13, also LOST_UPDATE;
     a_stamp_that_is_read_later_is_found: StampReadLater breaks I13, also LOST_UPDATE;
     a_memory_that_is_kept_is_found: MemoryKept breaks I1, also LOST_UPDATE;
-    a_memory_of_a_receiver_that_is_kept_is_found: MemoryOfAReceiverKept breaks I13, also LOST_UPDATE;
+    a_memory_of_a_receiver_that_is_kept_is_found: MemoryOfAReceiverKept breaks PlaceGivenOnce, also LOST_UPDATE;
     an_epoch_that_is_not_compared_is_found: EpochNotCompared breaks RefusedForAReason, also LOST_UPDATE;
     an_epoch_that_is_read_later_is_found: EpochReadLater breaks RefusedForAReason, also LOST_UPDATE;
-    a_memory_of_another_epoch_is_found: MemoryOfAnotherEpoch breaks I13, also LOST_UPDATE;
-    half_of_a_batch_is_found: HalfOfABatch breaks AcknowledgedIsKept, also &[NotReturnedOnceBegun];
+    a_memory_of_another_epoch_is_found: MemoryOfAnotherEpoch breaks PlaceGivenOnce, also LOST_UPDATE;
+    a_stale_request_that_is_answered_is_found: StaleAnswered breaks AcknowledgedIsKept, also &[NotReturnedOnceBegun];
+    a_stale_snapshot_that_is_used_again_is_found: StaleUsedAgain breaks I1, also LOST_UPDATE;
+    an_attempt_that_is_not_appended_is_found: AttemptNotAppended breaks I9, also &[AcknowledgedIsKept];
+    a_log_apart_from_its_attempts_is_found: LogApart breaks I19, also &[];
+    a_log_that_is_trimmed_too_early_is_found: LogTrimmedTooEarly breaks I19, also &[];
     a_memory_that_is_taken_early_is_found: MemoryTakenEarly breaks I13, also LOST_UPDATE;
     a_full_inbox_that_drops_an_event_is_found: FullInboxDrops breaks NoneDroppedForLackOfRoom, also &[];
     an_outbox_that_delivers_twice_is_found: OutboxDeliversTwice breaks TakenOnce,

@@ -1,11 +1,12 @@
 //! The memory of a process: its session, its queue, its commits in progress and its running attempts. All of it is lost when the process
 //! dies.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use fsm_core::call::Attempt;
 use fsm_core::changes::Changes;
-use fsm_core::ids::{CallId, SessionId};
+use fsm_core::ids::{CallId, InstanceId, SessionId};
 use fsm_core::process::ProcessIdentity;
 use fsm_core::time::Timestamp;
 
@@ -33,7 +34,10 @@ pub struct Process {
     /// The snapshot cache.
     pub memories: [Option<Seen>; KEYS.len()],
     /// The attempts that were held and not running at the last check.
-    pub strays: Vec<Attempt>,
+    pub idle_attempts: Vec<Attempt>,
+    /// The rows of its log at that check, and the instances in which it executed an attempt then.
+    pub log: Vec<u64>,
+    pub executing: BTreeSet<InstanceId>,
     /// The attempts that a broken engine, which claims in two statements, found due.
     pub found: Vec<(CallId, u32)>,
     /// The changes that a broken engine writes later.
@@ -44,7 +48,7 @@ pub struct Process {
     pub epoch: Option<u64>,
 }
 
-/// `Life` of `session.rs`.
+/// `SessionState` of `session.rs`.
 #[derive(Debug, Clone, Copy)]
 pub struct Life {
     pub id: SessionId,
@@ -78,7 +82,9 @@ impl Process {
             trips: Vec::new(),
             running: Vec::new(),
             memories: Default::default(),
-            strays: Vec::new(),
+            idle_attempts: Vec::new(),
+            log: Vec::new(),
+            executing: BTreeSet::new(),
             found: Vec::new(),
             halves: Vec::new(),
             commits: 0,

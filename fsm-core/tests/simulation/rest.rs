@@ -16,7 +16,7 @@ use crate::world::{PROCESSES, World};
 /// The maximum number of rounds; no schedule needs that many.
 const ROUNDS: usize = 2000;
 
-/// An error is a promise that does not hold at rest, or that the world never comes to rest.
+/// Returns an error if a promise does not hold at rest, or if the world never comes to rest.
 pub fn bring_to_rest(world: &mut World) -> Result<(), Broken> {
     let all = |world: &mut World, act: &Act| (0..PROCESSES).try_for_each(|process| world.step(&Step { process, act: act.clone() }));
     while !world.adrift.is_empty() {
@@ -51,7 +51,7 @@ pub fn bring_to_rest(world: &mut World) -> Result<(), Broken> {
     Promise::EverythingComesToRest.broken("the world does not come to rest")
 }
 
-/// One process does one thing that it finds to do; whether it did.
+/// Lets one process do one piece of work that it finds. Returns whether it found any.
 fn work(world: &mut World, p: usize) -> Result<bool, Broken> {
     let process = &world.processes[p];
     let now = world.clock(p);
@@ -70,7 +70,7 @@ fn work(world: &mut World, p: usize) -> Result<bool, Broken> {
     } else if !process.is_draining && !world.model.store.due_lines(now).is_empty() {
         Act::Deliver
     } else {
-        for act in [Act::LookForStrays, Act::GiveBackStrays, Act::LookForOrphans, Act::Bury] {
+        for act in [Act::LookForIdleAttempts, Act::ReleaseIdleAttempts, Act::LookForOrphans, Act::Bury] {
             world.step(&Step { process: p, act })?;
         }
         return Ok(!world.processes[p].queue.is_empty());

@@ -9,9 +9,6 @@ use crate::rest::bring_to_rest;
 use crate::step::Step;
 use crate::world::World;
 
-/// The number of steps before the world is brought to rest.
-const STEPS: usize = 120;
-
 /// A broken promise, with the steps that led to it.
 pub struct Failure {
     pub seed: u64,
@@ -22,7 +19,7 @@ pub struct Failure {
 /// Draws and runs the schedule of a seed.
 pub fn run(variant: Variant, seed: u64) -> Result<(), Failure> {
     let (mut world, mut mood, mut steps) = (World::new(variant), Mood::new(seed), Vec::new());
-    for _ in 0..STEPS {
+    for _ in 0..mood.steps() {
         let step = mood.draw(&world);
         steps.push(step.clone());
         if let Err(why) = world.step(&step) {
@@ -32,7 +29,7 @@ pub fn run(variant: Variant, seed: u64) -> Result<(), Failure> {
     bring_to_rest(&mut world).map_err(|why| Failure { seed, why, steps })
 }
 
-/// The steps once more, and how they fail.
+/// Runs the steps again and returns the failure.
 fn replay(variant: Variant, steps: &[Step]) -> Result<(), Broken> {
     let mut world = World::new(variant);
     for step in steps {
@@ -42,7 +39,7 @@ fn replay(variant: Variant, steps: &[Step]) -> Result<(), Broken> {
 }
 
 impl Failure {
-    /// The same broken promise in as few steps as removing some, in ever smaller pieces, leaves.
+    /// Returns the same broken promise with fewer steps: it removes ever smaller groups of steps as long as the failure remains.
     pub fn shrunk(mut self, variant: Variant) -> Failure {
         let mut piece = self.steps.len().div_ceil(2);
         loop {

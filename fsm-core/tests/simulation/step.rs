@@ -67,12 +67,12 @@ pub enum Act {
         own_tx: bool,
     },
     LookForTimers,
-    /// The outbox is looked at, and lines that are due are delivered.
+    /// The outbox is scanned, and due lines are delivered.
     Deliver,
     /// Sessions whose processes are gone are ended.
     TakeOver,
-    LookForStrays,
-    GiveBackStrays,
+    LookForIdleAttempts,
+    ReleaseIdleAttempts,
     LookForOrphans,
     Bury,
     /// An ended instance is deleted, or the old history of a live one.

@@ -37,7 +37,7 @@ impl World {
             if self.model.store.attempt(id).is_none() {
                 continue;
             }
-            let row = self.model.store.take(id, session, now);
+            let row = self.model.store.take(id, session, now, self.model.variant);
             self.model.is_dirty = true;
             if end == End::Commits {
                 if !self.model.store.instances.contains_key(&row.attempt.instance) {
@@ -52,7 +52,7 @@ impl World {
         Ok(())
     }
 
-    /// `Engine::fire_due`.
+    /// `Engine::fire`.
     pub fn look_for_timers(&mut self, p: usize) {
         if self.processes[p].is_draining {
             return;
@@ -74,7 +74,7 @@ impl World {
         }
     }
 
-    /// `Engine::end_sessions`, as far as it ends sessions whose processes are gone; then their attempts are lost at once.
+    /// `Engine::end_sessions`: ends the sessions whose processes are gone. Their attempts are lost at once.
     pub fn take_over(&mut self, p: usize) -> Result<(), Broken> {
         let me = self.processes[p].home.clone();
         let is_blind = self.model.variant == Variant::TakeoverByPidAlone;
@@ -101,31 +101,43 @@ impl World {
         Ok(())
     }
 
-    /// The first half of `Engine::give_back_strays`: notes the attempts that are held and not running.
-    pub fn look_for_strays(&mut self, p: usize) {
-        if self.model.variant != Variant::StraysStay {
-            let held = self.model.store.held(self.processes[p].life.id);
+    /// The first half of `Engine::compare_with_held`: reads the log, and notes the attempts that are held and not running.
+    pub fn look_for_idle_attempts(&mut self, p: usize) {
+        if self.model.variant != Variant::HeldButNotRunningStays {
+            let (log, held) = self.model.store.read_log(self.processes[p].life.id);
             let process = &mut self.processes[p];
-            process.strays = held
+            process.log = log;
+            process.executing = held.iter().map(|held| held.instance).collect();
+            process.idle_attempts = held
                 .into_iter()
                 .filter(|held| !process.running.iter().any(|r| r.attempt.call == held.call && r.attempt.number == held.number))
                 .collect();
         }
     }
 
-    /// The second half: releases them if they still do not run. It waits until no commit is in progress.
-    pub fn give_back_strays(&mut self, p: usize) {
+    /// The second half: shortens the log by the rows that were read, and releases the attempts that are held and still not running. It
+    /// waits until no commit is in progress.
+    pub fn release_idle_attempts(&mut self, p: usize) {
+        let (session, log) = (self.processes[p].life.id, std::mem::take(&mut self.processes[p].log));
+        let mut executing = std::mem::take(&mut self.processes[p].executing);
+        if self.model.variant == Variant::LogTrimmedTooEarly {
+            executing.clear();
+        }
+        if self.is_up && !log.is_empty() {
+            self.model.store.shorten_log(session, &log, executing);
+            self.model.is_dirty = true;
+        }
         if !self.processes[p].trips.is_empty() {
             return;
         }
-        for stray in std::mem::take(&mut self.processes[p].strays) {
-            if !self.processes[p].runs((stray.call, stray.number)) {
-                self.settle_found(p, stray, Outcome::Released, Origin::Stray);
+        for attempt in std::mem::take(&mut self.processes[p].idle_attempts) {
+            if !self.processes[p].runs((attempt.call, attempt.number)) {
+                self.settle_found(p, attempt, Outcome::Released, Origin::HeldButNotRunning);
             }
         }
     }
 
-    /// `Engine::sweep`. Nobody who is alive and was kept from renewing by the database alone is swept.
+    /// `Engine::sweep`. A live process is never swept if only the database kept it from renewing its lease.
     pub fn look_for_orphans(&mut self, p: usize) -> Result<(), Broken> {
         if !self.may_sweep(p) {
             return Ok(());
@@ -149,7 +161,7 @@ impl World {
         self.model.is_dirty = true;
         if !is_ended {
             self.model.store.commits += 1;
-            self.model.store.stamps.insert(id, self.model.store.commits);
+            self.model.store.touch(id);
             return;
         }
         let mut under_way =
@@ -186,24 +198,43 @@ impl World {
     pub fn renew(&mut self, p: usize) {
         let (now, life) = (self.clock(p), self.processes[p].life);
         let until = now + LEASE;
-        self.processes[p].is_disturbed = false;
-        self.processes[p].has_renewed = true;
         if life.is_known && self.model.store.sessions.contains_key(&life.id) {
-            self.model.store.sessions.insert(life.id, until);
             let since = if self.is_in_time(life, now) { life.since } else { now };
-            self.processes[p].life = Life { until, since, ..life };
+            self.renewed(p, until, since);
             return;
         }
+        self.processes[p].is_disturbed = false;
+        self.processes[p].has_renewed = true;
         let id = if life.is_known { SessionId(self.model.fresh()) } else { life.id };
         self.model.store.sessions.insert(id, until);
         self.model.store.homes.insert(id, self.processes[p].home.clone());
         self.processes[p].life = Life { id, is_known: true, until, since: now };
     }
 
+    /// `Engine::renew_beside`: a commit renews the lease of its process in its own transaction, if a renewal is due and the lease has not
+    /// expired. On SQLite, a process that commits all the time renews only this way.
+    pub fn renew_beside(&mut self, p: usize) {
+        let (now, life) = (self.clock(p), self.processes[p].life);
+        let is_due = life.is_known && life.until > now && life.until.since(now) < LEASE / 3 * 2;
+        if is_due && self.model.store.sessions.contains_key(&life.id) {
+            let is_in_time = self.model.variant == Variant::RenewedByACommitWithoutGrace || self.is_in_time(life, now);
+            self.renewed(p, now + LEASE, if is_in_time { life.since } else { now });
+        }
+    }
+
+    fn renewed(&mut self, p: usize, until: Timestamp, since: Timestamp) {
+        let life = self.processes[p].life;
+        self.model.store.sessions.insert(life.id, until);
+        // The connection that renews may still hang when a commit has renewed the lease.
+        self.processes[p].is_disturbed = self.processes[p].is_cut;
+        self.processes[p].has_renewed = true;
+        self.processes[p].life = Life { until, since, ..life };
+    }
+
     /// `Engine::drain`: releases the running attempts that can be retried, and fails the others, because they must not run again.
     pub fn drain(&mut self, p: usize) {
         self.processes[p].is_draining = true;
-        // One that has ended is on its way to the database.
+        // The report of a verb that has ended is already on its way to the database.
         let running = self.processes[p].running.iter_mut().filter(|running| !running.has_ended);
         let end = |running: &mut Running| {
             running.has_ended = true;

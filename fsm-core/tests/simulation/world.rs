@@ -23,14 +23,14 @@ pub struct World {
     pub now: Timestamp,
     pub is_up: bool,
     pub processes: Vec<Process>,
-    /// Commits that no process waits for any more and that may still reach the database.
+    /// Commits whose processes no longer wait for them, and which may still reach the database.
     pub adrift: Vec<(usize, Trip)>,
     /// The number of processes that were started.
     starts: u64,
 }
 
-/// The identity of a process. The first ones run on the machine itself, the last one in a container on it, where it has the process id of one
-/// that ran on the machine once.
+/// The identity of a process. The first ones run on the machine itself. The last one runs in a container on it, with the process id of a
+/// process that once ran on the machine.
 fn home(process: usize, started: u64) -> ProcessIdentity {
     let is_in_a_container = process == PROCESSES - 1;
     let (machine, namespaces) = if is_in_a_container { (None, "pid:[2]") } else { (Some("m".to_owned()), "pid:[1]") };
@@ -91,8 +91,8 @@ impl World {
             Act::LookForTimers if is_working => self.look_for_timers(p),
             Act::Deliver if is_working => self.look_for_lines(p),
             Act::TakeOver if is_working => return self.take_over(p),
-            Act::LookForStrays if is_working => self.look_for_strays(p),
-            Act::GiveBackStrays if is_able => self.give_back_strays(p),
+            Act::LookForIdleAttempts if is_working => self.look_for_idle_attempts(p),
+            Act::ReleaseIdleAttempts if is_able => self.release_idle_attempts(p),
             Act::LookForOrphans if is_working => return self.look_for_orphans(p),
             Act::Bury if is_working && self.may_sweep(p) => self.model.store.bury(self.clock(p)),
             Act::Prune { key } if is_working => self.prune(*key),
@@ -131,13 +131,13 @@ impl World {
         let dead = Process { skew_us: self.processes[p].skew_us, ..Process::dead() };
         let died = std::mem::replace(&mut self.processes[p], dead);
         if adrift && self.is_up {
-            // A speculative decision was not sent to the database yet.
+            // A speculative decision has not reached the database yet.
             let was_said = |trip: &Trip| !trip.is_undecided() && !matches!(trip.way, Way::Ahead(_));
             self.adrift.extend(died.trips.into_iter().filter(was_said).map(|trip| (p, trip)));
         }
     }
 
-    /// Rolls back every transaction. Their requests wait for the database, as in `committer::put_back`.
+    /// Rolls back every transaction. The requests wait for the database, as in `Engine::put_back`.
     fn go_down(&mut self) {
         if !self.is_up {
             return;
@@ -145,7 +145,7 @@ impl World {
         self.is_up = false;
         self.adrift.clear();
         for p in 0..PROCESSES {
-            // A process that could not renew its lease between two outages was kept from it by more than one.
+            // If a process could not renew its lease between two outages, the database was not the only cause.
             self.processes[p].is_disturbed |= !self.processes[p].has_renewed;
             for trip in std::mem::take(&mut self.processes[p].trips) {
                 self.put_back(p, trip.batch);
@@ -153,7 +153,7 @@ impl World {
         }
     }
 
-    /// Lets time pass for all processes. Each one that can renews its lease in time, because a thread of its own does only that.
+    /// Lets time pass for all processes. Each process that can renews its lease in time, because a separate thread does that.
     fn advance(&mut self, span: Duration) {
         let mut left = span;
         while !left.is_zero() {

@@ -1,5 +1,7 @@
 //! The checks of `fsm doctor`: broken invariants, settings that weaken a guarantee, dead workers, and definitions that lack names.
 
+mod work;
+
 use std::time::{Duration, SystemTime};
 
 use fsm_core::duration::display;
@@ -9,8 +11,7 @@ use super::Admin;
 use crate::drift;
 use crate::error::Error;
 use crate::failure::Unreadable;
-use crate::store::claim::{Served, claimable, may_be_a_rows};
-use crate::store::overview::{self, Worker};
+use crate::store::database_facts;
 use crate::store::sessions;
 
 /// The severity of a finding.
@@ -35,8 +36,6 @@ pub struct Finding {
     pub says: String,
 }
 
-/// Attempts that are due for longer than this are reported.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// A rejected event is a warning for this time.
 const RECENTLY: Duration = Duration::from_secs(24 * 3600);
 /// A larger difference between two clocks is reported.
@@ -45,10 +44,13 @@ const APART: Duration = Duration::from_secs(1);
 const OLD_SNAPSHOT: Duration = Duration::from_secs(3600);
 /// The number of newest instances of each status that are examined.
 const FEW: u32 = 1000;
-/// The number of overdue attempts of each machine whose claim is tried.
-const TRIED: u32 = 20;
 /// Overdue attempts and rejected events are counted up to this number.
 const MOST: u32 = 10_000;
+
+/// Formats a count that ended at `MOST`.
+fn counted(count: u64) -> String {
+    if count >= u64::from(MOST) { format!("{MOST} and more") } else { count.to_string() }
+}
 
 impl Level {
     /// The name of the severity in lower case.
@@ -111,11 +113,11 @@ impl Admin {
     async fn settings(&self) -> Result<Vec<Finding>, Error> {
         let mut reader = self.engine.store.reader().await?;
         let conn = &mut reader.conn();
-        let settings = overview::settings(conn).await?;
+        let settings = database_facts::settings(conn).await?;
         let mut findings: Vec<Finding> = settings.iter().map(|(name, value)| judged(name, value)).collect();
         if conn.is_postgres() {
             let now = Timestamp::from(SystemTime::now());
-            if let Some(since) = overview::oldest_snapshot(conn).await?.filter(|since| now.since(*since) > OLD_SNAPSHOT) {
+            if let Some(since) = database_facts::oldest_snapshot(conn).await?.filter(|since| now.since(*since) > OLD_SNAPSHOT) {
                 let says = format!("a transaction has been open since {since}: old rows are not cleared away, and tables grow");
                 findings.push(Finding::new(Level::Warning, "snapshots", says));
             }
@@ -127,7 +129,7 @@ impl Admin {
         if self.is_postgres() {
             return Ok(Vec::new());
         }
-        let faults = overview::file_faults(&mut self.engine.store.reader().await?.conn()).await?;
+        let faults = database_facts::file_faults(&mut self.engine.store.reader().await?.conn()).await?;
         let found: Vec<_> = faults.iter().map(|failpoint| Finding::new(Level::Error, "file", failpoint)).collect();
         Ok(if found.is_empty() { vec![Finding::new(Level::Ok, "file", "its pages fit together")] } else { found })
     }
@@ -140,45 +142,6 @@ impl Admin {
         let dedicated = server.now.since(here).max(here.since(server.now));
         let says = format!("this machine's is {} from the database's", display(Duration::from_millis(dedicated.as_millis() as u64)));
         Ok(Some(Finding::of("clock", says, dedicated <= APART + took, "logs disagree; what the engine does goes by the database's")))
-    }
-
-    async fn work(&self) -> Result<Vec<Finding>, Error> {
-        let now = self.now();
-        let (alive, dead): (Vec<Worker>, Vec<Worker>) = self.workers().await?.into_iter().partition(|worker| worker.lease_until > now);
-        let mut findings = Vec::new();
-        for worker in &dead {
-            let then = match (worker.executing, alive.len()) {
-                (0, _) => String::new(),
-                (n, 0) => {
-                    format!(" and holds {n} attempts: no worker is alive that could take them over, and nothing happens until one starts")
-                }
-                (n, _) => format!(" and holds {n} attempts: a live worker of their machines closes them as lost"),
-            };
-            let ended = display(Duration::from_secs(now.since(worker.lease_until).as_secs()));
-            let says = format!(
-                "the lease of session {}, process {} on `{}`, ended {ended} ago, at {}{then}",
-                worker.session, worker.pid, worker.host, worker.lease_until
-            );
-            findings.push(Finding::new(Level::Warning, "workers", says));
-        }
-        let mut is_late = false;
-        for known in self.machines() {
-            let overdue = self.overdue(&known.machine.name, MOST).await?;
-            let Some(since) = overdue.since.filter(|since| now.since(*since) > PATIENCE) else { continue };
-            is_late = true;
-            let count = if overdue.attempts >= u64::from(MOST) { format!("{MOST} and more") } else { overdue.attempts.to_string() };
-            let why =
-                if alive.is_empty() { "no worker is alive" } else { "those that are alive are at their limit or do not have its verbs" };
-            let says = format!("{count} attempts of `{}` are due, the first since {since}: {why}", known.machine.name);
-            findings.push(Finding::new(Level::Warning, "workers", says));
-        }
-        let stuck = self.stuck(now - PATIENCE).await?;
-        is_late |= !stuck.is_empty();
-        findings.extend(stuck);
-        if dead.is_empty() && !is_late {
-            findings.push(Finding::new(Level::Ok, "workers", format!("{} live, and nothing is late", alive.len())));
-        }
-        Ok(findings)
     }
 
     /// The newest instances whose last attempt failed because the code that ran it could not read a stored value.
@@ -202,29 +165,6 @@ impl Admin {
         Ok(findings)
     }
 
-    /// Overdue attempts that cannot be claimed, each by name. The claims of the oldest ones are tried and rolled back.
-    async fn stuck(&self, until: Timestamp) -> Result<Vec<Finding>, Error> {
-        let mut findings = Vec::new();
-        for known in self.machines() {
-            let served = Served::of(&known.machine);
-            let store = &self.engine.store;
-            let due = claimable(&mut store.reader().await?.conn(), &served, TRIED, until, &[]).await?;
-            for (call, key) in due {
-                match store.try_claim(&served, until, call).await {
-                    Err(error) if may_be_a_rows(&error) => {
-                        let key = key.map_or("an instance that cannot be read".to_owned(), |key| format!("`{}`", key.escape_debug()));
-                        let says = format!("an attempt of `{}` {key}, call {call}, cannot be claimed: {error}", known.machine.name);
-                        findings.push(Finding::new(Level::Error, "stuck", says));
-                    }
-                    Ok(()) => {}
-                    // A connection without the right to write cannot try a claim.
-                    Err(_) => return Ok(findings),
-                }
-            }
-        }
-        Ok(findings)
-    }
-
     /// Events that were accepted and later rejected. An event whose sender received the refusal as an error is not counted.
     async fn rejections(&self) -> Result<Vec<Finding>, Error> {
         let mut findings = Vec::new();
@@ -232,34 +172,12 @@ impl Admin {
             let machine = &known.machine.name;
             let rejected = self.rejected_count(machine, MOST).await?;
             let Some(last_at) = rejected.last_at else { continue };
-            let count = if rejected.events >= u64::from(MOST) { format!("{MOST} and more") } else { rejected.events.to_string() };
+            let count = counted(rejected.events);
             let says = format!(
                 "events that instances of `{machine}` did not take: {count}, the last at {last_at}; `fsm errors --rejected` lists them"
             );
             let level = if self.now().since(last_at) < RECENTLY { Level::Warning } else { Level::Ok };
             findings.push(Finding::new(level, "rejected", says));
-        }
-        Ok(findings)
-    }
-
-    /// Receivers whose inbox has had no room for long. Events to them wait in the outbox.
-    async fn full_inboxes_found(&self) -> Result<Vec<Finding>, Error> {
-        let (mut findings, now) = (Vec::new(), self.now());
-        for known in self.machines() {
-            let machine = &known.machine.name;
-            let full = self.full_inboxes(machine, FEW).await?;
-            let Some(first) = full.iter().min_by_key(|one| one.since) else { continue };
-            let events: u64 = full.iter().map(|one| one.events).sum();
-            let says = format!(
-                "{events} events of the outbox wait for room in the inboxes of {} instances of `{machine}`, the first since {} for `{}`, which \
-                 has {} events in its inbox",
-                full.len(),
-                first.since,
-                first.key.escape_debug(),
-                first.inbox_len
-            );
-            let level = if now.since(first.since) > PATIENCE { Level::Warning } else { Level::Ok };
-            findings.push(Finding::new(level, "outbox", says));
         }
         Ok(findings)
     }

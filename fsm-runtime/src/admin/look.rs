@@ -18,7 +18,7 @@ use crate::store::acts::{self, OperatorAct};
 use crate::store::lock::Target;
 use crate::store::outbox::{self, FullInbox};
 use crate::store::overview::{self, Coming, Failing, InboxEvent, Overdue, PendingTimer, RejectedCount, RejectedEvent, Retrying, Times};
-use crate::store::view::{self as rows, After, Found, PageFilter};
+use crate::store::view::{self as rows, After, Found, PageFilter, Unreadable};
 
 /// The events of the outbox that wait for one instance are counted no further.
 const MOST_COUNTED: u32 = 10_000;
@@ -45,6 +45,8 @@ pub struct Story {
 pub struct Listed {
     /// The instances.
     pub instances: Vec<InstanceView>,
+    /// The instances of the page that have a value which cannot be decoded.
+    pub unreadable: Vec<Unreadable>,
     /// The instance after which the next page begins, or `None` on the last page.
     pub next: Option<After>,
     /// True if the page ended at the limit on rows examined, and not because it is full.
@@ -54,20 +56,30 @@ pub struct Listed {
 impl Admin {
     /// A page of the machine's instances that match the filter.
     pub async fn page(&self, machine: &str, filter: &PageFilter) -> Result<Listed, Error> {
-        let mut reader = self.engine.store.reader().await?;
-        let conn = &mut reader.conn();
-        let Found { rows, next, was_cut } = rows::page(conn, machine, filter).await?;
-        let seen = with_calls(conn, rows, &self.engine.data_protection).await?;
-        Ok(Listed { instances: seen.into_iter().map(|seen| self.shown(seen)).collect(), next, was_cut })
+        self.engine
+            .read(|| async {
+                let mut reader = self.engine.store.reader().await?;
+                let conn = &mut reader.conn();
+                let Found { rows, mut unreadable, next, was_cut } = rows::page(conn, machine, filter).await?;
+                let with = with_calls(conn, rows, &self.engine.data_protection).await?;
+                unreadable.extend(with.unreadable);
+                Ok(Listed { instances: with.instances.into_iter().map(|seen| self.shown(seen)).collect(), unreadable, next, was_cut })
+            })
+            .await
     }
 
     /// All that is known of one instance. Returns an `is_not_found` error if there is none.
     pub async fn story(&self, machine: &str, key: &str) -> Result<Story, Error> {
         encode::check_key(key)?;
+        self.engine.read(|| self.look_at(machine, key)).await
+    }
+
+    async fn look_at(&self, machine: &str, key: &str) -> Result<Story, Error> {
         let mut reader = self.engine.store.reader().await?;
         let conn = &mut reader.conn();
         let row = rows::find(conn, machine, key).await?.ok_or_else(|| Error::not_found(machine, key))?;
         let attempts = calls_of(conn, &row, &self.engine.data_protection).await?;
+        let row = row.instance;
         let entries = history::told(attempts.clone(), rows::notes(conn, row.id).await?);
         let inbox = overview::inbox(conn, row.id).await?;
         let timers = overview::timers(conn, row.id).await?;
@@ -86,27 +98,26 @@ impl Admin {
 
     /// The number of instances of a machine by status and state. Reads all of them.
     pub async fn counts(&self, machine: &str) -> Result<Vec<(Status, Option<String>, u64)>, Error> {
-        let mut reader = self.engine.store.reader().await?;
-        Ok(rows::counts(&mut reader.conn(), machine).await?)
+        self.engine.read(|| async { Ok(rows::counts(&mut self.engine.store.reader().await?.conn(), machine).await?) }).await
     }
 
     /// The numbers of a machine's newest instances by status and state, at most `most` for each status, and the statuses that have more.
     /// Ended instances are counted together; `Completed` in the second list stands for all of them.
     pub async fn newest_counts(&self, machine: &str, most: u32) -> Result<(Vec<(Status, Option<String>, u64)>, Vec<Status>), Error> {
-        let mut reader = self.engine.store.reader().await?;
-        Ok(rows::newest_counts(&mut reader.conn(), machine, most).await?)
+        self.engine.read(|| async { Ok(rows::newest_counts(&mut self.engine.store.reader().await?.conn(), machine, most).await?) }).await
     }
 
     /// The number of instances of a machine, and the number in error, each counted up to `most`.
     pub async fn sizes(&self, machine: &str, most: u32) -> Result<(u64, u64), Error> {
-        let mut reader = self.engine.store.reader().await?;
-        Ok(overview::sizes(&mut reader.conn(), machine, most).await?)
+        self.engine.read(|| async { Ok(overview::sizes(&mut self.engine.store.reader().await?.conn(), machine, most).await?) }).await
     }
 
     /// The machine's instances in error that were created before `before`, newest first, at most `limit`.
     pub async fn failing(&self, machine: &str, before: Option<InstanceId>, limit: u32) -> Result<Vec<Failing>, Error> {
-        let mut reader = self.engine.store.reader().await?;
-        let mut failing = overview::failing(&mut reader.conn(), machine, before, limit).await?;
+        let mut failing = self
+            .engine
+            .read(|| async { Ok(overview::failing(&mut self.engine.store.reader().await?.conn(), machine, before, limit).await?) })
+            .await?;
         for one in &mut failing {
             let owner = Owner { machine, key: &one.key };
             one.error = self.engine.data_protection.open_error(owner, &one.error).into_owned();
@@ -117,8 +128,10 @@ impl Admin {
     /// The machine's instances whose open attempt follows a failed or lost one, in the order in which the attempts are due, at most
     /// `limit`. Examines the first `look_at` scheduled attempts and all executing ones. Paused instances are left out.
     pub async fn retrying(&self, machine: &str, limit: u32, look_at: u32) -> Result<Vec<Retrying>, Error> {
-        let mut reader = self.engine.store.reader().await?;
-        let mut retrying = overview::retrying(&mut reader.conn(), machine, limit, look_at).await?;
+        let mut retrying = self
+            .engine
+            .read(|| async { Ok(overview::retrying(&mut self.engine.store.reader().await?.conn(), machine, limit, look_at).await?) })
+            .await?;
         for Retrying { failing, .. } in &mut retrying {
             let owner = Owner { machine, key: &failing.key };
             failing.error = self.engine.data_protection.open_error(owner, &failing.error).into_owned();
@@ -127,28 +140,31 @@ impl Admin {
     }
 
     /// The events that instances of a machine rejected, newest first, at most `limit`, of calls made before `before`.
+    /// Examines the newest 20,000 of all machines.
     pub async fn rejected(&self, machine: &str, before: Option<CallId>, limit: u32) -> Result<Vec<RejectedEvent>, Error> {
-        let mut reader = self.engine.store.reader().await?;
-        Ok(overview::rejected(&mut reader.conn(), machine, before, limit).await?)
+        self.engine
+            .read(|| async { Ok(overview::rejected(&mut self.engine.store.reader().await?.conn(), machine, before, limit).await?) })
+            .await
     }
 
     /// The instances of a machine for whose inbox events wait in the outbox, those that are delivered next first, at most `limit`.
     pub async fn full_inboxes(&self, machine: &str, limit: u32) -> Result<Vec<FullInbox>, Error> {
-        let mut reader = self.engine.store.reader().await?;
-        Ok(outbox::full_inboxes(&mut reader.conn(), machine, limit, MOST_COUNTED).await?)
+        self.engine
+            .read(|| async { Ok(outbox::full_inboxes(&mut self.engine.store.reader().await?.conn(), machine, limit, MOST_COUNTED).await?) })
+            .await
     }
 
-    /// The number of events that a machine rejected, newest first, counted up to `most`.
+    /// The number of events that a machine rejected, newest first, counted up to `most`, among the newest 20,000 of all machines.
     pub async fn rejected_count(&self, machine: &str, most: u32) -> Result<RejectedCount, Error> {
-        let mut reader = self.engine.store.reader().await?;
-        Ok(overview::rejected_count(&mut reader.conn(), machine, most).await?)
+        self.engine
+            .read(|| async { Ok(overview::rejected_count(&mut self.engine.store.reader().await?.conn(), machine, most).await?) })
+            .await
     }
 
     /// The acts of operators on all machines before `before`, newest first, at most `limit`, and the id before which the next ones are. Reads at most
     /// 20,000 entries of the history.
     pub async fn acts(&self, before: Option<i64>, limit: u32) -> Result<Vec<OperatorAct>, Error> {
-        let mut reader = self.engine.store.reader().await?;
-        Ok(acts::acts(&mut reader.conn(), before, limit).await?)
+        self.engine.read(|| async { Ok(acts::acts(&mut self.engine.store.reader().await?.conn(), before, limit).await?) }).await
     }
 
     /// The view with a record that a person can read, or with the reason why it cannot be read.
@@ -167,19 +183,20 @@ impl Admin {
 
     /// The attempts and timers of a machine that are due next, in order, at most `limit`.
     pub async fn to_come(&self, machine: &str, limit: u32) -> Result<Vec<Coming>, Error> {
-        let mut reader = self.engine.store.reader().await?;
-        Ok(overview::to_come(&mut reader.conn(), machine, self.now(), limit).await?)
+        self.engine
+            .read(|| async { Ok(overview::to_come(&mut self.engine.store.reader().await?.conn(), machine, self.now(), limit).await?) })
+            .await
     }
 
     /// The machine's attempts that are due and not claimed, counted up to `most`.
     pub async fn overdue(&self, machine: &str, most: u32) -> Result<Overdue, Error> {
-        let mut reader = self.engine.store.reader().await?;
-        Ok(overview::overdue(&mut reader.conn(), machine, self.now(), most).await?)
+        self.engine
+            .read(|| async { Ok(overview::overdue(&mut self.engine.store.reader().await?.conn(), machine, self.now(), most).await?) })
+            .await
     }
 
     /// The attempts of the newest calls of all machines, newest first.
     pub async fn newest(&self, limit: u32) -> Result<Vec<Times>, Error> {
-        let mut reader = self.engine.store.reader().await?;
-        Ok(overview::newest(&mut reader.conn(), limit).await?)
+        self.engine.read(|| async { Ok(overview::newest(&mut self.engine.store.reader().await?.conn(), limit).await?) }).await
     }
 }

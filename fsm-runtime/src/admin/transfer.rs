@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{Admin, Opened, Opening};
 use crate::error::{Error, ErrorKind};
 use crate::store::migrate;
-use crate::store::transfer::{self, Field, Kind, Place, TABLES};
+use crate::store::transfer::{self, Field, Kind, Page, Place, TABLES, Unreadable};
 use crate::store::tx::Tx;
 
 /// The version of the line format.
@@ -28,6 +28,7 @@ pub struct Export {
     head: Option<Value>,
     rows: u64,
     executing: u64,
+    unreadable: u64,
 }
 
 /// An import in progress. Its rows become visible with [`finish`](Import::finish).
@@ -50,6 +51,8 @@ pub struct Imported {
     /// The number of imported attempts that were executing. Their sessions are not imported, so a worker on this database treats them as
     /// lost.
     pub executing: u64,
+    /// The number of rows that the export could not read, and that were not imported.
+    pub unreadable: u64,
 }
 
 impl Admin {
@@ -68,7 +71,7 @@ impl Admin {
         });
         let tx = self.engine.store.snapshot().await?;
         let machine = machine.map(str::to_owned);
-        Ok(Export { tx, machine, table: 0, place: Place::beginning(0), head: Some(head), rows: 0, executing: 0 })
+        Ok(Export { tx, machine, table: 0, place: Place::beginning(0), head: Some(head), rows: 0, executing: 0, unreadable: 0 })
     }
 
     /// An estimate of the number of rows in an export of all machines, or `None` if the database has no statistics.
@@ -84,26 +87,34 @@ impl Export {
             return Ok(Some(vec![head.to_string()]));
         }
         while self.table < TABLES {
-            let rows = transfer::read(&mut self.tx.conn(), self.table, self.machine.as_deref(), &mut self.place, TOGETHER).await?;
-            if rows.is_empty() {
-                self.table += 1;
-                if self.table < TABLES {
-                    self.place = Place::beginning(self.table);
-                }
-                continue;
-            }
+            let Page { rows, unreadable, is_last } =
+                transfer::read(&mut self.tx.conn(), self.table, self.machine.as_deref(), &mut self.place, TOGETHER).await?;
             self.rows += rows.len() as u64;
+            self.unreadable += unreadable.len() as u64;
             let (table, columns) = (transfer::name(self.table), transfer::columns(self.table));
             self.executing += rows.iter().filter(|row| is_executing(self.table, row)).count() as u64;
             let line = |row: &Vec<Field>| {
                 let row: Map<String, Value> = columns.iter().zip(row).map(|((name, _), field)| ((*name).to_owned(), told(field))).collect();
                 json!({ "table": table, "row": row }).to_string()
             };
-            return Ok(Some(rows.iter().map(line).collect()));
+            let unreadable_line = |row: &Unreadable| {
+                let key: Vec<Value> = row.key.iter().map(told).collect();
+                json!({ "table": table, "unreadable": { "key": key, "why": row.why } }).to_string()
+            };
+            let lines: Vec<String> = rows.iter().map(line).chain(unreadable.iter().map(unreadable_line)).collect();
+            if is_last {
+                self.table += 1;
+                if self.table < TABLES {
+                    self.place = Place::beginning(self.table);
+                }
+            }
+            if !lines.is_empty() {
+                return Ok(Some(lines));
+            }
         }
         if self.table == TABLES {
             self.table += 1;
-            return Ok(Some(vec![json!({ "end": { "rows": self.rows } }).to_string()]));
+            return Ok(Some(vec![json!({ "end": { "rows": self.rows, "unreadable": self.unreadable } }).to_string()]));
         }
         Ok(None)
     }
@@ -116,6 +127,11 @@ impl Export {
     /// The number of rows read so far that are executing attempts.
     pub fn executing(&self) -> u64 {
         self.executing
+    }
+
+    /// The number of other rows, which could not be read.
+    pub fn unreadable(&self) -> u64 {
+        self.unreadable
     }
 }
 
@@ -148,6 +164,10 @@ impl Import {
         let name = value["table"].as_str().unwrap_or_default();
         let table = (0..TABLES).find(|table| transfer::name(*table) == name);
         let table = table.ok_or_else(|| Error::input(format!("there is no table `{}`", name.escape_debug())))?;
+        if value["unreadable"].is_object() {
+            self.imported.unreadable += 1;
+            return Ok(());
+        }
         let row = parsed(table, &value["row"])?;
         if let Some(stranger) = machine_of(table, &row).filter(|machine| !machines.iter().any(|known| known == machine)) {
             return Err(Error::input(format!("a row is of the machine `{}`, which the first line does not name", stranger.escape_debug())));
@@ -190,6 +210,7 @@ impl Import {
     async fn flush(&mut self) -> Result<(), Error> {
         let (table, rows) = &mut self.waiting;
         transfer::write(&mut self.tx.conn(), *table, rows).await?;
+        transfer::log(&mut self.tx.conn(), *table, rows).await?;
         rows.clear();
         Ok(())
     }
@@ -206,8 +227,8 @@ impl Import {
 }
 
 fn is_executing(table: usize, row: &[Field]) -> bool {
-    let state = transfer::columns(table).iter().position(|(name, _)| *name == "state");
-    transfer::name(table) == "async_calls" && state.is_some_and(|at| row[at] == Field::Text(Some("executing".into())))
+    let state = transfer::columns(table).iter().position(|(name, _)| *name == "attempt_state");
+    transfer::name(table) == "instances" && state.is_some_and(|at| row[at] == Field::Text(Some("executing".into())))
 }
 
 fn machine_of(table: usize, row: &[Field]) -> Option<&str> {

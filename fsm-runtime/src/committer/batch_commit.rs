@@ -1,4 +1,4 @@
-//! The trip of a batch: read and lock, decide, write. Whoever owns the transaction commits it afterwards.
+//! The handling of one batch: read and lock, decide, write. The owner of the transaction commits it afterwards.
 
 mod lines;
 mod optimistic;
@@ -40,7 +40,7 @@ struct Decided {
     reply: Option<Result<Reply, Error>>,
     changes: Option<Changes>,
     permit: Option<OwnedSemaphorePermit>,
-    /// Why a reported success is written as a failure: a required event that the verb sends is refused.
+    /// The reason why a reported success is written as a failure: a required event that the verb sends is refused.
     refused: Option<Problem>,
 }
 
@@ -49,20 +49,20 @@ impl Decided {
         Decided { reply: Some(reply), changes, permit: None, refused: None }
     }
 
-    /// No decision: the instance is locked, and the request waits.
+    /// No decision, because the instance is locked. The request waits.
     fn none() -> Decided {
         Decided { reply: None, changes: None, permit: None, refused: None }
     }
 }
 
-/// One trip through the door.
+/// The handling of one batch.
 pub(crate) struct BatchCommit<'e> {
     engine: &'e Engine,
     now: Timestamp,
-    /// Under which calls may execute here at once, if that is certain.
+    /// The session for calls that execute here at once, if its lease is valid.
     session: Option<SessionId>,
     locks: Locks,
-    /// It runs in a transaction that somebody else commits, or not.
+    /// The batch runs in a user's transaction, which may be rolled back.
     is_guest: bool,
 }
 
@@ -71,23 +71,24 @@ impl<'e> BatchCommit<'e> {
         BatchCommit { engine, now: engine.clock.now(), session: engine.session(), is_guest: false, locks: Locks::AreWaitedFor }
     }
 
-    /// A trip of one send in a transaction that somebody else commits, or not: nothing runs here that may never have been. In PostgreSQL
-    /// all is written by one statement, so that a future that is dropped leaves all of it or nothing.
+    /// Handles one send in a user's transaction. No call starts here, because that transaction may be rolled back. On PostgreSQL one
+    /// statement writes everything, so that a dropped future leaves all of it or nothing.
     pub(crate) fn as_guest(engine: &'e Engine) -> BatchCommit<'e> {
         BatchCommit { is_guest: true, ..BatchCommit::new(engine) }
     }
 
-    /// A trip of the committer's own, which has others to look after: a request whose instance somebody else has locked is left out.
+    /// Handles a batch of the committer that does not wait for locks: a request whose instance is locked by another transaction is left
+    /// out.
     pub(crate) fn past_locks(engine: &'e Engine) -> BatchCommit<'e> {
         BatchCommit { locks: Locks::ArePassedOver, ..BatchCommit::new(engine) }
     }
 
-    /// Whether its session is as certain now as it was when it set out: the turn may have been long in coming.
+    /// Returns true if the session is as valid now as when the batch was created. The wait for the writer may have been long.
     pub(crate) fn may_still_grant(&self) -> bool {
         self.still_may_grant()()
     }
 
-    /// The same, to be asked later and elsewhere.
+    /// Returns the same check as a closure, for use in another thread.
     fn still_may_grant(&self) -> impl FnOnce() -> bool + std::marker::Send + use<> {
         let (session, clock, then) = (self.engine.work.as_ref().map(|work| work.session.clone()), self.engine.clock.clone(), self.session);
         move || session.and_then(|session| session.certain(clock.now())) == then
@@ -97,7 +98,8 @@ impl<'e> BatchCommit<'e> {
         if self.is_guest { None } else { self.engine.free_slot() }
     }
 
-    /// Reads, decides and writes a batch of requests for different instances. One that is refused or outdated fails alone.
+    /// Reads, decides and writes a batch of requests for different instances. A request that is refused or outdated does not affect the
+    /// others.
     pub(crate) async fn of(&self, conn: &mut Conn<'_>, batch: &[Request]) -> Result<Vec<CommitOutcome>, StoreError> {
         let mut batch_snapshot = BatchSnapshot::read(conn, batch, self.now, self.locks).await?;
         let mut decided = Vec::with_capacity(batch.len());
@@ -132,7 +134,7 @@ impl<'e> BatchCommit<'e> {
         match &request.kind {
             RequestKind::Send(send) => self.decide_send(batch_snapshot, machine, &request.target, send.clone()),
             RequestKind::Complete(report) => self.decide_complete(batch_snapshot, machine, request, report),
-            // The line is read and delivered once what concerns the instances themselves is written.
+            // The line is read and delivered after the changes of the instances themselves are written.
             RequestKind::Deliver => Ok(Decided::of(Ok(Reply::Delivered { events: 0 }), None)),
             RequestKind::Fire(due) => {
                 let permit = self.free_slot();
@@ -162,7 +164,7 @@ impl<'e> BatchCommit<'e> {
         request: Send,
     ) -> Result<Decided, NeedsMoreRows> {
         if let Some(known) = batch_snapshot.known(request.id) {
-            let reply = Reply::Sent { instance: known.instance, call: known.call, outcome: fate_of(known.place) };
+            let reply = Reply::Sent { instance: known.instance, call: known.call, outcome: outcome_of(known.place) };
             return Ok(Decided::of(Ok(reply), None));
         }
         let snapshot = batch_snapshot.snapshot(target);
@@ -198,11 +200,12 @@ impl<'e> BatchCommit<'e> {
         Ok(Decided::of(Ok(Reply::Completed { counted: true }), Some(changes)))
     }
 
-    /// A late report changes nothing and is recorded, unless it is our own come twice, or the sweeper lost a race.
+    /// Records a late report, which changes nothing else. Not recorded: a repeated request (the first one may have been committed), and an
+    /// outcome that the verb did not report, such as one of the sweeper.
     fn late(&self, snapshot: &InstanceSnapshot, request: &Request, report: &Report) -> Option<Changes> {
         let instance = &snapshot.instance;
         let is_verbs_own = matches!(report.outcome, Outcome::Success { .. } | Outcome::Failure(_));
-        // One that was pruned has no history any more.
+        // A pruned instance has no history to record it in.
         if !is_verbs_own || request.tries > 0 || snapshot.is_new {
             return None;
         }
@@ -247,7 +250,7 @@ impl<'e> BatchCommit<'e> {
         Ok(self.commit_outcomes(batch_snapshot, target, decided, written))
     }
 
-    /// What follows from each decision once it is committed, given what became of those that changed something.
+    /// Builds the commit outcome of each decision. `written` has one entry for each decision that changed something.
     fn commit_outcomes<'w>(
         &self,
         batch_snapshot: &mut BatchSnapshot,
@@ -270,16 +273,15 @@ impl<'e> BatchCommit<'e> {
                         let attempt = newest.clone().filter(|_| executes);
                         commit_outcome.runs.extend(attempt.map(|attempt| {
                             let payload = payload.expect("a call that is handed off is new, and has its payload");
-                            // Handed off is only a first attempt.
+                            // Only a first attempt is handed off.
                             let claimed =
                                 Claimed { instance: instance.clone(), attempt, payload, last_error: None, seen: None, policy_error: None };
                             Run { target: target.clone(), claimed, permit: decided.permit }
                         }));
-                        let (target, live) = (target.clone(), newest.clone().filter(|_| instance.is_open));
                         commit_outcome.moved.push(ChangedInstance {
-                            target,
+                            target: target.clone(),
                             instance: instance.clone(),
-                            live,
+                            newest: newest.clone(),
                             has_timer: *has_timer,
                             row_version: None,
                         });
@@ -294,7 +296,7 @@ impl<'e> BatchCommit<'e> {
 }
 
 impl BatchCommit<'_> {
-    /// An event waits that interrupts the executing attempt: its verb is told, wherever it runs.
+    /// Notes that an event waits that interrupts the executing attempt. Its verb is cancelled, in whichever process it runs.
     fn note_interrupt(&self, commit_outcome: &mut CommitOutcome, target: &InstanceKey, changes: &Changes) {
         let Some(known) = self.engine.catalog.get(&target.machine) else { return };
         if waits_for_the_attempt(&known.machine, changes) {
@@ -303,7 +305,7 @@ impl BatchCommit<'_> {
     }
 }
 
-/// What came of an attempt that did not succeed, and when something of the `changes` comes due.
+/// Sets the consequence of an attempt that did not succeed, and the earliest time at which something of the `changes` comes due.
 fn note_what_follows(commit_outcome: &mut CommitOutcome, changes: &Changes) {
     commit_outcome.after = After::of(changes);
     for change in &changes.timers {
@@ -320,8 +322,8 @@ fn note_what_follows(commit_outcome: &mut CommitOutcome, changes: &Changes) {
     }
 }
 
-/// What became of a send that is found again.
-fn fate_of(place: Place) -> SendOutcome {
+/// The outcome of a repeated send, by the place where its call was found.
+fn outcome_of(place: Place) -> SendOutcome {
     match place {
         Place::Call => SendOutcome::Started,
         Place::Inbox | Place::Rejected => SendOutcome::Queued,

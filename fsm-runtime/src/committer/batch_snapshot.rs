@@ -1,12 +1,11 @@
-//! What is known of the instances that a batch concerns, read under their locks and kept up to date while it is decided.
+//! The batch snapshot: the snapshots of all instances of a batch, updated while the batch is decided.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
 use fsm_core::changes::Changes;
 use fsm_core::decide::InstanceSnapshot;
 use fsm_core::ids::{CallId, InstanceId};
-use fsm_core::instance::{Instance, Status};
+use fsm_core::instance::Instance;
 use fsm_core::time::Timestamp;
 use uuid::Uuid;
 
@@ -14,38 +13,35 @@ use super::request::{InstanceKey, Request, RequestKind, touched};
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::file_version::FileVersion;
-use crate::store::lock::{self, KnownCall, Locked, RowSnapshot, Target};
+use crate::store::lock::{self, KnownCall, Locked, Place, RowSnapshot, Target};
 use crate::store::timers;
-use crate::store::write::RowVersion;
 
-/// How many of an instance's waiting events are read at first: the first one fits nearly always.
+/// The number of waiting events of an instance that are read at first. The first event nearly always fits.
 const FIRST: i64 = 8;
-/// How many times as many are read next if they do not suffice.
+/// The factor by which more events are read if those do not suffice.
 const FURTHER: i64 = 8;
 
-/// The standings of a batch.
+/// The snapshots of all instances of a batch.
 pub(crate) struct BatchSnapshot {
-    standings: HashMap<InstanceKey, InstanceSnapshot>,
+    snapshots: HashMap<InstanceKey, InstanceSnapshot>,
     /// The key of each instance, by its id.
     names: HashMap<InstanceId, InstanceKey>,
     known: HashMap<CallId, KnownCall>,
-    /// Which commit left each of them as it is, where none is locked.
-    stamps: HashMap<InstanceId, RowVersion>,
-    /// Those that somebody else has locked: nothing is known of them.
+    /// The instances that another transaction has locked. They were not read.
     locked: HashSet<InstanceKey>,
 }
 
-/// How an instance is read that somebody else has locked.
+/// The handling of instances that another transaction has locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Locks {
-    /// Once its lock is free.
+    /// Wait for the lock.
     AreWaitedFor,
-    /// Not at all: its requests are left out.
+    /// Leave out the requests for the instance.
     ArePassedOver,
 }
 
 impl BatchSnapshot {
-    /// Locks and reads every instance that the batch may write, and beside it only what its requests need.
+    /// Locks and reads all instances that the batch may write, and the other rows that its requests need.
     pub(crate) async fn read(conn: &mut Conn<'_>, batch: &[Request], now: Timestamp, locks: Locks) -> Result<BatchSnapshot, StoreError> {
         let mut all = touched(batch);
         all.sort();
@@ -55,17 +51,21 @@ impl BatchSnapshot {
             Locks::ArePassedOver => lock::free_instances(conn, &targets(&all)).await?,
         };
         let locked = locked.into_iter().map(|place| all[place].clone()).collect();
-        let standings = all.into_iter().zip(found).map(|(target, locked)| {
-            let snapshot = locked.map(|Locked { instance, has_timer }| InstanceSnapshot { has_timer, ..InstanceSnapshot::of(instance) });
+        let snapshots = all.into_iter().zip(found).map(|(target, locked)| {
+            let snapshot = locked.map(|Locked { instance, newest, has_timer }| InstanceSnapshot {
+                newest,
+                has_timer,
+                ..InstanceSnapshot::of(instance)
+            });
             (target.clone(), snapshot.unwrap_or_else(|| new(&target, now)))
         });
-        let mut batch_snapshot = BatchSnapshot { locked, ..BatchSnapshot::of(standings.collect(), HashMap::new()) };
+        let mut batch_snapshot = BatchSnapshot { locked, ..BatchSnapshot::of(snapshots.collect()) };
         batch_snapshot.read_rest(conn, batch).await?;
         Ok(batch_snapshot)
     }
 
-    /// The same without a lock, and if it `remembers`, without a look at those that were seen here last. Nobody has changed them meanwhile if
-    /// their stamps are the same when it is written; with SQLite, if that epoch still lasts.
+    /// Reads the instances without a lock. With `remembers`, cached snapshots are used instead of a read. The write succeeds only if the
+    /// row versions are unchanged then; on SQLite, if the file version is.
     pub(crate) async fn see(
         conn: &mut Conn<'_>,
         batch: &[Request],
@@ -82,38 +82,34 @@ impl BatchSnapshot {
         }
         let found = if unseen.is_empty() { Vec::new() } else { lock::see(conn, &targets(&unseen), file_version).await? };
         all.extend(unseen.into_iter().zip(found));
-        let stamps = all.iter().filter_map(|(_, seen)| seen.as_ref().map(|seen| (seen.instance.id, seen.row_version))).collect();
-        let standings = all.into_iter().map(|(target, seen)| {
-            let snapshot =
-                seen.map(|RowSnapshot { instance, has_timer, .. }| InstanceSnapshot { has_timer, ..InstanceSnapshot::of(instance) });
+        let snapshots = all.into_iter().map(|(target, seen)| {
+            let snapshot = seen.map(|RowSnapshot { instance, newest, has_timer, .. }| InstanceSnapshot {
+                newest,
+                has_timer,
+                ..InstanceSnapshot::of(instance)
+            });
             (target.clone(), snapshot.unwrap_or_else(|| new(&target, now)))
         });
-        let mut batch_snapshot = BatchSnapshot::of(standings.collect(), stamps);
+        let mut batch_snapshot = BatchSnapshot::of(snapshots.collect());
         batch_snapshot.read_rest(conn, batch).await?;
         Ok(batch_snapshot)
     }
 
-    fn of(standings: HashMap<InstanceKey, InstanceSnapshot>, stamps: HashMap<InstanceId, RowVersion>) -> BatchSnapshot {
-        let names = standings.iter().map(|(target, snapshot)| (snapshot.instance.id, target.clone())).collect();
-        BatchSnapshot { standings, names, known: HashMap::new(), stamps, locked: HashSet::new() }
+    fn of(snapshots: HashMap<InstanceKey, InstanceSnapshot>) -> BatchSnapshot {
+        let names = snapshots.iter().map(|(target, snapshot)| (snapshot.instance.id, target.clone())).collect();
+        BatchSnapshot { snapshots, names, known: HashMap::new(), locked: HashSet::new() }
     }
 
     async fn read_rest(&mut self, conn: &mut Conn<'_>, batch: &[Request]) -> Result<(), StoreError> {
-        self.read_attempts(conn, batch).await?;
+        self.read_caught(conn, batch).await?;
         self.read_inboxes(conn).await?;
         self.read_requests(conn, batch).await?;
         self.read_awaited(conn, batch).await?;
         self.read_known(conn, batch).await
     }
 
-    /// Which commit left the instance as it was seen; `None` for one that is new.
-    pub(crate) fn row_version(&self, instance: InstanceId) -> Option<RowVersion> {
-        self.stamps.get(&instance).copied()
-    }
-
-    /// Those instances of the request that somebody else has locked: it is left out.
+    /// Returns the instances of the request that another transaction has locked. If there are any, the request is left out.
     pub(crate) fn locked(&self, request: &Request) -> Vec<InstanceKey> {
-        // Most often there is none.
         if self.locked.is_empty() {
             Vec::new()
         } else {
@@ -121,28 +117,33 @@ impl BatchSnapshot {
         }
     }
 
-    pub(crate) fn snapshot(&self, target: &InstanceKey) -> &InstanceSnapshot {
-        self.standings.get(target).expect("the board was read for every instance of the batch")
+    /// Pairs the changes with the `updated_at` that their instances had when they were read.
+    pub(crate) fn guarded<'c>(&self, changes: &[&'c Changes]) -> Vec<(&'c Changes, Timestamp)> {
+        changes.iter().map(|changes| (*changes, self.snapshot(self.name(changes.instance.id)).instance.updated_at)).collect()
     }
 
-    /// Where a repeated send's call is already.
+    pub(crate) fn snapshot(&self, target: &InstanceKey) -> &InstanceSnapshot {
+        self.snapshots.get(target).expect("the snapshot was read for every instance of the batch")
+    }
+
+    /// The place where the call of a repeated send was found, if it was.
     pub(crate) fn known(&self, call: CallId) -> Option<&KnownCall> {
         self.known.get(&call)
     }
 
-    /// What was decided and written becomes what is known.
+    /// Applies changes that were decided and written to the snapshot.
     pub(crate) fn apply(&mut self, target: &InstanceKey, changes: Changes) {
-        self.standings.get_mut(target).expect("the board was read for every instance of the batch").apply(changes);
+        self.snapshots.get_mut(target).expect("the snapshot was read for every instance of the batch").apply(changes);
     }
 
-    /// The instance.
+    /// Returns the key of the instance.
     pub(crate) fn name(&self, instance: InstanceId) -> &InstanceKey {
-        self.names.get(&instance).expect("the board was read for every instance of the batch")
+        self.names.get(&instance).expect("the snapshot was read for every instance of the batch")
     }
 
-    /// Reads more of an inbox whose first events did not suffice.
+    /// Reads more of an inbox if its first events did not suffice.
     pub(crate) async fn read_on(&mut self, conn: &mut Conn<'_>, target: &InstanceKey) -> Result<(), StoreError> {
-        let snapshot = self.standings.get_mut(target).expect("the board was read for every instance of the batch");
+        let snapshot = self.snapshots.get_mut(target).expect("the snapshot was read for every instance of the batch");
         let most = (snapshot.inbox.first.len() as i64).max(FIRST) * FURTHER;
         let more = lock::inbox(conn, &[&snapshot.instance], most).await?;
         if more.len() <= snapshot.inbox.first.len() {
@@ -153,39 +154,9 @@ impl BatchSnapshot {
         Ok(())
     }
 
-    /// The newest attempt matters where it is live or exhausted. A report brings its own, and needs no other.
-    async fn read_attempts(&mut self, conn: &mut Conn<'_>, batch: &[Request]) -> Result<(), StoreError> {
-        for request in batch {
-            if let RequestKind::Complete(report) = &request.kind {
-                let snapshot = self.standings.get_mut(&request.target).expect("the board was read for every instance of the batch");
-                if snapshot.instance.newest == Some((report.attempt.call, report.attempt.number)) {
-                    snapshot.newest = Some(Arc::clone(&report.attempt));
-                }
-            }
-        }
-        let matters = |snapshot: &&mut InstanceSnapshot| {
-            snapshot.newest.is_none() && (snapshot.instance.is_open || snapshot.instance.status == Status::Error)
-        };
+    /// Reads the calls whose catch verb ran, because an operator may run them again.
+    async fn read_caught(&mut self, conn: &mut Conn<'_>, batch: &[Request]) -> Result<(), StoreError> {
         let operated: Vec<_> = batch.iter().filter(|request| matches!(request.kind, RequestKind::Operate(_))).map(|r| &r.target).collect();
-        let wanted: Vec<_> = self
-            .standings
-            .iter_mut()
-            .filter(|(target, snapshot)| matters(snapshot) || operated.contains(target))
-            .filter_map(|(_, snapshot)| snapshot.instance.newest)
-            .collect();
-        if wanted.is_empty() {
-            return Ok(());
-        }
-        for attempt in lock::attempts(conn, &wanted).await? {
-            if let Some(snapshot) = self.by_id(attempt.instance) {
-                snapshot.newest = Some(Arc::new(attempt));
-            }
-        }
-        self.read_caught(conn, &operated).await
-    }
-
-    /// An operator may run a caught call again.
-    async fn read_caught(&mut self, conn: &mut Conn<'_>, operated: &[&InstanceKey]) -> Result<(), StoreError> {
         let caught =
             |snapshot: &InstanceSnapshot| snapshot.newest.as_ref().filter(|newest| newest.is_catch()).and_then(|newest| newest.previous);
         let wanted: Vec<_> = operated.iter().filter_map(|target| caught(self.snapshot(target))).collect();
@@ -202,7 +173,7 @@ impl BatchSnapshot {
 
     async fn read_inboxes(&mut self, conn: &mut Conn<'_>) -> Result<(), StoreError> {
         let priority_queue: Vec<_> =
-            self.standings.values().map(|snapshot| &*snapshot.instance).filter(|instance| instance.inbox_len() > 0).collect();
+            self.snapshots.values().map(|snapshot| &*snapshot.instance).filter(|instance| instance.inbox_len() > 0).collect();
         if priority_queue.is_empty() {
             return Ok(());
         }
@@ -236,11 +207,11 @@ impl BatchSnapshot {
         Ok(())
     }
 
-    /// An instance that has not begun ends with the last delayed event if that does not fit.
+    /// Reads whether the instance has another delayed event. An instance that has not begun ends when its last delayed event does not fit.
     async fn read_awaited(&mut self, conn: &mut Conn<'_>, batch: &[Request]) -> Result<(), StoreError> {
         for request in batch {
             let RequestKind::Fire(fired) = &request.kind else { continue };
-            let snapshot = self.standings.get_mut(&request.target).expect("the board was read for every instance of the batch");
+            let snapshot = self.snapshots.get_mut(&request.target).expect("the snapshot was read for every instance of the batch");
             if snapshot.instance.has_not_begun() {
                 snapshot.awaits_others = timers::has_another(conn, snapshot.instance.id, fired.timer.id).await?;
             }
@@ -248,7 +219,7 @@ impl BatchSnapshot {
         Ok(())
     }
 
-    /// After a commit whose answer was lost, a send looks for itself before it is decided again.
+    /// Reads the calls of repeated sends. After a commit whose answer was lost, the send may have been written already.
     async fn read_known(&mut self, conn: &mut Conn<'_>, batch: &[Request]) -> Result<(), StoreError> {
         let repeated: Vec<_> = batch
             .iter()
@@ -260,12 +231,19 @@ impl BatchSnapshot {
             .collect();
         if !repeated.is_empty() {
             self.known = lock::known(conn, &repeated).await?.into_iter().map(|known| (known.call, known)).collect();
+            // If the first attempt of a call has not ended, the call is the newest of its instance.
+            let newest = batch.iter().filter_map(|request| {
+                let snapshot = self.snapshots.get(&request.target)?;
+                let (call, _) = snapshot.instance.newest?;
+                Some((call, KnownCall { call, instance: snapshot.instance.id, place: Place::Call }))
+            });
+            self.known.extend(newest.collect::<Vec<_>>());
         }
         Ok(())
     }
 
     fn by_id(&mut self, id: InstanceId) -> Option<&mut InstanceSnapshot> {
-        self.standings.get_mut(self.names.get(&id)?)
+        self.snapshots.get_mut(self.names.get(&id)?)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a commit means, told to `tracing`: only what is true by then. How an attempt is claimed, starts and ends is its worker's to tell.
+//! Logs the results of commits with `tracing`, after the commit. The worker logs when an attempt is claimed, starts and ends.
 
 use fsm_core::decide::send::SendOutcome;
 use fsm_core::outcome::Outcome;
@@ -8,7 +8,7 @@ use super::commit_outcome::{After, CommitOutcome};
 use super::request::{InstanceKey, Reply, Report, Request, RequestKind};
 use crate::data_protection::{DataProtection, Owner};
 
-/// Tells of a request that was carried out.
+/// Logs a request that was carried out.
 pub(super) fn tell(request: &Request, commit_outcome: &CommitOutcome, data_protection: &DataProtection) {
     match (&request.kind, &commit_outcome.reply) {
         (RequestKind::Send(send), Some(Ok(Reply::Sent { call, outcome, .. }))) if *outcome != SendOutcome::Duplicate => {

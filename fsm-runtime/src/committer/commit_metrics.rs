@@ -1,4 +1,4 @@
-//! Counts what a commit means, for the metrics: only what is true by then. Attempts are counted by their worker, lost ones by the sweeper's commit.
+//! Counts the results of commits for the metrics, after the commit. The worker counts its attempts; lost attempts are counted here.
 
 use fsm_core::outcome::Outcome;
 

@@ -1,4 +1,4 @@
-//! What became of a request, once it is committed.
+//! The commit outcome: the result of a request after its batch was committed.
 
 use std::sync::Arc;
 
@@ -15,51 +15,53 @@ use crate::error::Error;
 use crate::store::claim::Claimed;
 use crate::store::write::RowVersion;
 
-/// What became of one request; true once its transaction is committed.
+/// The result of one request. It is valid only once its transaction is committed.
 pub(crate) struct CommitOutcome {
-    /// The answer; `None` when another process was faster and the request has to be decided once more.
+    /// The answer; `None` if another process changed the instance first and the request has to be decided again.
     pub(crate) reply: Option<Result<Reply, Error>>,
-    /// The instances that changed, as they are now.
+    /// The changed instances, in their new state.
     pub(crate) moved: Vec<ChangedInstance>,
-    /// Calls that run here now.
+    /// The calls that run in this process from now on.
     pub(crate) runs: Vec<Run>,
-    /// The earliest moment at which one of the changes comes due.
+    /// The earliest time at which one of the changes comes due.
     pub(crate) due_at: Option<Timestamp>,
-    /// What followed an attempt that did not succeed.
+    /// The consequence of an attempt that did not succeed.
     pub(crate) after: Option<After>,
     /// The instances for which an event waits that interrupts their executing attempt.
     pub(crate) interrupted: Vec<InstanceKey>,
-    /// Those of the verb's own sends that were refused.
+    /// The sends of the verb that were refused.
     pub(crate) rejected: Vec<CallId>,
-    /// The instances that somebody else has locked, for which the request was left out.
+    /// The instances that another transaction has locked. The request was left out because of them.
     pub(crate) locked: Vec<InstanceKey>,
     /// Why a reported success was written as a failure: a required event that the verb sends was refused.
     pub(crate) refused: Option<Problem>,
-    /// Events began to wait in the outbox, or still do.
+    /// Events wait in the outbox after this request.
     pub(crate) has_line: bool,
+    /// The request was decided on an outdated row and nothing of it was written. It is decided again, under locks.
+    pub(crate) is_stale: bool,
 }
 
 /// An instance as a commit left it.
 pub(crate) struct ChangedInstance {
     pub(crate) target: InstanceKey,
     pub(crate) instance: Arc<Instance>,
-    /// Its live attempt, where the commit knew it.
-    pub(crate) live: Option<Arc<Attempt>>,
-    /// It has a timer of its own, of its state or a wake.
+    /// Its newest attempt, if that is open or exhausted.
+    pub(crate) newest: Option<Arc<Attempt>>,
+    /// The instance has a timer of its own: of its state, or a wake.
     pub(crate) has_timer: bool,
-    /// What will show whether it is still so, where that is known.
+    /// The version that shows later whether the instance is unchanged, if it is known.
     pub(crate) row_version: Option<RowVersion>,
 }
 
-/// A call that runs here now.
+/// A call that runs in this process from now on.
 pub(crate) struct Run {
     pub(crate) target: InstanceKey,
     pub(crate) claimed: Claimed,
-    /// Its slot, unless it is the one that the request brought.
+    /// The call's slot, unless it uses the slot of the request.
     pub(crate) permit: Option<OwnedSemaphorePermit>,
 }
 
-/// What followed an attempt that did not succeed.
+/// The consequence of an attempt that did not succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum After {
     /// Another attempt is scheduled.
@@ -90,7 +92,7 @@ impl After {
 }
 
 impl CommitOutcome {
-    /// Nothing follows from it yet.
+    /// An outcome with this reply and no consequences.
     pub(super) fn of(reply: Option<Result<Reply, Error>>) -> CommitOutcome {
         CommitOutcome {
             reply,
@@ -102,11 +104,19 @@ impl CommitOutcome {
             rejected: Vec::new(),
             refused: None,
             has_line: false,
+            is_stale: false,
             locked: Vec::new(),
         }
     }
 
-    /// A guard found the row other than it was read. A report is answered; whoever asks for something asks again.
+    /// The request was decided on an outdated row. It keeps its number of tries: nothing of it was written.
+    pub(super) fn stale(&mut self) {
+        self.reply = None;
+        self.is_stale = true;
+    }
+
+    /// A guard found that the row had changed. A completion or a timer is answered as not counted or as fired; every other request is
+    /// decided again.
     pub(super) fn outdated(&mut self) {
         self.reply = match self.reply.take() {
             Some(Ok(Reply::Completed { .. })) => Some(Ok(Reply::Completed { counted: false })),

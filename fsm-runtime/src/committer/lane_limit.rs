@@ -1,18 +1,19 @@
-//! When another lane is worth it: commits side by side hide how far the disk is, and cost processors more than one larger commit.
+//! The rule for starting a commit beside another one. Concurrent commits hide the latency of the disk, but cost more CPU time than one
+//! larger commit.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::queue::TOO_LONG;
 
-/// Commits are crowded when one takes so many times as long as the quickest did: what they wait for then is each other.
+/// Commits are crowded if one usually takes this many times as long as the quickest one did. They then wait for each other.
 const CROWDED: u64 = 3;
-/// How many requests have to wait for another lane to join in where commits are crowded.
+/// The number of requests that have to wait before another lane starts a commit, if commits are crowded.
 const ENOUGH: usize = 32;
-/// Of the time that a commit takes, so much of what is believed of the next one is what was believed before.
+/// The smoothing factor of the usual time: each commit contributes 1/8 of its time.
 const INERTIA: u64 = 8;
 
-/// How long commits take in this process.
+/// The times that commits take in this process.
 #[derive(Debug)]
 pub(crate) struct LaneLimit {
     lanes: usize,
@@ -21,26 +22,26 @@ pub(crate) struct LaneLimit {
 }
 
 impl LaneLimit {
-    /// Nothing is known yet.
+    /// A limit without measurements.
     pub(crate) fn of(lanes: usize) -> LaneLimit {
         LaneLimit { lanes, quickest_us: AtomicU64::new(u64::MAX), usual_us: AtomicU64::new(0) }
     }
 
-    /// A commit took so long.
+    /// Records the time of a commit.
     pub(crate) fn took(&self, time: Duration) {
-        // One that hung says nothing of the others.
+        // The time is capped, so that a commit that hung has little influence.
         let time_us = u64::try_from(time.min(TOO_LONG).as_micros()).unwrap_or(u64::MAX).max(1);
         self.quickest_us.fetch_min(time_us, Ordering::Relaxed);
         let usual_us = self.usual_us.load(Ordering::Relaxed);
-        // Of several lanes one may overwrite what another has just learned; the next commit teaches it again.
+        // A concurrent lane may overwrite this value. The error is small, and the next commit corrects it.
         self.usual_us.store(usual_us - usual_us / INERTIA + time_us / INERTIA, Ordering::Relaxed);
     }
 
-    /// How many requests have to wait for another commit to begin beside one that is under way.
+    /// The number of requests that have to wait before another commit begins beside one in flight.
     pub(crate) fn enough(&self) -> usize {
         let quickest_us = self.quickest_us.load(Ordering::Relaxed);
         let is_crowded = self.usual_us.load(Ordering::Relaxed) > quickest_us.saturating_mul(CROWDED);
-        // A single lane never commits beside another: what is under way with it is only still to be told.
+        // A single lane never commits beside another. Only the consequences of its previous batch may still be in progress.
         if is_crowded && self.lanes > 1 { ENOUGH } else { 1 }
     }
 }

@@ -1,4 +1,5 @@
-//! The requests that wait, in a line for each instance: one of a line goes at a time, and each step costs the same however long it is.
+//! The waiting requests, with a queue (a line) for each instance. One request of a line goes at a time. The cost of an operation does not
+//! depend on the length of a line.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -7,55 +8,55 @@ use std::time::{Duration, Instant};
 use super::request::{InstanceKey, Request};
 use crate::store::error::StoreError;
 
-/// A line whose instance somebody else has locked rests: at first so long, and doubling up to the longest.
+/// The first and the longest rest of a line whose instance is locked by another transaction. The rest doubles each time.
 const REST: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 /// The number of a request in the queue, in the order of arrival.
 pub(crate) type Number = u64;
 
-/// All lines. A request that concerns several instances stands in the line of each, and goes once it is the first in all of them.
+/// All lines. A request for several instances stands in the line of each, and goes once it is the first in all of them.
 #[derive(Default)]
 pub(super) struct Lines {
     places: HashMap<Number, Place>,
     lines: HashMap<InstanceKey, Line>,
-    /// Which lines rest until when.
+    /// The lines that rest, by the end of their rest.
     rests: BTreeSet<(Instant, InstanceKey)>,
     priority_queue: usize,
-    /// How often a place was looked at.
+    /// The number of times that a place was accessed.
     #[cfg(test)]
     pub(super) steps: usize,
 }
 
 struct Place {
-    /// `None` while it is under way.
+    /// `None` while it is in flight.
     request: Option<Request>,
     touches: Vec<InstanceKey>,
-    /// In how many of its lines it is not the first, or the line rests.
+    /// The number of its lines in which it is not the first, or which rest.
     blocked: usize,
-    /// Its lane has left it to a task of its own.
+    /// It was moved from its lane to a task of its own.
     is_apart: bool,
 }
 
 #[derive(Default)]
 struct Line {
-    /// The first may be under way; others may have left.
+    /// The first request may be in flight. Numbers may remain of requests that have left.
     numbers: VecDeque<Number>,
     rests_until: Option<Instant>,
-    /// How often in a row it had to rest.
+    /// The number of rests in a row.
     rests: u32,
 }
 
-/// What has to leave a line that rests.
+/// The requests that must leave a line that rests.
 #[derive(Default)]
 pub(super) struct Left {
-    /// Nobody waits for them any more.
+    /// Their callers no longer wait.
     pub(super) withdrawn: Vec<Number>,
-    /// They concern other instances too, and must not keep those waiting until then.
+    /// They concern other instances too, and must not block those. Each has the time of its next try.
     pub(super) later: Vec<(Instant, Request)>,
 }
 
 impl Lines {
-    /// Puts a request at the end of its lines. Whether it can go at once.
+    /// Puts a request at the end of its lines. Returns true if it can go at once.
     pub(super) fn join(&mut self, number: Number, mut request: Request, touches: Vec<InstanceKey>) -> bool {
         let mut blocked = 0;
         for target in &touches {
@@ -70,7 +71,7 @@ impl Lines {
         blocked == 0
     }
 
-    /// The request goes: it is under way until it leaves.
+    /// Takes the request. It is in flight until it leaves.
     pub(super) fn take(&mut self, number: Number) -> Option<Request> {
         self.step();
         let request = self.places.get_mut(&number)?.request.take()?;
@@ -78,7 +79,7 @@ impl Lines {
         Some(request)
     }
 
-    /// The request was carried out or answered. Gives those who can go now.
+    /// Removes a request that was carried out or answered. Returns the requests that can go now.
     pub(super) fn leave(&mut self, number: Number) -> Vec<Number> {
         let Some(place) = self.places.remove(&number) else { return Vec::new() };
         self.priority_queue -= usize::from(place.request.is_some());
@@ -105,7 +106,8 @@ impl Lines {
         ready
     }
 
-    /// The instance is locked by somebody else: its line rests. Those leave it that nobody waits for any more, or that concern others.
+    /// Lets the line of an instance rest that another transaction has locked. Removes the requests whose callers no longer wait and those
+    /// that concern other instances too, and returns them.
     pub(super) fn rest(&mut self, target: &InstanceKey, error: &Arc<StoreError>, now: Instant) -> Left {
         let mut left = Left::default();
         let Some(line) = self.lines.get_mut(target) else { return left };
@@ -128,8 +130,8 @@ impl Lines {
         left
     }
 
-    /// The request met a lock and nothing of it was written. It stays the first of its line, which rests, under another number: whoever carried it
-    /// out has still to say that he is done with this one.
+    /// Puts back a request that met a lock; nothing of it was written. It stays the first of its line, which rests. It gets a new number,
+    /// because the task that took it will still release the old one.
     pub(super) fn put_back(&mut self, mut request: Request, number: Number) {
         let place = self.places.remove(&request.number).expect("it is under way");
         for target in &place.touches {
@@ -141,7 +143,7 @@ impl Lines {
         self.places.insert(number, Place { request: Some(request), blocked: 1, is_apart: false, ..place });
     }
 
-    /// The lines that have rested go on. Gives those who can go now.
+    /// Ends the rest of the lines that have rested until `now`. Returns the requests that can go now.
     pub(super) fn wake(&mut self, now: Instant) -> Vec<Number> {
         let mut ready = Vec::new();
         while self.rests.first().is_some_and(|(until, _)| *until <= now) {
@@ -162,34 +164,34 @@ impl Lines {
         (place.blocked == 0 && place.request.is_some()).then_some(number)
     }
 
-    /// Until when one of these lines rests.
+    /// The latest time until which one of these lines rests.
     pub(super) fn rest_of(&self, touches: &[InstanceKey]) -> Option<Instant> {
         touches.iter().filter_map(|target| self.lines.get(target)?.rests_until).max()
     }
 
-    /// When the next line goes on.
+    /// The time at which the next rest ends.
     pub(super) fn next_wake(&self) -> Option<Instant> {
         self.rests.first().map(|(until, _)| *until)
     }
 
-    /// A task of its own carries the request out, and its lane does not wait for it.
+    /// Marks a request as carried out by a task of its own. Its lane does not wait for it.
     pub(super) fn set_apart(&mut self, number: Number) {
         if let Some(place) = self.places.get_mut(&number) {
             place.is_apart = true;
         }
     }
 
-    /// Whether it is under way, and in its lane.
+    /// Returns true if the request is in flight in a lane.
     pub(super) fn is_in_lane(&self, number: Number) -> bool {
         self.places.get(&number).is_some_and(|place| place.request.is_none() && !place.is_apart)
     }
 
-    /// Whether it is under way in a task of its own.
+    /// Returns true if the request was moved to a task of its own.
     pub(super) fn is_apart(&self, number: Number) -> bool {
         self.places.get(&number).is_some_and(|place| place.is_apart)
     }
 
-    /// All that wait.
+    /// Returns all waiting requests.
     pub(super) fn into_waiting(self) -> impl Iterator<Item = Request> {
         self.places.into_values().filter_map(|place| place.request)
     }
@@ -202,12 +204,12 @@ impl Lines {
         self.places.get(&number).and_then(|place| place.request.as_ref()).is_some_and(Request::was_due)
     }
 
-    /// How many wait.
+    /// The number of waiting requests.
     pub(super) fn priority_queue(&self) -> usize {
         self.priority_queue
     }
 
-    /// Nobody waits and nothing is under way.
+    /// Returns true if no request waits and none is in flight.
     pub(super) fn is_empty(&self) -> bool {
         self.places.is_empty()
     }

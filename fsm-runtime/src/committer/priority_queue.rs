@@ -1,4 +1,5 @@
-//! Which of the requests that wait go next: what was due lets what is fresh go first, and never stands still.
+//! The order in which waiting requests are committed: new requests take priority over the backlog, which always keeps a share of each
+//! batch.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -8,29 +9,30 @@ use super::lines::{Left, Lines, Number};
 use super::request::{InstanceKey, Request};
 use crate::store::error::StoreError;
 
-/// What was due has at least so many places in a batch, however much is fresh.
+/// The minimum number of places in a batch for the backlog.
 const LEAST: usize = 16;
-/// So long after something fresh, more of it is expected.
+/// For this long after a new request, more new requests are expected.
 const RECENT: Duration = Duration::from_millis(20);
-/// Who waits behind so many has more than one commit to wait for.
+/// With more than this number of requests in the queue, a request waits for more than one commit.
 const LONG: usize = 64;
-/// The most that is claimed at a time.
+/// The maximum number of attempts that are claimed at a time.
 const AT_A_TIME: usize = 128;
 
-/// The waiting requests. Those that can go are of two kinds, each first come first served; the others stand in the lines of their instances.
+/// The waiting requests. Those that can go are either new requests or backlog, each kind in the order of arrival. The others wait in the
+/// lines of their instances.
 #[derive(Default)]
 pub(super) struct PriorityQueue {
     lines: Lines,
-    /// What somebody has just asked for, and what follows from it here.
+    /// New requests of callers, and what follows directly from them in this process.
     fresh: VecDeque<Number>,
-    /// What waited in the database for its time: the ends of attempts that were claimed, and timers.
+    /// The backlog: timers, and reports of attempts that waited in the database before they were claimed.
     due: VecDeque<Number>,
-    /// What is committed alone, of either kind.
+    /// Requests of both kinds that are committed alone.
     alone: VecDeque<Number>,
-    /// What waits for a moment outside all lines: a retry, and what concerns several instances of which one is locked.
+    /// Requests that wait outside the lines until a time: retries, and requests for several instances of which one is locked.
     later: BTreeMap<(Instant, Number), Request>,
     last_number: Number,
-    /// When a batch had something fresh last, and how much.
+    /// The time of the last batch that had new requests, and their number.
     last_fresh: Option<(Instant, usize)>,
 }
 
@@ -42,7 +44,7 @@ impl PriorityQueue {
         self.last_number += 1;
         let number = self.last_number;
         match self.lines.rest_of(&touches).filter(|_| touches.len() > 1) {
-            // In the line of one that is locked it would keep those behind it in the other lines waiting.
+            // In the line of a locked instance it would also block the requests behind it in its other lines.
             Some(until) => drop(self.later.insert((until, number), request)),
             None => {
                 if self.lines.join(number, request, touches) {
@@ -52,33 +54,33 @@ impl PriorityQueue {
         }
     }
 
-    /// It joins its lines at that moment.
+    /// Lets the request join its lines at that time.
     pub(super) fn put_later(&mut self, request: Request, at: Instant) {
         self.last_number += 1;
         self.later.insert((at, self.last_number), request);
     }
 
-    /// All that wait.
+    /// Returns all waiting requests.
     pub(super) fn into_all(self) -> impl Iterator<Item = Request> {
         self.lines.into_waiting().chain(self.later.into_values())
     }
 
-    /// How many can go.
+    /// The number of requests that can go now.
     pub(super) fn ready(&self) -> usize {
         self.fresh.len() + self.due.len() + self.alone.len()
     }
 
-    /// Nobody waits.
+    /// Returns true if no request waits.
     pub(super) fn is_empty(&self) -> bool {
         self.lines.priority_queue() == 0 && self.later.is_empty()
     }
 
-    /// Nobody waits, and nothing is under way.
+    /// Returns true if no request waits and none is in flight.
     pub(super) fn is_idle(&self) -> bool {
         self.lines.is_empty() && self.later.is_empty()
     }
 
-    /// Takes up to `most` for a batch, no two for the same instance and none for one that is under way; now they are.
+    /// Takes up to `most` requests for a batch: no two for the same instance and none for an instance that is in flight.
     pub(super) fn pick(&mut self, most: usize, now: Instant) -> Vec<Request> {
         let others = self.fresh.front().into_iter().chain(self.due.front()).min();
         if let Some(number) = self.alone.pop_front_if(|alone| others.is_none_or(|other| *alone < *other)) {
@@ -95,7 +97,7 @@ impl PriorityQueue {
         batch
     }
 
-    /// These were carried out or answered, unless they are set apart or were put back.
+    /// Removes requests that were carried out or answered, except those that were set apart or put back.
     pub(super) fn leave(&mut self, numbers: &[Number]) {
         for number in numbers {
             if self.lines.is_in_lane(*number) {
@@ -104,7 +106,7 @@ impl PriorityQueue {
         }
     }
 
-    /// One that was set apart was carried out or answered, unless it was put back. Whether it was.
+    /// Removes a request that was set apart, unless it was put back. Returns true if it was put back.
     pub(super) fn leave_apart(&mut self, number: Number) -> bool {
         let was_put_back = !self.lines.is_apart(number);
         if !was_put_back {
@@ -113,13 +115,14 @@ impl PriorityQueue {
         was_put_back
     }
 
-    /// A task of its own carries these out.
+    /// Marks requests as carried out by a task of their own.
     pub(super) fn set_apart(&mut self, numbers: impl IntoIterator<Item = Number>) {
         numbers.into_iter().for_each(|number| self.lines.set_apart(number));
     }
 
-    /// Somebody else has locked these instances, and nothing of the request was written. It goes again after a rest, like all others that concern
-    /// them. Gives it back if nobody waits for it, or if it has to be answered.
+    /// Puts back a request whose instances `locked` are locked by another transaction; nothing of it was written. It rests, like all other
+    /// requests for these instances, and is then tried again. Returns the request if it has to be answered instead, or if its caller has
+    /// given up.
     pub(super) fn put_back(&mut self, request: Request, locked: &[InstanceKey], error: &Arc<StoreError>, now: Instant) -> Option<Request> {
         for target in locked {
             let Left { withdrawn, later } = self.lines.rest(target, error, now);
@@ -152,7 +155,7 @@ impl PriorityQueue {
         self.can_go(ready);
     }
 
-    /// What rested because of a lock goes on, and what is retried.
+    /// Ends the rests and the backoffs that are over at `now`.
     pub(super) fn wake(&mut self, now: Instant) {
         let ready = self.lines.wake(now);
         self.can_go(ready);
@@ -162,7 +165,7 @@ impl PriorityQueue {
         }
     }
 
-    /// When something that rests goes on.
+    /// The time at which the next rest or backoff ends.
     pub(super) fn next_wake(&self) -> Option<Instant> {
         let later = self.later.first_key_value().map(|((until, _), _)| *until);
         [self.lines.next_wake(), later].into_iter().flatten().min()
@@ -179,7 +182,8 @@ impl PriorityQueue {
         }
     }
 
-    /// How much more is worth claiming now. What is due waits in the database rather than here, where it would make commits long.
+    /// The number of further attempts that are worth claiming now. Due work waits in the database rather than here, where it would make
+    /// commits long.
     pub(super) fn wanted(&self, now: Instant) -> usize {
         match self.room(now) {
             usize::MAX if self.ready() <= LONG => AT_A_TIME,
@@ -189,7 +193,7 @@ impl PriorityQueue {
         }
     }
 
-    /// How much of what was due a commit can take along: as much as was fresh in it, so that who asked waits little longer for it.
+    /// The room for backlog in a commit: as much as it has new requests, so that the callers wait only a little longer.
     fn room(&self, now: Instant) -> usize {
         match self.last_fresh {
             Some((when, fresh)) if now.saturating_duration_since(when) < RECENT => fresh.max(LEAST),

@@ -1,4 +1,4 @@
-//! The requests that wait for a commit. Two that concern the same instance are never under way at once.
+//! The queue of requests that wait for a commit. Two requests for the same instance are never in flight at the same time.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use crate::error::{Error, Kind};
 use crate::guard;
 use crate::store::error::StoreError;
 
-/// A commit that takes longer than this may never end, and nobody waits for company because of it.
+/// A commit that takes longer than this may hang. Other requests no longer wait for it to end in order to form a larger batch.
 pub(super) const TOO_LONG: Duration = Duration::from_millis(20);
 
-/// The waiting requests.
+/// The queue of waiting requests.
 #[derive(Default)]
 pub(crate) struct Queue {
     state: Mutex<State>,
@@ -26,10 +26,10 @@ pub(crate) struct Queue {
 #[derive(Default)]
 struct State {
     priority_queue: PriorityQueue,
-    /// When each batch that is under way was taken.
+    /// The times at which the batches in flight were taken.
     taken: Vec<Instant>,
     is_closed: bool,
-    /// Nobody will carry out anything any more.
+    /// The committer has ended and carries out nothing more.
     is_abandoned: bool,
 }
 
@@ -45,7 +45,7 @@ impl Queue {
         self.wake.notify_one();
     }
 
-    /// Puts back one that was taken, for a retry after `wait`: also into a queue that is closed.
+    /// Puts a request that was taken back into the queue, for a retry after `wait`. Works on a closed queue too.
     pub(crate) fn put_again(&self, request: Request, wait: Duration) {
         let mut state = self.state();
         if state.is_abandoned {
@@ -61,9 +61,9 @@ impl Queue {
         self.wake.notify_one();
     }
 
-    /// Waits for requests and takes up to `most` of them, no two for the same instance and none for one that is under
-    /// way. While others are under way, not before there are `enough`; one that takes too long is not waited for, for it may hang.
-    /// With them comes when they were taken. `None` once the queue is closed and empty.
+    /// Waits for requests and takes up to `most` of them: no two for the same instance, and none for an instance that is in flight. While
+    /// other batches are in flight, it waits until `enough` requests can go. It does not wait for batches that have taken too long, because
+    /// they may hang. Returns the requests and the time at which they were taken, or `None` once the queue is closed and empty.
     pub(crate) async fn take(&self, most: usize, enough: impl Fn() -> usize) -> Option<(Instant, Vec<Request>)> {
         loop {
             let wait = {
@@ -92,13 +92,13 @@ impl Queue {
             };
             match wait {
                 Some(wait) => drop(tokio::time::timeout(wait, self.wake.notified()).await),
-                // No bound: there is nothing to do until somebody asks for something, or closes the queue.
+                // No timeout: there is nothing to do until a request arrives or the queue is closed.
                 None => self.wake.notified().await,
             }
         }
     }
 
-    /// The batch taken then is done with, and its instances are free again, but for what is set apart or was put back.
+    /// Ends the batch that was taken at `taken` and releases its instances, except those of requests that were set apart or put back.
     pub(crate) fn release(&self, taken: Instant, numbers: &[Number]) {
         let mut state = self.state();
         if let Some(place) = state.taken.iter().position(|one| *one == taken) {
@@ -108,12 +108,12 @@ impl Queue {
         self.released(state);
     }
 
-    /// These are carried out by a task of their own, each until it is [released](Queue::release_one).
+    /// Moves these requests from their lane to a task of its own, until each is [released](Queue::release_one).
     pub(super) fn set_apart(&self, batch: &[Request]) {
         self.state().priority_queue.set_apart(batch.iter().map(|request| request.number));
     }
 
-    /// One that was set apart is done with, unless it was put back. Whether it was.
+    /// Releases a request that was set apart, unless it was put back. Returns true if it was put back.
     pub(super) fn release_one(&self, number: Number) -> bool {
         let mut state = self.state();
         let was_put_back = state.priority_queue.leave_apart(number);
@@ -121,15 +121,15 @@ impl Queue {
         was_put_back
     }
 
-    /// Somebody else has locked these instances, and nothing of the request was written. It goes again after a rest, like all others that
-    /// concern them.
+    /// Puts back a request whose instances `locked` are locked by another transaction; nothing of it was written. It rests, like all other
+    /// requests for these instances, and is then tried again.
     pub(super) fn put_back(&self, request: Request, locked: &[InstanceKey], error: &Arc<StoreError>) {
         let mut state = self.state();
         let commit_log = match state.is_abandoned {
             true => Some(request),
             false => state.priority_queue.put_back(request.unwritten(), locked, error, Instant::now()),
         };
-        // Those who sleep have to know when the rest is over.
+        // The waiting lanes have to learn when the rest is over.
         self.wake.notify_one();
         self.released(state);
         if let Some(request) = commit_log {
@@ -148,7 +148,8 @@ impl Queue {
         }
     }
 
-    /// Waits until nothing waits and nothing is under way. No bound: a report waits for as long as the database is away. A shutdown bounds it.
+    /// Waits until the queue is empty and no batch is in flight. It has no timeout, because a report waits for as long as the database is
+    /// away. The caller sets the limit at shutdown.
     pub(crate) async fn emptied(&self) {
         loop {
             let emptied = self.emptied.notified();
@@ -161,18 +162,18 @@ impl Queue {
         }
     }
 
-    /// How many due attempts are worth claiming now.
+    /// Returns the number of due attempts that are worth claiming now.
     pub(crate) fn wanted(&self) -> usize {
         self.state().priority_queue.wanted(Instant::now())
     }
 
-    /// Takes no more requests; those that wait are still carried out.
+    /// Accepts no more requests. Those that wait are still carried out.
     pub(crate) fn close(&self) {
         self.state().is_closed = true;
         self.wake.notify_one();
     }
 
-    /// Closes the queue, and answers all that waits: nobody will carry it out.
+    /// Closes the queue and answers all waiting requests with an error, because they will not be carried out.
     pub(crate) fn abandon(&self) {
         let left = {
             let mut state = self.state();
@@ -183,18 +184,18 @@ impl Queue {
         self.wake.notify_one();
     }
 
-    /// Why a request gets no answer: the process stops, or a panic took the answer along.
+    /// The error for a request that gets no answer: the process stops, or a panic dropped the answer's sender.
     pub(crate) fn unanswered(&self) -> Error {
         if self.state().is_closed { Kind::Stopping.into() } else { StoreError::Interrupted.into() }
     }
 
-    /// Nothing waits and nothing is under way.
+    /// Returns true if no request waits and no batch is in flight.
     #[cfg(feature = "testing")]
     pub(crate) fn is_idle(&self) -> bool {
         self.state().priority_queue.is_idle()
     }
 
-    /// Forgets what waits and is under way, as the death of the process would, and takes requests again.
+    /// Empties and reopens the queue, as after the death of the process.
     #[cfg(feature = "testing")]
     pub(crate) fn reopen(&self) {
         *self.state() = State::default();

@@ -1,4 +1,4 @@
-//! What is asked of the committer: something that is to be decided and written, and who waits for the answer.
+//! The requests to the committer: what is to be decided and written, and the receiver of the answer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,53 +21,57 @@ use crate::store::file_version::FileVersion;
 use crate::store::lock::{CachedSnapshot, RowSnapshot};
 use crate::store::timers::DueTimer;
 
-/// A request whose commit panicked so often is not tried again: it may be what panics. The end of an attempt is, for it must not be lost.
+/// The number of panics after which a request is not tried again, because it may cause them. A report is always tried again, because it
+/// must not be lost.
 const MOST_PANICS: u32 = 3;
-/// The wait before that, which a commit that always panics must not shorten.
+/// The wait before the next try after a panic, so that a commit that always panics does not run in a tight loop.
 const AFTER_A_PANIC: Duration = Duration::from_millis(100);
 
-/// An instance by the user's name for it.
+/// An instance by its machine and its key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct InstanceKey {
     pub(crate) machine: Arc<str>,
     pub(crate) key: Arc<str>,
 }
 
-/// Something that is to be decided and written.
+/// One request to the committer.
 pub(crate) struct Request {
     pub(crate) target: InstanceKey,
     pub(crate) kind: RequestKind,
-    /// How often it was put back: after an unknown commit it may have been carried out already.
+    /// The number of times it was put back after a failed commit. If the outcome of that commit is unknown, the request may have been
+    /// carried out already.
     pub(crate) tries: u32,
-    /// How many commits of it panicked.
+    /// The number of its commits that panicked.
     panics: u32,
-    /// What is remembered of its instance, since it is under way.
+    /// The cached snapshot of its instance, set when its batch begins.
     pub(super) cached: Option<CachedSnapshot>,
-    /// Its number while it is in the queue.
+    /// Its number in the queue.
     pub(super) number: Number,
-    /// It is committed alone: a batch failed in a way that may be the fault of one of its members.
+    /// It is committed alone, because it may have caused the failure of an earlier batch.
     pub(super) is_alone: bool,
+    /// It is decided under locks, because the row that it was decided on was outdated.
+    takes_locks: bool,
     origin: Origin,
     since: Instant,
     reply: Option<oneshot::Sender<Result<Reply, Error>>>,
-    /// How far it has come, for a caller.
+    /// The progress of the request, for a caller that waits.
     ticket: Option<Arc<Ticket>>,
 }
 
-/// Who makes a request, and so for how long it is retried.
+/// The origin of a request. It determines how long the request is retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// A program: until its patience ends.
+    /// A user's call: retried until its patience ends.
     Caller,
-    /// The worker of an attempt that ended: for as long as the process lives.
+    /// The report of an attempt that ended: retried for as long as the process lives.
     Report,
-    /// A loop of the engine, which finds the same work again: not at all.
+    /// A loop of the engine: not retried, because the loop finds the same work again.
     Loop,
 }
 
-/// The reasons for which the database learns about an instance, at one door.
+/// The kinds of requests that can change an instance.
 pub(crate) enum RequestKind {
-    /// The events of the outbox that wait for room in the inbox of this instance.
+    /// Deliver the events of the outbox that wait for room in the inbox of this instance.
     Deliver,
     Send(Send),
     Complete(Box<Report>),
@@ -75,13 +79,13 @@ pub(crate) enum RequestKind {
     Operate(Box<Operation>),
 }
 
-/// How an attempt ended, from the session that held it, or from the sweeper.
+/// The outcome of an attempt, reported by the session that ran it or by the sweeper.
 pub(crate) struct Report {
     pub(crate) attempt: Arc<Attempt>,
     pub(crate) outcome: Outcome,
-    /// The slot it ran in: the next call of the instance runs on in it.
+    /// The slot of the attempt. The next call of the instance continues in it.
     pub(crate) permit: Option<OwnedSemaphorePermit>,
-    /// The call that follows from it by itself: what it carries is encrypted for that call.
+    /// The id of the call that may follow in the same commit. Its payload is encrypted for that id.
     pub(crate) fresh: CallId,
 }
 
@@ -99,13 +103,13 @@ pub(crate) enum Reply {
         call: CallId,
         outcome: SendOutcome,
     },
-    /// Whether the report counted; a late one changes nothing.
+    /// `counted` is false if the report came too late; then it changed nothing.
     Completed {
         counted: bool,
     },
     Fired,
     Operated,
-    /// How many events of the outbox were taken or refused.
+    /// The number of events of the outbox that were accepted or refused.
     Delivered {
         events: u32,
     },
@@ -132,6 +136,7 @@ impl Request {
             cached: None,
             number: 0,
             is_alone: false,
+            takes_locks: false,
             origin,
             since: Instant::now(),
             reply,
@@ -139,7 +144,7 @@ impl Request {
         }
     }
 
-    /// The same, of a loop of the engine.
+    /// Marks the request as one of a loop of the engine.
     pub(crate) fn of_loop(self) -> Request {
         Request { origin: Origin::Loop, ..self }
     }
@@ -149,7 +154,7 @@ impl Request {
         Request { reply: Some(reply), ..self }
     }
 
-    /// The same, in a commit of its own from now on.
+    /// Makes the committer commit the request alone from now on.
     pub(super) fn alone(self) -> Request {
         Request { is_alone: true, ..self }
     }
@@ -158,27 +163,28 @@ impl Request {
         Request { tries: self.tries.saturating_add(1), cached: None, ..self }
     }
 
-    /// The same, after its commit panicked: in a commit of its own from now on, for it may be what panics.
+    /// Prepares the request for the next try after its commit panicked. It is committed alone from now on, because it may have caused the
+    /// panic.
     pub(super) fn after_a_panic(self) -> Request {
         Request { panics: self.panics.saturating_add(1), is_alone: true, ..self.again() }
     }
 
-    /// The wait before it is tried again after that; `None` for one that is answered with an error instead.
+    /// The wait before the next try after a panic, or `None` if the request is answered with an error instead.
     pub(super) fn wait_after_a_panic(&self) -> Option<Duration> {
         (self.panics < MOST_PANICS || self.origin == Origin::Report).then_some(AFTER_A_PANIC)
     }
 
-    /// How far it has come; `None` for one that nobody withdraws.
+    /// The progress of the request, or `None` if the request cannot be withdrawn.
     pub(super) fn ticket(&self) -> Option<Arc<Ticket>> {
         self.ticket.clone()
     }
 
-    /// A commit of it begins. `false` when its caller gave up before.
+    /// Records that a commit of the request begins. Returns false if the caller has given up.
     pub(super) fn begin(&self) -> bool {
         self.ticket.as_ref().is_none_or(|ticket| ticket.begin())
     }
 
-    /// What becomes of it now that its commit failed.
+    /// Decides whether the request is retried after its commit failed.
     pub(super) fn after(&self, error: &Arc<StoreError>, patience: Duration) -> Next {
         if let Some(ticket) = &self.ticket {
             ticket.failed(error);
@@ -186,22 +192,28 @@ impl Request {
         retry::next(self.origin, error.class(), self.tries, self.since.elapsed(), patience)
     }
 
-    /// Its instance is locked by another transaction, and nothing of it was written. `false` when nobody waits for it any more.
+    /// Records that its instance is locked by another transaction and that nothing was written. Returns false if the caller has given up.
     pub(super) fn met_lock(&self, error: &Arc<StoreError>) -> bool {
         self.ticket.as_ref().is_none_or(|ticket| ticket.met_lock(error))
     }
 
-    /// Whether it waits until the lock is free. A loop finds the same work again, and has others to look after.
+    /// Returns true if the request waits until the lock is free. A loop does not wait: it finds the same work again.
     pub(super) fn waits_for_locks(&self) -> bool {
         self.origin != Origin::Loop
     }
 
-    /// Nothing of it was written, so that its next commit is like the first.
+    /// Prepares the request for the next try after its row was outdated. Nothing was written, so the number of tries stays: the outcome is
+    /// known.
+    pub(super) fn stale(self) -> Request {
+        Request { takes_locks: true, ..self.unwritten() }
+    }
+
+    /// Prepares the request for the next try when nothing of it was written. The number of tries stays.
     pub(super) fn unwritten(self) -> Request {
         Request { cached: None, ..self }
     }
 
-    /// The end of an attempt that this process ran.
+    /// The report of an attempt that this process ran, if the request is one.
     pub(super) fn report(&self) -> Option<&Report> {
         match &self.kind {
             RequestKind::Complete(report) if self.origin == Origin::Report => Some(report),
@@ -209,7 +221,8 @@ impl Request {
         }
     }
 
-    /// Whether it is about what waited in the database for its time.
+    /// Returns true if the request belongs to the backlog: a timer, events of the outbox, or an attempt that waited in the database before
+    /// it was claimed.
     pub(super) fn was_due(&self) -> bool {
         match &self.kind {
             RequestKind::Send(_) | RequestKind::Operate(_) => false,
@@ -222,9 +235,9 @@ impl Request {
         matches!(self.kind, RequestKind::Send(_))
     }
 
-    /// Whether it may well be carried out by one statement, without a lock while it is decided.
+    /// Returns true if one statement can probably carry out the request, without a lock while it is decided.
     pub(crate) fn is_short(&self) -> bool {
-        let is_first = self.tries == 0;
+        let is_first = self.tries == 0 && !self.takes_locks;
         match &self.kind {
             RequestKind::Send(_) => is_first,
             RequestKind::Complete(report) => {
@@ -234,22 +247,21 @@ impl Request {
         }
     }
 
-    /// How its instance was seen here last, if that may still be so; with SQLite, in that epoch.
+    /// The cached snapshot of its instance, if it may still be valid; on SQLite, if it belongs to this file version.
     pub(crate) fn seen(&self, file_version: Option<FileVersion>) -> Option<&RowSnapshot> {
         self.cached.as_ref()?.seen(file_version)
     }
 
     pub(crate) fn answer(self, answer: Result<Reply, Error>) {
         if let Some(reply) = self.reply {
-            // Nobody may be there to hear it: the caller went away, and the request was carried out all the same.
-            // Nor need its waker behave.
+            // The caller may be gone; the request was carried out all the same. The caller's waker may panic.
             let _ = guard::guarded("a waker", || reply.send(answer));
         } else if let Err(error) = answer {
             tracing::warn!(machine = &*self.target.machine, key = &*self.target.key, %error, "a request of the engine's own failed");
         }
     }
 
-    /// The slot of the attempt whose end this is.
+    /// Takes the slot of the attempt that is reported.
     pub(crate) fn take_permit(&mut self) -> Option<OwnedSemaphorePermit> {
         match &mut self.kind {
             RequestKind::Complete(report) => report.permit.take(),
@@ -257,7 +269,7 @@ impl Request {
         }
     }
 
-    /// Every instance that carrying it out may write.
+    /// Returns all instances that the request may write.
     pub(super) fn touches(&self) -> Vec<InstanceKey> {
         let mut touches = vec![self.target.clone()];
         if let RequestKind::Complete(report) = &self.kind {
@@ -267,7 +279,7 @@ impl Request {
     }
 }
 
-/// Every instance that a batch may write.
+/// Returns all instances that a batch may write.
 pub(crate) fn touched(batch: &[Request]) -> Vec<InstanceKey> {
     batch.iter().flat_map(Request::touches).collect()
 }

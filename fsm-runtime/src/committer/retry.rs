@@ -1,4 +1,4 @@
-//! What becomes of a request whose commit failed: it is retried after a backoff, or the error is returned.
+//! The retry of a request whose commit failed: after a backoff it is tried again, or the error is returned.
 
 use std::time::Duration;
 
@@ -8,25 +8,25 @@ use crate::store::error::class::{Actor, Response};
 
 /// The first backoff; each one is twice as long as the one before.
 const FIRST: Duration = Duration::from_millis(50);
-/// The longest backoff while the condition may pass.
+/// The maximum backoff if the condition may pass by itself.
 const LONGEST: Duration = Duration::from_secs(2);
-/// The longest backoff of a report that the database does not accept: somebody has to change something first.
+/// The maximum backoff of a report that the database does not accept: an operator has to correct something first.
 const LONGEST_UNACCEPTED: Duration = Duration::from_secs(60);
 
-/// What becomes of a request.
+/// The decision about a request whose commit failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// It is retried after this.
+    /// Retry after this time.
     Again(Duration),
-    /// The error is returned.
+    /// Return the error.
     Return,
 }
 
-/// What becomes of a request that failed once more after `tries` retries and `waited` in all.
+/// Decides about a request that failed again, after `tries` retries and `waited` in all.
 pub(super) fn next(origin: Origin, class: Class, tries: u32, waited: Duration, patience: Duration) -> Next {
     let wait = backoff(class, tries);
     match origin {
-        // Its next look finds the same work again, and meanwhile it has others to look after.
+        // The loop's next scan finds the same work again.
         Origin::Loop => Next::Return,
         Origin::Report => Next::Again(wait),
         Origin::Caller if class.response(Actor::Caller) == Response::Return => Next::Return,
@@ -35,13 +35,13 @@ pub(super) fn next(origin: Origin, class: Class, tries: u32, waited: Duration, p
     }
 }
 
-/// Exponential backoff: 50 ms, 100 ms, 200 ms and so on, up to 2 s, or to a minute for an error that does not pass by itself.
+/// Exponential backoff: 50 ms, 100 ms, 200 ms and so on, up to 2 s, or up to 60 s for an error that does not pass by itself.
 pub(crate) fn backoff(class: Class, tries: u32) -> Duration {
     let longest = if class.is_permanent() { LONGEST_UNACCEPTED } else { LONGEST };
     FIRST.saturating_mul(1 << tries.min(16)).min(longest)
 }
 
-/// Whether this failure is logged: the first, second, fourth, eighth and so on.
+/// Returns true for 0 and for powers of two: a long outage logs a line each time the number of failures has doubled.
 pub(crate) fn is_worth_a_line(tries: u32) -> bool {
     tries == 0 || tries.is_power_of_two()
 }

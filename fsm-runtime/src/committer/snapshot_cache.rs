@@ -1,64 +1,66 @@
-//! What this process remembers of instances that its own commits left: whoever asks next for one of them need not look how it is.
+//! The snapshot cache: the snapshots that this process's own commits left, so that the next request for an instance need not read its row.
 
 use std::collections::HashMap;
 use std::mem::size_of;
 use std::sync::{Mutex, MutexGuard};
 
+use fsm_core::call::Attempt;
 use fsm_core::instance::Instance;
 
 use super::request::{InstanceKey, Request};
 use crate::guard;
 use crate::store::lock::{CachedSnapshot, RowSnapshot};
 
-/// So many bytes fill a generation.
+/// The maximum size of a generation in bytes.
 const MOST: usize = 8 << 20;
-/// What an entry takes beside its texts and its record, roughly: a place in a table that is half full, the row, and six pieces of memory.
+/// The approximate size of an entry without its texts and its record: a slot of a table that is half full, the row, and six allocations.
 const ENTRY: usize = 2 * (size_of::<InstanceKey>() + size_of::<CachedSnapshot>()) + size_of::<Instance>() + 6 * 24;
 
-/// After so many wrong ones in a row, memories are tried in one of 2^so many batches.
+/// After n wrong batches in a row (n up to this limit), the sends of the next 2^n batches do not use the cache.
 const MOST_DOUBT: u32 = 10;
 
-/// The memories of a process. What was not asked for since as much again was remembered is forgotten.
+/// The cached snapshots of a process. An entry that was not used while a whole generation was filled is dropped.
 #[derive(Default)]
 pub(crate) struct SnapshotCache {
     generations: Mutex<Generations>,
     doubts: Mutex<Doubts>,
 }
 
-/// How far instances at rest are as they were left. One that another process moved makes a whole batch wait for a second look, and where
-/// several processes take turns with the same instances that would be every batch.
+/// Tells whether cached snapshots of idle instances are usually still valid. One outdated snapshot costs the whole batch a second read.
+/// Without this limit every batch would pay it where several processes use the same instances alternately.
 #[derive(Default)]
 struct Doubts {
-    /// How many batches in a row were wrong.
+    /// The number of batches in a row that had an outdated snapshot.
     wrong: u32,
-    /// So many batches do without.
+    /// The number of next batches whose sends do not use the cache.
     skip: u32,
 }
 
 #[derive(Default)]
 struct Generations {
     young: HashMap<InstanceKey, CachedSnapshot>,
-    /// What the young one takes.
+    /// The size of the young generation in bytes.
     bytes: usize,
     old: HashMap<InstanceKey, CachedSnapshot>,
 }
 
 impl SnapshotCache {
-    /// Gives each request of a batch what is remembered of its instance. The batch is under way, and from now on nothing is known of what it
-    /// may write: not before its commit is.
+    /// Gives each request of a batch the cached snapshot of its instance. The batch is in flight now, so the snapshots of all instances
+    /// that it may write leave the cache until its commit has ended.
     pub(crate) fn attach(&self, batch: &mut [Request], touched: &[InstanceKey]) {
         let trusts = self.doubts().trusts();
         let mut generations = self.lock();
         for request in batch.iter_mut() {
             request.cached = generations.take(&request.target).filter(|_| trusts || !request.is_send());
         }
-        // Others that it touches are those to whom its verbs sent.
+        // The other touched instances are the receivers of events that verbs sent.
         if touched.len() > batch.len() {
             touched.iter().for_each(|target| drop(generations.take(target)));
         }
     }
 
-    /// From now on this is what is known of the instance. A commit that left it so is concluded, and it is not free for the next one yet.
+    /// Sets or removes the cached snapshot of an instance. The commit that left it has ended, and the next one for this instance cannot
+    /// begin before this call returns.
     pub(crate) fn put(&self, target: &InstanceKey, cached: Option<CachedSnapshot>) {
         let mut generations = self.lock();
         generations.take(target);
@@ -67,14 +69,14 @@ impl SnapshotCache {
         }
     }
 
-    /// Whether what a batch remembered was true. That of a send counts: it may have lain for long.
+    /// Records whether the cached snapshots of a batch were valid. Only the snapshots of sends count, because they may be old.
     pub(crate) fn judge(&self, batch: &[Request], was_true: bool) {
         if batch.iter().any(|request| request.is_send() && request.seen(None).is_some()) {
             self.doubts().judge(was_true);
         }
     }
 
-    /// Forgets everything, as the death of the process would.
+    /// Empties the cache, as the death of the process would.
     #[cfg(feature = "testing")]
     pub(crate) fn forget(&self) {
         *self.lock() = Generations::default();
@@ -119,7 +121,7 @@ impl Generations {
             self.old = std::mem::take(&mut self.young);
             self.bytes = 0;
         }
-        // One that fills a generation alone is not worth it.
+        // An entry that would fill a generation alone is not cached.
         if weight <= MOST {
             self.bytes += weight;
             self.young.insert(target, cached);
@@ -131,8 +133,12 @@ fn weight(target: &InstanceKey, cached: &CachedSnapshot) -> usize {
     let texts = 2 * (target.machine.len() + target.key.len());
     let more = match cached {
         CachedSnapshot::SomethingWaits => 0,
-        CachedSnapshot::RowSnapshot(RowSnapshot { instance, .. }) => {
-            instance.record.as_ref().map_or(0, Vec::len) + instance.state.as_ref().map_or(0, String::len)
+        CachedSnapshot::RowSnapshot(RowSnapshot { instance, newest, .. }) => {
+            let attempt = newest.as_ref().map_or(0, |newest| {
+                let texts = [&newest.machine, &newest.verb, &newest.event, &newest.to];
+                size_of::<Attempt>() + texts.iter().map(|text| text.len() + 24).sum::<usize>()
+            });
+            attempt + instance.record.as_ref().map_or(0, Vec::len) + instance.state.as_ref().map_or(0, String::len)
         }
     };
     ENTRY + texts + more
@@ -152,11 +158,7 @@ mod tests {
     fn seen(record: usize) -> CachedSnapshot {
         let instance = Instance::new(InstanceId(Uuid::nil()), "payment", "one", Timestamp::default());
         let instance = Arc::new(Instance { record: Some(vec![0; record]), ..instance });
-        CachedSnapshot::RowSnapshot(RowSnapshot {
-            instance,
-            has_timer: false,
-            row_version: RowVersion::Row { xmin: 1, updated_at: Timestamp::default() },
-        })
+        CachedSnapshot::RowSnapshot(RowSnapshot { instance, newest: None, has_timer: false, row_version: RowVersion::Row })
     }
 
     fn target(n: usize) -> InstanceKey {
@@ -211,7 +213,7 @@ mod tests {
         let record = 1 << 20;
         for n in 0..100 {
             snapshot_cache.put(&target(n), Some(seen(record)));
-            // What is asked for again and again stays.
+            // An entry that is used again and again stays.
             let first = snapshot_cache.lock().take(&target(0));
             assert_eq!(first, Some(seen(record)), "after {n} others");
             snapshot_cache.put(&target(0), first);

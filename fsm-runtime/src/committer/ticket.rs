@@ -1,4 +1,4 @@
-//! How far a caller's request has come, for the caller whose patience ends: it is withdrawn while nothing of it has begun.
+//! The progress of a caller's request. When the caller's patience ends, the request is withdrawn unless a commit of it is in flight.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::error::{Error, ErrorKind};
 use crate::store::error::StoreError;
 
-/// How far a caller's request has come.
+/// The progress of a caller's request.
 #[derive(Debug, Default)]
 pub(crate) struct Ticket {
     progress: Mutex<Progress>,
@@ -17,19 +17,19 @@ pub(crate) struct Ticket {
 
 #[derive(Debug, Default)]
 enum Progress {
-    /// No commit of it has begun.
+    /// No commit of the request has begun.
     #[default]
     PriorityQueue,
-    /// A commit of it failed, and it waits to be retried.
+    /// A commit of the request failed, and it waits for a retry.
     Failed(Arc<StoreError>),
-    /// A commit of it is under way since then.
+    /// A commit of the request is in flight since this time.
     InFlightCommit(Instant),
-    /// The caller gave up while it waited.
+    /// The caller gave up while the request waited.
     Withdrawn,
 }
 
 impl Ticket {
-    /// A commit begins. `false` when the request was withdrawn.
+    /// Records that a commit begins. Returns false if the request was withdrawn.
     pub(super) fn begin(&self) -> bool {
         let mut progress = self.progress();
         let is_wanted = !matches!(*progress, Progress::Withdrawn);
@@ -39,13 +39,13 @@ impl Ticket {
         is_wanted
     }
 
-    /// The commit failed, and the request waits for the next one.
+    /// Records that the commit failed. The request waits for the next one.
     pub(super) fn failed(&self, error: &Arc<StoreError>) {
         *self.progress() = Progress::Failed(Arc::clone(error));
     }
 
-    /// The latest progress after `since`: a commit of it began, or it waits for its turn and another commit of this process succeeded. `None`
-    /// when there was none.
+    /// The time of the latest progress after `since`, or `None`. Progress means that a commit of the request began, or that the request
+    /// waits and another commit of this process succeeded.
     pub(super) fn progress_since(&self, since: Instant, last_commit: Option<Instant>) -> Option<Instant> {
         let progress = match *self.progress() {
             Progress::PriorityQueue => last_commit,
@@ -55,7 +55,8 @@ impl Ticket {
         progress.filter(|progress| *progress > since)
     }
 
-    /// Nothing of the request was written, for its instance is locked, and it waits until that is free. `false` when it was withdrawn.
+    /// Records that the instance is locked and that nothing was written. The request waits until the lock is free. Returns false if the
+    /// request was withdrawn.
     pub(super) fn met_lock(&self, error: &Arc<StoreError>) -> bool {
         let mut progress = self.progress();
         let is_wanted = !matches!(*progress, Progress::Withdrawn);
@@ -65,7 +66,7 @@ impl Ticket {
         is_wanted
     }
 
-    /// The patience of the caller has ended: the request is withdrawn unless a commit of it is under way. Returns the error for the caller.
+    /// Ends the caller's wait and returns its error. The request is withdrawn unless a commit of it is in flight.
     pub(super) fn give_up(&self, patience: Duration) -> Error {
         let within = duration::display(patience);
         match std::mem::replace(&mut *self.progress(), Progress::Withdrawn) {
@@ -91,12 +92,12 @@ impl Ticket {
     }
 }
 
-/// When a commit of this process succeeded last.
+/// The time of the last successful commit of this process.
 #[derive(Debug, Default)]
 pub(crate) struct LastCommit(Mutex<Option<Instant>>);
 
 impl LastCommit {
-    /// One succeeded now.
+    /// Records a successful commit.
     pub(super) fn note(&self) {
         *self.lock() = Some(Instant::now());
     }
@@ -147,7 +148,7 @@ mod tests {
         let ticket = Ticket::default();
         assert!(ticket.met_lock(&error) && ticket.begin());
         assert!(ticket.met_lock(&error));
-        assert!(ticket.give_up(Duration::from_secs(1)).is_contended(), "the caller is told of the lock");
+        assert!(ticket.give_up(Duration::from_secs(1)).is_contended(), "the error says that the row is locked");
         assert!(!ticket.met_lock(&error) && !ticket.begin());
     }
 

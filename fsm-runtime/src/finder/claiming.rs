@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fsm_core::ids::{CallId, SessionId};
+use fsm_core::ids::SessionId;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::has_answered;
@@ -10,7 +10,7 @@ use crate::committer::request::InstanceKey;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::failing::{AGAIN, LONGEST};
-use crate::store::claim::{Claims, Which, claimable, may_be_a_rows};
+use crate::store::claim::{Claims, DueCall, Which, claimable, may_be_a_rows};
 use crate::store::error::StoreError;
 use crate::store::lock::CachedSnapshot;
 
@@ -70,7 +70,7 @@ impl Engine {
             Err(error) if may_be_a_rows(&error) => {
                 tracing::debug!(machine = served.machine, %error, "a claim failed; its attempts are claimed one by one");
                 let due = claimable(&mut self.looker().await?.conn(), served, limit, now, &except).await?;
-                let claimed = self.claim_each(place, session, due.into_iter().map(|(call, _)| call).collect(), &mut slots).await?;
+                let claimed = self.claim_each(place, session, due.into_iter().map(|(due, _)| due).collect(), &mut slots).await?;
                 found += claimed;
             }
             Err(error) => return Err(error),
@@ -84,25 +84,25 @@ impl Engine {
         self: &Arc<Self>,
         place: usize,
         session: SessionId,
-        calls: Vec<CallId>,
+        calls: Vec<DueCall>,
         slots: &mut Vec<OwnedSemaphorePermit>,
     ) -> Result<usize, StoreError> {
         let Some(work) = &self.work else { return Ok(0) };
         let (mut found, mut in_a_row) = (0, 0);
-        for call in calls {
+        for due in calls {
             if slots.is_empty() || in_a_row == IN_A_ROW {
                 break;
             }
-            match self.store.claim(session, &work.served[place], 1, self.clock.now(), Which::Call(call)).await {
+            match self.store.claim(session, &work.served[place], 1, self.clock.now(), Which::Of(due.instance)).await {
                 Ok(claims) => {
                     if claims.unread.is_empty() {
-                        work.failures.of[place].calls.passed(call);
+                        work.failures.of[place].calls.passed(due);
                     }
                     found += self.begin(place, session, claims, slots).await;
                     in_a_row = 0;
                 }
                 Err(error) if may_be_a_rows(&error) => {
-                    self.cannot_claim(place, call, &error);
+                    self.cannot_claim(place, due, &error);
                     in_a_row += 1;
                 }
                 Err(error) => return Err(error),
@@ -119,21 +119,21 @@ impl Engine {
             self.snapshot_cache.put(&target, CachedSnapshot::of(&claimed.instance, claimed.seen.take()));
             self.run(target, claimed, slots.pop());
         }
-        for (call, why) in claims.unread {
-            self.cannot_claim(place, call, &why);
-            if let Err(error) = self.store.unclaim(session, call).await {
-                tracing::warn!(%call, %error, "an attempt that cannot be read was claimed and could not be given back");
+        for (due, why) in claims.unread {
+            self.cannot_claim(place, due, &why);
+            if let Err(error) = self.store.unclaim(session, due.instance).await {
+                tracing::warn!(call = %due.call, %error, "an attempt that cannot be read was claimed and could not be given back");
             }
         }
         found
     }
 
-    fn cannot_claim(&self, place: usize, call: CallId, error: &StoreError) {
+    fn cannot_claim(&self, place: usize, due: DueCall, error: &StoreError) {
         let Some(work) = &self.work else { return };
-        let again = work.failures.of[place].calls.failed(call, self.clock.now(), LONGEST);
+        let again = work.failures.of[place].calls.failed(due, self.clock.now(), LONGEST);
         if again.is_told() {
             let (machine, tries) = (&work.served[place].machine, again.tries);
-            tracing::warn!(machine, %call, tries, %error, again_in = ?again.wait, "a due attempt cannot be claimed; the others are");
+            tracing::warn!(machine, call = %due.call, tries, %error, again_in = ?again.wait, "a due attempt cannot be claimed; the others are");
         }
     }
 }

@@ -3,14 +3,17 @@
 use std::collections::HashMap;
 
 use fsm_core::call::Attempt as Row;
+use fsm_core::ids::CallId;
 use fsm_core::instance::Instance as InstanceRow;
 
 use super::activity::{Activity, OpenCall};
 use crate::data_protection::{DataProtection, Owner};
 use crate::engine::Engine;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::store::conn::Conn;
+use crate::store::error::StoreError;
 use crate::store::overview::{InboxEvent, PendingTimer};
+use crate::store::view::{Unreadable, WithNewest};
 use crate::store::{lock, overview, view as rows};
 
 /// An instance as it was when it was read.
@@ -43,23 +46,27 @@ impl InstanceView {
 }
 
 /// Every attempt of an instance, oldest first.
-pub(crate) async fn calls_of(conn: &mut Conn<'_>, row: &InstanceRow, data_protection: &DataProtection) -> Result<Vec<Row>, Error> {
-    let Some((newest, _)) = row.newest else { return Ok(Vec::new()) };
+pub(crate) async fn calls_of(conn: &mut Conn<'_>, found: &WithNewest, data_protection: &DataProtection) -> Result<Vec<Row>, Error> {
+    if let Some(why) = &found.unread {
+        return Err(StoreError::Corrupt { what: why.clone() }.into());
+    }
+    let Some(newest) = &found.newest else { return Ok(Vec::new()) };
     let mut attempts = rows::calls(conn, newest).await?;
-    data_protection.readable_attempts(Owner::of(row), &mut attempts);
+    data_protection.readable_attempts(Owner::of(&found.instance), &mut attempts);
     Ok(attempts)
 }
 
-/// Completes a row that a commit of this process left: with its open call, unless `live` is its first attempt, and with its timers and waiting
-/// events. Reads nothing if the row itself shows that there are none.
+/// Completes a row that a commit of this process left: with the error of the attempt before its `live` one, and with its timers and
+/// waiting events. Reads nothing if the row itself shows that there are none.
 pub(crate) async fn completed(engine: &Engine, row: InstanceRow, live: Option<&Row>) -> Result<InstanceView, Error> {
     let data_protection = &engine.data_protection;
     let is_first = live.is_some_and(|live| live.number == 1);
     if is_known(engine, &row) && (!row.is_open || is_first) {
         return Ok(InstanceView::new(row, live, None, data_protection));
     }
+    let found = WithNewest { instance: row, newest: live.cloned(), unread: None };
     let mut reader = engine.store.reader().await?;
-    Ok(with_calls(&mut reader.conn(), vec![row], data_protection).await?.remove(0))
+    with_calls(&mut reader.conn(), vec![found], data_protection).await?.only()
 }
 
 /// Returns true if the row itself shows that the state has no timer and that no event waits.
@@ -71,30 +78,67 @@ pub(crate) fn is_known(engine: &Engine, row: &InstanceRow) -> bool {
     row.status.is_ended() || (row.inbox_len() == 0 && !has_timer())
 }
 
-/// Combines the rows with their open calls, the errors of the previous attempts, their timers and their waiting events.
-pub(crate) async fn with_calls(
-    conn: &mut Conn<'_>,
-    found: Vec<InstanceRow>,
-    data_protection: &DataProtection,
-) -> Result<Vec<InstanceView>, Error> {
-    let live = found.iter().filter(|row| row.is_open).filter_map(|row| row.newest);
-    let wanted: Vec<_> = live.flat_map(|(call, number)| [(call, number), (call, number - 1)]).filter(|(_, number)| *number > 0).collect();
-    let attempts = if wanted.is_empty() { Vec::new() } else { lock::attempts(conn, &wanted).await? };
-    let alive: Vec<_> = found.iter().filter(|row| !row.status.is_ended()).map(|row| row.id).collect();
-    let busy: Vec<_> = found.iter().filter(|row| row.inbox_len() > 0).collect();
+/// Instances with their open calls.
+pub(crate) struct WithCalls {
+    /// The instances that could be read.
+    pub(crate) instances: Vec<InstanceView>,
+    /// The instances whose attempts cannot be decoded.
+    pub(crate) unreadable: Vec<Unreadable>,
+}
+
+impl WithCalls {
+    /// The only instance, or an error of the kind [`ErrorKind::Unreadable`].
+    pub(crate) fn only(mut self) -> Result<InstanceView, Error> {
+        self.instances.pop().ok_or_else(|| {
+            let says =
+                self.unreadable.iter().map(|one| format!("the open call of `{}` cannot be read: {}", one.key.escape_debug(), one.why));
+            Error::other(ErrorKind::Unreadable, says.collect::<String>())
+        })
+    }
+}
+
+/// Combines the rows with their open calls, the errors of the previous attempts, their timers and their waiting events. An attempt that cannot
+/// be decoded affects only its own instance.
+pub(crate) async fn with_calls(conn: &mut Conn<'_>, found: Vec<WithNewest>, data_protection: &DataProtection) -> Result<WithCalls, Error> {
+    let mut with = WithCalls { instances: Vec::with_capacity(found.len()), unreadable: Vec::new() };
+    let wanted: Vec<_> = found.iter().filter_map(WithNewest::before_open).collect();
+    let all = match attempts_of(conn, &wanted).await {
+        Err(StoreError::Corrupt { .. }) => None,
+        all => Some(all?),
+    };
+    let alive: Vec<_> = found.iter().map(|found| &found.instance).filter(|row| !row.status.is_ended()).map(|row| row.id).collect();
+    let busy: Vec<_> = found.iter().map(|found| &found.instance).filter(|row| row.inbox_len() > 0).collect();
     let mut timers = if alive.is_empty() { HashMap::new() } else { overview::timers_of(conn, &alive).await? };
     let mut inboxes = if busy.is_empty() { HashMap::new() } else { overview::inboxes_of(conn, &busy).await? };
-    let seen = found.into_iter().map(|row| {
-        let newest = row.newest.filter(|_| row.is_open);
-        let numbered =
-            |number| attempts.iter().find(|attempt| newest.is_some_and(|(call, _)| attempt.call == call) && attempt.number == number);
-        let live = newest.and_then(|(_, number)| numbered(number));
-        let before = newest.and_then(|(_, number)| numbered(number - 1));
+    for found in found {
+        let id = found.before_open();
+        let own = match &all {
+            Some(_) => None,
+            None => match attempts_of(conn, id.as_slice()).await {
+                Err(why @ StoreError::Corrupt { .. }) => {
+                    with.unreadable.push(Unreadable { key: found.instance.key, why: why.to_string() });
+                    continue;
+                }
+                own => Some(own?),
+            },
+        };
+        let attempts = own.as_ref().or(all.as_ref()).map_or(&[][..], Vec::as_slice);
+        let before = id.and_then(|id| attempts.iter().find(|attempt| (attempt.call, attempt.number) == id));
+        let WithNewest { instance: row, newest, unread } = found;
+        if let Some(why) = unread.filter(|_| row.is_open) {
+            with.unreadable.push(Unreadable { key: row.key, why });
+            continue;
+        }
+        let open = newest.as_ref().filter(|_| row.is_open);
         let mut timers = timers.remove(&row.id).unwrap_or_default();
         // The instance may have moved on since its row was read.
         timers.retain(|timer| timer.state.is_none() || timer.state == row.state);
         let waiting = inboxes.remove(&row.id).unwrap_or_default();
-        InstanceView { timers, waiting, ..InstanceView::new(row, live, before, data_protection) }
-    });
-    Ok(seen.collect())
+        with.instances.push(InstanceView { timers, waiting, ..InstanceView::new(row, open, before, data_protection) });
+    }
+    Ok(with)
+}
+
+async fn attempts_of(conn: &mut Conn<'_>, wanted: &[(CallId, u32)]) -> Result<Vec<Row>, StoreError> {
+    if wanted.is_empty() { Ok(Vec::new()) } else { lock::attempts(conn, wanted).await }
 }

@@ -18,6 +18,7 @@ use crate::redact::Redactable;
 use crate::registry::Machine;
 use crate::store::overview::{InboxEvent, PendingTimer};
 use crate::store::view::After;
+pub use crate::store::view::Unreadable;
 
 /// An instance as it was when it was read.
 ///
@@ -130,15 +131,6 @@ pub struct Page<T> {
     pub next: Option<Cursor>,
     /// Instances on this page that this program cannot read.
     pub unreadable: Vec<Unreadable>,
-}
-
-/// An instance that this program cannot read: its record cannot be decoded, or its state is unknown.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unreadable {
-    /// The key.
-    pub key: String,
-    /// The reason.
-    pub why: String,
 }
 
 /// The number of instances with a certain state and status.

@@ -14,7 +14,8 @@ use crate::encode;
 use crate::error::Error;
 use crate::registry::Machine;
 
-/// The shortest and longest wait between two polls. The wait doubles after each poll.
+/// The shortest and longest wait between two polls. Each wait is 1.5 times the one before, so that a caller in a process that does not run the
+/// instance learns of the change after at most 1.5 times as long.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
 
 /// A wait for an instance.
@@ -76,10 +77,11 @@ impl<M: Machine> Waiting<M> {
                 let seen = Box::pin(self.look()).await?;
                 return if wanted.is_met(&seen.row)? { self.handle.typed(seen) } else { Err(wanted.timed_out(&seen)) };
             }
-            pause = (pause * 2).min(PAUSES.1);
+            pause = (pause * 3 / 2).min(PAUSES.1);
         }
     }
 
+    /// A single try, because the wait itself polls until its limit.
     async fn look(&self) -> Result<InstanceView, Error> {
         self.handle.look(&self.key).await?.ok_or_else(|| Error::not_found(M::NAME, &self.key))
     }

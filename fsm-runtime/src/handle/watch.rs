@@ -134,12 +134,14 @@ impl WatchState {
             drop(reader);
             return self.told(news).await;
         }
-        if !self.is_news(&row) {
+        if !self.is_news(&row.instance) {
             return Ok(None);
         }
-        let seen = with_calls(&mut reader.conn(), vec![row.clone()], &self.engine.data_protection).await;
-        self.keep(row);
-        Ok(seen?.pop())
+        let instance = row.instance.clone();
+        let seen = with_calls(&mut reader.conn(), vec![row], &self.engine.data_protection).await;
+        self.keep(instance);
+        // An instance whose open call cannot be decoded is shown after its next change.
+        Ok(seen?.instances.pop())
     }
 
     async fn told(&mut self, News { instance, live }: News) -> Result<Option<InstanceView>, Error> {
@@ -157,9 +159,9 @@ impl WatchState {
 
     /// Returns true if the row differs from the last one and is not an older version that was reported late.
     fn is_news(&self, row: &InstanceRow) -> bool {
-        self.last
-            .as_ref()
-            .is_none_or(|last| row.id != last.id || (row != last && row.version >= last.version && row.updated_at >= last.updated_at))
+        self.last.as_ref().is_none_or(|last| {
+            row.id != last.id || (!is_same(row, last) && row.version >= last.version && row.updated_at >= last.updated_at)
+        })
     }
 
     fn keep(&mut self, row: InstanceRow) {
@@ -168,6 +170,11 @@ impl WatchState {
         self.pause = LOOKS.0;
         self.next_look = Instant::now() + self.pause;
     }
+}
+
+/// Returns true if the two rows differ at most in the number of writes.
+fn is_same(row: &InstanceRow, last: &InstanceRow) -> bool {
+    *row == InstanceRow { row_version: row.row_version, ..last.clone() }
 }
 
 impl<M: Machine> Stream for WatchStream<M> {

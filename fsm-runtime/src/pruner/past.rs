@@ -205,11 +205,11 @@ impl Past {
         ids.sort();
         ids.dedup();
         let found = lock::instances_by_id(conn, &ids).await?;
-        let instances: HashMap<_, _> = found.into_iter().flatten().map(|instance| (instance.id, instance)).collect();
-        let newest: Vec<_> = instances.values().filter_map(|instance| instance.newest).collect();
-        let mut needed: HashSet<CallId> = newest.iter().map(|(call, _)| *call).collect();
+        let newest: Vec<_> = found.iter().flatten().filter_map(|(_, newest)| newest.as_ref()).collect();
+        let mut needed: HashSet<CallId> = newest.iter().map(|newest| newest.call).collect();
         // An operator can run a caught call again.
-        needed.extend(lock::attempts(conn, &newest).await?.iter().filter(|newest| newest.is_catch()).filter_map(|newest| newest.previous));
+        needed.extend(newest.iter().filter(|newest| newest.is_catch()).filter_map(|newest| newest.previous));
+        let instances: HashMap<_, _> = found.into_iter().flatten().map(|(instance, _)| (instance.id, instance)).collect();
         let calls: HashSet<_> = old.iter().map(|attempt| attempt.call).collect();
         let last = lock::last_attempts(conn, &calls.iter().copied().collect::<Vec<_>>()).await?;
         let before: HashSet<_> = old.iter().filter(|attempt| attempt.number == 1).filter_map(|attempt| attempt.previous).collect();

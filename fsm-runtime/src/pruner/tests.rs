@@ -75,13 +75,14 @@ impl Made {
         let policy = r#"{"max_attempts":null,"min_us":0,"max_us":0,"backoff":1.0}"#;
         let event = if verb == "paid" { "Paid" } else { "Caught<Paid>" };
         let mut row = vec![id(call), number(attempt), id(self.id), text(MACHINE), text(verb), text(event), payload, from, text("paid")];
-        row.extend([text(state), Field::Flag(false), number(100), number(100), Field::Number(None), number(0), number(0), text(policy)]);
+        row.extend([text(state), number(100), number(100), Field::Number(None), number(0), number(0), text(policy)]);
         row.extend([number(100), id(Uuid::from_u128(7)), number(100), number(100), Field::Text(None), Field::Id(previous), number(0)]);
         row
     }
 
     fn once(&mut self, rows: &mut Rows, call: Uuid, count: i64) {
-        let row = |n| vec![id(call), text(&format!("effect-{n:06}")), Field::Bytes(Some(b"1".to_vec())), number(100)];
+        let instance = self.id;
+        let row = |n| vec![id(call), text(&format!("effect-{n:06}")), id(instance), Field::Bytes(Some(b"1".to_vec())), number(100)];
         rows.others.extend((0..count).map(|n| ("once", row(n))));
     }
 
@@ -101,9 +102,33 @@ impl Made {
     fn row(&self, key: &str) -> Vec<Field> {
         let state = if self.version == 0 { Field::Text(None) } else { text("paid") };
         let (call, attempt) = self.newest.unzip();
-        let mut row = vec![id(self.id), text(MACHINE), text(key), text("completed"), state, Field::Flag(false), number(self.version)];
-        row.extend([Field::Bytes(None), Field::Id(call), Field::Number(attempt), Field::Flag(false), Field::Text(None)]);
-        row.extend([number(0), number(0), number(100), number(ENDED_AT), Field::Number(None), number(0)]);
+        let state_of_attempt = Field::Text(call.is_some().then(|| "success".to_owned()));
+        let mut row =
+            vec![id(self.id), text(MACHINE), text(key), text("completed"), state, Field::Flag(false), number(self.version), number(0)];
+        row.extend([Field::Bytes(None), Field::Text(None), number(0), number(0), number(100), number(ENDED_AT), Field::Number(None)]);
+        row.push(number(0));
+        row.extend([Field::Flag(false), Field::Id(call), Field::Number(attempt), state_of_attempt]);
+        row.extend([
+            text("paid"),
+            text("Paid"),
+            Field::Bytes(None),
+            text("paid"),
+            text("paid"),
+            number(100),
+            number(100),
+            Field::Number(None),
+        ]);
+        row.extend([
+            Field::Number(None),
+            number(0),
+            number(0),
+            Field::Text(None),
+            number(100),
+            id(Uuid::from_u128(7)),
+            number(100),
+            number(100),
+        ]);
+        row.extend([Field::Text(None), Field::Id(None), number(0)]);
         row
     }
 

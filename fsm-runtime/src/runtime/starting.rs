@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use fsm_core::ids::InstanceId;
 use fsm_core::process::ProcessIdentity;
 use tokio::sync::{Notify, Semaphore};
 
@@ -45,8 +46,10 @@ impl Builder {
         engine.keep_running("listener", Engine::listen_loop);
         engine.keep_running("observer", Engine::observe_loop);
         engine.start_notifying();
+        let counted = Arc::downgrade(&engine);
+        let unreported = move || counted.upgrade().and_then(|engine| Some(engine.work.as_ref()?.unreported().len())).unwrap_or(0);
         session
-            .keep_alive(store, clock)
+            .keep_alive(store, clock, unreported)
             .map_err(|error| Error::other(ErrorKind::System, format!("the thread for the lease could not start: {error}")))?;
         let shutdown = ShutdownHandle::new(Arc::clone(&engine), self.shutdown_timeout);
         Ok(Runtime { engine, shutdown })
@@ -57,7 +60,7 @@ impl Builder {
         let (store, clock) = open(self.settings(), limit).await?;
         let mappings = introduce(&store, &clock, catalog, (&self.data, &self.data_protection), &self.migrate).await?;
         let work = self.work(catalog, self.lease, ReconcilerState::since(clock.now(), mappings));
-        work.session.renew(&mut store.dedicated().await?, &clock, clock.now()).await?;
+        work.session.renew(&mut store.dedicated().await?, &clock, clock.now(), 0).await?;
         Ok((store, clock, work))
     }
 
@@ -75,6 +78,7 @@ impl Builder {
             running: Mutex::default(),
             is_shutting_down: AtomicBool::new(false),
             ended: Notify::new(),
+            scanned: Mutex::new(InstanceId(uuid::Uuid::nil())),
         }
     }
 

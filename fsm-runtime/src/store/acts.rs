@@ -1,4 +1,4 @@
-//! The acts of operators, as the history has them.
+//! The acts of operators in the history.
 
 use fsm_core::time::Timestamp;
 
@@ -7,14 +7,14 @@ use super::error::Result;
 use super::sql;
 use super::values::values;
 
-/// An act of an operator, as the history has it.
+/// An act of an operator, as the history stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperatorAct {
     /// The id of the entry. Later entries have larger ids.
     pub id: i64,
     /// The machine.
     pub machine: String,
-    /// The instance's key.
+    /// The key of the instance.
     pub key: String,
     /// The time of the act.
     pub at: Timestamp,

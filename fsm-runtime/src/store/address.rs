@@ -1,4 +1,4 @@
-//! What a database's URL says, and how it is shown.
+//! Parsing the URL of a database, and showing it without its password.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -14,14 +14,14 @@ pub(super) enum Address {
     Servers(Box<Servers>),
 }
 
-/// A file, and what its URL says of it.
+/// A SQLite file and the parameters of its URL.
 pub(super) struct SqliteFile {
     pub path: PathBuf,
-    /// Which file system SQLite uses.
+    /// The VFS that SQLite uses.
     pub vfs: Option<String>,
     pub is_read_only: bool,
     pub is_immutable: bool,
-    /// All of it, as the driver of users' own statements understands it.
+    /// The whole URL in the form of the driver that runs users' own statements.
     pub options: Box<SqliteConnectOptions>,
 }
 
@@ -59,17 +59,17 @@ impl Address {
     }
 }
 
-/// Whether statements are kept prepared: unless the URL says `statement-cache-capacity=0`, as for a pooler in transaction mode.
+/// True if prepared statements are cached. False if the URL has `statement-cache-capacity=0`, as it must for a pooler in transaction mode.
 pub(super) fn keeps_statements(url: &str) -> bool {
     !parameters(url).any(|parameter| parameter == "statement-cache-capacity=0")
 }
 
-/// What a URL says after its question mark.
+/// The parameters after the question mark of a URL.
 fn parameters(url: &str) -> impl Iterator<Item = &str> {
     url.split_once('?').map_or("", |(_, parameters)| parameters).split('&')
 }
 
-/// The URL as it can be shown: what stands between the user's name and the last `@` before the path is hidden.
+/// The URL with the password hidden: the text between the user's name and the last `@`.
 fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let Some((login, host)) = rest.rsplit_once('@') else { return hide_parameter(url) };
@@ -79,7 +79,7 @@ fn without_password(url: &str) -> String {
     }
 }
 
-/// The same for `?password=`.
+/// Hides the password in `password=`.
 fn hide_parameter(url: &str) -> String {
     match url.split_once("password=") {
         Some((before, after)) => {

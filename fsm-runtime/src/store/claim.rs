@@ -1,11 +1,11 @@
-//! Taking attempts that are due: one statement, so that no two sessions get the same one.
+//! Claims of due attempts. One statement claims, so that no two sessions get the same attempt.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
 use fsm_core::call::Attempt;
-use fsm_core::ids::{CallId, SessionId, TimerId};
+use fsm_core::ids::{CallId, InstanceId, SessionId, TimerId};
 use fsm_core::instance::Instance;
 use fsm_core::machine::Machine;
 use fsm_core::time::Timestamp;
@@ -15,32 +15,31 @@ use super::conn::Conn;
 use super::error::{Result, StoreError};
 use super::lock::RowSnapshot;
 use super::open::Store;
-use super::rows::{ATTEMPT_COLUMNS, INSTANCE_COLUMNS, Row};
+use super::rows::{POLICY, Row, WITH_NEWEST};
+use super::script::SqliteLog;
+use super::session_log;
 use super::shares::Purpose;
 use super::sql;
 use super::values::{Value, values};
 use super::write::RowVersion;
 
-/// The place of the first column behind the instance and the attempt.
-const JOINED: usize = INSTANCE_COLUMNS + ATTEMPT_COLUMNS;
-
-/// What a process can run of one machine.
+/// The parts of one machine that a process can run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Served {
     /// The machine.
     pub machine: String,
-    /// Its verbs that this process has.
+    /// The verbs of the machine that this process has.
     pub verbs: Vec<String>,
-    /// Its states that this process has.
+    /// The states of the machine that this process has.
     pub states: Vec<String>,
-    /// Those of them that have a timer in this process's code: these timers are its own to fire.
+    /// Those of the states that have a timer in this process's code. This process fires the timers of these states.
     pub timed: Vec<String>,
-    /// The events that this process has: it delivers those whose time has come.
+    /// The events that this process has. It delivers delayed sends of these events.
     pub events: Vec<String>,
 }
 
 impl Served {
-    /// All of the machine.
+    /// All verbs, states and events of the machine.
     pub fn of(machine: &Machine) -> Served {
         let mut verbs: Vec<_> = machine.verbs.iter().map(|verb| verb.name.clone()).collect();
         verbs.sort();
@@ -53,24 +52,24 @@ impl Served {
     }
 }
 
-/// An attempt that a session was given.
+/// An attempt that a session has claimed.
 #[derive(Clone, PartialEq)]
 pub struct Claimed {
     /// The instance.
     pub instance: Arc<Instance>,
-    /// The attempt, executing.
+    /// The attempt. It executes.
     pub attempt: Arc<Attempt>,
     /// The payload of its call.
     pub payload: Vec<u8>,
-    /// Why the attempt before it failed.
+    /// The error of the attempt before.
     pub last_error: Option<String>,
-    /// How its instance was seen with it, where something shows whether that is still so.
+    /// A snapshot of the instance for the snapshot cache. Only with PostgreSQL, where the row version guards it.
     pub seen: Option<RowSnapshot>,
-    /// What of its row cannot be read: then it fails without its verb.
+    /// The reason why the retry policy cannot be decoded. The attempt then fails without running its verb.
     pub policy_error: Option<String>,
 }
 
-/// All but what the payload says.
+/// Shows all fields except the content of the payload.
 impl fmt::Debug for Claimed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let payload = format_args!("{} bytes", self.payload.len());
@@ -78,7 +77,7 @@ impl fmt::Debug for Claimed {
     }
 }
 
-/// Rows that a look leaves out, for they failed before. Each as 32 hexadecimal digits.
+/// Rows that a scan leaves out because they failed before. Each id has 32 hexadecimal digits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Except {
     /// The calls of attempts.
@@ -88,7 +87,7 @@ pub struct Except {
 }
 
 impl Except {
-    /// These rows.
+    /// Leaves out these calls and timers.
     pub fn of(calls: impl IntoIterator<Item = CallId>, timers: impl IntoIterator<Item = TimerId>) -> Except {
         Except {
             calls: calls.into_iter().map(|call| words_of(call.0)).collect(),
@@ -101,48 +100,62 @@ pub(super) fn words_of(id: Uuid) -> String {
     id.simple().to_string()
 }
 
-/// Which attempts are claimed.
+/// The attempts to claim.
 #[derive(Debug, Clone, Copy)]
 pub enum Which<'w> {
-    /// Those of all calls but these.
+    /// The attempts of all calls except these.
     AllBut(&'w [String]),
-    /// Those of this call alone.
-    Call(CallId),
+    /// The attempt of this instance only.
+    Of(InstanceId),
 }
 
-/// What a claim gave.
+/// The result of a claim.
 #[derive(Debug, Default)]
 pub struct Claims {
-    /// The attempts, those due first first.
+    /// The claimed attempts, by due time.
     pub claimed: Vec<Claimed>,
-    /// Attempts that are the session's now, and that cannot be read.
-    pub unread: Vec<(CallId, StoreError)>,
+    /// Attempts that were claimed but cannot be decoded.
+    pub unread: Vec<(DueCall, StoreError)>,
 }
 
-/// Gives the session `me` at most `limit` of the attempts that are due at `now`, those due first first. In SQLite `conn` is in a transaction.
+/// The ids of a due call and its instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DueCall {
+    /// The call.
+    pub call: CallId,
+    /// Its instance.
+    pub instance: InstanceId,
+}
+
+/// Claims for session `me` at most `limit` attempts that are due at `now`, by due time. With SQLite, `conn` must be in a transaction.
 pub async fn claim(conn: &mut Conn<'_>, me: SessionId, served: &Served, limit: u32, now: Timestamp, which: Which<'_>) -> Result<Claims> {
     let (sql, calls) = which.said();
     let mut rows = conn.rows(sql, &values_of(&me, served, limit, now, &calls)).await?;
     if !conn.is_postgres() {
-        let mut keys = Vec::with_capacity(rows.len());
+        let mut ids = Vec::with_capacity(rows.len());
         for row in &rows {
-            keys.push((row.call_id(0)?, row.count(1)?));
+            ids.push(row.instance_id(0)?);
         }
-        rows = conn.batch(&sql::CLAIMED, keys.iter().map(|(call, number)| values![call.0, i64::from(*number)]).collect()).await?;
+        let begun: Vec<u8> = ids.iter().flat_map(|id| *id.0.as_bytes()).collect();
+        let put = if ids.is_empty() { Vec::new() } else { vec![values![me.0, session_log::next_number(), begun.as_slice()]] };
+        conn.put(&sql::LOG_PUT, put.into()).await?;
+        rows = conn.batch(&sql::CLAIMED, ids.iter().map(|id| values![id.0]).collect()).await?;
     }
-    all(&rows)
+    Ok(all(&rows))
 }
 
 impl Store {
-    /// The same, committed.
+    /// Like the function [`claim`], and commits.
     pub async fn claim(&self, me: SessionId, served: &Served, limit: u32, now: Timestamp, which: Which<'_>) -> Result<Claims> {
         if let Some(mut alone) = self.for_commits().await? {
             return claim(&mut alone.conn(), me, served, limit, now, which).await;
         }
-        // A claim writes no instance, and the end of an attempt looks for itself whether it is still held.
+        // No decision depends on the columns that a claim writes: the completion of an attempt checks in its guard that the session still
+        // holds it.
         let (sql, calls) = which.said();
-        if let Some(rows) = self.write_and_ask(sql, &values_of(&me, served, limit, now, &calls), &sql::CLAIMED).await? {
-            return all(&rows);
+        let log = SqliteLog { put: &sql::LOG_PUT, session: me, number: session_log::next_number() };
+        if let Some(rows) = self.write_and_ask(sql, &values_of(&me, served, limit, now, &calls), &sql::CLAIMED, log).await? {
+            return Ok(all(&rows));
         }
         let mut tx = self.begin_for(Purpose::Engine).await?;
         let claims = claim(&mut tx.conn(), me, served, limit, now, which).await?;
@@ -150,17 +163,18 @@ impl Store {
         Ok(claims)
     }
 
-    /// Takes back what the session claimed of this call.
-    pub async fn unclaim(&self, me: SessionId, call: CallId) -> Result<()> {
+    /// Releases the attempt that the session has claimed of this instance.
+    pub async fn unclaim(&self, me: SessionId, instance: InstanceId) -> Result<()> {
         let mut tx = self.begin().await?;
-        tx.conn().rows(&sql::UNCLAIM, &values![call.0, me.0]).await?;
+        tx.conn().rows(&sql::UNCLAIM, &values![instance.0, me.0]).await?;
         tx.commit().await
     }
 
-    /// Claims the attempts of this call, if they are due, and takes that back: whether they can be.
-    pub async fn try_claim(&self, served: &Served, now: Timestamp, call: CallId) -> Result<()> {
+    /// Checks that the attempt of this instance can be claimed, if it is due: claims it and rolls back. Returns the error if it cannot be
+    /// decoded.
+    pub async fn try_claim(&self, served: &Served, now: Timestamp, instance: InstanceId) -> Result<()> {
         let mut tx = self.begin().await?;
-        let claims = claim(&mut tx.conn(), SessionId(Uuid::nil()), served, 1, now, Which::Call(call)).await?;
+        let claims = claim(&mut tx.conn(), SessionId(Uuid::nil()), served, 1, now, Which::Of(instance)).await?;
         tx.rollback().await?;
         claims.unread.into_iter().next().map_or(Ok(()), |(_, why)| Err(why))
     }
@@ -170,30 +184,33 @@ impl<'w> Which<'w> {
     fn said(self) -> (&'static sql::Sql, Cow<'w, [String]>) {
         match self {
             Which::AllBut(calls) => (&sql::CLAIM, Cow::Borrowed(calls)),
-            Which::Call(call) => (&sql::CLAIM_THESE, Cow::Owned(vec![words_of(call.0)])),
+            Which::Of(instance) => (&sql::CLAIM_THESE, Cow::Owned(vec![words_of(instance.0)])),
         }
     }
 }
 
-/// The calls of the attempts that a claim would give, those due first first, with the key of each instance.
+/// The calls that a claim would get, by due time, each with the key of its instance.
 pub async fn claimable(
     conn: &mut Conn<'_>,
     served: &Served,
     limit: u32,
     now: Timestamp,
     except: &[String],
-) -> Result<Vec<(CallId, Option<String>)>> {
+) -> Result<Vec<(DueCall, Option<String>)>> {
     let nobody = SessionId(Uuid::nil());
-    let rows = conn.rows(&sql::CLAIMABLE, &values_of(&nobody, served, limit, now, except)).await?;
-    Ok(rows.iter().filter_map(|row| Some((row.call_id(0).ok()?, row.get(1).ok().flatten()))).collect())
+    let rows = conn.rows(&sql::CLAIMABLE, &values_of(&nobody, served, limit, now, except)[..6]).await?;
+    let due = |row: &Row| Some(DueCall { call: row.call_id(0).ok()?, instance: row.instance_id(1).ok()? });
+    Ok(rows.iter().filter_map(|row| Some((due(row)?, row.get(2).ok().flatten()))).collect())
 }
 
-/// Whether a statement about many rows may have failed because of one of them. Else the connection, the server or the whole database is not
-/// well.
+/// True if a statement about many rows may have failed because of one of them. Otherwise the cause is the connection, the server or the
+/// whole database.
 pub fn may_be_a_rows(error: &StoreError) -> bool {
-    /// Connection, rollback for others' sake, read-only or a transaction's state, no right, no room, not now, stopped, the machine.
+    /// Connection, transaction state or read-only, authentication, rollback, resources, object state, operator intervention, system,
+    /// privilege.
     const WHOLE: [&str; 9] = ["08", "25", "28", "40", "53", "55", "57", "58", "42501"];
-    /// Busy, locked, no memory, read-only, interrupted, the disk, full, cannot open, the protocol of locks, no right, not a database.
+    /// Busy, locked, no memory, read-only, interrupted, disk I/O, full, cannot open, lock protocol, no large files, not authorised, not a
+    /// database.
     const WHOLE_IN_SQLITE: [i64; 12] = [5, 6, 7, 8, 9, 10, 13, 14, 15, 22, 23, 26];
     match error {
         StoreError::Corrupt { .. } => true,
@@ -209,58 +226,59 @@ pub fn may_be_a_rows(error: &StoreError) -> bool {
     }
 }
 
-fn values_of<'a>(me: &SessionId, served: &'a Served, limit: u32, now: Timestamp, calls: &'a [String]) -> [Value<'a>; 6] {
+fn values_of<'a>(me: &SessionId, served: &'a Served, limit: u32, now: Timestamp, calls: &'a [String]) -> [Value<'a>; 7] {
     [
         served.machine.as_str().into(),
         me.0.into(),
-        Value::Words(&served.verbs),
+        Value::Texts(&served.verbs),
         now.as_micros().into(),
         i64::from(limit).into(),
-        Value::Words(calls),
+        Value::Texts(calls),
+        session_log::next_number().into(),
     ]
 }
 
-/// Each by itself: one that cannot be read keeps no other from being run.
-fn all(rows: &[Row]) -> Result<Claims> {
+/// Decodes each row separately, so that a row that cannot be decoded does not stop the others.
+fn all(rows: &[Row]) -> Claims {
     let mut claims = Claims::default();
     for row in rows {
         match read(row) {
             Ok(claimed) => claims.claimed.push(claimed),
-            Err(why) => claims.unread.push((row.call_id(INSTANCE_COLUMNS)?, why)),
+            Err(why) => {
+                let (instance, call) = row.ids_of_unread();
+                claims.unread.push((DueCall { call, instance }, why));
+            }
         }
     }
     claims.claimed.sort_by_key(|claimed| claimed.attempt.scheduled_at);
-    Ok(claims)
+    claims
 }
 
 fn read(row: &Row) -> Result<Claimed> {
-    // A payload that is gone is one that cannot be read: a failed attempt, not a failed claim.
-    let payload = row.get::<Option<Vec<u8>>>(JOINED)?.unwrap_or_default();
-    let policy_error = row.policy(INSTANCE_COLUMNS + 14).err().map(|why| format!("the retry policy cannot be read: {why}"));
+    // A deleted payload reads as empty bytes: its attempt fails, not the whole claim.
+    let payload = row.get::<Option<Vec<u8>>>(WITH_NEWEST)?.unwrap_or_default();
+    let policy_error = row.policy(POLICY).err().map(|why| format!("the retry policy cannot be read: {why}"));
     let instance = Arc::new(row.instance(0)?);
+    let attempt = row.newest(&instance, 0)?.map(Arc::new);
+    let attempt = attempt.ok_or_else(|| StoreError::Corrupt { what: format!("instance {} executes no call", instance.id) })?;
     let seen = match row {
-        Row::Postgres(_) => {
-            let row_version = RowVersion::Row { xmin: row.get(JOINED + 3)?, updated_at: instance.updated_at };
-            Some(RowSnapshot { instance: Arc::clone(&instance), has_timer: row.get(JOINED + 2)?, row_version })
-        }
+        Row::Postgres(_) => Some(RowSnapshot {
+            instance: Arc::clone(&instance),
+            newest: Some(Arc::clone(&attempt)),
+            has_timer: row.get(WITH_NEWEST + 2)?,
+            row_version: RowVersion::Row,
+        }),
         Row::Sqlite(..) | Row::UserSqlite(_) => None,
     };
-    Ok(Claimed {
-        instance,
-        attempt: Arc::new(row.attempt(INSTANCE_COLUMNS)?),
-        payload,
-        last_error: row.get(JOINED + 1)?,
-        seen,
-        policy_error,
-    })
+    Ok(Claimed { instance, attempt, payload, last_error: row.get(WITH_NEWEST + 1)?, seen, policy_error })
 }
 
-/// When the next attempt or timer of the machine is due, but for these; `None` when nothing is scheduled.
+/// The time at which the machine's next attempt or timer is due, without those in `except`; `None` if nothing is scheduled.
 pub async fn next_due(conn: &mut Conn<'_>, served: &Served, except: &Except) -> Result<Option<Timestamp>> {
     let machine = Value::from(served.machine.as_str());
-    let calls = conn.rows(&sql::NEXT_CALL, &[machine, Value::Words(&served.verbs), Value::Words(&except.calls)]).await?;
-    let [timed, events, states] = [&served.timed, &served.events, &served.states].map(|words| Value::Words(words));
-    let timers = conn.rows(&sql::NEXT_TIMER, &[machine, timed, events, states, Value::Words(&except.timers)]).await?;
+    let calls = conn.rows(&sql::NEXT_CALL, &[machine, Value::Texts(&served.verbs), Value::Texts(&except.calls)]).await?;
+    let [timed, events, states] = [&served.timed, &served.events, &served.states].map(|words| Value::Texts(words));
+    let timers = conn.rows(&sql::NEXT_TIMER, &[machine, timed, events, states, Value::Texts(&except.timers)]).await?;
     let due = calls.iter().chain(&timers).map(|row| row.time(0)).collect::<Result<Vec<_>>>()?;
     Ok(due.into_iter().min())
 }

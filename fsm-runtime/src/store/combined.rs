@@ -1,4 +1,4 @@
-//! Several statements about many rows as one, which PostgreSQL carries out and commits in one trip.
+//! Several statements about many rows combined into one, which PostgreSQL runs and commits in one round trip.
 
 use std::fmt::Write as _;
 
@@ -6,24 +6,24 @@ use sqlx::postgres::PgArguments;
 use sqlx::{Arguments, AssertSqlSafe, SqlSafeStr};
 
 use super::conn::Conn;
-use super::error::{Result, StoreError};
+use super::error::Result;
 use super::rows::Row;
 use super::sql::Many;
 use super::thread::Whole;
 use super::values::Batch;
 
-/// Where statements about many rows are said to.
+/// The destination of statements about many rows.
 pub(super) enum Sink<'s, 'c> {
-    /// Each is run in its turn.
+    /// Runs each statement at once.
     Now(&'s mut Conn<'c>),
-    /// All are run together, those about no row left out.
+    /// Combines all statements into one. Statements without rows are left out.
     CombinedStatement(&'s mut CombinedStatement),
-    /// All are carried out by SQLite's thread, one after the other.
+    /// Collects the statements for one transaction of the SQLite thread.
     Whole(&'s mut Whole),
 }
 
 impl Sink<'_, '_> {
-    /// Whether this is PostgreSQL.
+    /// True for PostgreSQL.
     pub(super) fn is_postgres(&self) -> bool {
         match self {
             Sink::Now(conn) => conn.is_postgres(),
@@ -32,7 +32,20 @@ impl Sink<'_, '_> {
         }
     }
 
-    /// Says a statement whose answer nobody needs.
+    /// Adds a statement whose rows do not belong to single instances. The condition of the combined statement does not apply to it.
+    pub(super) async fn put_whole<const WIDTH: usize>(&mut self, sql: &Many, batch: Batch<'_, WIDTH>) -> Result<()> {
+        match self {
+            Sink::CombinedStatement(combined) => {
+                let condition = std::mem::replace(&mut combined.condition, "true".to_owned());
+                let put = combined.put(sql, batch);
+                combined.condition = condition;
+                put
+            }
+            sink => sink.put(sql, batch).await,
+        }
+    }
+
+    /// Adds a statement whose answer is not needed.
     pub(super) async fn put<const WIDTH: usize>(&mut self, sql: &Many, batch: Batch<'_, WIDTH>) -> Result<()> {
         match self {
             Sink::Now(conn) => conn.put(sql, batch).await,
@@ -45,7 +58,7 @@ impl Sink<'_, '_> {
     }
 }
 
-/// Statements that become one: `with` each of them as a part. They see the database as it was before all of them.
+/// Statements combined into one: each is a part of a `with` clause. All of them see the database as it was before the combined statement.
 pub(super) struct CombinedStatement {
     text: String,
     parts: usize,
@@ -54,17 +67,17 @@ pub(super) struct CombinedStatement {
 }
 
 impl CombinedStatement {
-    /// None yet, and each of them is about its rows.
+    /// An empty combined statement without a condition.
     pub(super) fn new() -> CombinedStatement {
         CombinedStatement { text: String::new(), parts: 0, arguments: PgArguments::default(), condition: "true".to_owned() }
     }
 
-    /// From now on, a statement is about no row unless this holds.
+    /// Sets the condition for later statements: they apply only to rows for which it holds.
     pub(super) fn only_if(&mut self, condition: String) {
         self.condition = condition;
     }
 
-    /// One more, which others can refer to by this name. Left out if it is about no row.
+    /// Adds a statement that other parts can refer to by `name`. Left out if it has no rows.
     pub(super) fn part<const WIDTH: usize>(&mut self, name: &str, sql: &Many, batch: Batch<'_, WIDTH>) -> Result<()> {
         if batch.is_empty() {
             return Ok(());
@@ -74,26 +87,19 @@ impl CombinedStatement {
         batch.bind(&mut self.arguments)
     }
 
-    /// One more, which nobody refers to.
+    /// Adds a statement that no other part refers to.
     fn put<const WIDTH: usize>(&mut self, sql: &Many, batch: Batch<'_, WIDTH>) -> Result<()> {
         self.part(&format!("part_{}", self.parts), sql, batch)
     }
 
-    /// One more, about no rows.
+    /// Adds a statement without parameters.
     pub(super) fn words(&mut self, name: &str, text: &str) {
         let separator = if self.parts == 0 { "with" } else { "," };
         writeln!(self.text, "{separator} {name} as ({text})").expect("a text has room");
         self.parts += 1;
     }
 
-    /// A number that the text can speak of, by this name.
-    pub(super) fn number(&mut self, number: usize) -> Result<String> {
-        let number = i64::try_from(number).expect("nothing is counted beyond 2^63");
-        self.arguments.add(number).map_err(|error| StoreError::Database(sqlx::Error::Encode(error)))?;
-        Ok(format!("${}", self.arguments.len()))
-    }
-
-    /// Runs them outside a transaction, and gives the rows of `answer`: all is committed with it, or nothing.
+    /// Runs the combined statement outside a transaction and returns the rows of `answer`. The statement commits completely or not at all.
     pub(super) async fn commit(self, conn: &mut Conn<'_>, answer: &str) -> Result<Vec<Row>> {
         let text = AssertSqlSafe(self.text + answer).into_sql_str();
         conn.commit_single_statement(text, self.arguments).await

@@ -1,4 +1,4 @@
-//! One connection of either database, and how a statement is run on it.
+//! A connection to either database, and the running of statements on it.
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -8,67 +8,67 @@ use sqlx::sqlite::SqliteConnection;
 use sqlx::{Postgres, SqlSafeStr, SqlStr, Sqlite, Transaction};
 
 use super::error::Result;
-use super::guarded::{GuardedConnection, Rules};
+use super::guarded::{GuardedConnection, StatementSettings};
 use super::rows::Row;
 use super::sql::{self, Many, Sql};
 use super::thread::SqliteThread;
 use super::values::{Batch, Value, kept};
 use super::{postgres, user_sqlite};
 
-/// A connection, most often inside a transaction.
+/// A connection, usually inside a transaction.
 pub enum Conn<'c> {
-    /// To SQLite, of ours alone.
+    /// A connection to SQLite that only this crate uses.
     Sqlite(GuardedConnection<'c, SqliteThread>),
-    /// To SQLite, and in its transaction somebody else's statements run too.
+    /// A connection to SQLite in whose transaction a user's statements run too.
     UserSqlite(GuardedConnection<'c, SqliteConnection>),
-    /// To PostgreSQL.
+    /// A connection to PostgreSQL.
     Postgres(GuardedConnection<'c, PgConnection>),
 }
 
 impl<'c> From<&'c mut SqliteConnection> for Conn<'c> {
-    /// A transaction that the caller began and will end.
+    /// Uses a transaction that the caller has begun and will end.
     fn from(conn: &'c mut SqliteConnection) -> Self {
-        Conn::UserSqlite(GuardedConnection { conn, rules: Rules::DEFAULT, health: None })
+        Conn::UserSqlite(GuardedConnection { conn, statement_settings: StatementSettings::DEFAULT, health: None })
     }
 }
 
 impl<'c> From<&'c mut PgConnection> for Conn<'c> {
-    /// A transaction that the caller began and will end.
+    /// Uses a transaction that the caller has begun and will end.
     fn from(conn: &'c mut PgConnection) -> Self {
-        Conn::Postgres(GuardedConnection { conn, rules: Rules::DEFAULT, health: None })
+        Conn::Postgres(GuardedConnection { conn, statement_settings: StatementSettings::DEFAULT, health: None })
     }
 }
 
 impl<'c> From<&'c mut Transaction<'_, Sqlite>> for Conn<'c> {
-    /// The caller ends it.
+    /// Uses the caller's transaction. The caller ends it.
     fn from(tx: &'c mut Transaction<'_, Sqlite>) -> Self {
         Conn::from(&mut **tx)
     }
 }
 
 impl<'c> From<&'c mut Transaction<'_, Postgres>> for Conn<'c> {
-    /// The caller ends it.
+    /// Uses the caller's transaction. The caller ends it.
     fn from(tx: &'c mut Transaction<'_, Postgres>) -> Self {
         Conn::from(&mut **tx)
     }
 }
 
 impl Conn<'_> {
-    /// Statements on it are run like those on the connections of a store.
-    pub(super) fn set_rules(&mut self, rules: Rules) {
+    /// Runs later statements with the statement settings of a store's own connections.
+    pub(super) fn set_rules(&mut self, statement_settings: StatementSettings) {
         match self {
-            Conn::Sqlite(guarded) => guarded.rules = rules,
-            Conn::UserSqlite(guarded) => guarded.rules = rules,
-            Conn::Postgres(guarded) => guarded.rules = rules,
+            Conn::Sqlite(guarded) => guarded.statement_settings = statement_settings,
+            Conn::UserSqlite(guarded) => guarded.statement_settings = statement_settings,
+            Conn::Postgres(guarded) => guarded.statement_settings = statement_settings,
         }
     }
 
-    /// Whether this is PostgreSQL.
+    /// True for PostgreSQL.
     pub fn is_postgres(&self) -> bool {
         matches!(self, Conn::Postgres(_))
     }
 
-    /// Runs one statement and gives its rows.
+    /// Runs one statement and returns its rows.
     pub(super) async fn rows(&mut self, sql: &Sql, values: &[Value<'_>]) -> Result<Vec<Row>> {
         match self {
             Conn::Sqlite(guarded) => guarded.rows(sql.sqlite.into_sql_str(), values).await,
@@ -77,20 +77,20 @@ impl Conn<'_> {
         }
     }
 
-    /// Runs a statement that PostgreSQL commits by itself, and gives its rows. SQLite has no such statements, and answers with none.
+    /// Runs a statement that PostgreSQL commits by itself, and returns its rows. SQLite has no such statements; returns no rows.
     pub(super) async fn commit_single_statement(&mut self, text: SqlStr, arguments: PgArguments) -> Result<Vec<Row>> {
         match self {
             Conn::Sqlite(_) | Conn::UserSqlite(_) => Ok(Vec::new()),
             Conn::Postgres(guarded) => {
                 let rows = guarded.answer(text, arguments).await?;
-                // It was done, and a process that dies here never hears of it.
-                guarded.rules.failpoint.pass(|| "after a transaction ended, and never heard of it".to_owned()).await?;
+                // The failpoint where the statement has committed and the process dies before it gets the answer.
+                guarded.statement_settings.failpoint.pass(|| "after a transaction ended, and never heard of it".to_owned()).await?;
                 Ok(rows)
             }
         }
     }
 
-    /// Runs a statement about the rows of the batch, and gives the rows it answers with. Nothing is run for an empty batch.
+    /// Runs a statement with the rows of the batch and returns its rows. Runs nothing if the batch is empty.
     pub(super) async fn batch<const WIDTH: usize>(&mut self, sql: &Many, batch: Batch<'_, WIDTH>) -> Result<Vec<Row>> {
         if batch.is_empty() {
             return Ok(Vec::new());
@@ -106,8 +106,8 @@ impl Conn<'_> {
         }
     }
 
-    /// Runs a statement that writes at most one row for each of these, and gives the places of those for which it wrote none. PostgreSQL
-    /// answers with those that are written, by their first columns, as many as `key` takes.
+    /// Runs a statement that writes at most one row for each row of the batch. Returns the places of the batch rows for which it wrote
+    /// none. `key` reads the key of a written row from the first columns of PostgreSQL's answer.
     pub(super) async fn missed<const WIDTH: usize, K: Eq + Hash>(
         &mut self,
         sql: &Many,
@@ -126,7 +126,7 @@ impl Conn<'_> {
         }
     }
 
-    /// Runs a statement that answers nothing. In a transaction of SQLite's it is said together with what comes next, which may be the commit.
+    /// Runs a statement without an answer. In a SQLite transaction it is sent together with the next statement, which may be the commit.
     pub(super) async fn put<const WIDTH: usize>(&mut self, sql: &Many, batch: Batch<'_, WIDTH>) -> Result<()> {
         match self {
             _ if batch.is_empty() => Ok(()),
@@ -138,12 +138,13 @@ impl Conn<'_> {
         }
     }
 
-    /// The rest of the transaction waits for locks as long as the deadline allows: for those who have nobody else to look after.
+    /// Resets `lock_timeout` for the rest of a PostgreSQL transaction. For transactions on which no other request depends: a lock is waited
+    /// for up to the deadline.
     pub(crate) async fn wait_for_locks(&mut self) -> Result<()> {
         if self.is_postgres() { self.script(sql::PATIENT).await } else { Ok(()) }
     }
 
-    /// Runs a script of several statements without values, inside the transaction that is open.
+    /// Runs a script of several statements without parameters inside the open transaction.
     pub(crate) async fn script(&mut self, text: &'static str) -> Result<()> {
         match self {
             Conn::Sqlite(guarded) => guarded.script(text).await,

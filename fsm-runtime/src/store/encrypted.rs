@@ -1,36 +1,36 @@
-//! How a value that a codec encoded looks in its column, so that it is told from one that was written before there was a codec.
+//! The encoding of encrypted values in columns, which distinguishes them from plain values that were written before there was a codec.
 
 use fsm_core::ids::CallId;
 use fsm_core::outcome::fit;
 use std::borrow::Cow;
 use uuid::Uuid;
 
-// No JSON begins with either byte.
+// JSON never begins with one of these bytes.
 const ENCRYPTED: u8 = 1;
 const CAUGHT: u8 = 2;
-/// The beginning of an encrypted text. What follows is hexadecimal.
+/// The prefix of an encrypted text. The rest is hexadecimal.
 const ENCRYPTED_TEXT: &str = "\u{1}encrypted:";
 
-/// What the bytes of a column are.
+/// The kinds of bytes in a column.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Kept<'a> {
-    /// JSON, as it is.
+    /// Plain JSON.
     Plain(&'a [u8]),
-    /// What the codec made of it.
+    /// The bytes that the codec made.
     Encrypted(&'a [u8]),
-    /// What a catch verb is given, while its parts are encrypted.
+    /// The input of a catch verb with encrypted parts.
     Caught { call: CallId, attempts: u32, error: &'a str, event: &'a [u8] },
-    /// None of these.
+    /// None of the other kinds.
     Damaged,
 }
 
-/// Marks what a codec made.
+/// Marks bytes as made by the codec.
 pub(crate) fn mark(mut encoded: Vec<u8>) -> Vec<u8> {
     encoded.insert(0, ENCRYPTED);
     encoded
 }
 
-/// What the bytes are.
+/// Determines the kind of the bytes.
 pub(crate) fn kept(bytes: &[u8]) -> Kept<'_> {
     match bytes.split_first() {
         Some((&ENCRYPTED, encoded)) => Kept::Encrypted(encoded),
@@ -39,25 +39,25 @@ pub(crate) fn kept(bytes: &[u8]) -> Kept<'_> {
     }
 }
 
-/// What a codec made, for a column of text.
+/// Encodes the codec's bytes for a text column.
 pub(crate) fn mark_text(encoded: &[u8]) -> String {
     encoded.iter().fold(ENCRYPTED_TEXT.to_owned(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// What the codec made, if the text is that; `Err` when it is damaged.
+/// Decodes an encrypted text to the codec's bytes. `None` if the text is plain, `Some(Err(()))` if it is damaged.
 pub(crate) fn kept_text(text: &str) -> Option<Result<Vec<u8>, ()>> {
     let digits = text.strip_prefix(ENCRYPTED_TEXT)?.as_bytes();
     let byte = |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok()).ok_or(());
     Some(if digits.len().is_multiple_of(2) { digits.chunks(2).map(byte).collect() } else { Err(()) })
 }
 
-/// The text fit for its column. An encrypted one is so already, and must not be cut.
+/// Makes a text fit its column. An encrypted text must not be cut and is not changed.
 pub(crate) fn fit_text(text: &str) -> Cow<'_, str> {
     if text.starts_with(ENCRYPTED_TEXT) { text.into() } else { fit(text) }
 }
 
-/// What a catch verb is given: JSON if its parts are plain, else its parts side by side, which only the codec can put together. A payload
-/// that is gone is `null`, so that the catch verb still runs.
+/// The input of a catch verb: JSON if the payload and the error are plain. Otherwise its parts, unchanged, which only the codec can
+/// combine. A payload that was deleted becomes `null`, so that the catch verb still runs.
 pub(crate) fn catch(call: CallId, event: Option<&[u8]>, error: &str, attempts: u32) -> Vec<u8> {
     let is_plain = kept_text(error).is_none() && event.is_none_or(|event| matches!(kept(event), Kept::Plain(_)));
     if is_plain {
@@ -73,7 +73,7 @@ pub(crate) fn catch(call: CallId, event: Option<&[u8]>, error: &str, attempts: u
     parts
 }
 
-/// What a catch verb is given, in plain text.
+/// The input of a catch verb as plain JSON.
 pub(crate) fn catch_json(event: &[u8], error: &str, attempts: u32) -> Vec<u8> {
     let error = serde_json::Value::from(error);
     let mut json = b"{\"event\":".to_vec();

@@ -1,4 +1,4 @@
-//! What can go wrong between the engine and a database.
+//! The errors of the store.
 
 pub mod class;
 
@@ -9,15 +9,15 @@ use super::thread::Refused;
 use crate::metrics;
 pub use class::Class;
 
-/// What the store's functions return.
+/// The result of the store's functions.
 pub type Result<T> = std::result::Result<T, StoreError>;
 
-/// Why the store could not do as asked. No text of it shows a password.
+/// The error of a store function. The text of an error contains no password.
 #[derive(Debug)]
 pub enum StoreError {
-    /// The database refused a statement, or the connection broke under it.
+    /// The database refused a statement, or the connection failed during it.
     Database(sqlx::Error),
-    /// The URL names no database that can be used.
+    /// The URL does not name a usable database.
     Url {
         /// The URL, without its password.
         url: String,
@@ -26,80 +26,80 @@ pub enum StoreError {
     },
     /// No connection could be made.
     Unreachable {
-        /// Which database.
+        /// The database.
         place: String,
-        /// Why.
+        /// The reason.
         source: sqlx::Error,
     },
     /// The database was migrated by a later version of this crate.
     NewerSchema {
-        /// Its version.
+        /// The schema version of the database.
         found: i64,
-        /// The newest one known here.
+        /// The newest schema version that this program knows.
         known: i64,
     },
-    /// The database was migrated by an earlier version of this crate, and was opened without leave to change that.
+    /// The database was migrated by an earlier version of this crate, and was opened by a process that does not migrate.
     OlderSchema {
-        /// Its version.
+        /// The schema version of the database.
         found: i64,
-        /// The newest one known here.
+        /// The newest schema version that this program knows.
         known: i64,
     },
-    /// There are no tables of this crate in the database.
+    /// The database has no tables of this crate.
     NoTables {
-        /// Which database.
+        /// The database.
         place: String,
     },
-    /// A migration that the database has is not the one of that number here.
+    /// A migration in the database differs from the migration with the same number in this program.
     OtherSchema {
         /// The migration's number.
         version: i64,
     },
     /// A SQLite library that can corrupt a database.
     OldSqlite {
-        /// Its version.
+        /// The version of the library.
         found: String,
     },
-    /// Something was to be written to a database that was opened for reading.
+    /// A write to a database that was opened for reading only.
     ReadOnly {
-        /// Which database.
+        /// The database.
         place: String,
     },
-    /// The database accepts no writes now: a standby, a fail-over under way, or protected storage.
+    /// The database does not accept writes now: it is a standby, a fail-over is in progress, or its storage is write-protected.
     NotWritable {
-        /// Which database.
+        /// The database.
         place: String,
     },
-    /// An operation took longer than allowed. Whether it took effect is not known.
+    /// An operation took longer than the deadline. The outcome is unknown.
     Deadline(Duration),
-    /// As many transactions as may be open were open for that long. Nothing was begun.
+    /// The maximum number of transactions was open for this long. No transaction was begun.
     Crowded(Duration),
-    /// Code that holds the one writer of SQLite asked for what that keeps waiting until it ends.
+    /// Code that holds the only SQLite writer requested an operation that has to wait for this writer. It would wait for itself.
     Crosswise,
-    /// A statement of this transaction failed or was abandoned before, so nothing of it can be committed.
+    /// An earlier statement of this transaction failed or was abandoned, so the transaction cannot be committed.
     Aborted,
-    /// Another transaction has locked the instance, and was not waited for.
+    /// Another transaction holds the lock on the instance, and the statement did not wait for it.
     Locked {
-        /// The graph it lives in.
+        /// The machine of the instance.
         machine: String,
         /// The user's name for it.
         key: String,
     },
-    /// Another process was faster, in a way that only shows when it is written: all of it is to be decided again.
+    /// Another process changed the same rows first, and this showed only during the write. The whole request has to be decided again.
     Overtaken,
-    /// A panic inside this process interrupted the commit. Whether it took effect is not known.
+    /// A panic in this process interrupted the commit. The outcome is unknown.
     Interrupted,
     /// The store was closed.
     Closed,
-    /// A row holds what no version of this crate writes.
+    /// A row contains a value that no version of this crate writes.
     Corrupt {
-        /// Which row, and what is wrong with it.
+        /// The row, and what is wrong with it.
         what: String,
     },
 }
 
 impl StoreError {
-    /// What it says of the request and of the database, and so what each caller does about it.
+    /// The class of the error, which determines how each caller responds.
     pub fn class(&self) -> Class {
         match (class::of_store(self), self) {
             (Some((_, class)), _) => class,
@@ -108,12 +108,13 @@ impl StoreError {
         }
     }
 
-    /// Whether the same request may succeed when it is made again.
+    /// True if the same request may succeed when it is retried.
     pub fn is_transient(&self) -> bool {
         !self.class().is_permanent()
     }
 
-    /// Whether a lock was not free in time: the fault of one of those whom the transaction concerned, and not of the others.
+    /// True if a lock was not free in time. Only the request for the locked instance is at fault, not the other requests of its
+    /// transaction.
     pub fn is_locked(&self) -> bool {
         match self {
             StoreError::Database(error) => error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == LOCKED),
@@ -150,12 +151,12 @@ fn primary_code(error: &dyn sqlx::error::DatabaseError) -> Option<i64> {
     sqlite_code(error).map(|code| code & 0xff)
 }
 
-/// Whether another process's transaction keeps SQLite from writing.
+/// True if another process's transaction prevents SQLite from writing.
 pub(super) fn is_busy(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(primary_code) == Some(SQLITE_BUSY)
 }
 
-/// Whether the database said that it cannot be written to.
+/// True if the database reported that it cannot be written to.
 pub(super) fn is_read_only(error: &sqlx::Error) -> bool {
     let Some(error) = error.as_database_error() else { return false };
     match primary_code(error) {
@@ -164,7 +165,7 @@ pub(super) fn is_read_only(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Whether the server cannot be written to or goes away, so that idle connections to it are of no use either.
+/// True if the server cannot be written to or is shutting down, so that idle connections to it are useless too.
 pub(super) fn is_server_lost(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(|error| error.code());
     is_read_only(error)

@@ -1,5 +1,5 @@
-//! A place at which this process is cut off from its database, as its death there would, or at which the database answers with an error.
-//! Only tests choose one; without the feature `testing` there is nothing of it.
+//! Failpoints: before a statement, a test can cut this process off from its database, make the statement fail, or make it panic. Without
+//! the feature `testing` they do nothing.
 
 #[cfg(feature = "testing")]
 mod injected;
@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::error::Result;
 
-/// Where the process is cut off, if anywhere.
+/// A handle to the failpoint of a store.
 #[derive(Debug, Clone)]
 pub(crate) struct Failpoint {
     #[cfg(feature = "testing")]
@@ -24,19 +24,19 @@ pub(crate) struct Failpoint {
 #[cfg(feature = "testing")]
 #[derive(Debug)]
 struct Place {
-    /// How many statements get through; `OFF` when all do.
+    /// The number of statements that still pass; `OFF` if all pass.
     left: AtomicI64,
-    /// How many got through.
+    /// The number of statements that passed.
     passed: AtomicU64,
-    /// How many rows came back.
+    /// The number of rows that were returned.
     answered: AtomicU64,
     triggered: Notify,
     triggered_at: Mutex<Option<String>>,
-    /// How many statements fail, and with which code.
+    /// The number of statements that are still to fail, and the error code.
     failing: Mutex<(u32, String)>,
-    /// The statement that does not get through panics, and those after it do.
+    /// If true, the statement that is stopped panics, and later statements pass.
     panics: AtomicBool,
-    /// Whoever runs a statement waits for a moment before it.
+    /// If true, each statement yields to the scheduler before it runs.
     yields: AtomicBool,
 }
 
@@ -69,7 +69,7 @@ impl Failpoint {
 impl Failpoint {
     pub(super) const NEVER: Failpoint = Failpoint { place: None };
 
-    /// One that can be told where.
+    /// A failpoint that a test can arm.
     pub(super) fn somewhere() -> Failpoint {
         Failpoint {
             place: Some(Arc::new(Place {
@@ -85,7 +85,7 @@ impl Failpoint {
         }
     }
 
-    /// Lets a statement through, fails, or never returns. `at` says, after "the process died", where this is.
+    /// Lets a statement pass, returns the injected error, or never returns. `at` describes the place, for the text "the process died …".
     pub(crate) async fn pass(&self, at: impl FnOnce() -> String) -> Result<()> {
         self.live(at).await;
         let Some(place) = &self.place else { return Ok(()) };
@@ -97,19 +97,19 @@ impl Failpoint {
         Err(injected::error(&failing.1).into())
     }
 
-    /// The next `statements` fail with this code: five characters are a SQLSTATE, a number is a result code of SQLite.
+    /// Makes the next `statements` fail with this code: five characters are a SQLSTATE, a shorter number is a SQLite result code.
     pub(crate) fn fail_next(&self, statements: u32, code: &str) {
         if let Some(place) = &self.place {
             *place.failing.lock().expect("no code panics while it holds a place") = (statements, code.to_owned());
         }
     }
 
-    /// How many statements are still to fail.
+    /// The number of statements that are still to fail.
     pub(crate) fn to_fail(&self) -> u32 {
         self.place.as_ref().map_or(0, |place| place.failing.lock().expect("no code panics while it holds a place").0)
     }
 
-    /// Lets a statement through, or never returns. `at` says, after "the process died", where this is.
+    /// Lets a statement pass, panics, or never returns. `at` describes the place, for the text "the process died …".
     pub(crate) async fn live(&self, at: impl FnOnce() -> String) {
         let Some(place) = &self.place else { return };
         if place.yields.load(Ordering::SeqCst) {
@@ -128,19 +128,19 @@ impl Failpoint {
         place.passed.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A statement gave so many rows.
+    /// Counts the rows that a statement returned.
     pub(super) fn answered(&self, rows: usize) {
         if let Some(place) = &self.place {
             place.answered.fetch_add(rows as u64, Ordering::SeqCst);
         }
     }
 
-    /// How many rows came back.
+    /// The number of rows that were returned.
     pub(crate) fn rows(&self) -> u64 {
         self.place.as_ref().map_or(0, |place| place.answered.load(Ordering::SeqCst))
     }
 
-    /// After so many statements, no other gets through.
+    /// Lets this number of statements pass, and blocks all later ones.
     pub(crate) fn trigger_after(&self, statements: u32) {
         if let Some(place) = &self.place {
             *place.triggered_at() = None;
@@ -148,14 +148,14 @@ impl Failpoint {
         }
     }
 
-    /// From now on, whoever runs a statement waits for a moment before it, so that each is an await point, however fast the database is.
+    /// Makes each statement yield before it runs, so that it is an await point even if the database answers at once.
     pub(crate) fn yield_at_statements(&self) {
         if let Some(place) = &self.place {
             place.yields.store(true, Ordering::SeqCst);
         }
     }
 
-    /// After so many statements one panics.
+    /// Lets this number of statements pass. The next one panics.
     pub(crate) fn panic_after(&self, statements: u32) {
         if let Some(place) = &self.place {
             place.panics.store(true, Ordering::SeqCst);
@@ -163,12 +163,12 @@ impl Failpoint {
         self.trigger_after(statements);
     }
 
-    /// Whether a panic is still to come.
+    /// True if an armed panic has not happened yet.
     pub(crate) fn is_about_to_panic(&self) -> bool {
         self.place.as_ref().is_some_and(|place| place.panics.load(Ordering::SeqCst))
     }
 
-    /// Waits until a statement did not get through.
+    /// Waits until a statement is blocked.
     pub(crate) async fn triggered(&self) {
         match &self.place {
             Some(place) => place.triggered.notified().await,
@@ -176,22 +176,22 @@ impl Failpoint {
         }
     }
 
-    /// How many statements got through.
+    /// The number of statements that passed.
     pub(crate) fn passed(&self) -> u64 {
         self.place.as_ref().map_or(0, |place| place.passed.load(Ordering::SeqCst))
     }
 
-    /// Where the process died last, if it did.
+    /// The description of the first place that blocked a statement since the failpoint was armed.
     pub(crate) fn triggered_at(&self) -> Option<String> {
         self.place.as_ref().and_then(|place| place.triggered_at().clone())
     }
 
-    /// Whether a statement did not get through.
+    /// True if a statement was stopped.
     pub(crate) fn has_triggered(&self) -> bool {
         self.place.as_ref().is_some_and(|place| place.left.load(Ordering::SeqCst) < 0)
     }
 
-    /// All get through again.
+    /// Disarms the failpoint: all statements pass again.
     pub(crate) fn reset(&self) {
         if let Some(place) = &self.place {
             place.left.store(OFF, Ordering::SeqCst);

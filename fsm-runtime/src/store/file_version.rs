@@ -1,4 +1,4 @@
-//! Whether somebody else wrote to a SQLite file since it was looked at: if nobody did, what was seen before the writer's turn came is still so.
+//! File versions of SQLite: they show whether anybody but the committer wrote to the file since it was read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -7,39 +7,39 @@ use super::conn::Conn;
 use super::error::Result;
 use super::sql;
 
-/// A time in which nobody but one committer writes to a file. Two looks at the file in the same epoch differ by what that committer wrote,
-/// and in nothing else that a decision is made on.
+/// A version of a SQLite file. While it is unchanged, no other writer has changed rows that decisions depend on, so that two reads differ
+/// only by this committer's own writes. A claim does not change it, because no decision depends on the columns that a claim writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileVersion {
-    /// The writer's connection: another one counts from elsewhere.
+    /// The id of the writer's connection. `data_version` is only comparable on the same connection.
     pub(super) connection: u64,
-    /// The number that another connection's commit changes.
+    /// SQLite's `data_version`, which changes when another connection commits.
     pub(super) data_version: i64,
-    /// How many turns on the writer's connection were not the committer's.
+    /// The number of transactions on the writer's connection that were not the committer's. Claims are not counted.
     pub(super) others: u64,
 }
 
-/// The epochs of one committer, as it learns of them.
+/// The file versions that one committer has seen.
 #[derive(Debug, Default)]
 pub struct FileVersions {
-    /// How many of the ended turns were its own.
+    /// The number of ended transactions that were its own.
     own: Arc<AtomicU64>,
     last: Mutex<Last>,
 }
 
-/// What the committer knows from its last turns.
+/// The file version of the committer's last transactions.
 #[derive(Debug, Default)]
 struct Last {
     file_version: Option<FileVersion>,
-    /// The turn before was in the same one.
+    /// True if the transaction before had the same file version.
     has_lasted: bool,
 }
 
-/// How many turns on a writer's connection have ended.
+/// The number of ended transactions on the writer's connection.
 #[derive(Debug, Default)]
 pub(super) struct Turns(Arc<AtomicU64>);
 
-/// A turn. Counted when it ends, however it ends, and before the next one comes.
+/// A transaction on the writer's connection. It is counted when this value is dropped, which is before the next transaction begins.
 #[derive(Debug)]
 pub(super) struct Turn {
     all: Arc<AtomicU64>,
@@ -47,20 +47,20 @@ pub(super) struct Turn {
 }
 
 impl FileVersions {
-    /// The epoch of the committer's last turns. What is seen from now on is of no earlier one. `None` where others wrote in between: they
-    /// will again.
+    /// The file version of the committer's last two transactions. A read from now on sees this version or a later one. `None` if others
+    /// wrote between the two: they will probably write again.
     pub fn lasting(&self) -> Option<FileVersion> {
         let last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         last.file_version.filter(|_| last.has_lasted)
     }
 
-    /// How many of the ended turns were not its own, asked in a turn.
+    /// The number of ended transactions that were not its own. Must be called during a transaction.
     pub(super) fn others(&self, turns: &Turns) -> u64 {
-        // Both stand still during a turn.
+        // Neither number changes during a transaction.
         turns.0.load(Ordering::Acquire) - self.own.load(Ordering::Acquire)
     }
 
-    /// The epoch of the turn that the committer has now.
+    /// The file version in the committer's current transaction.
     pub(super) async fn now(&self, turns: &Turns, connection: u64, conn: &mut Conn<'_>) -> Result<Option<FileVersion>> {
         let rows = conn.rows(&sql::DATA_VERSION, &[]).await?;
         let data_version = rows.first().map(|row| row.get(0)).transpose()?;
@@ -73,7 +73,7 @@ impl FileVersions {
 }
 
 impl Turns {
-    /// One begins, of that committer or of somebody else.
+    /// Begins a transaction, of this committer or of another caller (`None`).
     pub(super) fn begin(&self, committer: Option<&FileVersions>) -> Turn {
         Turn { all: Arc::clone(&self.0), own: committer.map(|file_versions| Arc::clone(&file_versions.own)) }
     }

@@ -1,4 +1,4 @@
-//! A connection that somebody uses, and what is kept about it.
+//! A connection in use, with its statement settings and its health.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,52 +12,52 @@ use super::failpoint::Failpoint;
 use super::servers::Servers;
 use super::thread::SqliteCommand;
 
-/// A statement that takes longer than this is waited for only as long as its server answers new connections. A socket alone does not show
-/// that the machine at its other end is gone: the driver sets no TCP keepalive.
+/// A statement that takes longer than this is waited for only while its server answers new connections. The socket does not show that the
+/// machine at the other end is gone, because the driver does not set TCP keepalive.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// A borrowed connection, with what is kept about it.
+/// A borrowed connection, with its statement settings and its health.
 pub struct GuardedConnection<'c, C> {
     pub(super) conn: &'c mut C,
-    pub(super) rules: Rules,
+    pub(super) statement_settings: StatementSettings,
     pub(super) health: Option<&'c mut Health>,
 }
 
-/// How statements are run.
+/// The settings for running statements.
 #[derive(Debug, Clone)]
-pub(super) struct Rules {
+pub(super) struct StatementSettings {
     /// The limit on one operation.
     pub deadline: Duration,
-    /// Statements are kept prepared. Without that (PgBouncer), each one outside a transaction is given its own.
+    /// True if prepared statements are cached. If false (PgBouncer), each statement outside a transaction gets a transaction of its own.
     pub is_cached: bool,
-    /// Where a test cuts the connection.
+    /// The failpoint of the store.
     pub failpoint: Failpoint,
-    /// The PostgreSQL servers, one of which the connection goes to.
+    /// The PostgreSQL servers of the URL. The connection goes to one of them.
     pub servers: Option<Arc<Servers>>,
 }
 
-/// Whether a connection can be used again.
+/// The facts that decide whether a connection can be used again.
 #[derive(Debug, Default)]
 pub(super) struct Health {
-    /// A statement failed, or was abandoned half-way.
+    /// True if a statement failed or was abandoned.
     pub is_broken: bool,
-    /// A transaction was begun and not ended.
+    /// True if a transaction was begun and not ended.
     pub is_open: bool,
-    /// Somebody else's statements ran on it, and its driver counts a transaction more than there is.
+    /// True if a user's statements ran on it. Its driver then counts one transaction more than there is.
     pub was_used_by_user: bool,
-    /// The place of its server among those of the URL.
+    /// The index of its server among those of the URL.
     pub host: usize,
-    /// The server cannot be written to, or it is going away: connections made before are of no use either.
+    /// True if the server cannot be written to or is shutting down. Idle connections to it are useless too.
     pub is_server_lost: bool,
-    /// What SQLite is told together with what comes next.
+    /// The commands that are sent to SQLite together with the next one.
     pub pending: Vec<SqliteCommand>,
 }
 
-impl Rules {
-    pub(super) const DEFAULT: Rules =
-        Rules { deadline: Duration::from_secs(30), is_cached: true, failpoint: Failpoint::NEVER, servers: None };
+impl StatementSettings {
+    pub(super) const DEFAULT: StatementSettings =
+        StatementSettings { deadline: Duration::from_secs(30), is_cached: true, failpoint: Failpoint::NEVER, servers: None };
 
-    /// Waits for an operation on a connection of this health, at most for the limit on one operation, and not when its server is gone.
+    /// Waits for an operation on a connection with this health, up to the deadline. Stops earlier if its server is gone.
     pub(super) async fn within<T>(&self, health: &mut Health, operation: impl Future<Output = sqlx::Result<T>>) -> Result<T> {
         let done = match &self.servers {
             Some(servers) if self.deadline > QUIET => self.while_there(servers, health.host, operation).await,
@@ -69,7 +69,7 @@ impl Rules {
         Ok(done.ok_or(StoreError::Deadline(self.deadline))??)
     }
 
-    /// The same for a server that can vanish. `None` when the limit has passed.
+    /// Like `within`, for a server that can vanish. `None` if the deadline has passed.
     async fn while_there<T>(
         &self,
         servers: &Servers,
@@ -88,8 +88,8 @@ impl Rules {
 }
 
 impl<'c, C> GuardedConnection<'c, C> {
-    pub(super) fn new(conn: &'c mut C, rules: Rules, health: &'c mut Health) -> Self {
-        GuardedConnection { conn, rules, health: Some(health) }
+    pub(super) fn new(conn: &'c mut C, statement_settings: StatementSettings, health: &'c mut Health) -> Self {
+        GuardedConnection { conn, statement_settings, health: Some(health) }
     }
 
     pub(super) fn note_user(&mut self) {
@@ -98,12 +98,13 @@ impl<'c, C> GuardedConnection<'c, C> {
         }
     }
 
-    /// The connection itself, for statements that are not ours.
+    /// The connection itself, for a user's statements.
     pub fn into_inner(self) -> &'c mut C {
         self.conn
     }
 
-    /// Runs one operation, the statement `text`, under the deadline. Unless it ends well, the connection counts as broken, also when this is dropped half-way.
+    /// Runs one operation, the statement `text`, under the deadline. The connection counts as broken unless the operation succeeds, also if
+    /// the future is dropped before it ends.
     pub(super) async fn guarded<T>(&mut self, text: &str, operation: impl AsyncFnOnce(&mut C) -> sqlx::Result<T>) -> Result<T> {
         let mut ignored = Health::default();
         let health = self.health.as_deref_mut().unwrap_or(&mut ignored);
@@ -111,19 +112,19 @@ impl<'c, C> GuardedConnection<'c, C> {
             return Err(StoreError::Aborted);
         }
         health.is_broken = true;
-        self.rules.failpoint.pass(|| format!("before `{}`", about(text))).await?;
-        let done = self.rules.within(health, operation(self.conn)).await?;
+        self.statement_settings.failpoint.pass(|| format!("before `{}`", about(text))).await?;
+        let done = self.statement_settings.within(health, operation(self.conn)).await?;
         health.is_broken = false;
         Ok(done)
     }
 }
 
-/// A savepoint that the driver counts as a transaction, and that nobody ends.
+/// Opens a savepoint that the driver counts as a transaction and that the driver never ends.
 pub(super) fn counted<C: Connection>(conn: &mut C) -> BoxFuture<'_, sqlx::Result<()>> {
     Box::pin(async move { conn.begin_with("savepoint fsm_lent").await.map(std::mem::forget) })
 }
 
-/// What a statement does to which of our tables, in a few words: the last verb before the first table's name.
+/// A short description of a statement: the last verb before the name of the first table, and that name.
 fn about(text: &str) -> String {
     let mut verb = "select";
     for word in text.split_whitespace() {
@@ -144,7 +145,7 @@ fn about(text: &str) -> String {
     text.split_whitespace().take(4).collect::<Vec<_>>().join(" ")
 }
 
-/// Waits for a database operation, at most this long.
+/// Waits for a database operation, up to `deadline`.
 pub(super) async fn within<T>(deadline: Duration, operation: impl Future<Output = sqlx::Result<T>>) -> Result<T> {
     match tokio::time::timeout(deadline, operation).await {
         Ok(done) => Ok(done?),

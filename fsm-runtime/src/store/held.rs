@@ -1,4 +1,4 @@
-//! What the verb that runs in this task holds in a database: to ask for what waits for it would wait until somebody's patience ends.
+//! The locks that the verb of the current task holds. A request that waits for one of them would wait for itself until its timeout.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -9,22 +9,22 @@ tokio::task_local! {
     static HELD: RefCell<Held>;
 }
 
-/// What a verb holds.
+/// The locks of a verb.
 #[derive(Default)]
 struct Held {
-    /// In which store, and at which address its connection is.
+    /// The id of the store and the address of the connection of the verb's transaction.
     transaction: Option<(usize, usize)>,
     has_writer: bool,
     /// Instances that its transaction has locked, by machine and key.
     locked: HashSet<(String, String)>,
 }
 
-/// Runs a verb's code, of whose transaction is known from now on.
+/// Runs a verb's code and records the locks of its transaction.
 pub(crate) async fn noting<T>(verb: impl Future<Output = T>) -> T {
     HELD.scope(RefCell::default(), verb).await
 }
 
-/// The verb has opened its transaction in the store with this id.
+/// Records that the verb has opened its transaction in the store with this id.
 pub(crate) fn opened(store: usize, conn: &Conn<'_>) {
     with(|held| {
         held.transaction = Some((store, address(conn)));
@@ -32,7 +32,7 @@ pub(crate) fn opened(store: usize, conn: &Conn<'_>) {
     });
 }
 
-/// The instance is locked by a transaction on this connection until that ends.
+/// Records that the verb's transaction on this connection holds the lock of the instance until it ends.
 pub(crate) fn locked(store: usize, conn: &Conn<'_>, machine: &str, key: &str) {
     with(|held| {
         if held.transaction == Some((store, address(conn))) {
@@ -41,12 +41,12 @@ pub(crate) fn locked(store: usize, conn: &Conn<'_>, machine: &str, key: &str) {
     });
 }
 
-/// Whether the verb of this task holds the one writer of that store.
+/// True if the verb of this task holds the only SQLite writer of that store.
 pub(crate) fn has_writer(store: usize) -> bool {
     with(|held| held.has_writer && held.transaction.is_some_and(|(of, _)| of == store)).unwrap_or(false)
 }
 
-/// Whether the transaction of this task's verb has locked the instance.
+/// True if the transaction of this task's verb holds the lock of the instance.
 pub(crate) fn has_locked(store: usize, machine: &str, key: &str) -> bool {
     let is_it = |held: &mut Held| {
         held.transaction.is_some_and(|(of, _)| of == store) && held.locked.iter().any(|(of, target)| of == machine && target == key)

@@ -1,4 +1,4 @@
-//! What must hold in every database. The queries are shipped: the rows that one returns break it.
+//! The invariants of every database. Each is a query that ships with the crate and returns the rows that break the invariant.
 
 use uuid::Uuid;
 
@@ -6,30 +6,30 @@ use super::conn::Conn;
 use super::error::Result;
 use super::sql;
 
-/// A promise, and the rows that break it: none in a healthy database.
+/// An invariant and the rows that break it. A healthy database has none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invariant {
-    /// Its number, `I1` to `I17`.
+    /// The number, `I1` to `I19`.
     pub number: &'static str,
-    /// What holds in a healthy database.
+    /// The condition that holds in a healthy database.
     pub says: &'static str,
-    /// The first 100 rows that break it, each as a text that begins with an instance's or a call's id.
+    /// The first 100 rows that break it. Each text begins with the id of an instance or a call.
     pub rows: Vec<String>,
-    /// How many more do.
+    /// The number of further rows that break it.
     pub others: usize,
 }
 
 impl Invariant {
-    /// Whether no row breaks it.
+    /// True if no row breaks the invariant.
     pub fn holds(&self) -> bool {
         self.rows.is_empty()
     }
 }
 
-/// Every invariant with the rows that break it. Reads whole tables: for tests and for the operator, not for a busy moment.
+/// Checks every invariant. Reads whole tables: use it in tests and by hand, not under load.
 ///
-/// What the schema cannot tell: whether an edge from a state to itself is declared (I8), which wait an error named for itself (I11), and
-/// who made a report (I15).
+/// Three facts are not in the database, so the queries do not check them: whether an edge from a state to itself is declared (I8), the wait
+/// that an error requested (I11), and the sender of a completion (I15).
 pub async fn examine(conn: &mut Conn<'_>) -> Result<Vec<Invariant>> {
     let mut examined = Vec::with_capacity(sql::INVARIANTS.len());
     for invariant in &sql::INVARIANTS {
@@ -43,5 +43,5 @@ pub async fn examine(conn: &mut Conn<'_>) -> Result<Vec<Invariant>> {
     Ok(examined)
 }
 
-/// The most rows shown of one invariant.
+/// The maximum number of rows that are shown for one invariant.
 const MOST: usize = 100;

@@ -1,4 +1,4 @@
-//! What a decision reads, inside the transaction that will write it. Locking the instance is what keeps its rows still.
+//! The reads of a decision. They lock the instances in the transaction that writes the decision, so that the rows cannot change in between.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,26 +13,28 @@ use uuid::Uuid;
 use super::conn::Conn;
 use super::error::Result;
 use super::file_version::FileVersion;
-use super::rows::{INSTANCE_COLUMNS, Row};
+use super::rows::{Row, WITH_NEWEST};
 use super::sql;
 use super::values::values;
 use super::write::RowVersion;
 
-/// An instance by its name.
+/// An instance by machine and key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Target<'a> {
-    /// The graph it lives in.
+    /// The machine.
     pub machine: &'a str,
     /// The user's name for it.
     pub key: &'a str,
 }
 
-/// An instance under its lock.
+/// An instance that this transaction has locked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Locked {
     /// Its row.
     pub instance: Instance,
-    /// It has a timer of its own, of its state or a wake.
+    /// The newest attempt.
+    pub newest: Option<Arc<Attempt>>,
+    /// True if the instance has a timer of its state or a wake-up. Delayed sends do not count.
     pub has_timer: bool,
 }
 
@@ -41,28 +43,30 @@ pub struct Locked {
 pub struct RowSnapshot {
     /// Its row.
     pub instance: Arc<Instance>,
-    /// It has a timer of its own, of its state or a wake.
+    /// The newest attempt, if it is open or exhausted.
+    pub newest: Option<Arc<Attempt>>,
+    /// True if the instance has a timer of its state or a wake-up. Delayed sends do not count.
     pub has_timer: bool,
-    /// What shows that it is still so.
+    /// The version that the guard of a write compares.
     pub row_version: RowVersion,
 }
 
-/// What a process knows of an instance without a look at the database.
+/// The content of the snapshot cache for an instance.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CachedSnapshot {
-    /// How a commit left it, and as far as this process knows none has come since.
+    /// The instance as a commit left it. This process knows of no later commit.
     RowSnapshot(RowSnapshot),
-    /// That an event waits for it, so that the end of its attempt needs more than its row.
+    /// An event waits in the inbox, so that the completion of the attempt needs more than the instance's row.
     SomethingWaits,
 }
 
 impl CachedSnapshot {
-    /// What is known of an instance that stands so.
+    /// The cache entry for an instance after a commit.
     pub fn of(instance: &Instance, seen: Option<RowSnapshot>) -> Option<CachedSnapshot> {
         if instance.inbox_len() > 0 { Some(CachedSnapshot::SomethingWaits) } else { seen.map(CachedSnapshot::RowSnapshot) }
     }
 
-    /// How it was seen, if it was, and with SQLite in that epoch.
+    /// The snapshot, if there is one and, with SQLite, it is of this file version.
     pub fn seen(&self, file_version: Option<FileVersion>) -> Option<&RowSnapshot> {
         match self {
             CachedSnapshot::RowSnapshot(seen)
@@ -75,67 +79,71 @@ impl CachedSnapshot {
     }
 }
 
-/// A call id that the database has already.
+/// A call id that the database already has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KnownCall {
     /// The id.
     pub call: CallId,
     /// The instance.
     pub instance: InstanceId,
-    /// Where it is.
+    /// The place of the call id.
     pub place: Place,
 }
 
-/// Where a call id can be.
+/// The places in which a call id can be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// It was begun.
+    /// The call has begun.
     Call,
-    /// It waits for its turn.
+    /// The event waits in the inbox.
     Inbox,
-    /// It waits for its time.
+    /// The delayed send is not due yet.
     Timer,
-    /// It waited, and no longer fitted when its turn came.
+    /// The event was rejected: no edge accepted it when it left the inbox, or its receiver refused it.
     Rejected,
 }
 
-/// The instances of these different names in the order of `targets`, `None` where there is none. With PostgreSQL they are locked until the
-/// transaction ends, always in the same order; SQLite's transaction is alone.
+/// The instances of these distinct names in the order of `targets`; `None` if there is no such instance. PostgreSQL locks them until the
+/// transaction ends, always in the same order, which prevents deadlocks. SQLite has only one writing transaction at a time.
 pub async fn instances(conn: &mut Conn<'_>, targets: &[Target<'_>]) -> Result<Vec<Option<Locked>>> {
     let rows = conn.batch(&sql::LOCK_BY_KEY, targets.iter().map(|target| values![target.machine, target.key]).collect()).await?;
-    in_order(&rows, targets, |row, instance| Ok(Locked { instance, has_timer: row.get(INSTANCE_COLUMNS)? }))
+    in_order(&rows, targets, locked)
 }
 
-/// The same, and which of them somebody else has locked: they are not waited for, and are not among those found.
+fn locked(row: &Row, instance: Instance) -> Result<Locked> {
+    Ok(Locked { newest: row.newest_if_any(&instance, 0)?.map(Arc::new), instance, has_timer: row.get(WITH_NEWEST)? })
+}
+
+/// Like [`instances`], but does not wait for locks. The second list has the places of the targets that another transaction has locked.
 pub async fn free_instances(conn: &mut Conn<'_>, targets: &[Target<'_>]) -> Result<(Vec<Option<Locked>>, Vec<usize>)> {
     if !conn.is_postgres() {
         return Ok((instances(conn, targets).await?, Vec::new()));
     }
     let rows = conn.batch(&sql::LOCK_IF_FREE, targets.iter().map(|target| values![target.machine, target.key]).collect()).await?;
-    let (mut free, mut locked) = (Vec::with_capacity(rows.len()), Vec::new());
+    let (mut free, mut others) = (Vec::with_capacity(rows.len()), Vec::new());
     for row in rows {
         if row.get::<Option<Uuid>>(0)?.is_some() {
             free.push(row);
             continue;
         }
-        let (machine, key): (String, String) = (row.get(INSTANCE_COLUMNS + 1)?, row.get(INSTANCE_COLUMNS + 2)?);
-        locked.extend(targets.iter().position(|target| target.machine == machine && target.key == key));
+        let (machine, key): (String, String) = (row.get(WITH_NEWEST + 1)?, row.get(WITH_NEWEST + 2)?);
+        others.extend(targets.iter().position(|target| target.machine == machine && target.key == key));
     }
-    Ok((in_order(&free, targets, |row, instance| Ok(Locked { instance, has_timer: row.get(INSTANCE_COLUMNS)? }))?, locked))
+    Ok((in_order(&free, targets, locked)?, others))
 }
 
-/// The same without a lock: from SQLite in that epoch, else from PostgreSQL.
+/// Like [`instances`], but without locks. `file_version` is set for SQLite and `None` for PostgreSQL.
 pub async fn see(conn: &mut Conn<'_>, targets: &[Target<'_>], file_version: Option<FileVersion>) -> Result<Vec<Option<RowSnapshot>>> {
     let sql = if file_version.is_some() { &sql::LOCK_BY_KEY } else { &sql::READ_BY_KEY };
     let rows = conn.batch(sql, targets.iter().map(|target| values![target.machine, target.key]).collect()).await?;
     in_order(&rows, targets, |row, instance| {
-        let of_row = || row.get(INSTANCE_COLUMNS + 1).map(|xmin| RowVersion::Row { xmin, updated_at: instance.updated_at });
-        let row_version = file_version.map_or_else(of_row, |file_version| Ok(RowVersion::FileVersion(file_version)))?;
-        Ok(RowSnapshot { instance: Arc::new(instance), has_timer: row.get(INSTANCE_COLUMNS)?, row_version })
+        let row_version = file_version.map_or(RowVersion::Row, RowVersion::FileVersion);
+        let newest = row.open_or_exhausted(&instance, 0)?;
+        Ok(RowSnapshot { instance: Arc::new(instance), newest, has_timer: row.get(WITH_NEWEST)?, row_version })
     })
 }
 
-/// What the rows hold in the order of `targets`.
+/// The values of the rows in the order of `targets`.
 fn in_order<T: Clone>(rows: &[Row], targets: &[Target<'_>], read: impl Fn(&Row, Instance) -> Result<T>) -> Result<Vec<Option<T>>> {
     let places: HashMap<_, _> = targets.iter().enumerate().map(|(place, target)| ((target.machine, target.key), place)).collect();
     let mut found = vec![None; targets.len()];
@@ -148,30 +156,31 @@ fn in_order<T: Clone>(rows: &[Row], targets: &[Target<'_>], read: impl Fn(&Row, 
     Ok(found)
 }
 
-/// The same by id.
-pub async fn instances_by_id(conn: &mut Conn<'_>, ids: &[InstanceId]) -> Result<Vec<Option<Instance>>> {
+/// Like [`instances`], but by id, and each with its newest attempt.
+pub async fn instances_by_id(conn: &mut Conn<'_>, ids: &[InstanceId]) -> Result<Vec<Option<(Instance, Option<Attempt>)>>> {
     let rows = conn.batch(&sql::LOCK_BY_ID, ids.iter().map(|id| values![id.0]).collect()).await?;
     let mut found = HashMap::with_capacity(rows.len());
     for row in &rows {
         let instance = row.instance(0)?;
-        found.insert(instance.id, instance);
+        let newest = row.newest(&instance, 0)?;
+        found.insert(instance.id, (instance, newest));
     }
     Ok(ids.iter().map(|id| found.get(id).cloned()).collect())
 }
 
-/// The last attempt of each of these calls, without payload or lock, in any order.
+/// The last ended attempt of each of these calls, without payload or lock, in any order.
 pub async fn last_attempts(conn: &mut Conn<'_>, calls: &[CallId]) -> Result<Vec<Attempt>> {
     let rows = conn.batch(&sql::LAST_ATTEMPTS, calls.iter().map(|call| values![call.0]).collect()).await?;
     rows.iter().map(|row| row.attempt(0)).collect()
 }
 
-/// These attempts, without payload or lock, in any order. One that does not exist is left out.
+/// The ended ones of these attempts, without payload or lock, in any order.
 pub async fn attempts(conn: &mut Conn<'_>, ids: &[(CallId, u32)]) -> Result<Vec<Attempt>> {
     let rows = conn.batch(&sql::ATTEMPTS, ids.iter().map(|(call, number)| values![call.0, i64::from(*number)]).collect()).await?;
     rows.iter().map(|row| row.attempt(0)).collect()
 }
 
-/// What waits for these instances, at most so many of each one's, by position.
+/// The first `most` events in the inbox of each of these instances, by position.
 pub async fn inbox(conn: &mut Conn<'_>, instances: &[&Instance], most: i64) -> Result<Vec<(InstanceId, Waiting)>> {
     let until = |instance: &Instance| instance.inbox_head.saturating_add(most).min(instance.inbox_tail);
     let batch = instances.iter().map(|instance| values![instance.id.0, instance.inbox_head, until(instance)]);
@@ -179,13 +188,13 @@ pub async fn inbox(conn: &mut Conn<'_>, instances: &[&Instance], most: i64) -> R
     rows.iter().map(|row| Ok((row.instance_id(0)?, waiting(row)?))).collect()
 }
 
-/// The event types that wait for these instances, each once.
+/// The distinct event types that wait in the inbox of each of these instances.
 pub async fn waiting_events(conn: &mut Conn<'_>, instances: &[InstanceId]) -> Result<Vec<(InstanceId, String)>> {
     let rows = conn.batch(&sql::WAITING_EVENTS, instances.iter().map(|id| values![id.0]).collect()).await?;
     rows.iter().map(|row| Ok((row.instance_id(0)?, row.get(1)?))).collect()
 }
 
-/// The first events that wait for these instances, at most so many of each one's, and what is foreseen of all.
+/// The first `most` events in the inbox of each of these instances, and the forecast of the whole inbox.
 pub async fn inbox_ends(conn: &mut Conn<'_>, instances: &[&Instance], most: i64) -> Result<HashMap<InstanceId, Inbox>> {
     let batch = instances.iter().map(|instance| {
         let until = instance.inbox_head.saturating_add(most).min(instance.inbox_tail);
@@ -195,7 +204,7 @@ pub async fn inbox_ends(conn: &mut Conn<'_>, instances: &[&Instance], most: i64)
     for row in conn.batch(&sql::INBOX_ENDS, batch.collect()).await? {
         let inbox = inboxes.entry(row.instance_id(0)?).or_default();
         let waiting = waiting(&row)?;
-        // What cannot be read is looked at anew.
+        // A forecast that cannot be decoded is computed again.
         inbox.forecast = row.get::<Option<String>>(4)?.and_then(|json| serde_json::from_str::<Forecast>(&json).ok());
         if inbox.first.last().is_none_or(|before| before.position + 1 == waiting.position) {
             inbox.first.push(waiting);
@@ -208,7 +217,7 @@ fn waiting(row: &Row) -> Result<Waiting> {
     Ok(Waiting { position: row.get(1)?, call: row.call_id(2)?, event: row.get(3)? })
 }
 
-/// Those of the dedup ids `asked` for that are known.
+/// The requests among `asked` (instance and dedup id) that the database knows.
 pub async fn requests(conn: &mut Conn<'_>, asked: &[(InstanceId, &str)]) -> Result<Vec<(InstanceId, Request)>> {
     let rows = conn.batch(&sql::REQUESTS, asked.iter().map(|(id, dedup)| values![id.0, *dedup]).collect()).await?;
     rows.iter()
@@ -221,8 +230,8 @@ pub async fn requests(conn: &mut Conn<'_>, asked: &[(InstanceId, &str)]) -> Resu
         .collect()
 }
 
-/// Those of these call ids that the database has: what a send asks that is repeated after a commit whose outcome was not known.
-/// A delayed send is found by its timer, whose id is the call's.
+/// The call ids that the database already has. A send asks this when it is repeated after an unknown outcome.
+/// A delayed send is found by its timer, which has the same id as its call.
 pub async fn known(conn: &mut Conn<'_>, calls: &[CallId]) -> Result<Vec<KnownCall>> {
     let rows = conn.batch(&sql::KNOWN, calls.iter().map(|call| values![call.0]).collect()).await?;
     rows.iter()

@@ -1,4 +1,4 @@
-//! Each definition of a machine that was ever started.
+//! The definitions of machines that were ever started.
 
 use fsm_core::time::Timestamp;
 
@@ -8,31 +8,31 @@ use super::rows::Row;
 use super::sql;
 use super::values::values;
 
-/// A definition as it was started.
+/// A definition, as a process started it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Definition {
-    /// The hash of it.
+    /// The hash of the definition.
     pub hash: String,
     /// The machine as JSON.
     pub definition: String,
-    /// When it was first started.
+    /// The time at which it was started first.
     pub first_seen_at: Timestamp,
-    /// When it was started last.
+    /// The time at which it was started last.
     pub last_seen_at: Timestamp,
 }
 
-/// Keeps a definition, and that it was started at `now`.
+/// Stores a definition and the time `now` of its start.
 pub async fn remember(conn: &mut Conn<'_>, machine: &str, hash: &str, definition: &str, now: Timestamp) -> Result<()> {
     conn.rows(&sql::REMEMBER, &values![machine, hash, definition, now.as_micros()]).await.map(drop)
 }
 
-/// Every definition of a machine, the one started last last.
+/// The definitions of a machine, by the time of the last start.
 pub async fn definitions(conn: &mut Conn<'_>, machine: &str) -> Result<Vec<Definition>> {
     let rows = conn.rows(&sql::DEFINITIONS, &values![machine]).await?;
     rows.iter().map(|row| definition(row, 0)).collect()
 }
 
-/// Every definition of every machine, by machine, the one started last last.
+/// The definitions of all machines, by machine and then by the time of the last start.
 pub async fn all(conn: &mut Conn<'_>) -> Result<Vec<(String, Definition)>> {
     let rows = conn.rows(&sql::MACHINES, &[]).await?;
     rows.iter().map(|row| Ok((row.get(0)?, definition(row, 1)?))).collect()

@@ -1,4 +1,4 @@
-//! The tables and how they came to be: our own list of migrations, never the application's.
+//! The schema and its migrations. The list of migrations is this crate's own and separate from the application's.
 
 use fsm_core::hash::fnv1a_64;
 use fsm_core::time::Timestamp;
@@ -32,27 +32,27 @@ const MIGRATIONS: [Migration; 2] = [
     },
 ];
 
-/// Group roles for PostgreSQL, with the least that an owner, a worker, a sender and a viewer need: a script to be run by hand, after the
+/// Group roles for PostgreSQL, with the least privileges of an owner, a worker, a sender and a viewer. A script to be run by hand after the
 /// migrations.
 pub const ROLES: &str = include_str!("../../migrations/roles.sql");
 
 /// A migration that this crate knows, or that the database has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// From 1.
+    /// The version, from 1.
     pub version: i64,
     /// Its name.
     pub name: String,
-    /// When the database got it; `None` while it has not.
+    /// The time at which it was applied; `None` if it was not.
     pub applied_at: Option<Timestamp>,
-    /// Whether what the database got is what this crate has under that number.
+    /// True if the migration in the database is the same as the one of this crate with this number.
     pub is_ours: bool,
 }
 
 /// Brings the schema up to date, in one transaction and under a lock, so that any number of processes may start at once.
-/// `Err(NewerSchema)` when a later version of this crate was here first; nothing is changed then.
+/// Returns `Err(NewerSchema)` if a later version of this crate has migrated the database; nothing is changed then.
 ///
-/// Where nothing is to be done nothing is written and no lock is taken: that needs no right to create tables.
+/// If no migration is missing, writes nothing and takes no lock, so that no privilege to create tables is needed.
 pub async fn up(store: &Store, now: Timestamp) -> Result<()> {
     let found = status(&mut store.reader().await?.conn()).await?;
     refuse_others(&found)?;
@@ -74,7 +74,7 @@ pub async fn up(store: &Store, now: Timestamp) -> Result<()> {
     tx.commit().await
 }
 
-/// Every migration, those of the database first. Reads only; without our table none is applied.
+/// Every migration: those in the database first, then those that are missing. Only reads. Without our table no migration is applied.
 pub async fn status(conn: &mut Conn<'_>) -> Result<Vec<Step>> {
     let has_table = conn.rows(&sql::MIGRATION_TABLE_EXISTS, &[]).await?;
     let mut steps = if has_table.is_empty() { Vec::new() } else { applied(conn).await? };
@@ -85,9 +85,9 @@ pub async fn status(conn: &mut Conn<'_>) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// Whether the schema is the one that this crate reads and writes. Changes nothing.
+/// Checks that the schema is the one that this crate reads and writes. Changes nothing.
 ///
-/// `Err(NoTables)`, `Err(OlderSchema)`, `Err(NewerSchema)` and `Err(OtherSchema)` when it is not.
+/// Returns `Err(NoTables)`, `Err(OlderSchema)`, `Err(NewerSchema)` or `Err(OtherSchema)` if it is not.
 pub async fn check(conn: &mut Conn<'_>, place: &str) -> Result<()> {
     let steps = status(conn).await?;
     refuse_others(&steps)?;
@@ -99,8 +99,8 @@ pub async fn check(conn: &mut Conn<'_>, place: &str) -> Result<()> {
     }
 }
 
-/// A script that makes the tables in an empty database and records the migrations as applied at `now`, for those who run their
-/// migrations with tools of their own.
+/// A script that creates the tables in an empty database and records the migrations as applied at `now`, for users who run migrations with
+/// their own tools.
 pub fn script(is_postgres: bool, now: Timestamp) -> String {
     let table = if is_postgres { sql::MIGRATION_TABLE.postgres } else { sql::MIGRATION_TABLE.sqlite };
     let mut script = format!("{};\n", table.trim());
@@ -150,7 +150,7 @@ pub(crate) fn fingerprint() -> String {
     format!("{:x}", checksum(&all.concat()))
 }
 
-/// A checksum of a migration, to notice that the file is another one.
+/// The checksum of a migration, which shows whether the text of a migration was changed.
 fn checksum(text: &str) -> i64 {
     fnv1a_64(text.bytes()) as i64
 }

@@ -1,4 +1,4 @@
-//! Word between processes that the database has something new. It is a hint: who misses it looks now and then.
+//! Notifications between processes that the database has something new. Polling finds the work if one is lost.
 
 use std::time::Duration;
 
@@ -13,23 +13,23 @@ use super::sql;
 use super::tx::DedicatedConnection;
 use super::values::Value;
 
-/// The channel of PostgreSQL on which word is given.
+/// The PostgreSQL channel of the notifications.
 pub(super) const CHANNEL: &str = "fsm_due";
-/// How often a file is asked whether somebody wrote to it. An answer comes from shared memory, without reading the file.
+/// The interval at which a file is checked for other processes' writes. The check reads shared memory, not the file.
 const GLANCES: Duration = Duration::from_millis(20);
 
-/// A connection on which nothing was heard for this long is asked whether it is still there: the machine at its other end may have vanished.
+/// A connection that was silent for this long is pinged: the machine at its other end may have vanished.
 const SILENCE: Duration = Duration::from_secs(5);
-/// How long the answer to that may take.
+/// The time limit of that ping.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// An ear for the word of other processes, on a connection of its own.
+/// A listener for the notifications of other processes, on a connection of its own.
 pub struct NotificationListener {
     kind: Kind,
 }
 
 enum Kind {
-    /// Boxed, as the other, being large.
+    /// Boxed because it is large, like the connection of the other variant.
     Postgres(Box<PgListener>),
     Sqlite {
         conn: Box<DedicatedConnection>,
@@ -38,7 +38,7 @@ enum Kind {
 }
 
 impl Store {
-    /// Listens. `None` where nobody else can write, or where a connection is not one's own for long (PgBouncer).
+    /// Listens. `None` if no other process can write, or if a connection does not keep its server session (PgBouncer).
     pub async fn listen(&self) -> Result<Option<NotificationListener>> {
         let kind = match self.listening() {
             Listening::Never => return Ok(None),
@@ -49,7 +49,8 @@ impl Store {
             }
             Listening::Channel(servers) => {
                 let limit = servers.connect_timeout().min(self.deadline());
-                // The driver's listener knows one server only. When that is lost another one may fit, so it must not connect again by itself.
+                // The driver's listener knows only one server. If that one is lost, another may fit, so the listener must not reconnect by
+                // itself.
                 let options = within(limit, servers.choose()).await?;
                 let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(limit).connect_lazy_with(options);
                 let mut listener = PgListener::connect_with(&pool).await?;
@@ -61,7 +62,7 @@ impl Store {
         Ok(Some(NotificationListener { kind }))
     }
 
-    /// Gives word to every process that listens. SQLite needs none: a commit itself can be seen.
+    /// Notifies every process that listens. SQLite needs no notification: a commit changes the file's change counter.
     pub async fn notify(&self) -> Result<()> {
         if self.is_postgres() {
             self.reader().await?.conn().rows(&sql::NOTIFY, &[Value::from(CHANNEL)]).await?;
@@ -71,8 +72,8 @@ impl Store {
 }
 
 impl NotificationListener {
-    /// Waits until somebody gives word, this process included. An error when the connection was lost: some may have been missed, and only a
-    /// new ear hears more.
+    /// Waits for the next notification, which may come from this process. Returns an error if the connection is lost: notifications may
+    /// have been missed, and a new listener is needed.
     pub async fn next_notification(&mut self) -> Result<()> {
         match &mut self.kind {
             Kind::Postgres(listener) => loop {

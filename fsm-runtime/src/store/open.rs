@@ -1,6 +1,7 @@
-//! Opening a database, and the ways to a connection of it: to write, to read, and apart from all others.
+//! Opening a database, and getting a connection from it: for writing, for reading, or outside all pools.
 
 mod make;
+mod snapshot;
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use sqlx::sqlite::SqliteConnection;
 
 use super::address::{self, Address};
 use super::conn::Conn;
-use super::guarded::Rules;
+use super::guarded::StatementSettings;
 
 use super::error::{Result, StoreError};
 use super::failpoint::Failpoint;
@@ -26,36 +27,37 @@ use super::thread::SqliteThread;
 use super::tx::{DedicatedConnection, Reader, Side, Tx};
 use super::{postgres, sql, sqlite, user_sqlite};
 
-/// Which database, and how it is used.
+/// The database, and the settings for its use.
 #[derive(Clone)]
 pub struct Settings {
     /// `sqlite://payments.db`, `sqlite:payments.db`, `payments.db`, `sqlite::memory:` or `postgres://…`.
     pub url: String,
-    /// How many connections to PostgreSQL at most, besides those held apart. Of three and more, a quarter is left to commits and claims, and at
-    /// most half are in transactions that somebody else ends.
+    /// The maximum number of PostgreSQL connections, without those outside the pool. With three or more, a quarter is reserved for commits
+    /// and claims, and at most half are in transactions that user code ends.
     pub connections: u32,
-    /// What a commit of SQLite waits for.
+    /// The durability of a SQLite commit.
     pub synchronous: Synchronous,
     /// The limit on one operation: a statement, a commit, the wait for a connection.
     pub deadline: Duration,
-    /// Statements are kept prepared. `false` for PgBouncer in transaction mode.
+    /// True if prepared statements are cached. Must be `false` for PgBouncer in transaction mode.
     pub statement_cache: bool,
-    /// Nothing will be written: neither by us nor by SQLite or PostgreSQL on these connections. A file that does not exist is not made.
+    /// True if nothing is written on these connections, by this crate or by the database itself. A missing file is not created.
     pub read_only: bool,
 }
 
-/// What a commit of SQLite waits for.
+/// The durability of a SQLite commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Synchronous {
-    /// The disk has it: survives a power cut.
+    /// A commit waits until the data is on disk. It survives a power failure.
     #[default]
     Full,
-    /// The operating system has it: survives the process, and a power cut may take the last commits.
+    /// A commit waits for the operating system. It survives the death of the process, but a power failure may lose the last commits.
     Normal,
 }
 
 impl Settings {
-    /// The defaults: 8 connections, full durability, 30 s, prepared statements unless the URL says `statement-cache-capacity=0`, writing.
+    /// The defaults: 8 connections, full durability, a deadline of 30 s, read and write. Prepared statements are cached unless the URL has
+    /// `statement-cache-capacity=0`.
     pub fn new(url: impl Into<String>) -> Settings {
         let url = url.into();
         let statement_cache = address::keeps_statements(&url);
@@ -78,7 +80,7 @@ pub struct Store {
 
 struct Inner {
     place: String,
-    rules: Rules,
+    statement_settings: StatementSettings,
     read_only: bool,
     rights: Rights,
     kind: Kind,
@@ -88,39 +90,40 @@ enum Kind {
     Sqlite {
         writer: Pool<SqliteThread>,
         readers: Pool<SqliteThread>,
-        /// Each is lent to somebody else's statements, in the writer's place, and closed afterwards.
+        /// Each connection runs a user's statements in place of the writer, and is closed afterwards.
         user_sqlite: Pool<SqliteConnection>,
-        /// `None` for a database in memory, where nobody can look while somebody writes.
+        /// `None` for a database in memory, where a reader has to wait for the writer.
         turns: Option<Turns>,
         /// Keeps a database in memory alive while no other connection is open.
         _anchor: Option<Box<tokio::sync::Mutex<Taken<SqliteThread>>>>,
     },
     Postgres {
         pool: Pool<PgConnection>,
-        /// The server is known to give each connection a session of its own, which nobody else will have.
+        /// True if it is known that each connection has a server session of its own, which no pooler gives to other clients.
         is_direct: bool,
     },
 }
 
-/// How a store can be listened to.
+/// The way in which a store learns of other processes' commits.
 pub(super) enum Listening {
     Never,
-    /// By looking, cheaply and often.
+    /// Frequent, cheap polling of the file's change counter.
     Glances,
     Channel(Box<Servers>),
 }
 
-/// What PostgreSQL says of time.
+/// The times that a PostgreSQL server reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerClock {
-    /// Its clock.
+    /// The current time of the server.
     pub now: Timestamp,
-    /// When the server started.
+    /// The time at which the server started.
     pub up_since: Timestamp,
 }
 
 impl Store {
-    /// Opens the database and makes a first connection. A SQLite file is created when it does not exist; the tables are [`migrate`](super::migrate)'s.
+    /// Opens the database and makes a first connection. Creates a SQLite file that does not exist. Does not create the tables: see
+    /// [`migrate`](super::migrate).
     pub async fn open(settings: Settings) -> Result<Store> {
         let address = Address::parse(&settings.url)?;
         let read_only = settings.read_only || matches!(&address, Address::File(file) if file.is_read_only);
@@ -137,16 +140,21 @@ impl Store {
             Kind::Postgres { pool, .. } => Some(Arc::new(pool.options().clone())),
             Kind::Sqlite { .. } => None,
         };
-        let rules = Rules { deadline: settings.deadline, is_cached: settings.statement_cache, failpoint: Failpoint::somewhere(), servers };
-        Ok(Store { inner: Arc::new(Inner { place, rules, read_only, rights: Rights::default(), kind }) })
+        let statement_settings = StatementSettings {
+            deadline: settings.deadline,
+            is_cached: settings.statement_cache,
+            failpoint: Failpoint::somewhere(),
+            servers,
+        };
+        Ok(Store { inner: Arc::new(Inner { place, statement_settings, read_only, rights: Rights::default(), kind }) })
     }
 
-    /// Which database, as messages name it.
+    /// The name of the database in messages.
     pub fn place(&self) -> &str {
         &self.inner.place
     }
 
-    /// Whether the database is PostgreSQL.
+    /// True if the database is PostgreSQL.
     pub fn is_postgres(&self) -> bool {
         matches!(self.inner.kind, Kind::Postgres { .. })
     }
@@ -155,30 +163,30 @@ impl Store {
         &self.inner.rights
     }
 
-    /// Another's connection, whose statements are run like those of this store.
+    /// Applies this store's deadline, statement cache and failpoint to a connection from elsewhere.
     pub fn adopt(&self, conn: &mut Conn<'_>) {
-        conn.set_rules(self.inner.rules.clone());
+        conn.set_rules(self.inner.statement_settings.clone());
     }
 
-    /// Where a test cuts the connections.
+    /// The failpoint of this store.
     pub(crate) fn failpoint(&self) -> &Failpoint {
-        &self.inner.rules.failpoint
+        &self.inner.statement_settings.failpoint
     }
 
-    /// Which store it is, among those of this process.
+    /// An id that distinguishes the stores of this process.
     pub(crate) fn id(&self) -> usize {
         Arc::as_ptr(&self.inner) as usize
     }
 
     /// The limit on one operation.
     pub fn deadline(&self) -> Duration {
-        self.inner.rules.deadline
+        self.inner.statement_settings.deadline
     }
 
-    /// Begins a transaction that writes. With SQLite there is one at a time in this process, first come first served, and no other
-    /// process writes meanwhile.
+    /// Begins a transaction that writes. SQLite permits one at a time in this process, first come first served, and no other process writes
+    /// during it.
     ///
-    /// `Err(Crosswise)` where this task's own verb is the one who writes.
+    /// Returns `Err(Crosswise)` if the verb of the current task already holds the SQLite writer.
     pub async fn begin(&self) -> Result<Tx> {
         self.begin_for(Purpose::Short).await
     }
@@ -191,7 +199,8 @@ impl Store {
         Ok(Tx { _turn: self.turns().map(|turns| turns.begin(None)), ..tx })
     }
 
-    /// The same for a committer, and the epoch of a SQLite file: while that lasts, what the committer saw before is still so.
+    /// Like [`begin`](Store::begin), but for a committer. Also returns the file version of a SQLite file: while it is unchanged, what the
+    /// committer read earlier is still current.
     pub async fn begin_at_file_version(&self, file_versions: &FileVersions) -> Result<(Tx, Option<FileVersion>)> {
         let mut tx = self.begin_unseen(Purpose::Engine, sql::BEGIN_COMMIT_POSTGRES).await?;
         let Some(turns) = self.turns() else { return Ok((tx, None)) };
@@ -204,7 +213,7 @@ impl Store {
         Ok((tx, file_version))
     }
 
-    /// Begins a transaction in which a user's own statements run too, on a connection of the driver that they are written for.
+    /// Begins a transaction that also runs a user's own statements, on a connection of the driver that the statements are written for.
     pub async fn begin_for_user(&self) -> Result<Tx> {
         let mut tx = match &self.inner.kind {
             Kind::Sqlite { .. } if self.inner.read_only => return Err(StoreError::ReadOnly { place: self.inner.place.clone() }),
@@ -214,7 +223,11 @@ impl Store {
                 }
                 let place = writer.place(Purpose::Long).await?;
                 let taken = self.begun(user_sqlite.dedicated().await?, async |conn| user_sqlite::begin(conn).await).await;
-                Tx { _turn: None, side: Side::UserSqlite { taken: self.naming(taken)?, _place: place }, rules: self.inner.rules.clone() }
+                Tx {
+                    _turn: None,
+                    side: Side::UserSqlite { taken: self.naming(taken)?, _place: place },
+                    statement_settings: self.inner.statement_settings.clone(),
+                }
             }
             Kind::Postgres { .. } => self.begin_for(Purpose::Long).await?,
         };
@@ -230,7 +243,7 @@ impl Store {
         self.writer().and_then(|(_, turns)| turns)
     }
 
-    /// The one connection that writes to SQLite, and in a file, whose turn it is.
+    /// The pool of the only SQLite connection that writes and, for a file, the count of its transactions. `None` for PostgreSQL.
     pub(super) fn writer(&self) -> Option<(&Pool<SqliteThread>, Option<&Turns>)> {
         match &self.inner.kind {
             Kind::Sqlite { writer, turns, .. } => Some((writer, turns.as_ref())),
@@ -238,7 +251,7 @@ impl Store {
         }
     }
 
-    /// Begins a transaction whose turn is still to be counted.
+    /// Begins a transaction that [`Turns`] does not count yet.
     async fn begin_unseen(&self, purpose: Purpose, in_postgres: &'static str) -> Result<Tx> {
         if self.inner.read_only {
             return Err(StoreError::ReadOnly { place: self.inner.place.clone() });
@@ -252,25 +265,10 @@ impl Store {
                 self.begun(taken, async |conn| postgres::words(conn, in_postgres).await).await.map(Side::Postgres)
             }
         };
-        self.naming(begun.map(|side| Tx { _turn: None, side, rules: self.inner.rules.clone() }))
+        self.naming(begun.map(|side| Tx { _turn: None, side, statement_settings: self.inner.statement_settings.clone() }))
     }
 
-    /// Begins a transaction that reads what was there at one moment, however long it takes. With SQLite nothing can be written in it.
-    pub async fn snapshot(&self) -> Result<Tx> {
-        let side = match &self.inner.kind {
-            Kind::Sqlite { readers, .. } => self
-                .begun(readers.take(Purpose::Long).await?, async |conn| sqlite::begin(conn, sql::SNAPSHOT_SQLITE).await)
-                .await
-                .map(Side::Sqlite),
-            Kind::Postgres { pool, .. } => {
-                let taken = self.set(pool.take_rather(Purpose::Long, false).await?, false).await?;
-                self.begun(taken, async |conn| postgres::words(conn, sql::SNAPSHOT_POSTGRES).await).await.map(Side::Postgres)
-            }
-        };
-        Ok(Tx { _turn: None, side: side?, rules: self.inner.rules.clone() })
-    }
-
-    /// Says which database accepts no writes: a statement that finds out does not know.
+    /// Adds the name of the database to `NotWritable`: a statement that gets this error does not know the name.
     pub(crate) fn naming<T>(&self, done: Result<T>) -> Result<T> {
         done.map_err(|error| match error {
             StoreError::NotWritable { .. } if self.inner.read_only => StoreError::ReadOnly { place: self.inner.place.clone() },
@@ -279,18 +277,19 @@ impl Store {
         })
     }
 
-    /// Begins by `how`. Abandoned half-way, the connection counts as one with an open transaction.
+    /// Runs `how` to begin a transaction. If the future is dropped before it ends, the connection counts as one with an open transaction.
     async fn begun<C: Connects>(&self, mut taken: Taken<C>, how: impl AsyncFnOnce(&mut C) -> sqlx::Result<()>) -> Result<Taken<C>> {
         let (conn, health) = taken.parts();
         health.is_open = true;
-        self.inner.rules.failpoint.pass(|| "before a transaction began".to_owned()).await?;
-        self.inner.rules.within(health, how(conn)).await?;
+        self.inner.statement_settings.failpoint.pass(|| "before a transaction began".to_owned()).await?;
+        self.inner.statement_settings.within(health, how(conn)).await?;
         Ok(taken)
     }
 
-    /// A connection whose every statement stands alone. With SQLite it can only read.
+    /// A connection on which each statement is a transaction of its own. With SQLite it can only read.
     ///
-    /// `Err(Crosswise)` where this task's own verb writes, and keeps readers waiting, as it does in memory.
+    /// Returns `Err(Crosswise)` if the verb of the current task holds the writer of a database in memory, because readers wait for that
+    /// writer.
     pub async fn reader(&self) -> Result<Reader> {
         self.reader_for(Purpose::Short).await
     }
@@ -301,10 +300,10 @@ impl Store {
             Kind::Sqlite { readers, .. } => Side::Sqlite(readers.take(purpose).await?),
             Kind::Postgres { pool, .. } => Side::Postgres(self.set(pool.take_rather(purpose, false).await?, false).await?),
         };
-        Ok(Reader { side, rules: self.inner.rules.clone() })
+        Ok(Reader { side, statement_settings: self.inner.statement_settings.clone() })
     }
 
-    /// The same for the engine, to look at rows by their keys: where that can be set, they are planned as those of a transaction are.
+    /// Like [`reader`](Store::reader), but for the engine's reads by key. Uses the planner settings of a commit if it can.
     pub async fn looker(&self) -> Result<Reader> {
         match self.for_commits().await? {
             Some(reader) => Ok(reader),
@@ -312,19 +311,19 @@ impl Store {
         }
     }
 
-    /// A connection on which statements that commit by themselves are planned as those of a transaction are. `None` where nothing can be
-    /// set for a statement that stands alone: in SQLite, and behind a pooler, where a setting would meet others.
+    /// A connection for single statements that commit by themselves, with the planner settings of a commit. `None` where the session cannot
+    /// be configured: in SQLite, and behind a pooler, where the setting would affect other clients.
     pub async fn for_commits(&self) -> Result<Option<Reader>> {
         match &self.inner.kind {
             Kind::Postgres { pool, is_direct: true } if !self.inner.read_only => {
                 let side = Side::Postgres(self.set(pool.take_rather(Purpose::Engine, true).await?, true).await?);
-                Ok(Some(Reader { side, rules: self.inner.rules.clone() }))
+                Ok(Some(Reader { side, statement_settings: self.inner.statement_settings.clone() }))
             }
             _ => Ok(None),
         }
     }
 
-    /// Sets the session for commits, or as it was.
+    /// Sets the planner settings of the session for commits, or resets them.
     async fn set(&self, mut taken: Taken<PgConnection>, is_pinned: bool) -> Result<Taken<PgConnection>> {
         if taken.session.is_pinned != is_pinned {
             self.say(&mut taken, if is_pinned { sql::PIN } else { sql::UNPIN }).await?;
@@ -333,44 +332,45 @@ impl Store {
         self.replanned(taken).await
     }
 
-    /// Without plans that the tables may have outgrown.
+    /// Discards cached plans that are old: the tables may have grown since.
     async fn replanned(&self, mut taken: Taken<PgConnection>) -> Result<Taken<PgConnection>> {
-        if self.inner.rules.is_cached && taken.session.plans.are_old() {
+        if self.inner.statement_settings.is_cached && taken.session.plans.are_old() {
             self.say(&mut taken, sql::FORGET_PLANS).await?;
         }
         Ok(taken)
     }
 
-    /// Says something to the session. Abandoned half-way, nobody uses it any more.
+    /// Runs a statement that changes the session. If the future is dropped before it ends, the connection is not used again.
     async fn say(&self, taken: &mut Taken<PgConnection>, text: &'static str) -> Result<()> {
         let (conn, health) = taken.parts();
         health.is_broken = true;
-        self.inner.rules.within(health, postgres::words(conn, text)).await?;
+        self.inner.statement_settings.within(health, postgres::words(conn, text)).await?;
         health.is_broken = false;
         Ok(())
     }
 
-    /// How other processes' commits can be heard of.
+    /// The way in which this store learns of other processes' commits.
     pub(super) fn listening(&self) -> Listening {
         match &self.inner.kind {
             Kind::Sqlite { _anchor: Some(_), .. } => Listening::Never,
             Kind::Sqlite { .. } => Listening::Glances,
-            // Behind a pooler a `listen` may be lost, or keep a connection of the server for ever.
+            // Behind a pooler a `listen` may be lost, or may occupy a server connection permanently.
             Kind::Postgres { pool, is_direct: true } => Listening::Channel(Box::new(pool.options().clone())),
             Kind::Postgres { .. } => Listening::Never,
         }
     }
 
-    /// A connection outside every pool, that can write and whose every statement stands alone. It belongs to the tokio runtime that made it.
+    /// A writable connection outside every pool, on which each statement is a transaction of its own. It belongs to the tokio runtime that
+    /// made it.
     pub async fn dedicated(&self) -> Result<DedicatedConnection> {
         let side = match &self.inner.kind {
             Kind::Sqlite { writer, .. } => Side::Sqlite(writer.dedicated().await?),
             Kind::Postgres { pool, .. } => Side::Postgres(pool.dedicated().await?),
         };
-        Ok(DedicatedConnection { side, rules: self.inner.rules.clone() })
+        Ok(DedicatedConnection { side, statement_settings: self.inner.statement_settings.clone() })
     }
 
-    /// Closes the idle connections and hands out no more. Those in use are closed by their users.
+    /// Closes the idle connections and hands out no more. A connection in use is closed when its user returns it.
     pub async fn close(&self) {
         match &self.inner.kind {
             Kind::Sqlite { writer, readers, .. } => {

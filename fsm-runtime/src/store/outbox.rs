@@ -1,4 +1,4 @@
-//! The outbox: events that verbs sent to other instances and that wait for room, and delayed sends that verbs cancel.
+//! The outbox: events that verbs sent and that wait because the inbox of their receiver is full. Also the cancelling of delayed sends.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -15,31 +15,31 @@ use super::rows::Row;
 use super::sql;
 use super::values::values;
 
-/// An event that begins to wait.
+/// An event to add to the outbox.
 #[derive(Debug, Clone, Copy)]
 pub struct Put<'a> {
     /// The instance whose verb sent it.
     pub sender: InstanceId,
     /// The event and its receiver.
     pub outgoing: &'a Outgoing,
-    /// The time of the first delivery, if it is the first of its line.
+    /// The time of the next delivery, if the event is the first of its line.
     pub due_at: Option<Timestamp>,
 }
 
-/// An event that waits.
+/// An event in the outbox.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InLine {
-    /// The id of the call that the event becomes.
+    /// The id of the call that starts when the event is taken from the inbox.
     pub call: CallId,
     /// The event.
     pub event: Event,
     /// The instance whose verb sent it.
     pub sender: InstanceId,
-    /// The deliveries in a row that found no room. Only the first event of a line counts them.
+    /// The number of deliveries in a row that found no room. Only the first event of a line counts them.
     pub tries: u32,
 }
 
-/// A receiver with events that wait, and when they are delivered next.
+/// The line of one receiver, with the time of its next delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     /// The receiver's machine.
@@ -59,9 +59,9 @@ pub struct FullInbox {
     pub since: Timestamp,
     /// The time of the next delivery.
     pub next_at: Timestamp,
-    /// The events that wait in the outbox, counted up to a limit.
+    /// The number of events in the outbox, counted up to a limit.
     pub events: u64,
-    /// The events in its inbox.
+    /// The number of events in its inbox.
     pub inbox_len: u64,
 }
 
@@ -74,7 +74,7 @@ pub struct SenderNote {
     pub kind: NoteKind,
     /// The call of the event.
     pub call: CallId,
-    /// A sentence.
+    /// The text of the note.
     pub detail: String,
 }
 
@@ -87,13 +87,13 @@ pub struct Unsent {
     pub event: String,
 }
 
-/// Those of the receivers that have a line.
+/// The receivers among these that have a line.
 pub async fn lines(conn: &mut Conn<'_>, receivers: &[Target<'_>]) -> Result<HashSet<(String, String)>> {
     let rows = conn.batch(&sql::OUTBOX_LINES, receivers.iter().map(|to| values![to.machine, to.key]).collect()).await?;
     rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
 }
 
-/// The events begin to wait, in this order.
+/// Adds the events to the outbox, in this order.
 pub async fn put(conn: &mut Conn<'_>, events: &[Put<'_>], now: Timestamp) -> Result<()> {
     let rows = events.iter().enumerate().map(|(place, Put { sender, outgoing, due_at })| {
         values![
@@ -125,19 +125,19 @@ pub async fn line(conn: &mut Conn<'_>, receiver: Target<'_>, limit: u32) -> Resu
     rows.iter().map(read).collect()
 }
 
-/// The events wait no more. `false` if another process has delivered one of them.
+/// Deletes the events from the outbox. Returns `false` if another process has delivered one of them.
 pub async fn take(conn: &mut Conn<'_>, calls: &[CallId]) -> Result<bool> {
     let rows = conn.batch(&sql::OUTBOX_TAKE, calls.iter().map(|call| values![call.0]).collect()).await?;
     Ok(rows.len() == calls.len())
 }
 
-/// What is left of a line is delivered next at `due_at`.
+/// Sets the time of the next delivery of a line and the number of deliveries in a row that found no room.
 pub async fn again(conn: &mut Conn<'_>, receiver: Target<'_>, due_at: Timestamp, tries: u32) -> Result<()> {
     let values = values![receiver.machine, receiver.key, due_at.as_micros(), i64::from(tries)];
     conn.rows(&sql::OUTBOX_AGAIN, &values).await.map(drop)
 }
 
-/// At most `limit` lines of each of these machines, those due first first.
+/// At most `limit` lines of each of these machines, by the time of the next delivery.
 pub async fn due(conn: &mut Conn<'_>, machines: impl Iterator<Item = &str>, limit: u32) -> Result<Vec<Line>> {
     let mut lines = Vec::new();
     for machine in machines {
@@ -155,13 +155,13 @@ pub async fn count(conn: &mut Conn<'_>, machine: &str, most: u32) -> Result<u64>
     Ok(count.and_then(|count| u64::try_from(count).ok()).unwrap_or_default())
 }
 
-/// At most `limit` receivers of the machine for which events wait. Of each, no more than `most` events are counted.
+/// At most `limit` receivers of the machine that have a line. At most `most` events of each are counted.
 pub async fn full_inboxes(conn: &mut Conn<'_>, machine: &str, limit: u32, most: u32) -> Result<Vec<FullInbox>> {
     let rows = conn.rows(&sql::OUTBOX_WAITING, &values![machine, i64::from(limit), i64::from(most)]).await?;
     rows.iter().map(full_inbox).collect()
 }
 
-/// The same of one receiver; `None` if no events wait for it.
+/// The full inbox of one receiver; `None` if it has no line.
 pub async fn full_inbox_of(conn: &mut Conn<'_>, receiver: Target<'_>, most: u32) -> Result<Option<FullInbox>> {
     let rows = conn.rows(&sql::OUTBOX_WAITING_FOR, &values![receiver.machine, receiver.key, i64::from(most)]).await?;
     rows.first().map(full_inbox).transpose()
@@ -178,7 +178,7 @@ fn full_inbox(row: &Row) -> Result<FullInbox> {
     })
 }
 
-/// The events of a machine that wait for room get new names.
+/// Renames the events of a machine that are in the outbox.
 pub async fn rename(conn: &mut Conn<'_>, machine: &str, events: &BTreeMap<String, String>) -> Result<()> {
     for (was, becomes) in events {
         conn.rows(&sql::OUTBOX_RENAME, &values![machine, was.as_str(), becomes.as_str()]).await?;
@@ -186,7 +186,7 @@ pub async fn rename(conn: &mut Conn<'_>, machine: &str, events: &BTreeMap<String
     Ok(())
 }
 
-/// Notes in the histories of senders. A sender that was deleted meanwhile gets none.
+/// Adds notes to the histories of senders. A sender that was deleted gets none.
 pub async fn note(conn: &mut Conn<'_>, notes: &[SenderNote], now: Timestamp) -> Result<()> {
     let rows = notes.iter().map(|note| (note, fit(&note.detail))).collect::<Vec<_>>();
     let rows = rows.iter().map(|(note, detail)| values![note.sender.0, now.as_micros(), note.kind.as_str(), note.call.0, detail.as_ref()]);
@@ -202,9 +202,9 @@ pub async fn names(conn: &mut Conn<'_>, instances: &[InstanceId]) -> Result<Hash
     rows.iter().map(|row| Ok((row.instance_id(0)?, (row.get(1)?, row.get(2)?)))).collect()
 }
 
-/// Cancels delayed sends. Those that are not among the answers were delivered already, or are being delivered, or never existed.
+/// Cancels delayed sends. A send that is missing in the result was delivered, is being delivered, or never existed.
 ///
-/// An instance that exists only for such an event is woken, and ends if nothing else is to come.
+/// An instance that exists only because of such a send gets a wake-up, and ends if no other event is to come.
 pub async fn unsend(conn: &mut Conn<'_>, sends: &[CallId], now: Timestamp) -> Result<HashMap<CallId, Unsent>> {
     let rows = conn.batch(&sql::UNSEND, sends.iter().map(|send| values![send.0]).collect()).await?;
     let mut gone = Vec::with_capacity(rows.len());

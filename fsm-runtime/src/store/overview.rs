@@ -1,9 +1,9 @@
-//! What an operator looks at across instances: what failed, what comes next, who works.
+//! The reads across instances for an operator: failed and retrying instances, upcoming attempts and timers, and counts.
 
 use std::collections::HashMap;
 
 use fsm_core::call::AttemptState;
-use fsm_core::ids::{CallId, InstanceId, SessionId, TimerId};
+use fsm_core::ids::{CallId, InstanceId, TimerId};
 use fsm_core::instance::Instance;
 use fsm_core::time::{Timestamp, serialize_text};
 use serde::Serialize;
@@ -11,11 +11,14 @@ use uuid::Uuid;
 
 use super::conn::Conn;
 use super::error::Result;
+use super::lock;
 use super::rows::Row;
+use super::session_log::ExecutingAttempt;
 use super::sql;
 use super::values::values;
+use super::workers::{self, executing};
 
-/// The most waiting events of one instance that are read with it.
+/// The maximum number of waiting events that are read for one instance.
 const MOST_WAITING: i64 = 100;
 
 /// An event of an inbox.
@@ -23,7 +26,7 @@ const MOST_WAITING: i64 = 100;
 pub struct InboxEvent {
     /// The position in the inbox.
     pub position: i64,
-    /// The id of the call that the event becomes when it is taken.
+    /// The id of the call that starts when the event is taken from the inbox.
     pub call: CallId,
     /// The event type.
     pub event: String,
@@ -39,134 +42,117 @@ pub struct PendingTimer {
     pub id: TimerId,
     /// The state that the timer belongs to; `None` for a delayed send.
     pub state: Option<String>,
-    /// What is delivered.
+    /// The event type.
     pub event: String,
-    /// When.
+    /// The time at which the event is delivered.
     #[serde(serialize_with = "serialize_text")]
     pub due_at: Timestamp,
-    /// It was due, and waits for the end of a transition.
+    /// True if the timer became due during a transition. It fires when the transition ends.
     pub held: bool,
 }
 
 /// An instance in error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failing {
-    /// Its identity.
+    /// The id of the instance.
     pub id: InstanceId,
-    /// The user's name for it.
+    /// The key of the instance.
     pub key: String,
-    /// Where it stands.
+    /// The state that the instance is in.
     pub state: Option<String>,
     /// The verb that failed.
     pub verb: Option<String>,
-    /// What it failed with.
+    /// The error.
     pub error: String,
-    /// Since when it is in error.
+    /// The time of the last change of the instance.
     pub since: Timestamp,
 }
 
 /// An instance whose open attempt follows one that failed or was lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retrying {
-    /// The instance, the verb, and the error of the attempt before; since when that has ended.
+    /// The instance, its verb, and the error and the end time of the previous attempt.
     pub failing: Failing,
     /// The number of the open attempt.
     pub number: u32,
-    /// How many attempts there are in all; `None` is unlimited.
+    /// The maximum number of attempts; `None` is unlimited.
     pub max_attempts: Option<u32>,
-    /// When the open attempt may start, or might have.
+    /// The time from which the open attempt may start. It is in the past if the attempt executes.
     pub next_at: Timestamp,
-    /// It executes.
+    /// True if the open attempt executes.
     pub executes: bool,
 }
 
-/// An event that was accepted and not taken: it did not fit when its turn came, or its receiver refused what a verb sent.
+/// An event that was accepted but not taken: no edge accepted it when it left the inbox, or the receiver refused an event that a verb sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RejectedEvent {
-    /// The call that it would have begun.
+    /// The id of the call that the event would have started.
     pub call: CallId,
-    /// The key of the receiver; where there is no such instance, of the sender.
+    /// The key of the receiver, or of the sender if the receiver does not exist.
     pub key: String,
-    /// When it was rejected.
+    /// The time at which it was rejected.
     pub at: Timestamp,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// How many events a machine rejected.
+/// The number of events that a machine rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RejectedCount {
-    /// How many, as far as they were counted.
+    /// The number of events, up to the limit of the count.
     pub events: u64,
-    /// When the last of them was rejected.
+    /// The time at which the newest of them was rejected.
     pub last_at: Option<Timestamp>,
 }
 
-/// Something that happens by itself once its time has come.
+/// Something that happens without a request at a known time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Coming {
     /// The machine.
     pub machine: String,
-    /// The instance's name.
+    /// The key of the instance.
     pub key: String,
-    /// When.
+    /// The time.
     pub at: Timestamp,
-    /// What.
+    /// The kind.
     pub what: ToCome,
 }
 
-/// What happens by itself.
+/// The kinds of things that happen without a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToCome {
     /// An attempt may start.
     Attempt {
-        /// What runs.
+        /// The verb that runs.
         verb: String,
-        /// What it is given.
+        /// The event type that the verb gets.
         event: String,
-        /// From 1.
+        /// The number of the attempt, from 1.
         number: u32,
-        /// How many attempts there are in all; `None` is unlimited.
+        /// The maximum number of attempts; `None` is unlimited.
         max_attempts: Option<u32>,
     },
-    /// An attempt is lost, and its call goes on, as soon as a process of its machine is alive: its worker's lease ended then.
+    /// The worker's lease has expired. The attempt is marked lost and its call continues as soon as a process of its machine is alive.
     Lapsed {
-        /// What ran.
+        /// The verb that ran.
         verb: String,
-        /// What it was given.
+        /// The event type that the verb got.
         event: String,
-        /// From 1.
+        /// The number of the attempt, from 1.
         number: u32,
-        /// How many attempts there are in all; `None` is unlimited.
+        /// The maximum number of attempts; `None` is unlimited.
         max_attempts: Option<u32>,
     },
     /// An event is delivered.
     Event {
-        /// The state whose timer it is; `None` is a delayed send.
+        /// The state that the timer belongs to; `None` for a delayed send.
         state: Option<String>,
         /// The event type.
         event: String,
     },
 }
 
-/// A process that works, or that did and has not been buried.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Worker {
-    /// Its session.
-    pub session: SessionId,
-    /// The host it runs on, as it said.
-    pub host: String,
-    /// Its process there.
-    pub pid: i64,
-    /// Since when.
-    pub started_at: Timestamp,
-    /// Until when it is believed.
-    pub lease_until: Timestamp,
-    /// How many attempts it executes.
-    pub executing: u64,
-}
-
-/// What waits for an instance, in order.
+/// The events that wait for an instance, in order.
 pub async fn inbox(conn: &mut Conn<'_>, instance: InstanceId) -> Result<Vec<InboxEvent>> {
     let rows = conn.rows(&sql::WAITING, &values![instance.0]).await?;
     rows.iter()
@@ -174,7 +160,7 @@ pub async fn inbox(conn: &mut Conn<'_>, instance: InstanceId) -> Result<Vec<Inbo
         .collect()
 }
 
-/// The timers of an instance, the first due first.
+/// The timers of an instance, by due time.
 pub async fn timers(conn: &mut Conn<'_>, instance: InstanceId) -> Result<Vec<PendingTimer>> {
     let rows = conn.rows(&sql::TIMERS_SET, &values![instance.0]).await?;
     rows.iter()
@@ -185,7 +171,7 @@ pub async fn timers(conn: &mut Conn<'_>, instance: InstanceId) -> Result<Vec<Pen
         .collect()
 }
 
-/// The first timers of each of these instances, the first due first: at most 100 of each, without wake-ups.
+/// The first timers of each of these instances, by due time: at most 100 for each instance, without wake-ups.
 pub async fn timers_of(conn: &mut Conn<'_>, instances: &[InstanceId]) -> Result<HashMap<InstanceId, Vec<PendingTimer>>> {
     let mut timers: HashMap<_, Vec<_>> = HashMap::new();
     for row in conn.batch(&sql::PENDING_TIMERS, instances.iter().map(|id| values![id.0]).collect()).await? {
@@ -196,7 +182,7 @@ pub async fn timers_of(conn: &mut Conn<'_>, instances: &[InstanceId]) -> Result<
     Ok(timers)
 }
 
-/// The events that wait for each of these instances, in order: at most 100 of each.
+/// The events that wait for each of these instances, in order: at most 100 for each instance.
 pub async fn inboxes_of(conn: &mut Conn<'_>, instances: &[&Instance]) -> Result<HashMap<InstanceId, Vec<InboxEvent>>> {
     let range = |instance: &&Instance| {
         let until = instance.inbox_head.saturating_add(MOST_WAITING).min(instance.inbox_tail);
@@ -210,7 +196,7 @@ pub async fn inboxes_of(conn: &mut Conn<'_>, instances: &[&Instance]) -> Result<
     Ok(inboxes)
 }
 
-/// The instances of a machine in error before `before`, the one that was created last first.
+/// The instances of a machine that are in error and were created before `before`, the newest first.
 pub async fn failing(conn: &mut Conn<'_>, machine: &str, before: Option<InstanceId>, limit: u32) -> Result<Vec<Failing>> {
     let before = before.map_or(Uuid::max(), |before| before.0);
     let rows = conn.rows(&sql::FAILING, &values![machine, before, i64::from(limit)]).await?;
@@ -222,23 +208,42 @@ pub async fn failing(conn: &mut Conn<'_>, machine: &str, before: Option<Instance
         .collect()
 }
 
-/// The instances of a machine whose open attempt follows a failed one, the first due first: at most `limit`, among the first `look_at` that
-/// are scheduled and all that execute.
+/// The instances of a machine whose open attempt follows a failed or lost one, by due time. Returns at most `limit`. Considers the first
+/// `look_at` scheduled attempts, and all executing attempts.
 pub async fn retrying(conn: &mut Conn<'_>, machine: &str, limit: u32, look_at: u32) -> Result<Vec<Retrying>> {
     let rows = conn.rows(&sql::RETRYING, &values![machine, i64::from(limit), i64::from(look_at)]).await?;
-    rows.iter()
+    let mut retrying: Vec<Retrying> = rows
+        .iter()
         .map(|row| {
-            let number = row.count(7)?;
-            let error = row.get::<Option<String>>(4)?.unwrap_or_else(|| "the attempt was lost: its worker died".to_owned());
+            let number = row.count(6)?;
+            let error = row.get::<Option<String>>(4)?.unwrap_or_else(|| LOST.to_owned());
             let failing =
                 Failing { id: row.instance_id(0)?, key: row.get(1)?, state: row.get(2)?, verb: row.get(3)?, error, since: row.time(5)? };
-            let executes = row.word::<AttemptState>(10)? == AttemptState::Executing;
-            Ok(Retrying { failing, number, max_attempts: most(row, 8, number)?, next_at: row.time(9)?, executes })
+            Ok(Retrying { failing, number, max_attempts: most(row, 7, number)?, next_at: row.time(8)?, executes: false })
         })
-        .collect()
+        .collect::<Result<_>>()?;
+    let executing = executing(conn, Timestamp::from_micros(i64::MAX)).await?;
+    let executing: Vec<_> = executing.into_iter().filter(|one| one.attempt.machine == machine && one.attempt.number > 1).collect();
+    let wanted: Vec<_> = executing.iter().map(|one| (one.attempt.call, one.attempt.number - 1)).collect();
+    let before = lock::attempts(conn, &wanted).await?;
+    for ExecutingAttempt { key, attempt } in executing {
+        let before = before.iter().find(|before| (before.call, before.number + 1) == (attempt.call, attempt.number));
+        let Some(before) = before.filter(|before| matches!(before.state, AttemptState::Error | AttemptState::Lost)) else { continue };
+        let error = before.error.clone().unwrap_or_else(|| LOST.to_owned());
+        let since = before.finished_at.unwrap_or(before.created_at);
+        let max_attempts = attempt.retry_state.remaining.map(|left| attempt.number.saturating_add(left));
+        let failing = Failing { id: attempt.instance, key, state: attempt.from, verb: Some(attempt.verb), error, since };
+        retrying.push(Retrying { failing, number: attempt.number, max_attempts, next_at: attempt.scheduled_at, executes: true });
+    }
+    retrying.sort_by_key(|retrying| retrying.next_at);
+    retrying.truncate(limit as usize);
+    Ok(retrying)
 }
 
-/// The rejected events of a machine of calls made before `before`, the newest first.
+/// The error text of a lost attempt.
+const LOST: &str = "the attempt was lost: its worker died";
+
+/// The rejected events of a machine whose calls were made before `before`, the newest first.
 pub async fn rejected(conn: &mut Conn<'_>, machine: &str, before: Option<CallId>, limit: u32) -> Result<Vec<RejectedEvent>> {
     let before = before.map_or(Uuid::max(), |before| before.0);
     let rows = conn.rows(&sql::REJECTED, &values![machine, before, i64::from(limit)]).await?;
@@ -250,20 +255,20 @@ pub async fn rejected(conn: &mut Conn<'_>, machine: &str, before: Option<CallId>
         .collect()
 }
 
-/// How many events a machine rejected, counted no further than `most`, the newest first.
+/// The number of events that a machine rejected. Counts at most `most`, the newest first.
 pub async fn rejected_count(conn: &mut Conn<'_>, machine: &str, most: u32) -> Result<RejectedCount> {
     let rows = conn.rows(&sql::COUNT_REJECTED, &values![machine, i64::from(most)]).await?;
     let Some(row) = rows.first() else { return Ok(RejectedCount::default()) };
     Ok(RejectedCount { events: number(row.get(0)?), last_at: row.time_if_any(1)? })
 }
 
-/// How many attempts there are in all, by how many are left at place `at` after this one.
+/// The maximum number of attempts: `number` plus the remaining attempts in column `at`. `None` is unlimited.
 fn most(row: &Row, at: usize, number: u32) -> Result<Option<u32>> {
     let is_bounded = row.get::<Option<i64>>(at)?.is_some();
     is_bounded.then(|| row.count(at).map(|left| number.saturating_add(left))).transpose()
 }
 
-/// What comes next in a machine at `now`, in order.
+/// The next attempts, expired leases and timers of a machine, by time. `now` decides which leases have expired.
 pub async fn to_come(conn: &mut Conn<'_>, machine: &str, now: Timestamp, limit: u32) -> Result<Vec<Coming>> {
     let coming = |key, at, what| Coming { machine: machine.to_owned(), key, at, what };
     let mut all = Vec::new();
@@ -272,10 +277,12 @@ pub async fn to_come(conn: &mut Conn<'_>, machine: &str, now: Timestamp, limit: 
         let max_attempts = most(&row, 4, number)?;
         all.push(coming(row.get(0)?, row.time(5)?, ToCome::Attempt { verb: row.get(1)?, event: row.get(2)?, number, max_attempts }));
     }
-    for row in conn.rows(&sql::LAPSED, &values![machine, now.as_micros(), i64::from(limit)]).await? {
-        let number = row.count(3)?;
-        let max_attempts = most(&row, 4, number)?;
-        all.push(coming(row.get(0)?, row.time(5)?, ToCome::Lapsed { verb: row.get(1)?, event: row.get(2)?, number, max_attempts }));
+    let leases = workers::leases(conn).await?;
+    for ExecutingAttempt { key, attempt } in executing(conn, now).await?.into_iter().filter(|one| one.attempt.machine == machine) {
+        let (number, lease) = (attempt.number, attempt.worker.and_then(|session| leases.get(&session).copied()));
+        let max_attempts = attempt.retry_state.remaining.map(|left| number.saturating_add(left));
+        let at = lease.or(attempt.started_at).unwrap_or(attempt.created_at);
+        all.push(coming(key, at, ToCome::Lapsed { verb: attempt.verb, event: attempt.event, number, max_attempts }));
     }
     for row in conn.rows(&sql::TIMERS_TO_COME, &values![machine, i64::from(limit)]).await? {
         all.push(coming(row.get(0)?, row.time(3)?, ToCome::Event { state: row.get(1)?, event: row.get(2)? }));
@@ -285,24 +292,7 @@ pub async fn to_come(conn: &mut Conn<'_>, machine: &str, now: Timestamp, limit: 
     Ok(all)
 }
 
-/// Every process that works, and those that did and have not been buried.
-pub async fn workers(conn: &mut Conn<'_>) -> Result<Vec<Worker>> {
-    let rows = conn.rows(&sql::SESSIONS, &[]).await?;
-    rows.iter()
-        .map(|row| {
-            Ok(Worker {
-                session: SessionId(row.get(0)?),
-                host: row.get(1)?,
-                pid: row.get(2)?,
-                started_at: row.time(3)?,
-                lease_until: row.time(4)?,
-                executing: number(row.get(5)?),
-            })
-        })
-        .collect()
-}
-
-/// How many instances a machine has, and how many of them are in error; neither is counted further than `most`.
+/// The number of instances of a machine, and the number of those in error. Each count stops at `most`.
 pub async fn sizes(conn: &mut Conn<'_>, machine: &str, most: u32) -> Result<(u64, u64)> {
     let mut sizes = [0; 2];
     for (size, sql) in sizes.iter_mut().zip([&sql::COUNT_UP_TO, &sql::COUNT_IN_ERROR]) {
@@ -312,80 +302,82 @@ pub async fn sizes(conn: &mut Conn<'_>, machine: &str, most: u32) -> Result<(u64
     Ok((sizes[0], sizes[1]))
 }
 
-/// What is due of a machine and not begun.
+/// The attempts of a machine that are due and have not started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Overdue {
-    /// How many attempts, as far as they were counted.
+    /// The number of attempts, up to the limit of the count.
     pub attempts: u64,
-    /// Since when the first.
+    /// The time at which the first of them became due.
     pub since: Option<Timestamp>,
 }
 
-/// The attempts of a machine that are due at `now` and that nobody has claimed, counted no further than `most`.
+/// The attempts of a machine that are due at `now` and not claimed. Counts at most `most`.
 pub async fn overdue(conn: &mut Conn<'_>, machine: &str, now: Timestamp, most: u32) -> Result<Overdue> {
     let rows = conn.rows(&sql::OVERDUE, &values![machine, now.as_micros(), i64::from(most)]).await?;
     let Some(row) = rows.first() else { return Ok(Overdue::default()) };
     Ok(Overdue { attempts: number(row.get(0)?), since: row.time_if_any(1)? })
 }
 
-/// When an attempt was made, due, begun and ended.
+/// The number of timers of a machine that are due at `now` and have not fired, at most `most`, and the time of the first one.
+pub async fn overdue_timers(conn: &mut Conn<'_>, machine: &str, now: Timestamp, most: u32) -> Result<(u64, Option<Timestamp>)> {
+    let rows = conn.rows(&sql::OVERDUE_TIMERS, &values![machine, now.as_micros(), i64::from(most)]).await?;
+    rows.first().map_or(Ok((0, None)), |row| Ok((number(row.get(0)?), row.time_if_any(1)?)))
+}
+
+/// The timer of a machine that is due first.
+pub async fn first_timer(conn: &mut Conn<'_>, machine: &str) -> Result<Option<Coming>> {
+    let rows = conn.rows(&sql::TIMERS_TO_COME, &values![machine, 1_i64]).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    Ok(Some(Coming {
+        machine: machine.to_owned(),
+        key: row.get(0)?,
+        at: row.time(3)?,
+        what: ToCome::Event { state: row.get(1)?, event: row.get(2)? },
+    }))
+}
+
+/// The times at which an attempt was created, due, claimed and completed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Times {
     /// The machine.
     pub machine: String,
-    /// How far it has come, or how it ended.
+    /// The verb.
+    pub verb: String,
+    /// The state of the attempt.
     pub state: AttemptState,
-    /// When its row was written.
+    /// The time at which its row was written.
     pub created_at: Timestamp,
-    /// When it might start.
+    /// The time from which it may start.
     pub scheduled_at: Timestamp,
-    /// When it was claimed.
+    /// The time at which it was claimed.
     pub started_at: Option<Timestamp>,
-    /// When its end was committed.
+    /// The time at which its completion was committed.
     pub finished_at: Option<Timestamp>,
 }
 
-/// How many events wait for their turn in instances of a machine. At most `most` waiting events of all machines are read, so that the count is
-/// too low beyond.
+/// The number of events in the inboxes of a machine's instances. Reads at most `most` inbox rows of all machines. The count is too low if
+/// there are more.
 pub async fn inbox_events(conn: &mut Conn<'_>, machine: &str, most: u32) -> Result<u64> {
     let rows = conn.rows(&sql::COUNT_INBOX, &values![machine, i64::from(most)]).await?;
     Ok(rows.first().map(|row| row.get(0)).transpose()?.map_or(0, number))
 }
 
-/// The attempts of the newest calls of all machines, newest first.
+/// The ended attempts of the newest calls of all machines, the newest first.
 pub async fn newest(conn: &mut Conn<'_>, limit: u32) -> Result<Vec<Times>> {
     let rows = conn.rows(&sql::NEWEST, &values![i64::from(limit)]).await?;
     rows.iter()
         .map(|row| {
             Ok(Times {
                 machine: row.get(0)?,
-                state: row.word(1)?,
-                created_at: row.time(2)?,
-                scheduled_at: row.time(3)?,
-                started_at: row.time_if_any(4)?,
-                finished_at: row.time_if_any(5)?,
+                verb: row.get(1)?,
+                state: row.word(2)?,
+                created_at: row.time(3)?,
+                scheduled_at: row.time(4)?,
+                started_at: row.time_if_any(5)?,
+                finished_at: row.time_if_any(6)?,
             })
         })
         .collect()
-}
-
-/// What the database says of itself that bears on durability: names and values.
-pub async fn settings(conn: &mut Conn<'_>) -> Result<Vec<(String, String)>> {
-    let rows = conn.rows(&sql::SETTINGS, &[]).await?;
-    rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
-}
-
-/// What SQLite finds wrong with its file; nothing for PostgreSQL, which has no such check. Reads the whole file.
-pub async fn file_faults(conn: &mut Conn<'_>) -> Result<Vec<String>> {
-    let rows = conn.rows(&sql::FILE_CHECK, &[]).await?;
-    let lines = rows.iter().map(|row| row.get::<String>(0)).collect::<Result<Vec<_>>>()?;
-    Ok(lines.into_iter().filter(|line| line != "ok").collect())
-}
-
-/// Since when the oldest snapshot of another session keeps PostgreSQL from clearing away old rows.
-pub async fn oldest_snapshot(conn: &mut Conn<'_>) -> Result<Option<Timestamp>> {
-    let rows = conn.rows(&sql::OLDEST_SNAPSHOT, &[]).await?;
-    Ok(rows.first().map(|row| row.time_if_any(0)).transpose()?.flatten())
 }
 
 fn number(count: i64) -> u64 {

@@ -1,15 +1,15 @@
-//! When a connection makes the plans of its prepared statements anew.
+//! The age of a connection's query plans, which decides when they are discarded.
 
 use std::time::{Duration, Instant};
 
-/// The first plans are made anew after so many uses, and the next ones each time after twice as many.
+/// The number of uses after which the first plans are discarded. The number doubles each time.
 const FIRST: u64 = 32;
-/// Other processes write too, so none is older than this.
+/// The maximum age of a plan. It is needed because other processes write too.
 const OLDEST: Duration = Duration::from_secs(60);
 
-/// How old the plans of a connection's statements are. PostgreSQL makes a plan for the tables as large as they are, and keeps it while
-/// they grow, until they are analysed: what goes by an index when there are many rows may walk all of them when there were none. Made
-/// anew each time the connection was used twice as often, a plan is never for tables much smaller than they are.
+/// The age of the plans of a connection's prepared statements. PostgreSQL makes a plan for the present size of the tables, and keeps it
+/// while they grow, until they are analysed: a plan for an empty table may scan the whole table where an index is needed later. Plans are
+/// discarded each time the number of uses has doubled, so that a plan is never for tables much smaller than the present ones.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plans {
     uses: u64,
@@ -18,12 +18,12 @@ pub(super) struct Plans {
 }
 
 impl Plans {
-    /// There are none yet.
+    /// The age of a new connection's plans.
     pub(super) fn new() -> Plans {
         Plans { uses: 0, good_for: FIRST, made: Instant::now() }
     }
 
-    /// Counts a use. Whether the plans have to be made anew for it; then they count as new.
+    /// Counts a use. Returns true if the plans have to be discarded, and then starts a new age.
     pub(super) fn are_old(&mut self) -> bool {
         self.uses += 1;
         let are_old = self.uses >= self.good_for || self.made.elapsed() >= OLDEST;

@@ -1,4 +1,4 @@
-//! Connections that wait to be used again. One whose last user failed never comes back here.
+//! A pool of connections. A connection whose last operation failed is never returned to the pool.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,23 +15,23 @@ use super::servers::Servers;
 use super::shares::{Place, Purpose, Shares};
 use super::thread::{SqliteOptions, SqliteThread};
 
-/// A server that went away takes its idle connections with it: one that waited this long is asked first.
+/// A server that has gone has closed its idle connections. A connection that was idle for this long is pinged before it is used.
 const ASK_AFTER: Duration = Duration::from_secs(2);
 
-/// How long the answer to that may take. The machine may have vanished, and then there is none.
+/// The time limit of that ping: if the machine has vanished, no answer ever comes.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// What a pool is of.
+/// A kind of connection that a pool can hold.
 pub(super) trait Connects: Sized + Send {
-    /// How one is made.
+    /// The options for a new connection.
     type Options: Send + Sync;
-    /// Makes a connection, and gives the place of its server among those of the options.
+    /// Makes a connection. Also returns the index of its server in the options.
     fn connect(options: &Self::Options) -> impl Future<Output = sqlx::Result<(Self, usize)>> + Send;
-    /// Whether it can be used, as far as is known without asking.
+    /// True if the connection is usable, as far as is known without a round trip.
     fn is_there(&self) -> bool {
         true
     }
-    /// Asks the server whether the connection is still there.
+    /// Asks the server whether the connection still works.
     fn ping(&mut self) -> impl Future<Output = sqlx::Result<()>> + Send;
     fn close(self) -> impl Future<Output = ()> + Send;
 }
@@ -48,7 +48,7 @@ impl Connects for PgConnection {
     }
 
     async fn close(self) {
-        // Who closes it does not want it any more, whatever it says.
+        // The connection is not used again, so an error does not matter.
         let _ = Connection::close(self).await;
     }
 }
@@ -65,7 +65,7 @@ impl Connects for SqliteConnection {
     }
 
     async fn close(self) {
-        // Who closes it does not want it any more, whatever it says.
+        // The connection is not used again, so an error does not matter.
         let _ = Connection::close(self).await;
     }
 }
@@ -100,23 +100,23 @@ pub(super) struct Pool<C: Connects> {
 
 type Idle<C> = Mutex<Vec<Resting<C>>>;
 
-/// A connection that nobody uses.
+/// An idle connection.
 struct Resting<C> {
     conn: C,
     since: Instant,
     session: Session,
 }
 
-/// What a connection keeps from one user to the next.
+/// The properties of a connection that remain when it is returned to the pool.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Session {
-    /// Which connection it is.
+    /// The id of the connection.
     pub(super) id: u64,
-    /// It is set for commits that are one statement.
+    /// True if the session has the planner settings for single-statement commits.
     pub(super) is_pinned: bool,
-    /// How old the plans of its statements are.
+    /// The age of the plans of its prepared statements.
     pub(super) plans: Plans,
-    /// The place of its server among those of the options.
+    /// The index of its server in the options.
     host: usize,
 }
 
@@ -129,7 +129,7 @@ pub(super) struct Taken<C: Connects> {
 }
 
 impl Session {
-    /// As a connection begins.
+    /// The session of a new connection.
     fn new(host: usize) -> Session {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Session { id: NEXT.fetch_add(1, Ordering::Relaxed), is_pinned: false, plans: Plans::new(), host }
@@ -141,12 +141,13 @@ impl<C: Connects> Pool<C> {
         Pool { place: place.to_owned(), options: Box::new(options), deadline, shares: Shares::of(most), idle: Arc::default() }
     }
 
-    /// Waits, first come first served, for one of the connections, whichever it is.
+    /// Waits, first come first served, for any connection.
     pub(super) async fn take(&self, purpose: Purpose) -> Result<Taken<C>> {
         self.take_one(purpose, |_| true).await
     }
 
-    /// The same, and for one that is pinned, or not, unless all that there may be are of the other kind.
+    /// Like `take`, but prefers a connection that is pinned, or that is not. Takes one of the other kind only if no more connections may be
+    /// made.
     pub(super) async fn take_rather(&self, purpose: Purpose, is_pinned: bool) -> Result<Taken<C>> {
         self.take_one(purpose, |resting| resting.session.is_pinned == is_pinned).await
     }
@@ -160,14 +161,14 @@ impl<C: Connects> Pool<C> {
             if since.elapsed() < ASK_AFTER || matches!(tokio::time::timeout(ANSWER.min(self.deadline), conn.ping()).await, Ok(Ok(()))) {
                 return Ok(self.taken(conn, session, Some(permit)));
             }
-            // The others that are idle were made before, and each of them would keep somebody waiting as long.
+            // The other idle connections are older, and a ping of each could take as long.
             forget(&self.idle);
         }
         let (conn, host) = self.connect().await?;
         Ok(self.taken(conn, Session::new(host), Some(permit)))
     }
 
-    /// Waits for the place of a connection, and keeps it for another one.
+    /// Waits for a connection's place in the pool. The caller uses it for a connection of another pool.
     pub(super) async fn place(&self, purpose: Purpose) -> Result<Place> {
         match tokio::time::timeout(self.deadline, self.shares.place(purpose)).await {
             Ok(permit) => permit.map_err(|_| StoreError::Closed),
@@ -176,18 +177,18 @@ impl<C: Connects> Pool<C> {
         }
     }
 
-    /// How its connections are made.
+    /// The options for new connections.
     pub(super) fn options(&self) -> &C::Options {
         &self.options
     }
 
-    /// A connection that does not count and is closed after use.
+    /// A connection that does not count as one of the pool, and that is closed after use.
     pub(super) async fn dedicated(&self) -> Result<Taken<C>> {
         let (conn, host) = self.connect().await?;
         Ok(self.taken(conn, Session::new(host), None))
     }
 
-    /// No more connections; those in use end with their users.
+    /// Closes the idle connections and refuses new requests. Connections in use are closed when they are returned.
     pub(super) async fn close(&self) {
         self.shares.close();
         while let Some(resting) = self.pop(&|_: &_| true) {
@@ -200,7 +201,7 @@ impl<C: Connects> Pool<C> {
         Taken { conn: Some(conn), health, session, home: permit.map(|permit| (self.idle.clone(), permit)) }
     }
 
-    /// One that is wanted; another only where no more can be made. Who asks has a permit already.
+    /// Takes an idle connection that is wanted. Takes another one only if no more can be made. The caller already holds a permit.
     fn pop(&self, is_wanted: &impl Fn(&Resting<C>) -> bool) -> Option<Resting<C>> {
         let mut idle = self.idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         match idle.iter().rposition(is_wanted) {
@@ -226,7 +227,7 @@ impl<C: Connects> Pool<C> {
 }
 
 impl<C: Connects> Taken<C> {
-    /// The connection and what is known of it.
+    /// The connection and its health.
     pub(super) fn parts(&mut self) -> (&mut C, &mut Health) {
         (self.conn.as_mut().expect("it is taken out only by drop"), &mut self.health)
     }
@@ -251,7 +252,7 @@ impl<C: Connects> Drop for Taken<C> {
     }
 }
 
-/// Drops the connections that nobody uses.
+/// Drops all idle connections.
 fn forget<C: Connects>(idle: &Idle<C>) {
     let forgotten = std::mem::take(&mut *idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
     drop(forgotten);

@@ -1,4 +1,4 @@
-//! How PostgreSQL is told: arrays for many rows, and few trips.
+//! Statements on PostgreSQL connections: arrays for many rows, so that few round trips are needed.
 
 use sqlx::postgres::{PgArguments, PgConnection};
 use sqlx::{Postgres, SqlStr};
@@ -10,7 +10,8 @@ use super::sql;
 use super::values::{Batch, Value};
 
 impl<'c> GuardedConnection<'c, PgConnection> {
-    /// Lends the connection for a user's own statements in this transaction; they wait for locks and are planned as others are.
+    /// Prepares the connection for a user's own statements in this transaction: they get the database's usual lock timeout and planner
+    /// settings.
     pub(super) async fn hand_to_user(&mut self) -> Result<()> {
         self.guarded("savepoint", async |conn| {
             words(conn, sql::AS_USUAL).await?;
@@ -21,7 +22,7 @@ impl<'c> GuardedConnection<'c, PgConnection> {
         Ok(())
     }
 
-    /// Runs a statement and gives its rows.
+    /// Runs a statement and returns its rows.
     pub(super) async fn rows(&mut self, text: SqlStr, values: &[Value<'_>]) -> Result<Vec<Row>> {
         let mut arguments = PgArguments::default();
         for value in values {
@@ -30,14 +31,15 @@ impl<'c> GuardedConnection<'c, PgConnection> {
         self.answer(text, arguments).await
     }
 
-    /// Runs a statement with these arguments and gives its rows.
+    /// Runs a statement with these arguments and returns its rows.
     pub(super) async fn answer(&mut self, text: SqlStr, arguments: PgArguments) -> Result<Vec<Row>> {
-        let (is_cached, is_alone) = (self.rules.is_cached, !self.rules.is_cached && !self.is_in_transaction());
+        let (is_cached, is_alone) = (self.statement_settings.is_cached, !self.statement_settings.is_cached && !self.is_in_transaction());
         let said = text.clone();
         let query = sqlx::query_with::<Postgres, _>(text, arguments).persistent(is_cached);
         let rows = self
             .guarded(said.as_str(), async |conn| {
-                // Without prepared statements a pooler may give each message to another server, unless a transaction holds them together.
+                // Without prepared statements, a pooler may send each protocol message to another server unless they are in one
+                // transaction.
                 if is_alone {
                     words(conn, sql::BEGIN_POSTGRES).await?;
                 }
@@ -48,7 +50,7 @@ impl<'c> GuardedConnection<'c, PgConnection> {
                 Ok(rows)
             })
             .await?;
-        self.rules.failpoint.answered(rows.len());
+        self.statement_settings.failpoint.answered(rows.len());
         Ok(rows.into_iter().map(Row::Postgres).collect())
     }
 
@@ -64,7 +66,7 @@ impl<const WIDTH: usize> Batch<'_, WIDTH> {
     }
 }
 
-/// Runs a text without values in PostgreSQL, in one trip.
+/// Runs a text without parameters in one round trip.
 pub(super) async fn words(conn: &mut PgConnection, text: &'static str) -> sqlx::Result<()> {
     sqlx::raw_sql(text).execute(conn).await.map(drop)
 }
@@ -77,12 +79,12 @@ fn bind(arguments: &mut PgArguments, value: &Value<'_>) -> Result<()> {
         Value::Text(text) => arguments.add(text),
         Value::Bytes(bytes) => arguments.add(bytes),
         Value::Flag(flag) => arguments.add(flag),
-        Value::Words(words) => arguments.add(words),
+        Value::Texts(words) => arguments.add(words),
     }
     .map_err(|error| StoreError::Database(sqlx::Error::Encode(error)))
 }
 
-/// Binds one column of a batch as an array. All its values are of one variant, the first one's.
+/// Binds one column of a batch as an array. All its values must have the variant of the first one.
 fn bind_column<'a>(arguments: &mut PgArguments, column: impl Iterator<Item = Value<'a>> + Clone) -> Result<()> {
     use sqlx::Arguments;
     macro_rules! array {
@@ -98,7 +100,7 @@ fn bind_column<'a>(arguments: &mut PgArguments, column: impl Iterator<Item = Val
         Some(Value::Text(_)) => array!(Text),
         Some(Value::Bytes(_)) => array!(Bytes),
         Some(Value::Flag(_)) => array!(Flag),
-        Some(Value::Words(_)) => Err("an array of arrays".into()),
+        Some(Value::Texts(_)) => Err("an array of arrays".into()),
     }
     .map_err(|error| StoreError::Database(sqlx::Error::Encode(error)))
 }

@@ -1,4 +1,4 @@
-//! Which rights this process has in the database, where that changes what it does.
+//! The privileges of this process in the database that change its behaviour.
 
 use tokio::sync::OnceCell;
 
@@ -6,15 +6,15 @@ use super::error::Result;
 use super::open::Store;
 use super::sql;
 
-/// Whether this process may begin calls, once that is known.
+/// The cached answer to whether this process may begin calls.
 #[derive(Debug, Default)]
 pub(super) struct Rights {
     begins_calls: OnceCell<bool>,
 }
 
 impl Store {
-    /// Whether a send of this process may begin a call. PostgreSQL's role `fsm_sender` must not: what it sends waits in the inbox until a
-    /// worker takes it. Asked once.
+    /// True if a send of this process may begin a call. PostgreSQL's role `fsm_sender` may not: its events wait in the inbox until a
+    /// worker takes them. The database is asked once.
     pub(crate) async fn may_begin_calls(&self) -> Result<bool> {
         if !self.is_postgres() {
             return Ok(true);
@@ -26,7 +26,7 @@ impl Store {
         asked.await.copied()
     }
 
-    /// The same as far as it is known already; a process may unless it is known to have no right to.
+    /// The cached answer of [`may_begin_calls`](Store::may_begin_calls), or true if the database was not asked yet.
     pub(crate) fn begins_calls(&self) -> bool {
         self.rights().begins_calls.get().copied().unwrap_or(true)
     }

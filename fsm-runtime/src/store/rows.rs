@@ -1,11 +1,11 @@
-//! Rows as values of `fsm-core`.
+//! Decoding of rows to values of `fsm-core`.
 
 use std::str::FromStr;
 
 use fsm_core::call::{Attempt, UnknownName};
 use fsm_core::changes::{Note, Timer};
 use fsm_core::ids::{CallId, InstanceId, SessionId, TimerId};
-use fsm_core::instance::Instance;
+use fsm_core::instance::{Instance, Status};
 use fsm_core::outcome::Event;
 use fsm_core::retry::{Retry, RetryState};
 use fsm_core::time::Timestamp;
@@ -22,23 +22,27 @@ use super::thread::Answer;
 
 /// A row of either database.
 pub(super) enum Row {
-    /// One of those that were answered.
+    /// A row of an answer of the SQLite thread, by its index.
     Sqlite(Arc<Answer>, usize),
     UserSqlite(SqliteRow),
     Postgres(PgRow),
 }
 
-/// What a column can be read as, whoever answered.
+/// A type that a column of any of the drivers can be decoded to.
 pub(super) trait Cell: FromSql + for<'r> Decode<'r, Sqlite> + Type<Sqlite> + for<'r> Decode<'r, Postgres> + Type<Postgres> {}
 impl<T: FromSql + for<'r> Decode<'r, Sqlite> + Type<Sqlite> + for<'r> Decode<'r, Postgres> + Type<Postgres>> Cell for T {}
 
+/// The number of columns of the instance itself in `instance!`. Those of its newest attempt follow.
+const INSTANCE: usize = 18;
 /// The number of columns of `instance!`.
-pub(super) const INSTANCE_COLUMNS: usize = 17;
-/// The number of columns of `attempt!`.
-pub(super) const ATTEMPT_COLUMNS: usize = 22;
+pub(super) const WITH_NEWEST: usize = INSTANCE + 17;
+/// The column of an instance's newest call.
+const NEWEST_CALL: usize = 8;
+/// The column of an instance's retry policy.
+pub(super) const POLICY: usize = INSTANCE + 9;
 
 impl Row {
-    /// The column at this place, from 0.
+    /// The value of the column with this index, from 0.
     pub(super) fn get<T: Cell>(&self, column: usize) -> Result<T> {
         Ok(match self {
             Row::Sqlite(answer, row) => {
@@ -71,14 +75,14 @@ impl Row {
         u32::try_from(number).map_err(|_| StoreError::Corrupt { what: format!("a count is {number}") })
     }
 
-    /// One of a few words.
+    /// One of the names of an enum, such as a status.
     pub(super) fn word<T: FromStr<Err = UnknownName>>(&self, column: usize) -> Result<T> {
         self.get::<String>(column)?.parse().map_err(|unknown: UnknownName| StoreError::Corrupt { what: unknown.to_string() })
     }
 
-    /// The columns of `instance!`, from this place on.
+    /// The instance in the columns of `instance!`, which begin at this index.
     pub(super) fn instance(&self, at: usize) -> Result<Instance> {
-        let call: Option<Uuid> = self.get(at + 8)?;
+        let call: Option<Uuid> = self.get(at + NEWEST_CALL)?;
         let newest = match call {
             Some(call) => Some((CallId(call), self.count(at + 9)?)),
             None => None,
@@ -99,11 +103,58 @@ impl Row {
             inbox_tail: self.get(at + 13)?,
             created_at: self.time(at + 14)?,
             updated_at: self.time(at + 15)?,
-            entered_at: self.time_if_any(at + 16)?,
+            row_version: self.get(at + 16)?,
+            entered_at: self.time_if_any(at + 17)?,
         })
     }
 
-    /// The columns of `attempt!`, from this place on.
+    /// The ids of an instance that cannot be decoded, and of its newest call. An id that cannot be decoded either is nil, so that the row is reported
+    /// and affects no other.
+    pub(super) fn ids_of_unread(&self) -> (InstanceId, CallId) {
+        let instance = self.instance_id(0).unwrap_or(InstanceId(Uuid::nil()));
+        (instance, self.call_id(NEWEST_CALL).unwrap_or(CallId(Uuid::nil())))
+    }
+
+    /// The newest attempt of this instance. The columns of `instance!` begin at this index.
+    pub(super) fn newest(&self, instance: &Instance, at: usize) -> Result<Option<Attempt>> {
+        let Some((call, number)) = instance.newest else { return Ok(None) };
+        let at = at + INSTANCE;
+        Ok(Some(Attempt {
+            call,
+            number,
+            instance: instance.id,
+            machine: instance.machine.clone(),
+            verb: self.get(at)?,
+            event: self.get(at + 1)?,
+            from: self.get(at + 2)?,
+            to: self.get(at + 3)?,
+            state: self.word(at + 4)?,
+            held: instance.paused,
+            created_at: self.time(at + 5)?,
+            scheduled_at: self.time(at + 6)?,
+            retry_state: RetryState { snoozes: self.count(at + 16)?, ..self.retry_state(at + 7)? },
+            worker: self.get::<Option<Uuid>>(at + 11)?.map(SessionId),
+            started_at: self.time_if_any(at + 12)?,
+            finished_at: self.time_if_any(at + 13)?,
+            error: self.get(at + 14)?,
+            previous: self.get::<Option<Uuid>>(at + 15)?.map(CallId),
+        }))
+    }
+
+    /// Like `newest`, but `None` if the attempt cannot be decoded and no decision depends on it.
+    pub(super) fn newest_if_any(&self, instance: &Instance, at: usize) -> Result<Option<Attempt>> {
+        match self.newest(instance, at) {
+            Err(_) if !matters(instance) => Ok(None),
+            newest => newest,
+        }
+    }
+
+    /// The newest attempt if a decision depends on it: it is open, or it may be retried by hand.
+    pub(super) fn open_or_exhausted(&self, instance: &Instance, at: usize) -> Result<Option<Arc<Attempt>>> {
+        Ok(if matters(instance) { self.newest(instance, at)?.map(Arc::new) } else { None })
+    }
+
+    /// The attempt in the columns of `attempt!`, which begin at this index.
     pub(super) fn attempt(&self, at: usize) -> Result<Attempt> {
         Ok(Attempt {
             call: self.call_id(at)?,
@@ -115,19 +166,19 @@ impl Row {
             from: self.get(at + 6)?,
             to: self.get(at + 7)?,
             state: self.word(at + 8)?,
-            held: self.get(at + 9)?,
-            created_at: self.time(at + 10)?,
-            scheduled_at: self.time(at + 11)?,
-            retry_state: RetryState { snoozes: self.count(at + 21)?, ..self.retry_state(at + 12)? },
-            worker: self.get::<Option<Uuid>>(at + 16)?.map(SessionId),
-            started_at: self.time_if_any(at + 17)?,
-            finished_at: self.time_if_any(at + 18)?,
-            error: self.get(at + 19)?,
-            previous: self.get::<Option<Uuid>>(at + 20)?.map(CallId),
+            held: false,
+            created_at: self.time(at + 9)?,
+            scheduled_at: self.time(at + 10)?,
+            retry_state: RetryState { snoozes: self.count(at + 20)?, ..self.retry_state(at + 11)? },
+            worker: self.get::<Option<Uuid>>(at + 15)?.map(SessionId),
+            started_at: self.time_if_any(at + 16)?,
+            finished_at: self.time_if_any(at + 17)?,
+            error: self.get(at + 18)?,
+            previous: self.get::<Option<Uuid>>(at + 19)?.map(CallId),
         })
     }
 
-    /// The retry policy in this column, or why it cannot be read.
+    /// The retry policy in this column, or the reason why it cannot be decoded.
     pub(super) fn policy(&self, column: usize) -> std::result::Result<Option<Retry>, String> {
         let json = self.get::<Option<String>>(column).map_err(|error| error.to_string())?;
         json.map(|json| serde_json::from_str(&json)).transpose().map_err(|error| error.to_string())
@@ -140,7 +191,7 @@ impl Row {
         };
         let backoff_us: i64 = self.get(at + 1)?;
         Ok(RetryState {
-            // Without one, what fails or is lost is an error that an operator sees: a row must not be stuck for its policy.
+            // Without a policy, a failed or lost attempt becomes an error that an operator sees. A damaged policy must not block the row.
             policy: self.policy(at + 2).unwrap_or_default(),
             remaining,
             backoff: Duration::from_micros(u64::try_from(backoff_us).unwrap_or(0)),
@@ -149,7 +200,7 @@ impl Row {
         })
     }
 
-    /// The columns of `timer!`, from this place on.
+    /// The timer in the columns of `timer!`, which begin at this index.
     pub(super) fn timer(&self, at: usize) -> Result<Timer> {
         Ok(Timer {
             id: TimerId(self.get(at)?),
@@ -160,7 +211,7 @@ impl Row {
         })
     }
 
-    /// The columns `instance_id, at, kind, call_id, detail`.
+    /// The note in the columns `instance_id, at, kind, call_id, detail, actor`.
     pub(super) fn note(&self) -> Result<Note> {
         Ok(Note {
             instance: self.instance_id(0)?,
@@ -171,4 +222,9 @@ impl Row {
             actor: self.get(5)?,
         })
     }
+}
+
+/// True if a decision may depend on the newest attempt.
+fn matters(instance: &Instance) -> bool {
+    instance.is_open || instance.status == Status::Error
 }

@@ -1,4 +1,4 @@
-//! A savepoint in a transaction of the caller's in SQLite: what is written after it is kept as a whole, or not at all.
+//! A savepoint in a SQLite transaction of the caller: the writes after it are kept completely or not at all.
 
 use sqlx::Connection;
 use sqlx::sqlite::{SqliteConnection, SqliteTransactionManager};
@@ -6,37 +6,37 @@ use sqlx_core::transaction::TransactionManager;
 
 use super::conn::Conn;
 use super::error::Result;
-use super::guarded::{GuardedConnection, Rules, within};
+use super::guarded::{GuardedConnection, StatementSettings, within};
 
-/// A savepoint. Dropped before it is released, what was written after it is undone before the next statement on the connection.
+/// A savepoint. If it is dropped before it is released, the writes after it are rolled back before the next statement on the connection.
 ///
-/// `Connection::begin` makes one too. If its future is dropped before it is ready, sqlx rolls back the transaction around it as well, and the
-/// caller's next statements would commit one by one. The functions under it do not.
+/// `Connection::begin` makes a savepoint too, but if its future is dropped before it is ready, sqlx also rolls back the surrounding
+/// transaction, and the caller's next statements would commit one by one. The lower-level functions used here do not do that.
 pub struct Savepoint<'c> {
     conn: &'c mut SqliteConnection,
-    rules: Rules,
+    statement_settings: StatementSettings,
     is_open: bool,
 }
 
 impl<'c> Savepoint<'c> {
-    /// Sets one. `None` outside a transaction that sqlx knows of.
+    /// Sets a savepoint. Returns `None` outside a transaction that sqlx knows of.
     pub(crate) async fn set(guarded: GuardedConnection<'c, SqliteConnection>) -> Result<Option<Savepoint<'c>>> {
-        let GuardedConnection { conn, rules, .. } = guarded;
+        let GuardedConnection { conn, statement_settings, .. } = guarded;
         if !conn.is_in_transaction() {
             return Ok(None);
         }
-        within(rules.deadline, SqliteTransactionManager::begin(conn, None)).await?;
-        Ok(Some(Savepoint { conn, rules, is_open: true }))
+        within(statement_settings.deadline, SqliteTransactionManager::begin(conn, None)).await?;
+        Ok(Some(Savepoint { conn, statement_settings, is_open: true }))
     }
 
     /// The connection.
     pub fn conn(&mut self) -> Conn<'_> {
-        Conn::UserSqlite(GuardedConnection { conn: self.conn, rules: self.rules.clone(), health: None })
+        Conn::UserSqlite(GuardedConnection { conn: self.conn, statement_settings: self.statement_settings.clone(), health: None })
     }
 
-    /// Keeps what was written, as part of the transaction around it.
+    /// Releases the savepoint: the writes after it become part of the surrounding transaction.
     pub async fn release(mut self) -> Result<()> {
-        within(self.rules.deadline, SqliteTransactionManager::commit(self.conn)).await?;
+        within(self.statement_settings.deadline, SqliteTransactionManager::commit(self.conn)).await?;
         self.is_open = false;
         Ok(())
     }

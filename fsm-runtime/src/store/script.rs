@@ -1,6 +1,7 @@
-//! Transactions that SQLite's thread carries out by itself, from beginning to end. Whoever comes next need not wait until this process has
-//! heard of it: what he orders is carried out next.
+//! Transactions that the SQLite thread runs by itself from beginning to end. The next transaction follows directly on that thread and does
+//! not wait until tokio has received the result.
 
+use fsm_core::ids::SessionId;
 use sqlx::SqlSafeStr;
 
 use super::error::Result;
@@ -12,11 +13,18 @@ use super::shares::Purpose;
 use super::sql::{Many, Sql};
 use super::sqlite::rows;
 use super::thread::{SqliteCommand, Whole, ask_in_turn};
-use super::values::{Value, kept};
+use super::values::{Value, kept, values};
+
+/// The row that a claim adds to its session's log.
+pub(super) struct SqliteLog<'l> {
+    pub put: &'l Many,
+    pub session: SessionId,
+    pub number: i64,
+}
 
 impl Store {
-    /// Carries out a transaction of that committer's, if the epoch lasts when its turn has come and `still` holds then. Whether it is
-    /// committed; if not, nothing is written. After an error the outcome is not known.
+    /// Runs a transaction of the committer if the file version is unchanged and `still` returns true at its beginning. Returns whether it
+    /// committed; if not, nothing is written. After an error the outcome is unknown.
     pub(super) async fn carry_out(
         &self,
         file_versions: &FileVersions,
@@ -35,19 +43,27 @@ impl Store {
         drop(turn);
         drop(taken);
         let is_committed = within(self.deadline(), done).await?;
-        // It was done, and a process that dies here never hears of it.
+        // The failpoint where the transaction has committed and the process dies before it gets the answer.
         self.failpoint().pass(|| "after a transaction ended, and never heard of it".to_owned()).await?;
         Ok(is_committed)
     }
 
-    /// Runs a statement that writes, and asks another one for each row that it answers with, in a transaction of their own that ends no
-    /// epoch: it changes nothing that a committer decides on. `None` for PostgreSQL.
-    pub(super) async fn write_and_ask(&self, write: &Sql, values: &[Value<'_>], ask: &Many) -> Result<Option<Vec<Row>>> {
+    /// Runs a statement that writes, adds the ids that it returns to a session log, and runs `ask` for each id, in one transaction. This
+    /// does not change the file version, because it writes nothing that a committer's decision depends on. Returns `None` for PostgreSQL.
+    pub(super) async fn write_and_ask(
+        &self,
+        write: &Sql,
+        values: &[Value<'_>],
+        ask: &Many,
+        log: SqliteLog<'_>,
+    ) -> Result<Option<Vec<Row>>> {
         let Some((writer, _)) = self.writer() else { return Ok(None) };
         let (said, each) = (SqliteCommand::once(write.sqlite.into_sql_str(), values), kept(ask, false));
         let mut taken = writer.take(Purpose::Engine).await?;
         self.failpoint().pass(|| "before a transaction was carried out".to_owned()).await?;
-        let done = taken.parts().0.dedicated(move |connection| ask_in_turn(&said, each, connection));
+        let (put, session, number) = (kept(log.put, false), log.session, log.number);
+        let log = move |ids: &[u8]| SqliteCommand::once(put, &values![session.0, number, ids]);
+        let done = taken.parts().0.dedicated(move |connection| ask_in_turn(&said, log, each, connection));
         drop(taken);
         let answer = within(self.deadline(), done).await?;
         self.failpoint().pass(|| "after a transaction ended, and never heard of it".to_owned()).await?;

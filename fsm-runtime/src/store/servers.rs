@@ -1,4 +1,4 @@
-//! The PostgreSQL servers of a URL, and the connection to the one of them that fits: the driver knows only a single host.
+//! The PostgreSQL servers of a URL, and connecting to the one that fits. The driver supports only one host.
 
 pub(super) mod role;
 mod url;
@@ -18,15 +18,15 @@ use tokio::sync::Mutex;
 
 use role::{Role, Wanted};
 
-/// The default time until a server that does not answer is given up. The whole operation has its own limit, which may be shorter.
+/// The default time limit for a server that does not answer. The whole operation has its own limit, which may be shorter.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The next host is tried when the one before has not answered for this long. Hosts that refused are asked again this often while another
-/// one is silent: the silent one may be the old primary, and the new one is not ready yet.
+/// The next host is tried after the one before has not answered for this long. While a host is silent, hosts that refused are asked again
+/// at this interval: the silent one may be the old primary, and the new primary may not be ready yet.
 const STAGGER: Duration = Duration::from_millis(250);
-/// The result of a probe is used by all who ask within this time.
+/// The result of a probe is used for this long by all callers.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
-/// The servers of a URL, in its order. Clones share the memory of the server that fitted last.
+/// The servers of a URL, in its order. Clones remember together the server that fitted last.
 #[derive(Clone)]
 pub(super) struct Servers {
     hosts: Vec<PgConnectOptions>,
@@ -39,13 +39,13 @@ pub(super) struct Servers {
 
 #[derive(Default)]
 struct Shared {
-    /// The host that fitted last, with which the next connection begins.
+    /// The index of the host that fitted last. The next connection tries it first.
     latest: AtomicUsize,
-    /// When a host was probed last, and whether it answered.
+    /// The time, the index and the answer of the last probe of a host.
     probed: Mutex<Option<(Instant, usize, bool)>>,
 }
 
-/// A host that was refused, or that refused.
+/// The hosts that could not be used, each with its error.
 type Refusals = Vec<(usize, sqlx::Error)>;
 
 impl Servers {
@@ -60,17 +60,17 @@ impl Servers {
         Servers { wanted: self.wanted.for_reading(), ..self }
     }
 
-    /// The options of the first host. All hosts share the user, the database and what else does not name a server.
+    /// The options of the first host. All hosts share the user, the database and all options that do not name a server.
     pub(super) fn first(&self) -> &PgConnectOptions {
         &self.hosts[0]
     }
 
-    /// The time until a server that does not answer is given up.
+    /// The time limit for a server that does not answer.
     pub(super) fn connect_timeout(&self) -> Duration {
         self.connect_timeout
     }
 
-    /// All hosts as messages name them.
+    /// All hosts, for messages.
     pub(super) fn names(&self) -> String {
         (0..self.hosts.len()).map(|host| self.name(host)).collect::<Vec<_>>().join(", ")
     }
@@ -84,15 +84,15 @@ impl Servers {
         }
     }
 
-    /// Connects to a server that fits, and gives its place among the hosts.
+    /// Connects to a server that fits. Also returns its index among the hosts.
     pub(super) async fn connect(&self) -> sqlx::Result<(PgConnection, usize)> {
         self.find().await.map_err(|refusals| self.error(refusals))
     }
 
-    /// The options of a server that fits now, for a connection that somebody else makes.
+    /// The options of a server that fits now, for a connection that the caller makes.
     pub(super) async fn choose(&self) -> sqlx::Result<PgConnectOptions> {
         let (conn, host) = self.connect().await?;
-        // The server was reached, so an error of the farewell does not matter.
+        // The server was reached, so an error while closing does not matter.
         let _ = tokio::time::timeout(STAGGER, conn.close()).await;
         Ok(self.hosts[host].clone())
     }
@@ -108,7 +108,8 @@ impl Servers {
         }
     }
 
-    /// Whether `host` answers a new connection, and is still the server that fits if only one can. One probe serves all who wait.
+    /// True if `host` answers a new connection and, if only one server can fit, is still the one that fits. One probe serves all waiting
+    /// callers.
     async fn is_there(&self, host: usize) -> bool {
         let mut probed = self.shared.probed.lock().await;
         if let Some((when, which, is_there)) = *probed
@@ -127,7 +128,7 @@ impl Servers {
                 let _ = tokio::time::timeout(STAGGER, conn.close()).await;
                 found == host
             }
-            // An error that a server sends is an answer.
+            // An error from a server is an answer.
             Err(refusals) => !refusals.iter().any(|(refused, error)| *refused == host && is_silence(error)),
         };
         *probed = Some((Instant::now(), host, is_there));
@@ -144,8 +145,8 @@ impl Servers {
         }
     }
 
-    /// Asks the hosts one after the other. A host that is silent does not keep the next one waiting, and hosts that refused are asked again
-    /// until the silent one is given up: during a fail-over one of them becomes the primary.
+    /// Asks the hosts one after the other. A silent host does not delay the next one. Hosts that refused are asked again until the time
+    /// limit of the silent one ends, because during a fail-over one of them becomes the primary.
     async fn find_one(&self, wanted: Wanted) -> Result<(PgConnection, usize), Refusals> {
         let limit = Instant::now() + self.connect_timeout;
         let mut untried = self.order();
@@ -198,7 +199,7 @@ impl Servers {
         order
     }
 
-    /// Connects to one host, and looks at what it is if that matters.
+    /// Connects to one host, and checks the role of the server if `wanted` requires one.
     async fn ask(&self, host: usize, wanted: Wanted) -> (usize, sqlx::Result<PgConnection>) {
         let asking = async {
             let mut conn = self.hosts[host].connect().await?;
@@ -216,7 +217,7 @@ impl Servers {
         (host, answer)
     }
 
-    /// One error for all hosts. A single host's own error stays what it is.
+    /// One error for all hosts. The error of a single host is returned unchanged.
     fn error(&self, mut refusals: Refusals) -> sqlx::Error {
         if let [(_, error)] = &refusals[..]
             && !matches!(error, sqlx::Error::Configuration(_))
@@ -234,7 +235,7 @@ impl fmt::Debug for Servers {
     }
 }
 
-/// None of the servers can be used.
+/// The error if no server can be used.
 #[derive(Debug)]
 struct NoServer {
     wanted: Wanted,
@@ -258,8 +259,8 @@ impl fmt::Display for NoServer {
 
 impl std::error::Error for NoServer {}
 
-/// Whether a server said that it does not take the session as it was asked for, as a pooler does with a setting that it does not know.
-/// A server that starts, stops or is full would take it at another time.
+/// True if a server refused the settings of the session, as a pooler does with a setting that it does not know. A server that starts, stops
+/// or is full would accept them at another time.
 pub(super) fn is_setting_refused(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(error) => {
@@ -273,7 +274,7 @@ pub(super) fn is_setting_refused(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Whether this is the absence of an answer.
+/// True if the error means that no answer came in time.
 fn is_silence(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::Io(error) if error.kind() == io::ErrorKind::TimedOut)
 }

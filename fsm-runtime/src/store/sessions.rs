@@ -1,39 +1,17 @@
-//! Sessions of worker processes, and the attempts of those that died.
+//! The sessions of worker processes and their leases.
 
 use std::time::Duration;
 
-use fsm_core::call::Attempt;
-use fsm_core::ids::{CallId, SessionId};
+use fsm_core::ids::SessionId;
 use fsm_core::process::{ProcessIdentity, ProcessPlace};
 use fsm_core::time::{Timestamp, micros};
 
-use super::claim::{Except, Served};
 use super::conn::Conn;
 use super::error::{Result, StoreError};
 use super::open::ServerClock;
 use super::rows::Row;
 use super::sql;
-use super::values::{Value, values};
-
-/// An executing attempt, looked at through its session.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Orphan {
-    /// The machine of its instance.
-    pub machine: String,
-    /// The instance's name.
-    pub key: String,
-    /// The attempt.
-    pub attempt: Attempt,
-}
-
-/// Executing attempts that were found.
-#[derive(Debug, Default)]
-pub struct Orphans {
-    /// Those that can be read.
-    pub orphans: Vec<Orphan>,
-    /// The calls of those that cannot be.
-    pub unread: Vec<(CallId, StoreError)>,
-}
+use super::values::values;
 
 /// A lease that begins or is renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +26,7 @@ pub struct Lease {
     pub until: Timestamp,
 }
 
-/// Another session, and what tells whether it is over.
+/// Another session, with the facts that show whether it has ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OtherSession {
     /// The session.
@@ -63,7 +41,7 @@ pub struct OtherSession {
     pub reachable: Duration,
 }
 
-/// The session of this process begins.
+/// Creates the session of this process.
 pub async fn join(conn: &mut Conn<'_>, process: &ProcessIdentity, lease: Lease) -> Result<()> {
     let reachable = reach(conn, lease).await?;
     let place = process.place.as_ref();
@@ -83,21 +61,21 @@ pub async fn join(conn: &mut Conn<'_>, process: &ProcessIdentity, lease: Lease) 
     conn.rows(&sql::SESSION_JOIN, &values).await.map(drop)
 }
 
-/// Renews the lease; it never becomes shorter. `false` if the session is not known any more: others have ended it.
+/// Renews the lease, never to an earlier time. Returns `false` if the session no longer exists, because another process has ended it.
 pub async fn renew(conn: &mut Conn<'_>, lease: Lease) -> Result<bool> {
     let reachable = reach(conn, lease).await?;
     let rows = conn.rows(&sql::SESSION_RENEW, &values![lease.session.0, lease.until.as_micros(), reachable]).await?;
     Ok(!rows.is_empty())
 }
 
-/// Notes that the database is reached, and gives the reachable time of this lease duration. A gap of more than half a lease between two
-/// heartbeats may be an outage, and does not count.
+/// Records that this process reaches the database. Returns the reachable time for this lease duration. A gap of more than half a lease
+/// between two heartbeats may be an outage and does not count.
 async fn reach(conn: &mut Conn<'_>, lease: Lease) -> Result<i64> {
     let rows = conn.rows(&sql::REACHABLE, &values![micros(lease.duration), lease.now.as_micros(), micros(lease.duration / 2)]).await?;
     rows.first().ok_or_else(|| StoreError::Corrupt { what: "a heartbeat was not counted".into() })?.get(0)
 }
 
-/// Every session but this one.
+/// All sessions except this one.
 pub async fn others(conn: &mut Conn<'_>, me: SessionId) -> Result<Vec<OtherSession>> {
     conn.rows(&sql::OTHER_SESSIONS, &values![me.0]).await?.iter().map(other).collect()
 }
@@ -124,38 +102,31 @@ fn duration(us: i64) -> Duration {
     Duration::from_micros(u64::try_from(us).unwrap_or_default())
 }
 
-/// Ends a session that is over. `false` if it has renewed its lease meanwhile, or others were faster.
+/// Deletes a session that has ended. Returns `false` if it has renewed its lease since, or another process has ended it.
 pub async fn end(conn: &mut Conn<'_>, session: &OtherSession) -> Result<bool> {
     let rows = conn.rows(&sql::SESSION_END, &values![session.id.0, session.lease_until.as_micros()]).await?;
     Ok(!rows.is_empty())
 }
 
-/// When the next attempt is due that follows a lost one. Reads every scheduled attempt.
+/// Stores the number of ended attempts in the session's process whose completion the database does not accept.
+pub async fn tell_unreported(conn: &mut Conn<'_>, session: SessionId, unreported: usize) -> Result<()> {
+    let unreported = i64::try_from(unreported).unwrap_or(i64::MAX);
+    conn.rows(&sql::SESSION_UNREPORTED, &values![session.0, unreported]).await.map(drop)
+}
+
+/// The time at which the next attempt that follows a lost one is due. Reads every scheduled attempt.
 #[cfg(feature = "testing")]
 pub async fn next_after_loss(conn: &mut Conn<'_>) -> Result<Option<Timestamp>> {
     let rows = conn.rows(&sql::NEXT_AFTER_LOSS, &[]).await?;
     rows.first().map(|row| row.time(0)).transpose()
 }
 
-/// The session ends. What it still executes is an orphan from now on.
+/// Deletes the session. Its executing attempts become orphans.
 pub async fn leave(conn: &mut Conn<'_>, session: SessionId) -> Result<()> {
     conn.rows(&sql::SESSION_LEAVE, &values![session.0]).await.map(drop)
 }
 
-/// At most `limit` executing attempts of the served machines whose session's lease has ended at `now`, or that has no row any more.
-/// Those of the calls in `except` are left out.
-pub async fn orphans(conn: &mut Conn<'_>, served: &[Served], now: Timestamp, limit: u32, except: &Except) -> Result<Orphans> {
-    let machines: Vec<String> = served.iter().map(|served| served.machine.clone()).collect();
-    let values = [now.as_micros().into(), i64::from(limit).into(), Value::Words(&machines), Value::Words(&except.calls)];
-    each(&conn.rows(&sql::ORPHANS, &values).await?)
-}
-
-/// What the session executes.
-pub async fn held(conn: &mut Conn<'_>, session: SessionId) -> Result<Orphans> {
-    each(&conn.rows(&sql::SESSION_HOLDS, &values![session.0]).await?)
-}
-
-/// What the database's clock shows; `None` for SQLite, which has this machine's.
+/// The time of the database server; `None` for SQLite, which uses this machine's clock.
 pub async fn server_clock(conn: &mut Conn<'_>) -> Result<Option<ServerClock>> {
     if !conn.is_postgres() {
         return Ok(None);
@@ -174,24 +145,8 @@ pub async fn next_lapse(conn: &mut Conn<'_>, me: SessionId) -> Result<Option<Tim
     }
 }
 
-/// Sessions whose lease has ended at `now` and that execute nothing are forgotten. Returns how many.
+/// Deletes sessions whose lease has expired at `now` and that have no log, so that they execute nothing. Returns the number.
 pub async fn delete_expired(conn: &mut Conn<'_>, now: Timestamp) -> Result<u64> {
-    let rows = conn.rows(&sql::SESSION_BURY, &values![now.as_micros()]).await?;
+    let rows = conn.rows(&sql::SESSIONS_DELETE_EXPIRED, &values![now.as_micros()]).await?;
     Ok(rows.len() as u64)
-}
-
-/// Each by itself: one that cannot be read keeps no other from being settled.
-fn each(rows: &[Row]) -> Result<Orphans> {
-    let mut all = Orphans::default();
-    for row in rows {
-        match read(row) {
-            Ok(orphan) => all.orphans.push(orphan),
-            Err(why) => all.unread.push((row.call_id(2)?, why)),
-        }
-    }
-    Ok(all)
-}
-
-fn read(row: &Row) -> Result<Orphan> {
-    Ok(Orphan { machine: row.get(0)?, key: row.get(1)?, attempt: row.attempt(2)? })
 }

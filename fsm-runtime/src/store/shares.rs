@@ -1,34 +1,34 @@
-//! How the connections of a pool are divided, so that those who hold one for long never take the last one from the commits.
+//! The division of a pool's connections: long transactions never take the last connection from the commits.
 
 use std::sync::Arc;
 
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
-/// What a connection is wanted for.
+/// The purpose of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Commits, claims and sweeps: they end by themselves, and everybody waits for them.
+    /// Commits, claims and sweeps. They end without other code, and all other work waits for them.
     Engine,
-    /// To look, or for a short transaction: it ends by itself.
+    /// A read or a short transaction. It ends without other code.
     Short,
-    /// A transaction that ends when somebody else's code does. That code may want a connection for another purpose meanwhile, and gets one.
+    /// A transaction that user code ends. During it that code may need a connection for another purpose, and gets one.
     Long,
 }
 
-/// The places of a pool.
+/// The permits of a pool.
 pub(super) struct Shares {
     all: Arc<Semaphore>,
     divided: Option<Divided>,
 }
 
 struct Divided {
-    /// All but a quarter, which is left to the engine.
+    /// All connections except a quarter, which is reserved for the engine.
     short: Arc<Semaphore>,
-    /// Half.
+    /// Half of the connections.
     long: Arc<Semaphore>,
 }
 
-/// The place of one connection.
+/// The permit for one connection.
 pub(super) struct Place(Box<Permits>);
 
 struct Permits {
@@ -37,7 +37,7 @@ struct Permits {
     all: OwnedSemaphorePermit,
 }
 
-/// Fewer are not divided: who comes first has the next one, whatever it is for.
+/// The smallest pool that is divided. In a smaller one any purpose gets the next connection, first come first served.
 pub(super) const LEAST: usize = 3;
 
 impl Shares {
@@ -47,7 +47,7 @@ impl Shares {
         Shares { all: places(most), divided }
     }
 
-    /// Waits for a place, first come first served among those with the same purpose.
+    /// Waits for a permit, first come first served among requests with the same purpose.
     pub(super) async fn place(&self, purpose: Purpose) -> Result<Place, AcquireError> {
         let (mut long, mut short) = (None, None);
         if let Some(divided) = &self.divided {
@@ -62,12 +62,12 @@ impl Shares {
         Ok(Place(Box::new(Permits { _long: long, _short: short, all })))
     }
 
-    /// How many places are free.
+    /// The number of connections that are not in use.
     pub(super) fn free(&self) -> usize {
         self.all.available_permits()
     }
 
-    /// No more places.
+    /// Closes the pool: no more permits are given.
     pub(super) fn close(&self) {
         let divided = self.divided.iter().flat_map(|divided| [&divided.short, &divided.long]);
         divided.chain([&self.all]).for_each(|places| places.close());
@@ -75,7 +75,7 @@ impl Shares {
 }
 
 impl Place {
-    /// Its pool has no more places.
+    /// True if its pool is closed.
     pub(super) fn is_closed(&self) -> bool {
         self.0.all.semaphore().is_closed()
     }
@@ -87,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    /// As many as there are, for this purpose.
+    /// All permits that are available for this purpose.
     fn taken(shares: &Shares, purpose: Purpose) -> Vec<Place> {
         std::iter::from_fn(|| shares.place(purpose).now_or_never().map(|place| place.expect("the pool is open"))).collect()
     }
@@ -98,7 +98,7 @@ mod tests {
             let shares = Shares::of(most);
             let long = taken(&shares, Purpose::Long);
             assert!(!long.is_empty() && long.len() <= most / 2, "{} of {most}", long.len());
-            // Whoever holds them can look and commit something short meanwhile.
+            // The user code of a long transaction still gets connections for reads and short commits.
             let short = taken(&shares, Purpose::Short);
             assert!(!short.is_empty(), "of {most}");
             assert!(!taken(&shares, Purpose::Engine).is_empty(), "of {most}");

@@ -1,6 +1,6 @@
-//! Every statement of the store, by topic, said once where both databases take the same text, twice where they differ.
+//! The SQL statements of the store, by topic: one text if both databases take it, two texts if they differ.
 //!
-//! A statement for many rows finds them in `w`: in PostgreSQL made of an array for each column, in SQLite of the values themselves.
+//! A statement for many rows reads them from `w`. On PostgreSQL `w` is made of one array per column, on SQLite of the values themselves.
 
 /// One statement in both dialects.
 pub(super) struct Sql {
@@ -12,7 +12,7 @@ const fn same(text: &'static str) -> Sql {
     Sql { sqlite: text, postgres: text }
 }
 
-/// One statement about many rows, which it finds in `w`.
+/// One statement for many rows, which it reads from `w`.
 pub(super) struct Many {
     /// The columns of `w`: name and PostgreSQL type.
     pub columns: &'static str,
@@ -30,15 +30,17 @@ impl Many {
         self.among_others(1, "true")
     }
 
-    /// The same beside other statements in one: its arrays are numbered from `first` on, and without the `condition` it is about no row.
+    /// The text for use beside other statements in one query. Its arrays are numbered from `first` on. It applies to the rows for which
+    /// `condition` holds, which refers to a row as `u`.
     pub(super) fn among_others(&self, first: usize, condition: &str) -> String {
         let arrays: Vec<_> = self.types().zip(first..).map(|(kind, n)| format!("${n}::{kind}[]")).collect();
-        let unless = if condition == "true" { String::new() } else { format!(" where {condition}") };
-        format!("with w ({}) as (select * from unnest({}){unless})\n{}", self.names(), arrays.join(", "), self.postgres)
+        let (names, arrays) = (self.names(), arrays.join(", "));
+        let unless = if condition == "true" { String::new() } else { format!(" as u ({names}) where {condition}") };
+        format!("with w ({names}) as (select * from unnest({arrays}){unless})\n{}", self.postgres)
     }
 
-    /// The text for SQLite about one row, whose values come in the order of the columns. Where that is easily said, it has the values in
-    /// their places: a table of one row costs more than what is done with it.
+    /// The text for SQLite, for one row whose values come in the order of the columns. If the text permits it, the values replace the
+    /// columns of `w`, because a table of one row costs more than the rest of the statement.
     pub(super) fn for_sqlite(&self) -> String {
         let text = self.sqlite.trim();
         let places = vec!["?"; self.types().count()].join(", ");
@@ -54,7 +56,7 @@ impl Many {
         }
     }
 
-    /// The text with the number of each column's value in its place.
+    /// Returns the text with each column of `w` replaced by the number of its parameter.
     fn in_place(&self, text: &str) -> String {
         let mut parts = text.split("w.");
         let mut put = parts.next().unwrap_or_default().to_owned();
@@ -76,20 +78,21 @@ impl Many {
     }
 }
 
-/// The columns of an instance, as `Row::instance` reads them.
+/// The columns of an instance and of its newest attempt, as `Row::instance` and `Row::newest` read them.
 macro_rules! instance {
     () => {
         "i.instance_id, i.machine, i.key, i.status, i.state, i.paused, i.version, i.record, i.call_id, i.attempt, i.is_open, i.error, \
-         i.inbox_head, i.inbox_tail, i.created_at, i.updated_at, i.entered_at"
+         i.inbox_head, i.inbox_tail, i.created_at, i.updated_at, i.row_version, i.entered_at, i.verb, i.event, i.from_state, i.to_state, \
+         i.attempt_state, i.attempt_created_at, i.scheduled_at, i.remaining_attempts, i.backoff, i.retry, i.first_at, i.worker, i.started_at, \
+         i.finished_at, i.attempt_error, i.previous, i.snoozes"
     };
 }
 
-/// The columns of an attempt, as `Row::attempt` reads them.
+/// The columns of an attempt that has ended, as `Row::attempt` reads them.
 macro_rules! attempt {
     () => {
-        "c.call_id, c.attempt, c.instance_id, c.machine, c.verb, c.event, c.from_state, c.to_state, c.state, c.held, c.created_at, \
-         c.scheduled_at, c.remaining_attempts, c.backoff, c.retry, c.first_at, c.worker, c.started_at, c.finished_at, c.error, c.previous, \
-         c.snoozes"
+        "c.call_id, c.attempt, c.instance_id, c.machine, c.verb, c.event, c.from_state, c.to_state, c.state, c.created_at, c.scheduled_at, \
+         c.remaining_attempts, c.backoff, c.retry, c.first_at, c.worker, c.started_at, c.finished_at, c.error, c.previous, c.snoozes"
     };
 }
 
@@ -100,7 +103,7 @@ macro_rules! timer {
     };
 }
 
-/// Whether an instance has a timer of its own: of its state, or a wake. Delayed sends are not.
+/// The column that tells if an instance has a timer of its own: of its state, or a wake. Delayed sends do not count.
 macro_rules! has_timer {
     () => {
         ", exists (
@@ -122,6 +125,7 @@ mod outbox;
 mod overview;
 mod pages;
 mod prune;
+mod session_log;
 mod sessions;
 mod single_statement;
 #[cfg(feature = "testing")]
@@ -143,6 +147,7 @@ pub(super) use outbox::*;
 pub(super) use overview::*;
 pub(super) use pages::*;
 pub(super) use prune::*;
+pub(super) use session_log::*;
 pub(super) use sessions::*;
 pub(super) use single_statement::*;
 #[cfg(feature = "testing")]

@@ -1,4 +1,5 @@
-//! How SQLite is told, on a connection of ours: in few trips to the thread that each connection has. A trip takes longer than most statements.
+//! Statements on this crate's own SQLite connections, with few round trips to the connection's thread: one takes longer than most
+//! statements.
 
 use std::sync::Arc;
 
@@ -13,36 +14,36 @@ use super::thread::{Answer, SqliteCommand, SqliteThread, in_turn, say, words};
 use super::values::Value;
 
 impl GuardedConnection<'_, SqliteThread> {
-    /// Whether a transaction is open that will be ended by us.
+    /// True if a transaction is open that the store will end.
     pub(super) fn is_in_transaction(&self) -> bool {
         self.health.as_ref().is_some_and(|health| health.is_open)
     }
 
-    /// The statement is carried out for these rows before whatever comes next, which may be the commit.
+    /// Queues a statement for these rows. It is sent together with the next statement, which may be the commit.
     pub(super) fn later<const WIDTH: usize>(&mut self, sql: &Many, rows: &[[Value<'_>; WIDTH]]) {
         let health = self.health.as_deref_mut().expect("only a transaction of ours has a later");
         health.pending.push(SqliteCommand::of_each(sql, rows));
     }
 
-    /// Runs a statement that finds its values by their numbers, and gives its rows.
+    /// Runs a statement with numbered parameters and returns its rows.
     pub(super) async fn rows(&mut self, text: SqlStr, values: &[Value<'_>]) -> Result<Vec<Row>> {
         let said = text.clone();
         let found = self.batch_commit(said.as_str(), SqliteCommand::once(text, values), SqliteCommand::ask).await?;
         Ok(self.read(found))
     }
 
-    /// Runs a statement for each of these rows, and gives the rows it answers with.
+    /// Runs a statement once for each of these rows and returns the rows of all answers.
     pub(super) async fn batch<const WIDTH: usize>(&mut self, sql: &Many, rows: &[[Value<'_>; WIDTH]]) -> Result<Vec<Row>> {
         let found = self.batch_commit(sql.sqlite, SqliteCommand::of_each(sql, rows), SqliteCommand::ask).await?;
         Ok(self.read(found))
     }
 
-    /// The same, and gives the places of the rows for which it wrote nothing.
+    /// Like `batch`, but returns the places of the rows for which nothing was written.
     pub(super) async fn missed<const WIDTH: usize>(&mut self, sql: &Many, rows: &[[Value<'_>; WIDTH]]) -> Result<Vec<usize>> {
         self.batch_commit(sql.sqlite, SqliteCommand::of_each(sql, rows), SqliteCommand::carry_out).await
     }
 
-    /// Runs a text of several statements without values.
+    /// Runs a text of several statements without parameters.
     pub(super) async fn script(&mut self, text: &'static str) -> Result<()> {
         let pending = self.pending();
         let run = move |connection: &mut Connection| {
@@ -52,7 +53,7 @@ impl GuardedConnection<'_, SqliteThread> {
         self.guarded(text, async |conn| conn.run(run).await).await
     }
 
-    /// Carries out what is unsaid and then this, in one trip. A statement that stands alone may have to wait for its turn.
+    /// Sends the queued commands and this one in one round trip. A statement outside a transaction is retried while another process writes.
     async fn batch_commit<T: Send + 'static>(
         &mut self,
         text: &str,
@@ -72,17 +73,17 @@ impl GuardedConnection<'_, SqliteThread> {
     }
 
     fn read(&self, answer: Answer) -> Vec<Row> {
-        self.rules.failpoint.answered(answer.rows());
+        self.statement_settings.failpoint.answered(answer.rows());
         rows(answer)
     }
 }
 
-/// Begins a transaction that writes, when it is its turn.
+/// Begins a transaction. Retries while another process writes.
 pub(super) async fn begin(conn: &mut SqliteThread, text: &'static str) -> sqlx::Result<()> {
     conn.run(move |connection| in_turn(|| words(connection, text))).await
 }
 
-/// Ends a transaction, after what is unsaid.
+/// Ends a transaction after the queued commands.
 pub(super) async fn end(conn: &mut SqliteThread, pending: Vec<SqliteCommand>, text: &'static str) -> sqlx::Result<()> {
     conn.run(move |connection| {
         say(&pending, connection)?;
@@ -91,7 +92,7 @@ pub(super) async fn end(conn: &mut SqliteThread, pending: Vec<SqliteCommand>, te
     .await
 }
 
-/// Each row of an answer.
+/// The rows of an answer.
 pub(super) fn rows(answer: Answer) -> Vec<Row> {
     let answer = Arc::new(answer);
     (0..answer.rows()).map(|row| Row::Sqlite(Arc::clone(&answer), row)).collect()

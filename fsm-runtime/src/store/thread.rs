@@ -1,4 +1,4 @@
-//! A connection to SQLite, on a thread of its own: SQLite waits for the disk, and nothing else may wait with it.
+//! A SQLite connection on a thread of its own: SQLite blocks on the disk, and must not block a thread of tokio.
 
 mod command;
 mod failure;
@@ -19,33 +19,33 @@ pub(super) use failure::Refused;
 use failure::refused;
 pub(super) use whole::{Whole, ask_in_turn};
 
-/// How many statements are kept prepared.
+/// The number of prepared statements that are cached.
 const KEPT: usize = 256;
 
-/// What the thread carries out, one after the other, and whether it goes on afterwards.
+/// A closure that the thread runs. It returns whether the thread continues.
 type Order = Box<dyn FnOnce(&mut Connection) -> ControlFlow<()> + Send>;
 
-/// A connection. Dropped, it is closed once what was ordered is done; an open transaction is given up then.
+/// A connection. When it is dropped, the thread runs the pending orders and closes it. An open transaction is rolled back then.
 pub struct SqliteThread {
     orders: mpsc::Sender<Order>,
-    /// The thread has the other half while it goes on.
+    /// The thread holds the strong reference while it runs.
     client_guard: Weak<()>,
-    /// An order failed that ends the connection.
+    /// True after an order failed that ends the connection.
     ends: Arc<AtomicBool>,
-    /// Ends when the connection is closed.
+    /// Resolves when the connection is closed.
     closed: oneshot::Receiver<()>,
 }
 
-/// How a connection is made.
+/// The options for a new connection.
 #[derive(Debug, Clone)]
 pub(super) struct SqliteOptions {
     pub file: PathBuf,
-    /// Which file system SQLite uses; its usual one without.
+    /// The VFS that SQLite uses; `None` is the default one.
     pub vfs: Option<String>,
     pub is_read_only: bool,
-    /// Nobody writes the file, so that it can be read where not even locks can be written.
+    /// True if no process writes the file. It can then be read where SQLite cannot create lock files.
     pub is_immutable: bool,
-    /// What it is told first.
+    /// The first statements on a new connection.
     pub pragmas: String,
 }
 
@@ -55,7 +55,7 @@ impl SqliteOptions {
             true => OpenFlags::SQLITE_OPEN_READ_ONLY,
             false => OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE,
         };
-        // One thread has it.
+        // Only one thread uses the connection.
         let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = match (&self.vfs, self.is_immutable) {
             (Some(vfs), _) => Connection::open_with_flags_and_vfs(&self.file, flags, vfs.as_str()),
@@ -67,7 +67,7 @@ impl SqliteOptions {
         Ok(connection)
     }
 
-    /// The file as a URI, which alone can say so.
+    /// The file as a URI. Only a URI can declare the file immutable.
     fn as_immutable(&self) -> String {
         let mut uri = "file:".to_owned();
         for byte in self.file.as_os_str().as_encoded_bytes() {
@@ -104,7 +104,7 @@ impl SqliteThread {
         Ok(SqliteThread { orders, client_guard, closed, ends: Arc::default() })
     }
 
-    /// Carries this out on the thread. Once this is polled it is carried out even if the caller goes away.
+    /// Runs `order` on the thread. Once the future is polled, the order runs even if the future is dropped.
     pub(super) async fn run<T: Send + 'static>(
         &mut self,
         order: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -112,8 +112,8 @@ impl SqliteThread {
         self.order(order, |_| ControlFlow::Continue(())).await
     }
 
-    /// Begins to carry this out, which ends whatever it begins. What is ordered next is carried out next; if this fails, the
-    /// connection ends and nothing is.
+    /// Sends `order` to the thread at once. The order has to end any transaction that it begins. The next order follows it directly. If
+    /// this order fails, the connection ends and no later order runs.
     pub(super) fn dedicated<T: Send + 'static, F>(&mut self, order: F) -> impl Future<Output = sqlx::Result<T>> + Send + use<T, F>
     where
         F: FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -135,46 +135,46 @@ impl SqliteThread {
             let done = order(connection);
             let next = and_then(&done);
             if next.is_break() {
-                // Before anybody hears of it: whoever asks for a connection then gets another one.
+                // Before the result is sent: a caller that takes a connection after it must get another one.
                 ends.store(true, Ordering::Release);
             }
-            // Who asked may have gone away.
+            // The caller may have been dropped.
             let _ = answer.send(done);
             next
         });
         let ordered = self.orders.send(order).map_err(|_| sqlx::Error::WorkerCrashed);
         async move {
             ordered?;
-            // No bound of its own: whoever orders it has the limit on one operation.
+            // No timeout here: the caller applies the deadline of one operation.
             answered.await.map_err(|_| sqlx::Error::WorkerCrashed)?.map_err(refused)
         }
     }
 
-    /// Whether its thread goes on.
+    /// True if its thread still runs.
     pub(super) fn is_there(&self) -> bool {
         self.client_guard.strong_count() > 0 && !self.ends.load(Ordering::Acquire)
     }
 
-    /// Closes it, and waits until it is closed.
+    /// Closes the connection and waits until it is closed.
     pub(super) async fn close(self) {
         let SqliteThread { orders, closed, .. } = self;
         drop(orders);
-        // The thread says nothing; it ends. No bound of its own: a pool and a shutdown that close it have one.
+        // The thread sends no value; the channel closes. No timeout here: a pool and a shutdown that close it have one.
         let _ = closed.await;
     }
 }
 
-/// Runs a statement without values, and keeps it prepared.
+/// Runs a statement without parameters, and keeps it prepared.
 pub(super) fn words(connection: &Connection, text: &str) -> rusqlite::Result<()> {
     connection.prepare_cached(text)?.raw_execute().map(drop)
 }
 
-/// Carries these out.
+/// Runs these commands.
 pub(super) fn say(pending: &[SqliteCommand], connection: &Connection) -> rusqlite::Result<()> {
     pending.iter().try_for_each(|said| said.carry_out(connection).map(drop))
 }
 
-/// Tries again while another process writes.
+/// Retries `attempt` while another process writes.
 pub(super) fn in_turn<T>(mut attempt: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
     let turn = Turn::wanted();
     loop {

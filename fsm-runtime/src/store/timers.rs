@@ -1,4 +1,4 @@
-//! Timers that are due.
+//! Due timers.
 
 use fsm_core::changes::Timer;
 use fsm_core::ids::{InstanceId, TimerId};
@@ -11,33 +11,33 @@ use super::rows::Row;
 use super::sql;
 use super::values::{Value, values};
 
-/// A timer whose moment has come.
+/// A timer that is due.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DueTimer {
     /// The machine of its instance.
     pub machine: String,
-    /// The instance's name.
+    /// The key of its instance.
     pub key: String,
     /// The timer.
     pub timer: Timer,
 }
 
-/// Timers that were found.
+/// The result of a scan for due timers.
 #[derive(Debug, Default)]
 pub struct Due {
-    /// Those due first first.
+    /// The timers, by due time.
     pub timers: Vec<DueTimer>,
-    /// Those that cannot be read.
+    /// The timers that cannot be decoded.
     pub unread: Vec<(TimerId, StoreError)>,
 }
 
-/// The timers of the served machine that are due at `now` and not held, but for these: at most `limit`, those due first first. A state or event
-/// that this process does not have is left to those that do, and takes no place in `limit`.
+/// At most `limit` timers of the served machine that are due at `now`, not held and not in `except`, by due time. A timer with a state or
+/// an event that this process does not have is left to other processes and does not count towards `limit`.
 pub async fn due(conn: &mut Conn<'_>, served: &Served, now: Timestamp, limit: u32, except: &Except) -> Result<Due> {
     found(conn, &sql::TIMERS_DUE, served, now, limit, &except.timers).await
 }
 
-/// Those of these timers that are still there, due at `now` and not held.
+/// Those of these timers that still exist, are due at `now` and are not held.
 pub async fn these(conn: &mut Conn<'_>, served: &Served, now: Timestamp, timers: &[TimerId]) -> Result<Due> {
     let words: Vec<_> = timers.iter().map(|timer| words_of(timer.0)).collect();
     found(conn, &sql::THESE_TIMERS_DUE, served, now, u32::MAX, &words).await
@@ -48,10 +48,10 @@ async fn found(conn: &mut Conn<'_>, sql: &'static sql::Sql, served: &Served, now
         Value::from(served.machine.as_str()),
         now.as_micros().into(),
         i64::from(limit).into(),
-        Value::Words(&served.timed),
-        Value::Words(&served.events),
-        Value::Words(&served.states),
-        Value::Words(timers),
+        Value::Texts(&served.timed),
+        Value::Texts(&served.events),
+        Value::Texts(&served.states),
+        Value::Texts(timers),
     ];
     let mut due = Due::default();
     for row in conn.rows(sql, &values).await? {
@@ -63,7 +63,7 @@ async fn found(conn: &mut Conn<'_>, sql: &'static sql::Sql, served: &Served, now
     Ok(due)
 }
 
-/// Whether the instance has another timer beside this one.
+/// True if the instance has a timer other than `beside`.
 pub async fn has_another(conn: &mut Conn<'_>, instance: InstanceId, beside: TimerId) -> Result<bool> {
     let rows = conn.rows(&sql::TIMERS_BESIDE, &values![instance.0]).await?;
     let others = rows.iter().map(|row| row.get(0).map(TimerId)).collect::<Result<Vec<_>>>()?;
@@ -74,27 +74,23 @@ fn read(row: &Row) -> Result<DueTimer> {
     Ok(DueTimer { machine: row.get(0)?, key: row.get(1)?, timer: row.timer(2)? })
 }
 
-/// The keys of at most `limit` instances of `machine` after `after` that rest in one of these states without a timer of it.
-pub async fn missing(
+/// At most `limit` timers of these states of `machine` after `after` that are due at `now` and not held, with their times, in order.
+pub async fn over(
     conn: &mut Conn<'_>,
     machine: &str,
     states: &[String],
-    after: InstanceId,
+    now: Timestamp,
     limit: u32,
-) -> Result<Vec<(InstanceId, String)>> {
-    let values = [machine.into(), after.0.into(), Value::Words(states), i64::from(limit).into()];
-    let rows = conn.rows(&sql::TIMERLESS, &values).await?;
-    rows.iter().map(|row| Ok((row.instance_id(0)?, row.get(1)?))).collect()
-}
-
-/// At most `limit` timers of these states of `machine` that are due at `now` and not held.
-pub async fn over(conn: &mut Conn<'_>, machine: &str, states: &[String], now: Timestamp, limit: u32) -> Result<Vec<TimerId>> {
-    let values = [machine.into(), now.as_micros().into(), Value::Words(states), i64::from(limit).into()];
+    after: (TimerId, Timestamp),
+) -> Result<Vec<(TimerId, Timestamp)>> {
+    let (last, due_at) = (after.0.0, after.1.as_micros());
+    let values = [machine.into(), now.as_micros().into(), Value::Texts(states), i64::from(limit).into(), due_at.into(), last.into()];
     let rows = conn.rows(&sql::TIMERS_OVER, &values).await?;
-    rows.iter().map(|row| row.get(0).map(TimerId)).collect()
+    // A timer whose id cannot be decoded cannot be deleted.
+    Ok(rows.iter().filter_map(|row| Some((TimerId(row.get(0).ok()?), row.time(1).ok()?))).collect())
 }
 
-/// Deletes timers that nobody fires.
+/// Deletes timers that no process fires.
 pub async fn delete(conn: &mut Conn<'_>, timers: &[TimerId]) -> Result<()> {
     conn.batch(&sql::TIMER_DELETE, timers.iter().map(|timer| values![timer.0]).collect()).await.map(drop)
 }

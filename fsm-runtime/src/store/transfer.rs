@@ -1,10 +1,13 @@
-//! Whole tables on their way out of a database and into another: row by row, as they are.
+//! Export and import of whole tables: rows are copied unchanged from one database to another.
+
+use std::collections::HashMap;
 
 use uuid::Uuid;
 
 use super::conn::Conn;
 use super::error::{Result, StoreError};
 use super::rows::Row;
+use super::session_log;
 use super::sql::{self, Table};
 use super::values::{Batch, Value, values};
 
@@ -13,17 +16,17 @@ use super::values::{Batch, Value, values};
 pub enum Field {
     /// An id.
     Id(Option<Uuid>),
-    /// A number, or a moment in microseconds.
+    /// A number, or a time in microseconds.
     Number(Option<i64>),
     /// A text.
     Text(Option<String>),
-    /// Bytes: JSON, or what a codec made of it.
+    /// Bytes: JSON, or an encrypted value.
     Bytes(Option<Vec<u8>>),
-    /// Yes or no.
+    /// A boolean.
     Flag(bool),
 }
 
-/// What a column holds.
+/// The type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// [`Field::Id`].
@@ -38,7 +41,8 @@ pub enum Kind {
     Flag,
 }
 
-/// The tables, those that others lean on first. What processes say of themselves is left out: it is true of the one database alone.
+/// The number of tables. A table comes after those that it refers to. Tables about processes are left out: they only make sense in one
+/// database.
 pub const TABLES: usize = sql::TABLES.len();
 
 /// The name of a table, without `fsm_`.
@@ -64,7 +68,7 @@ pub fn columns(table: usize) -> Vec<(&'static str, Kind)> {
         .collect()
 }
 
-/// Where a reader of a table has come to.
+/// The position of a reader in a table.
 #[derive(Debug, Clone)]
 pub struct Place(Vec<Field>);
 
@@ -80,33 +84,69 @@ impl Place {
     }
 }
 
-/// At most `limit` rows of a table after `place`, which moves on, of one machine or of all.
-pub async fn read(conn: &mut Conn<'_>, table: usize, machine: Option<&str>, place: &mut Place, limit: u32) -> Result<Vec<Vec<Field>>> {
-    let Table { page, key, .. } = &sql::TABLES[table];
-    let mut values: Vec<Value<'_>> = vec![machine.into(), i64::from(limit).into()];
-    values.extend(place.0.iter().map(value));
-    let found = conn.rows(page, &values).await?;
-    let columns = columns(table);
-    let rows = found.iter().map(|row| columns.iter().enumerate().map(|(at, (_, kind))| field(row, at, *kind)).collect());
-    let rows = rows.collect::<Result<Vec<Vec<Field>>>>()?;
-    if let Some(last) = found.last() {
-        // The key stands behind the columns.
-        let at = |n: usize| columns.len() + n;
-        let kinds = key.iter().map(|word| {
-            if *word == "uuid" {
-                Kind::Id
-            } else if *word == "bigint" {
-                Kind::Number
-            } else {
-                Kind::Text
-            }
-        });
-        place.0 = kinds.enumerate().map(|(n, kind)| field(last, at(n), kind)).collect::<Result<_>>()?;
-    }
-    Ok(rows)
+/// A page of the rows of a table.
+#[derive(Debug, Default)]
+pub struct Page {
+    /// The rows that could be decoded.
+    pub rows: Vec<Vec<Field>>,
+    /// The rows that could not be decoded.
+    pub unreadable: Vec<Unreadable>,
+    /// True on the last page.
+    pub is_last: bool,
 }
 
-/// Writes rows of a table.
+/// A row with a value that cannot be decoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Its key. A part that cannot be decoded is null.
+    pub key: Vec<Field>,
+    /// The reason.
+    pub why: String,
+}
+
+/// At most `limit` rows of a table after `place`, of one machine or of all. Advances `place`. A row that cannot be decoded affects no
+/// other. Returns `Err(Corrupt)` if no key on a full page can be decoded.
+pub async fn read(conn: &mut Conn<'_>, table: usize, machine: Option<&str>, place: &mut Place, limit: u32) -> Result<Page> {
+    let Table { page, .. } = &sql::TABLES[table];
+    let mut values: Vec<Value<'_>> = vec![machine.into(), i64::from(limit).into()];
+    values.extend(place.0.iter().map(value));
+    let mut found = conn.rows(page, &values).await?;
+    let mut read = Page { is_last: found.len() < limit as usize, ..Page::default() };
+    let last = found.iter().rposition(|row| key(row, table).iter().all(Option::is_some));
+    match last {
+        Some(last) => {
+            place.0 = key(&found[last], table).into_iter().flatten().collect();
+            // The rows after this one are read again with the next page.
+            found.truncate(if read.is_last { found.len() } else { last + 1 });
+        }
+        None if read.is_last => {}
+        None => return Err(StoreError::Corrupt { what: format!("{limit} rows of `{}` have no key that can be read", name(table)) }),
+    }
+    let columns = columns(table);
+    for row in &found {
+        match columns.iter().enumerate().map(|(at, (_, kind))| field(row, at, *kind)).collect::<Result<Vec<Field>>>() {
+            Ok(fields) => read.rows.push(fields),
+            Err(why) => {
+                let key = key(row, table).into_iter().map(|part| part.unwrap_or(Field::Text(None))).collect();
+                read.unreadable.push(Unreadable { key, why: why.to_string() });
+            }
+        }
+    }
+    Ok(read)
+}
+
+/// The key of a row, which follows its columns. `None` for a part that cannot be decoded.
+fn key(row: &Row, table: usize) -> Vec<Option<Field>> {
+    let kind = |word: &str| match word {
+        "uuid" => Kind::Id,
+        "bigint" => Kind::Number,
+        _ => Kind::Text,
+    };
+    let first = columns(table).len();
+    sql::TABLES[table].key.iter().enumerate().map(|(n, word)| field(row, first + n, kind(word)).ok()).collect()
+}
+
+/// Inserts rows into a table.
 pub async fn write(conn: &mut Conn<'_>, table: usize, rows: &[Vec<Field>]) -> Result<()> {
     match columns(table).len() {
         4 => insert::<4>(conn, table, rows).await,
@@ -115,10 +155,27 @@ pub async fn write(conn: &mut Conn<'_>, table: usize, rows: &[Vec<Field>]) -> Re
         7 => insert::<7>(conn, table, rows).await,
         8 => insert::<8>(conn, table, rows).await,
         9 => insert::<9>(conn, table, rows).await,
-        18 => insert::<18>(conn, table, rows).await,
-        24 => insert::<24>(conn, table, rows).await,
+        23 => insert::<23>(conn, table, rows).await,
+        39 => insert::<39>(conn, table, rows).await,
         other => Err(StoreError::Corrupt { what: format!("no table has {other} columns") }),
     }
+}
+
+/// Writes the executing attempts among these rows of `instances` to the logs of their sessions. Does nothing for other tables.
+pub async fn log(conn: &mut Conn<'_>, table: usize, rows: &[Vec<Field>]) -> Result<()> {
+    if name(table) != "instances" {
+        return Ok(());
+    }
+    let columns = columns(table);
+    let at = |wanted: &str| columns.iter().position(|(name, _)| *name == wanted).expect("an instance has this column");
+    let (instance, state, worker) = (at("instance_id"), at("attempt_state"), at("worker"));
+    let mut begun: HashMap<Uuid, Vec<Uuid>> = HashMap::new();
+    for row in rows.iter().filter(|row| row[state] == Field::Text(Some("executing".to_owned()))) {
+        if let (Field::Id(Some(instance)), Field::Id(Some(worker))) = (&row[instance], &row[worker]) {
+            begun.entry(*worker).or_default().push(*instance);
+        }
+    }
+    session_log::adopt(conn, begun).await
 }
 
 async fn insert<const WIDTH: usize>(conn: &mut Conn<'_>, table: usize, rows: &[Vec<Field>]) -> Result<()> {
@@ -130,19 +187,19 @@ async fn insert<const WIDTH: usize>(conn: &mut Conn<'_>, table: usize, rows: &[V
     conn.batch(&sql::TABLES[table].insert, batch).await.map(drop)
 }
 
-/// How many rows there are about; nothing if the database has no idea.
+/// An estimate of the number of rows; `None` if the database has no estimate.
 pub async fn about(conn: &mut Conn<'_>) -> Result<Option<u64>> {
     let rows = conn.rows(&sql::ROWS_ABOUT, &[]).await?;
     let count = rows.first().map(|row| row.get::<Option<i64>>(0)).transpose()?.flatten();
     Ok(count.and_then(|count| u64::try_from(count).ok()))
 }
 
-/// Holds off every process that would migrate or import, until the transaction ends.
+/// Blocks every process that would migrate or import, until the transaction ends.
 pub async fn lock(conn: &mut Conn<'_>) -> Result<()> {
     conn.rows(&sql::MIGRATION_LOCK, &[]).await.map(drop)
 }
 
-/// Whether there is an instance of the machine.
+/// True if the machine has an instance.
 pub async fn has_instances(conn: &mut Conn<'_>, machine: &str) -> Result<bool> {
     let rows = conn.rows(&sql::COUNT_UP_TO, &values![machine, 1_i64]).await?;
     Ok(rows.first().map(|row| row.get::<i64>(0)).transpose()?.unwrap_or(0) > 0)

@@ -2,22 +2,22 @@
 
 use std::time::{Duration, Instant};
 
-/// How long another process's transaction is waited for.
+/// The maximum wait for another process's transaction.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long it takes until the next look.
+/// The interval between two attempts to get the lock.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// A wait for one's turn. SQLite's own looks grow to 100 ms apart, and a process that commits again and again is always there sooner:
-/// others would get no turn for as long as it has work.
+/// A wait for the write lock. SQLite's own busy handler waits up to 100 ms between attempts, so that a process that commits continuously
+/// always gets the lock first and starves the others.
 pub(super) struct Turn(Instant);
 
 impl Turn {
-    /// From now on.
+    /// Begins to wait.
     pub(super) fn wanted() -> Turn {
         Turn(Instant::now())
     }
 
-    /// If no more is wrong than that another process writes: how long to wait before the next look, unless it was waited long enough.
+    /// The wait before the next attempt. `None` if the lock is not busy or the maximum wait has passed.
     pub(super) fn next_look(&self, is_busy: bool) -> Option<Duration> {
         (is_busy && self.0.elapsed() < BUSY_TIMEOUT).then_some(LOOK)
     }

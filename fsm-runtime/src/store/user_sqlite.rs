@@ -1,4 +1,5 @@
-//! A transaction in SQLite on somebody else's connection, or on one that somebody's own statements run on too: about few rows, and in no hurry.
+//! A SQLite transaction on the user's connection, or on one that also runs the user's statements. It writes few rows, so each one is a
+//! statement of its own.
 
 use sqlx::sqlite::{SqliteArguments, SqliteConnection};
 use sqlx::{SqlStr, Sqlite};
@@ -11,23 +12,23 @@ use super::turn::Turn;
 use super::values::{Value, kept};
 
 impl GuardedConnection<'_, SqliteConnection> {
-    /// The connection itself, for a user's own statements in this transaction. The driver knows of the transaction from now on, so that
-    /// a `begin` of the user's is a savepoint.
+    /// Prepares the connection for a user's own statements in this transaction. The driver then knows of the transaction, so that a `begin`
+    /// of the user is a savepoint.
     pub(super) async fn hand_to_user(&mut self) -> Result<()> {
         self.guarded("savepoint", async |conn| counted(conn).await).await?;
         self.note_user();
         Ok(())
     }
 
-    /// Runs a statement that finds its values by their numbers or in their order, and gives its rows.
+    /// Runs a statement with numbered or positional parameters and returns its rows.
     pub(super) async fn rows(&mut self, text: SqlStr, values: &[Value<'_>]) -> Result<Vec<Row>> {
         let query = sqlx::query_with::<Sqlite, _>(text.clone(), arguments(values));
         let rows = self.guarded(text.as_str(), async |conn| query.fetch_all(conn).await).await?;
-        self.rules.failpoint.answered(rows.len());
+        self.statement_settings.failpoint.answered(rows.len());
         Ok(rows.into_iter().map(Row::UserSqlite).collect())
     }
 
-    /// Runs a statement for each of these rows, and gives the rows it answers with.
+    /// Runs a statement once for each of these rows and returns the rows of all answers.
     pub(super) async fn batch<const WIDTH: usize>(&mut self, sql: &Many, rows: &[[Value<'_>; WIDTH]]) -> Result<Vec<Row>> {
         let mut found = Vec::new();
         for row in rows {
@@ -36,7 +37,7 @@ impl GuardedConnection<'_, SqliteConnection> {
         Ok(found)
     }
 
-    /// The same, and gives the places of the rows for which it wrote nothing.
+    /// Like `batch`, but returns the places of the rows for which nothing was written.
     pub(super) async fn missed<const WIDTH: usize>(&mut self, sql: &Many, rows: &[[Value<'_>; WIDTH]]) -> Result<Vec<usize>> {
         let mut missed = Vec::new();
         for (place, row) in rows.iter().enumerate() {
@@ -50,7 +51,7 @@ impl GuardedConnection<'_, SqliteConnection> {
     }
 }
 
-/// Begins a transaction that writes, when it is its turn.
+/// Begins a transaction that writes. Retries while another process writes.
 pub(super) async fn begin(conn: &mut SqliteConnection) -> sqlx::Result<()> {
     let turn = Turn::wanted();
     loop {
@@ -62,7 +63,7 @@ pub(super) async fn begin(conn: &mut SqliteConnection) -> sqlx::Result<()> {
     }
 }
 
-/// Runs a text without values.
+/// Runs a text without parameters.
 pub(super) async fn words(conn: &mut SqliteConnection, text: &'static str) -> sqlx::Result<()> {
     sqlx::raw_sql(text).execute(conn).await.map(drop)
 }
@@ -81,7 +82,7 @@ fn arguments(values: &[Value<'_>]) -> SqliteArguments {
             Value::Text(text) => arguments.add(text.map(str::to_owned)),
             Value::Bytes(bytes) => arguments.add(bytes.map(<[u8]>::to_vec)),
             Value::Flag(flag) => arguments.add(flag),
-            Value::Words(words) => arguments.add(serde_json::json!(words).to_string()),
+            Value::Texts(words) => arguments.add(serde_json::json!(words).to_string()),
         };
         bound.expect("SQLite keeps numbers, texts and bytes as they are");
     }

@@ -1,4 +1,4 @@
-//! Values on their way into a statement, and the texts of statements about many rows.
+//! The parameters of statements, and the texts of statements about many rows.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::sql::Many;
 
-/// A value on its way into a statement.
+/// A parameter of a statement.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Value<'a> {
     Id(Option<Uuid>),
@@ -16,8 +16,8 @@ pub(super) enum Value<'a> {
     Text(Option<&'a str>),
     Bytes(Option<&'a [u8]>),
     Flag(bool),
-    /// An array, or JSON in SQLite. Not for a batch.
-    Words(&'a [String]),
+    /// An array in PostgreSQL, a JSON text in SQLite. Not permitted in a batch.
+    Texts(&'a [String]),
 }
 
 /// The values of one row.
@@ -77,9 +77,9 @@ impl<'a, const WIDTH: usize> From<Vec<[Value<'a>; WIDTH]>> for Batch<'a, WIDTH> 
     }
 }
 
-/// The text of a statement for one of the databases, put together once.
+/// The text of a statement for one of the databases, built once and cached.
 ///
-/// Its key is all that the text is made of, by content: two statements may share an address, and may share the text of one database.
+/// The cache key is the content from which the text is built. The address would not do: two statements may share an address or a text.
 pub(super) fn kept(sql: &Many, is_postgres: bool) -> SqlStr {
     type Texts = HashMap<(&'static str, &'static str, bool), Arc<str>>;
     static TEXTS: LazyLock<Mutex<Texts>> = LazyLock::new(Mutex::default);
@@ -100,14 +100,14 @@ mod tests {
         kept(sql, is_postgres).as_str().to_owned()
     }
 
-    /// Statements that only PostgreSQL has share their columns and the empty text for SQLite.
+    /// Statements that exist only for PostgreSQL have the same columns and an empty text for SQLite.
     #[test]
     fn two_statements_are_never_confused() {
         let shared = "select w.call_id from w";
         let one = Many { columns: COLUMNS, sqlite: "", postgres: "select 1 from w" };
         let other = Many { columns: COLUMNS, sqlite: "", postgres: "select 2 from w" };
         let third = Many { columns: "call_id uuid, name text", sqlite: shared, postgres: shared };
-        // It begins where the third one's text does.
+        // Its text begins at the same address as the text of the third one.
         let fourth = Many { columns: third.columns, sqlite: &shared[..16], postgres: &shared[..16] };
         let all = [&one, &other, &third, &fourth];
         for _ in 0..2 {

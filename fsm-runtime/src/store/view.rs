@@ -1,4 +1,4 @@
-//! What people and screens read.
+//! The reads for people and screens: instances, their history, and pages of instances.
 
 use std::collections::HashMap;
 
@@ -11,33 +11,35 @@ use uuid::Uuid;
 
 use super::conn::Conn;
 use super::error::Result;
+use super::rows::Row;
 use super::sql::{self, Among};
 use super::values::{Value, values};
 
-/// Which instances a page shows.
+/// The conditions and the order of a page of instances.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PageFilter {
-    /// Only those of this status.
+    /// Only instances with this status.
     pub status: Option<Status>,
-    /// Only those in this state.
+    /// Only instances in this state.
     pub state: Option<String>,
-    /// Only those that are paused, or that are not.
+    /// Only instances that are paused (`true`) or not paused (`false`).
     pub paused: Option<bool>,
-    /// Only those whose error contains this text, in whatever case; of one that is being retried, the error of the attempt before.
+    /// Only instances whose error contains this text, ignoring case. For an instance that is being retried, the error of the previous
+    /// attempt.
     pub error: Option<String>,
-    /// Only those whose open attempt follows one that failed or was lost.
+    /// Only instances whose open attempt follows one that failed or was lost.
     pub retrying: bool,
-    /// Only those that have not changed since this moment.
+    /// Only instances that have not changed since this time.
     pub unchanged_since: Option<Timestamp>,
-    /// Only those whose key begins so. They are in the order of their keys then.
+    /// Only instances whose key begins with this text. The page is then in the order of keys.
     pub key_prefix: Option<String>,
-    /// Only those after this one.
+    /// Only instances after this one.
     pub after: Option<After>,
-    /// At most so many.
+    /// The maximum number of instances on the page.
     pub limit: u32,
-    /// The one that was created last comes first; with a prefix of keys, the last key.
+    /// The instance that was created last comes first; with a key prefix, the last key.
     pub newest_first: bool,
-    /// Where a condition has no index, look at no more instances of one status than this.
+    /// The maximum number of instances of one status that are read for conditions without an index.
     pub look_at_most: Option<u32>,
 }
 
@@ -50,34 +52,78 @@ pub enum After {
     Key(String),
 }
 
+/// An instance that this program cannot read: a value cannot be decoded, or its state is unknown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The key.
+    pub key: String,
+    /// The reason.
+    pub why: String,
+}
+
 /// A page of instances.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
-    /// These.
-    pub rows: Vec<Instance>,
-    /// After which one the next page begins, if there is more to look at.
+    /// The instances that can be decoded.
+    pub rows: Vec<WithNewest>,
+    /// The instances of the page that cannot be decoded.
+    pub unreadable: Vec<Unreadable>,
+    /// The instance after which the next page begins, if there are more.
     pub next: Option<After>,
-    /// The page ends there because enough was looked at, not because it is full.
+    /// True if the page ends because the limit of instances to read was reached, not because it is full.
     pub was_cut: bool,
 }
 
-/// The instance of this name.
-pub async fn find(conn: &mut Conn<'_>, machine: &str, key: &str) -> Result<Option<Instance>> {
-    let rows = conn.rows(&sql::FIND, &values![machine, key]).await?;
-    rows.first().map(|row| row.instance(0)).transpose()
+/// An instance with its newest attempt.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WithNewest {
+    /// Its row.
+    pub instance: Instance,
+    /// The newest attempt, if it can be decoded.
+    pub newest: Option<Attempt>,
+    /// The reason why the newest attempt cannot be decoded.
+    pub unread: Option<String>,
 }
 
-/// Every attempt of an instance, oldest first, from its `newest` call backwards.
-pub async fn calls(conn: &mut Conn<'_>, newest: CallId) -> Result<Vec<Attempt>> {
+impl WithNewest {
+    fn of(row: &Row) -> Result<WithNewest> {
+        let instance = row.instance(0)?;
+        Ok(match row.newest(&instance, 0) {
+            Ok(newest) => WithNewest { instance, newest, unread: None },
+            Err(why) => WithNewest { instance, newest: None, unread: Some(why.to_string()) },
+        })
+    }
+
+    /// The attempt before the open one, if the open one is not the first.
+    pub fn before_open(&self) -> Option<(CallId, u32)> {
+        let open = self.newest.as_ref().filter(|open| self.instance.is_open && open.number > 1)?;
+        Some((open.call, open.number - 1))
+    }
+}
+
+/// The instance with this key.
+pub async fn find(conn: &mut Conn<'_>, machine: &str, key: &str) -> Result<Option<WithNewest>> {
+    let rows = conn.rows(&sql::FIND, &values![machine, key]).await?;
+    rows.first().map(WithNewest::of).transpose()
+}
+
+/// All attempts of an instance, oldest first, from `newest` backwards.
+pub async fn calls(conn: &mut Conn<'_>, newest: &Attempt) -> Result<Vec<Attempt>> {
     let mut by_call: HashMap<CallId, Vec<Attempt>> = HashMap::new();
-    for row in conn.rows(&sql::CALLS, &values![newest.0]).await? {
+    for row in conn.rows(&sql::CALLS, &values![newest.call.0, newest.previous.map(|call| call.0)]).await? {
         let attempt = row.attempt(0)?;
         by_call.entry(attempt.call).or_default().push(attempt);
     }
+    // The newest attempt may have ended since it was read.
+    let of_call = by_call.entry(newest.call).or_default();
+    if newest.state.is_live() && of_call.iter().all(|ended| ended.number != newest.number) {
+        of_call.push(newest.clone());
+    }
     let mut history = Vec::new();
-    let mut next = Some(newest);
+    let mut next = Some(newest.call);
     while let Some(attempts) = next.and_then(|call| by_call.get_mut(&call)) {
-        // From the last attempt back to the first; where one was begun after the call had been caught, by way of the catching call.
+        // From the last attempt back to the first. An attempt that was begun after its call had been caught leads to the call of the catch
+        // verb first.
         let Some(last) = (0..attempts.len()).max_by_key(|place| attempts[*place].number) else { break };
         let last = attempts.swap_remove(last);
         let before = attempts.iter().max_by_key(|attempt| attempt.number);
@@ -88,13 +134,13 @@ pub async fn calls(conn: &mut Conn<'_>, newest: CallId) -> Result<Vec<Attempt>> 
     Ok(history)
 }
 
-/// What an instance's history keeps besides attempts, oldest first.
+/// The notes in the history of an instance, oldest first.
 pub async fn notes(conn: &mut Conn<'_>, instance: InstanceId) -> Result<Vec<Note>> {
     let rows = conn.rows(&sql::NOTES, &values![instance.0]).await?;
     rows.iter().map(|row| row.note()).collect()
 }
 
-/// Instances of a machine in the order of their ids, which is that of their creation, or with a prefix in the order of their keys.
+/// A page of instances of a machine in the order of their ids, which is the order of creation. With a key prefix, in the order of keys.
 pub async fn page(conn: &mut Conn<'_>, machine: &str, filter: &PageFilter) -> Result<Found> {
     if let Some(prefix) = &filter.key_prefix {
         return by_key(conn, machine, prefix, filter).await;
@@ -119,7 +165,7 @@ pub async fn page(conn: &mut Conn<'_>, machine: &str, filter: &PageFilter) -> Re
     let values = [
         Value::from(machine),
         filter.beginning().into(),
-        // One more than the page takes, to know whether there are more.
+        // One more than the page holds, to learn whether there are more.
         (i64::from(filter.limit) + 1).into(),
         filter.state.as_deref().into(),
         filter.paused.map(i64::from).into(),
@@ -128,11 +174,29 @@ pub async fn page(conn: &mut Conn<'_>, machine: &str, filter: &PageFilter) -> Re
         end.into(),
         filter.retrying.then_some(1).into(),
     ];
-    let mut rows = conn.rows(sql, &values).await?.iter().map(|row| row.instance(0)).collect::<Result<Vec<_>>>()?;
-    let is_full = rows.len() > filter.limit as usize;
-    rows.truncate(filter.limit as usize);
-    let last = rows.last().map(|last| last.id).filter(|_| is_full);
-    Ok(Found { rows, next: last.or(edge).map(After::Instance), was_cut: last.is_none() && edge.is_some() })
+    let found = conn.rows(sql, &values).await?;
+    // The next page cannot begin after an id that cannot be decoded.
+    let (rows, unreadable, last) = page_of(&found, filter.limit, |row| row.instance_id(0).ok());
+    Ok(Found { rows, unreadable, next: last.or(edge).map(After::Instance), was_cut: last.is_none() && edge.is_some() })
+}
+
+/// The first `limit` rows: those that can be decoded, the others, and the place of the last one if there are more rows.
+fn page_of<T>(found: &[Row], limit: u32, place: impl Fn(&Row) -> Option<T>) -> (Vec<WithNewest>, Vec<Unreadable>, Option<T>) {
+    let is_full = found.len() > limit as usize;
+    let (mut rows, mut unreadable, mut last) = (Vec::with_capacity(found.len()), Vec::new(), None);
+    for row in found.iter().take(limit as usize) {
+        last = place(row).or(last);
+        match WithNewest::of(row) {
+            Ok(found) => rows.push(found),
+            Err(why) => unreadable.push(Unreadable { key: name_of(row), why: why.to_string() }),
+        }
+    }
+    (rows, unreadable, last.filter(|_| is_full))
+}
+
+/// The key of an instance that cannot be decoded, or a text that stands for it.
+fn name_of(row: &Row) -> String {
+    row.get(2).or_else(|_| row.instance_id(0).map(|id| format!("(instance {id}, whose key cannot be read)"))).unwrap_or_default()
 }
 
 /// A page of instances whose keys begin with `prefix`, in the order of their keys.
@@ -167,21 +231,19 @@ async fn by_key(conn: &mut Conn<'_>, machine: &str, prefix: &str, filter: &PageF
         filter.retrying.then_some(1).into(),
         filter.status.map(Status::as_str).into(),
     ];
-    let mut rows = conn.rows(sql, &values).await?.iter().map(|row| row.instance(0)).collect::<Result<Vec<_>>>()?;
-    let is_full = rows.len() > filter.limit as usize;
-    rows.truncate(filter.limit as usize);
-    let last = rows.last().map(|last| last.key.clone()).filter(|_| is_full);
+    let found = conn.rows(sql, &values).await?;
+    let (rows, unreadable, last) = page_of(&found, filter.limit, |row| row.get::<String>(2).ok());
     let was_cut = last.is_none() && edge.is_some();
-    Ok(Found { rows, next: last.or(edge).map(After::Key), was_cut })
+    Ok(Found { rows, unreadable, next: last.or(edge).map(After::Key), was_cut })
 }
 
-/// The first key that can follow `key`: no key contains NUL, so none is between the two.
+/// The lower bound of the keys after `key`. No key contains NUL, so no key is between the two.
 fn next_key(key: &str) -> String {
     format!("{key}\u{1}")
 }
 
-/// A text that is behind every key with this prefix, and not behind any other key that is behind them. Texts are ordered by their bytes, which
-/// is the order of their characters.
+/// The exclusive upper bound of the keys with this prefix: it is above each of them and not above any key that follows them. Keys are
+/// compared by bytes, which gives the order of their characters.
 fn behind_all_with(prefix: &str) -> String {
     let mut rest = prefix;
     while let Some(last) = rest.chars().next_back() {
@@ -195,7 +257,7 @@ fn behind_all_with(prefix: &str) -> String {
 }
 
 impl PageFilter {
-    /// Whether rows may be looked at and left out.
+    /// True if a condition has no index, so that rows may be read and left out.
     fn is_picky(&self) -> bool {
         let is_of_an_index = self.paused == Some(true) && self.status.is_none();
         self.state.is_some()
@@ -214,7 +276,7 @@ impl PageFilter {
     }
 }
 
-/// The kinds of instances that a filter is about, each of which has an index.
+/// The kinds of instances that can satisfy the filter. Each kind has an index.
 fn among(filter: &PageFilter) -> &'static [&'static Among] {
     match filter.status {
         Some(Status::Running) => &[&sql::RUNNING],
@@ -223,7 +285,7 @@ fn among(filter: &PageFilter) -> &'static [&'static Among] {
         Some(Status::Cancelled) => &[&sql::CANCELLED],
         None if filter.paused == Some(true) => &[&sql::PAUSED],
         None if filter.retrying => &[&sql::RUNNING],
-        // Of those that have ended, none has an error.
+        // Only running instances and those in error have an error text.
         None if filter.error.is_some() => &[&sql::RUNNING, &sql::IN_ERROR],
         None => &ALL,
     }
@@ -232,7 +294,7 @@ fn among(filter: &PageFilter) -> &'static [&'static Among] {
 /// Every instance is of one of these kinds.
 const ALL: [&Among; 3] = [&sql::RUNNING, &sql::IN_ERROR, &sql::ENDED_SO_FAR];
 
-/// The one of two that comes first.
+/// The one of the two that comes first in the order of the page.
 fn nearer(filter: &PageFilter, one: Option<InstanceId>, other: Option<InstanceId>) -> Option<InstanceId> {
     match (one, other) {
         (Some(one), Some(other)) => Some(if filter.newest_first { one.max(other) } else { one.min(other) }),
@@ -240,15 +302,15 @@ fn nearer(filter: &PageFilter, one: Option<InstanceId>, other: Option<InstanceId
     }
 }
 
-/// The last one that is looked at, if there are more than so many.
+/// The last instance that may be read if there are more than `most`; `None` if there are not.
 async fn looked_to(conn: &mut Conn<'_>, among: &Among, machine: &str, filter: &PageFilter, most: u32) -> Result<Option<InstanceId>> {
     let sql = if filter.newest_first { &among.edge_down } else { &among.edge_up };
     let rows = conn.rows(sql, &values![machine, filter.beginning(), i64::from(most.max(1)) - 1]).await?;
     if rows.len() < 2 { Ok(None) } else { rows[0].instance_id(0).map(Some) }
 }
 
-/// How many of the newest instances of a machine there are by status and state, at most `most` of each status; and the statuses of
-/// which there are more; `Completed` there stands for all that have ended.
+/// The number of the newest instances of a machine by status and state, at most `most` for each status, and the statuses that have more.
+/// In the second list `Completed` stands for all ended instances.
 pub async fn newest_counts(conn: &mut Conn<'_>, machine: &str, most: u32) -> Result<(Vec<(Status, Option<String>, u64)>, Vec<Status>)> {
     let (mut counts, mut more) = (Vec::new(), Vec::new());
     for (status, among) in [Status::Running, Status::Error, Status::Completed].into_iter().zip(ALL) {
@@ -265,15 +327,15 @@ pub async fn newest_counts(conn: &mut Conn<'_>, machine: &str, most: u32) -> Res
     Ok((counts, more))
 }
 
-/// How many instances a machine has by status and state.
+/// The number of instances of a machine by status and state.
 pub async fn counts(conn: &mut Conn<'_>, machine: &str) -> Result<Vec<(Status, Option<String>, u64)>> {
     let rows = conn.rows(&sql::COUNTS, &values![machine]).await?;
     rows.iter().map(|row| Ok((row.word(0)?, row.get(1)?, u64::try_from(row.get::<i64>(2)?).unwrap_or(0)))).collect()
 }
 
-/// The payload of a call; `None` when there is no such call.
-pub async fn payload(conn: &mut Conn<'_>, call: CallId) -> Result<Option<Vec<u8>>> {
-    let rows = conn.rows(&sql::PAYLOAD, &values![call.0]).await?;
+/// The payload of a call of the instance; `None` if there is no such call.
+pub async fn payload(conn: &mut Conn<'_>, instance: InstanceId, call: CallId) -> Result<Option<Vec<u8>>> {
+    let rows = conn.rows(&sql::PAYLOAD, &values![call.0, instance.0]).await?;
     Ok(rows.first().map(|row| row.get(0)).transpose()?.flatten())
 }
 

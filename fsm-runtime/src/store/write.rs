@@ -1,4 +1,5 @@
-//! The door: all that the database ever learns about an instance goes through `write`, or in one trip through `write_single_statement` or `write_as_script`.
+//! The write path: all changes of instances go through `write`, or in one round trip through `write_single_statement`, `write_in_one` or
+//! `write_as_script`.
 
 mod follow;
 mod guards;
@@ -17,23 +18,23 @@ use super::conn::Conn;
 use super::error::{Result, StoreError};
 use super::values::values;
 use super::{encrypted, sql};
-use follow::{open, remember, save, timers, waits};
+use follow::{log, remember, save, timers, waits};
 use guards::guards;
 pub(crate) use single_statement::{RowVersion, fits, payload, write_as_script, write_in_one, write_single_statement};
 
-/// What became of one member of a batch.
+/// The result for one change of a batch.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Written {
-    /// All of it is written.
+    /// All of the change is written.
     Done {
-        /// The payload of the call whose first attempt it opened, wherever that came from.
+        /// The payload of the call whose first attempt it opened, from the request, the inbox or an earlier call.
         payload: Option<Vec<u8>>,
     },
-    /// What it was decided on has changed meanwhile, and nothing of it is written.
+    /// The rows that the change was decided on have changed since. Nothing of it is written.
     Outdated,
 }
 
-/// All but what the payload says.
+/// Shows all fields except the content of the payload.
 impl fmt::Debug for Written {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -44,16 +45,16 @@ impl fmt::Debug for Written {
     }
 }
 
-/// Writes each of the `changes`, or nothing of it: `Outdated` when its attempt is no longer as expected, its timer is gone, or another
-/// instance has its key. The instances are distinct, and those that exist are locked by this transaction.
+/// Writes each of the `changes` completely or not at all. A change is `Outdated` if its attempt is not in the expected state, its timer
+/// does not exist, or another instance has its key. The instances must be distinct, and existing ones must be locked by this transaction.
 pub async fn write(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<Vec<Written>> {
     let outdated = guards(conn, changes).await?;
     let valid: Vec<&Changes> =
         changes.iter().enumerate().filter(|(place, _)| !outdated.contains(place)).map(|(_, change)| *change).collect();
-    save(&mut Sink::Now(conn), &valid).await?;
     let payloads = payloads(conn, &valid).await?;
     let sink = &mut Sink::Now(conn);
-    open(sink, &valid, &payloads).await?;
+    save(sink, &valid, &payloads).await?;
+    log(sink, &valid).await?;
     timers(sink, &valid).await?;
     remember(sink, &valid).await?;
     let mut payloads = payloads.into_iter();
@@ -64,16 +65,16 @@ pub async fn write(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<Vec<Writ
     Ok(written.collect())
 }
 
-/// Adds events to the inbox of one instance, in this order. Each of the changes was decided on the one before, [only adds](Changes::only_adds),
-/// and the instance is locked by this transaction.
+/// Adds events to the inbox of one instance, in this order. Each of the changes must be decided on the one before and
+/// [only add](Changes::only_adds), and the instance must be locked by this transaction.
 pub async fn write_added(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<()> {
     let sink = &mut Sink::Now(conn);
     waits(sink, changes).await?;
     timers(sink, changes).await?;
-    save(sink, &changes[changes.len().saturating_sub(1)..]).await
+    save(sink, &changes[changes.len().saturating_sub(1)..], &[None]).await
 }
 
-/// Puts events into the inbox and takes others out, and gives the payload of the call that each member opens.
+/// Writes events to the inbox and takes others from it. Returns for each change the payload of the call that it opens.
 async fn payloads<'a>(conn: &mut Conn<'_>, changes: &[&'a Changes]) -> Result<Vec<Option<Cow<'a, [u8]>>>> {
     waits(&mut Sink::Now(conn), changes).await?;
     let lost = changes.iter().filter(|change| change.is_forecast_stale).map(|change| &change.instance);
@@ -89,13 +90,15 @@ async fn payloads<'a>(conn: &mut Conn<'_>, changes: &[&'a Changes]) -> Result<Ve
     }
 
     let opened = || changes.iter().map(|change| change.open.as_ref().and_then(|open| Some((open, open.payload.as_ref()?))));
-    let caught = opened().flatten().filter_map(|(_, payload)| match payload {
-        Payload::Caught { call, .. } => Some(values![call.0]),
-        _ => None,
-    });
-    let mut exhausted: HashMap<CallId, Option<Vec<u8>>> = HashMap::new();
-    for row in conn.batch(&sql::PAYLOADS, caught.collect()).await? {
-        exhausted.insert(row.call_id(0)?, row.get(1)?);
+    let caught = opened().flatten().filter(|(_, payload)| matches!(payload, Payload::Caught { .. }));
+    let mut exhausted: HashMap<InstanceId, Option<Vec<u8>>> = HashMap::new();
+    for row in conn.batch(&sql::PAYLOADS, caught.map(|(open, _)| values![open.attempt.instance.0]).collect()).await? {
+        exhausted.insert(row.instance_id(0)?, row.get(1)?);
+    }
+    let again = opened().flatten().filter_map(|(_, payload)| if let Payload::Again(call) = payload { Some(values![call.0]) } else { None });
+    let mut ended: HashMap<CallId, Option<Vec<u8>>> = HashMap::new();
+    for row in conn.batch(&sql::PAYLOADS_ENDED, again.collect()).await? {
+        ended.insert(row.call_id(0)?, row.get(1)?);
     }
 
     let mut payloads = Vec::with_capacity(changes.len());
@@ -104,9 +107,11 @@ async fn payloads<'a>(conn: &mut Conn<'_>, changes: &[&'a Changes]) -> Result<Ve
             None => None,
             Some((_, Payload::Bytes(bytes))) => Some(Cow::Borrowed(bytes.as_slice())),
             Some((open, Payload::Inbox(position))) => Some(Cow::Owned(waited(&mut taken, open, *position)?)),
-            Some((_, Payload::Caught { call, error, attempts })) => {
-                Some(Cow::Owned(encrypted::catch(*call, exhausted.remove(call).flatten().as_deref(), error, *attempts)))
+            Some((open, Payload::Caught { call, error, attempts })) => {
+                let payload = exhausted.remove(&open.attempt.instance).flatten();
+                Some(Cow::Owned(encrypted::catch(*call, payload.as_deref(), error, *attempts)))
             }
+            Some((_, Payload::Again(call))) => ended.get(call).cloned().flatten().map(Cow::Owned),
         });
     }
     Ok(payloads)
@@ -118,7 +123,7 @@ fn waited(taken: &mut HashMap<(InstanceId, i64), Vec<u8>>, open: &Open, position
     taken.remove(&(instance, position)).ok_or_else(missing)
 }
 
-/// The policy as it is kept.
+/// The retry policy as the JSON text that is stored.
 pub(super) fn policy_text(retry_state: &RetryState) -> Result<Option<String>> {
     json(retry_state.policy.as_ref())
 }

@@ -288,7 +288,7 @@ impl TestBed {
         if !connection.is_usable() {
             *connection = self.engine.store.dedicated().await?;
         }
-        Ok(work.session.renew(&mut connection, &self.engine.clock, horizon).await?)
+        Ok(work.session.renew(&mut connection, &self.engine.clock, horizon, work.unreported().len()).await?)
     }
 
     /// Waits until no attempt runs and no commit is in progress.

@@ -127,10 +127,10 @@ fn of_machine(dialect: &Dialect, machine: &str, offset: u64, instances: u64) -> 
         join k on k.kind = {KIND};
 
         {series}, p (kinds, call, attempt, verb, event, goes_from, goes_to, state, created, due, started, finished, remaining, backoff) as (values {ATTEMPTS})
-        insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, held, created_at,
+        insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, created_at,
             scheduled_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at, finished_at, error, previous)
         select {call}, p.attempt, {instance}, '{machine}', p.verb, p.event, case when p.attempt = 1 then {cents} end, p.goes_from, p.goes_to,
-            p.state, {no}, ({now} + p.created) * 1000, ({now} + p.due) * 1000, p.remaining, p.backoff * 1000000,
+            p.state, ({now} + p.created) * 1000, ({now} + p.due) * 1000, p.remaining, p.backoff * 1000000,
             case p.verb when 'placed' then 3600000000 when 'paid' then 5000000 end,
             case p.verb when 'placed' then '{PLACED_RETRY}' when 'paid' then '{PAID_RETRY}' end,
             ({now} + case p.call when 1 then 0 when 2 then 6000 else 20000 end) * 1000,
@@ -138,7 +138,24 @@ fn of_machine(dialect: &Dialect, machine: &str, offset: u64, instances: u64) -> 
             case when p.state = 'error' then {ERROR} end, case when p.call > 1 then {before} end
         from series s
         join p on ' ' || p.kinds || ' ' like '% ' || {KIND} || ' %'
+        where p.state <> 'scheduled'
         order by s.n, p.call, p.attempt;
+
+        update fsm_instances
+        set attempt_state = c.state, verb = c.verb, event = c.event, from_state = c.from_state, to_state = c.to_state,
+            attempt_created_at = c.created_at, scheduled_at = c.scheduled_at, remaining_attempts = c.remaining_attempts,
+            backoff = c.backoff, max_backoff = c.max_backoff, retry = c.retry, first_at = c.first_at, worker = c.worker,
+            snoozes = c.snoozes, started_at = c.started_at, finished_at = c.finished_at, attempt_error = c.error, previous = c.previous,
+            payload = case when status = 'error' then record end
+        from fsm_async_calls c
+        where c.call_id = fsm_instances.call_id and c.attempt = fsm_instances.attempt and fsm_instances.machine = '{machine}';
+
+        update fsm_instances
+        set attempt_state = 'scheduled', verb = 'placed', event = 'Placed', payload = record, to_state = 'placed',
+            attempt_created_at = created_at + 2000, scheduled_at = created_at + 86400000000, due_at = created_at + 86400000000,
+            remaining_attempts = 9, backoff = 10000000, max_backoff = 3600000000, retry = '{PLACED_RETRY}', first_at = created_at,
+            snoozes = 0
+        where machine = '{machine}' and is_open;
 
         {series}
         insert into fsm_timers (timer_id, instance_id, machine, state, event, payload, due_at, held)

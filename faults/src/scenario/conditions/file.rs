@@ -52,9 +52,19 @@ pub async fn impose(stage: &Stage<'_>, disk: &Small, name: &str, each: Duration)
     Ok(())
 }
 
+/// The number of tries to shrink the filesystem to its contents, which grow meanwhile.
+const TRIES: u32 = 20;
+
 /// Fills the filesystem.
 fn fill(disk: &Small) -> Result<(), Failure> {
-    disk.resize(disk.used_mib()?.max(1))?;
+    let mut resized = disk.resize(disk.used_mib()?.max(1));
+    for more in 1..TRIES {
+        if resized.is_ok() {
+            break;
+        }
+        resized = disk.resize(disk.used_mib()? + more);
+    }
+    resized?;
     // This fails when the rest of the last MiB is used.
     let _ = std::fs::write(ballast(disk), vec![0; 2 << 20]);
     Ok(())

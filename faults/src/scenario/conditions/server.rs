@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use sqlx::{Connection, PgConnection};
 
-use super::Locked;
+use super::{Locked, calm};
 use crate::Failure;
 use crate::load::now_us;
 use crate::sql;
@@ -21,7 +21,14 @@ pub async fn impose(stage: &mut Stage<'_>, name: &str, each: Duration) -> Result
         "read-only" => with_setting(stage, "default_transaction_read_only", "on", each).await?,
         "cancelled" => disturb(stage, sql::CANCEL, each).await?,
         "terminated" => disturb(stage, sql::TERMINATE, each).await?,
-        "locked" => return lock(stage, each).await.map(Some),
+        "locked" => {
+            calm(stage).await?;
+            let calm_from_us = now_us();
+            tokio::time::sleep(each).await;
+            let locked = lock(stage, calm_from_us, each).await?;
+            calm(stage).await?;
+            return Ok(Some(locked));
+        }
         // Shorter than most statements under load, but longer than some.
         timeout => with_setting(stage, timeout, "4ms", each).await?,
     }
@@ -64,7 +71,7 @@ async fn disturb(stage: &mut Stage<'_>, how: &'static str, each: Duration) -> Re
 }
 
 /// Locks some live instances from another client.
-async fn lock(stage: &Stage<'_>, each: Duration) -> Result<Locked, Failure> {
+async fn lock(stage: &Stage<'_>, calm_from_us: u64, each: Duration) -> Result<Locked, Failure> {
     let mut db = stage.db().await?;
     let limit = Instant::now() + each;
     loop {
@@ -75,7 +82,7 @@ async fn lock(stage: &Stage<'_>, each: Duration) -> Result<Locked, Failure> {
         if !keys.is_empty() || Instant::now() > limit {
             tokio::time::sleep(each).await;
             db.run(sql::LOCK_END).await?;
-            return Ok(Locked { keys, from_us, until_us: now_us() });
+            return Ok(Locked { keys, calm_from_us, from_us, until_us: now_us() });
         }
         db.run(sql::LOCK_END).await?;
     }

@@ -16,7 +16,7 @@ fn impatient() -> Machine {
     machine
 }
 
-/// In `created`, with an open call of this event, whose attempt is in this state.
+/// A snapshot in `created` with an open call of this event, whose attempt is in this state.
 fn busy(event: &str, state: AttemptState) -> InstanceSnapshot {
     let begun = send(&impatient(), &rests_in_created(), request(2, event), moment(2)).unwrap().unwrap();
     let mut snapshot = after(&begun.changes.unwrap());

@@ -124,7 +124,7 @@ fn a_process_that_may_begin_no_call_leaves_the_event_to_a_worker() {
     assert!(put(&machine(), &rests_in_created(), request(2, "Completed"), moment(5)).unwrap().is_err());
 }
 
-/// Nobody can send one; this one was written into the table.
+/// `Timeout` cannot be sent. This event was written directly into the table.
 #[test]
 fn an_event_that_bears_the_name_of_a_timer_runs_no_timer_out() {
     let rests = rests_in_created();
@@ -143,7 +143,7 @@ fn a_delayed_event_that_cannot_start_an_instance_is_refused_where_there_is_none(
     let refusal = sent(unborn(), later("Paid"), 5).unwrap_err().to_string();
     assert_eq!(refusal, "`payment` `order-7` has not begun and takes `Created`, not `Paid`");
     assert_eq!(sent(unborn(), later("Created"), 5).unwrap().outcome, SendOutcome::Scheduled);
-    // One that waits for its start may be given what follows later.
+    // An instance that waits for its start also accepts delayed events that fit a later state.
     let waits = InstanceSnapshot { is_new: false, ..unborn() };
     assert_eq!(sent(waits, later("Paid"), 5).unwrap().outcome, SendOutcome::Scheduled);
 }

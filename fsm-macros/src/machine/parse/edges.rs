@@ -56,7 +56,7 @@ fn stays(
     }
     if peek_word(input, "interrupts") {
         let word = input.call(Ident::parse_any)?;
-        let message = "an internal transition interrupts nothing: it waits for its turn, and the instance stays in its state";
+        let message = "an internal transition interrupts nothing: its event waits for the open call, and the instance stays in its state";
         mistakes.add(&word, message, "remove `interrupts`");
     }
     Ok(())

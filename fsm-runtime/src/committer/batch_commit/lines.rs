@@ -1,4 +1,4 @@
-//! The delivery of events that wait in the outbox: as many of a line as their receiver has room for, in one commit.
+//! The delivery of events that wait in the outbox. One commit delivers as many events of a line as the receiver has room for.
 
 use fsm_core::changes::{Changes, NoteKind};
 use fsm_core::decide::fire::rejected;
@@ -18,11 +18,12 @@ use crate::store::lock::Target;
 use crate::store::outbox::{self, InLine, SenderNote};
 use crate::store::write::write_added;
 
-/// The most events of a line that are delivered by one commit.
+/// The maximum number of events of a line that one commit delivers.
 const AT_A_TIME: u32 = 250;
 
 impl BatchCommit<'_> {
-    /// Delivers the lines that the batch asks for. Their receivers are locked, so that nobody else delivers to them or adds to their lines.
+    /// Delivers the lines that the batch asks for. Their receivers are locked, so no other transaction delivers to them or adds to their
+    /// lines.
     pub(super) async fn deliver_lines(
         &self,
         conn: &mut Conn<'_>,
@@ -52,7 +53,7 @@ impl BatchCommit<'_> {
         let Some(first) = line.first() else { return Ok(0) };
         let permit = self.free_slot();
         let delivered = loop {
-            // A slot is for one call, and only the first event may find the receiver at rest.
+            // A slot is for one call, and only the first event can start one.
             let mut may_begin = permit.is_some();
             let moment = || self.moment(std::mem::take(&mut may_begin));
             match deliver_line(&known.machine, batch_snapshot.snapshot(target), line.iter().map(|one| self.in_line(one)), moment) {
@@ -82,7 +83,7 @@ impl BatchCommit<'_> {
                 let changes = rejected(Instance::clone(&batch_snapshot.snapshot(target).instance), *call, &refusal, self.now);
                 self.write_beside(conn, batch_snapshot, target, vec![changes], None, commit_outcome).await?;
             }
-            // Without a receiver the sender's history is the only place.
+            // If the receiver does not exist, the refusal is recorded only in the sender's history.
             let kind = if exists { NoteKind::Refused } else { NoteKind::Rejected };
             notes.push(SenderNote { sender: *sender, kind, call: *call, detail: refusal.to_string() });
         }
@@ -90,7 +91,7 @@ impl BatchCommit<'_> {
 
         let (how_many, is_all) = (calls.len(), calls.len() == line.len());
         if !is_all || line.len() == AT_A_TIME as usize {
-            // A line that moved is tried again soon, and a batch that found room for all of it at once.
+            // A line that made progress is tried again after the shortest backoff, and at once if all the events of this batch found room.
             let tries = if how_many == 0 { first.tries.saturating_add(1) } else { 0 };
             let due_at = if is_all { self.now } else { self.now + backoff(tries) };
             outbox::again(conn, receiver, due_at, tries).await?;
@@ -99,7 +100,8 @@ impl BatchCommit<'_> {
         Ok(u32::try_from(how_many).unwrap_or(u32::MAX))
     }
 
-    /// The first event may begin a call; the others only join the inbox, and are written together.
+    /// Writes the changes of delivered events. The first event may start a call. The others are written together if they only join the
+    /// inbox.
     pub(super) async fn write_delivered(
         &self,
         conn: &mut Conn<'_>,
@@ -119,8 +121,8 @@ impl BatchCommit<'_> {
         others.into_iter().for_each(|changes| batch_snapshot.apply(target, changes));
         let snapshot = batch_snapshot.snapshot(target);
         let (instance, has_timer) = (snapshot.instance.clone(), snapshot.has_timer);
-        let live = snapshot.newest.clone().filter(|_| instance.is_open);
-        commit_outcome.moved.push(ChangedInstance { target: target.clone(), instance, live, has_timer, row_version: None });
+        let newest = snapshot.newest.clone();
+        commit_outcome.moved.push(ChangedInstance { target: target.clone(), instance, newest, has_timer, row_version: None });
         Ok(())
     }
 

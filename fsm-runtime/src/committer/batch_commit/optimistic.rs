@@ -1,10 +1,9 @@
-//! The trip of a batch of plain requests: decided without a lock, and written in one trip or not at all.
+//! A batch of plain requests under optimistic concurrency control: decided without a lock, and written only if nothing has changed.
 
 use std::borrow::Cow;
 
 use fsm_core::changes::Changes;
 use fsm_core::decide::inbox::NeedsMoreRows;
-use fsm_core::instance::Instance;
 
 use super::{BatchCommit, Decided};
 use crate::committer::batch_snapshot::BatchSnapshot;
@@ -15,7 +14,7 @@ use crate::store::error::StoreError;
 use crate::store::file_version::FileVersion;
 use crate::store::write::{RowVersion, Written, fits, payload, write_as_script, write_single_statement};
 
-/// What was decided before the writer's turn came, and counts if the epoch in which it was seen still lasts then.
+/// A speculative decision. It is written only if the file version is still the one at which it was made.
 pub(crate) struct Speculation {
     pub(crate) file_version: FileVersion,
     batch_snapshot: BatchSnapshot,
@@ -23,8 +22,9 @@ pub(crate) struct Speculation {
 }
 
 impl BatchCommit<'_> {
-    /// Reads and decides a batch without a lock, and without a look where it `remembers`, and writes and commits it by one statement of
-    /// PostgreSQL's. `None` when that cannot be, somebody else was faster, or what was remembered is not true any more: nothing is written then.
+    /// Reads, decides, writes and commits a batch with one statement of PostgreSQL and without locks. With `remembers` it uses cached
+    /// snapshots instead of reading the rows. A decision on a row that has changed is not written; its request is decided again. Returns
+    /// `None` if the batch needs locks; nothing is written then.
     pub(crate) async fn single_statement(
         &self,
         conn: &mut Conn<'_>,
@@ -33,7 +33,7 @@ impl BatchCommit<'_> {
     ) -> Result<Option<Vec<CommitOutcome>>, StoreError> {
         let mut batch_snapshot = BatchSnapshot::see(conn, batch, self.now, None, remembers).await?;
         let Ok(decided) = self.decide_all(&batch_snapshot, batch) else { return Ok(None) };
-        // Nothing that is written guards a refusal, and what stands beside a row may be gone that was there when that was read.
+        // No row version guards a refusal, and rows of other tables may have changed between the reads. Refusals are decided under locks.
         if decided.iter().any(|decided| matches!(decided.reply, Some(Err(_)))) {
             return Ok(None);
         }
@@ -41,22 +41,28 @@ impl BatchCommit<'_> {
         if !changes.iter().all(|changes| fits(changes)) {
             return Ok(None);
         }
-        let written = all_written(&changes);
-        let xmin = if changes.is_empty() {
-            None
-        } else {
-            let stamped: Vec<_> = changes.iter().map(|changes| (*changes, batch_snapshot.row_version(changes.instance.id))).collect();
-            let Some(xmin) = write_single_statement(conn, &stamped).await? else { return Ok(None) };
-            Some(xmin)
+        let good = if changes.is_empty() { None } else { Some(write_single_statement(conn, &batch_snapshot.guarded(&changes)).await?) };
+        let written = match good {
+            None => Vec::new(),
+            Some(None) => return Ok(None),
+            Some(Some(good)) => {
+                let mut written = all_written(&changes);
+                let stale = written.iter_mut().zip(&changes).filter(|(_, changes)| !good.contains(&changes.instance.id));
+                stale.for_each(|(written, _)| *written = Written::Outdated);
+                written
+            }
         };
+        let stale: Vec<_> = written.iter().map(|written| *written == Written::Outdated).collect();
+        let mut stale = stale.into_iter();
+        let is_stale: Vec<_> = decided.iter().map(|decided| decided.changes.is_some() && stale.next().unwrap_or(false)).collect();
         let mut commit_outcomes = self.commit_outcomes(&mut batch_snapshot, batch.iter().map(|request| &request.target), decided, written);
-        if let Some(xmin) = xmin {
-            row_version(&mut commit_outcomes, |instance| RowVersion::Row { xmin, updated_at: instance.updated_at });
-        }
+        commit_outcomes.iter_mut().zip(is_stale).filter(|(_, is_stale)| *is_stale).for_each(|(outcome, _)| outcome.stale());
+        row_version(&mut commit_outcomes, RowVersion::Row);
         Ok(Some(commit_outcomes))
     }
 
-    /// What a batch comes to, seen in that epoch of a SQLite file before the writer's turn has come. `None` when more has to be read.
+    /// Decides a batch speculatively at this file version of SQLite, before the writer is free. Returns `None` if more rows have to be
+    /// read.
     pub(crate) async fn speculation(
         &self,
         conn: &mut Conn<'_>,
@@ -75,8 +81,8 @@ impl BatchCommit<'_> {
         Ok(decided)
     }
 
-    /// Writes and commits what was decided ahead, if it needs nothing more from the database. `None` when something is no longer as it was
-    /// seen, or the session as certain: nothing is written then.
+    /// Writes and commits a speculative decision that needs nothing more from the database. Returns `None` if the file version has changed
+    /// or the session is no longer as valid as it was; nothing is written then.
     pub(crate) async fn commit_speculation(
         &self,
         batch: &[Request],
@@ -90,11 +96,11 @@ impl BatchCommit<'_> {
         }
         let written = all_written(&changes);
         let mut commit_outcomes = self.commit_outcomes(&mut batch_snapshot, batch.iter().map(|request| &request.target), decided, written);
-        row_version(&mut commit_outcomes, |_| RowVersion::FileVersion(file_version));
+        row_version(&mut commit_outcomes, RowVersion::FileVersion(file_version));
         Ok(Some(commit_outcomes))
     }
 
-    /// Writes what was decided ahead. The transaction is of the same epoch.
+    /// Writes a speculative decision in a transaction at the same file version.
     pub(crate) async fn write_speculation(
         &self,
         conn: &mut Conn<'_>,
@@ -103,26 +109,26 @@ impl BatchCommit<'_> {
     ) -> Result<Vec<CommitOutcome>, StoreError> {
         let Speculation { file_version, mut batch_snapshot, decided } = speculation;
         let mut commit_outcomes = self.write(conn, &mut batch_snapshot, batch.iter().map(|request| &request.target), decided).await?;
-        row_version(&mut commit_outcomes, |_| RowVersion::FileVersion(file_version));
+        row_version(&mut commit_outcomes, RowVersion::FileVersion(file_version));
         Ok(commit_outcomes)
     }
 }
 
 impl Speculation {
-    /// Whether all of it can be written without another look.
+    /// Returns true if all changes can be written without another read.
     pub(crate) fn fits(&self) -> bool {
         self.decided.iter().filter_map(|decided| decided.changes.as_ref()).all(fits)
     }
 }
 
-/// What became of changes that [`fits`] and are all written.
+/// The results of changes that [`fits`] accepts and that were all written.
 fn all_written(changes: &[&Changes]) -> Vec<Written> {
     changes.iter().map(|changes| Written::Done { payload: payload(changes).map(Cow::into_owned) }).collect()
 }
 
-/// What will show of each instance that it is still as this commit left it.
-fn row_version(commit_outcomes: &mut [CommitOutcome], row_version: impl Fn(&Instance) -> RowVersion) {
+/// Sets the version that shows later whether each instance is unchanged.
+fn row_version(commit_outcomes: &mut [CommitOutcome], row_version: RowVersion) {
     for moved in commit_outcomes.iter_mut().flat_map(|commit_outcome| &mut commit_outcome.moved) {
-        moved.row_version = Some(row_version(&moved.instance));
+        moved.row_version = Some(row_version);
     }
 }

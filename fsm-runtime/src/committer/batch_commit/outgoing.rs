@@ -1,5 +1,5 @@
-//! Events that a verb sends to other instances, decided like any send. One that finds no room waits in the outbox. Delayed sends that a verb
-//! cancels.
+//! The events that a verb sends to other instances, decided like any other send, and the delayed sends that a verb cancels. An event waits
+//! in the outbox if the receiver has no room for it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,11 +24,12 @@ use crate::store::error::StoreError;
 use crate::store::lock::Target;
 use crate::store::outbox::{self, Put, SenderNote, Unsent};
 
-/// An event that a verb sends, and the place of its request in the batch.
+/// An event that a verb sends, with the position of its request in the batch.
 type Sent<'b> = (usize, &'b Outgoing);
 
 impl BatchCommit<'_> {
-    /// The decision about a report, unless the receiver of a required event refuses it: the attempt failed then, and is retried by its policy.
+    /// Returns the decision about a report. If a receiver refuses a required event, the attempt counts as failed and is retried by its
+    /// policy.
     pub(super) async fn with_required(
         &self,
         conn: &mut Conn<'_>,
@@ -79,8 +80,8 @@ impl BatchCommit<'_> {
         refused_required(all, self.moment(false))
     }
 
-    /// Delivers the events that verbs sent to other instances, in the transaction of their own transition and after it. An event that finds no
-    /// room waits in the outbox. A refusal is recorded with the sender and with the receiver.
+    /// Delivers the events that verbs sent to other instances, in the transaction of the verb's own transition and after it. An event waits
+    /// in the outbox if the receiver has no room for it. A refusal is recorded in the histories of the sender and of the receiver.
     pub(super) async fn send_outgoing(
         &self,
         conn: &mut Conn<'_>,
@@ -96,7 +97,7 @@ impl BatchCommit<'_> {
         let receivers: HashSet<_> = all.iter().map(|(_, sent)| Target { machine: &sent.machine, key: &sent.key }).collect();
         let lines = outbox::lines(conn, &receivers.into_iter().collect::<Vec<_>>()).await?;
         let (mut waiting, mut notes) = (Vec::new(), Vec::new());
-        // No two requests of a batch touch the same receiver, so that those for one receiver have one sender.
+        // No two requests of a batch touch the same receiver, so all events for one receiver have the same sender.
         for to_one in all.chunk_by(|(_, one), (_, other)| (&one.machine, &one.key) == (&other.machine, &other.key)) {
             let (place, first) = to_one[0];
             let (sender, target) = (&batch[place].target, InstanceKey::new(&first.machine, &first.key));
@@ -127,7 +128,7 @@ impl BatchCommit<'_> {
             for (outgoing, refusal) in refused {
                 tracing::warn!(machine = outgoing.machine, key = outgoing.key, event = outgoing.event.name, %refusal, "an event sent by a verb was refused");
                 commit_outcome.rejected.push(outgoing.id);
-                // Without a receiver the sender's history is the only place.
+                // If the receiver does not exist, the refusal is recorded only in the sender's history.
                 let keeper = if batch_snapshot.snapshot(&target).is_new { sender } else { &target };
                 let changes = rejected(Instance::clone(&batch_snapshot.snapshot(keeper).instance), outgoing.id, &refusal, self.now);
                 if keeper != sender {
@@ -148,16 +149,17 @@ impl BatchCommit<'_> {
         has_line: bool,
         mut is_granted: bool,
     ) -> Result<Vec<Delivery>, NeedsMoreRows> {
-        // `ctx.send` has checked the machine. A process that has it takes the events from the outbox.
+        // `ctx.send` has checked the name of the machine. If this process does not run that machine, one that does takes the events from
+        // the outbox.
         let Ok(known) = self.engine.catalog.expect(&target.machine) else { return Ok(vec![Delivery::Waits; sends.len()]) };
         let requests = sends.iter().map(|(_, outgoing)| self.delivery(outgoing));
-        // A slot is for one call, and only the first event may find the receiver at rest.
+        // A slot is for one call, and only the first event can start one.
         let moment = || self.moment(std::mem::take(&mut is_granted));
         deliver_in_order(&known.machine, batch_snapshot.snapshot(target), requests, has_line, moment)
     }
 
-    /// Writes further changes to one instance in the transaction of a request, each decided on the one before. Their consequences are those of
-    /// the request.
+    /// Writes further changes to one instance in the transaction of a request, each decided on the one before. Their consequences are added
+    /// to those of the request.
     pub(super) async fn write_beside(
         &self,
         conn: &mut Conn<'_>,
@@ -171,17 +173,19 @@ impl BatchCommit<'_> {
             let decided = Decided { permit: permit.take(), ..Decided::of(Ok(Reply::Operated), Some(changes)) };
             let one = self.write(conn, batch_snapshot, std::iter::once(target), vec![decided]).await?.remove(0);
             if one.reply.is_none() {
-                // Another process created the receiver just now: all of it is decided again.
+                // Another process has just created the receiver. The whole batch is decided again.
                 return Err(StoreError::Overtaken);
             }
             commit_outcome.moved.extend(one.moved);
             commit_outcome.runs.extend(one.runs);
+            commit_outcome.interrupted.extend(one.interrupted);
             commit_outcome.due_at = earlier(commit_outcome.due_at, one.due_at);
         }
         Ok(())
     }
 
-    /// Cancels the delayed sends that verbs take back. One that was delivered already stays delivered; the sender's history says which.
+    /// Cancels delayed sends for verbs. A send that was delivered already stays delivered. The sender's history records which of the two
+    /// happened.
     pub(super) async fn unsend(
         &self,
         conn: &mut Conn<'_>,
@@ -228,7 +232,7 @@ impl BatchCommit<'_> {
     }
 }
 
-/// The attempts of a batch that succeeded, with the places of their requests.
+/// Returns the outcomes of the attempts of a batch that succeeded, with the positions of their requests.
 fn succeeded<'b>(batch: &'b [Request], commit_outcomes: &[CommitOutcome]) -> impl Iterator<Item = (usize, &'b Outcome)> {
     batch.iter().zip(commit_outcomes).enumerate().filter_map(|(place, (request, commit_outcome))| {
         match (&request.kind, &commit_outcome.reply, &commit_outcome.refused) {
@@ -238,8 +242,8 @@ fn succeeded<'b>(batch: &'b [Request], commit_outcomes: &[CommitOutcome]) -> imp
     })
 }
 
-/// In the order of the receivers' names, so that two commits that create the same receivers do not wait for each other crosswise. The events
-/// of one sender to one receiver stay in their order.
+/// Sorts the sends by receiver, so that two commits that create the same receivers do not deadlock. The events of one sender to one
+/// receiver keep their order.
 fn in_order<'b>(all: impl Iterator<Item = Sent<'b>>) -> Vec<Sent<'b>> {
     let mut all: Vec<_> = all.collect();
     all.sort_by_key(|(_, outgoing)| (&outgoing.machine, &outgoing.key));

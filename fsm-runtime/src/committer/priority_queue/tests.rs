@@ -1,4 +1,4 @@
-//! Which requests go next, in which order, and how many steps that takes.
+//! Tests of the order in which requests are committed, and of the number of steps that this takes.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ fn send(key: &str) -> Request {
     Request::new(InstanceKey::new("payment", key), RequestKind::Send(send), None)
 }
 
-/// The end of an attempt that sends to these.
+/// The report of an attempt that sends an event to each of these receivers.
 fn reporting(key: &str, receivers: &[&str]) -> Request {
     let mut request = end(key, 0);
     let RequestKind::Complete(report) = &mut request.kind else { unreachable!("it is a report") };
@@ -53,7 +53,7 @@ fn reporting(key: &str, receivers: &[&str]) -> Request {
     request
 }
 
-/// The end of an attempt that began so many microseconds after it was written.
+/// The report of an attempt that began this many microseconds after it was created.
 fn end(key: &str, waited_us: i64) -> Request {
     let attempt = Attempt {
         call: CallId(Uuid::now_v7()),
@@ -86,7 +86,7 @@ fn priority_queue(fresh: usize, due: usize) -> PriorityQueue {
     priority_queue
 }
 
-/// How much that is fresh and how much that was due goes next.
+/// The numbers of new requests and of backlog in the next batch.
 fn next(priority_queue: &mut PriorityQueue, most: usize, now: Instant) -> (usize, usize) {
     let batch = priority_queue.pick(most, now);
     let due = batch.iter().filter(|request| request.was_due()).count();
@@ -134,7 +134,7 @@ fn an_instance_keeps_its_order() {
     assert!(priority_queue.is_empty() && !priority_queue.is_idle());
 }
 
-/// Each request is looked at a few times in all, however many wait for the same instance.
+/// Each request is accessed only a few times, however many wait for the same instance.
 #[test]
 fn a_selection_costs_the_same_however_many_wait_for_one_instance() {
     const MANY: usize = 10_000;
@@ -155,7 +155,7 @@ fn a_selection_costs_the_same_however_many_wait_for_one_instance() {
     assert!(priority_queue.steps() <= 10 * MANY, "{} steps for {} requests", priority_queue.steps(), 2 * MANY);
 }
 
-/// The lock is somebody else's, so the requests of the instance wait in their order, and are not tried one after the other.
+/// Another transaction holds the lock: the requests of the instance wait in their order, and are not tried one after the other.
 #[test]
 fn what_is_locked_rests_and_keeps_its_order_and_no_other_waits() {
     let (mut priority_queue, now) = (PriorityQueue::default(), Instant::now());
@@ -223,7 +223,7 @@ fn what_waits_behind_a_lock_is_given_up_with_the_error_and_then_dropped() {
     assert!(priority_queue.is_idle(), "the one that was given up is not there any more");
 }
 
-/// The scan finds a timer again, and has others to fire.
+/// A loop does not wait for a lock: its next scan finds the timer again.
 #[test]
 fn a_loop_is_told_of_a_lock_at_once() {
     let (mut priority_queue, now) = (PriorityQueue::default(), Instant::now());
@@ -234,7 +234,7 @@ fn a_loop_is_told_of_a_lock_at_once() {
     assert!(priority_queue.is_idle());
 }
 
-/// A verb sent to an instance that is locked and to one that is not.
+/// The verb sends to an instance that is locked and to one that is not.
 #[test]
 fn a_report_that_waits_for_a_locked_receiver_keeps_no_other_instance_waiting() {
     let (mut priority_queue, now) = (PriorityQueue::default(), Instant::now());

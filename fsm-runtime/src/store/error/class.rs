@@ -1,30 +1,31 @@
-//! The class of every database error, as tables: by SQLSTATE class and code for PostgreSQL, by result code for SQLite, by variant for the driver.
+//! The class of every database error, as tables: by SQLSTATE class and code for PostgreSQL, by result code for SQLite, by variant for the
+//! driver.
 //!
 //! `docs/database-errors.md` shows the same tables; a test compares the two. A condition that is not proven permanent is retried.
 
 use super::StoreError;
 
-/// What an error says of the request and of the database.
+/// The class of an error, by its cause: the database as a whole, another transaction, or the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// The database as a whole cannot do it now, whatever the request.
+    /// The database as a whole cannot serve any request now.
     Unavailable,
-    /// Another transaction was in the way of one of the requests.
+    /// Another transaction conflicted with one of the requests.
     Contended,
-    /// It may pass. Either the database or one of the requests can be the cause.
+    /// The error may be temporary. Either the database or one of the requests can be the cause.
     Unknown,
-    /// The database does not accept what this request writes, however often it is sent.
+    /// The database rejects the data of this request. A retry does not help.
     Rejected,
     /// The schema, the settings or the program have to be changed first.
     Misfit,
 }
 
-/// Who meets an error.
+/// The part of the system that gets an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Actor {
     /// A program that sends an event or operates on an instance.
     Caller,
-    /// The end of an attempt.
+    /// The completion of an attempt.
     Report,
     /// A loop of the engine: claims, sweeps, timers, leases, pruning.
     Loop,
@@ -43,7 +44,7 @@ pub enum Response {
     Return,
 }
 
-/// What becomes of a batch of several requests.
+/// The way in which a failed batch of several requests is retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Batch {
     /// Retried together.
@@ -70,22 +71,23 @@ impl Class {
         }
     }
 
-    /// Whether it is proven that the same request fails again until somebody changes the request, the schema or the program.
+    /// True if it is proven that the same request fails again until the request, the schema or the program is changed.
     pub fn is_permanent(self) -> bool {
         matches!(self, Class::Rejected | Class::Misfit)
     }
 
-    /// What `actor` does about an error of this class.
+    /// The response of `actor` to an error of this class.
     pub fn response(self, actor: Actor) -> Response {
         match actor {
-            // A success must never be stored as anything else, and a loop has others to look after.
+            // A completion must be retried until it is stored: a successful attempt must never be recorded as failed. A loop also serves
+            // other instances.
             Actor::Report | Actor::Loop => Response::RetryAlways,
             Actor::Caller | Actor::Start if self.is_permanent() => Response::Return,
             Actor::Caller | Actor::Start => Response::RetryWithinPatience,
         }
     }
 
-    /// What becomes of a batch whose commit failed so.
+    /// The way in which a batch is retried after its commit failed with an error of this class.
     pub fn batch(self) -> Batch {
         match self {
             Class::Unavailable => Batch::Together,
@@ -145,7 +147,7 @@ pub const SQLSTATE_CLASSES: [(&str, Class); 44] = [
     ("XX", Unknown),
 ];
 
-/// The codes that are not of the class of their first two characters.
+/// The codes whose class differs from the class of their first two characters.
 pub const SQLSTATE_CODES: [(&str, Class); 12] = [
     ("23001", Contended),
     ("23503", Contended),
@@ -196,7 +198,7 @@ pub const SQLITE_PRIMARY: [(i64, &str, Class); 31] = [
     (101, "DONE", Unknown),
 ];
 
-/// The extended result codes of SQLite that are not of the class of their primary code.
+/// The extended result codes of SQLite whose class differs from the class of their primary code.
 pub const SQLITE_EXTENDED: [(i64, &str, Class); 7] = [
     (266, "IOERR_READ", Unknown),
     (513, "ERROR_RETRY", Unknown),
@@ -221,7 +223,7 @@ pub fn of_sqlite(code: i64) -> Class {
     exact.or_else(primary).map_or(Unknown, |(.., class)| *class)
 }
 
-/// The class of an error of the driver, and the name that the document gives it. The codes of databases are not told apart here.
+/// The class of a driver error, and its name in `docs/database-errors.md`. Does not look at the codes of database errors.
 pub fn of_driver(error: &sqlx::Error) -> (&'static str, Class) {
     match error {
         sqlx::Error::Io(_) => ("Io", Unavailable),
@@ -244,7 +246,7 @@ pub fn of_driver(error: &sqlx::Error) -> (&'static str, Class) {
     }
 }
 
-/// The class of an error of the store's own, and the name that the document gives it; `None` for one that passes on the driver's.
+/// The class of the store's own errors, and their names in `docs/database-errors.md`; `None` for an error that wraps one of the driver.
 pub fn of_store(error: &StoreError) -> Option<(&'static str, Class)> {
     Some(match error {
         StoreError::Database(_) | StoreError::Unreachable { .. } => return None,

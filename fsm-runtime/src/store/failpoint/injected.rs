@@ -1,4 +1,4 @@
-//! An error that a test injects: what a database would answer with, by its code.
+//! An injected error with the code that a database would return.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -8,7 +8,7 @@ use sqlx::error::{DatabaseError, ErrorKind};
 
 use crate::store::thread::Refused;
 
-/// Five characters are a SQLSTATE, and another number is a result code of SQLite.
+/// Creates an error from a code: five characters are a SQLSTATE, a shorter number is a SQLite result code.
 pub(super) fn error(code: &str) -> sqlx::Error {
     match code.parse() {
         Ok(number) if code.len() < 5 => sqlx::Error::Database(Box::new(Refused::injected(number))),

@@ -1,4 +1,4 @@
-//! How the connections to a database are made.
+//! Making the pools of connections to a database.
 
 use sqlx::ConnectOptions;
 use sqlx::postgres::PgConnection;
@@ -9,7 +9,7 @@ use crate::store::address::SqliteFile;
 use crate::store::conn::Conn;
 use crate::store::error::{Result, StoreError};
 use crate::store::file_version::Turns;
-use crate::store::guarded::{GuardedConnection, Rules};
+use crate::store::guarded::{GuardedConnection, StatementSettings};
 use crate::store::pool::Pool;
 use crate::store::servers::{Servers, is_setting_refused};
 use crate::store::shares::Purpose;
@@ -17,13 +17,13 @@ use crate::store::thread::{SqliteOptions, SqliteThread};
 use crate::store::turn::BUSY_TIMEOUT;
 use crate::store::{reading, sql};
 
-/// How many connections to SQLite read at the same time.
+/// The number of SQLite connections for reads.
 const READERS: usize = 4;
-/// Earlier ones can corrupt a database when its WAL is reset.
+/// The first version without the bug that can corrupt a database when its WAL is reset.
 const OLDEST_SQLITE: [u32; 3] = [3, 51, 3];
 
 pub(super) async fn memory(settings: &Settings) -> Result<(String, Kind)> {
-    // This file system in memory locks like a disk's without WAL: a transaction that writes keeps readers waiting until it ends.
+    // This VFS in memory locks like a file without WAL: a transaction that writes blocks readers until it ends.
     let (place, vfs) = ("the database in memory", "memdb");
     let name = format!("/fsm-{}", uuid::Uuid::new_v4());
     let to_write = SqliteOptions {
@@ -59,7 +59,8 @@ pub(super) async fn file(settings: &Settings, file: SqliteFile) -> Result<(Strin
     };
     let to_write = match settings.read_only {
         true => to_read.clone(),
-        // The last word, once the journal is set up: from there on who wants to write looks by himself.
+        // The short busy timeout comes last, after the journal mode is set: from then on the store itself retries while another process
+        // writes.
         false => SqliteOptions {
             is_read_only: file.is_read_only,
             pragmas: told(&format!("pragma journal_mode = wal; pragma synchronous = {synchronous}; pragma busy_timeout = 1")),
@@ -70,7 +71,7 @@ pub(super) async fn file(settings: &Settings, file: SqliteFile) -> Result<(Strin
     let mut writer = Pool::new(&place, to_write, 1, settings.deadline);
     let mut readers = Pool::new(&place, to_read.clone(), READERS, settings.deadline);
     let user_sqlite = Pool::new(&place, for_user, 1, settings.deadline);
-    // Where even the index of the WAL cannot be made, and nobody has made one, nobody writes: the file alone is the database.
+    // If the index of the WAL cannot be created and there is no WAL, no process writes: the file alone is the whole database.
     if settings.read_only && !has_wal && !reading::can_share(&writer).await {
         let alone = SqliteOptions { is_immutable: true, ..to_read };
         writer = Pool::new(&place, alone.clone(), 1, settings.deadline);
@@ -84,16 +85,16 @@ fn user_options(options: SqliteConnectOptions) -> SqliteConnectOptions {
     options.create_if_missing(false).busy_timeout(BUSY_TIMEOUT).foreign_keys(true).disable_statement_logging()
 }
 
-/// What each connection to SQLite is told first, and then this.
+/// The first statements on each SQLite connection: the common ones, then `pragmas`.
 fn told(pragmas: &str) -> String {
     format!("pragma foreign_keys = on; pragma busy_timeout = {}; {pragmas}", BUSY_TIMEOUT.as_millis())
 }
 
-/// Makes the first connection, and asks which SQLite this is.
+/// Makes the first connection and checks the version of SQLite.
 async fn check_sqlite(writer: &Pool<SqliteThread>) -> Result<()> {
     let mut taken = writer.take(Purpose::Short).await?;
     let (conn, health) = taken.parts();
-    let rows = Conn::Sqlite(GuardedConnection::new(conn, Rules::DEFAULT, health)).rows(&sql::SQLITE_VERSION, &[]).await?;
+    let rows = Conn::Sqlite(GuardedConnection::new(conn, StatementSettings::DEFAULT, health)).rows(&sql::SQLITE_VERSION, &[]).await?;
     let found: String = rows.first().map(|row| row.get(0)).transpose()?.unwrap_or_default();
     let numbers: Vec<u32> = found.split('.').map_while(|part| part.parse().ok()).collect();
     if numbers.as_slice() < OLDEST_SQLITE.as_slice() { Err(StoreError::OldSqlite { found }) } else { Ok(()) }
@@ -124,7 +125,7 @@ pub(super) async fn servers(settings: &Settings, servers: Servers) -> Result<(St
     }
     let pool_of = |options| Pool::<PgConnection>::new(&place, options, settings.connections.max(1) as usize, settings.deadline);
     if settings.statement_cache {
-        // A pooler refuses a setting that it does not know when a connection begins, or keeps it from the server.
+        // A pooler either refuses an unknown setting when a connection begins, or does not pass it on to the server.
         let pool = pool_of(options.clone().each(|options| options.options([(sql::MARK, "on")])));
         match is_marked(&pool).await {
             Ok(true) => return Ok((place, Kind::Postgres { pool, is_direct: true })),
@@ -138,10 +139,11 @@ pub(super) async fn servers(settings: &Settings, servers: Servers) -> Result<(St
     Ok((place, Kind::Postgres { pool, is_direct: false }))
 }
 
-/// Whether what a connection asked for when it began is there where its statements run.
+/// True if a setting that the connection requested at its start is set in the session in which its statements run. No pooler is between
+/// then.
 async fn is_marked(pool: &Pool<PgConnection>) -> Result<bool> {
     let mut taken = pool.take(Purpose::Short).await?;
     let (conn, health) = taken.parts();
-    let rows = Conn::Postgres(GuardedConnection::new(conn, Rules::DEFAULT, health)).rows(&sql::IS_MARKED, &[]).await?;
+    let rows = Conn::Postgres(GuardedConnection::new(conn, StatementSettings::DEFAULT, health)).rows(&sql::IS_MARKED, &[]).await?;
     rows.first().map_or(Ok(false), |row| row.get(0))
 }

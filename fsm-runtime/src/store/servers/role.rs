@@ -1,4 +1,4 @@
-//! Which of several servers a session may be on: libpq's `target_session_attrs`.
+//! The role that a server must have for a session: libpq's `target_session_attrs`.
 
 use sqlx::Row;
 use sqlx::postgres::PgConnection;
@@ -20,11 +20,11 @@ pub(in crate::store) enum Wanted {
     PreferStandby,
 }
 
-/// What a session found out about its server.
+/// The role of a session's server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::store) struct Role {
     pub is_standby: bool,
-    /// Transactions of this session may not write.
+    /// True if transactions of this session may not write.
     pub is_read_only: bool,
 }
 
@@ -57,12 +57,12 @@ impl Wanted {
         WORDS.iter().find(|(_, wanted)| *wanted == self).map_or("any", |(word, _)| word)
     }
 
-    /// At most one server of a cluster fits at a time.
+    /// True if at most one server of a cluster fits at a time.
     pub(super) fn is_exclusive(self) -> bool {
         matches!(self, Wanted::ReadWrite | Wanted::Primary)
     }
 
-    /// The same server for a session that cannot write because of its own settings.
+    /// The same role for a session that is read-only because of its own settings.
     pub(super) fn for_reading(self) -> Wanted {
         match self {
             Wanted::ReadWrite => Wanted::Primary,
@@ -71,7 +71,7 @@ impl Wanted {
         }
     }
 
-    /// Why a server of this role does not fit.
+    /// The reason why a server of this role does not fit.
     pub(super) fn refusal(self, role: Role) -> Option<&'static str> {
         match self {
             Wanted::ReadWrite if role.is_standby => Some("is a standby"),

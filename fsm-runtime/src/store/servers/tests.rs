@@ -1,4 +1,4 @@
-//! Which server fits.
+//! The choice of the server that fits.
 
 use super::Servers;
 use super::role::{Role, Wanted};

@@ -13,10 +13,10 @@ use super::{CONNECT_TIMEOUT, Servers, Shared};
 const LONGEST_S: u64 = 86_400;
 
 impl Servers {
-    /// Reads a URL. The error says, after the URL, what is wrong with it.
+    /// Parses a URL. The error text continues a sentence that begins with the URL.
     ///
-    /// Hosts stand in the authority or in `host=` (or `hostaddr=`), ports beside them or in `port=`: one for each host, or one for all.
-    /// Beside the driver's parameters these are known: `target_session_attrs` (default `read-write` for several hosts, else `any`),
+    /// Hosts are in the authority or in `host=` (or `hostaddr=`), ports after the hosts or in `port=`: one for each host, or one for all.
+    /// In addition to the driver's parameters it accepts `target_session_attrs` (default `read-write` for several hosts, else `any`),
     /// `connect_timeout` in seconds for each host (default 5; 0 is a day) and `load_balance_hosts` (`disable` or `random`).
     pub(in crate::store) fn parse(url: &str) -> Result<Servers, String> {
         let is_no_url = || "is no PostgreSQL URL".to_owned();
@@ -52,7 +52,7 @@ impl Servers {
             let mut query = others.clone();
             query.extend(host.as_ref().map(|host| format!("host={host}")));
             query.extend(port.map(|port| format!("port={port}")));
-            // The driver wants a host where there is a login; the parameter takes its place.
+            // The driver requires a host after a login. The parameter `host` overrides it.
             let place = if host.is_some() || !login.is_empty() { "localhost" } else { "" };
             let url = format!("{scheme}://{login}{place}{path}?{}", query.join("&"));
             PgConnectOptions::from_str(&url).map_err(|_| is_no_url())
@@ -66,7 +66,7 @@ impl Servers {
 /// A host and its port.
 type Place = (Option<String>, Option<u16>);
 
-/// The hosts and ports of a URL, as they stand there: percent-encoded.
+/// The hosts and ports of a URL, still percent-encoded.
 struct Hosts<'u> {
     names: Vec<&'u str>,
     ports: Vec<&'u str>,
@@ -92,7 +92,7 @@ impl<'u> Hosts<'u> {
         Ok(hosts)
     }
 
-    /// Each host with its port. `None` is the driver's default, which the environment may set.
+    /// Each host with its port. `None` is the driver's default, which environment variables may set.
     fn each(&self) -> Result<Vec<Place>, String> {
         let (names, ports) = (&self.names, &self.ports);
         if ports.len() > 1 && ports.len() != names.len() {
@@ -107,7 +107,7 @@ impl<'u> Hosts<'u> {
     }
 }
 
-/// The values of a list, whose commas may be encoded.
+/// The values of a list. Its commas may be percent-encoded.
 fn listed(value: &str) -> Vec<&str> {
     value.split(',').flat_map(|part| part.split("%2C")).flat_map(|part| part.split("%2c")).collect()
 }
@@ -154,7 +154,7 @@ mod tests {
             ("postgres://h1:1,h2:2/db?port=1,2,3", "2 hosts and 3 ports"),
             ("postgres://h1:x,h2/db", "a port that is no number"),
             ("postgres://[::1,h2/db", "bracket"),
-            // A part of a password may stand where a port is expected, and is not shown.
+            // A part of a password may be in the place of a port, and must not be shown.
             ("postgres://me:s3c/ret@h1/db", "has a port that is no number"),
             ("postgres://h1,h2/db?target_session_attrs=writable", "none of any, read-write"),
             ("postgres://h1,h2/db?connect_timeout=soon", "no number of seconds"),

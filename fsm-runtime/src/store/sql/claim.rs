@@ -1,26 +1,24 @@
-//! Attempts that are due, and whose they become.
+//! Due attempts, and their claims by sessions.
 
 use super::{Many, Sql, many, same};
 
-/// The payload of an attempt's call, and why the attempt before it failed. As joins, on tables that nothing is known of, they were planned
-/// as a walk over all first attempts.
-macro_rules! call_and_attempt_before {
+/// The columns with the payload of an open call and the error of its previous attempt.
+macro_rules! payload_and_attempt_before {
     () => {
         ",
-        (select f.payload from fsm_async_calls f where f.call_id = c.call_id and f.attempt = 1),
-        (select p.error from fsm_async_calls p where p.call_id = c.call_id and p.attempt = c.attempt - 1)"
+        i.payload,
+        (select p.error from fsm_async_calls p where p.call_id = i.call_id and p.attempt = i.attempt - 1)"
     };
 }
 
-/// The keys of due attempts in SQLite; which of the calls `$6` are among them, or all but which.
+/// The condition for due attempts on SQLite, limited to the instances or calls `$6`, or excluding them.
 macro_rules! due_in_sqlite {
     ($which:literal) => {
         concat!(
-            "c.machine = $1 and c.state = 'scheduled' and not c.held and c.scheduled_at <= $4
-                and c.verb in (select value from json_each($3)) and c.call_id ",
+            "i.machine = $1 and i.due_at <= $4 and i.verb in (select value from json_each($3)) and i.",
             $which,
             " (select unhex(value) from json_each($6))
-            order by c.scheduled_at
+            order by i.due_at
             limit $5"
         )
     };
@@ -30,16 +28,16 @@ macro_rules! claim_in_sqlite {
     ($which:literal) => {
         concat!(
             "
-            update fsm_async_calls
-            set state = 'executing', worker = $2, started_at = $4
-            where (call_id, attempt) in (
-                select c.call_id, c.attempt
-                from fsm_async_calls c
+            update fsm_instances
+            set attempt_state = 'executing', worker = $2, started_at = $4, due_at = null, row_version = row_version + 1
+            where instance_id in (
+                select i.instance_id
+                from fsm_instances i
                 where ",
             due_in_sqlite!($which),
             "
             )
-            returning call_id, attempt"
+            returning instance_id"
         )
     };
 }
@@ -48,100 +46,99 @@ macro_rules! claim_in_postgres {
     ($which:literal) => {
         concat!(
             "with due as materialized (
-                select d.call_id, d.attempt
-                from fsm_async_calls d
-                where d.machine = $1 and d.state = 'scheduled' and not d.held and d.scheduled_at <= $4 and d.verb = any($3::text[])
-                    and d.call_id ",
+                select d.instance_id
+                from fsm_instances d
+                where d.machine = $1 and d.due_at <= $4 and d.verb = any($3::text[]) and d.",
             $which,
             "($6::text[]::uuid[])
-                order by d.scheduled_at
+                order by d.due_at
                 limit $5
                 for update skip locked
             ),
-            c as (
-                update fsm_async_calls u
-                set state = 'executing', worker = $2, started_at = $4
+            i as (
+                update fsm_instances u
+                set attempt_state = 'executing', worker = $2, started_at = $4, due_at = null, row_version = u.row_version + 1
                 from due
-                where u.call_id = due.call_id and u.attempt = due.attempt
+                where u.instance_id = due.instance_id
                 returning u.*
+            ),
+            logged as (
+                insert into fsm_session_log (session_id, number, instances)
+                select $2, $7, string_agg(uuid_send(i.instance_id), ''::bytea)
+                from i
+                having count(*) > 0
             )
             select ",
             instance!(),
-            ", ",
-            attempt!(),
-            call_and_attempt_before!(),
+            payload_and_attempt_before!(),
             has_timer!(),
-            ", i.xmin::text::bigint
-            from c
-            join fsm_instances i on i.instance_id = c.instance_id
-            order by c.scheduled_at"
+            "
+            from i
+            order by i.scheduled_at"
         )
     };
 }
 
-/// Gives session `$2` the due attempts of machine `$1` for verbs `$3` at time `$4`, at most `$5`, the oldest first, but for those of the calls
-/// `$6`. Rides the due index. PostgreSQL answers with everything; SQLite with the keys for `CLAIMED`.
-pub const CLAIM: Sql = Sql { sqlite: claim_in_sqlite!("not in"), postgres: claim_in_postgres!("<> all") };
+/// Claims for session `$2` the due attempts of machine `$1` for the verbs `$3` at time `$4`, at most `$5`, the earliest first, except those
+/// of the calls `$6`. Uses the due index. PostgreSQL writes row `$7` of the session log and returns the claimed attempts. SQLite returns
+/// the ids for `CLAIMED`.
+pub const CLAIM: Sql = Sql { sqlite: claim_in_sqlite!("call_id not in"), postgres: claim_in_postgres!("call_id <> all") };
 
-/// The same of the calls `$6` and no others. Rides the primary key.
-pub const CLAIM_THESE: Sql = Sql { sqlite: claim_in_sqlite!("in"), postgres: claim_in_postgres!("= any") };
+/// The same, only of the instances `$6`. Uses the primary key.
+pub const CLAIM_THESE: Sql = Sql { sqlite: claim_in_sqlite!("instance_id in"), postgres: claim_in_postgres!("instance_id = any") };
 
-/// The calls and keys of what `CLAIM` would give, of whatever session `$2`. Rides the due index.
+/// The calls, instances and keys that `CLAIM` would claim, whatever session `$2` is. Uses the due index.
 pub const CLAIMABLE: Sql = Sql {
     sqlite: concat!(
         "
-        select c.call_id, (select i.key from fsm_instances i where i.instance_id = c.instance_id), $2
-        from fsm_async_calls c
+        select i.call_id, i.instance_id, i.key, $2
+        from fsm_instances i
         where ",
-        due_in_sqlite!("not in")
+        due_in_sqlite!("call_id not in")
     ),
     postgres: "
-        select c.call_id, (select i.key from fsm_instances i where i.instance_id = c.instance_id), $2::uuid
-        from fsm_async_calls c
-        where c.machine = $1 and c.state = 'scheduled' and not c.held and c.scheduled_at <= $4 and c.verb = any($3::text[])
-            and c.call_id <> all($6::text[]::uuid[])
-        order by c.scheduled_at
+        select i.call_id, i.instance_id, i.key, $2::uuid
+        from fsm_instances i
+        where i.machine = $1 and i.due_at <= $4 and i.verb = any($3::text[]) and i.call_id <> all($6::text[]::uuid[])
+        order by i.due_at
         limit $5",
 };
 
-/// Takes back what session `$2` claimed of the call `$1`. Rides the primary key.
+/// Releases the attempt of instance `$1` that session `$2` claimed. Uses the primary key.
 pub const UNCLAIM: Sql = same(
     "
-    update fsm_async_calls
-    set state = 'scheduled', worker = null, started_at = null
-    where call_id = $1 and state = 'executing' and worker = $2",
+    update fsm_instances
+    set attempt_state = 'scheduled', worker = null, started_at = null, row_version = row_version + 1,
+        due_at = case when paused then null else scheduled_at end
+    where instance_id = $1 and attempt_state = 'executing' and worker = $2",
 );
 
-/// Each attempt with its instance, its payload, and why the one before it failed. Rides the primary keys.
+/// Each instance with its open attempt, the payload, and the error of the previous attempt. Uses the primary keys.
 pub const CLAIMED: Many = many(
-    "call_id uuid, attempt bigint",
+    "instance_id uuid",
     concat!(
         "select ",
         instance!(),
-        ", ",
-        attempt!(),
-        call_and_attempt_before!(),
+        payload_and_attempt_before!(),
         "
         from w
-        join fsm_async_calls c on c.call_id = w.call_id and c.attempt = w.attempt
-        join fsm_instances i on i.instance_id = c.instance_id"
+        join fsm_instances i on i.instance_id = w.instance_id"
     ),
 );
 
-/// When the first scheduled attempt of machine `$1` for verbs `$2` is due, but for the calls `$3`. Rides the due index.
+/// The due time of the first scheduled attempt of machine `$1` for the verbs `$2`, except for the calls `$3`. Uses the due index.
 pub const NEXT_CALL: Sql = Sql {
     sqlite: "
-        select c.scheduled_at
-        from fsm_async_calls c
-        where c.machine = $1 and c.state = 'scheduled' and not c.held and c.verb in (select value from json_each($2))
-            and c.call_id not in (select unhex(value) from json_each($3))
-        order by c.scheduled_at
+        select i.due_at
+        from fsm_instances i
+        where i.machine = $1 and i.due_at is not null and i.verb in (select value from json_each($2))
+            and i.call_id not in (select unhex(value) from json_each($3))
+        order by i.due_at
         limit 1",
     postgres: "
-        select c.scheduled_at
-        from fsm_async_calls c
-        where c.machine = $1 and c.state = 'scheduled' and not c.held and c.verb = any($2::text[])
-            and c.call_id <> all($3::text[]::uuid[])
-        order by c.scheduled_at
+        select i.due_at
+        from fsm_instances i
+        where i.machine = $1 and i.due_at is not null and i.verb = any($2::text[]) and i.call_id <> all($3::text[]::uuid[])
+        order by i.due_at
         limit 1",
 };

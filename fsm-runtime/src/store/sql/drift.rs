@@ -1,52 +1,85 @@
-//! What rows need of the code, and the new names that they are given.
+//! Drift: the names that rows need from the code, and the statements that rename them.
 
 use super::{Many, Sql, many, same};
 
-/// The states that instances of machine `$1` rest in which have not ended. Rides the unique index on machine and key.
-pub const STATES_NEEDED: Sql = same(
+/// The id of the instance at position `$2`, from 0, of all instances after `$1`: the end of the range that one statement reads. Uses the
+/// primary key.
+pub const WINDOW: Sql = same(
     "
+    select i.instance_id
+    from fsm_instances i
+    where i.instance_id > $1
+    order by i.instance_id
+    limit 1 offset $2",
+);
+
+macro_rules! states_needed {
+    ($status:literal) => {
+        same(concat!(
+            "
     select i.state, cast(null as text), count(*), min(i.updated_at)
     from fsm_instances i
-    where i.machine = $1 and i.status in ('running', 'error') and i.state is not null
-    group by i.state",
-);
+    where i.machine = $1 and i.status = '",
+            $status,
+            "' and i.instance_id > $2 and i.instance_id <= $3 and i.state is not null
+    group by i.state"
+        ))
+    };
+}
 
-/// The verbs of the open calls of machine `$1`, by retry policy. Rides the index of live attempts.
+/// The states of running instances of machine `$1` after `$2` and up to `$3`. Uses the index of running instances.
+pub const STATES_NEEDED: Sql = states_needed!("running");
+
+/// The states of instances of machine `$1` in error after `$2` and up to `$3`. Uses the index of instances in error.
+pub const STATES_NEEDED_IN_ERROR: Sql = states_needed!("error");
+
+/// The verbs of the open calls of running instances of machine `$1` after `$2` and up to `$3`, by retry policy. Uses the index of running
+/// instances.
 pub const VERBS_NEEDED: Sql = same(
     "
-    select c.verb, c.retry, count(*), min(c.created_at)
-    from fsm_async_calls c
-    where c.machine = $1 and c.state in ('scheduled', 'executing')
-    group by c.verb, c.retry",
+    select i.verb, i.retry, count(*), min(i.attempt_created_at)
+    from fsm_instances i
+    where i.machine = $1 and i.status = 'running' and i.instance_id > $2 and i.instance_id <= $3 and i.is_open
+    group by i.verb, i.retry",
 );
 
-/// The verbs of the exhausted calls of machine `$1`, by retry policy, and those that a catch verb caught. Rides the index of instances in error.
+/// The verbs of the exhausted calls of machine `$1`, by retry policy, and the verbs whose calls a catch verb caught. Uses the index of
+/// instances in error.
 pub const VERBS_NEEDED_AGAIN: Sql = same(
     "
-    select c.verb, c.retry, count(*), min(i.updated_at)
+    select i.verb, i.retry, count(*), min(i.updated_at)
     from fsm_instances i
-    join fsm_async_calls c on c.call_id = i.call_id and c.attempt = i.attempt
-    where i.machine = $1 and i.status = 'error'
-    group by c.verb, c.retry
+    where i.machine = $1 and i.status = 'error' and i.verb is not null
+    group by i.verb, i.retry
     union all
-    select c.to_state, cast(null as text), count(*), min(i.updated_at)
+    select i.to_state, cast(null as text), count(*), min(i.updated_at)
     from fsm_instances i
-    join fsm_async_calls c on c.call_id = i.call_id and c.attempt = i.attempt
-    where i.machine = $1 and i.status = 'error' and c.verb <> c.to_state and c.event like 'Caught<%'
-    group by c.to_state",
+    where i.machine = $1 and i.status = 'error' and i.verb <> i.to_state and i.event like 'Caught<%'
+    group by i.to_state",
 );
 
-/// The events that wait for their turn with instances of machine `$1`. Rides the unique index on machine and key.
-pub const EVENTS_WAITING: Sql = same(
-    "
+macro_rules! events_waiting {
+    ($status:literal) => {
+        same(concat!(
+            "
     select b.event, cast(null as text), count(*), min(b.created_at)
     from fsm_instances i
     join fsm_inbox b on b.instance_id = i.instance_id
-    where i.machine = $1 and i.status in ('running', 'error') and i.inbox_head < i.inbox_tail
-    group by b.event",
-);
+    where i.machine = $1 and i.status = '",
+            $status,
+            "' and i.instance_id > $2 and i.instance_id <= $3 and i.inbox_head < i.inbox_tail
+    group by b.event"
+        ))
+    };
+}
 
-/// The events that wait for their time with instances of machine `$1` which have not ended. Rides the due index of timers.
+/// The events in the inboxes of running instances of machine `$1` after `$2` and up to `$3`. Uses the index of running instances.
+pub const EVENTS_WAITING: Sql = events_waiting!("running");
+
+/// The events in the inboxes of instances of machine `$1` in error after `$2` and up to `$3`. Uses the index of instances in error.
+pub const EVENTS_WAITING_IN_ERROR: Sql = events_waiting!("error");
+
+/// The delayed events of instances of machine `$1` that have not ended. Uses the due index of timers.
 pub const EVENTS_DELAYED: Sql = same(
     "
     select t.event, cast(null as text), count(*), min(t.due_at)
@@ -56,25 +89,21 @@ pub const EVENTS_DELAYED: Sql = same(
     group by t.event",
 );
 
-/// Instances of machine `$1` after `$2`, at most `$7`, of which something has a state of `$3`, a verb of `$4`, an event of `$5` or a policy
-/// of `$6`. Rides the primary keys.
+/// The instances of machine `$1` after `$2` and up to `$8`, at most `$7`, that use a state of `$3`, a verb of `$4`, an event of `$5` or a
+/// policy of `$6`. Uses the primary keys and the index of timers by instance.
 pub const BEARERS: Sql = Sql {
     sqlite: "
         select i.instance_id, i.key
         from fsm_instances i
-        where i.machine = $1 and i.instance_id > $2
+        where i.machine = $1 and i.instance_id > $2 and i.instance_id <= $8
             and (
                 i.state in (select value from json_each($3))
-                or exists (
-                    select 1
-                    from fsm_async_calls c
-                    where c.call_id = i.call_id and c.attempt = i.attempt and (i.is_open or i.status = 'error')
-                        and (
-                            c.from_state in (select value from json_each($3))
-                            or c.verb in (select value from json_each($4)) or c.to_state in (select value from json_each($4))
-                            or c.event in (select value from json_each($5))
-                            or c.retry in (select value from json_each($6))
-                        )
+                or (i.is_open or i.status = 'error')
+                and (
+                    i.from_state in (select value from json_each($3))
+                    or i.verb in (select value from json_each($4)) or i.to_state in (select value from json_each($4))
+                    or i.event in (select value from json_each($5))
+                    or i.retry in (select value from json_each($6))
                 )
                 or exists (select 1 from fsm_inbox b where b.instance_id = i.instance_id and b.event in (select value from json_each($5)))
                 or exists (select 1 from fsm_requests r where r.instance_id = i.instance_id and r.event in (select value from json_each($5)))
@@ -90,19 +119,15 @@ pub const BEARERS: Sql = Sql {
     postgres: "
         select i.instance_id, i.key
         from fsm_instances i
-        where i.machine = $1 and i.instance_id > $2
+        where i.machine = $1 and i.instance_id > $2 and i.instance_id <= $8
             and (
                 i.state = any($3::text[])
-                or exists (
-                    select 1
-                    from fsm_async_calls c
-                    where c.call_id = i.call_id and c.attempt = i.attempt and (i.is_open or i.status = 'error')
-                        and (
-                            c.from_state = any($3::text[])
-                            or c.verb = any($4::text[]) or c.to_state = any($4::text[])
-                            or c.event = any($5::text[])
-                            or c.retry = any($6::text[])
-                        )
+                or (i.is_open or i.status = 'error')
+                and (
+                    i.from_state = any($3::text[])
+                    or i.verb = any($4::text[]) or i.to_state = any($4::text[])
+                    or i.event = any($5::text[])
+                    or i.retry = any($6::text[])
                 )
                 or exists (select 1 from fsm_inbox b where b.instance_id = i.instance_id and b.event = any($5::text[]))
                 or exists (select 1 from fsm_requests r where r.instance_id = i.instance_id and r.event = any($5::text[]))
@@ -116,13 +141,13 @@ pub const BEARERS: Sql = Sql {
         limit $7",
 };
 
-/// Instances of machine `$1` after `$2`, at most `$4`, that rest in a state of `$3` without a timer of that state. Rides the primary key, and
-/// the index of timers by instance.
+/// The instances of machine `$1` after `$2` and up to `$5`, at most `$4`, that have no open call and are in a state of `$3` without a timer
+/// of that state. Uses the primary key, and the index of timers by instance.
 pub const TIMERLESS: Sql = Sql {
     sqlite: "
         select i.instance_id, i.key
         from fsm_instances i
-        where i.machine = $1 and i.instance_id > $2 and i.state in (select value from json_each($3)) and i.status in ('running', 'error')
+        where i.machine = $1 and i.instance_id > $2 and i.instance_id <= $5 and i.state in (select value from json_each($3)) and i.status in ('running', 'error')
             and not i.is_open
             and not exists (
                 select 1 from fsm_timers t where t.instance_id = i.instance_id and t.state = i.state and t.event = 'Timeout'
@@ -132,7 +157,7 @@ pub const TIMERLESS: Sql = Sql {
     postgres: "
         select i.instance_id, i.key
         from fsm_instances i
-        where i.machine = $1 and i.instance_id > $2 and i.state = any($3::text[]) and i.status in ('running', 'error') and not i.is_open
+        where i.machine = $1 and i.instance_id > $2 and i.instance_id <= $5 and i.state = any($3::text[]) and i.status in ('running', 'error') and not i.is_open
             and not exists (
                 select 1 from fsm_timers t where t.instance_id = i.instance_id and t.state = i.state and t.event = 'Timeout'
             )
@@ -140,23 +165,26 @@ pub const TIMERLESS: Sql = Sql {
         limit $4",
 };
 
-/// The timers of machine `$1` that are due at `$2`, at most `$4`, of the states `$3`. Rides the due index of timers.
+/// The timers of machine `$1` that are due at `$2`, at most `$4`, of the states `$3`, ordered by time and id, after the time `$5` and the
+/// id `$6`. Uses the due index of timers.
 pub const TIMERS_OVER: Sql = Sql {
     sqlite: "
-        select t.timer_id
+        select t.timer_id, t.due_at
         from fsm_timers t
         where t.machine = $1 and not t.held and t.due_at <= $2 and t.event = 'Timeout' and t.state in (select value from json_each($3))
-        order by t.due_at
+            and t.due_at >= $5 and (t.due_at > $5 or t.timer_id > $6)
+        order by t.due_at, t.timer_id
         limit $4",
     postgres: "
-        select t.timer_id
+        select t.timer_id, t.due_at
         from fsm_timers t
         where t.machine = $1 and not t.held and t.due_at <= $2 and t.event = 'Timeout' and t.state = any($3::text[])
-        order by t.due_at
+            and t.due_at >= $5 and (t.due_at > $5 or t.timer_id > $6)
+        order by t.due_at, t.timer_id
         limit $4",
 };
 
-/// The timers of the instances. Rides the index by instance.
+/// The timers of the instances. Uses the index by instance.
 pub const TIMERS_OF: Many = many(
     "instance_id uuid",
     concat!(
@@ -168,17 +196,27 @@ pub const TIMERS_OF: Many = many(
     ),
 );
 
-/// The attempts run other verbs on other events, between other states, under policies with other names. Rides the primary key.
+/// Sets the names in the instances' newest attempts: verb, event, states and retry policy. Uses the primary key.
 pub const RENAME_CALL: Many = many(
-    "call_id uuid, attempt bigint, verb text, event text, from_state text, to_state text, retry text",
+    "instance_id uuid, call_id uuid, attempt bigint, verb text, event text, from_state text, to_state text, retry text",
+    "
+    update fsm_instances as i
+    set verb = w.verb, event = w.event, from_state = w.from_state, to_state = w.to_state, retry = w.retry
+    from w
+    where i.instance_id = w.instance_id and i.call_id = w.call_id and i.attempt = w.attempt",
+);
+
+/// Sets the same names in an ended attempt whose call a catch verb caught, because that call may be run again. Uses the primary key.
+pub const RENAME_CAUGHT: Many = many(
+    "instance_id uuid, call_id uuid, attempt bigint, verb text, event text, from_state text, to_state text, retry text",
     "
     update fsm_async_calls as c
     set verb = w.verb, event = w.event, from_state = w.from_state, to_state = w.to_state, retry = w.retry
     from w
-    where c.call_id = w.call_id and c.attempt = w.attempt",
+    where c.instance_id = w.instance_id and c.call_id = w.call_id and c.attempt = w.attempt",
 );
 
-/// What waits at these positions are other events. Rides the primary key.
+/// Sets the names of the events that wait at these positions. Uses the primary key.
 pub const RENAME_WAITING: Many = many(
     "instance_id uuid, position bigint, event text",
     "
@@ -188,7 +226,7 @@ pub const RENAME_WAITING: Many = many(
     where b.instance_id = w.instance_id and b.position = w.position",
 );
 
-/// The instances' requests to be known again that came with the event `was` came with `becomes`. Rides the primary key.
+/// Renames the event `was` to `becomes` in the dedup records of the instances. Uses the primary key.
 pub const RENAME_REQUESTS: Many = many(
     "instance_id uuid, was text, becomes text",
     "
@@ -198,7 +236,7 @@ pub const RENAME_REQUESTS: Many = many(
     where r.instance_id = w.instance_id and r.event = w.was",
 );
 
-/// The timers belong to other states, if any, and deliver other events. Rides the primary key.
+/// Sets the states and events of the timers. Uses the primary key.
 pub const RENAME_TIMER: Many = many(
     "timer_id uuid, state text, event text, payload bytea",
     "

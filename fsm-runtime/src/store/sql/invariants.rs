@@ -1,8 +1,8 @@
-//! What must hold, and the queries whose rows break it.
+//! The invariants: queries that return rows only if the database is inconsistent.
 
 use super::{Sql, same};
 
-/// What must hold, and the query whose rows break it: an id and a sentence about it. These read whole tables.
+/// An invariant, with a query that returns an id and a sentence for each violation. The queries read whole tables.
 pub struct Invariant {
     pub number: &'static str,
     pub says: &'static str,
@@ -13,15 +13,22 @@ const fn invariant(number: &'static str, says: &'static str, query: Sql) -> Inva
     Invariant { number, says, query }
 }
 
-/// The successful attempts of each instance, oldest first, by the pointers from each call to the one before: `(instance_id, call_id,
-/// from_state, to_state, step)`. A chain that bites its tail ends after as many steps as there are calls.
+/// The successful attempts of each instance, the oldest first, found by the pointers from each call to the one before: `(instance_id,
+/// call_id, from_state, to_state, came_from, step, is_last)`, where `came_from` is the target of the transition before. In a chain with a
+/// cycle the walk ends after as many steps as there are calls. The chain is joined only with keys of tables: it has no index, so a planner
+/// that estimates few rows would compare each of them with all others.
 macro_rules! chain {
     ($($query:expr),* $(,)?) => {
         concat!(
             "with recursive walk (instance_id, call_id, back) as (
-                select i.instance_id, i.call_id, 0
-                from fsm_instances i
-                where i.call_id is not null
+                select f.instance_id, f.call_id, f.back
+                from (
+                    select i.instance_id, i.call_id, 0 as back
+                    from fsm_instances i where i.call_id is not null
+                    union all
+                    select i.instance_id, i.previous, 1
+                    from fsm_instances i where i.is_open and i.attempt = 1 and i.previous is not null
+                ) f
                 union all
                 select w.instance_id, p.previous, w.back + 1
                 from walk w
@@ -29,7 +36,10 @@ macro_rules! chain {
                 where p.previous is not null and w.back < (select count(*) from fsm_async_calls)
             ),
             chain as (
-                select w.instance_id, w.call_id, c.from_state, c.to_state, row_number() over (partition by w.instance_id order by w.back desc) as step
+                select w.instance_id, w.call_id, c.from_state, c.to_state,
+                    lag(c.to_state) over (partition by w.instance_id order by w.back desc) as came_from,
+                    row_number() over (partition by w.instance_id order by w.back desc) as step,
+                    row_number() over (partition by w.instance_id order by w.back) = 1 as is_last
                 from walk w
                 join fsm_async_calls c on c.call_id = w.call_id and c.state = 'success' and (c.verb = c.to_state or c.event not like 'Caught<%')
             ) ",
@@ -38,43 +48,42 @@ macro_rules! chain {
     };
 }
 
-/// The chain of an instance may break where a mapping replaced the name of a state; its history says so.
+/// Excludes instances with a mapped state: their chain may break where the name was replaced, and their history has a note of it.
 macro_rules! unless_migrated {
     ($instance:literal) => {
         concat!("not exists (select 1 from fsm_history h where h.kind = 'migrated' and h.instance_id = ", $instance, ")")
     };
 }
 
-pub const INVARIANTS: [Invariant; 17] = [
+pub const INVARIANTS: [Invariant; 19] = [
     invariant(
         "I1",
-        "an open call has exactly one live attempt",
+        "an instance is open if and only if its newest attempt is scheduled or executing, and the row has all of that attempt",
         same(
             "
-            select i.instance_id, 'is open without a live attempt'
+            select i.instance_id, 'is ' || case when i.is_open then '' else 'not ' end || 'open, and its newest attempt is '
+                || coalesce(i.attempt_state, 'missing')
             from fsm_instances i
-            where i.is_open and not exists (
-                select 1
-                from fsm_async_calls c
-                where c.call_id = i.call_id and c.state in ('scheduled', 'executing')
-            )
-            union all
-            select c.call_id, 'has ' || count(*) || ' live attempts'
-            from fsm_async_calls c
-            where c.state in ('scheduled', 'executing')
-            group by c.call_id
-            having count(*) > 1",
+            where i.is_open <> (coalesce(i.attempt_state, 'none') in ('scheduled', 'executing'))
+                or (
+                    i.is_open
+                    and (
+                        i.call_id is null or i.attempt is null or i.verb is null or i.event is null or i.to_state is null
+                        or i.attempt_created_at is null or i.scheduled_at is null or i.backoff is null or i.first_at is null or i.snoozes is null
+                        or i.finished_at is not null
+                    )
+                )",
         ),
     ),
     invariant(
         "I2",
-        "a closed call has no live attempt",
+        "the open attempt is the last one of its call, which has not succeeded",
         same(
             "
-            select c.call_id, 'attempt ' || c.attempt || ' is ' || c.state || ' beside attempt ' || o.attempt || ', ' || o.state
-            from fsm_async_calls c
-            join fsm_async_calls o on o.call_id = c.call_id and o.attempt <> c.attempt
-            where c.state in ('scheduled', 'executing') and (o.state = 'success' or o.attempt > c.attempt)",
+            select i.instance_id, 'has attempt ' || i.attempt || ' open beside attempt ' || c.attempt || ', ' || c.state
+            from fsm_instances i
+            join fsm_async_calls c on c.call_id = i.call_id
+            where i.is_open and (c.state = 'success' or c.attempt >= i.attempt)",
         ),
     ),
     invariant(
@@ -91,31 +100,35 @@ pub const INVARIANTS: [Invariant; 17] = [
     ),
     invariant(
         "I4",
-        "an instance's open call is the one live call it has",
+        "the newest attempt of an instance, once it has ended, is kept as one that has, until the retention deletes the instance",
         same(
             "
-            select c.call_id, 'attempt ' || c.attempt || ' is ' || c.state || ' and not what its instance has open'
-            from fsm_async_calls c
-            left join fsm_instances i on i.instance_id = c.instance_id and i.is_open and i.call_id = c.call_id and i.attempt = c.attempt
-            where c.state in ('scheduled', 'executing') and i.instance_id is null",
+            select i.instance_id, 'has attempt ' || i.attempt || ' as ' || i.attempt_state || ', which is kept as ' || coalesce(c.state, 'nothing')
+            from fsm_instances i
+            left join fsm_async_calls c on c.call_id = i.call_id and c.attempt = i.attempt
+            where i.call_id is not null and not i.is_open and c.state is distinct from i.attempt_state
+                and not (c.state is null and i.status in ('completed', 'cancelled'))",
         ),
     ),
-    // The newest call of an instance in error may also be a catch verb's, which succeeded and led nowhere.
+    // The newest call of an instance in error may also be one of a catch verb that succeeded and caused no transition.
     invariant(
         "I5",
         "an instance is in error if and only if its newest call is exhausted and was not retried or skipped since",
         same(
             "
-            select i.instance_id, 'is ' || i.status || ', and its newest attempt is ' || coalesce(c.state, 'missing')
+            select i.instance_id, 'is ' || i.status || ', and its newest attempt is ' || coalesce(i.attempt_state, 'missing')
             from fsm_instances i
-            left join fsm_async_calls c on c.call_id = i.call_id and c.attempt = i.attempt
             where (
                     i.status = 'error'
-                    and (c.state is null or c.state not in ('error', 'lost') and not (c.state = 'success' and c.verb <> c.to_state and c.event like 'Caught<%'))
+                    and (
+                        i.attempt_state is null
+                        or i.attempt_state not in ('error', 'lost')
+                            and not (i.attempt_state = 'success' and i.verb <> i.to_state and i.event like 'Caught<%')
+                    )
                 )
                 or (
                     i.status = 'running'
-                    and c.state in ('error', 'lost', 'released', 'cancelled', 'snoozed')
+                    and i.attempt_state in ('error', 'lost', 'released', 'cancelled', 'snoozed')
                     and not exists (
                         select 1
                         from fsm_history h
@@ -129,18 +142,22 @@ pub const INVARIANTS: [Invariant; 17] = [
         "an instance's version is the number of its transitions, kept and pruned, and its state the target of the last one",
         same(chain!(
             "
-            select i.instance_id, 'has version ' || i.version || ' and state ' || coalesce(i.state, 'none') || ' after ' || n.successes
-                || ' transitions to ' || coalesce(l.to_state, 'none')
-            from fsm_instances i
-            join (
-                select j.instance_id, count(k.step) as successes
-                from fsm_instances j
-                left join chain k on k.instance_id = j.instance_id
-                group by j.instance_id
-            ) n on n.instance_id = i.instance_id
-            left join chain l on l.instance_id = i.instance_id and l.step = n.successes
-            where i.version <> i.pruned + n.successes or i.version > i.pruned and i.state is distinct from l.to_state and "
-            , unless_migrated!("i.instance_id")
+            select n.instance_id, 'has version ' || n.version || ' and state ' || coalesce(n.state, 'none') || ' after ' || n.successes
+                || ' transitions to ' || coalesce(n.to_state, 'none')
+            from (
+                select m.instance_id, max(m.version) as version, max(m.pruned) as pruned, max(m.state) as state, sum(m.successes) as successes,
+                    max(m.to_state) as to_state
+                from (
+                    select i.instance_id, i.version, i.pruned, i.state, 0 as successes, cast(null as text) as to_state
+                    from fsm_instances i
+                    union all
+                    select k.instance_id, null, null, null, 1, case when k.is_last then k.to_state end
+                    from chain k
+                ) m
+                group by m.instance_id
+            ) n
+            where n.version <> n.pruned + n.successes or n.version > n.pruned and n.state is distinct from n.to_state and "
+            , unless_migrated!("n.instance_id")
         )),
     ),
     invariant(
@@ -148,20 +165,24 @@ pub const INVARIANTS: [Invariant; 17] = [
         "each transition begins where the one before it ended, from the first one that is kept on",
         same(chain!(
             "
-            select c.call_id, 'went from ' || coalesce(c.from_state, 'none') || ', and the instance was in ' || coalesce(b.to_state, 'none')
+            select c.call_id, 'went from ' || coalesce(c.from_state, 'none') || ', and the instance was in ' || coalesce(c.came_from, 'none')
             from chain c
             join fsm_instances i on i.instance_id = c.instance_id
-            left join chain b on b.instance_id = c.instance_id and b.step = c.step - 1
-            where c.from_state is distinct from b.to_state and (c.step > 1 or i.pruned = 0) and "
+            where c.from_state is distinct from c.came_from and (c.step > 1 or i.pruned = 0) and "
             , unless_migrated!("c.instance_id"), "
             union all
-            select c.call_id, 'succeeded and is not among the calls of its instance'
-            from fsm_async_calls c
-            left join chain k on k.call_id = c.call_id and k.instance_id = c.instance_id
-            where c.state = 'success' and (c.verb = c.to_state or c.event not like 'Caught<%') and k.call_id is null"
+            select s.call_id, 'succeeded and is not among the calls of its instance'
+            from (
+                select c.call_id, c.instance_id
+                from fsm_async_calls c
+                where c.state = 'success' and (c.verb = c.to_state or c.event not like 'Caught<%')
+                except
+                select k.call_id, k.instance_id
+                from chain k
+            ) s"
         )),
     ),
-    // Catch verbs run beside the graph and move nothing.
+    // Catch verbs cause no transitions.
     invariant(
         "I8",
         "every transition is an edge of a definition that was started",
@@ -198,7 +219,7 @@ pub const INVARIANTS: [Invariant; 17] = [
         same(
             "
             select c.call_id, 'has ' || count(*) || ' attempts from ' || min(c.attempt) || ' to ' || max(c.attempt)
-            from fsm_async_calls c
+            from fsm_attempts c
             group by c.call_id
             having min(c.attempt) <> 1
                 or max(c.attempt) <> count(*)
@@ -231,18 +252,18 @@ pub const INVARIANTS: [Invariant; 17] = [
                 )",
         },
     ),
-    // An error may name its own wait, which leaves the backoff as it is; one that grew, or a lost attempt, waited by the policy.
+    // An error may set its own wait, which leaves the backoff as it is. After a lost attempt, or if it grew, the backoff applies.
     invariant(
         "I11",
         "no attempt starts before it is due, and no automatic one is due before the end of the last one and its backoff",
         same(
             "
             select c.call_id, 'attempt ' || c.attempt || ' started before it was due'
-            from fsm_async_calls c
+            from fsm_attempts c
             where c.started_at < c.scheduled_at
             union all
             select c.call_id, 'attempt ' || c.attempt || ' was due before the end of the last one and its backoff'
-            from fsm_async_calls c
+            from fsm_attempts c
             join fsm_async_calls p on p.call_id = c.call_id and p.attempt = c.attempt - 1
             where c.scheduled_at < p.finished_at
                 or (
@@ -259,7 +280,7 @@ pub const INVARIANTS: [Invariant; 17] = [
             "
             select c.call_id, 'attempt ' || c.attempt || ' was created at ' || c.created_at || ', started at ' || coalesce(c.started_at, -1)
                 || ', finished at ' || coalesce(c.finished_at, -1)
-            from fsm_async_calls c
+            from fsm_attempts c
             where c.started_at < c.created_at or c.finished_at < c.started_at or c.finished_at < c.created_at
                 or (c.finished_at is null) <> (c.state in ('scheduled', 'executing'))",
         ),
@@ -285,7 +306,7 @@ pub const INVARIANTS: [Invariant; 17] = [
             where i.instance_id is null",
         ),
     ),
-    // The primary key keeps an id from naming two requests of one instance; here each names one that there is.
+    // The primary key makes a dedup id unique within an instance. Here the instance must exist, and a call has one dedup id.
     invariant(
         "I14",
         "a dedup id names one request",
@@ -302,20 +323,20 @@ pub const INVARIANTS: [Invariant; 17] = [
             having count(*) > 1",
         ),
     ),
-    // Who reported is not kept apart from who held the attempt; that there was one is.
+    // The database does not store which session reported, only which one held the attempt. This query checks that there was one.
     invariant(
         "I15",
         "every attempt that started has a session, and every report came from one that held its attempt",
         same(
             "
             select c.call_id, 'attempt ' || c.attempt || ' is ' || c.state || case when c.worker is null then ' without' else ' with' end || ' a session'
-            from fsm_async_calls c
+            from fsm_attempts c
             where (c.worker is null) <> (c.started_at is null)
                 or (c.state = 'scheduled' and c.worker is not null)
                 or (c.state in ('executing', 'success', 'error', 'lost', 'released', 'snoozed') and c.worker is null)",
         ),
     ),
-    // Delayed sends are timers without a state, and outlive states.
+    // Delayed sends are timers without a state. They do not end with a state.
     invariant(
         "I16",
         "a timer belongs to the state in which its instance rests",
@@ -329,7 +350,7 @@ pub const INVARIANTS: [Invariant; 17] = [
                 or (t.state is not null and (t.state is distinct from i.state or i.status in ('completed', 'cancelled')))",
         ),
     ),
-    // A line without a time would never be delivered.
+    // The first event of a line must have a time, or the line would never be delivered.
     invariant(
         "I17",
         "an event of the outbox waits in one place, and the first of each line has the time of the next delivery",
@@ -338,6 +359,7 @@ pub const INVARIANTS: [Invariant; 17] = [
             select o.call_id, 'waits in the outbox for ' || o.key || ', which has taken it'
             from fsm_outbox o
             where exists (select 1 from fsm_async_calls c where c.call_id = o.call_id)
+                or exists (select 1 from fsm_instances i where i.machine = o.machine and i.key = o.key and i.call_id = o.call_id)
                 or exists (select 1 from fsm_inbox b where b.call_id = o.call_id)
                 or exists (select 1 from fsm_timers t where t.timer_id = o.call_id)
             union all
@@ -346,5 +368,33 @@ pub const INVARIANTS: [Invariant; 17] = [
             where (o.due_at is not null)
                 <> (o.outbox_id = (select min(f.outbox_id) from fsm_outbox f where f.machine = o.machine and f.key = o.key))",
         ),
+    ),
+    invariant(
+        "I18",
+        "an attempt is due at the time for which it is scheduled, unless its instance is paused",
+        same(
+            "
+            select i.instance_id, 'is due at ' || coalesce(i.due_at, -1) || ', and its attempt is ' || coalesce(i.attempt_state, 'missing')
+            from fsm_instances i
+            where i.due_at is distinct from case when i.attempt_state = 'scheduled' and not i.paused then i.scheduled_at end",
+        ),
+    ),
+    invariant(
+        "I19",
+        "the log of a session has every instance in which it executes an attempt",
+        Sql {
+            sqlite: "
+                select i.instance_id, 'executes in a session whose log does not have it'
+                from fsm_instances i
+                where i.attempt_state = 'executing' and not exists (
+                    select 1 from fsm_session_log l where l.session_id = i.worker and instr(l.instances, i.instance_id) > 0
+                )",
+            postgres: "
+                select i.instance_id, 'executes in a session whose log does not have it'
+                from fsm_instances i
+                where i.attempt_state = 'executing' and not exists (
+                    select 1 from fsm_session_log l where l.session_id = i.worker and position(uuid_send(i.instance_id) in l.instances) > 0
+                )",
+        },
     ),
 ];

@@ -1,15 +1,15 @@
-//! What the database says of itself, its clock and its size, and word of others' commits.
+//! The database itself: its role, settings, clock and size, and notifications of commits.
 
 use super::{Sql, same};
 
-/// Whether the server is in recovery, and whether this session's transactions may not write. PostgreSQL only, sent as plain text because a
-/// connection may be one of a pooler.
+/// Returns whether the server is in recovery and whether this session is read-only. PostgreSQL only. Sent as plain text, because a pooler
+/// may be in between.
 pub const ROLE: &str = "select pg_is_in_recovery(), current_setting('transaction_read_only')::boolean";
 
-/// Which SQLite is linked.
+/// The version of the linked SQLite.
 pub const SQLITE_VERSION: Sql = same("select sqlite_version()");
 
-/// What the database says of itself that bears on durability: names and values.
+/// The names and values of the settings that affect durability.
 pub const SETTINGS: Sql = Sql {
     sqlite: "
         select 'sqlite_version', sqlite_version()
@@ -25,7 +25,7 @@ pub const SETTINGS: Sql = Sql {
         order by 1",
 };
 
-/// What SQLite finds wrong with its file, or `ok`. Reads the whole file. PostgreSQL has nothing like it.
+/// Checks SQLite's file and returns what is wrong with it, or `ok`. Reads the whole file. PostgreSQL has no such check.
 pub const FILE_CHECK: Sql = Sql {
     sqlite: "
         select q.quick_check
@@ -33,7 +33,7 @@ pub const FILE_CHECK: Sql = Sql {
     postgres: "select 'ok'",
 };
 
-/// Since when the oldest snapshot of another session keeps PostgreSQL from clearing away old rows. SQLite does not say.
+/// The start of the oldest transaction of another session whose snapshot prevents PostgreSQL from vacuuming old rows. SQLite returns null.
 pub const OLDEST_SNAPSHOT: Sql = Sql {
     sqlite: "select cast(null as integer)",
     postgres: "
@@ -42,7 +42,7 @@ pub const OLDEST_SNAPSHOT: Sql = Sql {
         where a.backend_xmin is not null and a.pid <> pg_backend_pid()",
 };
 
-/// How many rows there are about.
+/// The approximate number of rows.
 pub const ROWS_ABOUT: Sql = Sql {
     sqlite: "select (select max(i.rowid) from fsm_instances i) + (select max(c.rowid) from fsm_async_calls c)",
     postgres: "
@@ -51,15 +51,15 @@ pub const ROWS_ABOUT: Sql = Sql {
         where c.oid in (to_regclass('fsm_instances'), to_regclass('fsm_async_calls')) and c.reltuples >= 0",
 };
 
-/// PostgreSQL's clock and the start of the server, in microseconds since 1970: the only SQL that asks for time.
+/// PostgreSQL's clock and the start of the server, in microseconds since 1970. No other SQL reads the time.
 pub const SERVER_CLOCK: Sql = same(
     "
     select (extract(epoch from clock_timestamp()) * 1000000)::bigint, (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint",
 );
 
-/// Gives word on channel `$1`. PostgreSQL only, and never in a transaction with anything else: to commit it takes a lock that all who
-/// give word share.
+/// Notifies channel `$1`. PostgreSQL only, and never in a transaction with other statements: the commit takes a lock that all notifying
+/// transactions share.
 pub const NOTIFY: Sql = same("select pg_notify($1, '')");
 
-/// A number that another connection's commit changes. SQLite only.
+/// A number that changes with each commit of another connection. SQLite only.
 pub const DATA_VERSION: Sql = same("pragma data_version");

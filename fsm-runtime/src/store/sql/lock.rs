@@ -1,9 +1,9 @@
-//! What stands there, read and locked before anything is decided.
+//! The rows that a decision needs, read and locked before it is made.
 
 use super::{Many, many};
 
-/// The instance of each machine and key, locked in instance order, and whether it has a timer of its own. Rides the unique index on machine
-/// and key, and the index of timers by instance.
+/// Locks and returns the instance of each machine and key, in the order of instances, with whether it has a timer of its own. Uses the
+/// unique index on machine and key, and the index of timers by instance.
 pub const LOCK_BY_KEY: Many = Many {
     columns: "machine text, key text",
     sqlite: concat!(
@@ -26,8 +26,8 @@ pub const LOCK_BY_KEY: Many = Many {
     ),
 };
 
-/// The same without waiting: an instance that somebody else has locked has a row without its columns. The name comes last. Rides the unique index
-/// on machine and key, and the index of timers by instance.
+/// The same without waiting for locks. An instance that another transaction has locked has a row whose columns are null. The machine and
+/// the key come last. Uses the unique index on machine and key, and the index of timers by instance.
 pub const LOCK_IF_FREE: Many = Many {
     columns: "machine text, key text",
     sqlite: "-- SQLite has no locks of rows",
@@ -49,7 +49,7 @@ pub const LOCK_IF_FREE: Many = Many {
     ),
 };
 
-/// Each instance, locked in instance order. Rides the primary key.
+/// Locks and returns each instance, in the order of instances. Uses the primary key.
 pub const LOCK_BY_ID: Many = Many {
     columns: "instance_id uuid",
     sqlite: concat!(
@@ -70,7 +70,7 @@ pub const LOCK_BY_ID: Many = Many {
     ),
 };
 
-/// Each attempt. Rides the primary key.
+/// Ended attempts. Uses the primary key.
 pub const ATTEMPTS: Many = many(
     "call_id uuid, attempt bigint",
     concat!(
@@ -82,7 +82,7 @@ pub const ATTEMPTS: Many = many(
     ),
 );
 
-/// The last attempt of each call. Rides the primary key.
+/// The last ended attempt of each call. Uses the primary key.
 pub const LAST_ATTEMPTS: Many = many(
     "call_id uuid",
     concat!(
@@ -95,7 +95,7 @@ pub const LAST_ATTEMPTS: Many = many(
     ),
 );
 
-/// What waits for each instance from the position `head` up to `until`, by position. Rides the primary key.
+/// The events in the inbox of each instance from position `head` to before `until`, by position. Uses the primary key.
 pub const INBOX: Many = many(
     "instance_id uuid, head bigint, until bigint",
     "
@@ -105,7 +105,7 @@ pub const INBOX: Many = many(
     order by b.instance_id, b.position",
 );
 
-/// The event types that wait for these instances, each once. Rides the primary key.
+/// The distinct types of the events in the inboxes of these instances. Uses the primary key.
 pub const WAITING_EVENTS: Many = many(
     "instance_id uuid",
     "
@@ -132,15 +132,15 @@ macro_rules! inbox_ends {
     };
 }
 
-/// The same, and what waits at the position `last`, unless it is before `until`. Rides the primary key; SQLite joins crosswise in the order
-/// that is written.
+/// The same, and the event at position `last` unless it is before `until`. Uses the primary key. SQLite joins with `cross join`, which
+/// keeps the order of the tables.
 pub const INBOX_ENDS: Many = Many {
     columns: "instance_id uuid, head bigint, until bigint, last bigint",
     sqlite: inbox_ends!("cross join"),
     postgres: inbox_ends!("join"),
 };
 
-/// The requests that instances know by dedup id. Rides the primary key.
+/// The requests of instances with these dedup ids. Uses the primary key.
 pub const REQUESTS: Many = many(
     "instance_id uuid, dedup text",
     "
@@ -149,8 +149,8 @@ pub const REQUESTS: Many = many(
     join fsm_requests r on r.instance_id = w.instance_id and r.dedup = w.dedup",
 );
 
-/// Where each call is already. A state's timer bears the name of a call too, and does not count. Rides three primary keys and the inbox's
-/// index by call.
+/// The places where the calls of repeated sends are already. A state's timer also has the id of a call, and does not count. Uses the
+/// primary keys of calls and of timers, the inbox's index by call, and the index of rejected events.
 pub const KNOWN: Many = many(
     "call_id uuid",
     "

@@ -1,8 +1,8 @@
-//! Definitions that were started, and effects that calls remember.
+//! The stored definitions of machines, and the memoised effects of calls.
 
 use super::{Sql, same};
 
-/// Every definition of every machine, the one that was started last last. Few rows, read whole.
+/// All definitions of all machines. The last of each machine is the one that was started last. Reads the whole table, which has few rows.
 pub const MACHINES: Sql = same(
     "
     select m.machine, m.hash, m.definition, m.first_seen_at, m.last_seen_at
@@ -10,7 +10,7 @@ pub const MACHINES: Sql = same(
     order by m.machine, m.last_seen_at, m.first_seen_at, m.hash",
 );
 
-/// Machine `$1` was started with hash `$2` and definition `$3` at `$4`.
+/// Records that machine `$1` was started with hash `$2` and definition `$3` at `$4`. Uses the primary key.
 pub const REMEMBER: Sql = same(
     "
     insert into fsm_machines (machine, hash, definition, first_seen_at, last_seen_at)
@@ -20,7 +20,7 @@ pub const REMEMBER: Sql = same(
     where fsm_machines.last_seen_at < excluded.last_seen_at",
 );
 
-/// Every definition of machine `$1`, the one that was started last last. Rides the primary key.
+/// All definitions of machine `$1`. The last is the one that was started last. Uses the primary key.
 pub const DEFINITIONS: Sql = same(
     "
     select m.hash, m.definition, m.first_seen_at, m.last_seen_at
@@ -29,7 +29,7 @@ pub const DEFINITIONS: Sql = same(
     order by m.last_seen_at, m.first_seen_at, m.hash",
 );
 
-/// What call `$1` remembers under name `$2`. Rides the primary key.
+/// The result of the memoised effect `$2` of call `$1`. Uses the primary key.
 pub const ONCE_GET: Sql = same(
     "
     select o.value
@@ -37,11 +37,11 @@ pub const ONCE_GET: Sql = same(
     where o.call_id = $1 and o.name = $2",
 );
 
-/// Call `$1` remembers under name `$2` the value `$3` since `$4`, unless it remembers one already.
+/// Stores the result `$3` of the memoised effect `$2` of call `$1` of instance `$5` at `$4`, unless it has one already.
 pub const ONCE_PUT: Sql = same(
     "
-    insert into fsm_once (call_id, name, value, created_at)
-    values ($1, $2, $3, $4)
+    insert into fsm_once (call_id, name, instance_id, value, created_at)
+    values ($1, $2, $5, $3, $4)
     on conflict (call_id, name) do nothing
     returning name",
 );

@@ -1,12 +1,13 @@
-//! The migrations that were applied.
+//! The table of applied migrations.
 
 use super::{Sql, same};
 
-/// One process migrates at a time: a lock that ends with the transaction. SQLite's transaction is that lock already.
+/// Takes the lock of migrations until the transaction ends, so that one process migrates at a time. On SQLite the transaction itself is
+/// that lock.
 pub const MIGRATION_LOCK: Sql =
     Sql { sqlite: "select 1", postgres: "select 1 from (select pg_advisory_xact_lock(7306084201913251117)) as locked" };
 
-/// The table of the migrations that were applied.
+/// Creates the table of applied migrations.
 pub const MIGRATION_TABLE: Sql = Sql {
     sqlite: "
         create table if not exists fsm_migrations (
@@ -24,7 +25,7 @@ pub const MIGRATION_TABLE: Sql = Sql {
         )",
 };
 
-/// A row if there is a table of the migrations that were applied.
+/// Returns a row if the table of applied migrations exists.
 pub const MIGRATION_TABLE_EXISTS: Sql = Sql {
     sqlite: "
         select s.name
@@ -36,7 +37,7 @@ pub const MIGRATION_TABLE_EXISTS: Sql = Sql {
         where c.oid = to_regclass('fsm_migrations')",
 };
 
-/// The migrations that were applied.
+/// The applied migrations.
 pub const MIGRATIONS: Sql = same(
     "
     select m.version, m.checksum, m.name, m.applied_at
@@ -44,14 +45,14 @@ pub const MIGRATIONS: Sql = same(
     order by m.version",
 );
 
-/// Migration `$1` of name `$2` with checksum `$3` was applied at `$4`.
+/// Records that migration `$1` of name `$2` with checksum `$3` was applied at `$4`.
 pub const MIGRATED: Sql = same(
     "
     insert into fsm_migrations (version, name, checksum, applied_at)
     values ($1, $2, $3, $4)",
 );
 
-/// The same as a text, for scripts that people run themselves. The name is one of ours.
+/// The same statement with its values, for scripts that operators run. The names come from this crate and need no escaping.
 pub fn migrated(version: i64, name: &str, checksum: i64, at_us: i64) -> String {
     format!("insert into fsm_migrations (version, name, checksum, applied_at) values ({version}, '{name}', {checksum}, {at_us});")
 }

@@ -1,8 +1,8 @@
-//! The outbox: events that verbs sent to other instances and that wait for room, and delayed sends that verbs cancel.
+//! The outbox: events that verbs sent to other instances and that wait for room. Also the cancelling of delayed sends.
 
 use super::{Many, Sql, many, same};
 
-/// Which of these receivers have a line. Rides the index of lines.
+/// Returns the receivers of `w` that have a line. Uses the index of lines.
 pub const OUTBOX_LINES: Many = many(
     "machine text, key text",
     "
@@ -11,7 +11,7 @@ pub const OUTBOX_LINES: Many = many(
     where exists (select 1 from fsm_outbox o where o.machine = w.machine and o.key = w.key)",
 );
 
-/// Events that begin to wait, each behind those of its line that were put before, in the order of their places.
+/// Adds events to the ends of their lines, in the order of `place`.
 pub const OUTBOX_PUT: Many = Many {
     columns: "place bigint, sender uuid, machine text, key text, call_id uuid, event text, payload bytea, created_at bigint, due_at bigint",
     sqlite: "
@@ -25,7 +25,7 @@ pub const OUTBOX_PUT: Many = Many {
         order by w.place",
 };
 
-/// The first events of the line of machine `$1` and key `$2`, at most `$3`. Rides the index of lines.
+/// The first events of the line of machine `$1` and key `$2`, at most `$3`. Uses the index of lines.
 pub const OUTBOX_LINE: Sql = same(
     "
     select o.call_id, o.event, o.payload, o.sender, o.tries
@@ -35,7 +35,7 @@ pub const OUTBOX_LINE: Sql = same(
     limit $3",
 );
 
-/// Events that wait no more. Rides the index by call.
+/// Deletes events from the outbox. Uses the index by call.
 pub const OUTBOX_TAKE: Many = Many {
     columns: "call_id uuid",
     sqlite: "
@@ -49,7 +49,8 @@ pub const OUTBOX_TAKE: Many = Many {
         returning o.call_id",
 };
 
-/// The line of machine `$1` and key `$2` is delivered next at `$3`, after `$4` tries in a row that found no room. Rides the index of lines.
+/// Sets the next delivery of the line of machine `$1` and key `$2` to `$3`, after `$4` consecutive tries that found no room. Uses the index
+/// of lines.
 pub const OUTBOX_AGAIN: Sql = same(
     "
     update fsm_outbox
@@ -63,7 +64,7 @@ pub const OUTBOX_AGAIN: Sql = same(
     )",
 );
 
-/// The lines of machine `$1` and when they are delivered next, at most `$2`, those due first first. Rides the index of due lines.
+/// The lines of machine `$1` with the times of their next delivery, at most `$2`, the earliest first. Uses the index of due lines.
 pub const OUTBOX_DUE: Sql = same(
     "
     select o.key, o.due_at
@@ -73,8 +74,9 @@ pub const OUTBOX_DUE: Sql = same(
     limit $2",
 );
 
-/// The lines of machine `$1` that have found no room for longest, at most `$2`: the receiver, when the line began, its events as far as `$3`,
-/// and the length of the receiver's inbox. Rides the index of due lines and that of lines.
+/// The lines of machine `$1`, at most `$2`, the next delivery first: the receiver, the time when the line began, the time of the next
+/// delivery, the number of its events, counted up to `$3`, and the length of the receiver's inbox. Uses the index of due lines and the
+/// index of lines.
 pub const OUTBOX_WAITING: Sql = same(
     "
     select o.key, o.created_at, o.due_at,
@@ -86,7 +88,7 @@ pub const OUTBOX_WAITING: Sql = same(
     limit $2",
 );
 
-/// The same of the receiver with key `$2`, if events wait for it.
+/// The same for the receiver with key `$2`, if events wait for it. Uses the index of lines.
 pub const OUTBOX_WAITING_FOR: Sql = same(
     "
     select o.key, o.created_at, o.due_at,
@@ -96,14 +98,14 @@ pub const OUTBOX_WAITING_FOR: Sql = same(
     where o.machine = $1 and o.key = $2 and o.due_at is not null",
 );
 
-/// The number of events that wait for room in the inboxes of machine `$1`, as far as `$2`. Rides the index of lines.
+/// The number of events that wait for room in the inboxes of machine `$1`, counted up to `$2`. Uses the index of lines.
 pub const OUTBOX_COUNT: Sql = same(
     "
     select count(*)
     from (select 1 from fsm_outbox o where o.machine = $1 limit $2) as counted",
 );
 
-/// The events that wait for room in the inboxes of machine `$1`. Rides the index of lines.
+/// The events that wait for room in the inboxes of machine `$1`, by type. Uses the index of lines.
 pub const EVENTS_IN_OUTBOX: Sql = same(
     "
     select o.event, cast(null as text), count(*), min(o.created_at)
@@ -112,7 +114,7 @@ pub const EVENTS_IN_OUTBOX: Sql = same(
     group by o.event",
 );
 
-/// The events of machine `$1` that wait for room under the name `$2` get the name `$3`. Rides the index of lines.
+/// Renames the event `$2` to `$3` in the lines of machine `$1`. Uses the index of lines.
 pub const OUTBOX_RENAME: Sql = same(
     "
     update fsm_outbox
@@ -120,7 +122,7 @@ pub const OUTBOX_RENAME: Sql = same(
     where machine = $1 and event = $2",
 );
 
-/// Notes in the history of senders, as far as they exist. Rides the primary key of instances.
+/// Adds notes to the history of the senders that still exist. Uses the primary key of instances.
 pub const NOTE_SENDER: Many = many(
     "instance_id uuid, at bigint, kind text, call_id uuid, detail text",
     "
@@ -130,7 +132,7 @@ pub const NOTE_SENDER: Many = many(
     where exists (select 1 from fsm_instances i where i.instance_id = w.instance_id)",
 );
 
-/// The names of instances. Rides the primary key.
+/// The machines and keys of instances. Uses the primary key.
 pub const NAMES: Many = many(
     "instance_id uuid",
     "
@@ -139,7 +141,7 @@ pub const NAMES: Many = many(
     join fsm_instances i on i.instance_id = w.instance_id",
 );
 
-/// Delayed sends that are cancelled, with what they would have delivered, and to whom. Rides the primary key of timers.
+/// Cancels delayed sends and returns their receivers and events. Uses the primary key of timers.
 pub const UNSEND: Many = Many {
     columns: "timer_id uuid",
     sqlite: "
@@ -153,7 +155,7 @@ pub const UNSEND: Many = Many {
         returning t.timer_id, t.instance_id, t.event",
 };
 
-/// A wake for each of these instances that has not begun: nothing may be to come for it any more. Rides the primary key of instances.
+/// Sets a wake for each of these instances that has not begun, because no further event may come to it. Uses the primary key of instances.
 pub const WAKE_UNBEGUN: Many = many(
     "timer_id uuid, instance_id uuid, event text, due_at bigint, payload bytea",
     "

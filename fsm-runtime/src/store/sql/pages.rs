@@ -1,24 +1,24 @@
-//! Lists of instances, page by page, and the pages' edges.
+//! Lists of instances with keyset pagination, and the limits of their pages.
 
 use super::{Sql, same};
 
-/// The instances that have a status, or are paused, in the order of their creation: each kind has an index of its own.
+/// The statements for the instances of a status, or for paused ones, in the order of their creation. Each kind has its own index.
 pub struct Among {
-    /// Those of machine `$1` after `$2` and up to `$8`, at most `$3`: only in state `$4`, paused `$5`, with the text `$6` in the error, and
-    /// not changed since `$7`, where these are given; and where `$9` is given, only those whose open attempt follows one that failed. The error
-    /// of those is that of the attempt before.
+    /// The instances of machine `$1` after `$2` and up to `$8`, at most `$3`. These filters apply where they are given: state `$4`, paused
+    /// `$5`, the text `$6` in the error, not changed since `$7`, and with `$9` only instances whose open attempt follows a failed one. The
+    /// text of such an instance is the error of the previous attempt.
     pub oldest_first: Sql,
-    /// The same before `$2` and down to `$8`.
+    /// Like `oldest_first`, but before `$2` and down to `$8`.
     pub newest_first: Sql,
-    /// Of those of machine `$1` after `$2`, the one at place `$3`, from 0, and the next.
+    /// Of the instances of machine `$1` after `$2`, the one at position `$3`, from 0, and the next one.
     pub edge_up: Sql,
-    /// The same before `$2`.
+    /// Like `edge_up`, but before `$2`.
     pub edge_down: Sql,
-    /// The states of the newest of machine `$1`, at most `$2` of them, how many are in each, and with which status.
+    /// The number of instances in each state and status, among the newest `$2` of machine `$1`.
     pub states: Sql,
 }
 
-/// The open attempt of the instance follows one that failed or was lost.
+/// The condition that the open attempt of the instance follows one that failed or was lost.
 macro_rules! retrying {
     () => {
         "i.is_open and i.attempt > 1 and exists (
@@ -29,7 +29,7 @@ macro_rules! retrying {
     };
 }
 
-/// The error of an instance; of one that is being retried, that of the attempt before.
+/// The error of an instance; for an instance that is being retried, the error of the previous attempt.
 macro_rules! failure {
     () => {
         "coalesce(i.error, (
@@ -189,48 +189,48 @@ macro_rules! among {
     };
 }
 
-/// Instances of every status, as `Among::oldest_first`: the first of each, in one look. Rides the three indexes by status.
+/// Instances of every status, as `Among::oldest_first`, merged in one statement. Uses the three indexes by status.
 pub const EVERY_OLDEST_FIRST: Sql = Sql { sqlite: every!("instr", ">", "<=", "asc"), postgres: every!("strpos", ">", "<=", "asc") };
 
-/// Instances of every status, as `Among::newest_first`: the first of each, in one look. Rides the three indexes by status.
+/// Instances of every status, as `Among::newest_first`, merged in one statement. Uses the three indexes by status.
 pub const EVERY_NEWEST_FIRST: Sql = Sql { sqlite: every!("instr", "<", ">=", "desc"), postgres: every!("strpos", "<", ">=", "desc") };
 
-/// Instances that are running or in error, as `Among::oldest_first`: the first of each, in one look. Rides the two indexes by status.
+/// Instances that are running or in error, as `Among::oldest_first`, merged in one statement. Uses the two indexes by status.
 pub const NOT_ENDED_OLDEST_FIRST: Sql =
     Sql { sqlite: not_ended!("instr", ">", "<=", "asc"), postgres: not_ended!("strpos", ">", "<=", "asc") };
 
-/// Instances that are running or in error, as `Among::newest_first`: the first of each, in one look. Rides the two indexes by status.
+/// Instances that are running or in error, as `Among::newest_first`, merged in one statement. Uses the two indexes by status.
 pub const NOT_ENDED_NEWEST_FIRST: Sql =
     Sql { sqlite: not_ended!("instr", "<", ">=", "desc"), postgres: not_ended!("strpos", "<", ">=", "desc") };
 
-/// Rides the index of running instances.
+/// Uses the index of running instances.
 pub const RUNNING: Among = among!("i.status = 'running'");
 
-/// Rides the index of instances in error.
+/// Uses the index of instances in error.
 pub const IN_ERROR: Among = among!("i.status = 'error'");
 
-/// Rides the index of ended instances.
+/// Uses the index of ended instances.
 pub const ENDED_SO_FAR: Among = among!("i.status in ('completed', 'cancelled')");
 
-/// Rides the index of ended instances.
+/// Uses the index of ended instances.
 pub const COMPLETED: Among = among!("i.status in ('completed', 'cancelled') and i.status = 'completed'");
 
-/// Rides the index of cancelled instances.
+/// Uses the index of cancelled instances.
 pub const CANCELLED: Among = among!("i.status = 'cancelled'");
 
-/// Rides the index of paused instances.
+/// Uses the index of paused instances.
 pub const PAUSED: Among = among!("i.paused");
 
-/// The instances of machine `$1` whose key is `$2` or behind it and before `$8`, at most `$3`, in the order of their keys; the other conditions as
-/// `Among::oldest_first`, and only those of status `$10`, where it is given. Rides the unique index on machine and key.
+/// The instances of machine `$1` with keys from `$2` to before `$8`, at most `$3`, in the order of their keys. The other filters are those
+/// of `Among::oldest_first`, and status `$10` where it is given. Uses the unique index on machine and key.
 pub const KEYS_UP: Sql = Sql { sqlite: by_key!("instr", "asc"), postgres: by_key!("strpos", "asc") };
 
-/// The same from the last key down.
+/// The same in descending order.
 pub const KEYS_DOWN: Sql = Sql { sqlite: by_key!("instr", "desc"), postgres: by_key!("strpos", "desc") };
 
-/// Of the keys of machine `$1` from `$2` on and before `$3`, the one at place `$4`, from 0, and the next. Rides the unique index on machine and
-/// key.
+/// Of the keys of machine `$1` from `$2` to before `$3`, the one at position `$4`, from 0, and the next one. Uses the unique index on
+/// machine and key.
 pub const KEY_EDGE_UP: Sql = edge_of_keys!("asc");
 
-/// The same from the last key down.
+/// The same in descending order.
 pub const KEY_EDGE_DOWN: Sql = edge_of_keys!("desc");

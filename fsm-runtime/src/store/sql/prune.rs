@@ -1,10 +1,10 @@
-//! The past, found and deleted.
+//! The pruner's statements: they find and delete ended instances and old history.
 
 use super::{Many, Sql, many, same};
 
-/// The next `$5` ended instances of machine `$1` after `$2` and before `$3`: the newest call, whether it ended before `$4` and no delayed event
-/// waits for it, and then how many notes, requests and waiting events it has, of each at most `$6`. Rides the index of ended instances, the
-/// primary keys, and the indexes by instance.
+/// The next `$5` ended instances of machine `$1` after `$2` and before `$3`: the newest call, whether the instance ended before `$4` and
+/// has no timer, and if so how many notes, requests and waiting events it has, each counted up to `$6`. Uses the index of ended instances,
+/// the primary keys, and the indexes by instance.
 pub const ENDED: Sql = same(
     "
     select e.instance_id, e.call_id, e.is_over,
@@ -35,8 +35,8 @@ macro_rules! still_over {
     };
 }
 
-/// Those of the instances that still are to be deleted, locked; those that somebody else has locked are left out. Rides the primary key, and
-/// the index of timers by instance.
+/// Locks and returns the instances that still are to be deleted. Instances that another transaction has locked are left out. Uses the
+/// primary key, and the index of timers by instance.
 pub const STILL_OVER: Many = Many {
     columns: "instance_id uuid, cutoff bigint",
     sqlite: still_over!(),
@@ -75,16 +75,16 @@ macro_rules! calls_back {
     };
 }
 
-/// Each call and those before it, newest first and at most `most` of each, as far as they are there: its last attempt, the call before it, and
-/// how much it remembers, counted up to 5,000. Rides the primary keys. SQLite joins crosswise in the order that is written; PostgreSQL looks
-/// each call up by itself.
+/// Each call and the calls before it, the newest first and at most `most` of each, as far as they exist: its last attempt, the call before
+/// it, and the number of its memoised effects, counted up to 5,000. Uses the primary keys. On SQLite, `cross join` keeps the order of the
+/// tables; PostgreSQL looks up each call separately.
 pub const CALLS_BACK: Many = Many {
     columns: "start uuid, most bigint",
     sqlite: calls_back!("", ""),
     postgres: calls_back!("lateral (select c.call_id, c.previous from", "offset 0) as c"),
 };
 
-/// Calls beside the calls: what caught one of their attempts before that call was run again by hand. Rides the primary key.
+/// The calls of catch verbs that caught attempts of these calls before the calls were run again manually. Uses the primary key.
 pub const CALLS_BESIDE: Many = many(
     "call_id uuid",
     "
@@ -94,15 +94,19 @@ pub const CALLS_BESIDE: Many = many(
     where c.previous is distinct from (select f.previous from fsm_async_calls f where f.call_id = w.call_id and f.attempt = 1)",
 );
 
-/// Whether each of the calls made a transition. Rides the unique index of successes.
+/// Returns whether each of the calls made a transition. Uses the primary key.
 pub const TRANSITIONS: Many = many(
     "call_id uuid",
     "
-    select coalesce((select c.verb = c.to_state or c.event not like 'Caught<%' from fsm_async_calls c where c.call_id = w.call_id and c.state = 'success'), false)
+    select exists (
+        select 1
+        from fsm_async_calls c
+        where c.call_id = w.call_id and c.state = 'success' and (c.verb = c.to_state or c.event not like 'Caught<%')
+    )
     from w",
 );
 
-/// How much each call remembers, counted up to 5,000. Rides the primary key.
+/// The number of memoised effects of each call, counted up to 5,000. Uses the primary key.
 pub const ONCE_COUNTS: Many = many(
     "call_id uuid",
     "
@@ -110,7 +114,7 @@ pub const ONCE_COUNTS: Many = many(
     from w",
 );
 
-/// Of call `$1`, at most `$3` attempts between the first and `$2` are gone, the oldest ones. Rides the primary key.
+/// Deletes at most `$3` attempts of call `$1` between the first one and `$2`, the oldest first. Uses the primary key.
 pub const PRUNE_BETWEEN: Sql = same(
     "
     delete from fsm_async_calls
@@ -124,7 +128,7 @@ pub const PRUNE_BETWEEN: Sql = same(
     returning previous",
 );
 
-/// At most `$2` of what call `$1` remembers is gone. Rides the primary key.
+/// Deletes at most `$2` memoised effects of call `$1`. Uses the primary key.
 pub const PRUNE_SOME_ONCE: Sql = same(
     "
     delete from fsm_once
@@ -132,7 +136,7 @@ pub const PRUNE_SOME_ONCE: Sql = same(
     returning call_id",
 );
 
-/// At most `$2` notes of instance `$1` are gone. Rides the index by instance.
+/// Deletes at most `$2` notes of instance `$1`. Uses the index by instance.
 pub const PRUNE_SOME_HISTORY: Sql = same(
     "
     delete from fsm_history
@@ -140,7 +144,7 @@ pub const PRUNE_SOME_HISTORY: Sql = same(
     returning instance_id",
 );
 
-/// At most `$2` requests to instance `$1` are known no more. Rides the primary key.
+/// Deletes at most `$2` dedup records of instance `$1`. Uses the primary key.
 pub const PRUNE_SOME_REQUESTS: Sql = same(
     "
     delete from fsm_requests
@@ -154,7 +158,7 @@ pub const PRUNE_SOME_REQUESTS: Sql = same(
     returning instance_id",
 );
 
-/// At most `$2` of what waited for instance `$1` is gone. Rides the primary key.
+/// Deletes at most `$2` events from the inbox of instance `$1`. Uses the primary key.
 pub const PRUNE_SOME_INBOX: Sql = same(
     "
     delete from fsm_inbox
@@ -168,19 +172,19 @@ pub const PRUNE_SOME_INBOX: Sql = same(
     returning instance_id",
 );
 
-/// What waited for the instances is gone. Rides the primary key.
+/// Deletes the inboxes of the instances. Uses the primary key.
 pub const PRUNE_INBOX: Many = many("instance_id uuid", "delete from fsm_inbox where instance_id in (select w.instance_id from w)");
 
-/// No request to the instances is known. Rides the primary key.
+/// Deletes the dedup records of the instances. Uses the primary key.
 pub const PRUNE_REQUESTS: Many = many("instance_id uuid", "delete from fsm_requests where instance_id in (select w.instance_id from w)");
 
-/// The notes of the instances are gone. Rides the index by instance.
+/// Deletes the notes of the instances. Uses the index by instance.
 pub const PRUNE_HISTORY: Many = many("instance_id uuid", "delete from fsm_history where instance_id in (select w.instance_id from w)");
 
-/// The instances are gone. Rides the primary key.
+/// Deletes the instances. Uses the primary key.
 pub const PRUNE_INSTANCES: Many = many("instance_id uuid", "delete from fsm_instances where instance_id in (select w.instance_id from w)");
 
-/// Every attempt of calls before `$3`, from call `$1` and attempt `$2` on and without that one, at most `$4`. Rides the primary key.
+/// All attempts of calls before `$3`, after attempt `$2` of call `$1`, at most `$4`. Uses the primary key.
 pub const OLD_ATTEMPTS: Sql = same(concat!(
     "select ",
     attempt!(),
@@ -191,20 +195,20 @@ pub const OLD_ATTEMPTS: Sql = same(concat!(
     limit $4"
 ));
 
-/// The attempts are gone. Rides the primary key.
+/// Deletes the attempts. Uses the primary key.
 pub const PRUNE_ATTEMPTS: Many = Many {
     columns: "call_id uuid, attempt bigint",
     sqlite: "delete from fsm_async_calls where (call_id, attempt) in (select w.call_id, w.attempt from w)",
     postgres: "delete from fsm_async_calls as c using w where c.call_id = w.call_id and c.attempt = w.attempt",
 };
 
-/// What the calls remember is gone. Rides the primary key.
+/// Deletes the memoised effects of the calls. Uses the primary key.
 pub const PRUNE_ONCE_OF: Many = many("call_id uuid", "delete from fsm_once where call_id in (select w.call_id from w)");
 
-/// The calls are gone, with all their attempts. Rides the primary key.
+/// Deletes the calls with all their attempts. Uses the primary key.
 pub const PRUNE_CALLS_OF: Many = many("call_id uuid", "delete from fsm_async_calls where call_id in (select w.call_id from w)");
 
-/// So many more of the instances' transitions have no attempts any more. Rides the primary key.
+/// Adds the number of pruned transitions to the instances. Uses the primary key.
 pub const PRUNED: Many = many(
     "instance_id uuid, transitions bigint",
     "
@@ -214,15 +218,15 @@ pub const PRUNED: Many = many(
     where i.instance_id = w.instance_id",
 );
 
-/// The last of the next `$2` notes after note `$1`. Rides the primary key.
+/// The id of the last of the next `$2` notes after note `$1`. Uses the primary key.
 pub const NOTES_UNTIL: Sql = same(
     "
     select max(n.history_id)
     from (select h.history_id from fsm_history h where h.history_id > $1 order by h.history_id limit $2) as n",
 );
 
-/// The notes after `$1` up to `$2` are gone that were made before `$3`, of live instances of machine `$4`, about no call that is still
-/// there. Rides the primary keys.
+/// Deletes the notes after `$1` up to `$2` that were made before `$3`, of instances of machine `$4` that have not ended, unless they belong
+/// to a call that still exists. Uses the primary keys.
 pub const PRUNE_NOTES: Sql = same(
     "
     delete from fsm_history
@@ -232,11 +236,12 @@ pub const PRUNE_NOTES: Sql = same(
         join fsm_instances i on i.instance_id = h.instance_id
         where h.history_id > $1 and h.history_id <= $2 and h.at < $3 and i.machine = $4 and i.status in ('running', 'error')
             and not exists (select 1 from fsm_async_calls c where c.call_id = h.call_id and c.attempt = 1)
+            and not (i.is_open and i.call_id is not distinct from h.call_id)
     )
     returning history_id",
 );
 
-/// The request that is `$3` places after instance `$1` and dedup id `$2`. Rides the primary key.
+/// The dedup record at position `$3`, from 0, after instance `$1` and dedup id `$2`. Uses the primary key.
 pub const REQUESTS_UNTIL: Sql = same(
     "
     select r.instance_id, r.dedup
@@ -247,8 +252,8 @@ pub const REQUESTS_UNTIL: Sql = same(
     offset $3",
 );
 
-/// The requests after instance `$1` and dedup id `$2`, up to `$3` and `$4`, are forgotten that came before `$5`, to live instances of machine
-/// `$6`, whose call neither waits nor is still there. Rides the primary keys and the inbox's index by call.
+/// Deletes the dedup records after instance `$1` and dedup id `$2`, up to `$3` and `$4`, that were made before `$5`, of instances of
+/// machine `$6` that have not ended, if their call neither waits nor still exists. Uses the primary keys and the inbox's index by call.
 pub const PRUNE_REQUESTS_OLD: Sql = same(
     "
     delete from fsm_requests
@@ -259,13 +264,14 @@ pub const PRUNE_REQUESTS_OLD: Sql = same(
         where (r.instance_id, r.dedup) > ($1, $2) and (r.instance_id, r.dedup) <= ($3, $4) and r.created_at < $5
             and i.machine = $6 and i.status in ('running', 'error')
             and not exists (select 1 from fsm_async_calls c where c.call_id = r.call_id and c.attempt = 1)
+            and not (i.is_open and i.call_id = r.call_id)
             and not exists (select 1 from fsm_inbox b where b.call_id = r.call_id)
             and not exists (select 1 from fsm_timers t where t.timer_id = r.call_id)
     )
     returning dedup",
 );
 
-/// What is remembered `$4` places after call `$1` and name `$2`, of calls before `$3`. Rides the primary key.
+/// The memoised effect at position `$4`, from 0, after call `$1` and name `$2`, of calls before `$3`. Uses the primary key.
 pub const ONCE_UNTIL: Sql = same(
     "
     select o.call_id, o.name
@@ -276,16 +282,16 @@ pub const ONCE_UNTIL: Sql = same(
     offset $4",
 );
 
-/// What is remembered after call `$1` and name `$2`, up to `$3` and `$4`, since before `$5`, is gone where the instance is of machine `$6` and
-/// rests: its calls are closed, and none will be run again. What nobody's call remembers is gone too. Rides the primary keys.
+/// Deletes the memoised effects after call `$1` and name `$2`, up to `$3` and `$4`, that were stored before `$5`, if their instance belongs
+/// to machine `$6`, has no open call and is not in error: none of its calls will run again. Also deletes those whose instance no longer
+/// exists. Uses the primary keys.
 pub const PRUNE_ONCE_OLD: Sql = same(
     "
     delete from fsm_once
     where (call_id, name) in (
         select o.call_id, o.name
         from fsm_once o
-        left join fsm_async_calls c on c.call_id = o.call_id and c.attempt = 1
-        left join fsm_instances i on i.instance_id = c.instance_id
+        left join fsm_instances i on i.instance_id = o.instance_id
         where (o.call_id, o.name) > ($1, $2) and (o.call_id, o.name) <= ($3, $4) and o.created_at < $5
             and (i.instance_id is null or i.machine = $6 and not i.is_open and i.status <> 'error')
     )

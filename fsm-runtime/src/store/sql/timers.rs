@@ -1,9 +1,9 @@
-//! Timers that are due.
+//! Due timers.
 
 use super::{Sql, same};
 
-/// When the first timer of machine `$1` is due: of a state of `$2`, a delayed event of `$3`, or a wake for such an event in a state of `$4`,
-/// but for the timers `$5`. Rides the due index of timers.
+/// The due time of the first timer of machine `$1`: of a state of `$2`, a delayed event of `$3`, or a wake for such an event in a state of
+/// `$4`, except for the timers `$5`. Uses the due index of timers.
 pub const NEXT_TIMER: Sql = Sql {
     sqlite: "
         select t.due_at
@@ -71,14 +71,14 @@ macro_rules! timers_due {
     };
 }
 
-/// The timers of machine `$1` that are due at `$2`, at most `$3`, the oldest first: of a state of `$4`, a delayed event of `$5`, or a wake
-/// for such an event in a state of `$6`, but for the timers `$7`. Rides the due index of timers.
+/// The timers of machine `$1` that are due at `$2`, at most `$3`, the earliest first: of a state of `$4`, a delayed event of `$5`, or a
+/// wake for such an event in a state of `$6`, except for the timers `$7`. Uses the due index of timers.
 pub const TIMERS_DUE: Sql = timers_due!("not in", "<> all");
 
-/// The same of the timers `$7` and no others. Rides the primary key.
+/// The same, only of the timers `$7`. Uses the primary key.
 pub const THESE_TIMERS_DUE: Sql = timers_due!("in", "= any");
 
-/// Two of the timers of instance `$1`, whichever: whether there is another one beside a known one. Rides the index by instance.
+/// Any two of the timers of instance `$1`. They show if it has another timer beside a known one. Uses the index by instance.
 pub const TIMERS_BESIDE: Sql = same(
     "
     select t.timer_id

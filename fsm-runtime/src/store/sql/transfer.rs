@@ -1,20 +1,22 @@
-//! Whole tables on their way out of a database and into another.
+//! The export and import of whole tables.
 
 use super::{Many, Sql, many, same};
 
-/// A table on its way out of a database and into another.
+/// The statements to export a table from one database and import it into another.
 pub struct Table {
-    /// Without `fsm_`.
+    /// The name without `fsm_`.
     pub name: &'static str,
-    /// The types of its key, in whose order it is read.
+    /// The types of its key. The rows are read in the order of the key.
     pub key: &'static [&'static str],
-    /// The rows of machine `$1`, or of all, after the key `$3`…, at most `$2`, each with its key behind it. Rides the primary key.
+    /// The rows of machine `$1`, or of all machines, after the key `$3`…, at most `$2`. The key follows the columns of each row. Uses the
+    /// primary key.
     pub page: Sql,
-    /// Rows that another database had.
+    /// Inserts rows of another database.
     pub insert: Many,
 }
 
-/// Those that others lean on first. `fsm_workers` and `fsm_migrations` are about the one database alone.
+/// The tables in the order of their references. The tables of workers, session logs, reachable time and migrations belong to one database
+/// and are not transferred.
 pub const TABLES: [Table; 9] = [
     Table {
         name: "machines",
@@ -42,20 +44,29 @@ pub const TABLES: [Table; 9] = [
         key: &["uuid"],
         page: same(
             "
-            select x.instance_id, x.machine, x.key, x.status, x.state, x.paused, x.version, x.record, x.call_id, x.attempt, \
-                x.is_open, x.error, x.inbox_head, x.inbox_tail, x.created_at, x.updated_at, x.entered_at, x.pruned, x.instance_id
+            select x.instance_id, x.machine, x.key, x.status, x.state, x.paused, x.version, x.row_version, x.record, \
+                x.error, x.inbox_head, x.inbox_tail, x.created_at, x.updated_at, x.entered_at, x.pruned, x.is_open, x.call_id, \
+                x.attempt, x.attempt_state, x.verb, x.event, x.payload, x.from_state, x.to_state, x.attempt_created_at, \
+                x.scheduled_at, x.due_at, x.remaining_attempts, x.backoff, x.max_backoff, x.retry, x.first_at, \
+                x.worker, x.started_at, x.finished_at, x.attempt_error, x.previous, x.snoozes, x.instance_id
             from fsm_instances x
             where x.instance_id > $3 and (cast($1 as text) is null or x.machine = $1)
             order by x.instance_id
             limit $2",
         ),
         insert: many(
-            "instance_id uuid, machine text, key text, status text, state text, paused boolean, version bigint, record \
-             bytea, call_id uuid, attempt bigint, is_open boolean, error text, inbox_head bigint, inbox_tail bigint, \
-             created_at bigint, updated_at bigint, entered_at bigint, pruned bigint",
+            "instance_id uuid, machine text, key text, status text, state text, paused boolean, version bigint, \
+             row_version bigint, record bytea, error text, inbox_head bigint, inbox_tail bigint, created_at bigint, \
+             updated_at bigint, entered_at bigint, pruned bigint, is_open boolean, call_id uuid, attempt bigint, attempt_state text, \
+             verb text, event text, payload bytea, from_state text, to_state text, attempt_created_at bigint, \
+             scheduled_at bigint, due_at bigint, remaining_attempts bigint, backoff bigint, max_backoff bigint, \
+             retry text, first_at bigint, worker uuid, started_at bigint, finished_at bigint, attempt_error text, \
+             previous uuid, snoozes bigint",
             "
-            insert into fsm_instances (instance_id, machine, key, status, state, paused, version, record, call_id, attempt, is_open, error, \
-                inbox_head, inbox_tail, created_at, updated_at, entered_at, pruned)
+            insert into fsm_instances (instance_id, machine, key, status, state, paused, version, row_version, record, error, inbox_head, \
+                inbox_tail, created_at, updated_at, entered_at, pruned, is_open, call_id, attempt, attempt_state, verb, event, \
+                payload, from_state, to_state, attempt_created_at, scheduled_at, due_at, remaining_attempts, backoff, \
+                max_backoff, retry, first_at, worker, started_at, finished_at, attempt_error, previous, snoozes)
             select *
             from w",
         ),
@@ -65,23 +76,23 @@ pub const TABLES: [Table; 9] = [
         key: &["uuid", "bigint"],
         page: same(
             "
-            select x.call_id, x.attempt, x.instance_id, x.machine, x.verb, x.event, x.payload, x.from_state, x.to_state, x.state, \
-                x.held, x.created_at, x.scheduled_at, x.remaining_attempts, x.backoff, x.max_backoff, x.retry, x.first_at, \
-                x.worker, x.started_at, x.finished_at, x.error, x.previous, x.snoozes, x.call_id, x.attempt
+            select x.call_id, x.attempt, x.instance_id, x.machine, x.verb, x.event, x.payload, x.from_state, x.to_state, \
+                x.state, x.created_at, x.scheduled_at, x.remaining_attempts, x.backoff, x.max_backoff, x.retry, \
+                x.first_at, x.worker, x.started_at, x.finished_at, x.error, x.previous, x.snoozes, x.call_id, x.attempt
             from fsm_async_calls x
             where (x.call_id, x.attempt) > ($3, $4) and (cast($1 as text) is null or x.machine = $1)
             order by x.call_id, x.attempt
             limit $2",
         ),
         insert: many(
-            "call_id uuid, attempt bigint, instance_id uuid, machine text, verb text, event text, payload bytea, from_state \
-             text, to_state text, state text, held boolean, created_at bigint, scheduled_at bigint, remaining_attempts \
-             bigint, backoff bigint, max_backoff bigint, retry text, first_at bigint, worker uuid, started_at bigint, \
-             finished_at bigint, error text, previous uuid, snoozes bigint",
+            "call_id uuid, attempt bigint, instance_id uuid, machine text, verb text, event text, payload bytea, \
+             from_state text, to_state text, state text, created_at bigint, scheduled_at bigint, \
+             remaining_attempts bigint, backoff bigint, max_backoff bigint, retry text, first_at bigint, worker uuid, \
+             started_at bigint, finished_at bigint, error text, previous uuid, snoozes bigint",
             "
-            insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, held, created_at, \
-                scheduled_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at, finished_at, \
-                error, previous, snoozes)
+            insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, created_at, \
+                scheduled_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at, \
+                finished_at, error, previous, snoozes)
             select *
             from w",
         ),
@@ -168,16 +179,16 @@ pub const TABLES: [Table; 9] = [
         key: &["uuid", "text"],
         page: same(
             "
-            select x.call_id, x.name, x.value, x.created_at, x.call_id, x.name
+            select x.call_id, x.name, x.instance_id, x.value, x.created_at, x.call_id, x.name
             from fsm_once x
-            where (x.call_id, x.name) > ($3, $4) and (cast($1 as text) is null or exists (select 1 from fsm_async_calls c where c.call_id = x.call_id and c.attempt = 1 and c.machine = $1))
+            where (x.call_id, x.name) > ($3, $4) and (cast($1 as text) is null or exists (select 1 from fsm_instances i where i.instance_id = x.instance_id and i.machine = $1))
             order by x.call_id, x.name
             limit $2",
         ),
         insert: many(
-            "call_id uuid, name text, value bytea, created_at bigint",
+            "call_id uuid, name text, instance_id uuid, value bytea, created_at bigint",
             "
-            insert into fsm_once (call_id, name, value, created_at)
+            insert into fsm_once (call_id, name, instance_id, value, created_at)
             select *
             from w",
         ),

@@ -1,8 +1,8 @@
-//! One instance with its calls, notes, inbox and timers, and how many there are.
+//! One instance with its calls, notes, inbox and timers, and the number of instances.
 
 use super::{Many, Sql, same};
 
-/// The instance of machine `$1` with key `$2`. Rides the unique index on machine and key.
+/// The instance of machine `$1` with key `$2`. Uses the unique index on machine and key.
 pub const FIND: Sql = same(concat!(
     "select ",
     instance!(),
@@ -11,12 +11,15 @@ pub const FIND: Sql = same(concat!(
     where i.machine = $1 and i.key = $2"
 ));
 
-/// Every attempt of call `$1` and of the calls before it. Rides the primary key, from each call to the one before; SQLite joins crosswise
-/// in the order that is written.
+/// All ended attempts of call `$1`, of call `$2`, and of the calls before them. Uses the primary key, from each call to the one before.
+/// SQLite joins with `cross join`, which keeps the order of the tables.
 pub const CALLS: Sql = Sql {
     sqlite: concat!(
         "with recursive walk (call_id) as (
             select $1
+            union
+            select $2
+            where $2 is not null
             union
             select p.previous
             from walk
@@ -31,7 +34,7 @@ pub const CALLS: Sql = Sql {
     ),
     postgres: concat!(
         "with recursive walk (call_id) as (
-            select $1::uuid
+            (select $1::uuid union select $2::uuid where $2::uuid is not null)
             union
             select p.previous
             from walk
@@ -46,7 +49,7 @@ pub const CALLS: Sql = Sql {
     ),
 };
 
-/// The notes of instance `$1`, oldest first. Rides the index by instance.
+/// The notes of instance `$1`, oldest first. Uses the index by instance.
 pub const NOTES: Sql = same(
     "
     select h.instance_id, h.at, h.kind, h.call_id, h.detail, h.actor
@@ -55,7 +58,7 @@ pub const NOTES: Sql = same(
     order by h.history_id",
 );
 
-/// How many instances of machine `$1` there are by status and state. Rides the unique index on machine and key.
+/// The number of instances of machine `$1` by status and state. Uses the unique index on machine and key.
 pub const COUNTS: Sql = same(
     "
     select i.status, i.state, count(*)
@@ -65,15 +68,19 @@ pub const COUNTS: Sql = same(
     order by i.status, i.state",
 );
 
-/// The payload of call `$1`. Rides the primary key.
+/// The payload of call `$1`, which is the newest call of instance `$2` or has an ended attempt. Uses the primary keys.
 pub const PAYLOAD: Sql = same(
     "
     select c.payload
     from fsm_async_calls c
-    where c.call_id = $1 and c.attempt = 1",
+    where c.call_id = $1 and c.attempt = 1
+    union all
+    select i.payload
+    from fsm_instances i
+    where i.instance_id = $2 and i.call_id = $1 and i.is_open and i.attempt = 1",
 );
 
-/// The events that wait for instance `$1`, in order, without payloads. Rides the primary key.
+/// The events in the inbox of instance `$1`, in order, without payloads. Uses the primary key.
 pub const WAITING: Sql = same(
     "
     select b.position, b.call_id, b.event, b.created_at
@@ -82,7 +89,7 @@ pub const WAITING: Sql = same(
     order by b.position",
 );
 
-/// The timers of instance `$1`, the first due first, without payloads. Rides the index by instance.
+/// The timers of instance `$1`, the earliest first, without payloads. Uses the index by instance.
 pub const TIMERS_SET: Sql = same(
     "
     select t.timer_id, t.state, t.event, t.due_at, t.held
@@ -91,7 +98,7 @@ pub const TIMERS_SET: Sql = same(
     order by t.due_at, t.timer_id",
 );
 
-/// The first 100 timers of each instance, the first due first, without payloads and wake-ups. Rides the index by instance.
+/// The first 100 timers of each instance, the earliest first, without payloads and without wakes. Uses the index by instance.
 pub const PENDING_TIMERS: Many = Many {
     columns: "instance_id uuid",
     sqlite: "
@@ -113,7 +120,7 @@ pub const PENDING_TIMERS: Many = Many {
         order by t.due_at, t.timer_id",
 };
 
-/// The events that wait for each instance from the position `head` on and before `until`, without payloads. Rides the primary key.
+/// The events in the inbox of each instance from position `head` to before `until`, without payloads. Uses the primary key.
 pub const PENDING_EVENTS: Many = Many {
     columns: "instance_id uuid, head bigint, until bigint",
     sqlite: "

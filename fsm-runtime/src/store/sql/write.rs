@@ -1,36 +1,50 @@
-//! What one decision writes: the guards first, then what follows them.
+//! The changes of one decision: the guards first, then the rows that depend on them.
 
 use super::{Many, many};
 
-/// Ends each attempt that is in the expected state and held by that session. Rides the primary key. PostgreSQL answers with those.
+macro_rules! close {
+    ($from:literal, $and:literal, $also:literal) => {
+        concat!(
+            "
+            insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, created_at,
+                scheduled_at, remaining_attempts, backoff, max_backoff, retry, first_at, snoozes, worker, started_at, finished_at, error,
+                previous)
+            select i.call_id, i.attempt, i.instance_id, i.machine, i.verb, i.event, case when i.attempt = 1 then i.payload end, i.from_state,
+                i.to_state, w.becomes, i.attempt_created_at, i.scheduled_at, i.remaining_attempts, i.backoff, i.max_backoff, i.retry,
+                i.first_at, i.snoozes, i.worker, i.started_at, w.finished_at, w.error, i.previous
+            ",
+            $from,
+            " i.instance_id = w.instance_id ",
+            $and,
+            " i.is_open and i.call_id = w.call_id and i.attempt = w.attempt
+                and i.attempt_state = w.expected and w.held_by is not distinct from i.worker",
+            $also
+        )
+    };
+}
+
+/// Copies each open attempt that is in the expected state and held by that session to the ended attempts. The instance's own row is updated
+/// by another statement. Uses the primary key. PostgreSQL returns the copied attempts.
 pub const CLOSE: Many = Many {
-    columns: "call_id uuid, attempt bigint, expected text, held_by uuid, becomes text, finished_at bigint, error text",
-    sqlite: "
-        update fsm_async_calls as c
-        set state = w.becomes, finished_at = w.finished_at, error = w.error
-        from w
-        where c.call_id = w.call_id and c.attempt = w.attempt and c.state = w.expected and c.worker is not distinct from w.held_by",
-    postgres: "
-        update fsm_async_calls as c
-        set state = w.becomes, finished_at = w.finished_at, error = w.error
-        from w
-        where c.call_id = w.call_id and c.attempt = w.attempt and c.state = w.expected and c.worker is not distinct from w.held_by
-        returning c.call_id, c.attempt",
+    columns: "instance_id uuid, call_id uuid, attempt bigint, expected text, held_by uuid, becomes text, finished_at bigint, error text",
+    sqlite: close!("from fsm_instances i where", "and", ""),
+    postgres: close!("from w join fsm_instances i on", "and", " returning call_id, attempt"),
 };
 
-/// Gives each attempt that is still scheduled another retry state. Rides the primary key.
+/// Sets the retry state of each open attempt that is still scheduled. Uses the primary key.
 pub const RETRY_STATE: Many = many(
-    "call_id uuid, attempt bigint, remaining bigint, backoff bigint, max_backoff bigint, retry text, first_at bigint",
+    "instance_id uuid, call_id uuid, attempt bigint, remaining bigint, backoff bigint, max_backoff bigint, retry text, first_at bigint",
     "
-    update fsm_async_calls
+    update fsm_instances
     set remaining_attempts = w.remaining, backoff = w.backoff, max_backoff = w.max_backoff, retry = w.retry, first_at = w.first_at
     from w
-    where fsm_async_calls.call_id = w.call_id and fsm_async_calls.attempt = w.attempt and fsm_async_calls.state = 'scheduled'
-    returning fsm_async_calls.call_id, fsm_async_calls.attempt",
+    where fsm_instances.instance_id = w.instance_id and fsm_instances.call_id = w.call_id and fsm_instances.attempt = w.attempt
+        and fsm_instances.attempt_state = 'scheduled'
+    returning fsm_instances.call_id, fsm_instances.attempt",
 );
 
-/// Which timers are still there. PostgreSQL locks them: a verb may cancel a delayed send without the lock of its receiver. Rides the primary
-/// key.
+/// Returns the timers that still exist. PostgreSQL locks them, because a verb may cancel a delayed send without locking its receiver. Uses
+/// the primary key.
 pub const TIMER_EXISTS: Many = Many {
     columns: "timer_id uuid",
     sqlite: "
@@ -44,16 +58,30 @@ pub const TIMER_EXISTS: Many = Many {
         for update of t",
 };
 
-/// The columns of a new instance.
-pub(super) const INSTANCE: &str = "instance_id uuid, machine text, key text, status text, state text, paused boolean, version bigint, record bytea, \
-    call_id uuid, attempt bigint, is_open boolean, error text, inbox_head bigint, inbox_tail bigint, created_at bigint, updated_at bigint, \
-    entered_at bigint";
+/// The columns of an open attempt, without its instance.
+macro_rules! open_columns {
+    () => {
+        "call_id uuid, attempt bigint, attempt_state text, verb text, event text, payload bytea, from_state text, to_state text, \
+         attempt_created_at bigint, scheduled_at bigint, due_at bigint, remaining_attempts bigint, backoff bigint, max_backoff bigint, \
+         retry text, first_at bigint, worker uuid, started_at bigint, previous uuid, snoozes bigint"
+    };
+}
+
+/// The columns of an instance that change with a transition, without its call.
+macro_rules! moved_columns {
+    () => {
+        "instance_id uuid, state text, version bigint, record bytea, error text, inbox_head bigint, inbox_tail bigint, updated_at bigint, \
+         entered_at bigint"
+    };
+}
 
 macro_rules! create {
     () => {
         "
-        insert into fsm_instances (instance_id, machine, key, status, state, paused, version, record, call_id, attempt, is_open, error,
-            inbox_head, inbox_tail, created_at, updated_at, entered_at)
+        insert into fsm_instances (instance_id, machine, key, status, state, paused, version, record, error, inbox_head, inbox_tail,
+            created_at, updated_at, entered_at, is_open, call_id, attempt, attempt_state, verb, event, payload, from_state, to_state,
+            attempt_created_at, scheduled_at, due_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at, previous,
+            snoozes)
         select *
         from w
         where true
@@ -61,47 +89,109 @@ macro_rules! create {
     };
 }
 
-/// Creates each instance unless another has its key. PostgreSQL answers with those.
-pub const CREATE: Many = Many { columns: INSTANCE, sqlite: create!(), postgres: concat!(create!(), " returning instance_id") };
+/// Creates each instance unless its key exists, with its open call if it has one. PostgreSQL returns the created instances.
+pub const CREATE: Many = Many {
+    columns: concat!(
+        "instance_id uuid, machine text, key text, status text, state text, paused boolean, version bigint, record bytea, error text, \
+         inbox_head bigint, inbox_tail bigint, created_at bigint, updated_at bigint, entered_at bigint, is_open boolean, ",
+        open_columns!()
+    ),
+    sqlite: create!(),
+    postgres: concat!(create!(), " returning instance_id"),
+};
 
-/// Writes each instance but for what never changes. Rides the primary key.
+macro_rules! save {
+    ($($set:expr),* $(,)?) => {
+        concat!(
+            "
+            update fsm_instances as i
+            set state = w.state, version = w.version, record = w.record, error = w.error, inbox_head = w.inbox_head,
+                inbox_tail = w.inbox_tail, updated_at = w.updated_at, entered_at = w.entered_at, row_version = i.row_version + 1",
+            $($set,)*
+            "
+            from w
+            where i.instance_id = w.instance_id"
+        )
+    };
+}
+
+/// Ends the attempt. The payload is kept if the call may be run again.
+macro_rules! ended {
+    () => {
+        ",
+                is_open = false, attempt_state = w.attempt_state, finished_at = w.finished_at, attempt_error = w.attempt_error,
+                payload = case when w.keeps_payload then i.payload end, due_at = null"
+    };
+}
+
+/// Opens an attempt. The payload is kept if the attempt is of the same call.
+macro_rules! opened {
+    () => {
+        ",
+                is_open = true, call_id = w.call_id, attempt = w.attempt, attempt_state = w.attempt_state, verb = w.verb, event = w.event,
+                payload = case when w.keeps_payload then i.payload else w.payload end, from_state = w.from_state, to_state = w.to_state,
+                attempt_created_at = w.attempt_created_at, scheduled_at = w.scheduled_at, due_at = w.due_at,
+                remaining_attempts = w.remaining_attempts, backoff = w.backoff, max_backoff = w.max_backoff, retry = w.retry,
+                first_at = w.first_at, worker = w.worker, started_at = w.started_at, previous = w.previous, snoozes = w.snoozes,
+                finished_at = null, attempt_error = null"
+    };
+}
+
+macro_rules! placed {
+    () => {
+        ",
+                status = w.status, paused = w.paused"
+    };
+}
+
+/// Writes each instance without its call. A paused instance has no due time. Uses the primary key.
 pub const SAVE: Many = many(
-    "instance_id uuid, state text, version bigint, record bytea, call_id uuid, attempt bigint, is_open boolean, error text, \
-     inbox_head bigint, inbox_tail bigint, updated_at bigint, entered_at bigint, status text, paused boolean",
-    "
-    update fsm_instances as i
-    set state = w.state, version = w.version, record = w.record, call_id = w.call_id, attempt = w.attempt, is_open = w.is_open,
-        error = w.error, inbox_head = w.inbox_head, inbox_tail = w.inbox_tail, updated_at = w.updated_at,
-        entered_at = w.entered_at, status = w.status, paused = w.paused
-    from w
-    where i.instance_id = w.instance_id",
+    concat!(moved_columns!(), ", status text, paused boolean"),
+    save!(
+        placed!(),
+        ",
+                due_at = case when i.attempt_state = 'scheduled' and not w.paused then i.scheduled_at end"
+    ),
 );
 
-/// The same for instances whose status stays, and whether they are paused. SQLite writes anew each index that has a column which is named
-/// or depends on one, whether its value changes or not; PostgreSQL compares them. Rides the primary key.
-pub const SAVE_IN_PLACE: Many = many(
-    "instance_id uuid, state text, version bigint, record bytea, call_id uuid, attempt bigint, is_open boolean, error text, \
-     inbox_head bigint, inbox_tail bigint, updated_at bigint, entered_at bigint",
-    "
-    update fsm_instances as i
-    set state = w.state, version = w.version, record = w.record, call_id = w.call_id, attempt = w.attempt, is_open = w.is_open,
-        error = w.error, inbox_head = w.inbox_head, inbox_tail = w.inbox_tail, updated_at = w.updated_at,
-        entered_at = w.entered_at
-    from w
-    where i.instance_id = w.instance_id",
+/// Writes each instance and ends its call. Uses the primary key.
+pub const SAVE_ENDED: Many = many(
+    concat!(
+        moved_columns!(),
+        ", attempt_state text, finished_at bigint, attempt_error text, keeps_payload boolean, status text, paused boolean"
+    ),
+    save!(ended!(), placed!()),
 );
 
-/// The same for instances to which an event is added. A process that may only send has the right to no other column. Rides the primary key.
+/// Writes each instance and opens its call. Uses the primary key.
+pub const SAVE_OPENED: Many = many(
+    concat!(moved_columns!(), ", keeps_payload boolean, ", open_columns!(), ", status text, paused boolean"),
+    save!(opened!(), placed!()),
+);
+
+/// As `SAVE`, for instances whose status and pause do not change. SQLite rewrites each index on a column that the statement sets, or whose
+/// condition uses one, even if the value does not change; PostgreSQL compares the values. Uses the primary key.
+pub const SAVE_IN_PLACE: Many = many(moved_columns!(), save!());
+
+/// As `SAVE_ENDED`, for instances whose status and pause do not change. Uses the primary key.
+pub const SAVE_ENDED_IN_PLACE: Many =
+    many(concat!(moved_columns!(), ", attempt_state text, finished_at bigint, attempt_error text, keeps_payload boolean"), save!(ended!()));
+
+/// As `SAVE_OPENED`, for instances whose status and pause do not change. Uses the primary key.
+pub const SAVE_OPENED_IN_PLACE: Many = many(concat!(moved_columns!(), ", keeps_payload boolean, ", open_columns!()), save!(opened!()));
+
+/// Writes the instances to which an event is added. A process that may only send has the right to change no other columns. Uses the primary
+/// key.
 pub const SAVE_ADDED: Many = many(
     "instance_id uuid, inbox_tail bigint, updated_at bigint",
     "
     update fsm_instances as i
-    set inbox_tail = w.inbox_tail, updated_at = w.updated_at
+    set inbox_tail = w.inbox_tail, updated_at = w.updated_at, row_version = i.row_version + 1
     from w
     where i.instance_id = w.instance_id",
 );
 
-/// Events that begin to wait.
+/// Adds events to inboxes.
 pub const INBOX_PUT: Many = many(
     "instance_id uuid, position bigint, call_id uuid, event text, payload bytea, created_at bigint, outlook text",
     "
@@ -110,7 +200,7 @@ pub const INBOX_PUT: Many = many(
     from w",
 );
 
-/// What was foreseen at these positions does not hold any more. Rides the primary key.
+/// Clears the forecasts of the events at these positions, because they are no longer valid. Uses the primary key.
 pub const FORECAST_STALE: Many = many(
     "instance_id uuid, position bigint",
     "
@@ -120,7 +210,7 @@ pub const FORECAST_STALE: Many = many(
     where b.instance_id = w.instance_id and b.position = w.position",
 );
 
-/// What waited for each instance from the position `head` up to `until` is gone. Rides the primary key.
+/// Deletes the events of each inbox from position `head` to before `until`, and returns their payloads. Uses the primary key.
 pub const INBOX_TAKE: Many = Many {
     columns: "instance_id uuid, head bigint, until bigint",
     sqlite: "
@@ -138,39 +228,23 @@ pub const INBOX_TAKE: Many = Many {
         returning b.instance_id, b.position, b.payload",
 };
 
-/// The payload of each call. Rides the primary key.
+/// The payloads of the instances' newest calls. Uses the primary key.
 pub const PAYLOADS: Many = many(
+    "instance_id uuid",
+    "
+    select w.instance_id, (select i.payload from fsm_instances i where i.instance_id = w.instance_id)
+    from w",
+);
+
+/// The payloads of calls whose first attempts have ended. Uses the primary key.
+pub const PAYLOADS_ENDED: Many = many(
     "call_id uuid",
     "
     select w.call_id, (select c.payload from fsm_async_calls c where c.call_id = w.call_id and c.attempt = 1)
     from w",
 );
 
-/// New attempts.
-pub const OPEN: Many = many(
-    "call_id uuid, attempt bigint, instance_id uuid, machine text, verb text, event text, payload bytea, from_state text, to_state text, \
-     state text, held boolean, created_at bigint, scheduled_at bigint, remaining_attempts bigint, backoff bigint, max_backoff bigint, \
-     retry text, first_at bigint, worker uuid, started_at bigint, finished_at bigint, error text, previous uuid, \
-     snoozes bigint",
-    "
-    insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, held,
-        created_at, scheduled_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at, finished_at, error,
-        previous, snoozes)
-    select *
-    from w",
-);
-
-/// Each live attempt is held, or not. Rides the primary key.
-pub const HOLD: Many = many(
-    "call_id uuid, attempt bigint, held boolean",
-    "
-    update fsm_async_calls as c
-    set held = w.held
-    from w
-    where c.call_id = w.call_id and c.attempt = w.attempt and c.state in ('scheduled', 'executing')",
-);
-
-/// The timers are gone. Rides the primary key.
+/// Deletes the timers. Uses the primary key.
 pub const TIMER_DELETE: Many = many(
     "timer_id uuid",
     "
@@ -178,7 +252,7 @@ pub const TIMER_DELETE: Many = many(
     where timer_id in (select w.timer_id from w)",
 );
 
-/// The timers of the instances' states are gone, and their wakes; their delayed sends stay. Rides the index by instance.
+/// Deletes the timers of the instances' states and their wakes. Delayed sends stay. Uses the index by instance.
 pub const TIMER_CLEAR: Many = many(
     "instance_id uuid",
     "
@@ -186,7 +260,7 @@ pub const TIMER_CLEAR: Many = many(
     where instance_id in (select w.instance_id from w) and (state is not null or length(payload) = 0)",
 );
 
-/// The timers are not due until they are released. Rides the primary key.
+/// Holds the timers: they are not due until they are released. Uses the primary key.
 pub const TIMER_HOLD: Many = many(
     "timer_id uuid",
     "
@@ -195,7 +269,7 @@ pub const TIMER_HOLD: Many = many(
     where timer_id in (select w.timer_id from w)",
 );
 
-/// The held timers of the instances are released. Rides the index by instance.
+/// Releases the held timers of the instances. Uses the index by instance.
 pub const TIMER_RELEASE: Many = many(
     "instance_id uuid",
     "
@@ -204,7 +278,7 @@ pub const TIMER_RELEASE: Many = many(
     where instance_id in (select w.instance_id from w) and held",
 );
 
-/// New timers.
+/// Adds timers.
 pub const TIMER_SET: Many = many(
     "timer_id uuid, instance_id uuid, machine text, state text, event text, payload bytea, due_at bigint",
     "
@@ -213,7 +287,7 @@ pub const TIMER_SET: Many = many(
     from w",
 );
 
-/// Notes in the history.
+/// Adds notes to the history.
 pub const NOTE: Many = many(
     "instance_id uuid, at bigint, kind text, call_id uuid, detail text, actor text",
     "
@@ -222,7 +296,7 @@ pub const NOTE: Many = many(
     from w",
 );
 
-/// Requests to be known again.
+/// Adds requests with dedup ids.
 pub const REQUEST: Many = many(
     "instance_id uuid, dedup text, event text, digest bytea, call_id uuid, created_at bigint",
     "

@@ -1,15 +1,17 @@
-//! A batch of any size is written whole but for its outdated members, however few statements say it.
+//! A batch of any size is written completely except for its outdated changes, in any number of statements.
 
+use fsm_core::changes::TimerChange;
 use fsm_core::instance::Instance;
 
-use super::samples::{beginning, done, on_each, opened, session, success, written};
+use super::samples::{beginning, done, on_each, session, success, written};
+use super::single_statement::timer;
 use crate::store::error::StoreError;
 use crate::store::open::Store;
 use crate::store::view;
 use crate::store::write::{Written, write};
 
 async fn found(store: &Store, key: &str) -> Option<Instance> {
-    view::find(&mut store.reader().await.unwrap().conn(), "payment", key).await.unwrap()
+    view::find(&mut store.reader().await.unwrap().conn(), "payment", key).await.unwrap().map(|found| found.instance)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -61,10 +63,11 @@ async fn an_end_that_was_written_already_is_not_taken_for_one_of_ours() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_sqlite_is_told_with_the_commit_is_there_or_nothing_is() {
     on_each(async |store| {
-        let begun = beginning("one", None);
+        let mut begun = beginning("one", None);
         let mut twin = beginning("two", None);
-        // The call has its first attempt already.
-        opened(&mut twin).call = begun.open.as_ref().unwrap().attempt.call;
+        // A timer with this id exists already.
+        begun.timers = vec![TimerChange::Set(timer(&begun.instance, None))];
+        twin.timers.clone_from(&begun.timers);
         written(&store, &[&begun]).await;
         let mut tx = store.begin().await.unwrap();
         let done = match write(&mut tx.conn(), &[&twin]).await {

@@ -12,7 +12,7 @@ use crate::store::error::{Class, StoreError};
 const APPENDIX_A: &str =
     "00 01 02 03 08 09 0A 0B 0F 0L 0P 0Z 10 20 21 22 23 24 25 26 27 28 2B 2D 2F 34 38 39 3B 3D 3F 40 42 44 53 54 55 57 58 72 F0 HV P0 XX";
 
-/// The cells of the rows of the document's table under this heading, without their backquotes.
+/// The cells of the rows of the document's table under this heading, without backquotes.
 fn table(heading: &str) -> Vec<Vec<String>> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/database-errors.md");
     let document = std::fs::read_to_string(path).unwrap();
@@ -133,6 +133,6 @@ fn what_a_fail_over_a_timeout_or_a_disk_answers_with_is_retried() {
     for (code, class) in [("22021", Class::Rejected), ("23514", Class::Rejected), ("P0001", Class::Rejected), ("42501", Class::Misfit)] {
         assert_eq!(of_sqlstate(code), class, "{code}");
     }
-    // A trigger that raises, and a check.
+    // A trigger that raises an exception, and a check constraint.
     assert_eq!([1811, 275].map(of_sqlite), [Class::Rejected; 2]);
 }

@@ -1,4 +1,4 @@
-//! An epoch ends with every write that is not its committer's, and with no other.
+//! The file version changes with every write that is not its committer's, except a claim, and with no other write.
 
 use super::samples::{Fresh, at, beginning};
 use crate::store::file_version::{FileVersion, FileVersions};
@@ -6,7 +6,7 @@ use crate::store::open::{Settings, Store};
 use crate::store::write::write;
 use crate::store::{claim, sessions};
 
-/// The committer has its turn, and writes.
+/// Runs a transaction of the committer that writes an instance.
 async fn turn(store: &Store, file_versions: &FileVersions) -> Option<FileVersion> {
     let (mut tx, file_version) = store.begin_at_file_version(file_versions).await.unwrap();
     let changes = beginning(&uuid::Uuid::new_v4().to_string(), None);
@@ -16,7 +16,7 @@ async fn turn(store: &Store, file_versions: &FileVersions) -> Option<FileVersion
 }
 
 #[tokio::test]
-async fn an_epoch_lasts_while_only_its_committer_writes() {
+async fn a_file_version_lasts_while_only_its_committer_writes() {
     let fresh = Fresh::file();
     let store = fresh.open().await;
     let file_versions = FileVersions::default();
@@ -31,7 +31,7 @@ async fn an_epoch_lasts_while_only_its_committer_writes() {
 }
 
 #[tokio::test]
-async fn whoever_else_writes_ends_an_epoch() {
+async fn whoever_else_writes_ends_a_file_version() {
     let fresh = Fresh::file();
     let store = fresh.open().await;
     let (file_versions, another) = (FileVersions::default(), FileVersions::default());

@@ -1,13 +1,15 @@
-//! Opening, migrating, transactions that fail, and what errors say.
+//! Opening, migrations, failed transactions, and the texts of errors.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use fsm_core::changes::{Changes, TimerChange};
 use sqlx::Connection;
 use tokio::sync::Barrier;
 
 use super::samples::{Fresh, at, beginning, done, on_each, written};
+use super::single_statement::timer;
 use crate::store::conn::Conn;
 use crate::store::error::{Class, StoreError};
 use crate::store::open::{Settings, Store, Synchronous};
@@ -37,12 +39,12 @@ async fn a_transaction_that_is_not_committed_leaves_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_in_which_a_statement_failed_cannot_be_committed() {
     on_each(async |store| {
-        let begun = beginning("a", None);
-        let mut twice = beginning("b", None);
-        twice.open = begun.open.clone();
+        let mut begun = beginning("a", None);
+        begun.timers = vec![TimerChange::Set(timer(&begun.instance, None))];
+        let twice = Changes { timers: begun.timers.clone(), ..beginning("b", None) };
         let mut tx = store.begin().await.unwrap();
         let error = match write::write(&mut tx.conn(), &[&begun, &twice]).await {
-            // SQLite hears of it with the next question.
+            // SQLite gets the queued statements only with the next query.
             Ok(_) => view::find(&mut tx.conn(), "payment", "a").await.map(drop),
             Err(error) => Err(error),
         };
@@ -77,7 +79,7 @@ async fn a_user_may_use_the_transaction_and_cannot_commit_or_hide_a_failure() {
                 drop(conn.begin().await.unwrap());
             }
         }
-        // In memory a transaction that writes keeps readers waiting.
+        // In memory, a transaction that writes blocks readers.
         assert!(format!("{store:?}").contains("in memory") || !exists(&store, "a").await);
         write::write(&mut tx.conn(), &[&beginning("b", None)]).await.unwrap();
         tx.commit().await.unwrap();
@@ -216,7 +218,7 @@ async fn without_a_statement_cache_all_goes_the_same_way() {
     assert!(exists(&bare, "a").await && exists(&bare, "a").await && exists(&store, "a").await);
 }
 
-/// How long a transaction waits for a lock, as PostgreSQL says it.
+/// The lock timeout of a transaction, as PostgreSQL shows it.
 async fn patience(conn: &mut Conn<'_>) -> String {
     let shown = conn.rows(&sql::Sql { sqlite: "", postgres: "select current_setting('lock_timeout')" }, &[]).await.unwrap();
     shown[0].get(0).unwrap()
@@ -233,6 +235,23 @@ async fn a_lock_is_waited_for_two_seconds_but_by_migrations_and_a_users_own_stat
     let mut user_sqlite = store.begin_for_user().await.unwrap();
     assert_eq!(patience(&mut user_sqlite.conn()).await, "0");
     assert_eq!(patience(&mut store.begin().await.unwrap().conn()).await, "2s");
+}
+
+/// Without a limit, the server continues a statement whose client has gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_ends_an_examination_that_takes_too_long() {
+    let fresh = Fresh::postgres().await;
+    fresh.open().await;
+    let limit = sql::Sql { sqlite: "", postgres: "select current_setting('statement_timeout')" };
+    for (deadline, expected) in [(Duration::from_secs(1), "10min"), (Duration::from_secs(1200), "20min")] {
+        let store = Store::open(Settings { deadline, ..Settings::new(fresh.url()) }).await.unwrap();
+        let mut examination = store.examination().await.unwrap();
+        let rows = examination.conn().rows(&limit, &[]).await.unwrap();
+        assert_eq!(rows[0].get::<String>(0).unwrap(), expected);
+        examination.rollback().await.unwrap();
+        let rows = store.reader().await.unwrap().conn().rows(&limit, &[]).await.unwrap();
+        assert_eq!(rows[0].get::<String>(0).unwrap(), "0", "the connection is as it was");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -325,5 +344,5 @@ async fn a_process_that_commits_without_a_pause_leaves_others_their_turn() {
     assert!(commits < MOST, "the other had not had thirty turns after {commits} commits");
 }
 
-/// More commits than thirty turns take, by far.
+/// Far more commits than the other process needs for its thirty.
 const MOST: usize = 10_000;

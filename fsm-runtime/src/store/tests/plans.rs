@@ -1,4 +1,4 @@
-//! In a database with a long life behind it, what a screen asks for is found without looking at all the rest.
+//! In a database with a long history, the statements of the screens read only few rows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,16 +11,16 @@ use crate::store::open::Store;
 use crate::store::sql::{self, Among, Sql};
 use crate::testing::scale;
 
-/// So many instances have some 150,000 attempts: a look at all of them is seen.
+/// So many instances have about 150,000 attempts, so that a scan of all of them is noticed.
 const INSTANCES: u64 = 30_000;
-/// What has so few rows in all may be read whole.
+/// A result with at most so many rows may be read whole.
 const SMALL: u64 = 100;
-/// SQLite takes some tens of steps for a row.
-const STEPS_A_ROW: u64 = 100;
-/// It tells each time it made so many.
+/// SQLite takes about a hundred virtual machine steps for an instance with its newest attempt.
+const STEPS_A_ROW: u64 = 120;
+/// The number of steps between two calls of the progress handler.
 const STEPS_A_CALL: i32 = 100;
 
-/// A statement of a screen, its values as they are written in SQL, and the most rows that it may look at for them.
+/// A statement of a screen, its parameters as SQL literals, and the maximum number of rows that it may read.
 struct Asked {
     name: String,
     sql: &'static Sql,
@@ -32,7 +32,7 @@ fn asked(name: &str, sql: &'static Sql, values: &[&str], most: u64) -> Asked {
     Asked { name: name.to_owned(), sql, values: values.iter().map(|value| (*value).to_owned()).collect(), most }
 }
 
-/// What the screens ask about a machine with many instances, and about one with a few.
+/// The statements of the screens for a machine with many instances and for one with few.
 fn all(is_postgres: bool) -> Vec<Asked> {
     let uuid = |id: Uuid| if is_postgres { format!("'{id}'::uuid") } else { format!("x'{}'", id.simple()) };
     let (first, last) = (&*uuid(Uuid::nil()), &*uuid(Uuid::max()));
@@ -45,16 +45,15 @@ fn all(is_postgres: bool) -> Vec<Asked> {
     let (instance, call) = (&*uuid(one(0)), &*uuid(one(2)));
     let mut all = vec![
         asked("FIND", &sql::FIND, &["'order'", "'order-7'"], 5),
-        asked("CALLS", &sql::CALLS, &[call], 20),
+        asked("CALLS", &sql::CALLS, &[call, "null"], 20),
         asked("NOTES", &sql::NOTES, &[instance], SMALL),
         asked("WAITING", &sql::WAITING, &[instance], SMALL),
         asked("TIMERS_BESIDE", &sql::TIMERS_BESIDE, &[instance], 5),
         asked("TIMERS_SET", &sql::TIMERS_SET, &[instance], 5),
-        asked("PAYLOAD", &sql::PAYLOAD, &[call], 1),
+        asked("PAYLOAD", &sql::PAYLOAD, &[call, instance], 2),
         asked("RETRYING", &sql::RETRYING, &["'order'", "50", "500"], 2600),
-        asked("LAPSED", &sql::LAPSED, &["'order'", &now, "50"], 400),
         asked("FAILING", &sql::FAILING, &["'order'", last, "100"], 220),
-        // So few are scheduled that PostgreSQL may sort all of them.
+        // So few attempts are scheduled that PostgreSQL may sort all of them.
         asked("CALLS_TO_COME", &sql::CALLS_TO_COME, &["'order'", "50"], 400),
         asked("TIMERS_TO_COME", &sql::TIMERS_TO_COME, &["'order'", "50"], 110),
         asked("SESSIONS", &sql::SESSIONS, &[], 5),
@@ -62,6 +61,10 @@ fn all(is_postgres: bool) -> Vec<Asked> {
         asked("COUNT_IN_ERROR", &sql::COUNT_IN_ERROR, &["'order'", "50"], 60),
         asked("OVERDUE", &sql::OVERDUE, &["'order'", &now, "500"], 510),
         asked("NEWEST", &sql::NEWEST, &["500"], 510),
+        // The history entries that are read, and the instance of each operator act among them.
+        asked("ACTS", &sql::ACTS, &["9223372036854775807", "100"], 20_000 + 300),
+        asked("REJECTED", &sql::REJECTED, &["'order'", last, "20"], SMALL),
+        asked("COUNT_REJECTED", &sql::COUNT_REJECTED, &["'order'", "100"], SMALL),
     ];
     let kinds: [(&str, &'static Among); 6] = [
         ("RUNNING", &sql::RUNNING),
@@ -78,7 +81,7 @@ fn all(is_postgres: bool) -> Vec<Asked> {
         all.push(asked("NOT_ENDED_OLDEST_FIRST", &sql::NOT_ENDED_OLDEST_FIRST, &page(first, last), 110));
         all.push(asked("NOT_ENDED_NEWEST_FIRST", &sql::NOT_ENDED_NEWEST_FIRST, &page(last, first), 110));
         for (name, among) in kinds {
-            // PostgreSQL may walk all instances where most are of the kind.
+            // PostgreSQL may scan all instances if most are of the kind.
             let most = 160;
             all.push(asked(&format!("{name}, oldest first, {machine}"), &among.oldest_first, &page(first, last), most));
             all.push(asked(&format!("{name}, newest first, {machine}"), &among.newest_first, &page(last, first), most));
@@ -92,11 +95,11 @@ fn all(is_postgres: bool) -> Vec<Asked> {
     all.push(asked("keys with a prefix, down", &sql::KEYS_DOWN, &keys, 60));
     all.push(asked("edge of keys, up", &sql::KEY_EDGE_UP, &["'order'", "'order-1'", "'order-2'", "400"], 500));
     all.push(asked("edge of keys, down", &sql::KEY_EDGE_DOWN, &["'order'", "'order-1'", "'order-2'", "400"], 500));
-    // Less than a third of the running instances are retried, each found with its attempt before.
+    // Less than a third of the running instances are retried. Each is read with its attempt before.
     let retrying = ["'order'", first, "51", "null", "null", "null", "null", last, "1"];
     // With few rows PostgreSQL may join the attempts in one pass.
     all.push(asked("RUNNING, retrying", &sql::RUNNING.oldest_first, &retrying, 1500));
-    // A state that hardly any instance is in, looked for up to an edge.
+    // A state that few instances are in, searched up to the edge of the page.
     let edge = &*uuid(Uuid::from_u128(((scale::BEGINS_AT_MS as u128) + 10 * 300) << 80));
     let rare = ["'order'", first, "51", "'paid'", "null", "null", "null", edge, "null"];
     all.push(asked("a rare state", &sql::EVERY_OLDEST_FIRST, &rare, 330));
@@ -135,14 +138,14 @@ async fn what_was_filled_keeps_every_promise() {
     }
 }
 
-/// Rows that the statement took from our tables, and those that it took and threw away.
+/// The number of rows that the statement read from our tables, including those that a filter removed.
 async fn rows_in_postgres(store: &Store, asked: &Asked) -> u64 {
     let explain = Sql { sqlite: "", postgres: format!("explain (analyze) {}", filled(asked.sql.postgres, &asked.values)).leak() };
     let mut plan = Vec::new();
     for row in store.reader().await.unwrap().conn().rows(&explain, &[]).await.unwrap() {
         plan.push(row.get::<String>(0).unwrap());
     }
-    // A node of the plan, and below it what it threw away: for each of its loops.
+    // A line of a plan node, followed by the rows that its filter removed. Both are per loop.
     let (mut all, mut loops) = (0, 0);
     for line in &plan {
         let number = |label: &str| line.rsplit_once(label)?.1.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u64>().ok();
@@ -156,7 +159,7 @@ async fn rows_in_postgres(store: &Store, asked: &Asked) -> u64 {
     all
 }
 
-/// The steps of SQLite's machine, in rows.
+/// The number of SQLite's virtual machine steps, converted to rows.
 async fn rows_in_sqlite(store: &Store, asked: &Asked) -> u64 {
     let query = Sql { sqlite: filled(asked.sql.sqlite, &asked.values).leak(), postgres: "" };
     let calls = Arc::new(AtomicU64::new(0));

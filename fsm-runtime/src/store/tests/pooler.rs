@@ -1,4 +1,5 @@
-//! A pooler between the store and its server: what a connection asks for when it begins does not reach the session that its statements run in.
+//! A pooler between the store and its server: settings that a connection requests at its start do not reach the session that runs its
+//! statements.
 
 use sqlx::postgres::PgConnectOptions;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -7,10 +8,10 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use super::samples::{Fresh, beginning, done, written};
 use crate::store::open::{Settings, Store};
 
-/// The code of a client's question whether the server speaks TLS.
+/// The code of a client's request for TLS.
 const TLS_REQUEST: u32 = 80_877_103;
 
-/// Forwards connections and keeps their `options` to itself, as PgBouncer does with `ignore_startup_parameters = options`. Gives its port.
+/// Forwards connections without their `options`, as PgBouncer does with `ignore_startup_parameters = options`. Returns its port.
 async fn pooler(server: PgConnectOptions) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -51,11 +52,11 @@ async fn forward(mut client: TcpStream, mut server: impl AsyncRead + AsyncWrite 
     kept.push(0);
     server.write_u32(u32::try_from(kept.len()).unwrap() + 4).await.unwrap();
     server.write_all(&kept).await.unwrap();
-    // Either side may end it.
+    // Either side may close the connection.
     let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
 }
 
-/// A `listen` there would be lost, or keep a connection of the server for ever.
+/// A `listen` behind a pooler would be lost, or would occupy a server connection permanently.
 #[tokio::test(flavor = "multi_thread")]
 async fn behind_a_pooler_nobody_listens_and_all_else_works() {
     let fresh = Fresh::postgres().await;

@@ -1,4 +1,4 @@
-//! Fresh databases, and values to write into them.
+//! Fresh databases, and values to write to them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use crate::store::sessions::Lease;
 use crate::store::sql::Sql;
 use crate::store::write::{Written, write};
 
-/// The server on which tests may create databases.
+/// The PostgreSQL server on which tests may create databases.
 pub(super) fn postgres_url() -> String {
     crate::testing::cluster::url().expect("these tests need PostgreSQL")
 }
 
-/// A database that is gone with this value.
+/// A database that is deleted when this value is dropped.
 pub(crate) enum Fresh {
     Memory,
     File(PathBuf),
@@ -93,7 +93,7 @@ impl Drop for Fresh {
     }
 }
 
-/// Runs a test on each database, with the tables made.
+/// Runs a test on each kind of database, with the tables created.
 pub(crate) async fn on_each(test: impl AsyncFn(Store)) {
     for fresh in [Fresh::Memory, Fresh::file(), Fresh::postgres().await] {
         println!("on {}", fresh.url());
@@ -115,7 +115,7 @@ pub(super) fn process(host: &str, pid: u32) -> ProcessIdentity {
     ProcessIdentity { host: host.to_owned(), pid, place: None }
 }
 
-/// A lease of 500 µs that a heartbeat at `now` makes last until `until`.
+/// A lease with a duration of 500 µs that ends at `until`, after a heartbeat at `now`.
 pub(super) fn lease(session: SessionId, now: i64, until: i64) -> Lease {
     Lease { session, now: at(now), duration: Duration::from_micros(500), until: at(until) }
 }
@@ -167,12 +167,12 @@ pub(super) fn attempt(instance: &Instance, call: CallId, worker: Option<SessionI
     }
 }
 
-/// The attempt that begins, to be made another.
+/// The attempt that begins, for the test to change.
 pub(super) fn opened(changes: &mut Changes) -> &mut Attempt {
     Arc::make_mut(&mut changes.open.as_mut().expect("an attempt begins").attempt)
 }
 
-/// The instance opens `attempt` with this payload.
+/// Changes in which the instance opens `attempt` with this payload.
 pub(super) fn opening(instance: Instance, attempt: Attempt, payload: Payload) -> Changes {
     let newest = Some((attempt.call, attempt.number));
     let mut changes = Changes::of(Instance { newest, is_open: true, ..instance });
@@ -180,7 +180,7 @@ pub(super) fn opening(instance: Instance, attempt: Attempt, payload: Payload) ->
     changes
 }
 
-/// A new instance whose first call is scheduled, or executing in a session.
+/// Changes that create an instance whose first call is scheduled, or executes in a session.
 pub(super) fn beginning(key: &str, worker: Option<SessionId>) -> Changes {
     let instance = instance(key);
     let attempt = attempt(&instance, call(), worker);
@@ -189,7 +189,7 @@ pub(super) fn beginning(key: &str, worker: Option<SessionId>) -> Changes {
     changes
 }
 
-/// The attempt that these changes open ends at 200, and its transition is made.
+/// Changes that complete the opened attempt at 200 and make its transition.
 pub(super) fn success(begun: &Changes) -> Changes {
     let attempt = &begun.open.as_ref().unwrap().attempt;
     let instance = begun.instance.clone();
@@ -217,7 +217,7 @@ pub(super) fn close(attempt: &Attempt, becomes: AttemptState) -> Close {
     }
 }
 
-/// Writes and commits.
+/// Writes the changes and commits.
 pub(super) async fn written(store: &Store, changes: &[&Changes]) -> Vec<Written> {
     let mut tx = store.begin().await.unwrap();
     let written = write(&mut tx.conn(), changes).await.unwrap();
@@ -229,7 +229,7 @@ pub(super) fn done(payload: Option<&str>) -> Written {
     Written::Done { payload: payload.map(|text| text.as_bytes().to_vec()) }
 }
 
-/// How many rows all tables have that belong to instances.
+/// The number of rows of instances in all tables.
 pub(crate) async fn rows(store: &Store) -> u64 {
     let count = |table: &str| format!("(select count(*) from fsm_{table})");
     let tables = ["instances", "async_calls", "inbox", "timers", "requests", "once", "history"].map(count);

@@ -1,10 +1,11 @@
-//! The door in one order to SQLite: it writes what `write` writes, for all of a batch or for none, and only in the epoch that it was decided in.
+//! The write path in one order to the SQLite thread: it writes what `write` writes, all of a batch or nothing, and only if the file version
+//! of the decision is unchanged.
 
 use std::time::Duration;
 
 use fsm_core::changes::{Changes, TimerChange};
 
-use super::samples::{Fresh, at, beginning, opened, session, success, written};
+use super::samples::{Fresh, at, beginning, session, success, written};
 use super::single_statement::{going_on, timer};
 use crate::store::claim::{Served, Which};
 use crate::store::error::StoreError;
@@ -13,7 +14,7 @@ use crate::store::open::{Settings, Store};
 use crate::store::sql::Sql;
 use crate::store::write::{fits, write_as_script};
 
-/// Every column of every table, but for the numbers that the history gives itself.
+/// Every column of every table, except the numbers that the history generates.
 async fn rows_of(store: &Store) -> Vec<String> {
     let mut reader = store.reader().await.unwrap();
     let mut conn = reader.conn();
@@ -29,11 +30,11 @@ async fn rows_of(store: &Store) -> Vec<String> {
     all
 }
 
-/// The epoch that the committer is in from its next turn on.
+/// The file version for the committer's next transaction.
 async fn file_version(store: &Store, file_versions: &FileVersions) -> FileVersion {
     let (tx, file_version) = store.begin_at_file_version(file_versions).await.unwrap();
     tx.commit().await.unwrap();
-    file_version.expect("a file has epochs")
+    file_version.expect("a file has versions")
 }
 
 async fn whole(store: &Store, file_versions: &FileVersions, file_version: FileVersion, changes: &[&Changes]) -> Result<bool, StoreError> {
@@ -48,7 +49,7 @@ async fn one_order_writes_what_a_transaction_writes() {
     begun.timers = vec![TimerChange::Set(timer(&begun.instance, None)), TimerChange::Set(timer(&begun.instance, Some("before")))];
     let other = beginning("another \\ 'key'", None);
     let next = going_on(&begun);
-    // The one status that has an index of its own, and what is in no such index any more.
+    // A paused instance enters the index of paused instances and leaves the due index.
     let mut paused = Changes::of(other.instance.clone());
     paused.instance.paused = true;
     let mut ends = Vec::new();
@@ -59,7 +60,7 @@ async fn one_order_writes_what_a_transaction_writes() {
         let now = file_version(&store, &file_versions).await;
         for batch in [[&begun, &other], [&next, &paused]] {
             if is_whole {
-                assert!(whole(&store, &file_versions, now, &batch).await.unwrap(), "its own commits end no epoch");
+                assert!(whole(&store, &file_versions, now, &batch).await.unwrap(), "its own commits end no file version");
             } else {
                 written(&store, &batch).await;
             }
@@ -69,7 +70,7 @@ async fn one_order_writes_what_a_transaction_writes() {
         assert_eq!(store.reader().await.unwrap().conn().rows(&listed, &[]).await.unwrap().len(), 1);
         store.close().await;
     }
-    assert_eq!(ends[0].len(), 2 + 3 + 1 + 2 + 1 + 1, "{:#?}", ends[0]);
+    assert_eq!(ends[0].len(), 2 + 1 + 1 + 2 + 1 + 1, "{:#?}", ends[0]);
     assert_eq!(ends[0], ends[1]);
 }
 
@@ -112,16 +113,16 @@ async fn an_order_that_fails_writes_nothing_and_takes_its_connection_along() {
     let fresh = Fresh::file();
     let store = fresh.open().await;
     let file_versions = FileVersions::default();
-    let begun = beginning("one", None);
+    let mut begun = beginning("one", None);
+    begun.timers = vec![TimerChange::Set(timer(&begun.instance, None))];
     written(&store, &[&begun]).await;
-    let mut twin = beginning("two", None);
-    // The call has its first attempt already.
-    opened(&mut twin).call = begun.open.as_ref().unwrap().attempt.call;
+    // A timer with this id exists already.
+    let twin = Changes { timers: begun.timers.clone(), ..beginning("two", None) };
     let now = file_version(&store, &file_versions).await;
     let before = rows_of(&store).await;
     assert!(matches!(whole(&store, &file_versions, now, &[&twin]).await, Err(StoreError::Database(_))));
     assert_eq!(rows_of(&store).await, before);
-    // The next one makes another connection, which is of another epoch.
+    // The failed transaction closed its connection. The next one is on another connection, and so has another file version.
     let three = beginning("three", None);
     assert!(!whole(&store, &file_versions, now, &[&three]).await.unwrap());
     let now = file_version(&store, &file_versions).await;
@@ -142,7 +143,7 @@ async fn whoever_orders_next_is_next() {
     });
     let served = Served { machine: "payment".into(), verbs: vec!["created".into()], states: vec![], timed: vec![], events: vec![] };
     let second = whole(&store, &file_versions, now, &twos);
-    // Polled in this order, none of them waits for the answer of the one before.
+    // They are polled in this order. None waits for the answer of the one before.
     let (first, second, claimed) = tokio::join!(biased; first, second, store.claim(session(), &served, 5, at(100), Which::AllBut(&[])));
     assert!(first.unwrap() && second.unwrap());
     assert_eq!(claimed.unwrap().claimed.len(), 2, "the claim comes after both");

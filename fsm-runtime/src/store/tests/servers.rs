@@ -1,4 +1,4 @@
-//! URLs of several servers, some of which refuse, are silent or vanish.
+//! URLs of several servers, some of which refuse, do not answer or vanish.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use crate::store::error::StoreError;
 use crate::store::open::{Settings, Store};
 use crate::store::sql;
 
-/// A server that accepts connections, and whose machine can vanish: connections stay open, and nothing comes any more.
+/// A server that accepts connections, and whose machine can vanish: connections then stay open, but nothing arrives any more.
 struct Vanishing {
     place: String,
     is_gone: Arc<AtomicBool>,
@@ -67,27 +67,27 @@ async fn forward(mut one: TcpStream, mut other: impl AsyncReadExt + AsyncWriteEx
             break;
         }
     }
-    // A machine that vanished does not close its connections.
+    // A machine that vanishes does not close its connections.
     if gone.load(Ordering::SeqCst) {
         std::future::pending::<()>().await;
     }
 }
 
-/// The login, the place of the server and the path of a test server's URL.
+/// The login, the address of the server and the path of a test server's URL.
 fn parts(url: &str) -> (String, String, String) {
     let (login, rest) = url.strip_prefix("postgres://").and_then(|rest| rest.split_once('@')).unwrap();
     let (place, path) = rest.split_once('/').unwrap();
     (login.to_owned(), place.to_owned(), path.to_owned())
 }
 
-/// The URL with these servers before its own.
+/// The URL with these servers before its own one.
 fn behind(places: &[&str], url: &str, parameters: &str) -> String {
     let (login, place, path) = parts(url);
     let places: Vec<&str> = places.iter().copied().chain([place.as_str()]).collect();
     format!("postgres://{login}@{}/{path}?{parameters}", places.join(","))
 }
 
-/// A place where nobody listens.
+/// An address on which no server listens.
 async fn refusing() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     listener.local_addr().unwrap().to_string()
@@ -154,7 +154,7 @@ async fn a_server_that_is_read_only_is_passed_over_by_who_writes_and_not_by_who_
 async fn who_meets_a_read_only_server_finds_the_next_one_with_the_next_connection() {
     let fresh = Fresh::postgres().await;
     let store = Store::open(Settings::new(fresh.url())).await.unwrap();
-    // Two connections that are idle, and each of whose sessions can only read.
+    // Two idle connections. The sessions of both are read-only.
     let (mut one, mut other) = (store.reader().await.unwrap(), store.reader().await.unwrap());
     for reader in [&mut one, &mut other] {
         reader.conn().script("set default_transaction_read_only = on").await.unwrap();
@@ -175,7 +175,7 @@ async fn a_server_that_vanishes_stops_nobody_for_as_long_as_an_operation_may_tak
     let vanishing = Vanishing::before(&fresh.url()).await;
     let url = behind(&[&vanishing.place], &fresh.url(), "connect_timeout=1");
     let store = Store::open(Settings::new(&url)).await.unwrap();
-    let mut ear = store.listen().await.unwrap().unwrap();
+    let mut listener = store.listen().await.unwrap().unwrap();
     let mut reader = store.reader().await.unwrap();
     reader.conn().rows(&sql::SERVER_CLOCK, &[]).await.unwrap();
 
@@ -185,12 +185,12 @@ async fn a_server_that_vanishes_stops_nobody_for_as_long_as_an_operation_may_tak
     assert!(error.is_transient(), "{error}");
     drop(reader);
     assert_eq!(reads(&store).await.unwrap(), 1);
-    let deaf = tokio::time::timeout(Duration::from_secs(20), ear.next_notification())
+    let deaf = tokio::time::timeout(Duration::from_secs(20), listener.next_notification())
         .await
         .expect("the listener asks whether its server is there");
     deaf.unwrap_err();
-    let mut ear = store.listen().await.unwrap().unwrap();
+    let mut listener = store.listen().await.unwrap().unwrap();
     store.notify().await.unwrap();
-    tokio::time::timeout(Duration::from_secs(20), ear.next_notification()).await.unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(20), listener.next_notification()).await.unwrap().unwrap();
     assert!(begun.elapsed() < store.deadline(), "{:?}", begun.elapsed());
 }

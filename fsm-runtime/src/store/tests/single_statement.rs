@@ -1,4 +1,5 @@
-//! The door in one statement: it writes what `write` writes, for all of a batch or for none, and waits for no row that exists.
+//! The write path in one statement: it writes what `write` writes, without the outdated changes of a batch, and does not wait for existing
+//! rows.
 
 use fsm_core::changes::{Changes, Note, NoteKind, Open, Payload, Request, Timer, TimerChange, Waits};
 use fsm_core::ids::TimerId;
@@ -11,21 +12,26 @@ use crate::store::conn::Conn;
 use crate::store::lock::{self, RowSnapshot, Target};
 use crate::store::open::{Settings, Store};
 use crate::store::sql::{AT_VERSION, Sql};
-use crate::store::write::{RowVersion, fits, write_single_statement};
+use crate::store::write::{fits, write_single_statement};
 
-/// What must be in every table after the writing.
+/// The tables that must contain rows after the write.
 const TABLES: [&str; 6] = ["instances", "async_calls", "inbox", "timers", "requests", "history"];
 
-/// The number of the commit.
-async fn single_statement(store: &Store, changes: &[(&Changes, Option<RowVersion>)]) -> Option<i64> {
-    assert!(changes.iter().all(|(changes, _)| fits(changes)));
+/// The keys of the instances that were written, in order; `None` if a unique index rejected the statement.
+async fn single_statement(store: &Store, changes: &[&Changes]) -> Option<Vec<String>> {
+    assert!(changes.iter().all(|changes| fits(changes)));
     let mut reader = store.for_commits().await.unwrap().expect("the server is spoken to directly");
-    write_single_statement(&mut reader.conn(), changes).await.unwrap()
+    let guarded: Vec<_> = changes.iter().map(|changes| (*changes, at(100))).collect();
+    let good = write_single_statement(&mut reader.conn(), &guarded).await.unwrap()?;
+    let written = changes.iter().filter(|changes| good.contains(&changes.instance.id));
+    Some(written.map(|changes| changes.instance.key.clone()).collect())
 }
 
-/// How that commit left the instance.
-fn stamped(xmin: Option<i64>, changes: &Changes) -> Option<RowVersion> {
-    xmin.map(|xmin| RowVersion::Row { xmin, updated_at: changes.instance.updated_at })
+/// The same change, decided on this row version.
+fn decided_on(row_version: i64, changes: &Changes) -> Changes {
+    let mut changes = changes.clone();
+    changes.instance.row_version = row_version;
+    changes
 }
 
 async fn seen(store: &Store, key: &str) -> Option<RowSnapshot> {
@@ -33,11 +39,11 @@ async fn seen(store: &Store, key: &str) -> Option<RowSnapshot> {
     lock::see(&mut reader.conn(), &[Target { machine: "payment", key }], None).await.unwrap().remove(0)
 }
 
-async fn row_version(store: &Store, key: &str) -> Option<RowVersion> {
-    seen(store, key).await.map(|seen| seen.row_version)
+async fn row_version(store: &Store, key: &str) -> i64 {
+    seen(store, key).await.expect("it is there").instance.row_version
 }
 
-/// All that is in the tables.
+/// All rows of the tables.
 async fn rows(conn: &mut Conn<'_>) -> Vec<String> {
     let mut all = Vec::new();
     for table in TABLES {
@@ -62,7 +68,7 @@ fn note(instance: &Instance) -> Note {
     Note { instance: id, at: at(1), kind: NoteKind::Late, call: Some(call()), detail, actor }
 }
 
-/// The end of a first transition that leads on, with all that one statement can write beside.
+/// The end of a first attempt whose transition begins another call, with everything that one statement can write.
 pub(super) fn going_on(begun: &Changes) -> Changes {
     let mut changes = success(begun);
     let next = attempt(&changes.instance, call(), begun.open.as_ref().unwrap().attempt.worker);
@@ -88,12 +94,12 @@ async fn one_statement_writes_what_a_transaction_writes() {
         let fresh = Fresh::postgres().await;
         let store = fresh.open().await;
         if is_at_once {
-            let first = stamped(single_statement(&store, &[(&begun, None), (&other, None)]).await, &begun);
-            assert!(first.is_some() && first == row_version(&store, "one").await, "the stamp of the commit is the stamp of the row");
-            let second = stamped(single_statement(&store, &[(&next, first)]).await, &next);
-            assert!(second.is_some() && second != first && second == row_version(&store, "one").await);
-            let left = Some((next.instance.clone().into(), true));
-            assert_eq!(seen(&store, "one").await.map(|seen| (seen.instance, seen.has_timer)), left);
+            assert_eq!(single_statement(&store, &[&begun, &other]).await.unwrap().len(), 2);
+            assert_eq!(row_version(&store, "one").await, 0);
+            assert_eq!(single_statement(&store, &[&next]).await.unwrap(), ["one"]);
+            let left =
+                Some((Instance { row_version: 1, ..next.instance.clone() }.into(), next.open.clone().map(|open| open.attempt), true));
+            assert_eq!(seen(&store, "one").await.map(|seen| (seen.instance, seen.newest, seen.has_timer)), left);
         } else {
             written(&store, &[&begun, &other]).await;
             written(&store, &[&next]).await;
@@ -101,45 +107,48 @@ async fn one_statement_writes_what_a_transaction_writes() {
         ends.push(rows_of(&store).await);
         store.close().await;
     }
-    assert_eq!(ends[0].len(), 2 + 3 + 1 + 2 + 1 + 1, "{:#?}", ends[0]);
+    assert_eq!(ends[0].len(), 2 + 1 + 1 + 2 + 1 + 1, "{:#?}", ends[0]);
     assert_eq!(ends[0], ends[1]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_one_member_is_outdated_nothing_is_written() {
+async fn a_stale_member_fails_alone() {
     let fresh = Fresh::postgres().await;
     let store = fresh.open().await;
     let me = session();
-    let (one, two, three) = (beginning("one", Some(me)), beginning("two", Some(me)), beginning("three", Some(me)));
-    let first = stamped(single_statement(&store, &[(&one, None), (&two, None)]).await, &one);
-    assert_eq!(row_version(&store, "two").await, first);
-    let before = rows_of(&store).await;
+    let (one, two) = (beginning("one", Some(me)), beginning("two", Some(me)));
+    assert_eq!(single_statement(&store, &[&one, &two]).await.unwrap(), ["one", "two"]);
+    let about_two =
+        async || rows_of(&store).await.into_iter().filter(|row| row.contains(&two.instance.id.0.to_string())).collect::<Vec<_>>();
+    let before = about_two().await;
 
-    // Somebody else's session holds the attempt.
-    let mut foreign = success(&two);
+    // Another session holds the attempt.
+    let mut foreign = going_on(&two);
     foreign.close.as_mut().unwrap().held_by = Some(session());
-    assert_eq!(single_statement(&store, &[(&success(&one), first), (&foreign, first), (&three, None)]).await, None);
+    let three = beginning("three", Some(me));
+    assert_eq!(single_statement(&store, &[&success(&one), &foreign, &three]).await.unwrap(), ["one", "three"]);
     // The attempt was never begun.
-    let mut unknown = success(&two);
+    let mut unknown = going_on(&two);
     unknown.close.as_mut().unwrap().number = 2;
-    assert_eq!(single_statement(&store, &[(&success(&one), first), (&unknown, first)]).await, None);
-    // The key is taken.
-    let mut taken = beginning("two", Some(me));
-    taken.notes.push(note(&taken.instance));
-    assert_eq!(single_statement(&store, &[(&three, None), (&taken, None), (&success(&one), first)]).await, None);
-    // A commit that was lost had the same number.
-    let Some(RowVersion::Row { xmin, .. }) = first else { panic!("it has no stamp") };
-    let lost = Some(RowVersion::Row { xmin, updated_at: at(7777) });
-    assert_eq!(single_statement(&store, &[(&success(&one), first), (&success(&two), lost)]).await, None);
-    // The instance was written since.
-    assert_eq!(rows_of(&store).await, before);
+    assert_eq!(single_statement(&store, &[&unknown, &success(&three)]).await.unwrap(), ["three"]);
+    // Another instance has the key.
+    let mut taken = going_on(&beginning("two", Some(me)));
+    (taken.is_new, taken.close, taken.timers) = (true, None, Vec::new());
+    let four = beginning("four", Some(me));
+    assert_eq!(single_statement(&store, &[&taken, &four]).await.unwrap(), ["four"]);
+    // The instance was written again, although no value changed.
+    assert_eq!(about_two().await, before);
     written(&store, &[&Changes::of(two.instance.clone())]).await;
-    assert_eq!(rows_of(&store).await, before, "the same is written, by another commit");
-    assert_eq!(single_statement(&store, &[(&success(&one), first), (&success(&two), first)]).await, None);
-    assert_eq!(rows_of(&store).await, before);
+    assert_eq!(single_statement(&store, &[&going_on(&two), &success(&four)]).await.unwrap(), ["four"]);
 
+    // A server that lost a commit assigns its row version again.
     let latest = row_version(&store, "two").await;
-    assert!(single_statement(&store, &[(&success(&one), first), (&success(&two), latest), (&three, None)]).await.is_some());
+    assert_eq!(latest, 1);
+    let ended = decided_on(latest, &success(&two));
+    let mut conn = store.for_commits().await.unwrap().unwrap();
+    assert!(write_single_statement(&mut conn.conn(), &[(&ended, at(7777))]).await.unwrap().unwrap().is_empty());
+    drop(conn);
+    assert_eq!(single_statement(&store, &[&decided_on(latest, &success(&two))]).await.unwrap(), ["two"]);
     store.close().await;
 }
 
@@ -148,12 +157,12 @@ async fn what_somebody_else_has_locked_is_not_waited_for() {
     let fresh = Fresh::postgres().await;
     let store = fresh.open().await;
     let begun = beginning("one", Some(session()));
-    let first = stamped(single_statement(&store, &[(&begun, None)]).await, &begun);
+    single_statement(&store, &[&begun]).await.unwrap();
     let mut held = store.begin().await.unwrap();
     lock::instances(&mut held.conn(), &[Target { machine: "payment", key: "one" }]).await.unwrap();
-    assert_eq!(single_statement(&store, &[(&success(&begun), first)]).await, None);
+    assert!(single_statement(&store, &[&success(&begun)]).await.unwrap().is_empty());
     held.rollback().await.unwrap();
-    assert!(single_statement(&store, &[(&success(&begun), first)]).await.is_some());
+    assert_eq!(single_statement(&store, &[&success(&begun)]).await.unwrap(), ["one"]);
     store.close().await;
 }
 
@@ -162,11 +171,11 @@ async fn of_many_that_write_one_instance_at_once_one_does() {
     let fresh = Fresh::postgres().await;
     let store = fresh.open().await;
     let begun = beginning("one", Some(session()));
-    let first = stamped(single_statement(&store, &[(&begun, None)]).await, &begun);
+    single_statement(&store, &[&begun]).await.unwrap();
     let ends: Vec<_> = (0..8)
         .map(|_| {
             let (store, ended) = (store.clone(), success(&begun));
-            tokio::spawn(async move { single_statement(&store, &[(&ended, first)]).await.is_some() })
+            tokio::spawn(async move { single_statement(&store, &[&ended]).await.is_some_and(|written| !written.is_empty()) })
         })
         .collect();
     let mut successes = 0;
@@ -177,7 +186,7 @@ async fn of_many_that_write_one_instance_at_once_one_does() {
     store.close().await;
 }
 
-/// The guard looks at the row that it locks, not at the one that was there when its statement began.
+/// The guard checks the row version that it locks, not the one that existed when its statement began.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_is_written_while_the_guard_runs_counts_as_changed() {
     let fresh = Fresh::postgres().await;
@@ -188,13 +197,14 @@ async fn a_row_that_is_written_while_the_guard_runs_counts_as_changed() {
         let mut reader = store.reader().await.unwrap();
         reader.conn().rows(&Sql { sqlite: "", postgres: text }, &[]).await.unwrap()
     };
-    let row_version: i64 = asked("select xmin::text::bigint from fsm_instances").await[0].get(0).unwrap();
+    let row_version: i64 = asked("select row_version from fsm_instances").await[0].get(0).unwrap();
 
-    // Its rows come once a lock is free that others hold, and what it sees was fixed before.
+    // The rows of the statement come only after the test releases an advisory lock. Its snapshot is taken before.
     let gate = "(select count(*) from (select pg_advisory_xact_lock_shared(7)) gate) = 1";
     let text = AT_VERSION.among_others(1, gate);
     let text = text.replace("$1", &format!("array['{}']", begun.instance.id.0)).replace("$2", &format!("array[{row_version}]"));
-    let text = text.replace("$3", &format!("array[{}]", begun.instance.updated_at.as_micros()));
+    let text = text.replace("$3", "array[100]");
+    let text = ["$4", "$5", "$6"].iter().fold(text, |text, place| text.replace(place, "array[null]"));
     let text: &'static str = text.leak();
     let mut holder = store.begin().await.unwrap();
     holder.conn().rows(&Sql { sqlite: "", postgres: "select pg_advisory_xact_lock(7)::text" }, &[]).await.unwrap();
@@ -210,7 +220,7 @@ async fn a_row_that_is_written_while_the_guard_runs_counts_as_changed() {
     holder.rollback().await.unwrap();
     assert_eq!(guard.await.unwrap(), 0);
 
-    let latest: i64 = asked("select xmin::text::bigint from fsm_instances").await[0].get(0).unwrap();
+    let latest: i64 = asked("select row_version from fsm_instances").await[0].get(0).unwrap();
     assert_ne!(latest, row_version);
     let text: &'static str = text.replace(&format!("array[{row_version}]"), &format!("array[{latest}]")).leak();
     assert_eq!(asked(text).await.len(), 1, "the same guard finds a row that is as it was seen");
@@ -223,7 +233,7 @@ async fn a_session_is_set_only_where_it_is_nobody_elses() {
     let store = fresh.open().await;
     let setting = |name: &str| Sql { sqlite: "", postgres: format!("select current_setting('{name}')").leak() };
     let ask = async |conn: &mut Conn<'_>, name: &str| conn.rows(&setting(name), &[]).await.unwrap()[0].get::<String>(0).unwrap();
-    // One connection is set for commits, and as it was for whoever reads.
+    // The same connection gets the planner settings for commits, and loses them for reads.
     let mut settings = Settings::new(fresh.url());
     settings.connections = 1;
     let single = Store::open(settings).await.unwrap();
@@ -238,7 +248,7 @@ async fn a_session_is_set_only_where_it_is_nobody_elses() {
             assert_eq!(ask(&mut reader.conn(), "lock_timeout").await, "0");
         }
     }
-    // Behind a pooler, as its users say by the URL, sessions are left alone.
+    // Behind a pooler, which the URL declares, the session is not configured.
     let url = fresh.url();
     let separator = if url.contains('?') { '&' } else { '?' };
     let pooled = Store::open(Settings::new(format!("{url}{separator}statement-cache-capacity=0"))).await.unwrap();
@@ -249,7 +259,7 @@ async fn a_session_is_set_only_where_it_is_nobody_elses() {
     assert!(Fresh::Memory.open().await.for_commits().await.unwrap().is_none());
 }
 
-/// How the connection for commits will look instances up.
+/// The plan with which the connection for commits finds instances.
 async fn plan(store: &Store) -> String {
     let mut reader = store.for_commits().await.unwrap().unwrap();
     let mut conn = reader.conn();

@@ -1,4 +1,4 @@
-//! Which connections the database's time is measured on.
+//! The connections on which the database's time is measured.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ async fn a_process_measures_the_time_on_each_new_connection_and_on_no_other() {
     let fresh = Fresh::postgres().await;
     let store = fresh.open().await;
     let catalog = Catalog::new(&[], false).unwrap();
-    // Without work, as a client's.
+    // A process without work, like a client.
     let engine = Engine::new(store, Clock::database(), catalog, (Limits::default(), DataProtection::default()), None);
     let mut first = engine.looker().await.unwrap();
     let number = first.number();

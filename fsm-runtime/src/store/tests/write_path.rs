@@ -1,4 +1,4 @@
-//! What `write` writes is what the reads give back, and a member whose guard fails writes nothing.
+//! Reads return what `write` wrote, and a change whose guard fails writes nothing.
 
 use fsm_core::call::AttemptState;
 use fsm_core::changes::{Changes, Forecast, Note, NoteKind, Open, Payload, Request, Timer, TimerChange, Waits};
@@ -8,7 +8,7 @@ use fsm_core::outcome::Event;
 use uuid::Uuid;
 
 use super::samples::{at, attempt, beginning, call, close, done, instance, on_each, opened, opening, session, success, written};
-use crate::store::claim::{Except, Served};
+use crate::store::claim::{Except, Served, next_due};
 use crate::store::conn::Conn;
 use crate::store::lock::{self, Locked, Place, Target};
 use crate::store::open::Store;
@@ -32,10 +32,10 @@ fn served() -> Served {
 }
 
 async fn found(store: &Store, key: &str) -> Option<Instance> {
-    view::find(&mut store.reader().await.unwrap().conn(), "payment", key).await.unwrap()
+    view::find(&mut store.reader().await.unwrap().conn(), "payment", key).await.unwrap().map(|found| found.instance)
 }
 
-/// How many events wait for an instance, whatever its row says.
+/// The number of inbox rows of an instance, independent of the counters in its row.
 async fn how_many_wait(conn: &mut Conn<'_>, id: InstanceId) -> usize {
     let all = Instance { id, inbox_tail: i64::MAX, ..instance("any") };
     lock::inbox(conn, &[&all], i64::MAX).await.unwrap().len()
@@ -65,7 +65,6 @@ async fn all_of_an_instance_and_its_call_comes_back() {
         let begun_attempt = opened(&mut begun);
         begun_attempt.from = Some("before".into());
         begun_attempt.held = true;
-        begun_attempt.error = Some("because".into());
         begun_attempt.previous = Some(call());
         let bare = {
             let mut bare = beginning("bare", None);
@@ -78,18 +77,16 @@ async fn all_of_an_instance_and_its_call_comes_back() {
         let mut conn = tx.conn();
         let targets = ["bare", "gone", "full"].map(|key| Target { machine: "payment", key });
         let instances = lock::instances(&mut conn, &targets).await.unwrap();
-        let both = [Some(bare.instance.clone()), None, Some(begun.instance.clone())];
-        assert_eq!(instances, both.clone().map(|found| found.map(|instance| Locked { instance, has_timer: false })));
+        let newest = |changes: &Changes| changes.open.as_ref().map(|open| open.attempt.clone());
+        let locked = |changes: &Changes| Some(Locked { instance: changes.instance.clone(), newest: newest(changes), has_timer: false });
+        assert_eq!(instances, [locked(&bare), None, locked(&begun)]);
         let ids = lock::instances_by_id(&mut conn, &[begun.instance.id, instance("x").id, bare.instance.id]).await.unwrap();
-        assert_eq!(ids, [Some(begun.instance.clone()), None, Some(bare.instance.clone())]);
-        let begun_attempt = &*begun.open.as_ref().unwrap().attempt;
-        let bare_attempt = &*bare.open.as_ref().unwrap().attempt;
-        let mut attempts =
-            lock::attempts(&mut conn, &[(begun_attempt.call, 1), (bare_attempt.call, 1), (bare_attempt.call, 2)]).await.unwrap();
-        attempts.sort_by_key(|attempt| attempt.call);
-        assert_eq!(attempts, [begun_attempt.clone(), bare_attempt.clone()]);
-        assert_eq!(view::payload(&mut conn, begun_attempt.call).await.unwrap(), Some(b"full".to_vec()));
-        assert_eq!(view::payload(&mut conn, call()).await.unwrap(), None);
+        let with_newest = |changes: &Changes| Some((changes.instance.clone(), newest(changes).as_deref().cloned()));
+        assert_eq!(ids, [with_newest(&begun), None, with_newest(&bare)]);
+        let begun_attempt = newest(&begun).unwrap();
+        assert_eq!(lock::attempts(&mut conn, &[(begun_attempt.call, 1)]).await.unwrap(), [], "it has not ended");
+        assert_eq!(view::payload(&mut conn, begun.instance.id, begun_attempt.call).await.unwrap(), Some(b"full".to_vec()));
+        assert_eq!(view::payload(&mut conn, begun.instance.id, call()).await.unwrap(), None);
         tx.rollback().await.unwrap();
     })
     .await;
@@ -121,13 +118,13 @@ async fn an_outdated_member_writes_nothing_and_the_others_go_on() {
         assert_eq!(written(&store, &[&outdated, &success(&second)]).await, [Written::Outdated, done(None)]);
 
         assert_eq!(found(&store, "one").await.unwrap(), before);
-        assert_eq!(found(&store, "two").await.unwrap(), success(&second).instance);
+        assert_eq!(found(&store, "two").await.unwrap(), Instance { row_version: 1, ..success(&second).instance });
         let mut reader = store.reader().await.unwrap();
         let mut conn = reader.conn();
         assert_eq!(view::notes(&mut conn, before.id).await.unwrap(), []);
         assert_eq!(how_many_wait(&mut conn, before.id).await, 0);
         assert_eq!(lock::requests(&mut conn, &[(before.id, "d")]).await.unwrap(), []);
-        assert_eq!(view::calls(&mut conn, first.open.as_ref().unwrap().attempt.call).await.unwrap().len(), 1);
+        assert_eq!(view::calls(&mut conn, &first.open.as_ref().unwrap().attempt).await.unwrap().len(), 1);
         drop(reader);
         assert_eq!(due_keys(&store, 1000).await, []);
 
@@ -197,7 +194,7 @@ async fn a_timer_fires_once() {
         assert_eq!(written(&store, &[&left]).await, [done(None)]);
         assert_eq!(due_keys(&store, 400).await, [delayed, next]);
 
-        // Both guards of one member: the timer is gone, so the attempt stays open.
+        // A change with two guards: its timer is gone, so its attempt stays open.
         let mut both = beginning("both", None);
         written(&store, &[&both]).await;
         both.is_new = false;
@@ -252,7 +249,7 @@ async fn payloads_come_from_the_request_the_inbox_or_an_exhausted_call() {
         taken.open = Some(Open { attempt: next.clone().into(), payload: Some(Payload::Inbox(1)) });
         assert_eq!(written(&store, &[&taken]).await, [done(Some("1"))]);
 
-        // It fails, and its catch verb is given what it was given.
+        // The second call fails, and its catch verb gets the payload that it had.
         let mut caught = Changes::of(taken.instance.clone());
         caught.close = Some(close(&next, AttemptState::Error));
         let catching = attempt(&caught.instance, call(), None);
@@ -263,7 +260,8 @@ async fn payloads_come_from_the_request_the_inbox_or_an_exhausted_call() {
         let mut reader = store.reader().await.unwrap();
         let mut conn = reader.conn();
         assert_eq!(how_many_wait(&mut conn, row.id).await, 1);
-        let history = view::calls(&mut conn, caught.instance.newest.unwrap().0).await.unwrap();
+        let newest = view::find(&mut conn, "payment", &row.key).await.unwrap().unwrap().newest.unwrap();
+        let history = view::calls(&mut conn, &newest).await.unwrap();
         let states: Vec<_> = history.iter().map(|attempt| attempt.state).collect();
         assert_eq!(states, [AttemptState::Success, AttemptState::Error, AttemptState::Scheduled]);
         assert_eq!(history[1].error.as_deref(), Some("it broke"));
@@ -292,7 +290,8 @@ async fn notes_requests_and_holds_are_kept() {
     on_each(async |store| {
         let begun = beginning("n", None);
         written(&store, &[&begun]).await;
-        let mut changes = Changes::of(Instance { paused: true, ..begun.instance.clone() });
+        let mut changes = Changes::of(begun.instance.clone());
+        changes.instance.paused = true;
         changes.hold = begun.instance.newest;
         let notes = [NoteKind::Paused, NoteKind::Rejected].map(|kind| Note {
             instance: begun.instance.id,
@@ -312,8 +311,9 @@ async fn notes_requests_and_holds_are_kept() {
         assert_eq!(view::notes(&mut conn, begun.instance.id).await.unwrap(), notes);
         let asked = [(begun.instance.id, "evt-77"), (begun.instance.id, "evt-78")];
         assert_eq!(lock::requests(&mut conn, &asked).await.unwrap(), [(begun.instance.id, request)]);
-        let (newest, number) = begun.instance.newest.unwrap();
-        assert!(lock::attempts(&mut conn, &[(newest, number)]).await.unwrap()[0].held);
+        let newest = view::find(&mut conn, "payment", "n").await.unwrap().unwrap().newest.unwrap();
+        assert!(newest.held);
+        assert_eq!(next_due(&mut conn, &served(), &Except::default()).await.unwrap(), None, "a paused instance has nothing that is due");
     })
     .await;
 }
@@ -355,7 +355,7 @@ async fn a_large_batch_is_written_whole() {
         loop {
             let page = view::page(&mut conn, "payment", &filter).await.unwrap();
             assert!(!page.was_cut);
-            seen.extend(page.rows.into_iter().map(|instance| instance.id));
+            seen.extend(page.rows.into_iter().map(|found| found.instance.id));
             filter.after = page.next;
             if filter.after.is_none() {
                 break;
@@ -364,7 +364,7 @@ async fn a_large_batch_is_written_whole() {
         let mut ids: Vec<_> = begun.iter().map(|begun| begun.instance.id).collect();
         ids.sort();
         assert_eq!(seen, ids);
-        // Only so many are looked at: a page ends there, and the next one goes on.
+        // The limit of instances to read ends the page, and the next page continues after it.
         let rare =
             PageFilter { error: Some("none".into()), limit: 9, newest_first: true, look_at_most: Some(100), ..PageFilter::default() };
         let (first, second) = (view::page(&mut conn, "payment", &rare).await.unwrap(), ids[150]);

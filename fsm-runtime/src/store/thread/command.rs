@@ -1,4 +1,4 @@
-//! What SQLite's thread is told and what it answers: values in one piece of memory, however many rows they are of.
+//! The commands to the SQLite thread and its answers. The values of all rows are in one buffer.
 
 use std::ops::Range;
 
@@ -9,11 +9,11 @@ use sqlx::SqlStr;
 use crate::store::sql::Many;
 use crate::store::values::{Value, kept};
 
-/// Values of any kind.
+/// A list of values of any type.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Values {
     cells: Vec<Cell>,
-    /// The texts and bytes of all of them.
+    /// The bytes of all texts and blobs.
     bytes: Vec<u8>,
 }
 
@@ -26,19 +26,19 @@ enum Cell {
     Bytes(Range<usize>),
 }
 
-/// A statement, and the rows that it is about.
+/// A statement and the rows of its parameters.
 #[derive(Debug)]
 pub(in crate::store) struct SqliteCommand {
     text: SqlStr,
-    /// It finds its values by their numbers, not by their order.
+    /// True if the parameters have numbers (`$2`), false if they are positional.
     is_numbered: bool,
-    /// How many values a row has.
+    /// The number of parameters for each row.
     width: usize,
     rows: usize,
     values: Values,
 }
 
-/// Rows that were answered.
+/// The rows of an answer.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Answer {
     width: usize,
@@ -55,7 +55,7 @@ impl Values {
             Value::Text(Some(text)) => self.put_text(text.as_bytes()),
             Value::Bytes(Some(bytes)) => self.put_bytes(bytes),
             Value::Flag(flag) => self.cells.push(Cell::Number(i64::from(flag))),
-            Value::Words(words) => self.put_text(serde_json::json!(words).to_string().as_bytes()),
+            Value::Texts(words) => self.put_text(serde_json::json!(words).to_string().as_bytes()),
         }
     }
 
@@ -87,7 +87,7 @@ impl Values {
 
     fn at(&self, place: usize) -> ValueRef<'_> {
         match self.cells.get(place) {
-            // As SQLite takes one that is not bound.
+            // SQLite treats a parameter that is not bound as null.
             None | Some(Cell::Null) => ValueRef::Null,
             Some(Cell::Number(number)) => ValueRef::Integer(*number),
             Some(Cell::Real(number)) => ValueRef::Real(*number),
@@ -98,12 +98,12 @@ impl Values {
 }
 
 impl SqliteCommand {
-    /// A statement that finds its values by their numbers, or in their order.
+    /// A statement that runs once. Its parameters are numbered or positional.
     pub(in crate::store) fn once(text: SqlStr, values: &[Value<'_>]) -> SqliteCommand {
         SqliteCommand { is_numbered: true, rows: 1, ..SqliteCommand::of(text, values.len(), values) }
     }
 
-    /// A statement that is carried out for each row, with the row's values in their order.
+    /// A statement that runs once for each row, with the row's values as positional parameters.
     pub(in crate::store) fn of_each<const WIDTH: usize>(sql: &Many, rows: &[[Value<'_>; WIDTH]]) -> SqliteCommand {
         SqliteCommand::of(kept(sql, false), WIDTH, rows.as_flattened())
     }
@@ -114,7 +114,7 @@ impl SqliteCommand {
         SqliteCommand { text, is_numbered: false, width, rows: all.len().checked_div(width).unwrap_or(0), values }
     }
 
-    /// Carries it out, and gives the places of the rows for which nothing was written.
+    /// Runs the statement. Returns the places of the rows for which nothing was written.
     pub(in crate::store) fn carry_out(&self, connection: &Connection) -> rusqlite::Result<Vec<usize>> {
         let mut statement = connection.prepare_cached(self.text.as_str())?;
         let mut missed = Vec::new();
@@ -127,7 +127,7 @@ impl SqliteCommand {
         Ok(missed)
     }
 
-    /// Carries it out, and gives the rows that it answers with.
+    /// Runs the statement and returns the rows of its answer.
     pub(in crate::store) fn ask(&self, connection: &Connection) -> rusqlite::Result<Answer> {
         let mut statement = connection.prepare_cached(self.text.as_str())?;
         let mut answer = Answer { width: statement.column_count(), ..Answer::default() };
@@ -146,7 +146,7 @@ impl SqliteCommand {
 
     fn bind(&self, statement: &mut CachedStatement<'_>, row: usize) -> rusqlite::Result<()> {
         for parameter in 1..=statement.parameter_count() {
-            // SQLite numbers `$2` by where it stands first.
+            // SQLite numbers the parameters by first occurrence, so `$2` may have another number than 2.
             let name = if self.is_numbered { statement.parameter_name(parameter) } else { None };
             let number = name.and_then(|name| name.strip_prefix('$')?.parse().ok()).unwrap_or(parameter);
             let value = self.values.at(row * self.width + number - 1);
@@ -157,12 +157,12 @@ impl SqliteCommand {
 }
 
 impl Answer {
-    /// How many rows there are.
+    /// The number of rows.
     pub(in crate::store) fn rows(&self) -> usize {
         self.rows
     }
 
-    /// A statement for each of the rows.
+    /// A statement that runs once for each of the rows.
     pub(super) fn each(self, text: SqlStr) -> SqliteCommand {
         SqliteCommand { text, is_numbered: false, width: self.width, rows: self.rows, values: self.values }
     }

@@ -1,4 +1,4 @@
-//! What SQLite answers when it does not do as it is told, as an error of the driver for both databases.
+//! Errors of SQLite as errors of the driver sqlx, so that both databases have the same error type.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -7,14 +7,14 @@ use std::fmt;
 use rusqlite::ffi;
 use sqlx::error::{DatabaseError, ErrorKind};
 
-/// SQLite's own words, and its code.
+/// The message and the extended result code of a SQLite error.
 #[derive(Debug)]
 pub(in crate::store) struct Refused {
     code: i32,
     message: String,
 }
 
-/// What came of SQLite, or of the way to it.
+/// Converts an error of SQLite, or of the path to it.
 pub(super) fn refused(error: rusqlite::Error) -> sqlx::Error {
     match error {
         rusqlite::Error::SqliteFailure(error, message) => {
@@ -27,7 +27,7 @@ pub(super) fn refused(error: rusqlite::Error) -> sqlx::Error {
 
 #[cfg(feature = "testing")]
 impl Refused {
-    /// What SQLite would answer with.
+    /// An injected error with this code.
     pub(in crate::store) fn injected(code: i32) -> Refused {
         Refused { code, message: "an injected error".to_owned() }
     }
@@ -46,7 +46,7 @@ impl DatabaseError for Refused {
         &self.message
     }
 
-    /// The extended code.
+    /// The extended result code.
     fn code(&self) -> Option<Cow<'_, str>> {
         Some(self.code.to_string().into())
     }

@@ -1,4 +1,4 @@
-//! A transaction that SQLite's thread carries out by itself, so that the next one can wait for it there.
+//! A transaction that the SQLite thread runs by itself, so that the next one can already wait in the thread's queue.
 
 use rusqlite::Connection;
 use sqlx::SqlStr;
@@ -8,7 +8,7 @@ use super::{in_turn, words};
 use crate::store::sql::{self, Many};
 use crate::store::values::Batch;
 
-/// What a transaction writes.
+/// The statements of a transaction.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Whole {
     parts: Vec<Part>,
@@ -17,17 +17,17 @@ pub(in crate::store) struct Whole {
 #[derive(Debug)]
 struct Part {
     said: SqliteCommand,
-    /// Unless it writes each of its rows, nothing at all is written.
+    /// If true, the whole transaction is rolled back unless the statement writes each of its rows.
     is_guard: bool,
 }
 
 impl Whole {
-    /// One more statement, for each of these rows.
+    /// Adds a statement for these rows.
     pub(in crate::store) fn put<const WIDTH: usize>(&mut self, sql: &Many, batch: &Batch<'_, WIDTH>) {
         self.add(sql, batch, false);
     }
 
-    /// The same, and each of the rows must be written.
+    /// Adds a guard: a statement that must write each of these rows.
     pub(in crate::store) fn guard<const WIDTH: usize>(&mut self, sql: &Many, batch: &Batch<'_, WIDTH>) {
         self.add(sql, batch, true);
     }
@@ -38,8 +38,8 @@ impl Whole {
         }
     }
 
-    /// Carries it out, unless another connection wrote since that version of the file, or `still` does not hold any more. Whether it is
-    /// committed; if not, nothing is written.
+    /// Runs the transaction. Rolls back if another connection has written since `data_version`, if `still` returns false, or if a guard
+    /// fails. Returns whether it committed.
     pub(in crate::store) fn carry_out(
         &self,
         connection: &Connection,
@@ -57,10 +57,22 @@ impl Whole {
     }
 }
 
-/// Carries out a statement that writes, and asks another one for each row that it answers with, in a transaction.
-pub(in crate::store) fn ask_in_turn(write: &SqliteCommand, ask: SqlStr, connection: &Connection) -> rusqlite::Result<Answer> {
+/// Runs a statement that writes, logs the ids that it returns, and runs `ask` for each of them, in one transaction.
+pub(in crate::store) fn ask_in_turn(
+    write: &SqliteCommand,
+    log: impl FnOnce(&[u8]) -> SqliteCommand,
+    ask: SqlStr,
+    connection: &Connection,
+) -> rusqlite::Result<Answer> {
     in_turn(|| words(connection, sql::BEGIN_SQLITE))?;
     let written = write.ask(connection)?;
+    if written.rows() > 0 {
+        let mut ids = Vec::with_capacity(16 * written.rows());
+        for row in 0..written.rows() {
+            ids.extend_from_slice(&written.get::<Vec<u8>>(row, 0).map_err(|_| rusqlite::Error::InvalidQuery)?);
+        }
+        log(&ids).carry_out(connection)?;
+    }
     let answer = written.each(ask).ask(connection)?;
     words(connection, sql::COMMIT)?;
     Ok(answer)

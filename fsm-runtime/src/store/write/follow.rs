@@ -1,9 +1,12 @@
-//! What follows the guards, said to a sink: run at once one by one, or put together into one statement.
+//! The writes that follow the guards. A sink runs them at once, or combines them into one statement or one SQLite transaction.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
+use fsm_core::call::{Attempt, AttemptState};
 use fsm_core::changes::{Changes, TimerChange};
-use fsm_core::instance::Instance;
+use fsm_core::ids::SessionId;
+use fsm_core::instance::{Instance, Status};
 use fsm_core::outcome::fit;
 use fsm_core::time::{Timestamp, micros};
 
@@ -11,10 +14,11 @@ use super::{json, policy_text};
 use crate::store::combined::Sink;
 use crate::store::encrypted::fit_text;
 use crate::store::error::Result;
+use crate::store::session_log;
 use crate::store::sql;
 use crate::store::values::{Value, values};
 
-/// Events that begin to wait.
+/// Adds events to the inbox.
 pub(super) async fn waits(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> Result<()> {
     let waits: Vec<_> = changes.iter().filter_map(|change| Some((*change, change.waits.as_ref()?))).collect();
     let mut outlooks = Vec::with_capacity(waits.len());
@@ -35,34 +39,88 @@ pub(super) async fn waits(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> Resu
     sink.put(&sql::INBOX_PUT, puts.collect()).await
 }
 
-/// The rows of instances that exist.
-pub(super) async fn save(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> Result<()> {
-    let (added, old): (Vec<&Changes>, Vec<_>) = changes.iter().filter(|change| !change.is_new).partition(|change| change.only_adds());
+/// Updates the rows of existing instances, with the payloads of the calls that they open.
+pub(super) async fn save(sink: &mut Sink<'_, '_>, changes: &[&Changes], payloads: &[Option<Cow<'_, [u8]>>]) -> Result<()> {
+    let old = || changes.iter().zip(payloads).filter(|(change, _)| !change.is_new);
     let row = |instance: &Instance| values![instance.id.0, instance.inbox_tail, instance.updated_at.as_micros()];
-    sink.put(&sql::SAVE_ADDED, added.iter().map(|change| row(&change.instance)).collect()).await?;
-    let errors: Vec<_> = old.iter().map(|change| change.instance.error.as_deref().map(fit_text)).collect();
-    let (moved, stayed): (Vec<_>, Vec<_>) =
-        old.iter().zip(&errors).partition(|(change, _)| sink.is_postgres() || change.leaves_its_place());
-    let whole = moved.iter().map(|(change, error)| {
-        let [id, state, version, record, call, attempt, is_open, error, head, tail, at, entered] =
-            in_place(&change.instance, error.as_deref());
-        let [status, paused] = values![change.instance.status.as_str(), change.instance.paused];
-        [id, state, version, record, call, attempt, is_open, error, head, tail, at, entered, status, paused]
+    let added = old().filter(|(change, _)| change.only_adds());
+    sink.put(&sql::SAVE_ADDED, added.map(|(change, _)| row(&change.instance)).collect()).await?;
+
+    let (mut rest, mut ended, mut opened) = (Vec::new(), Vec::new(), Vec::new());
+    for (change, payload) in old().filter(|(change, _)| !change.only_adds()) {
+        let saved = Saved::of(change, sink.is_postgres(), payload.as_deref())?;
+        match (&change.open, &change.close) {
+            (Some(open), _) => opened.push((saved, open)),
+            (None, Some(close)) => ended.push((saved, close)),
+            (None, None) => rest.push(saved),
+        }
+    }
+    let (moved, stayed): (Vec<_>, Vec<_>) = rest.iter().partition(|saved| saved.is_moved);
+    sink.put(&sql::SAVE, moved.iter().map(|saved| joined::<MOVED, 2, 11>(saved.columns(), saved.place())).collect()).await?;
+    sink.put(&sql::SAVE_IN_PLACE, stayed.iter().map(|saved| saved.columns()).collect()).await?;
+
+    let errors: Vec<_> = ended.iter().map(|(_, close)| close.error.as_deref().map(fit_text)).collect();
+    let ends = ended.iter().zip(&errors).map(|((saved, close), error)| {
+        // An exhausted call may be retried by hand, which needs its payload.
+        let keeps_payload = saved.change.instance.status == Status::Error;
+        let end = values![close.becomes.as_str(), close.finished_at.as_micros(), error.as_deref(), keeps_payload];
+        (saved, joined::<MOVED, 4, 13>(saved.columns(), end))
     });
-    sink.put(&sql::SAVE, whole.collect()).await?;
-    sink.put(&sql::SAVE_IN_PLACE, stayed.iter().map(|(change, error)| in_place(&change.instance, error.as_deref())).collect()).await
+    let (moved, stayed): (Vec<_>, Vec<_>) = ends.partition(|(saved, _)| saved.is_moved);
+    sink.put(&sql::SAVE_ENDED, moved.iter().map(|(saved, row)| joined::<13, 2, 15>(*row, saved.place())).collect()).await?;
+    sink.put(&sql::SAVE_ENDED_IN_PLACE, stayed.iter().map(|(_, row)| *row).collect()).await?;
+
+    let begins = opened.iter().map(|(saved, open)| {
+        let row: [Value<'_>; 10] = joined(saved.columns(), values![open.payload.is_none()]);
+        (saved, joined::<10, OPEN, 30>(row, open_columns(Some(&open.attempt), saved.payload, saved.policy.as_deref())))
+    });
+    let (moved, stayed): (Vec<_>, Vec<_>) = begins.partition(|(saved, _)| saved.is_moved);
+    sink.put(&sql::SAVE_OPENED, moved.iter().map(|(saved, row)| joined::<30, 2, 32>(*row, saved.place())).collect()).await?;
+    sink.put(&sql::SAVE_OPENED_IN_PLACE, stayed.iter().map(|(_, row)| *row).collect()).await
 }
 
-/// A row for `sql::SAVE_IN_PLACE`.
-pub(super) fn in_place<'a>(instance: &'a Instance, error: Option<&'a str>) -> [Value<'a>; 12] {
+/// A change to an existing instance, with the texts of its row.
+struct Saved<'a> {
+    change: &'a Changes,
+    /// True if the status and the pause flag are written too.
+    is_moved: bool,
+    error: Option<Cow<'a, str>>,
+    policy: Option<String>,
+    payload: Option<&'a [u8]>,
+}
+
+impl<'a> Saved<'a> {
+    fn of(change: &'a Changes, is_postgres: bool, payload: Option<&'a [u8]>) -> Result<Saved<'a>> {
+        let policy = change.open.as_ref().map(|open| policy_text(&open.attempt.retry_state)).transpose()?.flatten();
+        let error = change.instance.error.as_deref().map(fit_text);
+        Ok(Saved { change, is_moved: is_postgres || change.leaves_its_place(), error, policy, payload })
+    }
+
+    fn columns(&self) -> [Value<'_>; MOVED] {
+        moved_columns(&self.change.instance, self.error.as_deref())
+    }
+
+    fn place(&self) -> [Value<'_>; 2] {
+        values![self.change.instance.status.as_str(), self.change.instance.paused]
+    }
+}
+
+/// Concatenates two rows.
+pub(super) fn joined<'a, const A: usize, const B: usize, const ALL: usize>(one: [Value<'a>; A], other: [Value<'a>; B]) -> [Value<'a>; ALL] {
+    const { assert!(A + B == ALL, "the columns of both are those of the whole") };
+    let mut all = [Value::Flag(false); ALL];
+    all[..A].copy_from_slice(&one);
+    all[A..].copy_from_slice(&other);
+    all
+}
+
+/// The columns of an instance that change with a transition, without those of its call.
+pub(super) fn moved_columns<'a>(instance: &'a Instance, error: Option<&'a str>) -> [Value<'a>; MOVED] {
     values![
         instance.id.0,
         instance.state.as_deref(),
         instance.version,
         instance.record.as_deref(),
-        instance.newest.map(|(call, _)| call.0),
-        instance.newest.map(|(_, attempt)| i64::from(attempt)),
-        instance.is_open,
         error,
         instance.inbox_head,
         instance.inbox_tail,
@@ -71,52 +129,52 @@ pub(super) fn in_place<'a>(instance: &'a Instance, error: Option<&'a str>) -> [V
     ]
 }
 
-/// The attempts that begin, and whether live ones are held.
-pub(super) async fn open(sink: &mut Sink<'_, '_>, changes: &[&Changes], payloads: &[Option<Cow<'_, [u8]>>]) -> Result<()> {
-    let opened: Vec<_> =
-        changes.iter().zip(payloads).filter_map(|(change, payload)| Some((&change.open.as_ref()?.attempt, payload))).collect();
-    let mut texts = Vec::with_capacity(opened.len());
-    for (attempt, _) in &opened {
-        texts.push((policy_text(&attempt.retry_state)?, attempt.error.as_deref().map(fit_text)));
-    }
-    let batch = opened.iter().zip(&texts).map(|((attempt, payload), (policy, error))| {
-        values![
-            attempt.call.0,
-            i64::from(attempt.number),
-            attempt.instance.0,
-            attempt.machine.as_str(),
-            attempt.verb.as_str(),
-            attempt.event.as_str(),
-            payload.as_deref(),
-            attempt.from.as_deref(),
-            attempt.to.as_str(),
-            attempt.state.as_str(),
-            attempt.held,
-            attempt.created_at.as_micros(),
-            attempt.scheduled_at.as_micros(),
-            attempt.retry_state.remaining.map(i64::from),
-            micros(attempt.retry_state.backoff),
-            attempt.retry_state.policy.as_ref().map(|policy| micros(policy.max)),
-            policy.as_deref(),
-            attempt.retry_state.first_at.as_micros(),
-            attempt.worker.map(|session| session.0),
-            attempt.started_at.map(Timestamp::as_micros),
-            attempt.finished_at.map(Timestamp::as_micros),
-            error.as_deref(),
-            attempt.previous.map(|call| call.0),
-            i64::from(attempt.retry_state.snoozes),
-        ]
-    });
-    sink.put(&sql::OPEN, batch.collect()).await?;
+/// The number of columns of an instance that change with a transition.
+pub(super) const MOVED: usize = 9;
+/// The number of columns of an open attempt.
+pub(super) const OPEN: usize = 20;
 
-    let holds = changes.iter().filter_map(|change| {
-        let (call, number) = change.hold?;
-        Some(values![call.0, i64::from(number), change.instance.paused])
-    });
-    sink.put(&sql::HOLD, holds.collect()).await
+/// The columns of an open attempt, without its instance.
+pub(super) fn open_columns<'a>(attempt: Option<&'a Attempt>, payload: Option<&'a [u8]>, policy: Option<&'a str>) -> [Value<'a>; OPEN] {
+    let retry_state = attempt.map(|attempt| &attempt.retry_state);
+    let due_at = attempt.filter(|attempt| attempt.state == AttemptState::Scheduled && !attempt.held).map(|attempt| attempt.scheduled_at);
+    values![
+        attempt.map(|attempt| attempt.call.0),
+        attempt.map(|attempt| i64::from(attempt.number)),
+        attempt.map(|attempt| attempt.state.as_str()),
+        attempt.map(|attempt| attempt.verb.as_str()),
+        attempt.map(|attempt| attempt.event.as_str()),
+        payload,
+        attempt.and_then(|attempt| attempt.from.as_deref()),
+        attempt.map(|attempt| attempt.to.as_str()),
+        attempt.map(|attempt| attempt.created_at.as_micros()),
+        attempt.map(|attempt| attempt.scheduled_at.as_micros()),
+        due_at.map(Timestamp::as_micros),
+        retry_state.and_then(|retry_state| retry_state.remaining).map(i64::from),
+        retry_state.map(|retry_state| micros(retry_state.backoff)),
+        retry_state.and_then(|retry_state| retry_state.policy.as_ref()).map(|policy| micros(policy.max)),
+        policy,
+        retry_state.map(|retry_state| retry_state.first_at.as_micros()),
+        attempt.and_then(|attempt| attempt.worker).map(|session| session.0),
+        attempt.and_then(|attempt| attempt.started_at).map(Timestamp::as_micros),
+        attempt.and_then(|attempt| attempt.previous).map(|call| call.0),
+        retry_state.map(|retry_state| i64::from(retry_state.snoozes)),
+    ]
 }
 
-/// Timers that fired or were left go before new ones come.
+/// Adds a row to the log of each session that begins attempts, with the instances of these attempts.
+pub(super) async fn log(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> Result<()> {
+    let mut begun: BTreeMap<SessionId, Vec<u8>> = BTreeMap::new();
+    for attempt in changes.iter().filter_map(|change| Some(&change.open.as_ref()?.attempt)) {
+        if let Some(session) = attempt.worker {
+            begun.entry(session).or_default().extend_from_slice(attempt.instance.0.as_bytes());
+        }
+    }
+    let rows = begun.iter().map(|(session, instances)| values![session.0, session_log::next_number(), instances.as_slice()]);
+    sink.put_whole(&sql::LOG_PUT, rows.collect()).await
+}
+
+/// Writes the changes of timers. Old timers are deleted before new ones are set.
 pub(super) async fn timers(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> Result<()> {
     if changes.iter().all(|change| change.timers.is_empty()) {
         return Ok(());
@@ -145,7 +203,7 @@ pub(super) async fn timers(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> Res
     sink.put(&sql::TIMER_SET, set.collect()).await
 }
 
-/// Notes, and requests to be known again.
+/// Writes notes, and requests for deduplication.
 pub(super) async fn remember(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> Result<()> {
     let notes: Vec<_> = changes.iter().flat_map(|change| &change.notes).map(|note| (note, note.detail.as_deref().map(fit))).collect();
     let batch = notes.iter().map(|(note, detail)| {

@@ -1,22 +1,23 @@
-//! What must hold for a member of a batch to be written.
+//! The guards of a batch: the conditions under which each change is written.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
 use fsm_core::changes::{Changes, Close};
-use fsm_core::instance::Instance;
+use fsm_core::ids::InstanceId;
 use fsm_core::time::micros;
 use uuid::Uuid;
 
-use super::follow::in_place;
-use super::policy_text;
+use super::follow::{OPEN, joined, moved_columns, open_columns};
+use super::{payload, policy_text};
 use crate::store::conn::Conn;
 use crate::store::encrypted::fit_text;
 use crate::store::error::Result;
 use crate::store::sql;
 use crate::store::values::{Value, values};
 
-/// The places of those members whose guard fails. Of the guards only the last one of a member writes, so that a member that fails wrote nothing.
+/// The places of the changes whose guard fails. For each change only its last guard writes, so that a change whose guard fails writes
+/// nothing.
 pub(super) async fn guards(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<HashSet<usize>> {
     let mut outdated = HashSet::new();
 
@@ -34,7 +35,7 @@ pub(super) async fn guards(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<
         .filter_map(|(place, change)| Some((place, change.close.as_ref()?)))
         .collect();
     let errors: Vec<_> = closes.iter().map(|(_, close)| error_of(close)).collect();
-    let rows = closes.iter().zip(&errors).map(|((_, close), error)| close_row(close, error.as_deref()));
+    let rows = closes.iter().zip(&errors).map(|((place, close), error)| close_row(changes[*place].instance.id, close, error.as_deref()));
     outdated.extend(close(conn, &closes, rows.collect()).await?);
 
     let rescheduled = rescheduled(conn, changes, &outdated).await?;
@@ -49,20 +50,20 @@ pub(super) async fn guards(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<
         last = name;
         is_first || !outdated.insert(*place)
     });
-    let errors: Vec<_> = new.iter().map(|(_, change)| change.instance.error.as_deref().map(fit_text)).collect();
-    let rows = new.iter().zip(&errors).map(|((_, change), error)| instance_row(&change.instance, error.as_deref()));
-    outdated.extend(create(conn, &new, rows.collect()).await?);
+    let created = new.iter().map(|(_, change)| Created::of(change)).collect::<Result<Vec<_>>>()?;
+    outdated.extend(create(conn, &new, created.iter().map(Created::row).collect()).await?);
     Ok(outdated)
 }
 
-/// Why an attempt failed, as far as it is kept.
+/// The error of an attempt, cut to the size of its column.
 pub(super) fn error_of(close: &Close) -> Option<Cow<'_, str>> {
     close.error.as_deref().map(fit_text)
 }
 
 /// A row for `sql::CLOSE`.
-pub(super) fn close_row<'a>(close: &'a Close, error: Option<&'a str>) -> [Value<'a>; 7] {
+pub(super) fn close_row<'a>(instance: InstanceId, close: &'a Close, error: Option<&'a str>) -> [Value<'a>; 8] {
     values![
+        instance.0,
         close.call.0,
         i64::from(close.number),
         close.expected.as_str(),
@@ -73,34 +74,57 @@ pub(super) fn close_row<'a>(close: &'a Close, error: Option<&'a str>) -> [Value<
     ]
 }
 
-/// A row for `sql::CREATE`.
-pub(super) fn instance_row<'a>(instance: &'a Instance, error: Option<&'a str>) -> [Value<'a>; 17] {
-    let [id, state, version, record, call, attempt, is_open, error, head, tail, updated_at, entered] = in_place(instance, error);
-    let [machine, key, status, paused, created_at] = values![
-        instance.machine.as_str(),
-        instance.key.as_str(),
-        instance.status.as_str(),
-        instance.paused,
-        instance.created_at.as_micros(),
-    ];
-    [id, machine, key, status, state, paused, version, record, call, attempt, is_open, error, head, tail, created_at, updated_at, entered]
+/// The number of columns of a new instance with its open attempt.
+pub(super) const CREATED: usize = 15 + OPEN;
+
+/// New instances, with the texts of their rows.
+pub(super) struct Created<'a> {
+    change: &'a Changes,
+    error: Option<Cow<'a, str>>,
+    policy: Option<String>,
+    payload: Option<Cow<'a, [u8]>>,
 }
 
-/// Ends attempts, and gives the places of those that were not as expected.
-async fn close(conn: &mut Conn<'_>, closes: &[(usize, &Close)], rows: Vec<[Value<'_>; 7]>) -> Result<Vec<usize>> {
+impl<'a> Created<'a> {
+    pub(super) fn of(change: &'a Changes) -> Result<Created<'a>> {
+        let policy = change.open.as_ref().map(|open| policy_text(&open.attempt.retry_state)).transpose()?.flatten();
+        Ok(Created { change, error: change.instance.error.as_deref().map(fit_text), policy, payload: payload(change) })
+    }
+
+    /// A row for `sql::CREATE`.
+    pub(super) fn row(&self) -> [Value<'_>; CREATED] {
+        let Created { change: Changes { instance, open, .. }, error, policy, payload } = self;
+        let open = open.as_ref().map(|open| &*open.attempt);
+        let [id, state, version, record, error, head, tail, updated_at, entered_at] = moved_columns(instance, error.as_deref());
+        let [machine, key, status, paused, created_at, is_open] = values![
+            instance.machine.as_str(),
+            instance.key.as_str(),
+            instance.status.as_str(),
+            instance.paused,
+            instance.created_at.as_micros(),
+            open.is_some(),
+        ];
+        let own =
+            [id, machine, key, status, state, paused, version, record, error, head, tail, created_at, updated_at, entered_at, is_open];
+        joined::<15, OPEN, CREATED>(own, open_columns(open, payload.as_deref(), policy.as_deref()))
+    }
+}
+
+/// Ends attempts. Returns the places of those that were not in the expected state.
+async fn close(conn: &mut Conn<'_>, closes: &[(usize, &Close)], rows: Vec<[Value<'_>; 8]>) -> Result<Vec<usize>> {
     let keys: Vec<_> = closes.iter().map(|(_, close)| (close.call, close.number)).collect();
     let missed = conn.missed(&sql::CLOSE, rows.into(), &keys, |row| Ok((row.call_id(0)?, row.count(1)?))).await?;
     Ok(missed.into_iter().map(|missed| closes[missed].0).collect())
 }
 
-/// Creates instances, and gives the places of those whose key another has.
-async fn create(conn: &mut Conn<'_>, new: &[(usize, &&Changes)], rows: Vec<[Value<'_>; 17]>) -> Result<Vec<usize>> {
+/// Creates instances. Returns the places of those whose key another instance has.
+async fn create(conn: &mut Conn<'_>, new: &[(usize, &&Changes)], rows: Vec<[Value<'_>; CREATED]>) -> Result<Vec<usize>> {
     let keys: Vec<_> = new.iter().map(|(_, change)| change.instance.id).collect();
     let missed = conn.missed(&sql::CREATE, rows.into(), &keys, |row| row.instance_id(0)).await?;
     Ok(missed.into_iter().map(|missed| new[missed].0).collect())
 }
 
-/// Gives scheduled attempts another retry state, and the places of those that are scheduled no more.
+/// Writes new retry states of scheduled attempts. Returns the places of those that are no longer scheduled.
 async fn rescheduled(conn: &mut Conn<'_>, changes: &[&Changes], outdated: &HashSet<usize>) -> Result<Vec<usize>> {
     let valid = changes.iter().enumerate().filter(|(place, _)| !outdated.contains(place));
     let asked: Vec<_> = valid.filter_map(|(place, change)| Some((place, change.retry_state.as_deref()?))).collect();
@@ -108,8 +132,9 @@ async fn rescheduled(conn: &mut Conn<'_>, changes: &[&Changes], outdated: &HashS
     for (_, (_, _, retry_state)) in &asked {
         policies.push(policy_text(retry_state)?);
     }
-    let batch = asked.iter().zip(&policies).map(|((_, (call, number, retry_state)), policy)| {
+    let batch = asked.iter().zip(&policies).map(|((place, (call, number, retry_state)), policy)| {
         values![
+            changes[*place].instance.id.0,
             call.0,
             i64::from(*number),
             retry_state.remaining.map(i64::from),

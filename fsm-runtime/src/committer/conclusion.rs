@@ -1,0 +1,75 @@
+//! The consequences of a commit in this process: answers, wake-ups, runs, and cached snapshots.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fsm_core::instance::Status;
+
+use super::commit_outcome::{ChangedInstance, CommitOutcome, Run};
+use super::request::{InstanceKey, Request};
+use super::{commit_log, commit_metrics};
+use crate::engine::Engine;
+use crate::guard;
+use crate::store::error::StoreError;
+use crate::store::lock::{CachedSnapshot, RowSnapshot};
+use crate::supervise;
+
+impl Engine {
+    /// Carries out the consequences of a commit: sends the answers, starts the calls that may run here, and wakes those who wait.
+    pub(crate) fn conclude(self: &Arc<Self>, batch: Vec<Request>, commit_outcomes: Vec<CommitOutcome>) {
+        for (request, commit_outcome) in batch.into_iter().zip(commit_outcomes) {
+            // A panic for one request does not prevent the answers to the others.
+            if let Err(text) = guard::guarded("what follows a commit", || self.conclude_one(request, commit_outcome)) {
+                supervise::tell("committer", &text);
+            }
+        }
+    }
+
+    fn conclude_one(self: &Arc<Self>, mut request: Request, commit_outcome: CommitOutcome) {
+        commit_log::tell(&request, &commit_outcome, &self.data_protection);
+        commit_metrics::count(&request, &commit_outcome, &self.catalog);
+        if let Some(InstanceKey { machine, key }) = commit_outcome.locked.first() {
+            let error = Arc::new(StoreError::Locked { machine: machine.to_string(), key: key.to_string() });
+            self.note_unreported(&request, &error);
+            return self.queue.put_back(request, &commit_outcome.locked, &error);
+        }
+        let Some(reply) = commit_outcome.reply else {
+            let request = if commit_outcome.is_stale { request.stale() } else { request.again() };
+            self.queue.put_again(request, Duration::ZERO);
+            return;
+        };
+        self.watchers.tell(&commit_outcome.moved, &commit_outcome.runs);
+        if commit_outcome.has_line {
+            self.has_line.notify_one();
+        }
+        if let Some(due_at) = commit_outcome.due_at {
+            self.wake_up.due(due_at);
+            self.notify(due_at);
+        }
+        for target in &commit_outcome.interrupted {
+            self.cancel_running(target);
+            self.notify_interrupt();
+        }
+        for Run { target, claimed, permit } in commit_outcome.runs {
+            let permit = permit.or_else(|| request.take_permit());
+            self.run(target, claimed, permit);
+        }
+        commit_outcome.moved.iter().for_each(|moved| self.remember(moved));
+        request.answer(reply);
+    }
+
+    /// Caches the snapshot that a commit left of an instance if the next request for it is likely to come to this process.
+    fn remember(&self, moved: &ChangedInstance) {
+        let ChangedInstance { target, instance, newest, has_timer, row_version } = moved;
+        let executes_here =
+            || instance.newest.is_some_and(|newest| self.work.as_ref().is_some_and(|work| work.running().contains_key(&newest)));
+        let is_worth_it = instance.status == Status::Running && (!instance.is_open || executes_here());
+        let seen = row_version.map(|row_version| RowSnapshot {
+            instance: Arc::clone(instance),
+            newest: newest.clone(),
+            has_timer: *has_timer,
+            row_version,
+        });
+        self.snapshot_cache.put(target, if is_worth_it { CachedSnapshot::of(instance, seen) } else { None });
+    }
+}
