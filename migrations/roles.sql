@@ -38,6 +38,7 @@ alter view fsm_attempts owner to fsm_owner;
 alter table fsm_session_log owner to fsm_owner;
 alter table fsm_inbox owner to fsm_owner;
 alter table fsm_outbox owner to fsm_owner;
+alter table fsm_child_events owner to fsm_owner;
 alter table fsm_timers owner to fsm_owner;
 alter table fsm_requests owner to fsm_owner;
 alter table fsm_once owner to fsm_owner;
@@ -50,20 +51,21 @@ alter table fsm_migrations owner to fsm_owner;
 -- Everybody sees whether the tables are those that the program knows, and which machines there are.
 grant select on fsm_migrations, fsm_machines to fsm_worker, fsm_sender, fsm_viewer;
 
-grant select, insert, update, delete on fsm_instances, fsm_async_calls, fsm_session_log, fsm_inbox, fsm_outbox, fsm_timers, fsm_workers, fsm_reachable_time
+grant select, insert, update, delete on fsm_instances, fsm_async_calls, fsm_session_log, fsm_inbox, fsm_outbox, fsm_child_events, fsm_timers, fsm_workers,
+    fsm_reachable_time
     to fsm_worker;
 grant select on fsm_attempts to fsm_worker;
 grant select, insert, delete on fsm_requests, fsm_once, fsm_history to fsm_worker;
 grant insert, update on fsm_machines to fsm_worker;
 
-revoke all on fsm_instances, fsm_async_calls, fsm_attempts, fsm_session_log, fsm_inbox, fsm_outbox, fsm_timers, fsm_requests, fsm_once, fsm_history, fsm_workers,
-    fsm_reachable_time, fsm_machines from fsm_sender;
+revoke all on fsm_instances, fsm_async_calls, fsm_attempts, fsm_session_log, fsm_inbox, fsm_outbox, fsm_child_events, fsm_timers, fsm_requests, fsm_once, fsm_history,
+    fsm_workers, fsm_reachable_time, fsm_machines from fsm_sender;
 grant select on fsm_machines, fsm_async_calls, fsm_history to fsm_sender;
 grant select, insert on fsm_instances, fsm_inbox, fsm_timers, fsm_requests to fsm_sender;
 grant update (inbox_tail, updated_at, row_version) on fsm_instances to fsm_sender;
 
-grant select on fsm_instances, fsm_async_calls, fsm_attempts, fsm_session_log, fsm_inbox, fsm_outbox, fsm_timers, fsm_requests, fsm_once, fsm_history, fsm_workers,
-    fsm_reachable_time to fsm_viewer;
+grant select on fsm_instances, fsm_async_calls, fsm_attempts, fsm_session_log, fsm_inbox, fsm_outbox, fsm_child_events, fsm_timers, fsm_requests, fsm_once, fsm_history,
+    fsm_workers, fsm_reachable_time to fsm_viewer;
 
 -- What a sender may write, checked when it commits, once all of it is there. The instance is locked, so that it stays as it was checked.
 
@@ -74,7 +76,7 @@ begin
             or new.record is not null or new.call_id is not null
             or new.attempt is not null or new.is_open or new.attempt_state is not null or new.due_at is not null or new.worker is not null
             or new.payload is not null or new.previous is not null or new.error is not null or new.pruned <> 0 or new.inbox_head <> 0
-            or new.inbox_tail not in (0, 1)
+            or new.inbox_tail not in (0, 1) or new.parent is not null or new.family is not null
         then
             raise insufficient_privilege using message = 'permission denied: a sender creates instances that have done nothing yet';
         end if;
@@ -106,6 +108,9 @@ begin
     end if;
     if new.event = 'Timeout' then
         raise insufficient_privilege using message = 'permission denied: a timer runs out by itself';
+    end if;
+    if new.event = 'ChildrenEnded' or new.event like 'ChildEnded<%' or new.event like 'ChildFailed<%' then
+        raise insufficient_privilege using message = 'permission denied: children report their ends by themselves';
     end if;
     if exists (select 1 from fsm_async_calls c where c.call_id = new.call_id) or exists (select 1 from fsm_timers t where t.timer_id = new.call_id)
         or exists (select 1 from fsm_instances i where i.instance_id = new.instance_id and i.call_id = new.call_id)

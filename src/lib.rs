@@ -11,9 +11,10 @@ pub use fsm_core::{diagram, duration};
 pub use fsm_macros::{fsm, retry, verb};
 #[cfg(feature = "aead")]
 pub use fsm_runtime::aead::Aead;
+pub use fsm_runtime::children::{ChildCount, ChildEnded, ChildFailed, ChildrenEnded};
 pub use fsm_runtime::client::{Client, ClientBuilder};
 pub use fsm_runtime::codec::{EncryptedField, EncryptionContext, PayloadCodec};
-pub use fsm_runtime::context::{Ctx, OutgoingEvent};
+pub use fsm_runtime::context::{ChildrenRequest, Ctx, NewChildren, OutgoingEvent};
 pub use fsm_runtime::data::Data;
 pub use fsm_runtime::doctor::{Report, doctor};
 pub use fsm_runtime::drift::Migrate;
@@ -88,7 +89,7 @@ pub mod prelude {
     pub use std::time::Duration;
 
     pub use crate::{
-        AttemptState, Caught, Client, Ctx, Data, FailedAttempt, Failure, Filter, Result, Runtime, Status, Timeout, Timestamp, fsm, retry,
-        verb,
+        AttemptState, Caught, ChildEnded, ChildFailed, ChildrenEnded, Client, Ctx, Data, FailedAttempt, Failure, Filter, Result, Runtime,
+        Status, Timeout, Timestamp, fsm, retry, verb,
     };
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::call::{Attempt, AttemptState};
+use crate::family::{Family, Link};
 use crate::ids::{CallId, InstanceId, SessionId, TimerId};
 use crate::instance::{Instance, Status};
 use crate::outcome::{Event, HiddenBytes};
@@ -18,8 +19,8 @@ use crate::time::Timestamp;
 pub struct Changes {
     /// The instance's new row.
     pub instance: Instance,
-    /// The status and the pause flag of the current row.
-    pub was: (Status, bool),
+    /// The status, the pause flag and the family of the current row.
+    pub was: (Status, bool, Family),
     /// The row does not exist yet and is inserted.
     pub is_new: bool,
     /// The attempt that ends. This is a guard: nothing is written if the attempt is no longer as expected.
@@ -42,6 +43,8 @@ pub struct Changes {
     pub notes: Vec<Note>,
     /// The deduplication entry.
     pub request: Option<Request>,
+    /// The parent of a new instance that is started as a child.
+    pub link: Option<Box<Link>>,
 }
 
 /// The end of an attempt, with the guard under which it counts.
@@ -192,6 +195,10 @@ pub enum NoteKind {
     Late,
     /// A name that the code no longer has was replaced.
     Migrated,
+    /// The instance left the state before all children that it had started there had ended.
+    Left,
+    /// A child ended when its parent no longer waited for it.
+    Unawaited,
 }
 
 impl fmt::Debug for Payload {
@@ -208,7 +215,7 @@ impl fmt::Debug for Payload {
 }
 
 impl NoteKind {
-    const ALL: [(NoteKind, &'static str); 12] = [
+    const ALL: [(NoteKind, &'static str); 14] = [
         (NoteKind::Retried, "retried"),
         (NoteKind::Cancelled, "cancelled"),
         (NoteKind::Paused, "paused"),
@@ -221,6 +228,8 @@ impl NoteKind {
         (NoteKind::Unsent, "unsent"),
         (NoteKind::Late, "late"),
         (NoteKind::Migrated, "migrated"),
+        (NoteKind::Left, "left"),
+        (NoteKind::Unawaited, "unawaited"),
     ];
 
     /// The name in the database and on screens.
@@ -278,7 +287,7 @@ impl Changes {
     /// No changes to this instance yet. `instance` must be equal to the current row.
     pub fn of(instance: Instance) -> Changes {
         Changes {
-            was: (instance.status, instance.paused),
+            was: (instance.status, instance.paused, instance.family),
             instance,
             is_new: false,
             close: None,
@@ -291,12 +300,13 @@ impl Changes {
             timers: Vec::new(),
             notes: Vec::new(),
             request: None,
+            link: None,
         }
     }
 
-    /// True if the changes move the instance in the partial indexes by status or pause flag.
+    /// True if the changes move the instance in the partial indexes by status, pause flag or family.
     pub fn leaves_its_place(&self) -> bool {
-        self.is_new || self.was != (self.instance.status, self.instance.paused)
+        self.is_new || self.was != (self.instance.status, self.instance.paused, self.instance.family)
     }
 
     /// True if the changes only add an event to the inbox or a delayed event. Of the instance's row, only the end of its inbox and the time
@@ -308,6 +318,11 @@ impl Changes {
         let ends_or_begins = self.close.is_some() || self.open.is_some() || self.leaves_its_place();
         let touches_others = self.hold.is_some() || self.retry_state.is_some() || self.inbox_taken.is_some() || self.is_forecast_stale;
         adds && self.timers.iter().all(is_added) && self.notes.is_empty() && !ends_or_begins && !touches_others
+    }
+
+    /// True if the instance is a child that ends with these changes, or that comes into error. Its parent may be told.
+    pub fn concerns_parent(&self) -> bool {
+        self.instance.parent.is_some() && self.was.0 != self.instance.status && self.instance.status != Status::Running
     }
 
     /// The timer whose existence guards these changes.

@@ -2,6 +2,7 @@
 
 mod begin;
 pub mod complete;
+pub mod family;
 pub mod fire;
 pub mod inbox;
 pub mod interrupt;

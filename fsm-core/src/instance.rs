@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::call::UnknownName;
+use crate::family::{Family, Parent};
 use crate::ids::{CallId, InstanceId};
 use crate::outcome::HiddenBytes;
 use crate::time::Timestamp;
@@ -81,6 +82,10 @@ pub struct Instance {
     pub updated_at: Timestamp,
     /// The number that changes with each write to the row.
     pub row_version: i64,
+    /// The instance that started it as a child.
+    pub parent: Option<Parent>,
+    /// Its own children.
+    pub family: Family,
 }
 
 impl Instance {
@@ -104,6 +109,8 @@ impl Instance {
             created_at: now,
             updated_at: now,
             row_version: 0,
+            parent: None,
+            family: Family::None,
         }
     }
 
@@ -144,6 +151,8 @@ impl fmt::Debug for Instance {
             .field("created_at", &self.created_at)
             .field("updated_at", &self.updated_at)
             .field("row_version", &self.row_version)
+            .field("parent", &self.parent)
+            .field("family", &self.family)
             .finish()
     }
 }

@@ -11,6 +11,14 @@ use crate::time::Timestamp;
 /// The event type of durable timers. No user can send it.
 pub const TIMEOUT: &str = "Timeout";
 
+/// The event type that tells an instance that all children of a group have ended. No user can send it.
+pub const CHILDREN_ENDED: &str = "ChildrenEnded";
+
+/// True for the event types by which children report to their parent. No user can send them.
+pub fn is_of_children(event: &str) -> bool {
+    event == CHILDREN_ENDED || event.starts_with("ChildEnded<") || event.starts_with("ChildFailed<")
+}
+
 /// A declared graph: states, which have the names of the verbs that enter them, and edges.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
@@ -105,6 +113,11 @@ impl Edge {
         Edge { interrupts: true, ..self }
     }
 
+    /// True if the event is one that others send. A timer and the end of all children come from the engine.
+    pub fn is_sent(&self) -> bool {
+        self.after.is_none() && self.event != CHILDREN_ENDED
+    }
+
     /// The verb that carries out the edge.
     pub fn verb(&self) -> &str {
         self.stays_on.as_deref().unwrap_or(&self.to)
@@ -157,7 +170,7 @@ impl Machine {
     /// The event types that can be sent to an instance in this state.
     pub fn accepts(&self, from: Option<&str>) -> impl Iterator<Item = &str> {
         let from = from.map(str::to_owned);
-        self.edges.iter().filter(move |edge| edge.from == from && edge.after.is_none()).map(|edge| edge.event.as_str())
+        self.edges.iter().filter(move |edge| edge.from == from && edge.is_sent()).map(|edge| edge.event.as_str())
     }
 
     /// Every state, in the order of declaration.

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
+use crate::family::Child;
 use crate::ids::CallId;
 use crate::machine::Due;
 use crate::retry::RetryAdvice;
@@ -44,6 +45,8 @@ pub struct VerbRequests {
     pub sends: Vec<Outgoing>,
     /// Delayed sends of earlier attempts that are cancelled, by the calls that they would become.
     pub unsends: Vec<CallId>,
+    /// The children that are started.
+    pub children: Vec<Child>,
 }
 
 /// The error of a failed attempt, with its retry advice.
@@ -131,9 +134,17 @@ impl Outcome {
         }
     }
 
+    /// The children that the verb starts.
+    pub fn children(&self) -> &[Child] {
+        match self {
+            Outcome::Success { verb_requests, .. } => &verb_requests.children,
+            _ => &[],
+        }
+    }
+
     /// True if nothing of it concerns another instance.
     pub fn is_of_one_instance(&self) -> bool {
-        self.sends().is_empty() && self.unsends().is_empty()
+        self.sends().is_empty() && self.unsends().is_empty() && self.children().is_empty()
     }
 }
 

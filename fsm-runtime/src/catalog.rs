@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use fsm_core::call::Attempt;
-use fsm_core::machine::{Due, Edge, Machine, TIMEOUT, Verb, Wait};
+use fsm_core::machine::{Due, Edge, Machine, TIMEOUT, Verb, Wait, is_of_children};
 use fsm_core::retry::Retry;
 
 use crate::data::DataMap;
@@ -16,8 +16,6 @@ use crate::metrics::VerbMetrics;
 use crate::registry::{EdgeEntry, MachineEntry, MachineRef, PolicyEntry, RetryEntry, VerbEntry, WaitEntry};
 use crate::store::claim::Served;
 
-/// The event of a catch verb for the call of a timer.
-const CAUGHT_TIMEOUT: &str = "Caught<Timeout>";
 
 /// A machine whose definition this process has.
 pub(crate) struct KnownMachine {
@@ -142,14 +140,16 @@ impl KnownMachine {
         guard::guarded("its `Deserialize`", || (verb.decodes)(bytes)).unwrap_or_else(Some)
     }
 
-    /// Returns true if the call began with the end of a timer and not with an event, or if it is a catch verb's call for such a call.
-    pub(crate) fn is_of_timer(&self, attempt: &Attempt) -> bool {
+    /// Returns true if the engine wrote the payload of the call, because it began with the end of a timer or of children, or if it is a catch
+    /// verb's call for such a call.
+    pub(crate) fn is_of_engine(&self, attempt: &Attempt) -> bool {
+        let is_engines = |event: &str| event == TIMEOUT || is_of_children(event);
         // A catch verb that takes `Caught<Value>` does not say which event it is called for.
         let caught = || match attempt.event.as_str() {
-            "Caught<Value>" => self.machine.verb(&attempt.to).is_some_and(|verb| verb.event == TIMEOUT),
-            event => event == CAUGHT_TIMEOUT,
+            "Caught<Value>" => self.machine.verb(&attempt.to).is_some_and(|verb| is_engines(&verb.event)),
+            event => event.strip_prefix("Caught<").and_then(|event| event.strip_suffix('>')).is_some_and(is_engines),
         };
-        attempt.event == TIMEOUT || (attempt.is_catch() && caught())
+        is_engines(&attempt.event) || (attempt.is_catch() && caught())
     }
 
     /// Calls the function of the timer of the state that the attempt enters, with the encoded record; `None` if there is none. A panic in it

@@ -1,8 +1,10 @@
 //! The API inside a verb: data of the attempt, the connection, memoised effects and cancellation.
 
+mod children;
 mod verb_requests;
 
 use std::any::TypeId;
+use std::collections::HashSet;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -33,6 +35,7 @@ use crate::store::held;
 use crate::store::once;
 use crate::store::open::Store;
 use crate::store::tx::Tx;
+pub use children::{ChildrenRequest, NewChildren};
 pub use verb_requests::OutgoingEvent;
 
 /// The parts of the process that an attempt uses.
@@ -69,6 +72,8 @@ pub(crate) struct RunningVerb {
     last_error: Option<String>,
     cancelled: watch::Receiver<bool>,
     verb_requests: VerbRequests,
+    /// The machines and keys of the children that this attempt starts.
+    child_keys: HashSet<(String, String)>,
     tx: Option<Tx>,
 }
 
@@ -82,7 +87,18 @@ impl RunningVerb {
     ) -> Self {
         let idempotency_key = attempt.call.to_string();
         let (key, entered_at, verb_requests) = (instance.key.clone(), instance.entered_at, VerbRequests::default());
-        RunningVerb { environment, attempt, key, entered_at, idempotency_key, last_error, cancelled, verb_requests, tx: None }
+        RunningVerb {
+            environment,
+            attempt,
+            key,
+            entered_at,
+            idempotency_key,
+            last_error,
+            cancelled,
+            verb_requests,
+            child_keys: HashSet::new(),
+            tx: None,
+        }
     }
 
     pub(crate) fn take_requests(&mut self) -> VerbRequests {

@@ -157,6 +157,10 @@ impl DataProtection {
                     let payload = std::mem::take(&mut sent.event.payload);
                     sent.event.payload = self.encrypt(&Owner { machine: &sent.machine, key: &sent.key }.payload(sent.id), payload)?;
                 }
+                for child in &mut verb_requests.children {
+                    let payload = std::mem::take(&mut child.event.payload);
+                    child.event.payload = self.encrypt(&Owner { machine: &child.machine, key: &child.key }.payload(child.id), payload)?;
+                }
                 Outcome::Success { record, verb_requests, timer }
             }
             Outcome::Failure(problem) => Outcome::Failure(Problem { error: self.encrypt_error(owner, problem.error), ..problem }),

@@ -18,6 +18,7 @@ use crate::committer::ticket::LastCommit;
 use crate::data::DataMap;
 use crate::data_protection::DataProtection;
 use crate::failing::Failures;
+use crate::families::ChangedFamilies;
 use crate::guard;
 use crate::in_flight::InFlightCommits;
 use crate::limits::Limits;
@@ -71,6 +72,8 @@ pub(crate) struct Engine {
     pub(crate) pending_notifications: PendingNotifications,
     /// Events of this process wait in the outbox.
     pub(crate) has_line: Notify,
+    /// The families that commits of this process may have changed.
+    pub(crate) families: ChangedFamilies,
     /// `None` for a client.
     pub(crate) work: Option<Work>,
     pub(crate) tasks: Mutex<Vec<AbortHandle>>,
@@ -104,6 +107,7 @@ impl Engine {
             wake_up: WakeUp::default(),
             pending_notifications: PendingNotifications::default(),
             has_line: Notify::new(),
+            families: ChangedFamilies::default(),
             work,
             tasks: Mutex::default(),
             last_commit: Arc::default(),

@@ -4,6 +4,7 @@ pub mod activity;
 pub mod history;
 pub mod instance_view;
 pub mod operate;
+pub(crate) mod pages;
 pub mod send;
 pub mod send_many;
 pub mod settled;
@@ -29,7 +30,7 @@ use crate::error::Error;
 use crate::registry::{EventFor, Machine};
 use crate::store::conn::Conn;
 use crate::store::view as rows;
-use crate::store::view::{Found, PageFilter, Unreadable, WithNewest};
+use crate::store::view::{PageFilter, WithNewest};
 use history::HistoryEntry;
 use instance_view::{InstanceView, calls_of, with_calls};
 use operate::{Bulk, OperateRequest};
@@ -239,24 +240,7 @@ impl<M: Machine> Handle<M> {
             limit,
             ..PageFilter::default()
         };
-        self.engine.read(|| self.page(&wanted)).await
-    }
-
-    async fn page(&self, wanted: &PageFilter) -> Result<Page<Instance<M>>, Error> {
-        let mut reader = self.engine.store.reader().await?;
-        let conn = &mut reader.conn();
-        let Found { rows, next, mut unreadable, .. } = rows::page(conn, M::NAME, wanted).await?;
-        let mut items = Vec::with_capacity(rows.len());
-        let found = with_calls(conn, rows, &self.engine.data_protection).await?;
-        unreadable.extend(found.unreadable);
-        for seen in found.instances {
-            let key = seen.row.key.clone();
-            match Instance::of(seen, &self.engine.data_protection) {
-                Ok(instance) => items.push(instance),
-                Err(error) => unreadable.push(Unreadable { key, why: error.to_string() }),
-            }
-        }
-        Ok(Page { items, next: next.map(view::Cursor), unreadable })
+        self.engine.read(|| async { pages::page(&mut self.engine.store.reader().await?.conn(), &wanted, &self.engine.data_protection).await }).await
     }
 
     /// The number of instances by state and status.

@@ -9,6 +9,7 @@ pub mod database_facts;
 pub mod drift;
 pub(crate) mod encrypted;
 pub mod error;
+pub mod family;
 pub(crate) mod failpoint;
 pub mod file_version;
 mod guarded;

@@ -94,7 +94,8 @@ impl Engine {
         // Before its grace period has passed, this process closes only the attempts of sessions that have no row any more.
         let swept = self.close_orphans(if is_in_time { now } else { Timestamp::MIN }).await;
         let deleted = if is_in_time { self.delete_expired(now).await } else { Ok(()) };
-        told.and(ended).and(deleted)?;
+        let families = self.sweep_families().await.map(drop);
+        told.and(ended).and(deleted).and(families)?;
         Ok(compared? + swept?)
     }
 

@@ -1,6 +1,7 @@
 //! The worker: runs claimed attempts, calls their verbs and reports the outcomes.
 
 mod bounded;
+mod counts;
 mod judge;
 
 use std::borrow::Cow;
@@ -38,7 +39,7 @@ use bounded::bounded;
 const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
 
 /// The decrypted payload and record.
-type Opened<'b> = (Cow<'b, [u8]>, Option<Cow<'b, [u8]>>);
+pub(super) type Opened<'b> = (Cow<'b, [u8]>, Option<Cow<'b, [u8]>>);
 
 /// The outcome of a verb, with the transaction that the verb opened, if any.
 struct Ended {
@@ -148,6 +149,7 @@ impl Engine {
         let owner = Owner { machine: &attempt.machine, key: &instance.key };
         let last_error = last_error.map(|error| self.data_protection.open_error(owner, &error).into_owned());
         let opened = policy_error.map_or_else(|| self.opened(known, &instance, &attempt, &payload), Err);
+        let opened = self.with_counts(&attempt, opened).await;
         let mut running = RunningVerb::new(self.environment(known), Arc::clone(&attempt), &instance, last_error, cancel.subscribe());
         let (ended, counts_as) = match &opened {
             Ok((payload, record)) => {
@@ -186,7 +188,7 @@ impl Engine {
     /// Decrypts the payload and the record for the verb.
     fn opened<'b>(&self, known: &KnownMachine, instance: &'b Instance, attempt: &Attempt, payload: &'b [u8]) -> Result<Opened<'b>, String> {
         let owner = Owner::of(instance);
-        let payload = self.data_protection.open_payload(owner, attempt, known.is_of_timer(attempt), payload);
+        let payload = self.data_protection.open_payload(owner, attempt, known.is_of_engine(attempt), payload);
         let record = instance.record.as_ref().map(|record| self.data_protection.open(&owner.record(), record)).transpose();
         let payload = payload.map_err(|why| format!("the payload cannot be read: {why}"))?;
         Ok((payload, record.map_err(|why| format!("the record cannot be read: {why}"))?))

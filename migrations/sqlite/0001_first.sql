@@ -1,6 +1,7 @@
 -- One living run of a machine, with its newest attempt: while that is scheduled or executing, it is the instance's open call, and there is room
 -- for no other. `due_at` is null unless an attempt waits for its time. Of the instance's transitions, the first `pruned` ones have no attempts
--- any more. `row_version` changes with each write.
+-- any more. `row_version` changes with each write. A child has the columns from `parent` to `failure_event`, and no update changes them. `family` is
+-- that of an instance that started children, and `family_group` the group that it started in its present state.
 create table fsm_instances (
     instance_id blob not null primary key,
     machine text not null,
@@ -41,6 +42,13 @@ create table fsm_instances (
     finished_at integer,
     attempt_error text,
     previous blob,
+    parent blob,
+    parent_group integer,
+    attachment text check (attachment in ('attached', 'detached')),
+    end_event text,
+    failure_event text,
+    family text check (family in ('past', 'open', 'ended', 'cancelling')),
+    family_group integer,
     unique (machine, key)
 ) strict;
 
@@ -55,6 +63,20 @@ create index fsm_instances_ended
 create index fsm_instances_due
     on fsm_instances (machine, due_at)
     where due_at is not null;
+
+-- The children of an instance, and those of a group that have not ended.
+create index fsm_instances_children
+    on fsm_instances (parent, instance_id)
+    where parent is not null;
+
+create index fsm_instances_open_children
+    on fsm_instances (parent, parent_group)
+    where parent is not null and status in ('running', 'error');
+
+-- The instances that wait for their children, or whose children are being cancelled.
+create index fsm_instances_families
+    on fsm_instances (instance_id)
+    where family in ('open', 'ended', 'cancelling');
 
 -- One row an attempt that has ended, written once. The first attempt of a call has its payload; each refers to the call before it.
 create table fsm_async_calls (
@@ -145,6 +167,20 @@ create index fsm_outbox_due
     on fsm_outbox (machine, due_at)
     where due_at is not null;
 
+-- Ends and errors of children that their parents have not been told yet.
+create table fsm_child_events (
+    child_event_id integer not null primary key,
+    parent blob not null,
+    child blob not null,
+    call_id blob not null,
+    event text not null,
+    payload blob not null,
+    created_at integer not null
+) strict;
+
+create index fsm_child_events_parent
+    on fsm_child_events (parent, child_event_id);
+
 -- Moments at which an event is delivered. Without a state it is a delayed send.
 create table fsm_timers (
     timer_id blob not null primary key,
@@ -190,7 +226,7 @@ create table fsm_history (
     history_id integer not null primary key,
     instance_id blob not null,
     at integer not null,
-    kind text not null check (kind in ('retried', 'cancelled', 'paused', 'resumed', 'skipped', 'rescheduled', 'interrupted', 'rejected', 'refused', 'unsent', 'late', 'migrated')),
+    kind text not null check (kind in ('retried', 'cancelled', 'paused', 'resumed', 'skipped', 'rescheduled', 'interrupted', 'rejected', 'refused', 'unsent', 'late', 'migrated', 'left', 'unawaited')),
     call_id blob,
     detail text,
     actor text

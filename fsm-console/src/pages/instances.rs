@@ -56,6 +56,7 @@ impl Facets {
     pub(crate) fn filter(&self, limit: u32) -> PageFilter {
         let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         PageFilter {
+            parent: None,
             status: match self.status.as_str() {
                 "retrying" | "paused" | "" => None,
                 word => serde_json::from_value(serde_json::Value::from(word)).ok(),

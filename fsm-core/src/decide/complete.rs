@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::inbox::{self, NeedsMoreRows};
-use super::{DecisionContext, InstanceSnapshot, begin, interrupt};
+use super::{DecisionContext, InstanceSnapshot, begin, family, interrupt};
 use crate::call::{Attempt, AttemptState};
 use crate::changes::{Changes, Close, Payload, TimerChange};
 use crate::duration::display;
 use crate::instance::{Instance, Status};
 use crate::machine::{Due, Edge, Machine, Verb};
-use crate::outcome::{Event, Outcome, Problem};
+use crate::outcome::{Event, Outcome, Problem, VerbRequests};
 use crate::retry::{Next, RetryAdvice};
 
 /// Decides the consequences of the end of `attempt`. It must be the live attempt of the instance, unchanged since it was claimed.
@@ -39,11 +39,14 @@ pub fn complete(
     match outcome {
         Outcome::Success { record, verb_requests, .. } if attempt.is_catch() => {
             changes.close = Some(close(AttemptState::Success, None));
+            if !verb_requests.children.is_empty() {
+                family::open_group(&mut changes);
+            }
             lead_on(&mut changes, machine, snapshot, record, verb_requests.next, moment)?;
         }
         Outcome::Success { record, verb_requests, timer } => {
             changes.close = Some(close(AttemptState::Success, None));
-            succeed(&mut changes, machine, snapshot, attempt, (record, verb_requests.next, timer), moment)?;
+            succeed(&mut changes, machine, snapshot, attempt, (record, verb_requests, timer), moment)?;
         }
         Outcome::Snoozed { wait } => match attempt.retry_state.snoozed(wait, moment.now) {
             Some(retry_state) => {
@@ -91,15 +94,19 @@ fn succeed(
     machine: &Machine,
     snapshot: &InstanceSnapshot,
     attempt: &Attempt,
-    (record, next, timer): (Option<Vec<u8>>, Option<Event>, Option<Due>),
+    (record, verb_requests, timer): (Option<Vec<u8>>, VerbRequests, Option<Due>),
     moment: DecisionContext,
 ) -> Result<(), NeedsMoreRows> {
     changes.instance.state = Some(attempt.to.clone());
     // An internal transition does not leave the state.
     if !attempt.is_stay() {
         changes.instance.entered_at = Some(moment.now);
+        family::leave_state(changes, machine, snapshot.instance.state.as_deref(), moment.now);
     }
     changes.instance.version += 1;
+    if !verb_requests.children.is_empty() {
+        family::open_group(changes);
+    }
     if record.is_some() {
         changes.instance.record = record;
     }
@@ -112,7 +119,7 @@ fn succeed(
         true => {}
         false => begin::change_timers(changes, machine, snapshot.has_timer, timer, moment),
     }
-    match next.and_then(|event| Some((edge_for_next(machine, changes, &event)?, event))) {
+    match verb_requests.next.and_then(|event| Some((edge_for_next(machine, changes, &event)?, event))) {
         Some((edge, event)) => {
             begin::call(changes, machine, edge, moment.fresh, Payload::Bytes(event.payload), moment);
             Ok(())

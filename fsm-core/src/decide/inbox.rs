@@ -1,7 +1,7 @@
 //! The inbox of an instance: taking waiting events, adding one, and the forecast of the states that follow. Only a decision that empties
 //! the inbox reads all of it.
 
-use super::{DecisionContext, InstanceSnapshot, begin};
+use super::{DecisionContext, InstanceSnapshot, begin, family};
 use crate::call::Attempt;
 use crate::changes::{Changes, Forecast, NoteKind, Payload, TimerChange, Waiting, Waits};
 use crate::decide::refusal::Unfit;
@@ -56,6 +56,7 @@ impl Inbox {
 }
 
 /// Takes the first waiting event that fits, for an instance that is free, and rejects the events before it. An ended instance rejects all.
+/// If no event is left, the instance takes the end of its children, if all have ended.
 ///
 /// An event that this definition cannot judge stays in the inbox with all events behind it, and a wake-up calls a process that can judge
 /// it.
@@ -69,8 +70,9 @@ pub(super) fn take(changes: &mut Changes, machine: &Machine, inbox: &Inbox, mome
         }
         changes.instance.inbox_head = waiting.position + 1;
         changes.inbox_taken = Some(head..changes.instance.inbox_head);
-        // A timer never waits in the inbox. An event with its name was written by a role that must not fire timers.
-        let edge = machine.edge(changes.instance.state.as_deref(), &waiting.event).filter(|edge| is_running && edge.after.is_none());
+        // Neither a timer nor the end of all children waits in the inbox. An event with such a name was written by a role that must not
+        // send it.
+        let edge = machine.edge(changes.instance.state.as_deref(), &waiting.event).filter(|edge| is_running && edge.is_sent());
         if let Some(edge) = edge {
             begin::call(changes, machine, edge, waiting.call, Payload::Inbox(waiting.position), moment);
             return Ok(());
@@ -79,7 +81,11 @@ pub(super) fn take(changes: &mut Changes, machine: &Machine, inbox: &Inbox, mome
         let note = begin::note(&changes.instance, NoteKind::Rejected, Some(waiting.call), Some(unfit.to_string()), moment.now);
         changes.notes.push(note);
     }
-    if changes.instance.inbox_len() == 0 { Ok(()) } else { Err(NeedsMoreRows) }
+    if changes.instance.inbox_len() > 0 {
+        return Err(NeedsMoreRows);
+    }
+    family::take(changes, machine, moment);
+    Ok(())
 }
 
 /// True if this definition has both the event and the instance's state. Otherwise only other code can decide.

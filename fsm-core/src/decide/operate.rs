@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::inbox::{self, NeedsMoreRows};
 use super::refusal::{Refusal, whose};
-use super::{DecisionContext, InstanceSnapshot, begin};
+use super::{DecisionContext, InstanceSnapshot, begin, family};
 use crate::call::{Attempt, AttemptState};
 use crate::changes::{Changes, Close, NoteKind, Request, TimerChange};
 use crate::instance::{Instance, Status};
@@ -170,6 +170,7 @@ fn cancel(
     }
     changes.instance.is_open = false;
     changes.instance.status = Status::Cancelled;
+    family::cancel(changes);
     changes.timers.push(TimerChange::Clear);
     inbox::take(changes, machine, &snapshot.inbox, moment)?;
     Ok(NoteKind::Cancelled)

@@ -7,7 +7,7 @@ use super::{DecisionContext, InstanceSnapshot, begin};
 use crate::changes::{Changes, Payload, Request, Timer, TimerChange};
 use crate::ids::{CallId, TimerId};
 use crate::instance::{Instance, Status};
-use crate::machine::Machine;
+use crate::machine::{Edge, Machine};
 use crate::outcome::Event;
 use crate::time::Timestamp;
 
@@ -136,7 +136,7 @@ fn known_already(snapshot: &InstanceSnapshot, send: &Send) -> Result<Option<Acce
 fn deliver_later(changes: &mut Changes, machine: &Machine, call: CallId, event: Event, due_at: Timestamp) -> Result<SendOutcome, Refusal> {
     let instance = &changes.instance;
     // A delayed event may create an instance only if it can start one. Otherwise the instance would wait forever for another event.
-    let can_start = || machine.edge(None, &event.name).is_some_and(|edge| edge.after.is_none());
+    let can_start = || machine.edge(None, &event.name).is_some_and(Edge::is_sent);
     if instance.status.is_ended() || (changes.is_new && !can_start()) {
         return Err(Refusal::Unfit(Unfit::new(machine, instance, std::slice::from_ref(&instance.state), &event.name)));
     }
@@ -163,7 +163,7 @@ fn deliver(
         return interrupt::arrive(changes, machine, snapshot, edge, arrival, moment);
     }
     let after = inbox::foreseen(machine, snapshot)?;
-    let fits_in = |state: &Option<String>| machine.edge(state.as_deref(), &event.name).is_some_and(|edge| edge.after.is_none());
+    let fits_in = |state: &Option<String>| machine.edge(state.as_deref(), &event.name).is_some_and(Edge::is_sent);
     let may_fit = after.as_ref().map_or(machine.has_event(&event.name), |states| states.iter().any(fits_in));
     if !may_fit {
         return refused(after.as_deref().unwrap_or(std::slice::from_ref(&instance.state)));

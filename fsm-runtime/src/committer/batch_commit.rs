@@ -1,5 +1,6 @@
 //! The handling of one batch: read and lock, decide, write. The owner of the transaction commits it afterwards.
 
+mod children;
 mod lines;
 mod optimistic;
 mod outgoing;
@@ -117,9 +118,11 @@ impl<'e> BatchCommit<'e> {
             decided.push(self.with_required(conn, &mut batch_snapshot, request, one).await?);
         }
         let mut commit_outcomes = self.write(conn, &mut batch_snapshot, batch.iter().map(|request| &request.target), decided).await?;
+        self.start_children(conn, &mut batch_snapshot, batch, &mut commit_outcomes).await?;
         self.send_outgoing(conn, &mut batch_snapshot, batch, &mut commit_outcomes).await?;
         self.unsend(conn, &batch_snapshot, batch, &mut commit_outcomes).await?;
         self.deliver_lines(conn, &mut batch_snapshot, batch, &mut commit_outcomes).await?;
+        self.judge_families(conn, &mut batch_snapshot, batch, &mut commit_outcomes).await?;
         for (request, commit_outcome) in batch.iter().zip(&mut commit_outcomes) {
             commit_outcome.locked = batch_snapshot.locked(request);
         }
@@ -136,6 +139,8 @@ impl<'e> BatchCommit<'e> {
             RequestKind::Complete(report) => self.decide_complete(batch_snapshot, machine, request, report),
             // The line is read and delivered after the changes of the instances themselves are written.
             RequestKind::Deliver => Ok(Decided::of(Ok(Reply::Delivered { events: 0 }), None)),
+            // The children are read and judged after the changes of the instances themselves are written.
+            RequestKind::Family => Ok(Decided::of(Ok(Reply::Family { changed: false }), None)),
             RequestKind::Fire(due) => {
                 let permit = self.free_slot();
                 let snapshot = batch_snapshot.snapshot(&request.target);

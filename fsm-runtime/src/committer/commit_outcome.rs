@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fsm_core::call::{Attempt, AttemptState};
 use fsm_core::changes::{Changes, NoteKind};
-use fsm_core::ids::CallId;
+use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::Instance;
 use fsm_core::outcome::Problem;
 use fsm_core::time::Timestamp;
@@ -37,6 +37,8 @@ pub(crate) struct CommitOutcome {
     pub(crate) refused: Option<Problem>,
     /// Events wait in the outbox after this request.
     pub(crate) has_line: bool,
+    /// The instances whose children are to be looked at, because one was started.
+    pub(crate) families: Vec<InstanceId>,
     /// The request was decided on an outdated row and nothing of it was written. It is decided again, under locks.
     pub(crate) is_stale: bool,
 }
@@ -104,6 +106,7 @@ impl CommitOutcome {
             rejected: Vec::new(),
             refused: None,
             has_line: false,
+            families: Vec::new(),
             is_stale: false,
             locked: Vec::new(),
         }

@@ -50,6 +50,7 @@ impl Engine {
             self.cancel_running(target);
             self.notify_interrupt();
         }
+        self.note_families(&commit_outcome.moved, &commit_outcome.families);
         for Run { target, claimed, permit } in commit_outcome.runs {
             let permit = permit.or_else(|| request.take_permit());
             self.run(target, claimed, permit);

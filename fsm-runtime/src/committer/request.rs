@@ -73,6 +73,8 @@ pub(crate) enum Origin {
 pub(crate) enum RequestKind {
     /// Deliver the events of the outbox that wait for room in the inbox of this instance.
     Deliver,
+    /// Carry out what follows from the ends of this instance's children.
+    Family,
     Send(Send),
     Complete(Box<Report>),
     Fire(Box<DueTimer>),
@@ -109,6 +111,10 @@ pub(crate) enum Reply {
     },
     Fired,
     Operated,
+    /// True if something of the instance's family changed.
+    Family {
+        changed: bool,
+    },
     /// The number of events of the outbox that were accepted or refused.
     Delivered {
         events: u32,
@@ -126,7 +132,7 @@ impl Request {
         let (origin, ticket) = match &kind {
             RequestKind::Send(_) | RequestKind::Operate(_) => (Origin::Caller, Some(Arc::default())),
             RequestKind::Complete(_) => (Origin::Report, None),
-            RequestKind::Fire(_) | RequestKind::Deliver => (Origin::Loop, None),
+            RequestKind::Fire(_) | RequestKind::Deliver | RequestKind::Family => (Origin::Loop, None),
         };
         Request {
             target,
@@ -227,7 +233,7 @@ impl Request {
         match &self.kind {
             RequestKind::Send(_) | RequestKind::Operate(_) => false,
             RequestKind::Complete(report) => report.attempt.was_due(),
-            RequestKind::Fire(_) | RequestKind::Deliver => true,
+            RequestKind::Fire(_) | RequestKind::Deliver | RequestKind::Family => true,
         }
     }
 
@@ -243,7 +249,7 @@ impl Request {
             RequestKind::Complete(report) => {
                 is_first && report.outcome.is_of_one_instance() && self.cached != Some(CachedSnapshot::SomethingWaits)
             }
-            RequestKind::Fire(_) | RequestKind::Operate(_) | RequestKind::Deliver => false,
+            RequestKind::Fire(_) | RequestKind::Operate(_) | RequestKind::Deliver | RequestKind::Family => false,
         }
     }
 
@@ -274,6 +280,7 @@ impl Request {
         let mut touches = vec![self.target.clone()];
         if let RequestKind::Complete(report) = &self.kind {
             touches.extend(report.outcome.sends().iter().map(|send| InstanceKey::new(&send.machine, &send.key)));
+            touches.extend(report.outcome.children().iter().map(|child| InstanceKey::new(&child.machine, &child.key)));
         }
         touches
     }

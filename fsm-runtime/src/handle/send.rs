@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use fsm_core::decide::send::{Dedup, Send as Delivery, SendOutcome};
 use fsm_core::ids::{CallId, InstanceId};
+use fsm_core::machine::is_of_children;
 use fsm_core::outcome::Event;
 use fsm_core::time::Timestamp;
 use uuid::Uuid;
@@ -72,7 +73,8 @@ impl SendRequest {
         event: &str,
         payload: Result<Vec<u8>, Error>,
     ) -> SendRequest {
-        let event = encode::check_key(key).and(payload).map(|payload| Event { name: event.to_owned(), payload });
+        let is_sent = if is_of_children(event) { Err(Error::input(format!("`{event}` comes from children, and nobody sends it"))) } else { Ok(()) };
+        let event = encode::check_key(key).and(is_sent).and(payload).map(|payload| Event { name: event.to_owned(), payload });
         SendRequest {
             engine,
             client_guard,

@@ -41,6 +41,7 @@ impl Builder {
         engine.keep_running("finder", Engine::find_loop);
         engine.keep_running("sweeper", Engine::sweep_loop);
         engine.keep_running("outbox", Engine::outbox_loop);
+        engine.keep_running("families", Engine::families_loop);
         engine.keep_running("pruner", Engine::prune_loop);
         engine.keep_running("reconciler", Engine::reconcile_loop);
         engine.keep_running("listener", Engine::listen_loop);

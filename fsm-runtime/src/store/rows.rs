@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use fsm_core::call::{Attempt, UnknownName};
 use fsm_core::changes::{Note, Timer};
+use fsm_core::family::{Family, Parent};
 use fsm_core::ids::{CallId, InstanceId, SessionId, TimerId};
 use fsm_core::instance::{Instance, Status};
 use fsm_core::outcome::Event;
@@ -34,8 +35,10 @@ impl<T: FromSql + for<'r> Decode<'r, Sqlite> + Type<Sqlite> + for<'r> Decode<'r,
 
 /// The number of columns of the instance itself in `instance!`. Those of its newest attempt follow.
 const INSTANCE: usize = 18;
+/// The columns of the newest attempt in `instance!` end here, and those of the family begin.
+const FAMILY: usize = INSTANCE + 17;
 /// The number of columns of `instance!`.
-pub(super) const WITH_NEWEST: usize = INSTANCE + 17;
+pub(super) const WITH_NEWEST: usize = FAMILY + 4;
 /// The column of an instance's newest call.
 const NEWEST_CALL: usize = 8;
 /// The column of an instance's retry policy.
@@ -105,7 +108,22 @@ impl Row {
             updated_at: self.time(at + 15)?,
             row_version: self.get(at + 16)?,
             entered_at: self.time_if_any(at + 17)?,
+            parent: self.parent(at + FAMILY)?,
+            family: self.family(at + FAMILY + 2)?,
         })
+    }
+
+    /// The parent of a child, in the columns `parent, parent_group`.
+    fn parent(&self, at: usize) -> Result<Option<Parent>> {
+        let Some(id) = self.get::<Option<Uuid>>(at)? else { return Ok(None) };
+        Ok(Some(Parent { id: InstanceId(id), group: self.get(at + 1)? }))
+    }
+
+    /// The family in the columns `family, family_group`.
+    pub(super) fn family(&self, at: usize) -> Result<Family> {
+        let (name, group): (Option<String>, Option<i64>) = (self.get(at)?, self.get(at + 1)?);
+        let what = || format!("the family is {name:?} with the group {group:?}");
+        Family::of(name.as_deref(), group).ok_or_else(|| StoreError::Corrupt { what: what() })
     }
 
     /// The ids of an instance that cannot be decoded, and of its newest call. An id that cannot be decoded either is nil, so that the row is reported

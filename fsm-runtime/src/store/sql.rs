@@ -84,7 +84,7 @@ macro_rules! instance {
         "i.instance_id, i.machine, i.key, i.status, i.state, i.paused, i.version, i.record, i.call_id, i.attempt, i.is_open, i.error, \
          i.inbox_head, i.inbox_tail, i.created_at, i.updated_at, i.row_version, i.entered_at, i.verb, i.event, i.from_state, i.to_state, \
          i.attempt_state, i.attempt_created_at, i.scheduled_at, i.remaining_attempts, i.backoff, i.retry, i.first_at, i.worker, i.started_at, \
-         i.finished_at, i.attempt_error, i.previous, i.snoozes"
+         i.finished_at, i.attempt_error, i.previous, i.snoozes, i.parent, i.parent_group, i.family, i.family_group"
     };
 }
 
@@ -116,6 +116,7 @@ macro_rules! has_timer {
 
 mod claim;
 mod drift;
+mod family;
 mod invariants;
 mod itself;
 mod lock;
@@ -138,6 +139,7 @@ mod write;
 
 pub(super) use claim::*;
 pub(super) use drift::*;
+pub(super) use family::*;
 pub(super) use invariants::*;
 pub(super) use itself::*;
 pub(super) use lock::*;

@@ -33,6 +33,8 @@ pub struct PageFilter {
     pub unchanged_since: Option<Timestamp>,
     /// Only instances whose key begins with this text. The page is then in the order of keys.
     pub key_prefix: Option<String>,
+    /// Only the children of this instance.
+    pub parent: Option<InstanceId>,
     /// Only instances after this one.
     pub after: Option<After>,
     /// The maximum number of instances on the page.
@@ -142,8 +144,11 @@ pub async fn notes(conn: &mut Conn<'_>, instance: InstanceId) -> Result<Vec<Note
 
 /// A page of instances of a machine in the order of their ids, which is the order of creation. With a key prefix, in the order of keys.
 pub async fn page(conn: &mut Conn<'_>, machine: &str, filter: &PageFilter) -> Result<Found> {
-    if let Some(prefix) = &filter.key_prefix {
+    if let Some(prefix) = filter.key_prefix.as_ref().filter(|_| filter.parent.is_none()) {
         return by_key(conn, machine, prefix, filter).await;
+    }
+    if let Some(parent) = filter.parent {
+        return of_parent(conn, machine, parent, filter).await;
     }
     let among = among(filter);
     let mut edge = None;
@@ -178,6 +183,28 @@ pub async fn page(conn: &mut Conn<'_>, machine: &str, filter: &PageFilter) -> Re
     // The next page cannot begin after an id that cannot be decoded.
     let (rows, unreadable, last) = page_of(&found, filter.limit, |row| row.instance_id(0).ok());
     Ok(Found { rows, unreadable, next: last.or(edge).map(After::Instance), was_cut: last.is_none() && edge.is_some() })
+}
+
+/// A page of the children of an instance, in the order of their creation.
+async fn of_parent(conn: &mut Conn<'_>, machine: &str, parent: InstanceId, filter: &PageFilter) -> Result<Found> {
+    let sql = if filter.newest_first { &sql::CHILDREN_DOWN } else { &sql::CHILDREN_UP };
+    let values = [
+        Value::from(machine),
+        filter.beginning().into(),
+        (i64::from(filter.limit) + 1).into(),
+        filter.state.as_deref().into(),
+        filter.paused.map(i64::from).into(),
+        filter.error.as_deref().into(),
+        filter.unchanged_since.map(Timestamp::as_micros).into(),
+        if filter.newest_first { Uuid::nil() } else { Uuid::max() }.into(),
+        filter.retrying.then_some(1).into(),
+        filter.status.map(Status::as_str).into(),
+        parent.0.into(),
+        filter.key_prefix.as_deref().into(),
+    ];
+    let found = conn.rows(sql, &values).await?;
+    let (rows, unreadable, last) = page_of(&found, filter.limit, |row| row.instance_id(0).ok());
+    Ok(Found { rows, unreadable, next: last.map(After::Instance), was_cut: false })
 }
 
 /// The first `limit` rows: those that can be decoded, the others, and the place of the last one if there are more rows.

@@ -163,6 +163,7 @@ impl TestBed {
             let found = self.engine.sweep().await?
                 + self.engine.find_due(turn).await?
                 + self.engine.deliver_all().await?
+                + self.engine.look_at_all_families().await?
                 + self.engine.prune(&mut Place::default()).await?
                 + self.engine.reconcile().await?;
             self.quiet().await;

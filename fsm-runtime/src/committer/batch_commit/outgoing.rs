@@ -28,8 +28,8 @@ use crate::store::outbox::{self, Put, SenderNote, Unsent};
 type Sent<'b> = (usize, &'b Outgoing);
 
 impl BatchCommit<'_> {
-    /// Returns the decision about a report. If a receiver refuses a required event, the attempt counts as failed and is retried by its
-    /// policy.
+    /// Returns the decision about a report. If a receiver refuses a required event, or a child cannot be started, the attempt counts as failed
+    /// and is retried by its policy.
     pub(super) async fn with_required(
         &self,
         conn: &mut Conn<'_>,
@@ -42,9 +42,11 @@ impl BatchCommit<'_> {
         else {
             return Ok(decided);
         };
-        if !report.outcome.sends().iter().any(|outgoing| outgoing.is_required) {
+        if !report.outcome.sends().iter().any(|outgoing| outgoing.is_required) && report.outcome.children().is_empty() {
             return Ok(decided);
         }
+        let not_started = self.child_that_cannot_start(batch_snapshot, report, changes);
+        let refused = not_started.map(|refusal| format!("a child cannot be started: {refusal}"));
         let refusal = loop {
             match self.refused_required(batch_snapshot, report, changes) {
                 Ok(refusal) => break refusal,
@@ -54,8 +56,9 @@ impl BatchCommit<'_> {
                 }
             }
         };
-        let Some(refusal) = refusal else { return Ok(decided) };
-        let problem = Problem::new(&format!("a required event that the verb sent was refused: {refusal}"), RetryAdvice::Default);
+        let refused = refused.or_else(|| refusal.map(|refusal| format!("a required event that the verb sent was refused: {refusal}")));
+        let Some(refused) = refused else { return Ok(decided) };
+        let problem = Problem::new(&refused, RetryAdvice::Default);
         let failed = Report { outcome: Outcome::Failure(problem.clone()), ..Report::new(Arc::clone(&report.attempt), Outcome::Released) };
         let Ok(known) = self.engine.catalog.expect(&request.target.machine) else { return Ok(decided) };
         let failed = loop {
@@ -72,6 +75,11 @@ impl BatchCommit<'_> {
         let all = all.into_iter().filter_map(|(_, outgoing)| {
             let machine = &self.engine.catalog.expect(&outgoing.machine).ok()?.machine;
             let mut receiver = batch_snapshot.snapshot(&InstanceKey::new(&outgoing.machine, &outgoing.key)).clone();
+            if receiver.is_new
+                && let Some(started) = self.as_started(batch_snapshot, report, changes, outgoing)
+            {
+                receiver.apply(started);
+            }
             if receiver.instance.id == changes.instance.id {
                 receiver.apply(changes.clone());
             }
@@ -233,7 +241,7 @@ impl BatchCommit<'_> {
 }
 
 /// Returns the outcomes of the attempts of a batch that succeeded, with the positions of their requests.
-fn succeeded<'b>(batch: &'b [Request], commit_outcomes: &[CommitOutcome]) -> impl Iterator<Item = (usize, &'b Outcome)> {
+pub(super) fn succeeded<'b>(batch: &'b [Request], commit_outcomes: &[CommitOutcome]) -> impl Iterator<Item = (usize, &'b Outcome)> {
     batch.iter().zip(commit_outcomes).enumerate().filter_map(|(place, (request, commit_outcome))| {
         match (&request.kind, &commit_outcome.reply, &commit_outcome.refused) {
             (RequestKind::Complete(report), Some(Ok(Reply::Completed { counted: true })), None) => Some((place, &report.outcome)),

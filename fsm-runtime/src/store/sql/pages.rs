@@ -47,7 +47,7 @@ macro_rules! has_text {
 }
 
 macro_rules! page {
-    ($status:literal, $has:literal, $beyond:literal, $until:literal, $order:literal) => {
+    ($status:expr, $has:literal, $beyond:literal, $until:literal, $order:literal) => {
         concat!(
             "select ",
             instance!(),
@@ -202,6 +202,20 @@ pub const NOT_ENDED_OLDEST_FIRST: Sql =
 /// Instances that are running or in error, as `Among::newest_first`, merged in one statement. Uses the two indexes by status.
 pub const NOT_ENDED_NEWEST_FIRST: Sql =
     Sql { sqlite: not_ended!("instr", "<", ">=", "desc"), postgres: not_ended!("strpos", "<", ">=", "desc") };
+
+/// The condition for children: their parent `$11`, and where they are given the status `$10` and the beginning `$12` of the key.
+macro_rules! child {
+    () => {
+        "i.parent = $11 and (cast($10 as text) is null or i.status = $10) and (cast($12 as text) is null or substr(i.key, 1, length($12)) = $12)"
+    };
+}
+
+/// The children of an instance, as `Among::oldest_first`. Uses the index of children.
+pub const CHILDREN_UP: Sql = Sql { sqlite: page!(child!(), "instr", ">", "<=", "asc"), postgres: page!(child!(), "strpos", ">", "<=", "asc") };
+
+/// The children of an instance, as `Among::newest_first`. Uses the index of children.
+pub const CHILDREN_DOWN: Sql =
+    Sql { sqlite: page!(child!(), "instr", "<", ">=", "desc"), postgres: page!(child!(), "strpos", "<", ">=", "desc") };
 
 /// Uses the index of running instances.
 pub const RUNNING: Among = among!("i.status = 'running'");

@@ -2,10 +2,21 @@
 
 use super::{Many, Sql, many, same};
 
+/// The condition that no living instance needs this one: it is no child of an instance that has not ended, and its own children are not
+/// being cancelled.
+macro_rules! no_family {
+    () => {
+        "i.family is distinct from 'cancelling' and (
+                i.parent is null
+                or not exists (select 1 from fsm_instances p where p.instance_id = i.parent and p.status in ('running', 'error'))
+            )"
+    };
+}
+
 /// The next `$5` ended instances of machine `$1` after `$2` and before `$3`: the newest call, whether the instance ended before `$4` and
 /// has no timer, and if so how many notes, requests and waiting events it has, each counted up to `$6`. Uses the index of ended instances,
 /// the primary keys, and the indexes by instance.
-pub const ENDED: Sql = same(
+pub const ENDED: Sql = same(concat!(
     "
     select e.instance_id, e.call_id, e.is_over,
         case
@@ -16,22 +27,28 @@ pub const ENDED: Sql = same(
         end
     from (
         select i.instance_id, i.call_id,
-            i.updated_at < $4 and not exists (select 1 from fsm_timers t where t.instance_id = i.instance_id) as is_over
+            i.updated_at < $4 and not exists (select 1 from fsm_timers t where t.instance_id = i.instance_id)
+                and ",
+    no_family!(),
+    " as is_over
         from fsm_instances i
         where i.machine = $1 and i.instance_id > $2 and i.instance_id < $3 and i.status in ('completed', 'cancelled')
         order by i.instance_id
         limit $5
     ) as e
-    order by e.instance_id",
-);
+    order by e.instance_id"
+));
 
 macro_rules! still_over {
     () => {
-        "
+        concat!(
+            "
         select i.instance_id
         from w
         join fsm_instances i on i.instance_id = w.instance_id and i.status in ('completed', 'cancelled') and i.updated_at < w.cutoff
-        where not exists (select 1 from fsm_timers t where t.instance_id = i.instance_id)"
+        where not exists (select 1 from fsm_timers t where t.instance_id = i.instance_id) and ",
+            no_family!()
+        )
     };
 }
 
@@ -177,6 +194,9 @@ pub const PRUNE_INBOX: Many = many("instance_id uuid", "delete from fsm_inbox wh
 
 /// Deletes the dedup records of the instances. Uses the primary key.
 pub const PRUNE_REQUESTS: Many = many("instance_id uuid", "delete from fsm_requests where instance_id in (select w.instance_id from w)");
+
+/// Deletes what the instances have not been told of their children. Uses the index by parent.
+pub const PRUNE_CHILD_EVENTS: Many = many("instance_id uuid", "delete from fsm_child_events where parent in (select w.instance_id from w)");
 
 /// Deletes the notes of the instances. Uses the index by instance.
 pub const PRUNE_HISTORY: Many = many("instance_id uuid", "delete from fsm_history where instance_id in (select w.instance_id from w)");

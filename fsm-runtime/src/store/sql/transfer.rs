@@ -17,7 +17,7 @@ pub struct Table {
 
 /// The tables in the order of their references. The tables of workers, session logs, reachable time and migrations belong to one database
 /// and are not transferred.
-pub const TABLES: [Table; 9] = [
+pub const TABLES: [Table; 10] = [
     Table {
         name: "machines",
         key: &["text", "text"],
@@ -48,7 +48,8 @@ pub const TABLES: [Table; 9] = [
                 x.error, x.inbox_head, x.inbox_tail, x.created_at, x.updated_at, x.entered_at, x.pruned, x.is_open, x.call_id, \
                 x.attempt, x.attempt_state, x.verb, x.event, x.payload, x.from_state, x.to_state, x.attempt_created_at, \
                 x.scheduled_at, x.due_at, x.remaining_attempts, x.backoff, x.max_backoff, x.retry, x.first_at, \
-                x.worker, x.started_at, x.finished_at, x.attempt_error, x.previous, x.snoozes, x.instance_id
+                x.worker, x.started_at, x.finished_at, x.attempt_error, x.previous, x.snoozes, \
+                x.parent, x.parent_group, x.attachment, x.end_event, x.failure_event, x.family, x.family_group, x.instance_id
             from fsm_instances x
             where x.instance_id > $3 and (cast($1 as text) is null or x.machine = $1)
             order by x.instance_id
@@ -61,12 +62,14 @@ pub const TABLES: [Table; 9] = [
              verb text, event text, payload bytea, from_state text, to_state text, attempt_created_at bigint, \
              scheduled_at bigint, due_at bigint, remaining_attempts bigint, backoff bigint, max_backoff bigint, \
              retry text, first_at bigint, worker uuid, started_at bigint, finished_at bigint, attempt_error text, \
-             previous uuid, snoozes bigint",
+             previous uuid, snoozes bigint, parent uuid, parent_group bigint, attachment text, end_event text, failure_event text, \
+             family text, family_group bigint",
             "
             insert into fsm_instances (instance_id, machine, key, status, state, paused, version, row_version, record, error, inbox_head, \
                 inbox_tail, created_at, updated_at, entered_at, pruned, is_open, call_id, attempt, attempt_state, verb, event, \
                 payload, from_state, to_state, attempt_created_at, scheduled_at, due_at, remaining_attempts, backoff, \
-                max_backoff, retry, first_at, worker, started_at, finished_at, attempt_error, previous, snoozes)
+                max_backoff, retry, first_at, worker, started_at, finished_at, attempt_error, previous, snoozes, \
+                parent, parent_group, attachment, end_event, failure_event, family, family_group)
             select *
             from w",
         ),
@@ -131,6 +134,26 @@ pub const TABLES: [Table; 9] = [
             "sender uuid, machine text, key text, call_id uuid, event text, payload bytea, created_at bigint, due_at bigint, tries bigint",
             "
             insert into fsm_outbox (sender, machine, key, call_id, event, payload, created_at, due_at, tries)
+            select *
+            from w",
+        ),
+    },
+    Table {
+        name: "child_events",
+        key: &["bigint"],
+        page: same(
+            "
+            select x.parent, x.child, x.call_id, x.event, x.payload, x.created_at, x.child_event_id
+            from fsm_child_events x
+            where x.child_event_id > $3
+                and (cast($1 as text) is null or exists (select 1 from fsm_instances i where i.instance_id = x.parent and i.machine = $1))
+            order by x.child_event_id
+            limit $2",
+        ),
+        insert: many(
+            "parent uuid, child uuid, call_id uuid, event text, payload bytea, created_at bigint",
+            "
+            insert into fsm_child_events (parent, child, call_id, event, payload, created_at)
             select *
             from w",
         ),

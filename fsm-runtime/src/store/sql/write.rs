@@ -81,7 +81,7 @@ macro_rules! create {
         insert into fsm_instances (instance_id, machine, key, status, state, paused, version, record, error, inbox_head, inbox_tail,
             created_at, updated_at, entered_at, is_open, call_id, attempt, attempt_state, verb, event, payload, from_state, to_state,
             attempt_created_at, scheduled_at, due_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at, previous,
-            snoozes)
+            snoozes, parent, parent_group, attachment, end_event, failure_event)
         select *
         from w
         where true
@@ -94,7 +94,8 @@ pub const CREATE: Many = Many {
     columns: concat!(
         "instance_id uuid, machine text, key text, status text, state text, paused boolean, version bigint, record bytea, error text, \
          inbox_head bigint, inbox_tail bigint, created_at bigint, updated_at bigint, entered_at bigint, is_open boolean, ",
-        open_columns!()
+        open_columns!(),
+        ", parent uuid, parent_group bigint, attachment text, end_event text, failure_event text"
     ),
     sqlite: create!(),
     postgres: concat!(create!(), " returning instance_id"),
@@ -137,16 +138,23 @@ macro_rules! opened {
     };
 }
 
+/// The columns that decide in which partial indexes an instance is.
+macro_rules! placed_columns {
+    () => {
+        ", status text, paused boolean, family text, family_group bigint"
+    };
+}
+
 macro_rules! placed {
     () => {
         ",
-                status = w.status, paused = w.paused"
+                status = w.status, paused = w.paused, family = w.family, family_group = w.family_group"
     };
 }
 
 /// Writes each instance without its call. A paused instance has no due time. Uses the primary key.
 pub const SAVE: Many = many(
-    concat!(moved_columns!(), ", status text, paused boolean"),
+    concat!(moved_columns!(), placed_columns!()),
     save!(
         placed!(),
         ",
@@ -158,26 +166,27 @@ pub const SAVE: Many = many(
 pub const SAVE_ENDED: Many = many(
     concat!(
         moved_columns!(),
-        ", attempt_state text, finished_at bigint, attempt_error text, keeps_payload boolean, status text, paused boolean"
+        ", attempt_state text, finished_at bigint, attempt_error text, keeps_payload boolean",
+        placed_columns!()
     ),
     save!(ended!(), placed!()),
 );
 
 /// Writes each instance and opens its call. Uses the primary key.
 pub const SAVE_OPENED: Many = many(
-    concat!(moved_columns!(), ", keeps_payload boolean, ", open_columns!(), ", status text, paused boolean"),
+    concat!(moved_columns!(), ", keeps_payload boolean, ", open_columns!(), placed_columns!()),
     save!(opened!(), placed!()),
 );
 
-/// As `SAVE`, for instances whose status and pause do not change. SQLite rewrites each index on a column that the statement sets, or whose
+/// As `SAVE`, for instances whose status, pause and family do not change. SQLite rewrites each index on a column that the statement sets, or whose
 /// condition uses one, even if the value does not change; PostgreSQL compares the values. Uses the primary key.
 pub const SAVE_IN_PLACE: Many = many(moved_columns!(), save!());
 
-/// As `SAVE_ENDED`, for instances whose status and pause do not change. Uses the primary key.
+/// As `SAVE_ENDED`, for instances whose status, pause and family do not change. Uses the primary key.
 pub const SAVE_ENDED_IN_PLACE: Many =
     many(concat!(moved_columns!(), ", attempt_state text, finished_at bigint, attempt_error text, keeps_payload boolean"), save!(ended!()));
 
-/// As `SAVE_OPENED`, for instances whose status and pause do not change. Uses the primary key.
+/// As `SAVE_OPENED`, for instances whose status, pause and family do not change. Uses the primary key.
 pub const SAVE_OPENED_IN_PLACE: Many = many(concat!(moved_columns!(), ", keeps_payload boolean, ", open_columns!()), save!(opened!()));
 
 /// Writes the instances to which an event is added. A process that may only send has the right to change no other columns. Uses the primary

@@ -10,10 +10,13 @@ use fsm_core::instance::{Instance, Status};
 use fsm_core::outcome::fit;
 use fsm_core::time::{Timestamp, micros};
 
+use uuid::Uuid;
+
 use super::{json, policy_text};
 use crate::store::combined::Sink;
 use crate::store::encrypted::fit_text;
 use crate::store::error::Result;
+use crate::store::family::child_event;
 use crate::store::session_log;
 use crate::store::sql;
 use crate::store::values::{Value, values};
@@ -56,7 +59,7 @@ pub(super) async fn save(sink: &mut Sink<'_, '_>, changes: &[&Changes], payloads
         }
     }
     let (moved, stayed): (Vec<_>, Vec<_>) = rest.iter().partition(|saved| saved.is_moved);
-    sink.put(&sql::SAVE, moved.iter().map(|saved| joined::<MOVED, 2, 11>(saved.columns(), saved.place())).collect()).await?;
+    sink.put(&sql::SAVE, moved.iter().map(|saved| joined::<MOVED, 4, 13>(saved.columns(), saved.place())).collect()).await?;
     sink.put(&sql::SAVE_IN_PLACE, stayed.iter().map(|saved| saved.columns()).collect()).await?;
 
     let errors: Vec<_> = ended.iter().map(|(_, close)| close.error.as_deref().map(fit_text)).collect();
@@ -67,7 +70,7 @@ pub(super) async fn save(sink: &mut Sink<'_, '_>, changes: &[&Changes], payloads
         (saved, joined::<MOVED, 4, 13>(saved.columns(), end))
     });
     let (moved, stayed): (Vec<_>, Vec<_>) = ends.partition(|(saved, _)| saved.is_moved);
-    sink.put(&sql::SAVE_ENDED, moved.iter().map(|(saved, row)| joined::<13, 2, 15>(*row, saved.place())).collect()).await?;
+    sink.put(&sql::SAVE_ENDED, moved.iter().map(|(saved, row)| joined::<13, 4, 17>(*row, saved.place())).collect()).await?;
     sink.put(&sql::SAVE_ENDED_IN_PLACE, stayed.iter().map(|(_, row)| *row).collect()).await?;
 
     let begins = opened.iter().map(|(saved, open)| {
@@ -75,14 +78,14 @@ pub(super) async fn save(sink: &mut Sink<'_, '_>, changes: &[&Changes], payloads
         (saved, joined::<10, OPEN, 30>(row, open_columns(Some(&open.attempt), saved.payload, saved.policy.as_deref())))
     });
     let (moved, stayed): (Vec<_>, Vec<_>) = begins.partition(|(saved, _)| saved.is_moved);
-    sink.put(&sql::SAVE_OPENED, moved.iter().map(|(saved, row)| joined::<30, 2, 32>(*row, saved.place())).collect()).await?;
+    sink.put(&sql::SAVE_OPENED, moved.iter().map(|(saved, row)| joined::<30, 4, 34>(*row, saved.place())).collect()).await?;
     sink.put(&sql::SAVE_OPENED_IN_PLACE, stayed.iter().map(|(_, row)| *row).collect()).await
 }
 
 /// A change to an existing instance, with the texts of its row.
 struct Saved<'a> {
     change: &'a Changes,
-    /// True if the status and the pause flag are written too.
+    /// True if the status, the pause flag and the family are written too.
     is_moved: bool,
     error: Option<Cow<'a, str>>,
     policy: Option<String>,
@@ -100,8 +103,9 @@ impl<'a> Saved<'a> {
         moved_columns(&self.change.instance, self.error.as_deref())
     }
 
-    fn place(&self) -> [Value<'_>; 2] {
-        values![self.change.instance.status.as_str(), self.change.instance.paused]
+    fn place(&self) -> [Value<'_>; 4] {
+        let Instance { status, paused, family, .. } = &self.change.instance;
+        values![status.as_str(), *paused, family.as_str(), family.group()]
     }
 }
 
@@ -217,6 +221,7 @@ pub(super) async fn remember(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> R
         ]
     });
     sink.put(&sql::NOTE, batch.collect()).await?;
+    tell_parents(sink, changes).await?;
 
     let requests = changes.iter().filter_map(|change| Some((&change.instance, change.request.as_ref()?)));
     let batch = requests.map(|(instance, request)| {
@@ -230,4 +235,18 @@ pub(super) async fn remember(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> R
         ]
     });
     sink.put(&sql::REQUEST, batch.collect()).await
+}
+
+/// Records the ends and errors of children for their parents. The statements read from the rows of the children which events the parents want.
+async fn tell_parents(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> Result<()> {
+    let told: Vec<_> = changes.iter().filter(|change| change.concerns_parent()).map(|change| (*change, child_event(change))).collect();
+    let rows = told.iter().map(|(change, payload)| {
+        let (instance, is_end) = (&change.instance, change.instance.status.is_ended());
+        values![instance.id.0, Uuid::now_v7(), is_end, payload.as_slice(), instance.updated_at.as_micros()]
+    });
+    sink.put(&sql::CHILD_EVENT_PUT, rows.collect()).await?;
+    // The history of a child that is cancelled names the reason already.
+    let ended = told.iter().filter(|(change, _)| change.instance.status == Status::Completed);
+    let rows = ended.map(|(change, _)| values![change.instance.id.0, change.instance.updated_at.as_micros()]);
+    sink.put(&sql::CHILD_UNAWAITED, rows.collect()).await
 }

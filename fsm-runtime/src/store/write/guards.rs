@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use fsm_core::changes::{Changes, Close};
+use fsm_core::family::Link;
 use fsm_core::ids::InstanceId;
 use fsm_core::time::micros;
 use uuid::Uuid;
@@ -75,7 +76,9 @@ pub(super) fn close_row<'a>(instance: InstanceId, close: &'a Close, error: Optio
 }
 
 /// The number of columns of a new instance with its open attempt.
-pub(super) const CREATED: usize = 15 + OPEN;
+pub(super) const CREATED: usize = 15 + OPEN + LINK;
+/// The number of columns that only a child has.
+const LINK: usize = 5;
 
 /// New instances, with the texts of their rows.
 pub(super) struct Created<'a> {
@@ -93,7 +96,7 @@ impl<'a> Created<'a> {
 
     /// A row for `sql::CREATE`.
     pub(super) fn row(&self) -> [Value<'_>; CREATED] {
-        let Created { change: Changes { instance, open, .. }, error, policy, payload } = self;
+        let Created { change: Changes { instance, open, link, .. }, error, policy, payload } = self;
         let open = open.as_ref().map(|open| &*open.attempt);
         let [id, state, version, record, error, head, tail, updated_at, entered_at] = moved_columns(instance, error.as_deref());
         let [machine, key, status, paused, created_at, is_open] = values![
@@ -106,8 +109,20 @@ impl<'a> Created<'a> {
         ];
         let own =
             [id, machine, key, status, state, paused, version, record, error, head, tail, created_at, updated_at, entered_at, is_open];
-        joined::<15, OPEN, CREATED>(own, open_columns(open, payload.as_deref(), policy.as_deref()))
+        let own = joined::<15, OPEN, { 15 + OPEN }>(own, open_columns(open, payload.as_deref(), policy.as_deref()));
+        joined::<{ 15 + OPEN }, LINK, CREATED>(own, link_columns(link.as_deref()))
     }
+}
+
+/// The columns of a child's connection to its parent.
+fn link_columns(link: Option<&Link>) -> [Value<'_>; LINK] {
+    values![
+        link.map(|link| link.parent.id.0),
+        link.map(|link| link.parent.group),
+        link.map(|link| if link.is_detached { "detached" } else { "attached" }),
+        link.and_then(|link| link.end_event.as_deref()),
+        link.and_then(|link| link.failure_event.as_deref()),
+    ]
 }
 
 /// Ends attempts. Returns the places of those that were not in the expected state.
