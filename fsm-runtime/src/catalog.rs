@@ -16,7 +16,6 @@ use crate::metrics::VerbMetrics;
 use crate::registry::{EdgeEntry, MachineEntry, MachineRef, PolicyEntry, RetryEntry, VerbEntry, WaitEntry};
 use crate::store::claim::Served;
 
-
 /// A machine whose definition this process has.
 pub(crate) struct KnownMachine {
     pub(crate) machine: Arc<Machine>,

@@ -33,13 +33,21 @@ const CANCELLED: u32 = 250;
 /// The wait before a family is looked at again for which an inbox had no room, or whose database failed.
 const AGAIN: Duration = Duration::from_millis(200);
 
+/// Before the first instance.
+const FIRST: InstanceId = InstanceId(Uuid::nil());
+
 /// The families that commits of this process may have changed.
-#[derive(Default)]
 pub(crate) struct ChangedFamilies {
     parents: Mutex<BTreeSet<InstanceId>>,
     changed: Notify,
-    /// As far as the sweeper has looked at all families.
-    swept: Mutex<Option<InstanceId>>,
+    /// As far as the sweeper has looked at the families that wait, and at those with events of children.
+    swept: Mutex<[InstanceId; 2]>,
+}
+
+impl Default for ChangedFamilies {
+    fn default() -> ChangedFamilies {
+        ChangedFamilies { parents: Mutex::default(), changed: Notify::default(), swept: Mutex::new([FIRST; 2]) }
+    }
 }
 
 impl ChangedFamilies {
@@ -80,12 +88,13 @@ impl Engine {
 
     /// Looks at some of all families that wait, for those that no process looks at any more.
     pub(crate) async fn sweep_families(self: &Arc<Self>) -> Result<usize, Error> {
-        let after = guard::lock(&self.families.swept).unwrap_or(InstanceId(Uuid::nil()));
+        let [waiting, told] = *guard::lock(&self.families.swept);
         let parents = {
             let mut reader = self.looker().await?;
-            let mut parents = family::from(&mut reader.conn(), after, SWEPT).await?;
-            *guard::lock(&self.families.swept) = parents.last().copied().filter(|_| parents.len() == SWEPT as usize);
-            parents.extend(family::with_events(&mut reader.conn(), SWEPT).await?);
+            let mut parents = family::from(&mut reader.conn(), waiting, SWEPT).await?;
+            let others = family::with_events(&mut reader.conn(), told, SWEPT).await?;
+            *guard::lock(&self.families.swept) = [end_of(&parents), end_of(&others)];
+            parents.extend(others);
             parents
         };
         self.look_at_families(parents).await
@@ -184,4 +193,9 @@ impl Engine {
         }
         Ok(count)
     }
+}
+
+/// The place after which the next run of the sweeper begins.
+fn end_of(parents: &[InstanceId]) -> InstanceId {
+    if parents.len() == SWEPT as usize { parents.last().copied().unwrap_or(FIRST) } else { FIRST }
 }

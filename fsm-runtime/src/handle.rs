@@ -240,7 +240,9 @@ impl<M: Machine> Handle<M> {
             limit,
             ..PageFilter::default()
         };
-        self.engine.read(|| async { pages::page(&mut self.engine.store.reader().await?.conn(), &wanted, &self.engine.data_protection).await }).await
+        self.engine
+            .read(|| async { pages::page(&mut self.engine.store.reader().await?.conn(), &wanted, &self.engine.data_protection).await })
+            .await
     }
 
     /// The number of instances by state and status.

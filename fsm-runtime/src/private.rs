@@ -16,7 +16,7 @@ use crate::guard;
 
 pub use self::checks::{
     Catches, Condition, IsEvent, IsTimeout, IsVerb, Pick, Returned, TimerWait, catches, due, inherits, is_any_caught, is_caught, is_event,
-    is_in_one_machine, is_none_of, is_timeout, is_verb, keeps, keeps_nothing, returned, same,
+    is_in_one_machine, is_none_of, is_of_children, is_timeout, is_verb, keeps, keeps_nothing, returned, same,
 };
 pub use crate::context::Ctx;
 pub use crate::failure::{FailedAttempt, Failure, Retryable, RetryableRef};

@@ -3,6 +3,7 @@
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "the program of a user, and a test")]
 
+mod families;
 mod flow;
 mod handle;
 mod macros;

@@ -3,8 +3,8 @@
 use fsm::prelude::*;
 
 use crate::family::{
-    Abandon, Deliver, Extend, Gather, Gathering, Lose, Order, OrderState, Pack, Parcel, ParcelState, Remark, Ship, family, hand, order, ship,
-    shipped, story,
+    Abandon, Deliver, Extend, Gather, Gathering, Lose, Order, OrderState, Pack, Parcel, ParcelState, Remark, Ship, family, hand, order,
+    ship, shipped, story,
 };
 use crate::support::promise;
 

@@ -50,14 +50,14 @@ pub fn ship<const N: usize>(parcels: [&str; N]) -> Ship {
     Ship { parcels: parcels.map(str::to_owned).into(), ..Ship::default() }
 }
 
-fn pack(key: &String) -> (String, Pack) {
-    (key.clone(), Pack { fails: key.contains("heavy"), inner: Vec::new() })
+fn pack(key: &str) -> (String, Pack) {
+    (key.to_owned(), Pack { fails: key.contains("heavy"), inner: Vec::new() })
 }
 
 #[verb]
 #[retry(3, "5s")]
 async fn shipping(ctx: &mut Ctx<'_>, event: Ship) -> Result {
-    let children = ctx.start_children::<Parcel>(event.parcels.iter().map(pack))?;
+    let children = ctx.start_children::<Parcel>(event.parcels.iter().map(|key| pack(key)))?;
     if event.detached {
         children.detached();
     }
@@ -108,7 +108,7 @@ async fn closed(_event: Close) -> Result {
 
 #[verb]
 async fn packed(ctx: &mut Ctx<'_>, event: Pack) -> Result {
-    ctx.start_children::<Parcel>(event.inner.iter().map(pack))?;
+    ctx.start_children::<Parcel>(event.inner.iter().map(|key| pack(key)))?;
     match event.fails {
         true => Err(std::io::Error::other("too heavy").into()),
         false => Ok(()),
@@ -143,7 +143,7 @@ fsm! {
 
 #[verb]
 async fn gathering(ctx: &mut Ctx<'_>, event: Gather) -> Result {
-    ctx.start_children::<Parcel>(event.parcels.iter().map(pack))?;
+    ctx.start_children::<Parcel>(event.parcels.iter().map(|key| pack(key)))?;
     Ok(())
 }
 #[verb]

@@ -19,6 +19,8 @@ pub fn expand(declared: &Declared, graph: &Graph) -> TokenStream {
         a_timer_leads_to_a_verb_of_timeout,
         timeout_is_only_behind_a_timer,
         caught_is_only_for_a_catch_verb,
+        no_instance_starts_with_its_children,
+        the_end_of_all_children_interrupts_nothing,
         a_verb_with_a_checked_context_is_in_one_machine,
         an_on_block_is_of_one_event,
         an_event_type_is_of_one_verb,
@@ -102,6 +104,28 @@ fn caught_is_only_for_a_catch_verb(_: &Declared, graph: &Graph) -> TokenStream {
             &message,
             &format!("write `#[retry(…, catch = {name})]`"),
         )
+    });
+    checks.collect()
+}
+
+fn no_instance_starts_with_its_children(declared: &Declared, graph: &Graph) -> TokenStream {
+    let checks = declared.starts.iter().filter_map(|start| {
+        let verb = graph.verb(&start.state)?;
+        let (event, name) = (verb.event(), &verb.name);
+        let message = format!("no instance starts with `{name}`: its event tells an instance of the children that it has started");
+        let help = format!("start with a verb that takes another event, and write `that_state -> {name};`");
+        Some(check(start.state.span(), &quote!(!::fsm::__private::is_of_children(#event)), &message, &help))
+    });
+    checks.collect()
+}
+
+fn the_end_of_all_children_interrupts_nothing(declared: &Declared, graph: &Graph) -> TokenStream {
+    let checks = declared.edges.iter().filter(|edge| edge.interrupts).filter_map(|edge| {
+        let verb = graph.verb(&edge.to)?;
+        let (event, name) = (verb.event(), &verb.name);
+        let message = format!("the verb `{name}` takes `ChildrenEnded`, which waits until the instance is at rest and interrupts nothing");
+        let help = format!("write `{} -> {name};`", names::state(&edge.from));
+        Some(check(edge.to.span(), &quote!(!::fsm::__private::same(#event, "ChildrenEnded")), &message, &help))
     });
     checks.collect()
 }

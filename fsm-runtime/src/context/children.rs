@@ -16,8 +16,8 @@ use crate::children::{ChildEnded, ChildFailed};
 use crate::data_protection::DataProtection;
 use crate::encode;
 use crate::error::Error;
-use crate::handle::view::{Cursor, Filter, Instance, Page};
 use crate::handle::pages;
+use crate::handle::view::{Cursor, Filter, Instance, Page};
 use crate::registry::{EventFor, Machine};
 use crate::store::open::Store;
 use crate::store::view::PageFilter;
@@ -70,7 +70,8 @@ impl<V> Ctx<'_, V> {
         encode::check_key(key)?;
         environment.check_served(M::NAME)?;
         if !M::ENTRY.edges.iter().any(|edge| edge.from.is_none() && edge.verb.event == E::EVENT) {
-            let starts: Vec<_> = M::ENTRY.edges.iter().filter(|edge| edge.from.is_none()).map(|edge| format!("`{}`", edge.verb.event)).collect();
+            let starts: Vec<_> =
+                M::ENTRY.edges.iter().filter(|edge| edge.from.is_none()).map(|edge| format!("`{}`", edge.verb.event)).collect();
             return Err(Error::input(format!("a `{machine}` starts with {}, not with `{}`", starts.join(" or "), E::EVENT)));
         }
         let payload = encode::payload(&event, E::EVENT, environment.limits.payload)?;

@@ -73,7 +73,8 @@ impl SendRequest {
         event: &str,
         payload: Result<Vec<u8>, Error>,
     ) -> SendRequest {
-        let is_sent = if is_of_children(event) { Err(Error::input(format!("`{event}` comes from children, and nobody sends it"))) } else { Ok(()) };
+        let is_sent =
+            if is_of_children(event) { Err(Error::input(format!("`{event}` comes from children, and nobody sends it"))) } else { Ok(()) };
         let event = encode::check_key(key).and(is_sent).and(payload).map(|payload| Event { name: event.to_owned(), payload });
         SendRequest {
             engine,

@@ -129,7 +129,16 @@ pub const fn is_in_one_machine<V: VerbOf<M>, M>() {}
 
 /// True for the name of the event type of a catch verb.
 pub const fn is_any_caught(event: &str) -> bool {
-    let (event, start) = (event.as_bytes(), b"Caught<");
+    begins_with(event, "Caught<")
+}
+
+/// True for the names of the event types by which children report to their parent.
+pub const fn is_of_children(event: &str) -> bool {
+    same(event, "ChildrenEnded") || begins_with(event, "ChildEnded<") || begins_with(event, "ChildFailed<")
+}
+
+const fn begins_with(event: &str, start: &str) -> bool {
+    let (event, start) = (event.as_bytes(), start.as_bytes());
     let mut i = 0;
     while i < start.len() {
         if i >= event.len() || event[i] != start[i] {

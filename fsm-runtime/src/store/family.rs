@@ -114,16 +114,17 @@ pub async fn from(conn: &mut Conn<'_>, after: InstanceId, limit: u32) -> Result<
     rows.iter().map(|row| row.instance_id(0)).collect()
 }
 
-/// The parents of the oldest `limit` events of children.
-pub async fn with_events(conn: &mut Conn<'_>, limit: u32) -> Result<Vec<InstanceId>> {
-    let rows = conn.rows(&sql::CHILD_EVENT_PARENTS, &values![i64::from(limit)]).await?;
+/// The next instances after `after` that have to be told of the end or the error of a child, at most `limit`.
+pub async fn with_events(conn: &mut Conn<'_>, after: InstanceId, limit: u32) -> Result<Vec<InstanceId>> {
+    let rows = conn.rows(&sql::CHILD_EVENT_PARENTS, &values![after.0, i64::from(limit)]).await?;
     rows.iter().map(|row| row.instance_id(0)).collect()
 }
 
 /// The oldest events of children for the parent, at most `limit`.
 pub async fn events(conn: &mut Conn<'_>, parent: InstanceId, limit: u32) -> Result<Vec<ChildEvent>> {
     let rows = conn.rows(&sql::CHILD_EVENTS, &values![parent.0, i64::from(limit)]).await?;
-    let read = |row: &Row| Ok(ChildEvent { id: row.get(0)?, call: row.call_id(1)?, event: Event { name: row.get(2)?, payload: row.get(3)? } });
+    let read =
+        |row: &Row| Ok(ChildEvent { id: row.get(0)?, call: row.call_id(1)?, event: Event { name: row.get(2)?, payload: row.get(3)? } });
     rows.iter().map(read).collect()
 }
 

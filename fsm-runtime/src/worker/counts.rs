@@ -22,7 +22,8 @@ impl Engine {
         let event = if is_caught { payload.get_mut("event") } else { Some(&mut payload) };
         if let Some(Value::Object(event)) = event {
             let group = event.get("group").and_then(Value::as_i64);
-            let counts = self.read(|| async { Ok::<_, Error>(family::counts(&mut self.store.reader().await?.conn(), attempt.instance, group).await?) });
+            let counts = self
+                .read(|| async { Ok::<_, Error>(family::counts(&mut self.store.reader().await?.conn(), attempt.instance, group).await?) });
             let counts = counts.await.map_err(|error| format!("the children cannot be counted: {error}"))?;
             let counts = serde_json::to_value(counts).map_err(|error| format!("the children cannot be counted: {error}"))?;
             event.insert("counts".to_owned(), counts);

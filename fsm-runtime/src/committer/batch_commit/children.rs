@@ -64,8 +64,9 @@ impl BatchCommit<'_> {
         batch: &[Request],
         commit_outcomes: &mut [CommitOutcome],
     ) -> Result<(), StoreError> {
-        let all: Vec<_> =
-            succeeded(batch, commit_outcomes).flat_map(|(place, outcome)| outcome.children().iter().map(move |child| (place, child))).collect();
+        let all: Vec<_> = succeeded(batch, commit_outcomes)
+            .flat_map(|(place, outcome)| outcome.children().iter().map(move |child| (place, child)))
+            .collect();
         let (mut targets, mut places, mut decided) = (Vec::new(), Vec::new(), Vec::new());
         for (place, child) in all {
             let Some(parent) = parent_of(&batch_snapshot.snapshot(&batch[place].target).instance) else { continue };
@@ -131,7 +132,9 @@ impl BatchCommit<'_> {
         let snapshot = batch_snapshot.snapshot(target);
         let changes = match snapshot.instance.family {
             // The end of all comes after the ends of each.
-            Family::Open(_) | Family::Ended(_) if is_all && !open.of_group => all_ended(&known.machine, snapshot, self.moment(permit.is_some())),
+            Family::Open(_) | Family::Ended(_) if is_all && !open.of_group => {
+                all_ended(&known.machine, snapshot, self.moment(permit.is_some()))
+            }
             Family::Cancelling if !open.attached => all_cancelled(snapshot),
             _ => None,
         };

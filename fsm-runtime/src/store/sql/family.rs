@@ -1,5 +1,6 @@
 //! Families: the ends of children, what their parents have to be told, and the children that are cancelled with their parents.
 
+use super::invariants::{Invariant, invariant};
 use super::{Many, Sql, many, same};
 
 /// Records the end or the error of each child for its parent, if the child's row names an event for it and the parent exists. Uses the
@@ -97,11 +98,14 @@ pub const FAMILIES_FROM: Sql = same(
     limit $2",
 );
 
-/// The parents of the first `$1` events of children. Uses the primary key.
+/// The next `$2` instances after `$1` for which there are events of children. Uses the index by parent.
 pub const CHILD_EVENT_PARENTS: Sql = same(
     "
     select distinct e.parent
-    from (select f.parent from fsm_child_events f order by f.child_event_id limit $1) as e",
+    from fsm_child_events e
+    where e.parent > $1
+    order by e.parent
+    limit $2",
 );
 
 /// The first `$2` events of children for instance `$1`. Uses the index by parent.
@@ -136,4 +140,68 @@ pub const FAMILY_COUNTS: Sql = same(
     where c.parent = $1 and (cast($2 as bigint) is null or c.parent_group = $2)
     group by c.machine, c.state, c.status
     order by c.machine, c.state, c.status",
+);
+
+/// Invariant: a group that is awaited exists, and a group that has ended has no open child. Reads all waiting instances.
+pub const AWAITS_CHILDREN: Invariant = invariant(
+    "I20",
+    "an instance waits for a group of children that exists, and a group that has ended has no child that has not",
+    same(
+        "
+        select i.instance_id, 'is ' || i.family || ' with group ' || i.family_group || ', and has no such children'
+        from fsm_instances i
+        where i.family in ('open', 'ended') and i.status in ('running', 'error')
+            and not exists (select 1 from fsm_instances c where c.parent = i.instance_id and c.parent_group = i.family_group)
+        union all
+        select i.instance_id, 'was told that its children have ended, and ' || c.key || ' is ' || c.status
+        from fsm_instances i
+        join fsm_instances c on c.parent = i.instance_id and c.parent_group = i.family_group and c.status in ('running', 'error')
+        where i.family = 'ended'
+        union all
+        select c.instance_id, 'is a child without a group, or is in a group without a parent'
+        from fsm_instances c
+        where (c.parent is null) <> (c.parent_group is null) or (c.parent is null) <> (c.attachment is null)",
+    ),
+);
+
+macro_rules! is_told {
+    ($edges:literal) => {
+        concat!(
+            "
+        select i.instance_id, 'rests in ' || i.state || ', and all of its children have ended'
+        from fsm_instances i
+        where i.family in ('open', 'ended') and i.status = 'running' and not i.is_open and i.inbox_head = i.inbox_tail
+            and not exists (
+                select 1
+                from fsm_instances c
+                where c.parent = i.instance_id and c.parent_group = i.family_group
+                    and (c.status in ('running', 'error') or c.updated_at > (select max(l.updated_at) from fsm_instances l) - 60000000)
+            )
+            and ",
+            $edges
+        )
+    };
+}
+
+/// Invariant: no group that has ended remains untold. A process may be about to tell it, so that an end counts after a minute, by the time of
+/// the newest change of any instance. Reads all waiting instances.
+pub const IS_TOLD: Invariant = invariant(
+    "I21",
+    "an instance at rest whose children have all ended for a minute has been told, if an edge accepts it",
+    Sql {
+        sqlite: is_told!(
+            "exists (
+                select 1
+                from fsm_machines m, json_each(m.definition, '$.edges') e
+                where m.machine = i.machine and json_extract(e.value, '$.from') = i.state and json_extract(e.value, '$.event') = 'ChildrenEnded'
+            )"
+        ),
+        postgres: is_told!(
+            "exists (
+                select 1
+                from fsm_machines m, jsonb_array_elements(m.definition::jsonb -> 'edges') e
+                where m.machine = i.machine and e ->> 'from' = i.state and e ->> 'event' = 'ChildrenEnded'
+            )"
+        ),
+    },
 );

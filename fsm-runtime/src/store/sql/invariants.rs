@@ -9,7 +9,7 @@ pub struct Invariant {
     pub query: Sql,
 }
 
-const fn invariant(number: &'static str, says: &'static str, query: Sql) -> Invariant {
+pub const fn invariant(number: &'static str, says: &'static str, query: Sql) -> Invariant {
     Invariant { number, says, query }
 }
 
@@ -55,7 +55,7 @@ macro_rules! unless_migrated {
     };
 }
 
-pub const INVARIANTS: [Invariant; 19] = [
+pub const INVARIANTS: [Invariant; 21] = [
     invariant(
         "I1",
         "an instance is open if and only if its newest attempt is scheduled or executing, and the row has all of that attempt",
@@ -379,22 +379,7 @@ pub const INVARIANTS: [Invariant; 19] = [
             where i.due_at is distinct from case when i.attempt_state = 'scheduled' and not i.paused then i.scheduled_at end",
         ),
     ),
-    invariant(
-        "I19",
-        "the log of a session has every instance in which it executes an attempt",
-        Sql {
-            sqlite: "
-                select i.instance_id, 'executes in a session whose log does not have it'
-                from fsm_instances i
-                where i.attempt_state = 'executing' and not exists (
-                    select 1 from fsm_session_log l where l.session_id = i.worker and instr(l.instances, i.instance_id) > 0
-                )",
-            postgres: "
-                select i.instance_id, 'executes in a session whose log does not have it'
-                from fsm_instances i
-                where i.attempt_state = 'executing' and not exists (
-                    select 1 from fsm_session_log l where l.session_id = i.worker and position(uuid_send(i.instance_id) in l.instances) > 0
-                )",
-        },
-    ),
+    super::session_log::IS_LOGGED,
+    super::family::AWAITS_CHILDREN,
+    super::family::IS_TOLD,
 ];

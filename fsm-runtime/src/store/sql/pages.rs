@@ -211,7 +211,8 @@ macro_rules! child {
 }
 
 /// The children of an instance, as `Among::oldest_first`. Uses the index of children.
-pub const CHILDREN_UP: Sql = Sql { sqlite: page!(child!(), "instr", ">", "<=", "asc"), postgres: page!(child!(), "strpos", ">", "<=", "asc") };
+pub const CHILDREN_UP: Sql =
+    Sql { sqlite: page!(child!(), "instr", ">", "<=", "asc"), postgres: page!(child!(), "strpos", ">", "<=", "asc") };
 
 /// The children of an instance, as `Among::newest_first`. Uses the index of children.
 pub const CHILDREN_DOWN: Sql =

@@ -164,19 +164,13 @@ pub const SAVE: Many = many(
 
 /// Writes each instance and ends its call. Uses the primary key.
 pub const SAVE_ENDED: Many = many(
-    concat!(
-        moved_columns!(),
-        ", attempt_state text, finished_at bigint, attempt_error text, keeps_payload boolean",
-        placed_columns!()
-    ),
+    concat!(moved_columns!(), ", attempt_state text, finished_at bigint, attempt_error text, keeps_payload boolean", placed_columns!()),
     save!(ended!(), placed!()),
 );
 
 /// Writes each instance and opens its call. Uses the primary key.
-pub const SAVE_OPENED: Many = many(
-    concat!(moved_columns!(), ", keeps_payload boolean, ", open_columns!(), placed_columns!()),
-    save!(opened!(), placed!()),
-);
+pub const SAVE_OPENED: Many =
+    many(concat!(moved_columns!(), ", keeps_payload boolean, ", open_columns!(), placed_columns!()), save!(opened!(), placed!()));
 
 /// As `SAVE`, for instances whose status, pause and family do not change. SQLite rewrites each index on a column that the statement sets, or whose
 /// condition uses one, even if the value does not change; PostgreSQL compares the values. Uses the primary key.
