@@ -21,7 +21,7 @@ pub const RETRYING: Sql = same(
     from (
         select i.instance_id, i.key, i.state, i.call_id, i.attempt, i.verb, i.remaining_attempts, i.due_at
         from fsm_instances i
-        where i.machine = $1 and i.due_at is not null
+        where i.machine = $1 and i.due_at is not null and i.waits_for is null
         order by i.due_at
         limit $3
     ) as d
@@ -36,7 +36,7 @@ pub const CALLS_TO_COME: Sql = same(
     "
     select i.key, i.verb, i.event, i.attempt, i.remaining_attempts, i.due_at
     from fsm_instances i
-    where i.machine = $1 and i.due_at is not null
+    where i.machine = $1 and i.due_at is not null and i.waits_for is null
     order by i.due_at
     limit $2",
 );
@@ -85,7 +85,7 @@ pub const OVERDUE: Sql = same(
     from (
         select i.due_at
         from fsm_instances i
-        where i.machine = $1 and i.due_at <= $2
+        where i.machine = $1 and i.due_at <= $2 and i.waits_for is null
         order by i.due_at
         limit $3
     ) as counted",
