@@ -114,6 +114,8 @@ macro_rules! has_timer {
     };
 }
 
+#[macro_use]
+mod chain;
 mod claim;
 mod drift;
 mod invariants;

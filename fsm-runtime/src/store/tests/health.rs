@@ -143,6 +143,8 @@ fn scripts() -> Vec<(&'static str, String)> {
         ("I15", "update fsm_instances set worker = null where key = 'open'".into()),
         ("I18", "update fsm_instances set due_at = 7 where key = 'open'".into()),
         ("I18", "update fsm_instances set due_at = scheduled_at where key = 'rests'".into()),
+        ("I20", "update fsm_instances set waits_for = 'stripe' where key = 'rests'".into()),
+        ("I20", "update fsm_instances set runs_under = 'stripe' where key = 'rests'".into()),
         ("I19", "delete from fsm_session_log".into()),
         ("I19", "update fsm_session_log set session_id = (select instance_id from fsm_instances where key = 'open')".into()),
         ("I15", format!("update fsm_async_calls set worker = null where {newest}")),
