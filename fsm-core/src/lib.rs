@@ -13,6 +13,7 @@ pub mod family;
 pub mod hash;
 pub mod ids;
 pub mod instance;
+pub mod limit;
 pub mod machine;
 pub mod outcome;
 pub mod process;

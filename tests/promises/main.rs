@@ -35,6 +35,7 @@ mod hostile_database;
 mod inbox;
 mod inspect;
 mod interrupting;
+mod limits;
 mod meddler;
 mod metrics;
 mod operators;

@@ -36,7 +36,7 @@ impl<T: FromSql + for<'r> Decode<'r, Sqlite> + Type<Sqlite> + for<'r> Decode<'r,
 /// The number of columns of the instance itself in `instance!`. Those of its newest attempt follow.
 const INSTANCE: usize = 18;
 /// The columns of the newest attempt in `instance!` end here, and those of the family begin.
-const FAMILY: usize = INSTANCE + 17;
+const FAMILY: usize = INSTANCE + 18;
 /// The number of columns of `instance!`.
 pub(super) const WITH_NEWEST: usize = FAMILY + 4;
 /// The column of an instance's newest call.
@@ -156,6 +156,7 @@ impl Row {
             finished_at: self.time_if_any(at + 13)?,
             error: self.get(at + 14)?,
             previous: self.get::<Option<Uuid>>(at + 15)?.map(CallId),
+            limit: self.get(at + 17)?,
         }))
     }
 
@@ -193,6 +194,7 @@ impl Row {
             finished_at: self.time_if_any(at + 17)?,
             error: self.get(at + 18)?,
             previous: self.get::<Option<Uuid>>(at + 19)?.map(CallId),
+            limit: None,
         })
     }
 

@@ -144,7 +144,7 @@ pub const FAMILY_COUNTS: Sql = same(
 
 /// Invariant: a group that is awaited exists, and a group that has ended has no open child. Reads all waiting instances.
 pub const AWAITS_CHILDREN: Invariant = invariant(
-    "I20",
+    "I21",
     "an instance waits for a group of children that exists, and a group that has ended has no child that has not",
     same(
         "
@@ -186,7 +186,7 @@ macro_rules! is_told {
 /// Invariant: no group that has ended remains untold. A process may be about to tell it, so that an end counts after a minute, by the time of
 /// the newest change of any instance. Reads all waiting instances.
 pub const IS_TOLD: Invariant = invariant(
-    "I21",
+    "I22",
     "an instance at rest whose children have all ended for a minute has been told, if an edge accepts it",
     Sql {
         sqlite: is_told!(

@@ -1,6 +1,5 @@
 //! The session log: the instances in which a session began attempts.
 
-use super::invariants::{Invariant, invariant};
 use super::{Many, Sql, many, same};
 
 /// Records that the session began attempts in these instances.
@@ -97,23 +96,3 @@ pub const UNLISTED: Sql = same(concat!(
     where i.instance_id > $1 and i.instance_id <= $2 and i.attempt_state = 'executing'
         and not exists (select 1 from fsm_workers k where k.session_id = i.worker and k.lease_until > $3)"
 ));
-
-/// Invariant: all executing attempts are in a log. Reads all instances.
-pub const IS_LOGGED: Invariant = invariant(
-    "I19",
-    "the log of a session has every instance in which it executes an attempt",
-    Sql {
-        sqlite: "
-            select i.instance_id, 'executes in a session whose log does not have it'
-            from fsm_instances i
-            where i.attempt_state = 'executing' and not exists (
-                select 1 from fsm_session_log l where l.session_id = i.worker and instr(l.instances, i.instance_id) > 0
-            )",
-        postgres: "
-            select i.instance_id, 'executes in a session whose log does not have it'
-            from fsm_instances i
-            where i.attempt_state = 'executing' and not exists (
-                select 1 from fsm_session_log l where l.session_id = i.worker and position(uuid_send(i.instance_id) in l.instances) > 0
-            )",
-    },
-);
