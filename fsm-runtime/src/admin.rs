@@ -4,6 +4,7 @@
 pub mod checkup;
 pub mod groups;
 pub mod look;
+pub mod schedules;
 pub mod transfer;
 
 use std::sync::Arc;

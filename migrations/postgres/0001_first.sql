@@ -241,3 +241,22 @@ create table fsm_machines (
     first_seen_at bigint not null,
     primary key (machine, hash)
 );
+
+-- The schedules that the code declares, with the first moment that was not decided. `declared_at` is when a worker last said that its code declares
+-- the schedule like this. `requested_at` is an operator's request to send an event now.
+create table fsm_schedules (
+    name text not null primary key,
+    machine text not null,
+    timetable text not null,
+    zone text not null,
+    missed text not null,
+    declared_at bigint not null,
+    next_at bigint,
+    paused boolean not null,
+    last_at bigint,
+    last_key text,
+    failed_at bigint,
+    error text,
+    requested_at bigint,
+    actor text
+);
