@@ -30,6 +30,6 @@ async fn a_schedule_sends_its_events() {
     let bed = TestBed::builder().only::<Report>().with(|builder| builder.schedule(every)).sqlite().await;
     bed.advance(Duration::from_secs(600)).await;
     assert_eq!(bed.machine::<Report>().list(Filter::default()).await.unwrap().items.len(), 2);
-    let runtime = declared().database("sqlite::memory:").start().await.unwrap();
+    let runtime = declared().only::<Report>().database("sqlite::memory:").start().await.unwrap();
     runtime.shutdown().await.unwrap();
 }
