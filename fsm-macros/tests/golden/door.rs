@@ -444,6 +444,25 @@ const _: () = {
             },
         > as Rule>::KEPT
     };
+    const _: () = {
+        #[diagnostic::on_unimplemented(
+            message = "no instance starts with `opened`: its event tells an instance of the children that it has started",
+            label = "not accepted by the machine",
+            note = "start with a verb that takes another event, and write `that_state -> opened;`"
+        )]
+        trait Rule {
+            const KEPT: () = ();
+        }
+        #[diagnostic::do_not_recommend]
+        impl Rule for ::fsm::__private::Condition<true> {}
+        <::fsm::__private::Condition<
+            {
+                !::fsm::__private::is_of_children(
+                    <__Verb0 as ::fsm::__private::Verb>::EVENT,
+                )
+            },
+        > as Rule>::KEPT
+    };
     const _: () = ::fsm::__private::is_in_one_machine::<
         <__Verb0 as ::fsm::__private::Verb>::Checked,
         _,
