@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use crate::data_protection::Owner;
 use crate::engine::Engine;
+use crate::error::Error;
 use crate::guard;
 use crate::running::Phase;
 use crate::store::progress::{self as rows, Written};
@@ -29,10 +30,8 @@ pub struct Progress {
 }
 
 /// The progress of one attempt in this process.
-#[derive(Debug)]
 pub(crate) struct ProgressOfAttempt(Mutex<Latest>);
 
-#[derive(Debug)]
 struct Latest {
     /// The last sign of life: the beginning of the attempt, or the last progress.
     since: Instant,
@@ -91,7 +90,7 @@ impl Engine {
     }
 
     /// Returns true if all is written.
-    async fn write_progress(&self) -> Result<bool, crate::error::Error> {
+    async fn write_progress(&self) -> Result<bool, Error> {
         let Some(work) = &self.work else { return Ok(true) };
         let running: Vec<_> = work
             .running()
