@@ -43,6 +43,7 @@ impl Builder {
         engine.keep_running("finder", Engine::find_loop);
         engine.keep_running("sweeper", Engine::sweep_loop);
         engine.keep_running("outbox", Engine::outbox_loop);
+        engine.keep_running("progress", Engine::progress_loop);
         engine.keep_running("pruner", Engine::prune_loop);
         engine.keep_running("reconciler", Engine::reconcile_loop);
         engine.keep_running("listener", Engine::listen_loop);
@@ -83,6 +84,8 @@ impl Builder {
             running: Mutex::default(),
             is_shutting_down: AtomicBool::new(false),
             ended: Notify::new(),
+            progress: Arc::default(),
+            blocking: Arc::new(Semaphore::new(self.blocking_threads as usize)),
             scanned: Mutex::new(InstanceId(uuid::Uuid::nil())),
         }
     }
