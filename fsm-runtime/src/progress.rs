@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::guard;
 use crate::running::Phase;
-use crate::store::progress::{self as rows, Written};
+use crate::store::progress::Written;
 
 /// The minimum time between two writes for the same attempt.
 const BREATH: Duration = Duration::from_secs(1);
