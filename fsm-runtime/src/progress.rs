@@ -33,7 +33,7 @@ pub struct Progress {
 pub(crate) struct ProgressOfAttempt(Mutex<Latest>);
 
 struct Latest {
-    /// The last sign of life: the beginning of the attempt, or the last progress.
+    /// The beginning of the attempt, or its last progress.
     since: Instant,
     /// The last value as JSON and its time.
     value: Option<(Vec<u8>, Timestamp)>,
@@ -50,7 +50,7 @@ impl ProgressOfAttempt {
         *guard::lock(&self.0) = Latest { since: Instant::now(), value: Some((value, at)), is_written: false };
     }
 
-    /// The time since the last sign of life.
+    /// The time since the beginning of the attempt or its last progress.
     pub(crate) fn silence(&self) -> Duration {
         guard::lock(&self.0).since.elapsed()
     }

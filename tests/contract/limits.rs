@@ -1,4 +1,5 @@
-//! Limits, verbs that block a thread, and progress, as the product page has them.
+//! Limits, verbs that block a thread, and progress, as the product page has them. A verb with a limit is in `tests/promises/limits.rs`: here it
+//! would make each program of this binary declare the limit.
 
 use fsm::prelude::*;
 use fsm::testing::TestBed;
@@ -9,7 +10,7 @@ pub struct Charge;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Compress;
 
-#[verb(limit = "stripe", timeout = "30s")]
+#[verb(timeout = "30s")]
 pub async fn charged(_event: Charge) -> Result {
     Ok(())
 }

@@ -31,7 +31,7 @@ impl<V> Ctx<'_, V> {
     }
 
     /// Shows how far the verb is: `fsm show`, the console and [`OpenCall::progress`](crate::handle::activity::OpenCall) have the value and
-    /// its time. It is also the sign of life of a verb with `#[verb(heartbeat = "30s")]`, whose attempt fails if it shows none for that long.
+    /// its time. An attempt of a verb with `#[verb(heartbeat = "30s")]` fails if it shows no progress for that long.
     ///
     /// The call only stores the value in memory. The engine writes the last value of each attempt at most once a second, together with those
     /// of other attempts. It is forgotten when the attempt ends, and no decision depends on it.
