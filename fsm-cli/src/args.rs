@@ -1,11 +1,16 @@
 //! The arguments of the `fsm` command.
 
-use std::path::PathBuf;
+mod limits;
+mod transfer;
+
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use fsm_core::duration;
 use fsm_core::instance::Status;
+
+pub use limits::{Limits, SetLimit};
+pub use transfer::{Export, Import};
 
 /// Inspect and operate durable state machines on SQLite and PostgreSQL.
 #[derive(Debug, Parser)]
@@ -95,65 +100,6 @@ pub enum Command {
     },
     /// Print the manual page, for `man -l -`
     Man,
-}
-
-/// `fsm limits`.
-#[derive(Debug, Subcommand)]
-pub enum Limits {
-    /// Change the setting of a limit for all processes; what is not given stays
-    Set(SetLimit),
-}
-
-/// `fsm limits set`.
-#[derive(Debug, ClapArgs)]
-pub struct SetLimit {
-    /// The limit
-    pub name: String,
-    /// The maximum number of calls that run at once; 0 stops all starts
-    #[arg(long, value_name = "CALLS")]
-    pub concurrency: Option<u32>,
-    /// Remove the limit on calls that run at once
-    #[arg(long, conflicts_with = "concurrency")]
-    pub no_concurrency: bool,
-    /// The maximum number of starts in a second; 0 stops all starts
-    #[arg(long, value_name = "STARTS", group = "rate")]
-    pub per_second: Option<u32>,
-    /// The maximum number of starts in a minute
-    #[arg(long, value_name = "STARTS", group = "rate")]
-    pub per_minute: Option<u32>,
-    /// The maximum number of starts in an hour
-    #[arg(long, value_name = "STARTS", group = "rate")]
-    pub per_hour: Option<u32>,
-    /// Remove the rate
-    #[arg(long, group = "rate")]
-    pub no_rate: bool,
-    /// The number of starts that may happen at the same time after a pause
-    #[arg(long, value_name = "STARTS")]
-    pub burst: Option<u32>,
-    /// The operator's name, which is stored with the setting [default: $USER]
-    #[arg(long, value_name = "NAME")]
-    pub actor: Option<String>,
-}
-
-/// `fsm export`.
-#[derive(Debug, ClapArgs)]
-pub struct Export {
-    /// Only this machine
-    pub machine: Option<String>,
-    /// Write to this file instead of the standard output. It must not exist, not even as a symbolic link, and only its owner can read it
-    #[arg(long, short = 'o', value_name = "FILE")]
-    pub output: Option<PathBuf>,
-    /// Export even while workers use the database; their later changes are not included
-    #[arg(long)]
-    pub live: bool,
-}
-
-/// `fsm import`.
-#[derive(Debug, ClapArgs)]
-pub struct Import {
-    /// The file, or `-` for the standard input
-    #[arg(default_value = "-")]
-    pub file: PathBuf,
 }
 
 /// `fsm migrate`.

@@ -135,9 +135,9 @@ impl World {
         }
         let p = self.draw(PROCESSES as u64) as usize;
         match self.draw(if has_accidents { 40 } else { 36 }) {
-            0..22 => self.claim(p),
-            22..34 => self.end(p),
-            34..36 => self.sweep(),
+            0..30 => self.claim(p),
+            30..33 => self.end(p),
+            33..36 => self.sweep(),
             36 => self.die(p),
             37 => self.processes[p].is_silent = true,
             _ => self.processes[p].is_silent = false,
