@@ -14,6 +14,7 @@ mod ls;
 mod machines;
 mod migrate;
 mod rejected;
+mod schedules;
 mod send;
 mod show;
 mod simulate;
@@ -60,6 +61,7 @@ pub async fn run(args: Args, mut opening: Opening, stage: &mut Stage<'_>) -> Res
         Command::Errors(wanted) if wanted.rejected => rejected::run(&mut session, &wanted).await,
         Command::Errors(wanted) => errors::run(&mut session, &wanted).await,
         Command::Due(few) => due::run(&mut session, few).await,
+        Command::Schedules(wanted) => schedules::run(&mut session, wanted).await,
         Command::Workers => workers::run(&mut session).await,
         Command::Limits { act } => limits::run(&mut session, act).await,
         Command::Console(console) => console::run(&mut session, console).await,

@@ -8,5 +8,6 @@ mod handle;
 mod limits;
 mod macros;
 mod payment;
+mod schedules;
 mod time_and_waits;
 mod verbs;
