@@ -1,7 +1,7 @@
 -- One living run of a machine, with its newest attempt: while that is scheduled or executing, it is the instance's open call, and there is room
 -- for no other. `due_at` is null unless an attempt waits for its time. Of the instance's transitions, the first `pruned` ones have no attempts
 -- any more. `row_version` changes with each write. `waits_for` is the limit that a scheduled attempt waits for, `runs_under` that of an executing one;
--- both are null without a limit.
+-- both are null without a limit. `progress` is what the executing attempt shows of itself.
 -- A child has the columns from `parent` to `failure_event`, and no update changes them. `family` is that of an instance that started children, and
 -- `family_group` the group that it started in its present state.
 create table fsm_instances (
@@ -46,6 +46,8 @@ create table fsm_instances (
     previous blob,
     waits_for text,
     runs_under text,
+    progress blob,
+    progress_at integer,
     parent blob,
     parent_group integer,
     attachment text check (attachment in ('attached', 'detached')),

@@ -6,6 +6,7 @@
 mod families;
 mod flow;
 mod handle;
+mod limits;
 mod macros;
 mod payment;
 mod schedules;

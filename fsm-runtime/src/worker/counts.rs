@@ -4,7 +4,7 @@ use fsm_core::call::Attempt;
 use fsm_core::machine::CHILDREN_ENDED;
 use serde_json::Value;
 
-use super::Opened;
+use super::calling::Opened;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::store::family;

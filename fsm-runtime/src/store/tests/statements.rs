@@ -128,7 +128,7 @@ const ALL: [(&str, &Sql); 117] = [
 ];
 
 /// Each such statement about many rows.
-const MANY: [(&str, &Many); 69] = [
+const MANY: [(&str, &Many); 70] = [
     ("LOCK_BY_KEY", &sql::LOCK_BY_KEY),
     ("LOCK_BY_ID", &sql::LOCK_BY_ID),
     ("ATTEMPTS", &sql::ATTEMPTS),
@@ -150,6 +150,7 @@ const MANY: [(&str, &Many); 69] = [
     ("WAKE_UNBEGUN", &sql::WAKE_UNBEGUN),
     ("CLOSE", &sql::CLOSE),
     ("BUDGET", &sql::RETRY_STATE),
+    ("PROGRESS", &sql::PROGRESS),
     ("TIMER_EXISTS", &sql::TIMER_EXISTS),
     ("CREATE", &sql::CREATE),
     ("SAVE", &sql::SAVE),
