@@ -6,6 +6,7 @@ mod commit_log;
 mod commit_metrics;
 pub(crate) mod commit_outcome;
 mod conclusion;
+pub(crate) mod instance_key;
 pub(crate) mod lane_limit;
 pub(crate) mod lines;
 mod priority_queue;
@@ -139,7 +140,7 @@ impl Engine {
     }
 
     /// Refuses at once a request that could only succeed after the calling verb has ended.
-    fn check_held(&self, InstanceKey { machine, key }: &InstanceKey) -> Result<(), Error> {
+    fn check_held(&self, InstanceKey { machine, key, .. }: &InstanceKey) -> Result<(), Error> {
         let store = self.store.id();
         if !self.store.is_postgres() && held::has_writer(store) {
             return Err(StoreError::Crosswise.into());

@@ -1,10 +1,10 @@
 //! The engine: the data that all tasks of a process share. In a worker it includes the slots and the session.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use foldhash::HashMap;
 use fsm_core::ids::{CallId, InstanceId, SessionId};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;

@@ -4,6 +4,7 @@ mod bounded;
 mod judge;
 
 use std::borrow::Cow;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -59,7 +60,8 @@ impl Engine {
         span.in_scope(|| tracing::debug!("claimed"));
         // The lock is held until the entry is inserted, so that an attempt cannot be removed before that.
         let mut running = work.running();
-        let executing = Arc::clone(self).execute(target.clone(), claimed, permit, Arc::clone(&cancel)).instrument(span);
+        // In a box of its own, because the future is large and is moved into the task.
+        let executing = Box::pin(Arc::clone(self).execute(target.clone(), claimed, permit, Arc::clone(&cancel)).instrument(span));
         let task = tokio::spawn(Arc::clone(self).supervise(target.clone(), Arc::clone(&attempt), executing));
         let id = (attempt.call, attempt.number);
         let abort = task.abort_handle();
@@ -121,8 +123,8 @@ impl Engine {
 
     /// Runs the task of an attempt. A panic of the engine's own code around the verb is a failed attempt too, and is reported until the
     /// report is stored.
-    async fn supervise(self: Arc<Self>, target: InstanceKey, attempt: Arc<Attempt>, executing: impl Future<Output = ()> + Send) {
-        let mut ended = guard::to_its_end("the attempt's task", Box::pin(executing)).await;
+    async fn supervise(self: Arc<Self>, target: InstanceKey, attempt: Arc<Attempt>, executing: Pin<Box<impl Future<Output = ()> + Send>>) {
+        let mut ended = guard::to_its_end("the attempt's task", executing).await;
         while let Err(text) = ended {
             supervise::tell("attempt", &text);
             if !self.may_report((attempt.call, attempt.number)) {

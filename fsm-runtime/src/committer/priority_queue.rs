@@ -72,7 +72,7 @@ impl PriorityQueue {
 
     /// Returns true if no request waits.
     pub(super) fn is_empty(&self) -> bool {
-        self.lines.priority_queue() == 0 && self.later.is_empty()
+        self.lines.waiting() == 0 && self.later.is_empty()
     }
 
     /// Returns true if no request waits and none is in flight.

@@ -11,6 +11,7 @@ use fsm_core::outcome::Outcome;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use uuid::Uuid;
 
+pub(crate) use super::instance_key::InstanceKey;
 use super::lines::Number;
 use super::retry::{self, Next};
 use super::ticket::Ticket;
@@ -26,13 +27,6 @@ use crate::store::timers::DueTimer;
 const MOST_PANICS: u32 = 3;
 /// The wait before the next try after a panic, so that a commit that always panics does not run in a tight loop.
 const AFTER_A_PANIC: Duration = Duration::from_millis(100);
-
-/// An instance by its machine and its key.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct InstanceKey {
-    pub(crate) machine: Arc<str>,
-    pub(crate) key: Arc<str>,
-}
 
 /// One request to the committer.
 pub(crate) struct Request {
@@ -113,12 +107,6 @@ pub(crate) enum Reply {
     Delivered {
         events: u32,
     },
-}
-
-impl InstanceKey {
-    pub(crate) fn new(machine: &str, key: &str) -> InstanceKey {
-        InstanceKey { machine: machine.into(), key: key.into() }
-    }
 }
 
 impl Request {

@@ -65,8 +65,13 @@ pub(crate) async fn completed(engine: &Engine, row: InstanceRow, live: Option<&R
         return Ok(InstanceView::new(row, live, None, data_protection));
     }
     let found = WithNewest { instance: row, newest: live.cloned(), unread: None };
+    // In a box, because the future is large and most calls do not need it.
+    Box::pin(read_completed(engine, found)).await
+}
+
+async fn read_completed(engine: &Engine, found: WithNewest) -> Result<InstanceView, Error> {
     let mut reader = engine.store.reader().await?;
-    with_calls(&mut reader.conn(), vec![found], data_protection).await?.only()
+    with_calls(&mut reader.conn(), vec![found], &engine.data_protection).await?.only()
 }
 
 /// Returns true if the row itself shows that the state has no timer and that no event waits.
