@@ -36,11 +36,11 @@ use crate::store::error::class::Batch;
 use crate::store::held;
 use crate::store::sessions;
 use crate::supervise;
-use batch_commit::{BatchCommit, Speculation};
+use batch_commit::BatchCommit;
+use batch_commit::optimistic::Speculation;
 use commit_outcome::CommitOutcome;
 use lane_limit::LaneLimit;
-use lines::Number;
-use request::{InstanceKey, Reply, Request};
+use request::{InstanceKey, Number, Reply, Request};
 use retry::Next;
 
 /// The maximum number of requests in one commit. With more, the first request waits too long for its answer. SQLite has a higher limit

@@ -9,7 +9,8 @@ use fsm_runtime::handle::operate::OperateRequest;
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use super::{Session, ls};
+use super::ls;
+use super::session::Session;
 use crate::args::Acting;
 use crate::problem::Problem;
 use crate::progress::Progress;

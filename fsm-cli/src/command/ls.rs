@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::liveness::{Lapse, Liveness};
-use super::{Session, selected};
+use super::session::{Session, selected};
 use crate::args::{Ls, Wanted};
 use crate::problem::Problem;
 use crate::stage::apart;

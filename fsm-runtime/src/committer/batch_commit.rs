@@ -1,7 +1,7 @@
 //! The handling of one batch: read and lock, decide, write. The owner of the transaction commits it afterwards.
 
 mod lines;
-mod optimistic;
+pub(crate) mod optimistic;
 mod outgoing;
 
 use std::borrow::Cow;
@@ -33,7 +33,6 @@ use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::lock::Place;
 use crate::store::write::{Written, fits, payload, write, write_in_one};
-pub(crate) use optimistic::Speculation;
 
 /// A decision before it is written.
 struct Decided {

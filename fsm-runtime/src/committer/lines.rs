@@ -8,14 +8,11 @@ use std::time::{Duration, Instant};
 use foldhash::HashMap;
 
 use super::instance_key::{InstanceKey, InstanceMap};
-use super::request::Request;
+use super::request::{Number, Request};
 use crate::store::error::StoreError;
 
 /// The first and the longest rest of a line whose instance is locked by another transaction. The rest doubles each time.
 const REST: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-
-/// The number of a request in the queue, in the order of arrival.
-pub(crate) type Number = u64;
 
 /// All lines. A request for several instances stands in the line of each, and goes once it is the first in all of them.
 #[derive(Default)]

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::lines::{Left, Lines, Number};
-use super::request::{InstanceKey, Request};
+use super::lines::{Left, Lines};
+use super::request::{InstanceKey, Number, Request};
 use crate::store::error::StoreError;
 
 /// The minimum number of places in a batch for the backlog.

@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use super::lines::Number;
 use super::priority_queue::PriorityQueue;
-use super::request::{InstanceKey, Request};
+use super::request::{InstanceKey, Number, Request};
 use crate::error::{Error, Kind};
 use crate::guard;
 use crate::store::error::StoreError;

@@ -12,8 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use uuid::Uuid;
 
 pub(crate) use super::instance_key::InstanceKey;
-use super::lines::Number;
-use super::retry::{self, Next};
+use super::retry::{self, Next, Origin};
 use super::ticket::Ticket;
 use crate::error::Error;
 use crate::guard;
@@ -27,6 +26,9 @@ use crate::store::timers::DueTimer;
 const MOST_PANICS: u32 = 3;
 /// The wait before the next try after a panic, so that a commit that always panics does not run in a tight loop.
 const AFTER_A_PANIC: Duration = Duration::from_millis(100);
+
+/// The number of a request in the queue, in the order of arrival.
+pub(crate) type Number = u64;
 
 /// One request to the committer.
 pub(crate) struct Request {
@@ -50,17 +52,6 @@ pub(crate) struct Request {
     reply: Option<oneshot::Sender<Result<Reply, Error>>>,
     /// The progress of the request, for a caller that waits.
     ticket: Option<Arc<Ticket>>,
-}
-
-/// The origin of a request. It determines how long the request is retried.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Origin {
-    /// A user's call: retried until its patience ends.
-    Caller,
-    /// The report of an attempt that ended: retried for as long as the process lives.
-    Report,
-    /// A loop of the engine: not retried, because the loop finds the same work again.
-    Loop,
 }
 
 /// The kinds of requests that can change an instance.

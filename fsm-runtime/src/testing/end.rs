@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use fsm_core::instance::Status;
+use serde_json::Value;
 
-use super::crash::Ignoring;
 use crate::data_protection::Owner;
 use crate::engine::Engine;
 use crate::error::Error;
@@ -13,6 +13,9 @@ use crate::handle::instance_view::{InstanceView, with_calls};
 use crate::store::conn::Conn;
 use crate::store::overview;
 use crate::store::view::{self, PageFilter};
+
+/// Removes from a record the parts that are not compared.
+pub(super) type Ignoring<'b> = Box<dyn Fn(&mut Value) + 'b>;
 
 /// The number of instances that are read at a time.
 const PAGE: u32 = 1000;
