@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use crate::small::me;
 use crate::{Failure, Skipped};
-use settings::{NODES, Places};
+pub use settings::NODES;
+use settings::Places;
 
 /// The limit for the cluster to become complete: three servers, of which one is the leader and one a synchronous standby.
 const READY: Duration = Duration::from_secs(120);

@@ -1,6 +1,6 @@
 //! The invariants: queries that return rows only if the database is inconsistent.
 
-use super::{Sql, same};
+use super::statement::{Sql, same};
 
 /// An invariant, with a query that returns an id and a sentence for each violation. The queries read whole tables.
 pub struct Invariant {

@@ -1,6 +1,6 @@
 //! The pruner's statements: they find and delete ended instances and old history.
 
-use super::{Many, Sql, many, same};
+use super::statement::{Many, Sql, many, same};
 
 /// The next `$5` ended instances of machine `$1` after `$2` and before `$3`: the newest call, whether the instance ended before `$4` and
 /// has no timer, and if so how many notes, requests and waiting events it has, each counted up to `$6`. Uses the index of ended instances,

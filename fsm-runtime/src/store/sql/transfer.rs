@@ -1,6 +1,6 @@
 //! The export and import of whole tables.
 
-use super::{Many, Sql, many, same};
+use super::statement::{Many, Sql, many, same};
 
 /// The statements to export a table from one database and import it into another.
 pub struct Table {
