@@ -31,6 +31,7 @@ mod reading;
 mod rights;
 mod rows;
 pub mod savepoint;
+pub mod schedules;
 mod script;
 mod servers;
 pub mod session_log;
