@@ -68,7 +68,7 @@ impl Builder {
         let data = (&self.data, &self.data_protection);
         let introduced = introduce(&store, &clock, catalog, data, &self.migrate, &self.declared_limits).await?;
         let schedules = schedule::plan(&self.schedules)?;
-        schedule::declare_all(&store, clock.now(), &schedules).await?;
+        schedule::declaring::declare_all(&store, clock.now(), &schedules).await?;
         let work = Work { schedules, ..self.work(catalog, self.lease, introduced, clock.now()) };
         work.session.renew(&mut store.dedicated().await?, &clock, clock.now(), 0).await?;
         Ok((store, clock, work))
