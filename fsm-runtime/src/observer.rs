@@ -13,7 +13,7 @@ use crate::metrics::{self, Backlog, Sizes};
 use crate::runtime::Runtime;
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
-use crate::store::{migrate, outbox, overview, view, workers};
+use crate::store::{limits, migrate, outbox, overview, view, workers};
 
 /// The pause between two observations.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -66,6 +66,11 @@ impl Engine {
             let backlog = backlog(&mut reader.conn(), &known.machine.name, now).await?;
             lag = lag.max(backlog.oldest_due);
             metrics::backlog(&known.machine.name, &backlog);
+        }
+        if cfg!(feature = "metrics") && !work.limits.is_empty() {
+            for limit in limits::shown(&mut reader.conn(), now, MOST).await? {
+                metrics::limit(&limit.name, limit.running, limit.waiting);
+            }
         }
         self.observations.note(|latest| {
             latest.migrations = fits;
