@@ -18,6 +18,7 @@ pub mod process;
 pub mod retry;
 pub mod retry_schedule;
 pub mod time;
+pub mod trace;
 
 #[cfg(test)]
 mod fuzz;

@@ -94,6 +94,7 @@ impl Imagined {
             seen,
             inbox: inbox.collect(),
             full_inbox: None,
+            trace: None,
             timers: timers.collect(),
             attempts,
             entries: notes.collect(),
