@@ -77,8 +77,8 @@ pub(crate) struct Engine {
     pub(crate) pending_notifications: PendingNotifications,
     /// Events of this process wait in the outbox.
     pub(crate) has_line: Notify,
-    /// Spans of this process have trace contexts: a layer of OpenTelemetry sees them.
-    pub(crate) is_traced: bool,
+    /// Spans of this process have trace contexts, for a layer of OpenTelemetry sees them, or a caller has named one.
+    pub(crate) is_traced: AtomicBool,
     /// `None` for a client.
     pub(crate) work: Option<Work>,
     pub(crate) tasks: Mutex<Vec<AbortHandle>>,
@@ -112,7 +112,7 @@ impl Engine {
             wake_up: WakeUp::default(),
             pending_notifications: PendingNotifications::default(),
             has_line: Notify::new(),
-            is_traced: traces::are_seen(),
+            is_traced: traces::are_seen().into(),
             work,
             tasks: Mutex::default(),
             last_commit: Arc::default(),

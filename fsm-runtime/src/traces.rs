@@ -1,5 +1,7 @@
 //! The trace context of the current span, and the links between spans. Without the feature `otel` there is none, and nothing is read or stored.
 
+use std::sync::atomic::Ordering;
+
 use fsm_core::call::Attempt;
 use fsm_core::machine::TIMEOUT;
 use fsm_core::trace::TraceContext;
@@ -24,10 +26,15 @@ pub(crate) fn are_seen() -> bool {
 }
 
 impl Engine {
+    /// Returns true if calls may have trace contexts, as far as this process knows.
+    pub(crate) fn is_traced(&self) -> bool {
+        self.is_traced.load(Ordering::Relaxed)
+    }
+
     /// The span that the attempt follows: that of the attempt before, that of the sender, or, for the call of a timer, that of the attempt
     /// that entered the state. An error is logged: an attempt runs without its trace rather than not at all.
     pub(crate) async fn followed(&self, attempt: &Attempt) -> Option<TraceContext> {
-        if !self.is_traced {
+        if !self.is_traced() {
             return None;
         }
         let found = async {

@@ -57,7 +57,6 @@ impl Engine {
         let cancel = Arc::new(watch::Sender::new(false));
         // The span has no parent: the previous attempt may have ended in this very task, and consecutive attempts are not nested.
         let span = span_of(&attempt, &target);
-        span.in_scope(|| tracing::debug!("claimed"));
         // The lock is held until the entry is inserted, so that an attempt cannot be removed before that.
         let mut running = work.running();
         let executing = Arc::clone(self).execute_in(span, target.clone(), claimed, permit, Arc::clone(&cancel));
@@ -79,6 +78,8 @@ impl Engine {
         if let Some(followed) = self.followed(&claimed.attempt).await {
             traces::follow(&span, &followed, self.work.as_ref().is_some_and(|work| work.has_parent_from_send));
         }
+        // A span that was entered keeps its parent, so nothing enters it before.
+        span.in_scope(|| tracing::debug!("claimed"));
         self.execute(target, claimed, permit, cancel).instrument(span).await;
     }
 

@@ -89,7 +89,7 @@ impl Imagined {
             call: note.call,
             event: Told::Note { kind: note.kind, detail: note.detail.clone(), actor: note.actor.clone() },
         });
-        let seen = InstanceView { row: row.clone(), call: None, timers: Vec::new(), waiting: Vec::new() };
+        let seen = InstanceView { row: row.clone(), call: None, timers: Vec::new(), waiting: Vec::new(), trace: None };
         sight::lines(&Story {
             seen,
             inbox: inbox.collect(),

@@ -165,6 +165,7 @@ promise! {
         payments.send("now", Pay).trace(context.clone()).dedup("1").await.unwrap();
         payments.send("now", Pay).dedup("1").await.unwrap();
         assert_eq!(admin.story("traced-payment", "now").await.unwrap().trace, Some(context));
+        assert_eq!(payments.get("now").await.unwrap().unwrap().trace.unwrap().traceparent(), PARENT);
         payments.send("other", Pay).await.unwrap();
         assert_eq!(admin.story("traced-payment", "other").await.unwrap().trace, None);
     }

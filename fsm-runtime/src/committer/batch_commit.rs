@@ -58,7 +58,7 @@ impl Decided {
             (RequestKind::Complete(report), Some(Ok(Reply::Completed { counted: true }))) => {
                 let follows = changes.open.as_ref().map(|open| open.attempt.call).filter(|call| *call == report.fresh);
                 let calls = [Some(report.attempt.call), follows].into_iter().flatten();
-                changes.traces.extend(report.trace.iter().flat_map(|trace| calls.clone().map(|call| (call, trace.clone()))));
+                changes.traces.extend(report.trace.iter().flat_map(|trace| calls.clone().map(move |call| (call, trace.clone()))));
             }
             _ => {}
         }

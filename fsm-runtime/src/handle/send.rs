@@ -3,6 +3,7 @@
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use fsm_core::decide::send::{Dedup, Send as Delivery, SendOutcome};
@@ -119,6 +120,7 @@ impl SendRequest {
     /// The trace that the event belongs to. By default it is that of the current span, if the feature `otel` is on and a layer of
     /// `tracing-opentelemetry` sees the span.
     pub fn trace(mut self, context: TraceContext) -> Self {
+        self.engine.is_traced.store(true, Ordering::Relaxed);
         self.trace = Some(context);
         self
     }
