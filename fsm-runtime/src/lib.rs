@@ -31,6 +31,7 @@ pub mod handle;
 pub mod health;
 mod in_flight;
 mod interrupts;
+pub mod limit;
 mod limits;
 pub mod metrics;
 mod notifications;
