@@ -43,6 +43,7 @@ pub fn fits(changes: &Changes) -> bool {
         timers,
         notes: _,
         request: _,
+        traces: _,
     } = changes;
     let has_payload = open.as_ref().and_then(|open| open.payload.as_ref()).is_none_or(|payload| matches!(payload, Payload::Bytes(_)));
     let are_own = timers.iter().all(|change| matches!(change, TimerChange::Set(_) | TimerChange::Clear | TimerChange::Release));
