@@ -252,7 +252,7 @@ promise! {
 }
 
 promise! {
-    /// The first bed is a process that declared the schedule and is gone.
+    /// The first test bed is a process that declared the schedule and is gone.
     async fn a_schedule_that_the_code_no_longer_declares_stops_and_is_reported(bed in builder()) {
         let old = builder().schedule(every_hour(Missed::All)).beside(bed).await.unwrap();
         old.advance(HOUR).await;
