@@ -121,7 +121,7 @@ const ALL: [(&str, &Sql); 110] = [
 ];
 
 /// Each such statement about many rows.
-const MANY: [(&str, &Many); 67] = [
+const MANY: [(&str, &Many); 68] = [
     ("LOCK_BY_KEY", &sql::LOCK_BY_KEY),
     ("LOCK_BY_ID", &sql::LOCK_BY_ID),
     ("ATTEMPTS", &sql::ATTEMPTS),
@@ -143,6 +143,7 @@ const MANY: [(&str, &Many); 67] = [
     ("WAKE_UNBEGUN", &sql::WAKE_UNBEGUN),
     ("CLOSE", &sql::CLOSE),
     ("BUDGET", &sql::RETRY_STATE),
+    ("PROGRESS", &sql::PROGRESS),
     ("TIMER_EXISTS", &sql::TIMER_EXISTS),
     ("CREATE", &sql::CREATE),
     ("SAVE", &sql::SAVE),
