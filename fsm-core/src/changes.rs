@@ -12,6 +12,7 @@ use crate::instance::{Instance, Status};
 use crate::outcome::{Event, HiddenBytes};
 use crate::retry::RetryState;
 use crate::time::Timestamp;
+use crate::trace::TraceContext;
 
 /// The changes to one instance, written in one transaction.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,6 +43,8 @@ pub struct Changes {
     pub notes: Vec<Note>,
     /// The deduplication entry.
     pub request: Option<Request>,
+    /// The trace contexts of calls, added by the runtime.
+    pub traces: Vec<(CallId, TraceContext)>,
 }
 
 /// The end of an attempt, with the guard under which it counts.
@@ -293,6 +296,7 @@ impl Changes {
             timers: Vec::new(),
             notes: Vec::new(),
             request: None,
+            traces: Vec::new(),
         }
     }
 

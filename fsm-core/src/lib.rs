@@ -19,6 +19,7 @@ pub mod process;
 pub mod retry;
 pub mod retry_schedule;
 pub mod time;
+pub mod trace;
 
 #[cfg(test)]
 mod fuzz;

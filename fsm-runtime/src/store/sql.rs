@@ -61,6 +61,7 @@ mod statement;
 #[cfg(feature = "testing")]
 mod templates;
 mod timers;
+mod traces;
 mod transactions;
 mod transfer;
 mod view;
@@ -86,6 +87,7 @@ pub(super) use statement::{Many, Sql};
 #[cfg(feature = "testing")]
 pub(crate) use templates::*;
 pub(super) use timers::*;
+pub(super) use traces::*;
 pub(super) use transactions::*;
 pub(super) use transfer::*;
 pub(super) use view::*;

@@ -17,7 +17,7 @@ pub struct Table {
 
 /// The tables in the order of their references. The tables of workers, session logs, reachable time and migrations belong to one database
 /// and are not transferred.
-pub const TABLES: [Table; 11] = [
+pub const TABLES: [Table; 12] = [
     Table {
         name: "machines",
         key: &["text", "text"],
@@ -255,6 +255,25 @@ pub const TABLES: [Table; 11] = [
             "instance_id uuid, at bigint, kind text, call_id uuid, detail text, actor text",
             "
             insert into fsm_history (instance_id, at, kind, call_id, detail, actor)
+            select *
+            from w",
+        ),
+    },
+    Table {
+        name: "traces",
+        key: &["uuid"],
+        page: same(
+            "
+            select x.call_id, x.instance_id, x.parent, x.state, x.call_id
+            from fsm_traces x
+            where x.call_id > $3 and (cast($1 as text) is null or exists (select 1 from fsm_instances i where i.instance_id = x.instance_id and i.machine = $1))
+            order by x.call_id
+            limit $2",
+        ),
+        insert: many(
+            "call_id uuid, instance_id uuid, parent text, state text",
+            "
+            insert into fsm_traces (call_id, instance_id, parent, state)
             select *
             from w",
         ),
