@@ -11,6 +11,7 @@ use crate::ids::{CallId, InstanceId, SessionId, TimerId};
 use crate::instance::{Instance, Status};
 use crate::outcome::{Event, HiddenBytes};
 use crate::retry::RetryState;
+use crate::search::SearchField;
 use crate::time::Timestamp;
 
 /// The changes to one instance, written in one transaction.
@@ -42,6 +43,8 @@ pub struct Changes {
     pub notes: Vec<Note>,
     /// The deduplication entry.
     pub request: Option<Request>,
+    /// The new values of search fields. A field that is not among them keeps its value.
+    pub search: Vec<SearchField>,
 }
 
 /// The end of an attempt, with the guard under which it counts.
@@ -291,6 +294,7 @@ impl Changes {
             timers: Vec::new(),
             notes: Vec::new(),
             request: None,
+            search: Vec::new(),
         }
     }
 

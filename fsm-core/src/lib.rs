@@ -17,6 +17,7 @@ pub mod outcome;
 pub mod process;
 pub mod retry;
 pub mod schedule;
+pub mod search;
 pub mod time;
 
 #[cfg(test)]

@@ -46,6 +46,7 @@ pub mod registry;
 pub mod running;
 pub mod runtime;
 pub mod schema;
+mod search;
 mod session;
 mod start;
 pub mod store;

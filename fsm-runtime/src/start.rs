@@ -15,6 +15,7 @@ use crate::encode;
 use crate::error::{Error, ErrorKind};
 use crate::reconciler;
 use crate::reconciler_state::Mappings;
+use crate::search;
 use crate::session;
 use crate::store::error::Class;
 use crate::store::open::{Settings, Store};
@@ -59,8 +60,8 @@ pub(crate) async fn open(settings: Settings, limit: Duration) -> Result<(Store, 
     Ok((store, clock))
 }
 
-/// Checks that every `Data<T>` is present and that no row needs names that the code lacks, renames mapped names, sets missing timers, and
-/// stores every machine's definition. Returns the mappings.
+/// Checks that every `Data<T>` is present and that no row needs names that the code lacks, renames mapped names, sets missing timers, fills in
+/// new search fields, and stores every machine's definition. Returns the mappings.
 pub(crate) async fn introduce(
     store: &Store,
     clock: &Clock,
@@ -72,6 +73,7 @@ pub(crate) async fn introduce(
     let mappings = drift::resolve(store, clock, catalog, migrate).await?;
     for known in catalog.iter() {
         reconciler::set_timers(store, clock, known, mappings.get(&known.machine.name), data_protection).await?;
+        search::introduce(store, known, data_protection).await?;
     }
     let mut tx = store.begin().await?;
     tx.conn().wait_for_locks().await?;

@@ -31,6 +31,7 @@ mod rights;
 mod rows;
 pub mod savepoint;
 mod script;
+pub mod search;
 mod servers;
 pub mod session_log;
 pub mod sessions;

@@ -154,11 +154,12 @@ impl Engine {
                 let input = Input { event: payload, record: record.as_deref() };
                 let mut ctx = Ctx::new(&mut running);
                 let (ended, counts_as) = held::noting(bounded((verb.run)(&mut ctx, input), verb.timeout, &cancel)).await;
-                let with_timer = ended.map(|kept| {
-                    let timer = known.computed_timer(&attempt, kept.as_deref().or(record.as_deref()));
-                    timer.map(|timer| (kept, timer))
+                let computed = ended.map(|kept| {
+                    let timer = known.computed_timer(&attempt, kept.as_deref().or(record.as_deref()))?;
+                    let search = known.changed_search(record.as_deref(), kept.as_deref())?;
+                    Ok((kept, timer, search))
                 });
-                match with_timer {
+                match computed {
                     Ok(Err(failure)) => (Err(failure), AttemptOutcome::Error),
                     Ok(Ok(ended)) => (Ok(ended), counts_as),
                     Err(failure) => (Err(failure), counts_as),
@@ -168,7 +169,7 @@ impl Engine {
         };
         let snoozed = ended.as_ref().err().and_then(Failure::snoozes_for);
         let outcome = match (ended, snoozed) {
-            (Ok((record, timer)), _) => Outcome::Success { record, verb_requests: running.take_requests(), timer },
+            (Ok((record, timer, search)), _) => Outcome::Success { record, verb_requests: running.take_requests(), timer, search },
             (Err(_), Some(wait)) => Outcome::Snoozed { wait },
             (Err(failure), None) => {
                 let is_unreadable = failure.is_unreadable();

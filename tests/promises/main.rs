@@ -48,6 +48,7 @@ mod retention;
 mod retries;
 mod roles;
 mod rows_in_the_way;
+mod search;
 mod send_in;
 mod send_many;
 mod senders;

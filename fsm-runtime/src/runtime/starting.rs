@@ -58,8 +58,9 @@ impl Builder {
     /// Opens the database, stores the machine definitions and starts a session.
     async fn join(&self, catalog: &Catalog, limit: Duration) -> Result<(Store, Clock, Work), Error> {
         let (store, clock) = open(self.settings(), limit).await?;
+        let begun = clock.now();
         let mappings = introduce(&store, &clock, catalog, (&self.data, &self.data_protection), &self.migrate).await?;
-        let work = self.work(catalog, self.lease, ReconcilerState::since(clock.now(), mappings));
+        let work = self.work(catalog, self.lease, ReconcilerState::since(begun, mappings));
         work.session.renew(&mut store.dedicated().await?, &clock, clock.now(), 0).await?;
         Ok((store, clock, work))
     }
