@@ -53,8 +53,12 @@ async fn placed(record: &mut Order, event: Place) -> Result {
 #[verb]
 async fn renamed(ctx: &mut Ctx<'_>, record: &mut Order, event: Rename) -> Result {
     match event.in_own_sql {
-        Some(true) => drop(fsm::sqlx::query("select 1").execute(ctx.postgres().await?).await?),
-        Some(false) => drop(fsm::sqlx::query("select 1").execute(ctx.sqlite().await?).await?),
+        Some(true) => {
+            fsm::sqlx::query("select 1").execute(ctx.postgres().await?).await?;
+        }
+        Some(false) => {
+            fsm::sqlx::query("select 1").execute(ctx.sqlite().await?).await?;
+        }
         None => {}
     }
     record.customer = event.customer;
