@@ -46,21 +46,22 @@ alter table fsm_history owner to fsm_owner;
 alter table fsm_workers owner to fsm_owner;
 alter table fsm_reachable_time owner to fsm_owner;
 alter table fsm_machines owner to fsm_owner;
+alter table fsm_limits owner to fsm_owner;
 alter table fsm_migrations owner to fsm_owner;
 
 -- Everybody sees whether the tables are those that the program knows, and which machines there are.
-grant select on fsm_migrations, fsm_machines to fsm_worker, fsm_sender, fsm_viewer;
+grant select on fsm_migrations, fsm_machines, fsm_limits to fsm_worker, fsm_sender, fsm_viewer;
 
 grant select, insert, update, delete on fsm_instances, fsm_async_calls, fsm_session_log, fsm_inbox, fsm_outbox, fsm_timers, fsm_search, fsm_workers,
     fsm_reachable_time
     to fsm_worker;
 grant select on fsm_attempts to fsm_worker;
 grant select, insert, delete on fsm_requests, fsm_once, fsm_history to fsm_worker;
-grant insert, update on fsm_machines to fsm_worker;
+grant insert, update on fsm_machines, fsm_limits to fsm_worker;
 
 revoke all on fsm_instances, fsm_async_calls, fsm_attempts, fsm_session_log, fsm_inbox, fsm_outbox, fsm_timers, fsm_requests, fsm_search, fsm_once,
-    fsm_history, fsm_workers, fsm_reachable_time, fsm_machines from fsm_sender;
-grant select on fsm_machines, fsm_async_calls, fsm_history to fsm_sender;
+    fsm_history, fsm_workers, fsm_reachable_time, fsm_machines, fsm_limits from fsm_sender;
+grant select on fsm_machines, fsm_limits, fsm_async_calls, fsm_history to fsm_sender;
 grant select, insert on fsm_instances, fsm_inbox, fsm_timers, fsm_requests, fsm_search to fsm_sender;
 grant update (inbox_tail, updated_at, row_version) on fsm_instances to fsm_sender;
 
@@ -75,6 +76,7 @@ begin
         if new.status <> 'running' or new.state is not null or new.entered_at is not null or new.paused or new.version <> 0
             or new.record is not null or new.call_id is not null
             or new.attempt is not null or new.is_open or new.attempt_state is not null or new.due_at is not null or new.worker is not null
+            or new.waits_for is not null or new.runs_under is not null
             or new.payload is not null or new.previous is not null or new.error is not null or new.pruned <> 0 or new.inbox_head <> 0
             or new.inbox_tail not in (0, 1)
         then

@@ -31,6 +31,7 @@ pub use fsm_runtime::handle::view::{Attempt, Count, Cursor, Filter, Instance, Pa
 pub use fsm_runtime::handle::wait::{Wait, WaitRequest};
 pub use fsm_runtime::handle::watch::WatchStream;
 pub use fsm_runtime::health::{DatabaseHealth, Health, LeaseHealth, MigrationHealth};
+pub use fsm_runtime::limit::{Limit, LimitSetting};
 pub use fsm_runtime::metrics::{MetricKind, NAMES as METRICS, SECONDS_BUCKETS, SIZE_BUCKETS};
 pub use fsm_runtime::redact::{Redactable, RedactableKind};
 pub use fsm_runtime::registry::{Accepts, EventFor, Machine};
@@ -88,7 +89,7 @@ pub mod prelude {
     pub use std::time::Duration;
 
     pub use crate::{
-        AttemptState, Caught, Client, Ctx, Data, FailedAttempt, Failure, Filter, Result, Runtime, Status, Timeout, Timestamp, fsm, retry,
-        verb,
+        AttemptState, Caught, Client, Ctx, Data, FailedAttempt, Failure, Filter, Limit, Result, Runtime, Status, Timeout, Timestamp, fsm,
+        retry, verb,
     };
 }

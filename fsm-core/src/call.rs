@@ -95,6 +95,8 @@ pub struct Attempt {
     /// The previous call of the instance: the history is read backwards along these links. All attempts of a call have the same one, except
     /// attempts that a manual retry started after a catch verb had run.
     pub previous: Option<CallId>,
+    /// The name of the limit that a live attempt waits for or runs under. An attempt that has ended has none.
+    pub limit: Option<String>,
 }
 
 impl Attempt {

@@ -58,6 +58,8 @@ pub struct Close {
     pub expected: AttemptState,
     /// The session that must still hold the attempt.
     pub held_by: Option<SessionId>,
+    /// The limit of which it frees a place.
+    pub frees: Option<String>,
     /// The new state.
     pub becomes: AttemptState,
     /// The time.

@@ -12,6 +12,7 @@ pub mod duration;
 pub mod hash;
 pub mod ids;
 pub mod instance;
+pub mod limit;
 pub mod machine;
 pub mod outcome;
 pub mod process;

@@ -46,6 +46,9 @@ pub struct Verb {
     /// The retry policy: the verb's own, else the machine's default, else none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
+    /// The name of the limit under which its calls run; `None` without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
 }
 
 /// From a state, on an event, to a state.

@@ -222,7 +222,7 @@ fn jittered(wait: Duration, share: f64, roll: f64) -> Duration {
     wait.saturating_add(Duration::from_micros(extra_us as u64))
 }
 
-mod as_micros {
+pub(crate) mod as_micros {
     use super::Duration;
     use serde::{Deserialize, Deserializer, Serializer};
 

@@ -3,6 +3,7 @@
 
 pub mod checkup;
 pub mod groups;
+pub mod limits;
 pub mod look;
 pub mod transfer;
 

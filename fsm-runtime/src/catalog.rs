@@ -222,6 +222,7 @@ fn describe_verb(verb: &VerbEntry, machine: &MachineEntry) -> Verb {
         event: verb.event.to_owned(),
         timeout: verb.timeout,
         retry: policy(verb, machine).map(describe_policy),
+        limit: verb.limit.map(str::to_owned),
     }
 }
 

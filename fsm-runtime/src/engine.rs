@@ -1,7 +1,7 @@
 //! The engine: the data that all tasks of a process share. In a worker it includes the slots and the session.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -44,6 +44,10 @@ pub(crate) struct Work {
     /// The number of all permits, free or in use.
     pub(crate) slot_count: usize,
     pub(crate) poll: Duration,
+    /// The names of the limits that the database has at the start. Without any, nothing asks for them.
+    pub(crate) limits: Vec<String>,
+    /// The time, in microseconds, before which no claim under a limit is tried again, because another process claims.
+    pub(crate) limits_taken_until: AtomicI64,
     /// The retention time of ended instances; `None` keeps them without limit.
     pub(crate) retention: Option<Duration>,
     /// The state of the reconciler, which corrects rows that other code wrote.

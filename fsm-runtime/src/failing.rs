@@ -164,6 +164,18 @@ impl OfMachine {
         Except::of(self.calls.all().into_iter().map(|due| due.call), timers)
     }
 
+    /// The attempts without a limit that are claimed again.
+    pub(crate) fn unlimited(&self, now: Timestamp) -> Vec<DueCall> {
+        self.calls.due(now, AGAIN).into_iter().filter(|due| !due.is_limited).collect()
+    }
+
+    /// The calls that a claim under a limit leaves out: those that failed, except for the limited ones that are tried again.
+    pub(crate) fn except_limited(&self, now: Timestamp) -> Vec<String> {
+        let again = self.calls.due(now, AGAIN);
+        let left_out = self.calls.all().into_iter().filter(|due| !(due.is_limited && again.contains(due)));
+        Except::of(left_out.map(|due| due.call), []).calls
+    }
+
     /// The time of the next retry.
     pub(crate) fn next(&self) -> Option<Timestamp> {
         [self.calls.next(), self.timers.next()].into_iter().flatten().min()

@@ -2,6 +2,7 @@
 
 mod claiming;
 mod firing;
+mod limited;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,7 +87,8 @@ impl Engine {
             let due = claim::next_due(&mut reader.conn(), served, &failing.except()).await?;
             next = [next, due, failing.next()].into_iter().flatten().min();
         }
-        Ok(next)
+        let limited = self.next_limited(&mut reader.conn()).await?;
+        Ok([next, limited].into_iter().flatten().min())
     }
 
     /// Fires due timers and claims due attempts. The scan starts with machine number `turn`, so that none of them starves the others.
@@ -98,7 +100,7 @@ impl Engine {
         }
         let most = self.queue.wanted().max(1);
         let timers = self.look_for_timers(most).await?;
-        Ok(self.fire_all(timers).await + self.claim_due(turn, most).await?)
+        Ok(self.fire_all(timers).await + self.claim_all(turn, most).await?)
     }
 
     /// Like `find_due`, but timers are fired in a task of their own, so that a slow one delays neither the claims nor the next scan.
@@ -114,8 +116,25 @@ impl Engine {
                 });
             }
         });
-        let claimed = self.claim_due(turn, most).await?;
+        let claimed = self.claim_all(turn, most).await?;
         looked.map(|()| found + claimed)
+    }
+
+    /// Claims due attempts with and without a limit. In turns, either kind gets the free slots first.
+    async fn claim_all(self: &Arc<Self>, turn: usize, most: usize) -> Result<usize, Error> {
+        let (one, other) = match turn % 2 {
+            0 => (self.claim_limited(most).await, self.claim_due(turn, most).await),
+            _ => (self.claim_due(turn, most).await, self.claim_limited(most).await),
+        };
+        match (one, other) {
+            (Ok(one), Ok(other)) => Ok(one + other),
+            // What was claimed runs; the error returns with the next scan.
+            (Ok(found), Err(error)) | (Err(error), Ok(found)) if found > 0 => {
+                tracing::warn!(%error, "claiming due attempts failed");
+                Ok(found)
+            }
+            (Err(error), _) | (_, Err(error)) => Err(error),
+        }
     }
 }
 

@@ -29,6 +29,7 @@ pub mod handle;
 pub mod health;
 mod in_flight;
 mod interrupts;
+pub mod limit;
 mod limits;
 pub mod metrics;
 mod notifications;

@@ -187,6 +187,7 @@ pub static MISTAKEN: VerbEntry = VerbEntry {
     event_type: TypeId::of::<()>,
     timeout: None,
     retry: RetryEntry::Inherit,
+    limit: None,
     data: &[],
     decodes: |_| None,
     run: |_, _| Box::pin(async { Ok(None) }),

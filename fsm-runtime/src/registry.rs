@@ -128,6 +128,8 @@ pub struct VerbEntry {
     pub timeout: Option<Duration>,
     /// The retry policy.
     pub retry: RetryEntry,
+    /// The name of the limit.
+    pub limit: Option<&'static str>,
     /// The `Data<T>` parameters.
     pub data: &'static [DataEntry],
     /// Returns the reason why bytes cannot be decoded as the event; `None` if they can.

@@ -15,6 +15,7 @@ use crate::engine::{Engine, Work};
 use crate::engine_access::EngineAccess;
 use crate::error::Error;
 use crate::handle::Handle;
+use crate::limit::{DeclaredLimits, LimitSetting};
 use crate::limits::{Limits, SHORTEST_PATIENCE};
 use crate::redact::{Redactable, Redaction};
 use crate::registry::{Machine, MachineEntry};
@@ -60,6 +61,7 @@ pub struct Builder {
     pub(crate) deadline: Option<Duration>,
     pub(crate) migrate: Vec<Migrate>,
     pub(crate) retention: Option<Duration>,
+    pub(crate) declared_limits: DeclaredLimits,
     #[cfg(feature = "testing")]
     pub(crate) is_in_a_container: bool,
 }
@@ -86,6 +88,7 @@ impl Default for Builder {
             deadline: None,
             migrate: Vec::new(),
             retention: None,
+            declared_limits: DeclaredLimits::new(),
             #[cfg(feature = "testing")]
             is_in_a_container: false,
         }
@@ -163,6 +166,19 @@ impl Builder {
     /// The maximum number of attempts that execute at the same time; 256 by default, at least 1.
     pub fn concurrency(mut self, attempts: u32) -> Self {
         self.concurrency = attempts.max(1);
+        self
+    }
+
+    /// Declares a limit for the verbs with `#[verb(limit = "…")]` of this name: over all processes of the database, so many of their calls
+    /// run at once, and so many start in a time. A call that waits for a limit is a row: it uses no attempt, no retry and no slot.
+    ///
+    /// The setting is stored at the start. An operator can change it (`fsm limits set`). The operator's setting then applies, also after a
+    /// restart, until a process starts whose code declares another setting than the code before.
+    ///
+    /// [`start`](Builder::start) fails if the limit of a verb is neither declared here nor stored, and if a name is empty or has more than 100
+    /// bytes.
+    pub fn limit(mut self, name: impl Into<String>, setting: LimitSetting) -> Self {
+        self.declared_limits.insert(name.into(), setting);
         self
     }
 

@@ -112,6 +112,8 @@ pub struct VerbSchema {
     pub timeout: Option<Duration>,
     /// The verb's own retry policy. `None` if it has none: then the machine's default applies, if there is one.
     pub retry: Option<Retry>,
+    /// The name of the limit under which the verb's calls run.
+    pub limit: Option<String>,
 }
 
 /// Returns all machines and verbs that are registered in this program, in alphabetical order.
@@ -137,6 +139,7 @@ pub fn schema() -> Schema {
                 RetryEntry::Policy(policy) => Some(describe_policy(policy)),
                 RetryEntry::Inherit | RetryEntry::Never => None,
             },
+            limit: verb.limit.map(str::to_owned),
         })
         .collect();
     verbs.sort_by(|a, b| (&a.module, &a.name).cmp(&(&b.module, &b.name)));

@@ -13,13 +13,14 @@ use crate::data_protection::DataProtection;
 use crate::drift::{self, Migrate};
 use crate::encode;
 use crate::error::{Error, ErrorKind};
+use crate::limit::{self, DeclaredLimits};
 use crate::reconciler;
 use crate::reconciler_state::Mappings;
 use crate::search;
 use crate::session;
 use crate::store::error::Class;
 use crate::store::open::{Settings, Store};
-use crate::store::{machines, migrate as migrations};
+use crate::store::{limits, machines, migrate as migrations};
 
 /// Calls `start` until it succeeds, fails permanently, or `patience` ends. `start` gets the remaining time. Its future is boxed, because
 /// the `main` function of a program could otherwise exceed the compiler's type size limit.
@@ -60,16 +61,25 @@ pub(crate) async fn open(settings: Settings, limit: Duration) -> Result<(Store, 
     Ok((store, clock))
 }
 
-/// Checks that every `Data<T>` is present and that no row needs names that the code lacks, renames mapped names, sets missing timers, fills in
-/// new search fields, and stores every machine's definition. Returns the mappings.
+/// The result of [`introduce`].
+pub(crate) struct Introduced {
+    pub(crate) mappings: Mappings,
+    /// The names of all limits that the database has.
+    pub(crate) limits: Vec<String>,
+}
+
+/// Checks that every `Data<T>` is present, that no row needs names that the code lacks and that the limit of each verb exists, renames mapped
+/// names, sets missing timers, fills in new search fields, and stores the limits and every machine's definition.
 pub(crate) async fn introduce(
     store: &Store,
     clock: &Clock,
     catalog: &Catalog,
     (data, data_protection): (&DataMap, &DataProtection),
     migrate: &[Migrate],
-) -> Result<Mappings, Error> {
+    declared_limits: &DeclaredLimits,
+) -> Result<Introduced, Error> {
     catalog.check_data(data)?;
+    limit::check_names(declared_limits)?;
     let mappings = drift::resolve(store, clock, catalog, migrate).await?;
     for known in catalog.iter() {
         reconciler::set_timers(store, clock, known, mappings.get(&known.machine.name), data_protection).await?;
@@ -81,6 +91,11 @@ pub(crate) async fn introduce(
         let (definition, hash) = encode::definition(&known.machine)?;
         store.naming(machines::remember(&mut tx.conn(), &known.machine.name, &hash, &definition, clock.now()).await)?;
     }
+    for (name, declared) in declared_limits {
+        store.naming(limits::declare(&mut tx.conn(), name, &declared.setting, clock.now()).await)?;
+    }
+    let known: Vec<_> = store.naming(limits::all(&mut tx.conn()).await)?.into_iter().map(|limit| limit.name).collect();
+    limit::check_verbs(catalog, &known)?;
     tx.commit().await?;
-    Ok(mappings)
+    Ok(Introduced { mappings, limits: known })
 }

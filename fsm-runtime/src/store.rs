@@ -14,6 +14,7 @@ pub mod file_version;
 mod guarded;
 pub(crate) mod held;
 pub mod invariants;
+pub mod limits;
 pub mod lock;
 pub mod machines;
 pub mod migrate;

@@ -1,6 +1,7 @@
 -- One living run of a machine, with its newest attempt: while that is scheduled or executing, it is the instance's open call, and there is room
 -- for no other. `due_at` is null unless an attempt waits for its time. Of the instance's transitions, the first `pruned` ones have no attempts
--- any more. `row_version` changes with each write.
+-- any more. `row_version` changes with each write. `waits_for` is the limit that a scheduled attempt waits for, `runs_under` that of an executing one;
+-- both are null without a limit.
 create table fsm_instances (
     instance_id blob not null primary key,
     machine text not null,
@@ -41,6 +42,8 @@ create table fsm_instances (
     finished_at integer,
     attempt_error text,
     previous blob,
+    waits_for text,
+    runs_under text,
     unique (machine, key)
 ) strict;
 
@@ -54,7 +57,15 @@ create index fsm_instances_ended
 
 create index fsm_instances_due
     on fsm_instances (machine, due_at)
-    where due_at is not null;
+    where due_at is not null and waits_for is null;
+
+create index fsm_instances_limited
+    on fsm_instances (waits_for, machine, due_at)
+    where waits_for is not null;
+
+create index fsm_instances_limiting
+    on fsm_instances (runs_under)
+    where runs_under is not null;
 
 -- One row an attempt that has ended, written once. The first attempt of a call has its payload; each refers to the call before it.
 create table fsm_async_calls (
@@ -248,4 +259,18 @@ create table fsm_machines (
     definition text not null,
     first_seen_at integer not null,
     primary key (machine, hash)
+) strict, without rowid;
+
+-- What limits the calls of verbs: at once, and in a time. `declared` is the setting in the code that was started last. An operator's setting stays
+-- until the code declares another one. The next start is due at `next_at` by the rate.
+create table fsm_limits (
+    name text not null primary key,
+    concurrency integer check (concurrency >= 0),
+    starts integer check (starts >= 0),
+    per_us integer check (per_us > 0),
+    burst integer check (burst > 0),
+    declared text,
+    next_at integer not null,
+    changed_by text,
+    changed_at integer
 ) strict, without rowid;

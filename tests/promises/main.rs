@@ -33,6 +33,7 @@ mod hostile_database;
 mod inbox;
 mod inspect;
 mod interrupting;
+mod limits;
 mod meddler;
 mod metrics;
 mod operators;

@@ -73,6 +73,7 @@ async fn a_worker_runs_machines_and_changes_no_table() {
         "truncate fsm_async_calls",
         "update fsm_history set actor = 'nobody'",
         "delete from fsm_machines",
+        "delete from fsm_limits",
         "insert into fsm_migrations (version) values (99)",
     ] {
         is_denied(&bed, "fsm_worker", statement).await;
@@ -137,6 +138,7 @@ async fn a_sender_sends_and_looks_and_neither_completes_nor_operates() {
         "select * from fsm_once",
         "insert into fsm_workers (session_id, host, pid, started_at, lease_until) values (gen_random_uuid(), '', 0, 0, 0)",
         "insert into fsm_machines (machine, hash, definition, first_seen_at) values ('m', '', '', 0)",
+        "update fsm_limits set concurrency = 1000",
         "alter table fsm_inbox disable trigger fsm_sent",
         "drop function fsm_check_sent_event() cascade",
         "set session_replication_role = replica",

@@ -1,4 +1,4 @@
-//! `#[verb]` has one option.
+//! `#[verb]` has no such options.
 use fsm::prelude::*;
 use serde::{Deserialize, Serialize};
 

@@ -23,8 +23,9 @@ pub(super) async fn run(session: &mut Session<'_, '_>, few: Few) -> Result<(), P
             .iter()
             .map(|coming| {
                 let (kind, what) = match &coming.what {
-                    ToCome::Attempt { verb, event, number, max_attempts } => {
-                        ("attempt", json!({ "verb": verb, "event": event, "attempt": number, "max_attempts": max_attempts }))
+                    ToCome::Attempt { verb, event, number, max_attempts, limit } => {
+                        let what = json!({ "verb": verb, "event": event, "attempt": number, "max_attempts": max_attempts, "limit": limit });
+                        ("attempt", what)
                     }
                     ToCome::Lapsed { verb, event, number, max_attempts } => {
                         ("lapsed", json!({ "verb": verb, "event": event, "attempt": number, "max_attempts": max_attempts }))
@@ -41,8 +42,11 @@ pub(super) async fn run(session: &mut Session<'_, '_>, few: Few) -> Result<(), P
     let mut table = Table::new(&["AT", "MACHINE", "KEY", "WHAT"]);
     for coming in &coming {
         let what = match &coming.what {
-            ToCome::Attempt { verb, number, max_attempts: Some(most), .. } => format!("attempt {number} of {most} of `{verb}`"),
-            ToCome::Attempt { verb, number, max_attempts: None, .. } => format!("attempt {number} of `{verb}`"),
+            ToCome::Attempt { verb, number, max_attempts, limit, .. } => {
+                let of = max_attempts.map_or_else(String::new, |most| format!(" of {most}"));
+                let limit = limit.as_ref().map_or_else(String::new, |limit| format!(", waits for the limit \"{limit}\""));
+                format!("attempt {number}{of} of `{verb}`{limit}")
+            }
             ToCome::Lapsed { verb, number, .. } => format!("attempt {number} of `{verb}` is taken over: its worker's lease has ended"),
             ToCome::Event { state: Some(state), .. } => format!("the timer of `{state}`"),
             ToCome::Event { state: None, event } => format!("`{event}` is delivered"),

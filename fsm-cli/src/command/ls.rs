@@ -206,9 +206,10 @@ pub(super) fn about(seen: &InstanceView, liveness: &Liveness, now: Option<Timest
             Some(Lapse { at: None }) => format!("`{verb}`, attempt {attempt}, has no worker"),
             None => format!("runs `{verb}`, attempt {attempt}"),
         },
-        Activity::Waits { verb, attempt, until } => {
+        Activity::Waits { verb, attempt, until, limit } => {
             let error = seen.call.as_ref().and_then(|call| call.last_error.as_ref()).map_or_else(String::new, |error| format!(": {error}"));
-            format!("`{verb}`, attempt {attempt}, due {}{error}", moment(until))
+            let limit = limit.map_or_else(String::new, |limit| format!(", waits for the limit \"{limit}\""));
+            format!("`{verb}`, attempt {attempt}, due {}{limit}{error}", moment(until))
         }
         Activity::Stuck { why } => why,
         Activity::Ended(_) => String::new(),

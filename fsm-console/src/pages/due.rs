@@ -63,7 +63,10 @@ fn what(coming: &ToCome) -> Markup {
     let of = |most: &Option<u32>| most.map_or(String::new(), |most| format!(" of {most}"));
     html! {
         @match coming {
-            ToCome::Attempt { verb, number, max_attempts, .. } => { "attempt " (number) (of(max_attempts)) " of " code { (verb) } }
+            ToCome::Attempt { verb, number, max_attempts, limit, .. } => {
+                "attempt " (number) (of(max_attempts)) " of " code { (verb) }
+                @if let Some(limit) = limit { ", waits for the limit " code { (limit) } }
+            }
             ToCome::Lapsed { verb, number, max_attempts, .. } => { "attempt " (number) (of(max_attempts)) " of " code { (verb) } ", lost" }
             ToCome::Event { state: Some(state), event } => { "timer of " code { (state) } ": " code { (event) } }
             ToCome::Event { state: None, event } => { "delayed event " code { (event) } }

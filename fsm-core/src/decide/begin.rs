@@ -56,14 +56,16 @@ fn run(
         finished_at: None,
         error: None,
         previous: changes.instance.newest.map(|(call, _)| call),
+        limit: known.and_then(|verb| verb.limit.clone()),
     };
-    // A verb that this process's code does not have is left to a process that has it.
-    let grant = moment.grant.filter(|_| !changes.instance.paused && known.is_some());
+    // A verb that this process's code does not have is left to a process that has it. A limit admits calls only when they are claimed, where
+    // all processes take turns.
+    let grant = moment.grant.filter(|_| !changes.instance.paused && known.is_some() && attempt.limit.is_none());
     open(changes, granted(attempt, grant, moment.now), Some(payload));
 }
 
-/// Opens the next attempt of the call that `last` belongs to. It is due after `wait`.
-pub(super) fn again(changes: &mut Changes, last: &Attempt, wait: Duration, retry_state: RetryState, now: Timestamp) {
+/// Opens the next attempt of the call that `last` belongs to. It is due after `wait`, and has the limit that its verb has now.
+pub(super) fn again(changes: &mut Changes, machine: &Machine, last: &Attempt, wait: Duration, retry_state: RetryState, now: Timestamp) {
     let attempt = Attempt {
         number: last.number.saturating_add(1),
         state: AttemptState::Scheduled,
@@ -75,6 +77,7 @@ pub(super) fn again(changes: &mut Changes, last: &Attempt, wait: Duration, retry
         started_at: None,
         finished_at: None,
         error: None,
+        limit: machine.verb(&last.verb).map_or_else(|| last.limit.clone(), |verb| verb.limit.clone()),
         ..last.clone()
     };
     // An attempt of another call than the newest one brings its payload: the row has that of the newest.

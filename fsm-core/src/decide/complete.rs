@@ -32,6 +32,7 @@ pub fn complete(
         number: attempt.number,
         expected: AttemptState::Executing,
         held_by: attempt.worker,
+        frees: attempt.limit.clone(),
         becomes,
         finished_at: moment.now,
         error,
@@ -51,7 +52,7 @@ pub fn complete(
             Some(retry_state) => {
                 changes.close = Some(close(AttemptState::Snoozed, None));
                 if !interrupt::take(&mut changes, machine, snapshot, moment)? {
-                    begin::again(&mut changes, attempt, wait, retry_state, moment.now);
+                    begin::again(&mut changes, machine, attempt, wait, retry_state, moment.now);
                 }
             }
             None => {
@@ -80,7 +81,7 @@ pub fn complete(
             changes.close = Some(close(AttemptState::Released, None));
             if !interrupt::take(&mut changes, machine, snapshot, moment)? {
                 let wait = attempt.scheduled_at.since(moment.now);
-                begin::again(&mut changes, attempt, wait, attempt.retry_state.clone(), moment.now);
+                begin::again(&mut changes, machine, attempt, wait, attempt.retry_state.clone(), moment.now);
             }
         }
     }
@@ -153,7 +154,7 @@ fn edge_for_next<'m>(machine: &'m Machine, changes: &Changes, event: &Event) -> 
 
 fn retry_or_exhaust(changes: &mut Changes, machine: &Machine, attempt: &Attempt, problem: Problem, moment: DecisionContext) {
     match attempt.retry_state.after(problem.advice, moment.now, roll(attempt)) {
-        Next::Again { wait, retry_state } => begin::again(changes, attempt, wait, *retry_state, moment.now),
+        Next::Again { wait, retry_state } => begin::again(changes, machine, attempt, wait, *retry_state, moment.now),
         // The attempts of the catch verb record its own error. The instance keeps the error of the caught call.
         Next::Exhausted(_) if attempt.is_catch() => changes.instance.status = Status::Error,
         // The state and the inbox stay, so that an operator can retry the call.
@@ -171,7 +172,7 @@ fn retry_or_exhaust(changes: &mut Changes, machine: &Machine, attempt: &Attempt,
 /// that has the verb runs it.
 fn catch_of<'m>(machine: &'m Machine, attempt: &Attempt) -> Option<Cow<'m, Verb>> {
     let name = attempt.retry_state.policy.as_ref()?.catch.as_ref()?;
-    let elsewhere = || Verb { name: name.clone(), event: format!("Caught<{}>", attempt.event), timeout: None, retry: None };
+    let elsewhere = || Verb { name: name.clone(), event: format!("Caught<{}>", attempt.event), timeout: None, retry: None, limit: None };
     Some(machine.verb(name).map_or_else(|| Cow::Owned(elsewhere()), Cow::Borrowed))
 }
 

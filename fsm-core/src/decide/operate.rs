@@ -115,7 +115,7 @@ fn act(machine: &Machine, snapshot: &InstanceSnapshot, act: &Act, moment: Decisi
     let mut changes = Changes::of(Instance { updated_at: moment.now, ..Instance::clone(instance) });
     let done = match act {
         Act::Pause | Act::Resume if instance.paused == (*act == Act::Pause) => return Ok(Ok(None)),
-        Act::Retry => retry(&mut changes, snapshot, moment.now),
+        Act::Retry => retry(&mut changes, machine, snapshot, moment.now),
         Act::Cancel => Ok(cancel(&mut changes, machine, snapshot, moment)?),
         Act::Pause | Act::Resume => Ok(pause(&mut changes, *act == Act::Pause)),
         Act::Skip => skip(&mut changes, machine, snapshot, moment)?,
@@ -124,7 +124,7 @@ fn act(machine: &Machine, snapshot: &InstanceSnapshot, act: &Act, moment: Decisi
     Ok(done.map(|kind| Some((changes, kind))))
 }
 
-fn retry(changes: &mut Changes, snapshot: &InstanceSnapshot, now: Timestamp) -> Result<NoteKind, Refusal> {
+fn retry(changes: &mut Changes, machine: &Machine, snapshot: &InstanceSnapshot, now: Timestamp) -> Result<NoteKind, Refusal> {
     let newest = newest_failing(snapshot, now)?;
     // A caught call itself is run again. Its new attempt names the catch call as its predecessor, so that the history stays one chain.
     let again = match &snapshot.caught {
@@ -138,7 +138,7 @@ fn retry(changes: &mut Changes, snapshot: &InstanceSnapshot, now: Timestamp) -> 
     changes.instance.error = changes.instance.error.take().filter(|_| again.is_catch());
     let fresh = RetryState::fresh(again.retry_state.policy.clone(), now);
     let retry_state = RetryState { snoozes: again.retry_state.snoozes, ..fresh };
-    begin::again(changes, &again, Duration::ZERO, retry_state, now);
+    begin::again(changes, machine, &again, Duration::ZERO, retry_state, now);
     Ok(NoteKind::Retried)
 }
 
@@ -229,6 +229,7 @@ pub(super) fn end(attempt: &Attempt, becomes: AttemptState, now: Timestamp) -> C
         number: attempt.number,
         expected: attempt.state,
         held_by: attempt.worker,
+        frees: attempt.limit.clone().filter(|_| attempt.state == AttemptState::Executing),
         becomes,
         finished_at: now,
         error: None,

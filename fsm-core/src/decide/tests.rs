@@ -56,7 +56,7 @@ fn three_retries() -> Retry {
 
 /// created (retried three times) -> paid -> completed; created after 30 min -> expired; created on Cancel -> cancelled.
 pub(super) fn machine() -> Machine {
-    let verb = |name: &str, event: &str, retry| Verb { name: name.into(), event: event.into(), timeout: None, retry };
+    let verb = |name: &str, event: &str, retry| Verb { name: name.into(), event: event.into(), timeout: None, retry, limit: None };
     Machine {
         name: "payment".into(),
         docs: String::new(),

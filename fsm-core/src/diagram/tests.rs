@@ -13,7 +13,7 @@ fn machine(name: &str, edges: Vec<Edge>, ends: &[&str]) -> Machine {
     let mut verbs: Vec<Verb> = Vec::new();
     for edge in &edges {
         if !verbs.iter().any(|verb| verb.name == edge.to) {
-            verbs.push(Verb { name: edge.to.clone(), event: edge.event.clone(), timeout: None, retry: None });
+            verbs.push(Verb { name: edge.to.clone(), event: edge.event.clone(), timeout: None, retry: None, limit: None });
         }
     }
     let ends = ends.iter().map(|end| (*end).to_owned()).collect();

@@ -16,7 +16,7 @@ pub const RARE: [&str; 2] = ["Touch", "Stop"];
 /// transitions on `Touch`. `Stop` interrupts in four states. `paid` and the verbs of the timers have no retry policy.
 pub fn machine() -> Machine {
     let s = Duration::from_secs;
-    let verb = |name: &str, event: &str, retry| Verb { name: name.into(), event: event.into(), timeout: None, retry };
+    let verb = |name: &str, event: &str, retry| Verb { name: name.into(), event: event.into(), timeout: None, retry, limit: None };
     let (edge, after) = (Edge::new, Edge::timer);
     let caught = Retry { catch: Some("rescued".into()), ..Retry::doubling(s(2), s(9)).retries_at_most(1) };
     let bounded = Retry { within: Some(s(20)), ..Retry::every(s(5)) };

@@ -127,6 +127,7 @@ fn entry(function: &Function, head: &Head, options: &Options, retry: &TokenStrea
     let (name, docs) = (ident.unraw().to_string(), names::docs(&function.attributes));
     let line = u32::try_from(ident.span().start().line).expect("a file has fewer lines");
     let timeout = retry::optional(options.timeout.map(retry::micros));
+    let limit = retry::optional(options.limit.as_ref().map(|name| quote!(#name)));
     let event_type = &head.parameters.last().expect("the event was found").ty;
     let data = head.parameters.iter().filter_map(|parameter| match &parameter.kind {
         Kind::Data(ty) => Some(quote_spanned!(ty.span()=> ::fsm::__private::data_entry::<#ty>())),
@@ -148,6 +149,7 @@ fn entry(function: &Function, head: &Head, options: &Options, retry: &TokenStrea
             event_type: ::core::any::TypeId::of::<#event_type>,
             timeout: #timeout,
             retry: #retry,
+            limit: #limit,
             data: __DATA,
             decodes: __decodes,
             run: __run,

@@ -90,6 +90,7 @@ const _: () = {
             ::core::time::Duration::from_micros(30000000u64),
         ),
         retry: ::fsm::__private::RetryEntry::Policy(&__POLICY),
+        limit: ::core::option::Option::None,
         data: __DATA,
         decodes: __decodes,
         run: __run,

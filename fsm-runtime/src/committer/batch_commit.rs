@@ -313,6 +313,10 @@ fn note_what_follows(commit_outcome: &mut CommitOutcome, changes: &Changes) {
             commit_outcome.due_at = earlier(commit_outcome.due_at, Some(timer.due_at));
         }
     }
+    // A place under a limit is free: what waits for it may start.
+    if changes.close.as_ref().is_some_and(|close| close.frees.is_some()) {
+        commit_outcome.due_at = earlier(commit_outcome.due_at, Some(changes.instance.updated_at));
+    }
     if let Some(Open { attempt, .. }) = &changes.open {
         if attempt.state != AttemptState::Executing && !attempt.held {
             commit_outcome.due_at = earlier(commit_outcome.due_at, Some(attempt.scheduled_at));

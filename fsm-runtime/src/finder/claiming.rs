@@ -9,7 +9,7 @@ use super::has_answered;
 use crate::committer::request::InstanceKey;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::failing::{AGAIN, LONGEST};
+use crate::failing::LONGEST;
 use crate::store::claim::{Claims, DueCall, Which, claimable, may_be_a_rows};
 use crate::store::error::StoreError;
 use crate::store::lock::CachedSnapshot;
@@ -59,7 +59,7 @@ impl Engine {
         let Some(work) = &self.work else { return Ok(0) };
         let (served, failing) = (&work.served[place], &work.failures.of[place]);
         let _under_way = self.in_flight.begin();
-        let mut found = self.claim_each(place, session, failing.calls.due(self.clock.now(), AGAIN), &mut slots).await?;
+        let mut found = self.claim_each(place, session, failing.unlimited(self.clock.now()), &mut slots).await?;
         let (now, except) = (self.clock.now(), failing.except().calls);
         let limit = u32::try_from(slots.len()).unwrap_or(u32::MAX);
         if limit == 0 {
@@ -69,7 +69,7 @@ impl Engine {
             Ok(claims) => found += self.begin(place, session, claims, &mut slots).await,
             Err(error) if may_be_a_rows(&error) => {
                 tracing::debug!(machine = served.machine, %error, "a claim failed; its attempts are claimed one by one");
-                let due = claimable(&mut self.looker().await?.conn(), served, limit, now, &except).await?;
+                let due = claimable(&mut self.looker().await?.conn(), served, limit, now, Which::AllBut(&except)).await?;
                 let claimed = self.claim_each(place, session, due.into_iter().map(|(due, _)| due).collect(), &mut slots).await?;
                 found += claimed;
             }
@@ -112,7 +112,13 @@ impl Engine {
     }
 
     /// Starts the claimed attempts. Attempts that cannot be read are released and left out of the scans for a while.
-    async fn begin(self: &Arc<Self>, place: usize, session: SessionId, claims: Claims, slots: &mut Vec<OwnedSemaphorePermit>) -> usize {
+    pub(super) async fn begin(
+        self: &Arc<Self>,
+        place: usize,
+        session: SessionId,
+        claims: Claims,
+        slots: &mut Vec<OwnedSemaphorePermit>,
+    ) -> usize {
         let found = claims.claimed.len();
         for mut claimed in claims.claimed {
             let target = InstanceKey::new(&claimed.attempt.machine, &claimed.instance.key);
@@ -128,7 +134,7 @@ impl Engine {
         found
     }
 
-    fn cannot_claim(&self, place: usize, due: DueCall, error: &StoreError) {
+    pub(super) fn cannot_claim(&self, place: usize, due: DueCall, error: &StoreError) {
         let Some(work) = &self.work else { return };
         let again = work.failures.of[place].calls.failed(due, self.clock.now(), LONGEST);
         if again.is_told() {

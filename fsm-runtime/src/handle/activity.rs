@@ -38,6 +38,9 @@ pub struct OpenCall {
     pub last_took: Option<Duration>,
     /// The session that executes it.
     pub worker: Option<SessionId>,
+    /// The name of the limit that the attempt waits for if it is scheduled, and runs under if it executes. An attempt that is due and
+    /// scheduled waits for its limit.
+    pub limit: Option<String>,
 }
 
 /// The present activity of an instance. `Display` is a sentence for people.
@@ -60,6 +63,8 @@ pub enum Activity {
         attempt: String,
         /// When it may start.
         until: Timestamp,
+        /// The limit that it then waits for.
+        limit: Option<String>,
     },
     /// The instance is in error until an operator acts.
     Stuck {
@@ -79,7 +84,10 @@ impl Activity {
                 Activity::Runs { verb: call.verb.clone(), attempt: call.attempt_of() }
             }
             (_, _) if paused => Activity::Stuck { why: "an operator paused it".to_owned() },
-            (Some(call), _) => Activity::Waits { verb: call.verb.clone(), attempt: call.attempt_of(), until: call.next_at },
+            (Some(call), _) => {
+                let limit = call.limit.clone();
+                Activity::Waits { verb: call.verb.clone(), attempt: call.attempt_of(), until: call.next_at, limit }
+            }
             (None, _) => Activity::Rests,
         }
     }
@@ -100,7 +108,10 @@ impl fmt::Display for Activity {
         match self {
             Activity::Rests => f.write_str("rests and waits for an event"),
             Activity::Runs { verb, attempt } => write!(f, "runs attempt {attempt} of `{verb}`"),
-            Activity::Waits { verb, attempt, until } => write!(f, "waits until {until} for attempt {attempt} of `{verb}`"),
+            Activity::Waits { verb, attempt, until, limit: None } => write!(f, "waits until {until} for attempt {attempt} of `{verb}`"),
+            Activity::Waits { verb, attempt, until, limit: Some(limit) } => {
+                write!(f, "waits for the limit \"{limit}\", for attempt {attempt} of `{verb}`, due at {until}")
+            }
             Activity::Stuck { why } => write!(f, "is stuck until an operator acts: {why}"),
             Activity::Ended(status) => write!(f, "is {status}"),
         }
@@ -122,6 +133,7 @@ impl OpenCall {
             last_error: before.and_then(|before| before.error.clone()),
             last_took: before.and_then(took),
             worker: live.worker,
+            limit: live.limit.clone(),
         }
     }
 }

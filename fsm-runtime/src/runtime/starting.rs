@@ -1,11 +1,12 @@
 //! The start of a runtime: the database is opened, the machines are stored, a session begins, and the tasks run.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fsm_core::ids::InstanceId;
 use fsm_core::process::ProcessIdentity;
+use fsm_core::time::Timestamp;
 use tokio::sync::{Notify, Semaphore};
 
 use super::shutdown::ShutdownHandle;
@@ -18,14 +19,15 @@ use crate::failing::Failures;
 use crate::process;
 use crate::reconciler_state::ReconcilerState;
 use crate::session::Session;
-use crate::start::{introduce, open, patiently};
+use crate::start::{Introduced, introduce, open, patiently};
 use crate::store::open::{Settings, Store};
 
 impl Builder {
     /// Opens the database, migrates its tables and starts the workers. A database that is unavailable is tried again until the
     /// [patience](Builder::patience) ends.
     ///
-    /// Errors: the value for a verb's `Data<T>` is missing (the text names both); `is_drift` if rows need states, verbs or events that the
+    /// Errors: the value for a verb's `Data<T>` is missing (the text names both); the [limit](Builder::limit) of a verb is missing (the text
+    /// names both, and the limits that exist); `is_drift` if rows need states, verbs or events that the
     /// code lacks (the text names all of them, the number of rows and their age); and those of [`Client::connect`].
     ///
     /// [`Client::connect`]: crate::client::Client::connect
@@ -59,13 +61,14 @@ impl Builder {
     async fn join(&self, catalog: &Catalog, limit: Duration) -> Result<(Store, Clock, Work), Error> {
         let (store, clock) = open(self.settings(), limit).await?;
         let begun = clock.now();
-        let mappings = introduce(&store, &clock, catalog, (&self.data, &self.data_protection), &self.migrate).await?;
-        let work = self.work(catalog, self.lease, ReconcilerState::since(begun, mappings));
+        let data = (&self.data, &self.data_protection);
+        let introduced = introduce(&store, &clock, catalog, data, &self.migrate, &self.declared_limits).await?;
+        let work = self.work(catalog, self.lease, introduced, begun);
         work.session.renew(&mut store.dedicated().await?, &clock, clock.now(), 0).await?;
         Ok((store, clock, work))
     }
 
-    pub(crate) fn work(&self, catalog: &Catalog, grace: Duration, reconciler_state: ReconcilerState) -> Work {
+    pub(crate) fn work(&self, catalog: &Catalog, grace: Duration, introduced: Introduced, now: Timestamp) -> Work {
         Work {
             session: Session::new(self.process(), self.lease, grace),
             failures: Failures::of(catalog.served().len()),
@@ -75,7 +78,9 @@ impl Builder {
             slot_count: self.concurrency as usize,
             poll: self.poll,
             retention: self.retention,
-            reconciler_state: tokio::sync::Mutex::new(reconciler_state),
+            limits: introduced.limits,
+            limits_taken_until: AtomicI64::new(i64::MIN),
+            reconciler_state: tokio::sync::Mutex::new(ReconcilerState::since(now, introduced.mappings)),
             running: Mutex::default(),
             is_shutting_down: AtomicBool::new(false),
             ended: Notify::new(),

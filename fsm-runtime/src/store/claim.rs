@@ -107,6 +107,10 @@ pub enum Which<'w> {
     AllBut(&'w [String]),
     /// The attempt of this instance only.
     Of(InstanceId),
+    /// The attempts that wait for this limit, except those of these calls. The transaction has locked the limit.
+    Limited(&'w str, &'w [String]),
+    /// The attempt of this instance only, which waits for this limit.
+    LimitedOf(&'w str, InstanceId),
 }
 
 /// The result of a claim.
@@ -125,12 +129,33 @@ pub struct DueCall {
     pub call: CallId,
     /// Its instance.
     pub instance: InstanceId,
+    /// True if it waits for a limit.
+    pub is_limited: bool,
+}
+
+impl Claims {
+    /// The number of attempts that the session now holds, readable or not.
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.claimed.len() + self.unread.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The claimed attempts of calls with a limit.
+    pub fn due(&self) -> impl Iterator<Item = DueCall> {
+        self.claimed.iter().map(|claimed| DueCall { call: claimed.attempt.call, instance: claimed.instance.id, is_limited: true })
+    }
 }
 
 /// Claims for session `me` at most `limit` attempts that are due at `now`, by due time. With SQLite, `conn` must be in a transaction.
 pub async fn claim(conn: &mut Conn<'_>, me: SessionId, served: &Served, limit: u32, now: Timestamp, which: Which<'_>) -> Result<Claims> {
     let (sql, calls) = which.said();
-    let mut rows = conn.rows(sql, &values_of(&me, served, limit, now, &calls)).await?;
+    let values = values_of(&me, served, limit, now, &calls);
+    let mut rows = match which {
+        Which::Limited(name, _) | Which::LimitedOf(name, _) => {
+            let [one, two, three, four, five, six, seven] = values;
+            conn.rows(sql, &[one, two, three, four, five, six, seven, name.into()]).await?
+        }
+        Which::AllBut(_) | Which::Of(_) => conn.rows(sql, &values).await?,
+    };
     if !conn.is_postgres() {
         let mut ids = Vec::with_capacity(rows.len());
         for row in &rows {
@@ -141,11 +166,11 @@ pub async fn claim(conn: &mut Conn<'_>, me: SessionId, served: &Served, limit: u
         conn.put(&sql::LOG_PUT, put.into()).await?;
         rows = conn.batch(&sql::CLAIMED, ids.iter().map(|id| values![id.0]).collect()).await?;
     }
-    Ok(all(&rows))
+    Ok(all(&rows, which.is_limited()))
 }
 
 impl Store {
-    /// Like the function [`claim`], and commits.
+    /// Like the function [`claim`] of attempts without a limit, and commits.
     pub async fn claim(&self, me: SessionId, served: &Served, limit: u32, now: Timestamp, which: Which<'_>) -> Result<Claims> {
         if let Some(mut alone) = self.for_commits().await? {
             return claim(&mut alone.conn(), me, served, limit, now, which).await;
@@ -155,7 +180,7 @@ impl Store {
         let (sql, calls) = which.said();
         let log = SqliteLog { put: &sql::LOG_PUT, session: me, number: session_log::next_number() };
         if let Some(rows) = self.write_and_ask(sql, &values_of(&me, served, limit, now, &calls), &sql::CLAIMED, log).await? {
-            return Ok(all(&rows));
+            return Ok(all(&rows, false));
         }
         let mut tx = self.begin_for(Purpose::Engine).await?;
         let claims = claim(&mut tx.conn(), me, served, limit, now, which).await?;
@@ -181,10 +206,16 @@ impl Store {
 }
 
 impl<'w> Which<'w> {
+    fn is_limited(self) -> bool {
+        matches!(self, Which::Limited(..) | Which::LimitedOf(..))
+    }
+
     fn said(self) -> (&'static sql::Sql, Cow<'w, [String]>) {
         match self {
             Which::AllBut(calls) => (&sql::CLAIM, Cow::Borrowed(calls)),
             Which::Of(instance) => (&sql::CLAIM_THESE, Cow::Owned(vec![words_of(instance.0)])),
+            Which::Limited(_, calls) => (&sql::CLAIM_LIMITED, Cow::Borrowed(calls)),
+            Which::LimitedOf(_, instance) => (&sql::CLAIM_LIMITED_THESE, Cow::Owned(vec![words_of(instance.0)])),
         }
     }
 }
@@ -195,11 +226,17 @@ pub async fn claimable(
     served: &Served,
     limit: u32,
     now: Timestamp,
-    except: &[String],
+    which: Which<'_>,
 ) -> Result<Vec<(DueCall, Option<String>)>> {
-    let nobody = SessionId(Uuid::nil());
-    let rows = conn.rows(&sql::CLAIMABLE, &values_of(&nobody, served, limit, now, except)[..6]).await?;
-    let due = |row: &Row| Some(DueCall { call: row.call_id(0).ok()?, instance: row.instance_id(1).ok()? });
+    let (sql, calls, name) = match which {
+        Which::Limited(name, calls) => (&sql::CLAIMABLE_LIMITED, calls, Some(name)),
+        Which::AllBut(calls) => (&sql::CLAIMABLE, calls, None),
+        Which::Of(_) | Which::LimitedOf(..) => return Ok(Vec::new()),
+    };
+    let [machine, _, verbs, now, limit, calls, _] = values_of(&SessionId(Uuid::nil()), served, limit, now, calls);
+    let rows = conn.rows(sql, &[machine, verbs, now, limit, calls, name.into()][..if name.is_some() { 6 } else { 5 }]).await?;
+    let is_limited = name.is_some();
+    let due = |row: &Row| Some(DueCall { call: row.call_id(0).ok()?, instance: row.instance_id(1).ok()?, is_limited });
     Ok(rows.iter().filter_map(|row| Some((due(row)?, row.get(2).ok().flatten()))).collect())
 }
 
@@ -239,14 +276,14 @@ fn values_of<'a>(me: &SessionId, served: &'a Served, limit: u32, now: Timestamp,
 }
 
 /// Decodes each row separately, so that a row that cannot be decoded does not stop the others.
-fn all(rows: &[Row]) -> Claims {
+fn all(rows: &[Row], is_limited: bool) -> Claims {
     let mut claims = Claims::default();
     for row in rows {
         match read(row) {
             Ok(claimed) => claims.claimed.push(claimed),
             Err(why) => {
                 let (instance, call) = row.ids_of_unread();
-                claims.unread.push((DueCall { call, instance }, why));
+                claims.unread.push((DueCall { call, instance, is_limited }, why));
             }
         }
     }

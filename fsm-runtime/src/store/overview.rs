@@ -131,6 +131,8 @@ pub enum ToCome {
         number: u32,
         /// The maximum number of attempts; `None` is unlimited.
         max_attempts: Option<u32>,
+        /// The limit that it waits for.
+        limit: Option<String>,
     },
     /// The worker's lease has expired. The attempt is marked lost and its call continues as soon as a process of its machine is alive.
     Lapsed {
@@ -275,7 +277,8 @@ pub async fn to_come(conn: &mut Conn<'_>, machine: &str, now: Timestamp, limit: 
     for row in conn.rows(&sql::CALLS_TO_COME, &values![machine, i64::from(limit)]).await? {
         let number = row.count(3)?;
         let max_attempts = most(&row, 4, number)?;
-        all.push(coming(row.get(0)?, row.time(5)?, ToCome::Attempt { verb: row.get(1)?, event: row.get(2)?, number, max_attempts }));
+        let (verb, event, limit) = (row.get(1)?, row.get(2)?, row.get(6)?);
+        all.push(coming(row.get(0)?, row.time(5)?, ToCome::Attempt { verb, event, number, max_attempts, limit }));
     }
     let leases = workers::leases(conn).await?;
     for ExecutingAttempt { key, attempt } in executing(conn, now).await?.into_iter().filter(|one| one.attempt.machine == machine) {

@@ -35,7 +35,7 @@ impl<T: FromSql + for<'r> Decode<'r, Sqlite> + Type<Sqlite> + for<'r> Decode<'r,
 /// The number of columns of the instance itself in `instance!`. Those of its newest attempt follow.
 const INSTANCE: usize = 18;
 /// The number of columns of `instance!`.
-pub(super) const WITH_NEWEST: usize = INSTANCE + 17;
+pub(super) const WITH_NEWEST: usize = INSTANCE + 18;
 /// The column of an instance's newest call.
 const NEWEST_CALL: usize = 8;
 /// The column of an instance's retry policy.
@@ -138,6 +138,7 @@ impl Row {
             finished_at: self.time_if_any(at + 13)?,
             error: self.get(at + 14)?,
             previous: self.get::<Option<Uuid>>(at + 15)?.map(CallId),
+            limit: self.get(at + 17)?,
         }))
     }
 
@@ -175,6 +176,7 @@ impl Row {
             finished_at: self.time_if_any(at + 17)?,
             error: self.get(at + 18)?,
             previous: self.get::<Option<Uuid>>(at + 19)?.map(CallId),
+            limit: None,
         })
     }
 

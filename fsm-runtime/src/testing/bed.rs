@@ -15,8 +15,8 @@ use crate::engine::Engine;
 use crate::engine_access::EngineAccess;
 use crate::error::Error;
 use crate::handle::Handle;
+use crate::limit::LimitSetting;
 use crate::pruner::Place;
-use crate::reconciler_state::ReconcilerState;
 use crate::registry::Machine;
 use crate::runtime::Builder;
 use crate::start::introduce;
@@ -53,6 +53,11 @@ impl TestBedBuilder {
     /// registered in the program.
     pub fn only<M: Machine>(self) -> Self {
         TestBedBuilder { builder: self.builder.only::<M>() }
+    }
+
+    /// Declares a limit for the verbs with `#[verb(limit = "…")]` of this name.
+    pub fn limit(self, name: impl Into<String>, setting: LimitSetting) -> Self {
+        TestBedBuilder { builder: self.builder.limit(name, setting) }
     }
 
     /// Changes any other setting of the runtime. Unlike a runtime, a test bed keeps ended instances forever unless a retention is set.
@@ -126,8 +131,9 @@ impl TestBed {
         let (store, clock) = (database.store.clone(), database.clock());
         let catalog = Catalog::new(&builder.machines, builder.only_named)?;
         builder.data_protection.check()?;
-        let mappings = introduce(&store, &clock, &catalog, (&builder.data, &builder.data_protection), &builder.migrate).await?;
-        let work = builder.work(&catalog, Duration::ZERO, ReconcilerState::since(clock.now(), mappings));
+        let data = (&builder.data, &builder.data_protection);
+        let introduced = introduce(&store, &clock, &catalog, data, &builder.migrate, &builder.declared_limits).await?;
+        let work = builder.work(&catalog, Duration::ZERO, introduced, clock.now());
         let data_protection = builder.data_protection.clone();
         let lease_keeper = Mutex::new(store.dedicated().await?);
         let engine = Engine::new(store, clock, catalog, (builder.limits, data_protection), Some(work));

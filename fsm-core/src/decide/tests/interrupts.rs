@@ -6,7 +6,7 @@ use crate::decide::inbox::NeedsMoreRows;
 /// The payment machine with an event that interrupts in `created`, an internal transition, and a `Note` that waits like any other.
 fn impatient() -> Machine {
     let mut machine = machine();
-    let verb = |name: &str, event: &str| Verb { name: name.into(), event: event.into(), timeout: None, retry: None };
+    let verb = |name: &str, event: &str| Verb { name: name.into(), event: event.into(), timeout: None, retry: None, limit: None };
     machine.verbs.extend([verb("stopped", "Stop"), verb("touched", "Touch"), verb("noted", "Note")]);
     machine.edges.extend([
         Edge::new(Some("created"), "Stop", "stopped").interrupting(),

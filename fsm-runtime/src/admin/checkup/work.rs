@@ -9,7 +9,7 @@ use super::{FEW, Finding, Level, MOST, counted};
 use crate::admin::Admin;
 use crate::engine::Work;
 use crate::error::Error;
-use crate::store::claim::{Served, claimable, may_be_a_rows};
+use crate::store::claim::{Served, Which, claimable, may_be_a_rows};
 use crate::store::overview::{self, ToCome};
 use crate::store::workers::Worker;
 
@@ -142,7 +142,7 @@ impl Admin {
         for known in self.machines() {
             let served = Served::of(&known.machine);
             let store = &self.engine.store;
-            let due = claimable(&mut store.reader().await?.conn(), &served, TRIED, until, &[]).await?;
+            let due = claimable(&mut store.reader().await?.conn(), &served, TRIED, until, Which::AllBut(&[])).await?;
             for (due, key) in due {
                 match store.try_claim(&served, until, due.instance).await {
                     Err(error) if may_be_a_rows(&error) => {

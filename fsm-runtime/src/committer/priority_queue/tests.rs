@@ -79,6 +79,7 @@ fn end(key: &str, waited_us: i64) -> Request {
         finished_at: None,
         error: None,
         previous: None,
+        limit: None,
     };
     let report = Report::new(Arc::new(attempt), Outcome::Released);
     Request::new(InstanceKey::new("payment", key), RequestKind::Complete(Box::new(report)), None)

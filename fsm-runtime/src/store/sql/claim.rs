@@ -13,9 +13,11 @@ macro_rules! payload_and_attempt_before {
 
 /// The condition for due attempts on SQLite, limited to the instances or calls `$6`, or excluding them.
 macro_rules! due_in_sqlite {
-    ($which:literal) => {
+    ($limit:literal, $which:literal) => {
         concat!(
-            "i.machine = $1 and i.due_at <= $4 and i.verb in (select value from json_each($3)) and i.",
+            "i.waits_for ",
+            $limit,
+            " and i.machine = $1 and i.due_at <= $4 and i.verb in (select value from json_each($3)) and i.",
             $which,
             " (select unhex(value) from json_each($6))
             order by i.due_at
@@ -25,16 +27,17 @@ macro_rules! due_in_sqlite {
 }
 
 macro_rules! claim_in_sqlite {
-    ($which:literal) => {
+    ($limit:literal, $which:literal) => {
         concat!(
             "
             update fsm_instances
-            set attempt_state = 'executing', worker = $2, started_at = $4, due_at = null, row_version = row_version + 1
+            set attempt_state = 'executing', worker = $2, started_at = $4, due_at = null, runs_under = waits_for, waits_for = null,
+                row_version = row_version + 1
             where instance_id in (
                 select i.instance_id
                 from fsm_instances i
                 where ",
-            due_in_sqlite!($which),
+            due_in_sqlite!($limit, $which),
             "
             )
             returning instance_id"
@@ -43,12 +46,14 @@ macro_rules! claim_in_sqlite {
 }
 
 macro_rules! claim_in_postgres {
-    ($which:literal) => {
+    ($limit:literal, $which:literal) => {
         concat!(
             "with due as materialized (
                 select d.instance_id
                 from fsm_instances d
-                where d.machine = $1 and d.due_at <= $4 and d.verb = any($3::text[]) and d.",
+                where d.waits_for ",
+            $limit,
+            " and d.machine = $1 and d.due_at <= $4 and d.verb = any($3::text[]) and d.",
             $which,
             "($6::text[]::uuid[])
                 order by d.due_at
@@ -57,7 +62,8 @@ macro_rules! claim_in_postgres {
             ),
             i as (
                 update fsm_instances u
-                set attempt_state = 'executing', worker = $2, started_at = $4, due_at = null, row_version = u.row_version + 1
+                set attempt_state = 'executing', worker = $2, started_at = $4, due_at = null, runs_under = u.waits_for, waits_for = null,
+                    row_version = u.row_version + 1
                 from due
                 where u.instance_id = due.instance_id
                 returning u.*
@@ -80,36 +86,64 @@ macro_rules! claim_in_postgres {
 }
 
 /// Claims for session `$2` the due attempts of machine `$1` for the verbs `$3` at time `$4`, at most `$5`, the earliest first, except those
-/// of the calls `$6`. Uses the due index. PostgreSQL writes row `$7` of the session log and returns the claimed attempts. SQLite returns
+/// of the calls `$6` and those that wait for a limit. Uses the due index. PostgreSQL writes row `$7` of the session log and returns the claimed attempts. SQLite returns
 /// the ids for `CLAIMED`.
-pub const CLAIM: Sql = Sql { sqlite: claim_in_sqlite!("call_id not in"), postgres: claim_in_postgres!("call_id <> all") };
+pub const CLAIM: Sql =
+    Sql { sqlite: claim_in_sqlite!("is null", "call_id not in"), postgres: claim_in_postgres!("is null", "call_id <> all") };
 
 /// The same, only of the instances `$6`. Uses the primary key.
-pub const CLAIM_THESE: Sql = Sql { sqlite: claim_in_sqlite!("instance_id in"), postgres: claim_in_postgres!("instance_id = any") };
+pub const CLAIM_THESE: Sql =
+    Sql { sqlite: claim_in_sqlite!("is null", "instance_id in"), postgres: claim_in_postgres!("is null", "instance_id = any") };
 
-/// The calls, instances and keys that `CLAIM` would claim, whatever session `$2` is. Uses the due index.
-pub const CLAIMABLE: Sql = Sql {
-    sqlite: concat!(
-        "
-        select i.call_id, i.instance_id, i.key, $2
-        from fsm_instances i
-        where ",
-        due_in_sqlite!("call_id not in")
-    ),
-    postgres: "
-        select i.call_id, i.instance_id, i.key, $2::uuid
-        from fsm_instances i
-        where i.machine = $1 and i.due_at <= $4 and i.verb = any($3::text[]) and i.call_id <> all($6::text[]::uuid[])
-        order by i.due_at
-        limit $5",
-};
+/// As `CLAIM`, of the attempts that wait for the limit `$8`. The transaction holds the lock of the limit. Uses the index of limited attempts.
+pub const CLAIM_LIMITED: Sql =
+    Sql { sqlite: claim_in_sqlite!("= $8", "call_id not in"), postgres: claim_in_postgres!("= $8", "call_id <> all") };
+
+/// The same, only of the instances `$6`. Uses the primary key.
+pub const CLAIM_LIMITED_THESE: Sql =
+    Sql { sqlite: claim_in_sqlite!("= $8", "instance_id in"), postgres: claim_in_postgres!("= $8", "instance_id = any") };
+
+macro_rules! claimable {
+    ($verb:literal, $but:literal, $limit:literal) => {
+        concat!(
+            "
+            select i.call_id, i.instance_id, i.key
+            from fsm_instances i
+            where i.waits_for ",
+            $limit,
+            " and i.machine = $1 and i.due_at <= $3 and i.verb ",
+            $verb,
+            " and i.call_id ",
+            $but,
+            "
+            order by i.due_at
+            limit $4"
+        )
+    };
+}
+
+macro_rules! claimable_in_both {
+    ($limit:literal) => {
+        Sql {
+            sqlite: claimable!("in (select value from json_each($2))", "not in (select unhex(value) from json_each($5))", $limit),
+            postgres: claimable!("= any($2::text[])", "<> all($5::text[]::uuid[])", $limit),
+        }
+    };
+}
+
+/// The calls, instances and keys of machine `$1` for the verbs `$2` at time `$3`, at most `$4`, that `CLAIM` would claim, except the calls
+/// `$5`. Uses the due index.
+pub const CLAIMABLE: Sql = claimable_in_both!("is null");
+
+/// The same for `CLAIM_LIMITED` and the limit `$6`. Uses the index of limited attempts.
+pub const CLAIMABLE_LIMITED: Sql = claimable_in_both!("= $6");
 
 /// Releases the attempt of instance `$1` that session `$2` claimed. Uses the primary key.
 pub const UNCLAIM: Sql = same(
     "
     update fsm_instances
-    set attempt_state = 'scheduled', worker = null, started_at = null, row_version = row_version + 1,
-        due_at = case when paused then null else scheduled_at end
+    set attempt_state = 'scheduled', worker = null, started_at = null, waits_for = runs_under, runs_under = null,
+        row_version = row_version + 1, due_at = case when paused then null else scheduled_at end
     where instance_id = $1 and attempt_state = 'executing' and worker = $2",
 );
 
@@ -126,19 +160,21 @@ pub const CLAIMED: Many = many(
     ),
 );
 
-/// The due time of the first scheduled attempt of machine `$1` for the verbs `$2`, except for the calls `$3`. Uses the due index.
+/// The due time of the first scheduled attempt of machine `$1` for the verbs `$2`, except for the calls `$3` and those that wait for a limit.
+/// Uses the due index.
 pub const NEXT_CALL: Sql = Sql {
     sqlite: "
         select i.due_at
         from fsm_instances i
-        where i.machine = $1 and i.due_at is not null and i.verb in (select value from json_each($2))
+        where i.waits_for is null and i.machine = $1 and i.due_at is not null and i.verb in (select value from json_each($2))
             and i.call_id not in (select unhex(value) from json_each($3))
         order by i.due_at
         limit 1",
     postgres: "
         select i.due_at
         from fsm_instances i
-        where i.machine = $1 and i.due_at is not null and i.verb = any($2::text[]) and i.call_id <> all($3::text[]::uuid[])
+        where i.waits_for is null and i.machine = $1 and i.due_at is not null and i.verb = any($2::text[])
+            and i.call_id <> all($3::text[]::uuid[])
         order by i.due_at
         limit 1",
 };

@@ -14,16 +14,28 @@ pub const FAILING: Sql = same(
 );
 
 /// The scheduled attempts of machine `$1` that follow a failed or lost one, with the error of that one: at most `$2`, among the first `$3`
-/// that are due. Uses the due index.
+/// that are due, with a limit and without one. Uses the due index and that of limited attempts.
 pub const RETRYING: Sql = same(
     "
     select d.instance_id, d.key, d.state, d.verb, p.error, p.finished_at, d.attempt, d.remaining_attempts, d.due_at
     from (
-        select i.instance_id, i.key, i.state, i.call_id, i.attempt, i.verb, i.remaining_attempts, i.due_at
-        from fsm_instances i
-        where i.machine = $1 and i.due_at is not null
-        order by i.due_at
-        limit $3
+        select *
+        from (
+            select i.instance_id, i.key, i.state, i.call_id, i.attempt, i.verb, i.remaining_attempts, i.due_at
+            from fsm_instances i
+            where i.machine = $1 and i.due_at is not null and i.waits_for is null
+            order by i.due_at
+            limit $3
+        ) as x
+        union all
+        select *
+        from (
+            select i.instance_id, i.key, i.state, i.call_id, i.attempt, i.verb, i.remaining_attempts, i.due_at
+            from fsm_instances i
+            where i.waits_for in (select l.name from fsm_limits l) and i.machine = $1 and i.due_at is not null
+            order by i.due_at
+            limit $3
+        ) as x
     ) as d
     join fsm_async_calls p on p.call_id = d.call_id and p.attempt = d.attempt - 1
     where d.attempt > 1 and p.state in ('error', 'lost')
@@ -31,13 +43,31 @@ pub const RETRYING: Sql = same(
     limit $2",
 );
 
-/// The scheduled attempts of machine `$1`, the earliest first, at most `$2`. Uses the due index.
+/// The scheduled attempts of machine `$1`, the earliest first, at most `$2`, each with the limit that it waits for. Uses the due index and
+/// that of limited attempts.
 pub const CALLS_TO_COME: Sql = same(
     "
-    select i.key, i.verb, i.event, i.attempt, i.remaining_attempts, i.due_at
-    from fsm_instances i
-    where i.machine = $1 and i.due_at is not null
-    order by i.due_at
+    select *
+    from (
+        select *
+        from (
+            select i.key, i.verb, i.event, i.attempt, i.remaining_attempts, i.due_at, i.waits_for
+            from fsm_instances i
+            where i.machine = $1 and i.due_at is not null and i.waits_for is null
+            order by i.due_at
+            limit $2
+        ) as x
+        union all
+        select *
+        from (
+            select i.key, i.verb, i.event, i.attempt, i.remaining_attempts, i.due_at, i.waits_for
+            from fsm_instances i
+            where i.waits_for in (select l.name from fsm_limits l) and i.machine = $1 and i.due_at is not null
+            order by i.due_at
+            limit $2
+        ) as x
+    ) as d
+    order by d.due_at
     limit $2",
 );
 
@@ -78,14 +108,15 @@ pub const COUNT_IN_ERROR: Sql = same(
     from (select 1 from fsm_instances i where i.machine = $1 and i.status = 'error' limit $2) as counted",
 );
 
-/// The number of attempts of machine `$1` that are due at `$2`, counted up to `$3`, and the due time of the first one. Uses the due index.
+/// The number of attempts of machine `$1` that are due at `$2`, counted up to `$3`, and the due time of the first one, without those that
+/// wait for a limit. Uses the due index.
 pub const OVERDUE: Sql = same(
     "
     select count(*), min(counted.due_at)
     from (
         select i.due_at
         from fsm_instances i
-        where i.machine = $1 and i.due_at <= $2
+        where i.machine = $1 and i.due_at <= $2 and i.waits_for is null
         order by i.due_at
         limit $3
     ) as counted",

@@ -17,7 +17,7 @@ pub struct Table {
 
 /// The tables in the order of their references. The tables of workers, session logs, reachable time and migrations belong to one database
 /// and are not transferred.
-pub const TABLES: [Table; 10] = [
+pub const TABLES: [Table; 11] = [
     Table {
         name: "machines",
         key: &["text", "text"],
@@ -39,6 +39,29 @@ pub const TABLES: [Table; 10] = [
             on conflict (machine, hash) do nothing",
         ),
     },
+    // The settings of limits are not of one machine. They go with the whole database only.
+    Table {
+        name: "limits",
+        key: &["text"],
+        page: same(
+            "
+            select x.name, x.concurrency, x.starts, x.per_us, x.burst, x.declared, x.next_at, x.changed_by, x.changed_at, x.name
+            from fsm_limits x
+            where x.name > $3 and cast($1 as text) is null
+            order by x.name
+            limit $2",
+        ),
+        insert: many(
+            "name text, concurrency bigint, starts bigint, per_us bigint, burst bigint, declared text, next_at bigint, changed_by text, \
+             changed_at bigint",
+            "
+            insert into fsm_limits (name, concurrency, starts, per_us, burst, declared, next_at, changed_by, changed_at)
+            select *
+            from w
+            where true
+            on conflict (name) do nothing",
+        ),
+    },
     Table {
         name: "instances",
         key: &["uuid"],
@@ -48,7 +71,7 @@ pub const TABLES: [Table; 10] = [
                 x.error, x.inbox_head, x.inbox_tail, x.created_at, x.updated_at, x.entered_at, x.pruned, x.is_open, x.call_id, \
                 x.attempt, x.attempt_state, x.verb, x.event, x.payload, x.from_state, x.to_state, x.attempt_created_at, \
                 x.scheduled_at, x.due_at, x.remaining_attempts, x.backoff, x.max_backoff, x.retry, x.first_at, \
-                x.worker, x.started_at, x.finished_at, x.attempt_error, x.previous, x.snoozes, x.instance_id
+                x.worker, x.started_at, x.finished_at, x.attempt_error, x.previous, x.snoozes, x.waits_for, x.runs_under, x.instance_id
             from fsm_instances x
             where x.instance_id > $3 and (cast($1 as text) is null or x.machine = $1)
             order by x.instance_id
@@ -61,12 +84,12 @@ pub const TABLES: [Table; 10] = [
              verb text, event text, payload bytea, from_state text, to_state text, attempt_created_at bigint, \
              scheduled_at bigint, due_at bigint, remaining_attempts bigint, backoff bigint, max_backoff bigint, \
              retry text, first_at bigint, worker uuid, started_at bigint, finished_at bigint, attempt_error text, \
-             previous uuid, snoozes bigint",
+             previous uuid, snoozes bigint, waits_for text, runs_under text",
             "
             insert into fsm_instances (instance_id, machine, key, status, state, paused, version, row_version, record, error, inbox_head, \
                 inbox_tail, created_at, updated_at, entered_at, pruned, is_open, call_id, attempt, attempt_state, verb, event, \
                 payload, from_state, to_state, attempt_created_at, scheduled_at, due_at, remaining_attempts, backoff, \
-                max_backoff, retry, first_at, worker, started_at, finished_at, attempt_error, previous, snoozes)
+                max_backoff, retry, first_at, worker, started_at, finished_at, attempt_error, previous, snoozes, waits_for, runs_under)
             select *
             from w",
         ),

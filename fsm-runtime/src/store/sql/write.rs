@@ -63,7 +63,7 @@ macro_rules! open_columns {
     () => {
         "call_id uuid, attempt bigint, attempt_state text, verb text, event text, payload bytea, from_state text, to_state text, \
          attempt_created_at bigint, scheduled_at bigint, due_at bigint, remaining_attempts bigint, backoff bigint, max_backoff bigint, \
-         retry text, first_at bigint, worker uuid, started_at bigint, previous uuid, snoozes bigint"
+         retry text, first_at bigint, worker uuid, started_at bigint, previous uuid, snoozes bigint, waits_for text, runs_under text"
     };
 }
 
@@ -81,7 +81,7 @@ macro_rules! create {
         insert into fsm_instances (instance_id, machine, key, status, state, paused, version, record, error, inbox_head, inbox_tail,
             created_at, updated_at, entered_at, is_open, call_id, attempt, attempt_state, verb, event, payload, from_state, to_state,
             attempt_created_at, scheduled_at, due_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at, previous,
-            snoozes)
+            snoozes, waits_for, runs_under)
         select *
         from w
         where true
@@ -120,7 +120,7 @@ macro_rules! ended {
     () => {
         ",
                 is_open = false, attempt_state = w.attempt_state, finished_at = w.finished_at, attempt_error = w.attempt_error,
-                payload = case when w.keeps_payload then i.payload end, due_at = null"
+                payload = case when w.keeps_payload then i.payload end, due_at = null, waits_for = null, runs_under = null"
     };
 }
 
@@ -133,6 +133,7 @@ macro_rules! opened {
                 attempt_created_at = w.attempt_created_at, scheduled_at = w.scheduled_at, due_at = w.due_at,
                 remaining_attempts = w.remaining_attempts, backoff = w.backoff, max_backoff = w.max_backoff, retry = w.retry,
                 first_at = w.first_at, worker = w.worker, started_at = w.started_at, previous = w.previous, snoozes = w.snoozes,
+                waits_for = w.waits_for, runs_under = w.runs_under,
                 finished_at = null, attempt_error = null"
     };
 }

@@ -164,6 +164,7 @@ pub(super) fn attempt(instance: &Instance, call: CallId, worker: Option<SessionI
         finished_at: None,
         error: None,
         previous: instance.newest.map(|(call, _)| call),
+        limit: None,
     }
 }
 
@@ -211,6 +212,7 @@ pub(super) fn close(attempt: &Attempt, becomes: AttemptState) -> Close {
         number: attempt.number,
         expected: attempt.state,
         held_by: attempt.worker,
+        frees: None,
         becomes,
         finished_at: at(200),
         error: (becomes == AttemptState::Error).then(|| "it broke".into()),

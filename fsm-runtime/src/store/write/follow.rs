@@ -72,10 +72,10 @@ pub(super) async fn save(sink: &mut Sink<'_, '_>, changes: &[&Changes], payloads
 
     let begins = opened.iter().map(|(saved, open)| {
         let row: [Value<'_>; 10] = joined(saved.columns(), values![open.payload.is_none()]);
-        (saved, joined::<10, OPEN, 30>(row, open_columns(Some(&open.attempt), saved.payload, saved.policy.as_deref())))
+        (saved, joined::<10, OPEN, 32>(row, open_columns(Some(&open.attempt), saved.payload, saved.policy.as_deref())))
     });
     let (moved, stayed): (Vec<_>, Vec<_>) = begins.partition(|(saved, _)| saved.is_moved);
-    sink.put(&sql::SAVE_OPENED, moved.iter().map(|(saved, row)| joined::<30, 2, 32>(*row, saved.place())).collect()).await?;
+    sink.put(&sql::SAVE_OPENED, moved.iter().map(|(saved, row)| joined::<32, 2, 34>(*row, saved.place())).collect()).await?;
     sink.put(&sql::SAVE_OPENED_IN_PLACE, stayed.iter().map(|(_, row)| *row).collect()).await
 }
 
@@ -132,12 +132,13 @@ pub(super) fn moved_columns<'a>(instance: &'a Instance, error: Option<&'a str>) 
 /// The number of columns of an instance that change with a transition.
 pub(super) const MOVED: usize = 9;
 /// The number of columns of an open attempt.
-pub(super) const OPEN: usize = 20;
+pub(super) const OPEN: usize = 22;
 
 /// The columns of an open attempt, without its instance.
 pub(super) fn open_columns<'a>(attempt: Option<&'a Attempt>, payload: Option<&'a [u8]>, policy: Option<&'a str>) -> [Value<'a>; OPEN] {
     let retry_state = attempt.map(|attempt| &attempt.retry_state);
     let due_at = attempt.filter(|attempt| attempt.state == AttemptState::Scheduled && !attempt.held).map(|attempt| attempt.scheduled_at);
+    let limit_in = |state| attempt.filter(|attempt| attempt.state == state).and_then(|attempt| attempt.limit.as_deref());
     values![
         attempt.map(|attempt| attempt.call.0),
         attempt.map(|attempt| i64::from(attempt.number)),
@@ -159,6 +160,8 @@ pub(super) fn open_columns<'a>(attempt: Option<&'a Attempt>, payload: Option<&'a
         attempt.and_then(|attempt| attempt.started_at).map(Timestamp::as_micros),
         attempt.and_then(|attempt| attempt.previous).map(|call| call.0),
         retry_state.map(|retry_state| i64::from(retry_state.snoozes)),
+        limit_in(AttemptState::Scheduled),
+        limit_in(AttemptState::Executing),
     ]
 }
 

@@ -1,0 +1,162 @@
+//! Claims attempts that wait for a limit. A read without a lock shows which limits have room; only for those a claim is tried.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fsm_core::ids::SessionId;
+use fsm_core::limit::Room;
+use fsm_core::time::Timestamp;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::store::claim::{Claims, Which, claimable, may_be_a_rows};
+use crate::store::conn::Conn;
+use crate::store::error::StoreError;
+use crate::store::limits::{self, Part};
+
+/// The wait before the next claim under a limit under which another process claims at this moment.
+const TAKEN: Duration = Duration::from_millis(5);
+
+/// A limit for which attempts of this process's machines wait.
+struct Waiting {
+    limit: String,
+    room: Room,
+    /// The machines, by their place in `served`, each with the time at which its first attempt is due; the earliest first.
+    due: Vec<(usize, Timestamp)>,
+}
+
+impl Waiting {
+    /// The time at which an attempt may start; `None` if a running one has to end first.
+    fn next(&self) -> Option<Timestamp> {
+        let (_, due) = self.due.first()?;
+        if self.room.starts > 0 { Some(*due) } else { self.room.next.map(|next| next.max(*due)) }
+    }
+}
+
+impl Engine {
+    /// Claims attempts under each limit that has room. Returns the number of claimed attempts.
+    pub(super) async fn claim_limited(self: &Arc<Self>, most: usize) -> Result<usize, Error> {
+        let (Some(work), Some(session)) = (&self.work, self.session()) else { return Ok(0) };
+        if work.limits.is_empty() {
+            return Ok(0);
+        }
+        let waiting = self.waiting_for_limits(&mut self.looker().await?.conn()).await?;
+        let mut found = 0;
+        for Waiting { limit, room, due } in waiting {
+            let now = self.clock.now();
+            let due: Vec<usize> = due.into_iter().filter(|(_, at)| *at <= now).map(|(place, _)| place).collect();
+            let wanted = if due.is_empty() { 0 } else { most.min(room.starts as usize) };
+            let mut slots: Vec<_> = (0..wanted).map_while(|_| self.free_slot()).collect();
+            if !slots.is_empty() {
+                found += self.claim_under(&limit, session, &due, &mut slots).await?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// The time at which an attempt that waits for a limit may start, as far as that is known.
+    pub(super) async fn next_limited(&self, conn: &mut Conn<'_>) -> Result<Option<Timestamp>, Error> {
+        let Some(work) = self.work.as_ref().filter(|work| !work.limits.is_empty()) else { return Ok(None) };
+        let next = self.waiting_for_limits(conn).await?.iter().filter_map(Waiting::next).min();
+        Ok(next.map(|next| next.max(Timestamp::from_micros(work.limits_taken_until.load(Ordering::Acquire)))))
+    }
+
+    async fn waiting_for_limits(&self, conn: &mut Conn<'_>) -> Result<Vec<Waiting>, StoreError> {
+        let Some(work) = &self.work else { return Ok(Vec::new()) };
+        let now = self.clock.now();
+        let mut waiting: Vec<Waiting> = limits::all(conn)
+            .await?
+            .into_iter()
+            .map(|stored| Waiting { room: stored.limit.room(stored.used, now), limit: stored.name, due: Vec::new() })
+            .collect();
+        for (place, (served, failing)) in work.served.iter().zip(&work.failures.of).enumerate() {
+            for (name, at) in limits::next_due(conn, served, &failing.except_limited(now)).await? {
+                if let Some(limit) = waiting.iter_mut().find(|waiting| waiting.limit == name) {
+                    limit.due.push((place, at));
+                }
+            }
+        }
+        waiting.retain(|waiting| !waiting.due.is_empty());
+        waiting.iter_mut().for_each(|waiting| waiting.due.sort_by_key(|(_, at)| *at));
+        Ok(waiting)
+    }
+
+    async fn claim_under(
+        self: &Arc<Self>,
+        limit: &str,
+        session: SessionId,
+        places: &[usize],
+        slots: &mut Vec<OwnedSemaphorePermit>,
+    ) -> Result<usize, Error> {
+        let Some(work) = &self.work else { return Ok(0) };
+        let _under_way = self.in_flight.begin();
+        let now = self.clock.now();
+        let except: Vec<_> = places.iter().map(|place| work.failures.of[*place].except_limited(now)).collect();
+        let parts: Vec<_> = places.iter().zip(&except).map(|(place, except)| Part { served: &work.served[*place], except }).collect();
+        let most = u32::try_from(slots.len()).unwrap_or(u32::MAX);
+        match self.store.claim_limited(session, limit, &parts, most, now).await {
+            Ok(Some(claims)) => {
+                let mut found = 0;
+                for (place, claims) in places.iter().zip(claims) {
+                    found += self.begin_limited(*place, session, claims, slots).await;
+                }
+                Ok(found)
+            }
+            Ok(None) => {
+                work.limits_taken_until.store((now + TAKEN).as_micros(), Ordering::Release);
+                Ok(0)
+            }
+            Err(error) if may_be_a_rows(&error) => {
+                tracing::debug!(limit, %error, "a claim under a limit failed; its attempts are claimed one by one");
+                let mut found = 0;
+                for (place, except) in places.iter().zip(&except) {
+                    found += self.claim_each_limited(limit, *place, session, except, slots).await?;
+                }
+                Ok(found)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Claims each attempt in a transaction of its own, so that a row that fails does not affect the others.
+    async fn claim_each_limited(
+        self: &Arc<Self>,
+        limit: &str,
+        place: usize,
+        session: SessionId,
+        except: &[String],
+        slots: &mut Vec<OwnedSemaphorePermit>,
+    ) -> Result<usize, Error> {
+        let Some(work) = &self.work else { return Ok(0) };
+        let (served, now, mut found) = (&work.served[place], self.clock.now(), 0);
+        let most = u32::try_from(slots.len()).unwrap_or(u32::MAX);
+        let due = claimable(&mut self.looker().await?.conn(), served, most, now, Which::Limited(limit, except)).await?;
+        for (due, _) in due {
+            match self.store.claim_limited_one(session, limit, served, due.instance, now).await {
+                Ok(claims) => {
+                    for claims in claims.into_iter().flatten() {
+                        found += self.begin_limited(place, session, claims, slots).await;
+                    }
+                }
+                Err(error) if may_be_a_rows(&error) => self.cannot_claim(place, due, &error),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(found)
+    }
+
+    async fn begin_limited(
+        self: &Arc<Self>,
+        place: usize,
+        session: SessionId,
+        claims: Claims,
+        slots: &mut Vec<OwnedSemaphorePermit>,
+    ) -> usize {
+        if let Some(work) = &self.work {
+            claims.due().for_each(|due| work.failures.of[place].calls.passed(due));
+        }
+        self.begin(place, session, claims, slots).await
+    }
+}

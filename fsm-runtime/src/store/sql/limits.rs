@@ -1,0 +1,112 @@
+//! Limits: their settings, what runs under them, and what waits for them.
+
+use super::{Sql, same};
+
+macro_rules! limit {
+    () => {
+        "l.name, l.concurrency, l.starts, l.per_us, l.burst, l.next_at"
+    };
+}
+
+/// Stores limit `$1` with the setting `$2` to `$5` of the code, whose text is `$6`, at `$7`. If the code that was started last had the same
+/// setting, the row stays as it is. Uses the primary key.
+pub const LIMIT_DECLARE: Sql = same(
+    "
+    insert into fsm_limits (name, concurrency, starts, per_us, burst, declared, next_at, changed_at)
+    values ($1, $2, $3, $4, $5, $6, 0, $7)
+    on conflict (name) do update
+    set concurrency = excluded.concurrency, starts = excluded.starts, per_us = excluded.per_us, burst = excluded.burst,
+        declared = excluded.declared, changed_by = null, changed_at = excluded.changed_at
+    where fsm_limits.declared is distinct from excluded.declared",
+);
+
+/// Changes the setting of limit `$1` to `$2` to `$5`, by the operator `$6` at `$7`. Uses the primary key.
+pub const LIMIT_CHANGE: Sql = same(
+    "
+    update fsm_limits
+    set concurrency = $2, starts = $3, per_us = $4, burst = $5, changed_by = $6, changed_at = $7
+    where name = $1
+    returning name",
+);
+
+/// All limits with the number of calls that run under them, as far as that matters. Reads the whole table, which has few rows, and for each
+/// the entries of the index of what runs.
+pub const LIMITS: Sql = same(concat!(
+    "
+    select ",
+    limit!(),
+    ", case when l.concurrency is null then 0 else (select count(*) from fsm_instances i where i.runs_under = l.name) end
+    from fsm_limits l
+    order by l.name"
+));
+
+/// For each limit, the due time of the first attempt of machine `$1` that waits for it, for the verbs `$2` and except for the calls `$3`. Uses
+/// the index of limited attempts.
+pub const NEXT_LIMITED: Sql = Sql {
+    sqlite: "
+        select l.name, (
+            select i.due_at
+            from fsm_instances i
+            where i.waits_for = l.name and i.machine = $1 and i.due_at is not null and i.verb in (select value from json_each($2))
+                and i.call_id not in (select unhex(value) from json_each($3))
+            order by i.due_at
+            limit 1
+        )
+        from fsm_limits l",
+    postgres: "
+        select l.name, (
+            select i.due_at
+            from fsm_instances i
+            where i.waits_for = l.name and i.machine = $1 and i.due_at is not null and i.verb = any($2::text[])
+                and i.call_id <> all($3::text[]::uuid[])
+            order by i.due_at
+            limit 1
+        )
+        from fsm_limits l",
+};
+
+macro_rules! one_limit {
+    () => {
+        concat!(
+            "
+            select ",
+            limit!(),
+            "
+            from fsm_limits l
+            where l.name = $1"
+        )
+    };
+}
+
+/// Locks limit `$1` and returns its setting, or nothing if another process has locked it. Uses the primary key.
+pub const LIMIT_LOCK: Sql = Sql { sqlite: one_limit!(), postgres: concat!(one_limit!(), " for update skip locked") };
+
+/// The number of calls that run under limit `$1`. It is read after the limit was locked, so that it includes what others have claimed. Uses the
+/// index of what runs.
+pub const LIMIT_RUNNING: Sql = same(
+    "
+    select count(*)
+    from fsm_instances i
+    where i.runs_under = $1",
+);
+
+/// Sets the time `$2` at which the next start under limit `$1` is due by its rate. Uses the primary key.
+pub const LIMIT_NEXT: Sql = same(
+    "
+    update fsm_limits
+    set next_at = $2
+    where name = $1",
+);
+
+/// All limits for a screen: the setting of the code, who changed it and when, how many calls run and how many wait that are due at `$1`,
+/// each counted up to `$2`. Reads the whole table, which has few rows, and uses the indexes of limited attempts.
+pub const LIMITS_SHOWN: Sql = same(concat!(
+    "
+    select ",
+    limit!(),
+    ", l.declared, l.changed_by, l.changed_at,
+        (select count(*) from (select 1 from fsm_instances i where i.runs_under = l.name limit $2) as counted),
+        (select count(*) from (select 1 from fsm_instances i where i.waits_for = l.name and i.due_at <= $1 limit $2) as counted)
+    from fsm_limits l
+    order by l.name"
+));
