@@ -15,6 +15,7 @@ chapters! {
     any_time: "any-time.md",
     retries: "retries.md",
     events: "events.md",
+    schedules: "schedules.md",
     own_sql: "own-sql.md",
     testing: "testing.md",
     production: "production.md",

@@ -5,7 +5,7 @@ pub use fsm_core::decide::send::SendOutcome;
 pub use fsm_core::ids::{CallId, InstanceId, SessionId};
 pub use fsm_core::instance::Status;
 pub use fsm_core::retry::{Retry, RetryAdvice};
-pub use fsm_core::schedule::{Planned, Schedule, Warning};
+pub use fsm_core::retry_schedule::{Planned, RetrySchedule, Warning};
 pub use fsm_core::time::Timestamp;
 pub use fsm_core::{diagram, duration};
 pub use fsm_macros::{fsm, retry, verb};
@@ -38,6 +38,7 @@ pub use fsm_runtime::registry::{Accepts, EventFor, Machine};
 pub use fsm_runtime::running::UnreportedAttempt;
 pub use fsm_runtime::runtime::shutdown::ShutdownHandle;
 pub use fsm_runtime::runtime::{Builder, Runtime};
+pub use fsm_runtime::schedule::{DeclaredSchedule, Due, Missed, Schedule};
 pub use fsm_runtime::schema::{Schema, schema};
 pub use fsm_runtime::store::invariants::Invariant;
 pub use fsm_runtime::store::open::Synchronous;
@@ -56,6 +57,9 @@ pub use fsm_runtime::retryable;
 /// sqlx = { version = "0.9", default-features = false, features = ["runtime-tokio", "sqlite-bundled", "postgres", "uuid", "macros"] }
 /// ```
 pub use fsm_runtime::sqlx;
+
+/// The date and time library of [`Due`], in the version that it returns values of.
+pub use fsm_runtime::jiff;
 
 /// The `fsm` command inside your own program. It has the same subcommands and options, uses the connections of your program, and knows the
 /// types of your events.
@@ -89,7 +93,7 @@ pub mod prelude {
     pub use std::time::Duration;
 
     pub use crate::{
-        AttemptState, Caught, Client, Ctx, Data, FailedAttempt, Failure, Filter, Limit, Result, Runtime, Status, Timeout, Timestamp, fsm,
-        retry, verb,
+        AttemptState, Caught, Client, Ctx, Data, FailedAttempt, Failure, Filter, Limit, Missed, Result, Runtime, Schedule, Status, Timeout,
+        Timestamp, fsm, retry, verb,
     };
 }

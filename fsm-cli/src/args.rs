@@ -1,5 +1,7 @@
 //! The arguments of the `fsm` command.
 
+mod graph;
+mod schedules;
 mod wanted;
 
 use std::path::PathBuf;
@@ -9,6 +11,9 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use fsm_core::duration;
 
 pub use wanted::Wanted;
+
+pub use graph::{Format, Graph};
+pub use schedules::{OnSchedule, OneSchedule, Schedules};
 
 /// Inspect and operate durable state machines on SQLite and PostgreSQL.
 #[derive(Debug, Parser)]
@@ -43,6 +48,8 @@ pub enum Command {
     Errors(Errors),
     /// List the attempts and timers that are due next, the earliest first
     Due(Few),
+    /// List the schedules, or act on one
+    Schedules(Schedules),
     /// List the worker processes
     Workers,
     /// Serve the web console: every page of it in a browser, until Ctrl-C
@@ -321,33 +328,6 @@ pub struct Simulate {
     /// The maximum number of rows
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub rows: u32,
-}
-
-/// `fsm graph`.
-#[derive(Debug, ClapArgs)]
-pub struct Graph {
-    /// The machine
-    pub machine: String,
-    /// The format
-    #[arg(long, value_enum, default_value_t = Format::Mermaid)]
-    pub format: Format,
-    /// Show the number of instances in each state, counted among the newest of each status
-    #[arg(long)]
-    pub counts: bool,
-    /// Count all instances
-    #[arg(long, requires = "counts")]
-    pub all: bool,
-}
-
-/// The format of a diagram.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// `stateDiagram-v2`, which many sites render
-    Mermaid,
-    /// Graphviz
-    Dot,
-    /// A vector graphic for browsers
-    Svg,
 }
 
 fn share(text: &str) -> Result<f64, String> {

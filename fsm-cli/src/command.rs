@@ -13,6 +13,7 @@ mod ls;
 mod machines;
 mod migrate;
 mod rejected;
+mod schedules;
 mod send;
 mod show;
 mod simulate;
@@ -59,6 +60,7 @@ pub async fn run(args: Args, mut opening: Opening, stage: &mut Stage<'_>) -> Res
         Command::Errors(wanted) if wanted.rejected => rejected::run(&mut session, &wanted).await,
         Command::Errors(wanted) => errors::run(&mut session, &wanted).await,
         Command::Due(few) => due::run(&mut session, few).await,
+        Command::Schedules(wanted) => schedules::run(&mut session, wanted).await,
         Command::Workers => workers::run(&mut session).await,
         Command::Console(console) => console::run(&mut session, console).await,
         Command::Simulate(simulate) => simulate::run(&mut session, &simulate).await,

@@ -33,6 +33,7 @@ mod live;
 mod pages;
 mod path;
 mod probes;
+mod schedules;
 mod secure;
 mod shared;
 
@@ -106,6 +107,7 @@ impl Console {
             .route("/i/{machine}/{key}/json", get(pages::instance::json))
             .route("/errors", get(pages::errors::show))
             .route("/due", get(pages::due::show))
+            .route("/schedules", post(schedules::act))
             .route("/workers", get(pages::workers::show))
             .route("/simulator", get(pages::simulator::show))
             .route("/audit", get(pages::audit::show))

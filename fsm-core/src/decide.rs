@@ -9,6 +9,7 @@ pub mod migrate;
 pub mod operate;
 pub mod outbox;
 pub mod refusal;
+pub mod schedule;
 pub mod send;
 
 use std::sync::Arc;

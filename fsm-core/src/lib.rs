@@ -17,7 +17,7 @@ pub mod machine;
 pub mod outcome;
 pub mod process;
 pub mod retry;
-pub mod schedule;
+pub mod retry_schedule;
 pub mod search;
 pub mod time;
 

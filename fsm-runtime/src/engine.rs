@@ -24,6 +24,7 @@ use crate::limits::Limits;
 use crate::observer::Observations;
 use crate::reconciler_state::ReconcilerState;
 use crate::running::{Phase, Running, UnreportedAttempt};
+use crate::schedule::Planned;
 use crate::session::{Session, measure_on};
 use crate::store::claim::Served;
 use crate::store::conn::Conn;
@@ -39,6 +40,8 @@ pub(crate) struct Work {
     pub(crate) session: Session,
     pub(crate) served: Vec<Served>,
     pub(crate) data: DataMap,
+    /// The schedules that this program declares.
+    pub(crate) schedules: Vec<Planned>,
     /// One permit for each attempt that may execute at the same time.
     pub(crate) slots: Arc<Semaphore>,
     /// The number of all permits, free or in use.

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use fsm_core::ids::{CallId, TimerId};
@@ -119,6 +119,8 @@ pub(crate) struct Failures {
     pub(crate) orphans: Failing<CallId>,
     /// Lines of the outbox that cannot be delivered, by receiver.
     pub(crate) lines: Failing<InstanceKey>,
+    /// Schedules that cannot send, by name.
+    pub(crate) schedules: Failing<Arc<str>>,
 }
 
 /// The failed rows of one machine.
@@ -140,7 +142,7 @@ pub(crate) struct Firing<'o> {
 
 impl Failures {
     pub(crate) fn of(machines: usize) -> Failures {
-        Failures { of: (0..machines).map(|_| OfMachine::default()).collect(), orphans: Failing::default(), lines: Failing::default() }
+        Failures { of: (0..machines).map(|_| OfMachine::default()).collect(), ..Failures::default() }
     }
 
     /// Discards all entries, as a restart of the process does.
@@ -148,6 +150,7 @@ impl Failures {
     pub(crate) fn forget(&self) {
         self.orphans.rows().clear();
         self.lines.rows().clear();
+        self.schedules.rows().clear();
         for of in &self.of {
             of.calls.rows().clear();
             of.timers.rows().clear();

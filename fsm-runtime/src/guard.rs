@@ -16,6 +16,7 @@
 //! | a delay function | `Engine::judge` | part of the failed attempt's error; the call is exhausted |
 //! | `Drop` of an error | `Engine::judge` | part of the failed attempt's error |
 //! | a redaction | `Redaction::of` | the text is withheld |
+//! | the function of a schedule, with the `Serialize` and `Drop` of its event | `schedule` | the moment is not sent; its row has the text |
 //! | a codec's `encode` and `decode`, and `Display` of its errors | `data_protection` | a failed attempt, or an error to the sender or reader |
 //! | a codec's `digests` | `data_protection` | an error to the sender |
 //! | `Serialize` of an event that is sent from outside | `encode::payload` | an error to the sender |

@@ -1,6 +1,8 @@
 //! The runtime of durable-fsm: the public API, the workers and the store around the pure decisions of `fsm-core`.
 
 #[doc(no_inline)]
+pub use jiff;
+#[doc(no_inline)]
 pub use sqlx;
 
 pub mod admin;
@@ -46,6 +48,7 @@ pub mod redact;
 pub mod registry;
 pub mod running;
 pub mod runtime;
+pub mod schedule;
 pub mod schema;
 mod search;
 mod session;

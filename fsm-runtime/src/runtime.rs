@@ -20,6 +20,7 @@ use crate::limits::{Limits, SHORTEST_PATIENCE};
 use crate::redact::{Redactable, Redaction};
 use crate::registry::{Machine, MachineEntry};
 use crate::running::UnreportedAttempt;
+use crate::schedule::DeclaredSchedule;
 use crate::store::invariants::Invariant;
 use crate::store::open::Synchronous;
 use shutdown::ShutdownHandle;
@@ -61,6 +62,7 @@ pub struct Builder {
     pub(crate) deadline: Option<Duration>,
     pub(crate) migrate: Vec<Migrate>,
     pub(crate) retention: Option<Duration>,
+    pub(crate) schedules: Vec<DeclaredSchedule>,
     pub(crate) declared_limits: DeclaredLimits,
     #[cfg(feature = "testing")]
     pub(crate) is_in_a_container: bool,
@@ -88,6 +90,7 @@ impl Default for Builder {
             deadline: None,
             migrate: Vec::new(),
             retention: None,
+            schedules: Vec::new(),
             declared_limits: DeclaredLimits::new(),
             #[cfg(feature = "testing")]
             is_in_a_container: false,
@@ -305,6 +308,16 @@ impl Builder {
     /// of closed calls. The newest call is kept (of a long one the first attempt and the last ones), and so is the call that it caught.
     pub fn retention(mut self, span: Duration) -> Self {
         self.retention = Some(span);
+        self
+    }
+
+    /// Adds a schedule, and the machine that gets its events. Every process of a database should declare the same schedules: each moment is sent
+    /// once, by one of them. A schedule that no process declares any more stops, and `fsm doctor` reports it.
+    ///
+    /// [`start`](Builder::start) fails if the cron expression, the interval or the time zone is invalid, or if two schedules have one name.
+    pub fn schedule(mut self, schedule: DeclaredSchedule) -> Self {
+        self.machines.push(schedule.machine());
+        self.schedules.push(schedule);
         self
     }
 

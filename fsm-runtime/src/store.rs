@@ -31,6 +31,7 @@ mod reading;
 mod rights;
 mod rows;
 pub mod savepoint;
+pub mod schedules;
 mod script;
 pub mod search;
 mod servers;

@@ -267,6 +267,25 @@ create table fsm_machines (
     primary key (machine, hash)
 );
 
+-- The schedules that the code declares, with the first moment that was not decided. `declared_at` is when a worker last said that its code declares
+-- the schedule like this. `requested_at` is an operator's request to send an event now.
+create table fsm_schedules (
+    name text not null primary key,
+    machine text not null,
+    timetable text not null,
+    zone text not null,
+    missed text not null,
+    declared_at bigint not null,
+    next_at bigint,
+    paused boolean not null,
+    last_at bigint,
+    last_key text,
+    failed_at bigint,
+    error text,
+    requested_at bigint,
+    actor text
+);
+
 -- What limits the calls of verbs: at once, and in a time. `declared` is the setting in the code that was started last. An operator's setting stays
 -- until the code declares another one. The next start is due at `next_at` by the rate.
 create table fsm_limits (

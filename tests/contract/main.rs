@@ -7,5 +7,6 @@ mod flow;
 mod handle;
 mod macros;
 mod payment;
+mod schedules;
 mod time_and_waits;
 mod verbs;

@@ -26,7 +26,7 @@ const fn act(declared: &'static str, path: &'static str, form: &'static str, ope
     Route { declared, path, form: Some(form), status: [403, 403, operator, admin] }
 }
 
-const ROUTES: [Route; 26] = [
+const ROUTES: [Route; 27] = [
     read("/", "", 200),
     read("/m/{machine}", "/m/shown", 200),
     read("/instances", "/instances?machine=shown", 200),
@@ -42,6 +42,7 @@ const ROUTES: [Route; 26] = [
     read("/i/{machine}/{key}/json", "/i/shown/o-1/json", 200),
     read("/errors", "/errors", 200),
     read("/due", "/due", 200),
+    act("/schedules", "/schedules", "action=pause&name=none", 404, 404),
     read("/workers", "/workers", 200),
     read("/simulator", "/simulator", 200),
     read("/audit", "/audit", 200),

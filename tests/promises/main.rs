@@ -49,6 +49,7 @@ mod retention;
 mod retries;
 mod roles;
 mod rows_in_the_way;
+mod schedules;
 mod search;
 mod send_in;
 mod send_many;

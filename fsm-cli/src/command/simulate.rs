@@ -5,7 +5,7 @@ use std::time::Duration;
 use fsm_core::duration::{self, display};
 use fsm_core::machine::Wait;
 use fsm_core::retry::{Next, Retry, RetryAdvice, RetryState};
-use fsm_core::schedule::{Planned, Warning};
+use fsm_core::retry_schedule::{Planned, Warning};
 use fsm_core::time::Timestamp;
 use serde_json::{Value, json};
 

@@ -7,6 +7,7 @@ mod embedded;
 mod keeping;
 mod moving;
 mod reading;
+mod schedules;
 mod screens;
 mod shop;
 mod simulate;

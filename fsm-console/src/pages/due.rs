@@ -1,4 +1,4 @@
-//! The due page: attempts and timers, the earliest first, and the reasons why something does not run yet.
+//! The due page: attempts and timers, the earliest first, the reasons why something does not run yet, and the schedules.
 
 use axum::response::Response;
 use fsm_runtime::admin::Admin;
@@ -9,6 +9,7 @@ use maud::{Markup, html};
 use super::overview::liveness;
 use crate::format::{clean, time};
 use crate::layout::{Page, empty};
+use crate::schedules;
 use crate::shared::Asked;
 
 /// The maximum number of rows of the page.
@@ -56,7 +57,8 @@ pub(crate) async fn page(asked: &Asked, admin: &Admin) -> Result<Page, Error> {
             @if coming.len() == MOST as usize { p class="quiet" { "The first " (MOST) " are shown." } }
         }
     };
-    Ok(Page::new("Due", "/due", now).section("workers", liveness(&workers, now)).section("coming", table))
+    let schedules = schedules::table(asked, &admin.schedules().await?, now);
+    Ok(Page::new("Due", "/due", now).section("workers", liveness(&workers, now)).section("coming", table).section("schedules", schedules))
 }
 
 fn what(coming: &ToCome) -> Markup {

@@ -6,7 +6,7 @@ use axum::extract::Query;
 use axum::response::Response;
 use fsm_core::duration;
 use fsm_core::retry::Retry;
-use fsm_core::schedule::Planned;
+use fsm_core::retry_schedule::Planned;
 use fsm_core::time::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;

@@ -1,5 +1,6 @@
 //! The checks of `fsm doctor`: broken invariants, settings that weaken a guarantee, dead workers, and definitions that lack names.
 
+mod schedules;
 mod work;
 
 use std::time::{Duration, SystemTime};
@@ -83,6 +84,7 @@ impl Admin {
         findings.extend(self.unreadable().await?);
         findings.extend(self.rejections().await?);
         findings.extend(self.full_inboxes_found().await?);
+        findings.extend(self.schedules_found().await?);
         findings.extend(self.newest_drift().await?);
         Ok(findings)
     }
@@ -97,6 +99,7 @@ impl Admin {
         findings.extend(self.unreadable().await?);
         findings.extend(self.rejections().await?);
         findings.extend(self.full_inboxes_found().await?);
+        findings.extend(self.schedules_found().await?);
         findings.extend(self.drift().await?);
         let report = self.examine().await?;
         if report.is_healthy() {

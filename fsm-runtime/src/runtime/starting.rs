@@ -18,6 +18,7 @@ use crate::error::{Error, ErrorKind};
 use crate::failing::Failures;
 use crate::process;
 use crate::reconciler_state::ReconcilerState;
+use crate::schedule;
 use crate::session::Session;
 use crate::start::{Introduced, introduce, open, patiently};
 use crate::store::open::{Settings, Store};
@@ -27,7 +28,7 @@ impl Builder {
     /// [patience](Builder::patience) ends.
     ///
     /// Errors: the value for a verb's `Data<T>` is missing (the text names both); the [limit](Builder::limit) of a verb is missing (the text
-    /// names both, and the limits that exist); `is_drift` if rows need states, verbs or events that the
+    /// names both, and the limits that exist); a [schedule](Builder::schedule) is invalid; `is_drift` if rows need states, verbs or events that the
     /// code lacks (the text names all of them, the number of rows and their age); and those of [`Client::connect`].
     ///
     /// [`Client::connect`]: crate::client::Client::connect
@@ -36,6 +37,7 @@ impl Builder {
         let catalog = Catalog::new(&self.machines, self.only_named)?;
         catalog.check_data(&self.data)?;
         self.data_protection.check()?;
+        schedule::plan(&self.schedules)?;
         let (store, clock, work) = patiently(self.limits.patience, |left| Box::pin(self.join(&catalog, left))).await?;
         let session = work.session.clone();
         let engine = Engine::new(store.clone(), clock.clone(), catalog, (self.limits, self.data_protection), Some(work));
@@ -43,6 +45,9 @@ impl Builder {
         engine.keep_running("finder", Engine::find_loop);
         engine.keep_running("sweeper", Engine::sweep_loop);
         engine.keep_running("outbox", Engine::outbox_loop);
+        if engine.work.as_ref().is_some_and(|work| !work.schedules.is_empty()) {
+            engine.keep_running("schedules", Engine::schedule_loop);
+        }
         engine.keep_running("pruner", Engine::prune_loop);
         engine.keep_running("reconciler", Engine::reconcile_loop);
         engine.keep_running("listener", Engine::listen_loop);
@@ -63,7 +68,9 @@ impl Builder {
         let begun = clock.now();
         let data = (&self.data, &self.data_protection);
         let introduced = introduce(&store, &clock, catalog, data, &self.migrate, &self.declared_limits).await?;
-        let work = self.work(catalog, self.lease, introduced, begun);
+        let schedules = schedule::plan(&self.schedules)?;
+        schedule::declare_all(&store, clock.now(), &schedules).await?;
+        let work = Work { schedules, ..self.work(catalog, self.lease, introduced, begun) };
         work.session.renew(&mut store.dedicated().await?, &clock, clock.now(), 0).await?;
         Ok((store, clock, work))
     }
@@ -74,6 +81,7 @@ impl Builder {
             failures: Failures::of(catalog.served().len()),
             served: catalog.served(),
             data: self.data.clone(),
+            schedules: Vec::new(),
             slots: Arc::new(Semaphore::new(self.concurrency as usize)),
             slot_count: self.concurrency as usize,
             poll: self.poll,

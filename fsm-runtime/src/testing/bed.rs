@@ -11,7 +11,7 @@ use super::fresh::Fresh;
 use crate::catalog::Catalog;
 use crate::doctor::Report;
 use crate::drift::Migrate;
-use crate::engine::Engine;
+use crate::engine::{Engine, Work};
 use crate::engine_access::EngineAccess;
 use crate::error::Error;
 use crate::handle::Handle;
@@ -19,6 +19,7 @@ use crate::limit::LimitSetting;
 use crate::pruner::Place;
 use crate::registry::Machine;
 use crate::runtime::Builder;
+use crate::schedule::{self, DeclaredSchedule};
 use crate::start::introduce;
 use crate::store::invariants::Invariant;
 use crate::store::sessions;
@@ -64,6 +65,11 @@ impl TestBedBuilder {
     /// The poll interval has no effect, and the lease is measured by the test's clock.
     pub fn with(self, change: impl FnOnce(Builder) -> Builder) -> Self {
         TestBedBuilder { builder: change(self.builder) }
+    }
+
+    /// Adds a schedule, as [`Builder::schedule`]. [`advance`](TestBed::advance) stops at each of its moments.
+    pub fn schedule(self, schedule: DeclaredSchedule) -> Self {
+        TestBedBuilder { builder: self.builder.schedule(schedule) }
     }
 
     /// Maps names that the code no longer has to the names that replace them.
@@ -133,7 +139,9 @@ impl TestBed {
         builder.data_protection.check()?;
         let data = (&builder.data, &builder.data_protection);
         let introduced = introduce(&store, &clock, &catalog, data, &builder.migrate, &builder.declared_limits).await?;
-        let work = builder.work(&catalog, Duration::ZERO, introduced, clock.now());
+        let schedules = schedule::plan(&builder.schedules)?;
+        schedule::declare_all(&store, clock.now(), &schedules).await?;
+        let work = Work { schedules, ..builder.work(&catalog, Duration::ZERO, introduced, clock.now()) };
         let data_protection = builder.data_protection.clone();
         let lease_keeper = Mutex::new(store.dedicated().await?);
         let engine = Engine::new(store, clock, catalog, (builder.limits, data_protection), Some(work));
@@ -167,6 +175,7 @@ impl TestBed {
             self.quiet().await;
             self.renew(self.now()).await?;
             let found = self.engine.sweep().await?
+                + self.engine.send_scheduled().await?
                 + self.engine.find_due(turn).await?
                 + self.engine.deliver_all().await?
                 + self.engine.prune(&mut Place::default()).await?
@@ -277,13 +286,18 @@ impl TestBed {
         &self.database.url
     }
 
-    /// Returns the next time at which something is due: an attempt, a timer, or the end of a dead session's lease.
+    /// Returns the next time at which something is due: an attempt, a timer, a schedule, or the end of a dead session's lease.
     async fn next_moment(&self) -> Result<Option<Timestamp>, Error> {
         let due = self.engine.next_due().await?;
         let Some(work) = &self.engine.work else { return Ok(due) };
         let mut reader = self.engine.store.reader().await?;
+        let scheduled = self.engine.next_scheduled().await?;
         let lapse = sessions::next_lapse(&mut reader.conn(), work.session.id()).await?;
-        Ok([due, lapse, work.failures.orphans.next()].into_iter().flatten().filter(|moment| *moment > self.now()).min())
+        Ok([due, scheduled, lapse, work.failures.orphans.next(), work.failures.schedules.next()]
+            .into_iter()
+            .flatten()
+            .filter(|moment| *moment > self.now())
+            .min())
     }
 
     /// Renews the lease. The session counts as alive until one lease duration after `horizon`.

@@ -14,7 +14,7 @@ use crate::store::overview::{self, ToCome};
 use crate::store::workers::Worker;
 
 /// Attempts and timers that are due for longer than this are reported.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// The number of overdue attempts of each machine whose claim is tried.
 const TRIED: u32 = 20;
 /// The maximum number of unreported attempts that are named.

@@ -17,7 +17,7 @@ pub struct Table {
 
 /// The tables in the order of their references. The tables of workers, session logs, reachable time and migrations belong to one database
 /// and are not transferred.
-pub const TABLES: [Table; 11] = [
+pub const TABLES: [Table; 12] = [
     Table {
         name: "machines",
         key: &["text", "text"],
@@ -56,6 +56,30 @@ pub const TABLES: [Table; 11] = [
              changed_at bigint",
             "
             insert into fsm_limits (name, concurrency, starts, per_us, burst, declared, next_at, changed_by, changed_at)
+            select *
+            from w
+            where true
+            on conflict (name) do nothing",
+        ),
+    },
+    Table {
+        name: "schedules",
+        key: &["text"],
+        page: same(
+            "
+            select x.name, x.machine, x.timetable, x.zone, x.missed, x.declared_at, x.next_at, x.paused, x.last_at, x.last_key, \
+                x.failed_at, x.error, x.requested_at, x.actor, x.name
+            from fsm_schedules x
+            where x.name > $3 and (cast($1 as text) is null or x.machine = $1)
+            order by x.name
+            limit $2",
+        ),
+        insert: many(
+            "name text, machine text, timetable text, zone text, missed text, declared_at bigint, next_at bigint, paused boolean, \
+             last_at bigint, last_key text, failed_at bigint, error text, requested_at bigint, actor text",
+            "
+            insert into fsm_schedules (name, machine, timetable, zone, missed, declared_at, next_at, paused, last_at, last_key, failed_at, \
+                error, requested_at, actor)
             select *
             from w
             where true

@@ -7,7 +7,7 @@ use crate::store::open::Store;
 use crate::store::sql::{self, Many, Sql};
 
 /// Each statement of the store that reads or changes rows by a key.
-const ALL: [(&str, &Sql); 97] = [
+const ALL: [(&str, &Sql); 109] = [
     ("CLAIM", &sql::CLAIM),
     ("CLAIM_THESE", &sql::CLAIM_THESE),
     ("CLAIMABLE", &sql::CLAIMABLE),
@@ -75,6 +75,18 @@ const ALL: [(&str, &Sql); 97] = [
     ("REJECTED", &sql::REJECTED),
     ("COUNT_REJECTED", &sql::COUNT_REJECTED),
     ("PAYLOAD", &sql::PAYLOAD),
+    ("SCHEDULE", &sql::SCHEDULE),
+    ("SCHEDULE_ADD", &sql::SCHEDULE_ADD),
+    ("SCHEDULE_DEFINE", &sql::SCHEDULE_DEFINE),
+    ("SCHEDULE_DECLARED", &sql::SCHEDULE_DECLARED),
+    ("SCHEDULE_ADVANCE", &sql::SCHEDULE_ADVANCE),
+    ("SCHEDULE_TAKE", &sql::SCHEDULE_TAKE),
+    ("SCHEDULE_SENT", &sql::SCHEDULE_SENT),
+    ("SCHEDULE_FAILED", &sql::SCHEDULE_FAILED),
+    ("SCHEDULE_PAUSE", &sql::SCHEDULE_PAUSE),
+    ("SCHEDULE_RESUME", &sql::SCHEDULE_RESUME),
+    ("SCHEDULE_REQUEST", &sql::SCHEDULE_REQUEST),
+    ("SCHEDULE_FORGET", &sql::SCHEDULE_FORGET),
     ("REMEMBER", &sql::REMEMBER),
     ("DEFINITIONS", &sql::DEFINITIONS),
     ("ONCE_GET", &sql::ONCE_GET),

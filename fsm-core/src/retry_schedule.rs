@@ -9,11 +9,11 @@ use crate::time::Timestamp;
 
 /// The attempts of a policy, without jitter, for attempts that take no time themselves.
 #[derive(Debug, Clone, Copy)]
-pub struct Schedule<'r> {
+pub struct RetrySchedule<'r> {
     policy: &'r Retry,
 }
 
-/// One attempt of a [`Schedule`].
+/// One attempt of a [`RetrySchedule`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Planned {
     /// The number of the attempt, from 1.
@@ -66,12 +66,12 @@ pub enum Warning {
 
 impl Retry {
     /// The policy as data, decided by the same code that decides at run time.
-    pub fn schedule(&self) -> Schedule<'_> {
-        Schedule { policy: self }
+    pub fn schedule(&self) -> RetrySchedule<'_> {
+        RetrySchedule { policy: self }
     }
 }
 
-impl Schedule<'_> {
+impl RetrySchedule<'_> {
     /// Every attempt, in order. The iterator is infinite without a count and `within`.
     pub fn attempts(&self) -> impl Iterator<Item = Planned> + use<> {
         let first = Planned { attempt: 1, wait: Duration::ZERO, at: Duration::ZERO };
