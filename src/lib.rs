@@ -33,6 +33,7 @@ pub use fsm_runtime::handle::watch::WatchStream;
 pub use fsm_runtime::health::{DatabaseHealth, Health, LeaseHealth, MigrationHealth};
 pub use fsm_runtime::limit::{Limit, LimitSetting};
 pub use fsm_runtime::metrics::{MetricKind, NAMES as METRICS, SECONDS_BUCKETS, SIZE_BUCKETS};
+pub use fsm_runtime::progress::Progress;
 pub use fsm_runtime::redact::{Redactable, RedactableKind};
 pub use fsm_runtime::registry::{Accepts, EventFor, Machine};
 pub use fsm_runtime::running::UnreportedAttempt;

@@ -1,10 +1,11 @@
 //! The arguments of the `fsm` command.
 
 mod graph;
+mod limits;
 mod schedules;
+mod transfer;
 mod wanted;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
@@ -13,7 +14,9 @@ use fsm_core::duration;
 pub use wanted::Wanted;
 
 pub use graph::{Format, Graph};
+pub use limits::{Limits, SetLimit};
 pub use schedules::{OnSchedule, OneSchedule, Schedules};
+pub use transfer::{Export, Import};
 
 /// Inspect and operate durable state machines on SQLite and PostgreSQL.
 #[derive(Debug, Parser)]
@@ -52,6 +55,12 @@ pub enum Command {
     Schedules(Schedules),
     /// List the worker processes
     Workers,
+    /// List the limits: their settings, what runs under them and what waits; or change one
+    Limits {
+        /// The act; without one, all limits are listed
+        #[command(subcommand)]
+        act: Option<Limits>,
+    },
     /// Serve the web console: every page of it in a browser, until Ctrl-C
     Console(Console),
     /// Show a retry policy as a table of attempts: `fsm simulate 10 5s 1h`, or the policy of a verb: `fsm simulate MACHINE VERB`
@@ -99,27 +108,6 @@ pub enum Command {
     },
     /// Print the manual page, for `man -l -`
     Man,
-}
-
-/// `fsm export`.
-#[derive(Debug, ClapArgs)]
-pub struct Export {
-    /// Only this machine
-    pub machine: Option<String>,
-    /// Write to this file instead of the standard output. It must not exist, not even as a symbolic link, and only its owner can read it
-    #[arg(long, short = 'o', value_name = "FILE")]
-    pub output: Option<PathBuf>,
-    /// Export even while workers use the database; their later changes are not included
-    #[arg(long)]
-    pub live: bool,
-}
-
-/// `fsm import`.
-#[derive(Debug, ClapArgs)]
-pub struct Import {
-    /// The file, or `-` for the standard input
-    #[arg(default_value = "-")]
-    pub file: PathBuf,
 }
 
 /// `fsm migrate`.

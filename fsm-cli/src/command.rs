@@ -8,6 +8,7 @@ mod errors;
 mod export;
 mod graph;
 mod import;
+mod limits;
 mod liveness;
 mod ls;
 mod machines;
@@ -62,6 +63,7 @@ pub async fn run(args: Args, mut opening: Opening, stage: &mut Stage<'_>) -> Res
         Command::Due(few) => due::run(&mut session, few).await,
         Command::Schedules(wanted) => schedules::run(&mut session, wanted).await,
         Command::Workers => workers::run(&mut session).await,
+        Command::Limits { act } => limits::run(&mut session, act).await,
         Command::Console(console) => console::run(&mut session, console).await,
         Command::Simulate(simulate) => simulate::run(&mut session, &simulate).await,
         Command::Graph(graph) => graph::run(&mut session, &graph).await,

@@ -31,7 +31,7 @@ pub fn expand(options: TokenStream, item: TokenStream) -> TokenStream {
     let retry = function::retry(&retries, &mut mistakes);
     let echoes = retries.iter().map(|attribute| crate::retry::echo(attribute.path()));
     let options = options::parse(options, &mut mistakes);
-    let head = function::check(&function, &mut mistakes);
+    let head = function::check(&function, options.is_blocking, &mut mistakes);
     let beside = match (head, function.signature.receiver()) {
         (Some(head), _) => emit::verb(&function, &head, &options, &retry),
         // Only the function is returned, because a type cannot be declared inside an `impl` block.

@@ -16,6 +16,8 @@ pub enum EncryptedField {
     Error,
     /// The result that `ctx.once` stores, as JSON.
     Once,
+    /// The value that `ctx.progress` shows, as JSON.
+    Progress,
 }
 
 /// The place of a value in the database. A codec must refuse to decode a value in any other place than the one it was encoded for.
@@ -28,7 +30,7 @@ pub struct EncryptionContext<'a> {
     pub key: &'a str,
     /// The kind of the value.
     pub kind: EncryptedField,
-    /// The call, for a payload or a result of `ctx.once`.
+    /// The call, for a payload, a result of `ctx.once` or a progress.
     pub call: Option<CallId>,
     /// The name of the effect, for a result of `ctx.once`; otherwise empty.
     pub name: &'a str,
@@ -42,6 +44,7 @@ impl EncryptionContext<'_> {
             EncryptedField::Record => "record",
             EncryptedField::Error => "error",
             EncryptedField::Once => "once",
+            EncryptedField::Progress => "progress",
         };
         let call = self.call.map(|call| call.0.into_bytes());
         let parts =

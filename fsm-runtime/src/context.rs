@@ -1,5 +1,6 @@
 //! The API inside a verb: data of the attempt, the connection, memoised effects and cancellation.
 
+mod signs;
 mod verb_requests;
 
 use std::any::TypeId;
@@ -18,7 +19,7 @@ use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sqlx::{PgConnection, SqliteConnection};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::clock::Clock;
 use crate::data::{Data, DataMap};
@@ -27,6 +28,7 @@ use crate::encode;
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::limits::Limits;
+use crate::progress::ProgressOfAttempt;
 use crate::registry::Unchecked;
 use crate::store::conn::Conn;
 use crate::store::held;
@@ -47,6 +49,8 @@ pub(crate) struct VerbEnvironment {
     pub(crate) events: Arc<[(TypeId, &'static str)]>,
     /// The names of the machines that this process serves.
     pub(crate) served: Arc<[String]>,
+    /// Wakes the task that writes progress.
+    pub(crate) has_progress: Arc<Notify>,
 }
 
 impl VerbEnvironment {
@@ -68,6 +72,9 @@ pub(crate) struct RunningVerb {
     idempotency_key: String,
     last_error: Option<String>,
     cancelled: watch::Receiver<bool>,
+    progress: Arc<ProgressOfAttempt>,
+    /// The verb blocks a thread, which has no transaction.
+    is_blocking: bool,
     verb_requests: VerbRequests,
     tx: Option<Tx>,
 }
@@ -79,10 +86,23 @@ impl RunningVerb {
         instance: &Instance,
         last_error: Option<String>,
         cancelled: watch::Receiver<bool>,
+        (progress, is_blocking): (Arc<ProgressOfAttempt>, bool),
     ) -> Self {
         let idempotency_key = attempt.call.to_string();
         let (key, entered_at, verb_requests) = (instance.key.clone(), instance.entered_at, VerbRequests::default());
-        RunningVerb { environment, attempt, key, entered_at, idempotency_key, last_error, cancelled, verb_requests, tx: None }
+        RunningVerb {
+            environment,
+            attempt,
+            key,
+            entered_at,
+            idempotency_key,
+            last_error,
+            cancelled,
+            progress,
+            is_blocking,
+            verb_requests,
+            tx: None,
+        }
     }
 
     pub(crate) fn take_requests(&mut self) -> VerbRequests {
@@ -205,6 +225,11 @@ impl<V> Ctx<'_, V> {
     }
 
     async fn transaction(&mut self) -> Result<Conn<'_>, Error> {
+        if self.running.is_blocking {
+            return Err(Error::input(
+                "a verb that blocks its thread has no transaction: only an `async fn` has `ctx.postgres()` and `ctx.sqlite()`",
+            ));
+        }
         if self.running.tx.is_none() {
             let cancelled = self.cancelled();
             // There are fewer connections than verbs that may want one. A cancelled attempt leaves its place in the queue to others.
@@ -257,22 +282,6 @@ impl<V> Ctx<'_, V> {
         let kept = kept.map_err(|why| Failure::new(format!("what `{name}` gave in an earlier attempt cannot be read: {why}")))?;
         serde_json::from_slice(&kept)
             .map_err(|error| Failure::new(format!("what `{name}` gave in an earlier attempt does not decode: {error}")))
-    }
-
-    /// Completes when this attempt should end: an operator cancelled the instance, an event interrupts the call, the attempt timed out, or
-    /// another process closed the attempt. A process learns what another process did within a third of a lease, and mostly within
-    /// milliseconds if an event interrupts. The future does not borrow the context, so that it can stand in a `select!` beside work that uses
-    /// the context.
-    ///
-    /// An attempt that succeeds nevertheless counts. One that fails is not retried if an event interrupts the call.
-    pub fn cancelled(&self) -> impl Future<Output = ()> + Send + 'static + use<V> {
-        let mut cancelled = self.running.cancelled.clone();
-        async move {
-            // This wait has no limit, because cancellation may never come. The verb decides what it waits for besides.
-            if cancelled.wait_for(|is_cancelled| *is_cancelled).await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        }
     }
 
     fn owner(&self) -> Owner<'_> {

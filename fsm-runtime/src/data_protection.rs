@@ -57,6 +57,10 @@ impl<'a> Owner<'a> {
         EncryptionContext { call: Some(call), name, ..self.place(EncryptedField::Once) }
     }
 
+    pub(crate) fn progress(self, call: CallId) -> EncryptionContext<'a> {
+        EncryptionContext { call: Some(call), ..self.place(EncryptedField::Progress) }
+    }
+
     fn error(self) -> EncryptionContext<'a> {
         self.place(EncryptedField::Error)
     }

@@ -60,6 +60,10 @@ pub(crate) struct Work {
     pub(crate) running: Mutex<HashMap<(CallId, u32), Running>>,
     pub(crate) is_shutting_down: AtomicBool,
     pub(crate) ended: Notify,
+    /// A verb showed progress that is not written yet.
+    pub(crate) progress: Arc<Notify>,
+    /// One permit for each verb that may block a thread at the same time.
+    pub(crate) blocking: Arc<Semaphore>,
     /// As far as the sweeper has read all instances, for what no log has.
     pub(crate) scanned: Mutex<InstanceId>,
 }

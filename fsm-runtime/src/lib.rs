@@ -40,6 +40,7 @@ mod outbox;
 #[doc(hidden)]
 pub mod private;
 mod process;
+pub mod progress;
 mod pruner;
 mod reads;
 mod reconciler;

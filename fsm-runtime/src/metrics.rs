@@ -36,6 +36,8 @@ pub const NAMES: &[(&str, MetricKind, &str)] = &[
     ),
     ("fsm_due_calls", MetricKind::Gauge, "Calls that are due and have not started, counted up to a limit: by machine."),
     ("fsm_oldest_due_seconds", MetricKind::Gauge, "How long the oldest due call has waited; 0 if none is due: by machine."),
+    ("fsm_limit_running", MetricKind::Gauge, "Calls that run under a limit, counted up to a limit: by limit."),
+    ("fsm_limit_waiting", MetricKind::Gauge, "Calls that are due and wait for a limit, counted up to a limit: by limit."),
     ("fsm_instances", MetricKind::Gauge, "Instances, counted up to a limit: by machine and status."),
     ("fsm_workers", MetricKind::Gauge, "Worker sessions of the database whose lease has not ended."),
     ("fsm_worker_running", MetricKind::Gauge, "Attempts that run in this process."),

@@ -12,7 +12,7 @@ use crate::health::{DatabaseHealth, MigrationHealth};
 use crate::metrics::{self, Backlog, Sizes};
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
-use crate::store::{migrate, outbox, overview, view, workers};
+use crate::store::{limits, migrate, outbox, overview, view, workers};
 
 /// The pause between two observations.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -95,6 +95,11 @@ impl Engine {
             let backlog = backlog(&mut reader.conn(), &known.machine.name, now).await?;
             lag = lag.max(backlog.oldest_due);
             metrics::backlog(&known.machine.name, &backlog);
+        }
+        if cfg!(feature = "metrics") && !work.limits.is_empty() {
+            for limit in limits::shown(&mut reader.conn(), now, MOST).await? {
+                metrics::limit(&limit.name, limit.running, limit.waiting);
+            }
         }
         self.observations.note(|latest| {
             latest.migrations = fits;

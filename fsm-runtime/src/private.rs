@@ -21,8 +21,9 @@ pub use self::checks::{
 pub use crate::context::Ctx;
 pub use crate::failure::{FailedAttempt, Failure, Retryable, RetryableRef};
 pub use crate::registry::{
-    Accepts, DataEntry, DelayEntry, DueFunction, EdgeEntry, GiveUpEntry, Input, Keeps, KeepsNothing, Machine, MachineEntry, MachineRef,
-    NoCatch, PolicyEntry, RetryEntry, Run, Running, SearchEntry, TakesNext, Unchecked, Verb, VerbEntry, VerbOf, VerbRef, WaitEntry,
+    Accepts, DataEntry, DelayEntry, DueFunction, EdgeEntry, Ended, GiveUpEntry, Input, Keeps, KeepsNothing, Machine, MachineEntry,
+    MachineRef, NoCatch, PolicyEntry, RetryEntry, Run, Running, SearchEntry, TakesNext, Unchecked, Verb, VerbEntry, VerbOf, VerbRef,
+    WaitEntry,
 };
 pub use crate::timeout::Timeout;
 pub use fsm_core::machine::Due;
@@ -188,9 +189,10 @@ pub static MISTAKEN: VerbEntry = VerbEntry {
     timeout: None,
     retry: RetryEntry::Inherit,
     limit: None,
+    heartbeat: None,
     data: &[],
     decodes: |_| None,
-    run: |_, _| Box::pin(async { Ok(None) }),
+    run: Run::Async(|_, _| Box::pin(async { Ok(None) })),
 };
 
 /// The error of parsing a state name.

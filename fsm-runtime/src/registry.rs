@@ -130,6 +130,8 @@ pub struct VerbEntry {
     pub retry: RetryEntry,
     /// The name of the limit.
     pub limit: Option<&'static str>,
+    /// The time after which an attempt that has shown no progress ends.
+    pub heartbeat: Option<Duration>,
     /// The `Data<T>` parameters.
     pub data: &'static [DataEntry],
     /// Returns the reason why bytes cannot be decoded as the event; `None` if they can.
@@ -138,11 +140,26 @@ pub struct VerbEntry {
     pub run: Run,
 }
 
-/// Runs one attempt: decodes the event and the record, calls the verb, and returns the encoded record if the verb takes one.
-pub type Run = for<'a, 'c> fn(&'a mut Ctx<'c>, Input<'a>) -> Running<'a>;
+/// The function that runs one attempt: it decodes the event and the record, and calls the verb.
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// The verb is an `async fn`.
+    Async(RunAsync),
+    /// The verb is a plain `fn` that blocks its thread.
+    Blocking(RunBlocking),
+}
+
+/// Runs an `async fn`.
+pub type RunAsync = for<'a, 'c> fn(&'a mut Ctx<'c>, Input<'a>) -> Running<'a>;
+
+/// Runs a plain `fn`.
+pub type RunBlocking = for<'a, 'c> fn(&'a mut Ctx<'c>, Input<'a>) -> Ended;
+
+/// The result of an attempt: the encoded record if the verb takes one.
+pub type Ended = Result<Option<Vec<u8>>, Failure>;
 
 /// A running attempt.
-pub type Running<'a> = Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>, Failure>> + Send + 'a>>;
+pub type Running<'a> = Pin<Box<dyn Future<Output = Ended> + Send + 'a>>;
 
 /// The input of an attempt, still encoded.
 #[derive(Clone, Copy)]

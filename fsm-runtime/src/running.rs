@@ -9,6 +9,7 @@ use tokio::task::AbortHandle;
 
 use crate::committer::request::InstanceKey;
 use crate::guard;
+use crate::progress::ProgressOfAttempt;
 
 /// An attempt that executes in this process.
 pub(crate) struct Running {
@@ -16,6 +17,7 @@ pub(crate) struct Running {
     pub(crate) target: InstanceKey,
     pub(crate) abort: AbortHandle,
     pub(crate) cancel: Arc<watch::Sender<bool>>,
+    pub(crate) progress: Arc<ProgressOfAttempt>,
     pub(crate) phase: Phase,
     /// The error of the last failed commit of its outcome.
     pub(crate) unreported: Option<Unreported>,

@@ -64,6 +64,7 @@ pub struct Builder {
     pub(crate) retention: Option<Duration>,
     pub(crate) schedules: Vec<DeclaredSchedule>,
     pub(crate) declared_limits: DeclaredLimits,
+    pub(crate) blocking_threads: u32,
     #[cfg(feature = "testing")]
     pub(crate) is_in_a_container: bool,
 }
@@ -92,6 +93,7 @@ impl Default for Builder {
             retention: None,
             schedules: Vec::new(),
             declared_limits: DeclaredLimits::new(),
+            blocking_threads: 64,
             #[cfg(feature = "testing")]
             is_in_a_container: false,
         }
@@ -169,6 +171,14 @@ impl Builder {
     /// The maximum number of attempts that execute at the same time; 256 by default, at least 1.
     pub fn concurrency(mut self, attempts: u32) -> Self {
         self.concurrency = attempts.max(1);
+        self
+    }
+
+    /// The maximum number of verbs with `#[verb(blocking)]` that block a thread at the same time; 64 by default, at least 1. Further attempts
+    /// wait for a thread, and this wait counts to their timeout. A thread cannot be stopped: if its attempt times out or is released, it
+    /// keeps its place until the verb returns. The threads are those of tokio's blocking pool.
+    pub fn blocking_threads(mut self, threads: u32) -> Self {
+        self.blocking_threads = threads.max(1);
         self
     }
 

@@ -7,7 +7,7 @@ use fsm_core::retry::{Retry, as_optional_micros};
 use serde::Serialize;
 
 use crate::catalog::{Catalog, describe_policy};
-use crate::registry::{RetryEntry, VerbRef};
+use crate::registry::{RetryEntry, Run, VerbRef};
 
 /// All machines and verbs that are registered in this program, in alphabetical order.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -114,6 +114,11 @@ pub struct VerbSchema {
     pub retry: Option<Retry>,
     /// The name of the limit under which the verb's calls run.
     pub limit: Option<String>,
+    /// The time after which an attempt that has shown no progress ends. Serialised as `heartbeat_us`, in microseconds.
+    #[serde(rename = "heartbeat_us", with = "as_optional_micros")]
+    pub heartbeat: Option<Duration>,
+    /// True if the verb is a plain function that blocks its thread.
+    pub is_blocking: bool,
 }
 
 /// Returns all machines and verbs that are registered in this program, in alphabetical order.
@@ -140,6 +145,8 @@ pub fn schema() -> Schema {
                 RetryEntry::Inherit | RetryEntry::Never => None,
             },
             limit: verb.limit.map(str::to_owned),
+            heartbeat: verb.heartbeat,
+            is_blocking: matches!(verb.run, Run::Blocking(_)),
         })
         .collect();
     verbs.sort_by(|a, b| (&a.module, &a.name).cmp(&(&b.module, &b.name)));

@@ -26,6 +26,7 @@ pub mod overview;
 mod plans;
 mod pool;
 mod postgres;
+pub mod progress;
 pub mod prune;
 mod reading;
 mod rights;

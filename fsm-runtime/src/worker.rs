@@ -1,44 +1,39 @@
 //! The worker: runs claimed attempts, calls their verbs and reports the outcomes.
 
+mod blocking;
 mod bounded;
+mod calling;
 mod judge;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fsm_core::call::Attempt;
 use fsm_core::ids::CallId;
-use fsm_core::instance::Instance;
 use fsm_core::outcome::{Outcome, Problem};
 use fsm_core::retry::RetryAdvice;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tracing::Instrument;
 
-use crate::catalog::KnownMachine;
 use crate::committer::batch_commit::BatchCommit;
 use crate::committer::request::{InstanceKey, Reply, Report, Request, RequestKind};
-use crate::context::{Ctx, RunningVerb, VerbEnvironment};
 use crate::data_protection::Owner;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
-use crate::failure::{Failure, Unreadable};
 use crate::guard;
 use crate::metrics::AttemptOutcome;
-use crate::registry::Input;
+use crate::progress::ProgressOfAttempt;
 use crate::running::{self, Phase, Running};
 use crate::store::claim::Claimed;
-use crate::store::held;
 use crate::store::tx::Tx;
 use crate::supervise;
-use bounded::bounded;
 
 /// The wait before the report of an attempt is retried after a panic.
 const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
 
-/// The decrypted payload and record.
-type Opened<'b> = (Cow<'b, [u8]>, Option<Cow<'b, [u8]>>);
+/// What a verb and the engine tell each other while it runs: that it should end, and how far it is.
+type Signs = (Arc<watch::Sender<bool>>, Arc<ProgressOfAttempt>);
 
 /// The outcome of a verb, with the transaction that the verb opened, if any.
 struct Ended {
@@ -59,20 +54,16 @@ impl Engine {
         span.in_scope(|| tracing::debug!("claimed"));
         // The lock is held until the entry is inserted, so that an attempt cannot be removed before that.
         let mut running = work.running();
-        let executing = Arc::clone(self).execute(target.clone(), claimed, permit, Arc::clone(&cancel)).instrument(span);
+        let progress = ProgressOfAttempt::begun();
+        let signs = (Arc::clone(&cancel), Arc::clone(&progress));
+        let executing = Arc::clone(self).execute(target.clone(), claimed, permit, signs).instrument(span);
         let task = tokio::spawn(Arc::clone(self).supervise(target.clone(), Arc::clone(&attempt), executing));
         let id = (attempt.call, attempt.number);
         let abort = task.abort_handle();
-        running.insert(id, Running { attempt, target, abort, cancel, phase: Phase::Executing, unreported: None });
+        running.insert(id, Running { attempt, target, abort, cancel, progress, phase: Phase::Executing, unreported: None });
     }
 
-    async fn execute(
-        self: Arc<Self>,
-        target: InstanceKey,
-        claimed: Claimed,
-        permit: Option<OwnedSemaphorePermit>,
-        cancel: Arc<watch::Sender<bool>>,
-    ) {
+    async fn execute(self: Arc<Self>, target: InstanceKey, claimed: Claimed, permit: Option<OwnedSemaphorePermit>, signs: Signs) {
         let attempt = Arc::clone(&claimed.attempt);
         tracing::debug!("started");
         let metrics = self.catalog.get(&attempt.machine).and_then(|known| known.metrics(&attempt.verb));
@@ -80,7 +71,7 @@ impl Engine {
         if let Some(metrics) = metrics {
             metrics.attempt_started(self.clock.now().since(attempt.scheduled_at));
         }
-        let Ended { outcome, counts_as, tx } = self.call_verb(claimed, cancel).await;
+        let Ended { outcome, counts_as, tx } = self.call_verb(claimed, signs).await;
         if !self.may_report((attempt.call, attempt.number)) {
             return;
         }
@@ -138,80 +129,12 @@ impl Engine {
         }
     }
 
-    async fn call_verb(self: &Arc<Self>, claimed: Claimed, cancel: Arc<watch::Sender<bool>>) -> Ended {
-        let Claimed { instance, attempt, payload, last_error, policy_error, seen: _ } = claimed;
-        let known = self.catalog.get(&attempt.machine);
-        let Some((known, verb)) = known.and_then(|known| Some((known, known.verb(&attempt.verb)?))) else {
-            // Attempts are claimed only for verbs that this program has. If the verb is missing nevertheless, another worker runs it.
-            return Ended { outcome: Outcome::Released, counts_as: AttemptOutcome::Released, tx: None };
-        };
-        let owner = Owner { machine: &attempt.machine, key: &instance.key };
-        let last_error = last_error.map(|error| self.data_protection.open_error(owner, &error).into_owned());
-        let opened = policy_error.map_or_else(|| self.opened(known, &instance, &attempt, &payload), Err);
-        let mut running = RunningVerb::new(self.environment(known), Arc::clone(&attempt), &instance, last_error, cancel.subscribe());
-        let (ended, counts_as) = match &opened {
-            Ok((payload, record)) => {
-                let input = Input { event: payload, record: record.as_deref() };
-                let mut ctx = Ctx::new(&mut running);
-                let (ended, counts_as) = held::noting(bounded((verb.run)(&mut ctx, input), verb.timeout, &cancel)).await;
-                let computed = ended.map(|kept| {
-                    let timer = known.computed_timer(&attempt, kept.as_deref().or(record.as_deref()))?;
-                    let search = known.changed_search(record.as_deref(), kept.as_deref())?;
-                    Ok((kept, timer, search))
-                });
-                match computed {
-                    Ok(Err(failure)) => (Err(failure), AttemptOutcome::Error),
-                    Ok(Ok(ended)) => (Ok(ended), counts_as),
-                    Err(failure) => (Err(failure), counts_as),
-                }
-            }
-            Err(why) => (Err(Failure::new(Unreadable(why.clone()))), AttemptOutcome::Error),
-        };
-        let snoozed = ended.as_ref().err().and_then(Failure::snoozes_for);
-        let outcome = match (ended, snoozed) {
-            (Ok((record, timer, search)), _) => Outcome::Success { record, verb_requests: running.take_requests(), timer, search },
-            (Err(_), Some(wait)) => Outcome::Snoozed { wait },
-            (Err(failure), None) => {
-                let is_unreadable = failure.is_unreadable();
-                let problem = self.judge(known, verb, &attempt, failure);
-                if is_unreadable {
-                    tracing::warn!(error = problem.error, "an attempt failed without its verb: this program cannot read a stored value");
-                }
-                Outcome::Failure(problem)
-            }
-        };
-        let tx = running.take_tx();
-        Ended { outcome, counts_as, tx }
-    }
-
-    /// Decrypts the payload and the record for the verb.
-    fn opened<'b>(&self, known: &KnownMachine, instance: &'b Instance, attempt: &Attempt, payload: &'b [u8]) -> Result<Opened<'b>, String> {
-        let owner = Owner::of(instance);
-        let payload = self.data_protection.open_payload(owner, attempt, known.is_of_timer(attempt), payload);
-        let record = instance.record.as_ref().map(|record| self.data_protection.open(&owner.record(), record)).transpose();
-        let payload = payload.map_err(|why| format!("the payload cannot be read: {why}"))?;
-        Ok((payload, record.map_err(|why| format!("the record cannot be read: {why}"))?))
-    }
-
     /// Encrypts the outcome for storage. If that fails, the outcome is a failed attempt.
     fn encrypted(&self, target: &InstanceKey, fresh: CallId, outcome: Outcome) -> Outcome {
         let owner = Owner { machine: &target.machine, key: &target.key };
         self.data_protection
             .encrypt_outcome(owner, outcome, fresh)
             .unwrap_or_else(|why| Outcome::Failure(Problem::new(&format!("its end cannot be stored: {why}"), RetryAdvice::Default)))
-    }
-
-    fn environment(&self, known: &KnownMachine) -> VerbEnvironment {
-        VerbEnvironment {
-            store: self.store.clone(),
-            clock: self.clock.clone(),
-            limits: self.limits,
-            data_protection: self.data_protection.clone(),
-            data: self.work.as_ref().map(|work| work.data.clone()).unwrap_or_default(),
-            machine: Arc::clone(&known.machine),
-            events: Arc::clone(&known.events),
-            served: Arc::clone(&self.catalog.names),
-        }
     }
 
     /// Reports the outcome, and returns true if it is stored. A success is committed in the verb's own transaction if there is one. All

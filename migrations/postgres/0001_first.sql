@@ -1,7 +1,7 @@
 -- One living run of a machine, with its newest attempt: while that is scheduled or executing, it is the instance's open call, and there is room
 -- for no other. `due_at` is null unless an attempt waits for its time. Of the instance's transitions, the first `pruned` ones have no attempts
 -- any more. `row_version` changes with each write. `waits_for` is the limit that a scheduled attempt waits for, `runs_under` that of an executing one;
--- both are null without a limit.
+-- both are null without a limit. `progress` is what the executing attempt shows of itself.
 -- Keys are compared byte by byte, so that a prefix is a range of the unique index.
 -- The fill factor leaves room for an update beside the old row: a call that begins and ends at once changes no column that is indexed.
 create table fsm_instances (
@@ -46,6 +46,8 @@ create table fsm_instances (
     previous uuid,
     waits_for text,
     runs_under text,
+    progress bytea,
+    progress_at bigint,
     unique (machine, key)
 ) with (fillfactor = 50);
 

@@ -5,6 +5,7 @@
 
 mod flow;
 mod handle;
+mod limits;
 mod macros;
 mod payment;
 mod schedules;

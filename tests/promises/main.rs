@@ -5,6 +5,7 @@
 mod bad_input;
 mod bad_rows;
 mod bad_verbs;
+mod blocking;
 mod by_name;
 mod catch;
 mod classified;

@@ -173,6 +173,7 @@ async fn every_query_of_the_dashboard_has_a_result_and_waiting_work_shows_as_lag
     let prometheus = Prometheus::start(folder.path(), target);
 
     let builder = Runtime::builder().database(folder.url("fsm.db")).only::<Observed>().data(Gate(tokio::sync::Semaphore::new(0)));
+    let builder = builder.limit("gateway", Limit::concurrency(1));
     let runtime = builder.concurrency(1).lease(Duration::from_secs(4)).start().await.unwrap();
     let observed = runtime.machine::<Observed>();
     for (key, how) in [("a", "passes"), ("b", "fails")] {

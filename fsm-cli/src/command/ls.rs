@@ -253,6 +253,8 @@ pub(super) fn as_json(seen: &InstanceView, liveness: &Liveness) -> Value {
             "worker": call.worker,
             "lease_until": liveness.lease_until(call).map(|at| at.to_string()),
             "has_lapsed": liveness.lapse(call).is_some(),
+            "limit": call.limit,
+            "progress": call.progress,
         })),
     })
 }

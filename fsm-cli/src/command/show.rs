@@ -115,6 +115,9 @@ fn drawn(story: &Story, liveness: &Liveness, now: Option<Timestamp>) -> String {
         lines
             .push(("call", format!("`{}` on `{}`, attempt {}{}", clean(&call.verb), clean(&call.event), call.attempt_of(), snoozed(call))));
         lines.push(("", progress(call, liveness, &moment)));
+        if let Some(shown) = &call.progress {
+            lines.push(("progress", format!("{} at {}", clean(&shown.value.to_string()), moment(shown.at))));
+        }
         lines.extend(call.last_error.as_deref().map(|error| ("", failure(call, error))));
     }
     for (place, waiting) in story.inbox.iter().enumerate() {

@@ -152,3 +152,25 @@ on_both! {
         healthy(bed).await;
     }
 }
+
+on_both! {
+    async fn limits_are_listed_and_changed(bed) {
+        let said = fsm(bed, To::Pipe, &["limits"]).await;
+        assert_eq!((said.out.as_str(), said.talk.trim_end()), ("", "no program has declared a limit on this database"));
+        let limit = fsm::Limit::concurrency(5).per_second(20);
+        let builder = fsm::testing::TestBed::builder().only::<Order>().limit("stripe", limit);
+        builder.beside(bed).await.unwrap();
+        let said = fsm(bed, To::Pipe, &["limits"]).await;
+        assert_eq!((said.out.as_str(), said.code), ("stripe\t5\t20 in 1s\t0\t0\tthe code\n", 0), "{said:?}");
+        let said = fsm(bed, To::Pipe, &["limits", "set", "stripe", "--concurrency", "10", "--per-minute", "40", "--burst", "2"]).await;
+        assert_eq!((said.out.as_str(), said.code), ("stripe\t10\t40 in 1m, 2 at once\t0\t0\tann\n", 0), "{said:?}");
+        let said = fsm(bed, To::Pipe, &["limits", "set", "stripe", "--no-rate"]).await;
+        assert_eq!(said.out, "stripe\t10\tany\t0\t0\tann\n");
+        let limits = json(bed, &["limits"]).await;
+        let (setting, declared) = (&limits["limits"][0]["setting"], &limits["limits"][0]["declared"]);
+        assert_eq!((&setting["concurrency"], &declared["concurrency"], &declared["starts"]), (&json!(10), &json!(5), &json!(20)));
+        assert_eq!(fsm(bed, To::Pipe, &["limits", "set", "strip", "--concurrency", "1"]).await.code, 3);
+        assert_eq!(fsm(bed, To::Pipe, &["limits", "set", "stripe"]).await.code, 2);
+        healthy(bed).await;
+    }
+}

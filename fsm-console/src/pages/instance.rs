@@ -62,7 +62,8 @@ pub(crate) async fn json(asked: Asked, Path((machine, key)): Path<(String, Strin
             let record = row.record.as_deref().filter(|_| !asked.shared.hides_payloads);
             let call = story.seen.call.as_ref().map(|call| {
                 json!({ "id": call.id, "verb": call.verb, "event": call.event, "attempt": call.attempt, "max_attempts": call.max_attempts,
-                        "next_at": call.next_at.to_string(), "last_error": call.last_error, "worker": call.worker })
+                        "next_at": call.next_at.to_string(), "last_error": call.last_error, "worker": call.worker,
+                        "limit": call.limit, "progress": call.progress })
             });
             Json(json!({
                 "machine": row.machine, "key": row.key, "state": row.state, "status": row.status.to_string(), "paused": row.paused,
@@ -103,7 +104,9 @@ fn head(asked: &Asked, story: &Story, has_worker: bool, now: Timestamp, done: &s
                 " attempt " (call.attempt_of()) " of " code { (call.verb) } " on " code { (call.event) }
                 @if call.state == AttemptState::Executing { ", running" }
                 @else if call.next_at > now { ", next " span class="countdown" { (time(call.next_at, now)) } }
+                @else if let Some(limit) = &call.limit { ", waits for the limit " code { "\"" (limit) "\"" } }
                 @else if has_worker { ", due" } @else { ", due; no worker is alive" }
+                @if let Some(progress) = &call.progress { " · progress " code { (progress.value) } " " (time(progress.at, now)) }
             }
             " · changed " (time(row.updated_at, now)) " · created " (time(row.created_at, now))
             " · " a href=(asked.base.to(&format!("/i/{}/{}/json", encoded(&row.machine), encoded(&row.key)))) { "JSON" }

@@ -25,7 +25,7 @@ pub fn verb(function: &Function, head: &Head, options: &Options, retry: &Option<
     let is_checked = head.parameters.iter().any(|parameter| matches!(parameter.kind, Kind::Ctx(Some(_))));
     let checked = if is_checked { quote!(Self) } else { quote!(::fsm::__private::Unchecked) };
     let keeps = keeps(ident, event_type, &head.parameters);
-    let run = run(ident, head, &event, retry);
+    let run = run(ident, head, options, &event, retry);
     let retry::Emitted { policy, entry: retry } = retry::emit(retry);
     let entry = entry(function, head, options, &retry, &event);
     quote! {
@@ -127,6 +127,8 @@ fn entry(function: &Function, head: &Head, options: &Options, retry: &TokenStrea
     let (name, docs) = (ident.unraw().to_string(), names::docs(&function.attributes));
     let line = u32::try_from(ident.span().start().line).expect("a file has fewer lines");
     let timeout = retry::optional(options.timeout.map(retry::micros));
+    let heartbeat = retry::optional(options.heartbeat.map(retry::micros));
+    let kind = if options.is_blocking { format_ident!("Blocking") } else { format_ident!("Async") };
     let limit = retry::optional(options.limit.as_ref().map(|name| quote!(#name)));
     let event_type = &head.parameters.last().expect("the event was found").ty;
     let data = head.parameters.iter().filter_map(|parameter| match &parameter.kind {
@@ -150,15 +152,16 @@ fn entry(function: &Function, head: &Head, options: &Options, retry: &TokenStrea
             timeout: #timeout,
             retry: #retry,
             limit: #limit,
+            heartbeat: #heartbeat,
             data: __DATA,
             decodes: __decodes,
-            run: __run,
+            run: ::fsm::__private::Run::#kind(__run),
         };
     }
 }
 
 /// Returns the function that runs one attempt.
-fn run(ident: &Ident, head: &Head, event: &str, retry: &Option<Retry>) -> TokenStream {
+fn run(ident: &Ident, head: &Head, options: &Options, event: &str, retry: &Option<Retry>) -> TokenStream {
     let ctx = local("ctx");
     let input = local("input");
     let record = local("record");
@@ -191,7 +194,10 @@ fn run(ident: &Ident, head: &Head, event: &str, retry: &Option<Retry>) -> TokenS
     // The compiler's errors about these two variables are about the return type, so they have its location.
     let at = head.returns.span();
     let (outcome, error) = (Ident::new("__outcome", at), Ident::new("__error", at));
-    let call = quote_spanned!(ident.span()=> ::fsm::__private::assert_send(#ident(#(#arguments),*)).await);
+    let call = match options.is_blocking {
+        true => quote_spanned!(ident.span()=> #ident(#(#arguments),*)),
+        false => quote_spanned!(ident.span()=> ::fsm::__private::assert_send(#ident(#(#arguments),*)).await),
+    };
     let returned = quote_spanned!(at=> ::fsm::__private::returned(#outcome));
     let failed = quote_spanned!(at=> (&&::fsm::__private::Thrown::new(#error)).failure());
     let failed = match retry {
@@ -206,18 +212,23 @@ fn run(ident: &Ident, head: &Head, event: &str, retry: &Option<Retry>) -> TokenS
         _ => failed,
     };
     let run = format_ident!("__run");
+    let body = quote! {
+        #reads
+        let #outcome = #call;
+        match #returned {
+            ::core::result::Result::Ok(()) => #kept,
+            ::core::result::Result::Err(#error) => ::core::result::Result::Err(#failed),
+        }
+    };
+    let (returns, body) = match options.is_blocking {
+        true => (quote!(::fsm::__private::Ended), body),
+        false => (quote!(::fsm::__private::Running<'a>), quote!(::std::boxed::Box::pin(async move { #body }))),
+    };
     quote! {
         #[allow(unused_variables)]
-        fn #run<'a>(#ctx: &'a mut ::fsm::__private::Ctx<'_>, #input: ::fsm::__private::Input<'a>) -> ::fsm::__private::Running<'a> {
+        fn #run<'a>(#ctx: &'a mut ::fsm::__private::Ctx<'_>, #input: ::fsm::__private::Input<'a>) -> #returns {
             use ::fsm::__private::{ThrownPlain as _, ThrownRetryable as _};
-            ::std::boxed::Box::pin(async move {
-                #reads
-                let #outcome = #call;
-                match #returned {
-                    ::core::result::Result::Ok(()) => #kept,
-                    ::core::result::Result::Err(#error) => ::core::result::Result::Err(#failed),
-                }
-            })
+            #body
         }
     }
 }

@@ -81,7 +81,7 @@ fn is_condition(attribute: &Attribute) -> bool {
 }
 
 /// Returns the head of the function; `None` if it breaks a rule.
-pub fn check(function: &Function, mistakes: &mut Mistakes) -> Option<Head> {
+pub fn check(function: &Function, is_blocking: bool, mistakes: &mut Mistakes) -> Option<Head> {
     let signature = &function.signature;
     if let Some(receiver) = signature.receiver() {
         let help = "move it out of the `impl` block; shared values come as `Data<T>`";
@@ -89,7 +89,11 @@ pub fn check(function: &Function, mistakes: &mut Mistakes) -> Option<Head> {
         return None;
     }
     let mut found = Mistakes::default();
-    it_is_async(signature, &mut found);
+    if is_blocking {
+        it_is_plain(signature, &mut found)
+    } else {
+        it_is_async(signature, &mut found)
+    }
     it_is_safe(signature, &mut found);
     it_is_not_generic(signature, &mut found);
     let returns = it_returns_a_result(signature, &mut found);
@@ -101,8 +105,15 @@ pub fn check(function: &Function, mistakes: &mut Mistakes) -> Option<Head> {
 
 fn it_is_async(signature: &Signature, mistakes: &mut Mistakes) {
     if signature.asyncness.is_none() {
-        let help = format!("write `async fn {}`", signature.ident);
+        let help = format!("write `async fn {}`, or `#[verb(blocking)]` if the function blocks its thread", signature.ident);
         mistakes.add(signature.fn_token, "this function is not async: a verb is an `async fn`", help);
+    }
+}
+
+fn it_is_plain(signature: &Signature, mistakes: &mut Mistakes) {
+    if let Some(word) = &signature.asyncness {
+        let help = format!("write `fn {}`, or remove `blocking`", signature.ident);
+        mistakes.add(word, "this function is async: a verb that blocks its thread is a plain `fn`", help);
     }
 }
 

@@ -21,6 +21,10 @@ pub struct Options {
     pub timeout: Option<Duration>,
     /// The name of the limit under which the calls run.
     pub limit: Option<String>,
+    /// The time after which an attempt without progress ends.
+    pub heartbeat: Option<Duration>,
+    /// The verb is a plain function that blocks its thread.
+    pub is_blocking: bool,
 }
 
 /// Parses the options. Those that cannot be read are left out and reported.
@@ -35,11 +39,15 @@ pub fn parse(tokens: TokenStream, mistakes: &mut Mistakes) -> Options {
 
 fn option(meta: ParseNestedMeta<'_>, options: &mut Options, seen: &mut Vec<String>, mistakes: &mut Mistakes) -> syn::Result<()> {
     let name = names::joined(&meta.path);
-    if !["timeout", "limit"].contains(&&*name) {
+    if name == "blocking" {
+        options.is_blocking = true;
+        return Ok(());
+    }
+    if !["timeout", "heartbeat", "limit"].contains(&&*name) {
         mistakes.add(
             &meta.path,
-            format!("unknown option `{name}`: `#[verb]` has the options `timeout` and `limit`"),
-            "write `#[verb]`, `#[verb(timeout = \"30s\")]` or `#[verb(limit = \"stripe\")]`",
+            format!("unknown option `{name}`: `#[verb]` has the options `timeout`, `heartbeat`, `limit` and `blocking`"),
+            "write `#[verb]`, or for example `#[verb(timeout = \"30s\", limit = \"stripe\")]`",
         );
         // The value of an unknown option is skipped with it.
         if !meta.input.is_empty() && !meta.input.peek(syn::Token![,]) {
@@ -53,6 +61,7 @@ fn option(meta: ParseNestedMeta<'_>, options: &mut Options, seen: &mut Vec<Strin
     }
     match &*name {
         "limit" => options.limit = limit(&value, mistakes),
+        "heartbeat" => options.heartbeat = duration(&value, mistakes),
         _ => options.timeout = duration(&value, mistakes),
     }
     seen.push(name);

@@ -91,9 +91,10 @@ const _: () = {
         ),
         retry: ::fsm::__private::RetryEntry::Policy(&__POLICY),
         limit: ::core::option::Option::None,
+        heartbeat: ::core::option::Option::None,
         data: __DATA,
         decodes: __decodes,
-        run: __run,
+        run: ::fsm::__private::Run::Async(__run),
     };
     #[automatically_derived]
     impl<__Catch> ::fsm::__private::Verb for opened<Opened, __Catch> {

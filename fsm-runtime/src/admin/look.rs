@@ -182,6 +182,10 @@ impl Admin {
             row.record = Some(json.into_bytes());
         }
         self.redact_fields(&mut seen);
+        if let Some(progress) = seen.call.as_mut().and_then(|call| call.progress.as_mut()) {
+            let text = self.redacted(Redactable::record(&seen.row.machine, &progress.value.to_string()));
+            progress.value = serde_json::from_str(&text).unwrap_or(serde_json::Value::String(text));
+        }
         seen
     }
 

@@ -9,6 +9,8 @@ use fsm_core::instance::Status;
 use fsm_core::time::{Timestamp, serialize_optional_micros, serialize_text};
 use serde::Serialize;
 
+use crate::progress::Progress;
+
 /// A call that is scheduled or executing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OpenCall {
@@ -41,6 +43,8 @@ pub struct OpenCall {
     /// The name of the limit that the attempt waits for if it is scheduled, and runs under if it executes. An attempt that is due and
     /// scheduled waits for its limit.
     pub limit: Option<String>,
+    /// The last progress that the executing attempt showed. It is written within about a second. `settled`, `wait` and `watch` omit it.
+    pub progress: Option<Progress>,
 }
 
 /// The present activity of an instance. `Display` is a sentence for people.
@@ -134,6 +138,7 @@ impl OpenCall {
             last_took: before.and_then(took),
             worker: live.worker,
             limit: live.limit.clone(),
+            progress: None,
         }
     }
 }

@@ -6,11 +6,13 @@ use fsm_core::call::Attempt as Row;
 use fsm_core::ids::CallId;
 use fsm_core::instance::Instance as InstanceRow;
 use fsm_core::search::SearchField;
+use fsm_core::time::Timestamp;
 
 use super::activity::{Activity, OpenCall};
 use crate::data_protection::{DataProtection, Owner};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
+use crate::progress::Progress;
 use crate::search;
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
@@ -43,6 +45,15 @@ impl InstanceView {
         InstanceView { row: data_protection.readable(row), call, timers: Vec::new(), waiting: Vec::new(), fields: Vec::new() }
     }
 
+    /// Adds the progress of the open attempt. A value that cannot be read is replaced by the reason.
+    fn show_progress(&mut self, progress: Option<(Vec<u8>, Timestamp)>, data_protection: &DataProtection) {
+        let (Some(call), Some((bytes, at))) = (&mut self.call, progress) else { return };
+        let opened = data_protection.open(&Owner::of(&self.row).progress(call.id), &bytes);
+        let json = opened.and_then(|json| serde_json::from_slice(&json).map_err(|error| error.to_string()));
+        let value = json.unwrap_or_else(|why| serde_json::Value::from(format!("(the progress cannot be read: {why})")));
+        call.progress = Some(Progress { value, at });
+    }
+
     /// The present activity of the instance.
     pub fn activity(&self) -> Activity {
         Activity::of(self.row.status, self.call.as_ref(), self.row.paused, self.row.error.as_deref())
@@ -68,7 +79,7 @@ pub(crate) async fn completed(engine: &Engine, row: InstanceRow, live: Option<&R
     if is_known(engine, &row) && (!row.is_open || is_first) {
         return Ok(InstanceView::new(row, live, None, data_protection));
     }
-    let found = WithNewest { instance: row, newest: live.cloned(), unread: None };
+    let found = WithNewest { instance: row, newest: live.cloned(), unread: None, progress: None };
     let mut reader = engine.store.reader().await?;
     with_calls(&mut reader.conn(), vec![found], engine).await?.only()
 }
@@ -137,7 +148,7 @@ pub(crate) async fn with_calls(conn: &mut Conn<'_>, found: Vec<WithNewest>, engi
         };
         let attempts = own.as_ref().or(all.as_ref()).map_or(&[][..], Vec::as_slice);
         let before = id.and_then(|id| attempts.iter().find(|attempt| (attempt.call, attempt.number) == id));
-        let WithNewest { instance: row, newest, unread } = found;
+        let WithNewest { instance: row, newest, unread, progress } = found;
         if let Some(why) = unread.filter(|_| row.is_open) {
             with.unreadable.push(Unreadable { key: row.key, why });
             continue;
@@ -148,7 +159,9 @@ pub(crate) async fn with_calls(conn: &mut Conn<'_>, found: Vec<WithNewest>, engi
         timers.retain(|timer| timer.state.is_none() || timer.state == row.state);
         let waiting = inboxes.remove(&row.id).unwrap_or_default();
         let fields = fields.remove(&row.id).unwrap_or_default();
-        with.instances.push(InstanceView { timers, waiting, fields, ..InstanceView::new(row, open, before, data_protection) });
+        let mut seen = InstanceView { timers, waiting, fields, ..InstanceView::new(row, open, before, data_protection) };
+        seen.show_progress(progress, data_protection);
+        with.instances.push(seen);
     }
     Ok(with)
 }

@@ -38,6 +38,8 @@ pub(crate) fn database_error(_class: Class) {}
 
 pub(crate) fn backlog(_machine: &str, _backlog: &Backlog) {}
 
+pub(crate) fn limit(_name: &str, _running: u32, _waiting: u32) {}
+
 pub(crate) fn sizes(_machine: &str, _sizes: &Sizes) {}
 
 pub(crate) fn workers(_alive: usize) {}

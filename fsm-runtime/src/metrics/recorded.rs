@@ -116,6 +116,12 @@ pub(crate) fn backlog(machine: &str, backlog: &Backlog) {
     gauge!("fsm_oldest_due_seconds", "machine" => machine.to_owned()).set(backlog.oldest_due.as_secs_f64());
 }
 
+/// The calls that run under a limit, and those that wait for it.
+pub(crate) fn limit(name: &str, running: u32, waiting: u32) {
+    gauge!("fsm_limit_running", "limit" => name.to_owned()).set(f64::from(running));
+    gauge!("fsm_limit_waiting", "limit" => name.to_owned()).set(f64::from(waiting));
+}
+
 /// The instances and waiting events of a machine.
 pub(crate) fn sizes(machine: &str, sizes: &Sizes) {
     for (status, instances) in &sizes.instances {

@@ -45,6 +45,7 @@ impl Builder {
         engine.keep_running("finder", Engine::find_loop);
         engine.keep_running("sweeper", Engine::sweep_loop);
         engine.keep_running("outbox", Engine::outbox_loop);
+        engine.keep_running("progress", Engine::progress_loop);
         if engine.work.as_ref().is_some_and(|work| !work.schedules.is_empty()) {
             engine.keep_running("schedules", Engine::schedule_loop);
         }
@@ -92,6 +93,8 @@ impl Builder {
             running: Mutex::default(),
             is_shutting_down: AtomicBool::new(false),
             ended: Notify::new(),
+            progress: Arc::default(),
+            blocking: Arc::new(Semaphore::new(self.blocking_threads as usize)),
             scanned: Mutex::new(InstanceId(uuid::Uuid::nil())),
         }
     }

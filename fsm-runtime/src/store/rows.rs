@@ -35,7 +35,7 @@ impl<T: FromSql + for<'r> Decode<'r, Sqlite> + Type<Sqlite> + for<'r> Decode<'r,
 /// The number of columns of the instance itself in `instance!`. Those of its newest attempt follow.
 const INSTANCE: usize = 18;
 /// The number of columns of `instance!`.
-pub(super) const WITH_NEWEST: usize = INSTANCE + 18;
+pub(super) const WITH_NEWEST: usize = INSTANCE + 20;
 /// The column of an instance's newest call.
 const NEWEST_CALL: usize = 8;
 /// The column of an instance's retry policy.
@@ -140,6 +140,12 @@ impl Row {
             previous: self.get::<Option<Uuid>>(at + 15)?.map(CallId),
             limit: self.get(at + 17)?,
         }))
+    }
+
+    /// The progress of the open attempt, as it is stored, with its time. The columns of `instance!` begin at this index.
+    pub(super) fn progress(&self, at: usize) -> Result<Option<(Vec<u8>, Timestamp)>> {
+        let at = at + INSTANCE + 18;
+        Ok(self.get::<Option<Vec<u8>>>(at)?.zip(self.time_if_any(at + 1)?))
     }
 
     /// Like `newest`, but `None` if the attempt cannot be decoded and no decision depends on it.

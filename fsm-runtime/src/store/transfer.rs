@@ -156,7 +156,7 @@ pub async fn write(conn: &mut Conn<'_>, table: usize, rows: &[Vec<Field>]) -> Re
         8 => insert::<8>(conn, table, rows).await,
         9 => insert::<9>(conn, table, rows).await,
         23 => insert::<23>(conn, table, rows).await,
-        41 => insert::<41>(conn, table, rows).await,
+        43 => insert::<43>(conn, table, rows).await,
         other => Err(StoreError::Corrupt { what: format!("no table has {other} columns") }),
     }
 }

@@ -87,14 +87,16 @@ pub struct WithNewest {
     pub newest: Option<Attempt>,
     /// The reason why the newest attempt cannot be decoded.
     pub unread: Option<String>,
+    /// The progress of the open attempt, as it is stored, with its time.
+    pub progress: Option<(Vec<u8>, Timestamp)>,
 }
 
 impl WithNewest {
     fn of(row: &Row) -> Result<WithNewest> {
-        let instance = row.instance(0)?;
+        let (instance, progress) = (row.instance(0)?, row.progress(0)?);
         Ok(match row.newest(&instance, 0) {
-            Ok(newest) => WithNewest { instance, newest, unread: None },
-            Err(why) => WithNewest { instance, newest: None, unread: Some(why.to_string()) },
+            Ok(newest) => WithNewest { instance, newest, unread: None, progress },
+            Err(why) => WithNewest { instance, newest: None, unread: Some(why.to_string()), progress },
         })
     }
 

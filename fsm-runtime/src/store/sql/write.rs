@@ -120,7 +120,8 @@ macro_rules! ended {
     () => {
         ",
                 is_open = false, attempt_state = w.attempt_state, finished_at = w.finished_at, attempt_error = w.attempt_error,
-                payload = case when w.keeps_payload then i.payload end, due_at = null, waits_for = null, runs_under = null"
+                payload = case when w.keeps_payload then i.payload end, due_at = null, waits_for = null, runs_under = null,
+                progress = null, progress_at = null"
     };
 }
 
@@ -133,7 +134,7 @@ macro_rules! opened {
                 attempt_created_at = w.attempt_created_at, scheduled_at = w.scheduled_at, due_at = w.due_at,
                 remaining_attempts = w.remaining_attempts, backoff = w.backoff, max_backoff = w.max_backoff, retry = w.retry,
                 first_at = w.first_at, worker = w.worker, started_at = w.started_at, previous = w.previous, snoozes = w.snoozes,
-                waits_for = w.waits_for, runs_under = w.runs_under,
+                waits_for = w.waits_for, runs_under = w.runs_under, progress = null, progress_at = null,
                 finished_at = null, attempt_error = null"
     };
 }
@@ -305,3 +306,27 @@ pub const REQUEST: Many = many(
     select *
     from w",
 );
+
+/// Writes the progress of each attempt that executes. Locked rows are left out: nobody waits for a value that only screens show. The row version
+/// stays, because no decision depends on it. Uses the primary key. PostgreSQL returns the instances that are written.
+pub const PROGRESS: Many = Many {
+    columns: "instance_id uuid, call_id uuid, attempt bigint, progress bytea, progress_at bigint",
+    sqlite: "
+    update fsm_instances as i
+    set progress = w.progress, progress_at = w.progress_at
+    from w
+    where i.instance_id = w.instance_id and i.call_id = w.call_id and i.attempt = w.attempt and i.attempt_state = 'executing'",
+    postgres: ",
+    free as materialized (
+        select i.instance_id, w.progress, w.progress_at
+        from w
+        join fsm_instances i on i.instance_id = w.instance_id and i.call_id = w.call_id and i.attempt = w.attempt
+            and i.attempt_state = 'executing'
+        for update of i skip locked
+    )
+    update fsm_instances as i
+    set progress = free.progress, progress_at = free.progress_at
+    from free
+    where i.instance_id = free.instance_id
+    returning i.instance_id",
+};

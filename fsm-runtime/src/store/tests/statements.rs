@@ -120,7 +120,7 @@ const ALL: [(&str, &Sql); 109] = [
 ];
 
 /// Each such statement about many rows.
-const MANY: [(&str, &Many); 64] = [
+const MANY: [(&str, &Many); 65] = [
     ("LOCK_BY_KEY", &sql::LOCK_BY_KEY),
     ("LOCK_BY_ID", &sql::LOCK_BY_ID),
     ("ATTEMPTS", &sql::ATTEMPTS),
@@ -142,6 +142,7 @@ const MANY: [(&str, &Many); 64] = [
     ("WAKE_UNBEGUN", &sql::WAKE_UNBEGUN),
     ("CLOSE", &sql::CLOSE),
     ("BUDGET", &sql::RETRY_STATE),
+    ("PROGRESS", &sql::PROGRESS),
     ("TIMER_EXISTS", &sql::TIMER_EXISTS),
     ("CREATE", &sql::CREATE),
     ("SAVE", &sql::SAVE),
