@@ -13,6 +13,7 @@ use crate::outcome::{Event, HiddenBytes};
 use crate::retry::RetryState;
 use crate::search::SearchField;
 use crate::time::Timestamp;
+use crate::trace::TraceContext;
 
 /// The changes to one instance, written in one transaction.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +46,8 @@ pub struct Changes {
     pub request: Option<Request>,
     /// The new values of search fields. A field that is not among them keeps its value.
     pub search: Vec<SearchField>,
+    /// The trace contexts of calls, added by the runtime.
+    pub traces: Vec<(CallId, TraceContext)>,
 }
 
 /// The end of an attempt, with the guard under which it counts.
@@ -297,6 +300,7 @@ impl Changes {
             notes: Vec::new(),
             request: None,
             search: Vec::new(),
+            traces: Vec::new(),
         }
     }
 

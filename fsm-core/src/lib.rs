@@ -20,6 +20,7 @@ pub mod retry;
 pub mod retry_schedule;
 pub mod search;
 pub mod time;
+pub mod trace;
 
 #[cfg(test)]
 mod fuzz;

@@ -32,6 +32,7 @@ use crate::store::error::StoreError;
 use crate::store::file_version::FileVersions;
 use crate::store::open::Store;
 use crate::store::tx::Reader;
+use crate::traces;
 use crate::wake_up::{PendingNotifications, WakeUp};
 use crate::watchers::Watchers;
 
@@ -40,6 +41,8 @@ pub(crate) struct Work {
     pub(crate) session: Session,
     pub(crate) served: Vec<Served>,
     pub(crate) data: DataMap,
+    /// The span of an attempt is a child of that of its sender, and not linked to it.
+    pub(crate) has_parent_from_send: bool,
     /// The schedules that this program declares.
     pub(crate) schedules: Vec<Planned>,
     /// One permit for each attempt that may execute at the same time.
@@ -82,6 +85,8 @@ pub(crate) struct Engine {
     pub(crate) pending_notifications: PendingNotifications,
     /// Events of this process wait in the outbox.
     pub(crate) has_line: Notify,
+    /// Spans of this process have trace contexts, for a layer of OpenTelemetry sees them, or a caller has named one.
+    pub(crate) is_traced: AtomicBool,
     /// `None` for a client.
     pub(crate) work: Option<Work>,
     pub(crate) tasks: Mutex<Vec<AbortHandle>>,
@@ -115,6 +120,7 @@ impl Engine {
             wake_up: WakeUp::default(),
             pending_notifications: PendingNotifications::default(),
             has_line: Notify::new(),
+            is_traced: traces::are_seen().into(),
             work,
             tasks: Mutex::default(),
             last_commit: Arc::default(),

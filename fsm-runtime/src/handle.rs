@@ -29,6 +29,7 @@ use crate::error::Error;
 use crate::registry::{EventFor, Machine};
 use crate::search;
 use crate::store::conn::Conn;
+use crate::store::traces;
 use crate::store::view as rows;
 use crate::store::view::{Found, PageFilter, Unreadable, WithNewest};
 use history::HistoryEntry;
@@ -163,7 +164,12 @@ impl<M: Machine> Handle<M> {
         let mut reader = self.engine.store.reader().await?;
         let conn = &mut reader.conn();
         let Some(row) = rows::find(conn, M::NAME, key).await? else { return Ok(None) };
-        with_calls(conn, vec![row], &self.engine).await?.only().map(Some)
+        let newest = row.instance.newest.filter(|_| self.engine.is_traced());
+        let mut seen = with_calls(conn, vec![row], &self.engine).await?.only()?;
+        if let Some((call, _)) = newest {
+            seen.trace = traces::of(conn, call).await?;
+        }
+        Ok(Some(seen))
     }
 
     fn typed(&self, seen: InstanceView) -> Result<Instance<M>, Error> {

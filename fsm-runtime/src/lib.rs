@@ -60,6 +60,7 @@ mod sweeper;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod timeout;
+mod traces;
 mod wake_up;
 mod watchers;
 mod worker;

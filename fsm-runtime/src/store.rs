@@ -43,6 +43,7 @@ pub(crate) mod sql;
 mod sqlite;
 mod thread;
 pub mod timers;
+pub mod traces;
 pub mod transfer;
 mod turn;
 pub mod tx;

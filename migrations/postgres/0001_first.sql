@@ -301,3 +301,14 @@ create table fsm_limits (
     changed_by text,
     changed_at bigint
 );
+
+-- The W3C trace contexts of calls: that of the sender, and after each attempt that of the attempt. Calls without one have no row.
+create table fsm_traces (
+    call_id uuid not null primary key,
+    instance_id uuid not null,
+    parent text not null,
+    state text
+);
+
+create index fsm_traces_instance
+    on fsm_traces (instance_id);

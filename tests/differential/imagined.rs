@@ -89,11 +89,12 @@ impl Imagined {
             call: note.call,
             event: Told::Note { kind: note.kind, detail: note.detail.clone(), actor: note.actor.clone() },
         });
-        let seen = InstanceView { row: row.clone(), call: None, timers: Vec::new(), waiting: Vec::new(), fields: Vec::new() };
+        let seen = InstanceView { row: row.clone(), call: None, timers: Vec::new(), waiting: Vec::new(), fields: Vec::new(), trace: None };
         sight::lines(&Story {
             seen,
             inbox: inbox.collect(),
             full_inbox: None,
+            trace: None,
             timers: timers.collect(),
             attempts,
             entries: notes.collect(),

@@ -63,6 +63,7 @@ mod subscription;
 mod support;
 mod takeover;
 mod time;
+mod trace_contexts;
 mod traces;
 mod turns;
 mod undelayed;

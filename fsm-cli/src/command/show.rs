@@ -120,6 +120,7 @@ fn drawn(story: &Story, liveness: &Liveness, now: Option<Timestamp>) -> String {
         }
         lines.extend(call.last_error.as_deref().map(|error| ("", failure(call, error))));
     }
+    lines.extend(story.trace.as_ref().map(|trace| ("trace", trace.trace_id().to_owned())));
     for (place, waiting) in story.inbox.iter().enumerate() {
         lines.push((label(place, "inbox"), format!("`{}` since {}", clean(&waiting.event), moment(waiting.since))));
     }

@@ -92,6 +92,17 @@ pub(crate) async fn page(asked: &Asked, admin: &Admin, machine: &str, key: &str,
         .section("side", side(asked, &story, now)))
 }
 
+/// The id of a trace, as a link if the console knows where traces are.
+fn trace_link(asked: &Asked, trace_id: &str) -> Markup {
+    let short = &trace_id[..trace_id.len().min(8)];
+    html! {
+        @match &asked.shared.trace_url {
+            Some(pattern) => a href=(pattern.replace("{trace_id}", trace_id)) rel="noreferrer" { code title=(trace_id) { (short) } },
+            None => code title=(trace_id) { (short) },
+        }
+    }
+}
+
 fn head(asked: &Asked, story: &Story, has_worker: bool, now: Timestamp, done: &str) -> Markup {
     let row = &story.seen.row;
     html! {
@@ -108,6 +119,7 @@ fn head(asked: &Asked, story: &Story, has_worker: bool, now: Timestamp, done: &s
                 @else if has_worker { ", due" } @else { ", due; no worker is alive" }
                 @if let Some(progress) = &call.progress { " · progress " code { (progress.value) } " " (time(progress.at, now)) }
             }
+            @if let Some(trace) = &story.trace { " · trace " (trace_link(asked, trace.trace_id())) }
             " · changed " (time(row.updated_at, now)) " · created " (time(row.created_at, now))
             " · " a href=(asked.base.to(&format!("/i/{}/{}/json", encoded(&row.machine), encoded(&row.key)))) { "JSON" }
         }

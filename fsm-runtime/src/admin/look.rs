@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fsm_core::call::Attempt;
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::Status;
+use fsm_core::trace::TraceContext;
 
 use super::Admin;
 use crate::data_protection::Owner;
@@ -19,6 +20,7 @@ use crate::store::acts::{self, OperatorAct};
 use crate::store::lock::Target;
 use crate::store::outbox::{self, FullInbox};
 use crate::store::overview::{self, Coming, Failing, InboxEvent, Overdue, PendingTimer, RejectedCount, RejectedEvent, Retrying, Times};
+use crate::store::traces;
 use crate::store::view::{self as rows, After, Found, PageFilter, Unreadable};
 
 /// The events of the outbox that wait for one instance are counted no further.
@@ -33,6 +35,8 @@ pub struct Story {
     pub inbox: Vec<InboxEvent>,
     /// The events that wait in the outbox for room in its inbox, if there are any.
     pub full_inbox: Option<FullInbox>,
+    /// The trace of the newest call: that of its sender, or of its newest attempt that has ended.
+    pub trace: Option<TraceContext>,
     /// The timers, the first due first.
     pub timers: Vec<PendingTimer>,
     /// Every attempt of every call, oldest first.
@@ -86,12 +90,17 @@ impl Admin {
         let inbox = overview::inbox(conn, row.id).await?;
         let timers = overview::timers(conn, row.id).await?;
         let full_inbox = outbox::full_inbox_of(conn, Target { machine, key }, MOST_COUNTED).await?;
+        let newest_call = row.newest.map(|(call, _)| call);
         let newest = row.newest.filter(|_| row.is_open);
         let back = |by: u32| newest.and_then(|(call, number)| attempts.iter().find(|one| one.call == call && one.number + by == number));
         let (live, before) = (back(0), back(1));
         let fields = search::fields_of(conn, &self.engine, [&row]).await?.remove(&row.id).unwrap_or_default();
         let seen = InstanceView { fields, ..InstanceView::new(row, live, before, &self.engine.data_protection) };
-        Ok(Story { seen: self.shown(seen), inbox, full_inbox, timers, entries, attempts })
+        let trace = match newest_call {
+            Some(call) => traces::of(conn, call).await?,
+            None => None,
+        };
+        Ok(Story { seen: self.shown(seen), inbox, full_inbox, trace, timers, entries, attempts })
     }
 
     /// The instance as it is now, and then after each change that is seen, until the instance has ended.

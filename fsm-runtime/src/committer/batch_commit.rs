@@ -49,6 +49,22 @@ impl Decided {
         Decided { reply: Some(reply), changes, permit: None, refused: None }
     }
 
+    /// Adds the trace contexts that the request brings: that of a sender for its call; that of an attempt for its own call, so that the next
+    /// attempt follows it, and for the call that follows from it.
+    fn traced(mut self, request: &Request) -> Decided {
+        let Some(changes) = &mut self.changes else { return self };
+        match (&request.kind, &self.reply) {
+            (RequestKind::Send(send), _) => changes.traces.extend(request.trace.clone().map(|trace| (send.id, trace))),
+            (RequestKind::Complete(report), Some(Ok(Reply::Completed { counted: true }))) => {
+                let follows = changes.open.as_ref().map(|open| open.attempt.call).filter(|call| *call == report.fresh);
+                let calls = [Some(report.attempt.call), follows].into_iter().flatten();
+                changes.traces.extend(report.trace.iter().flat_map(|trace| calls.clone().map(move |call| (call, trace.clone()))));
+            }
+            _ => {}
+        }
+        self
+    }
+
     /// No decision, because the instance is locked. The request waits.
     fn none() -> Decided {
         Decided { reply: None, changes: None, permit: None, refused: None }
@@ -127,6 +143,10 @@ impl<'e> BatchCommit<'e> {
     }
 
     fn decide(&self, batch_snapshot: &BatchSnapshot, request: &Request) -> Result<Decided, NeedsMoreRows> {
+        Ok(self.decide_untraced(batch_snapshot, request)?.traced(request))
+    }
+
+    fn decide_untraced(&self, batch_snapshot: &BatchSnapshot, request: &Request) -> Result<Decided, NeedsMoreRows> {
         let machine = match self.engine.catalog.expect(&request.target.machine) {
             Ok(known) => &known.machine,
             Err(error) => return Ok(Decided::of(Err(error), None)),

@@ -8,6 +8,7 @@ use fsm_core::decide::operate::Operation;
 use fsm_core::decide::send::{Send, SendOutcome};
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::outcome::Outcome;
+use fsm_core::trace::TraceContext;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use uuid::Uuid;
 
@@ -38,6 +39,8 @@ pub(crate) struct InstanceKey {
 pub(crate) struct Request {
     pub(crate) target: InstanceKey,
     pub(crate) kind: RequestKind,
+    /// The trace context of the sender.
+    pub(crate) trace: Option<TraceContext>,
     /// The number of times it was put back after a failed commit. If the outcome of that commit is unknown, the request may have been
     /// carried out already.
     pub(crate) tries: u32,
@@ -87,11 +90,13 @@ pub(crate) struct Report {
     pub(crate) permit: Option<OwnedSemaphorePermit>,
     /// The id of the call that may follow in the same commit. Its payload is encrypted for that id.
     pub(crate) fresh: CallId,
+    /// The trace context of the attempt.
+    pub(crate) trace: Option<TraceContext>,
 }
 
 impl Report {
     pub(crate) fn new(attempt: Arc<Attempt>, outcome: Outcome) -> Report {
-        Report { attempt, outcome, permit: None, fresh: CallId(Uuid::now_v7()) }
+        Report { attempt, outcome, permit: None, fresh: CallId(Uuid::now_v7()), trace: None }
     }
 }
 
@@ -131,6 +136,7 @@ impl Request {
         Request {
             target,
             kind,
+            trace: None,
             tries: 0,
             panics: 0,
             cached: None,
@@ -142,6 +148,11 @@ impl Request {
             reply,
             ticket,
         }
+    }
+
+    /// Adds the trace context of the sender.
+    pub(crate) fn traced(self, trace: Option<TraceContext>) -> Request {
+        Request { trace, ..self }
     }
 
     /// Marks the request as one of a loop of the engine.

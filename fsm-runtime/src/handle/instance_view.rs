@@ -7,6 +7,7 @@ use fsm_core::ids::CallId;
 use fsm_core::instance::Instance as InstanceRow;
 use fsm_core::search::SearchField;
 use fsm_core::time::Timestamp;
+use fsm_core::trace::TraceContext;
 
 use super::activity::{Activity, OpenCall};
 use crate::data_protection::{DataProtection, Owner};
@@ -33,6 +34,8 @@ pub struct InstanceView {
     pub waiting: Vec<InboxEvent>,
     /// The search fields, in the order of their declaration.
     pub fields: Vec<SearchField>,
+    /// The trace of the newest call.
+    pub trace: Option<TraceContext>,
 }
 
 impl InstanceView {
@@ -42,7 +45,7 @@ impl InstanceView {
         if let Some(error) = call.as_mut().and_then(|call| call.last_error.as_mut()) {
             *error = data_protection.open_error(Owner::of(&row), error).into_owned();
         }
-        InstanceView { row: data_protection.readable(row), call, timers: Vec::new(), waiting: Vec::new(), fields: Vec::new() }
+        InstanceView { row: data_protection.readable(row), call, timers: Vec::new(), waiting: Vec::new(), fields: Vec::new(), trace: None }
     }
 
     /// Adds the progress of the open attempt. A value that cannot be read is replaced by the reason.

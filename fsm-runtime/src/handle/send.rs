@@ -3,12 +3,15 @@
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use fsm_core::decide::send::{Dedup, Send as Delivery, SendOutcome};
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::outcome::Event;
 use fsm_core::time::Timestamp;
+use fsm_core::trace::TraceContext;
+use tracing::Instrument;
 use uuid::Uuid;
 
 use crate::committer::batch_commit::BatchCommit;
@@ -21,6 +24,7 @@ use crate::search;
 use crate::store::conn::Conn;
 use crate::store::held;
 use crate::store::savepoint::Savepoint;
+use crate::traces;
 
 /// The number of times that a send in the caller's transaction is decided. It is decided again if another writer created the instance
 /// meanwhile.
@@ -47,6 +51,7 @@ pub struct SendRequest {
     pub(super) dedup: Option<String>,
     pub(super) deliver: Deliver,
     reject_if_busy: bool,
+    trace: Option<TraceContext>,
 }
 
 /// When an event is delivered.
@@ -82,6 +87,7 @@ impl SendRequest {
             dedup: None,
             deliver: Deliver::Now,
             reject_if_busy: false,
+            trace: None,
         }
     }
 
@@ -112,6 +118,14 @@ impl SendRequest {
         self
     }
 
+    /// The trace that the event belongs to. By default it is that of the current span, if the feature `otel` is on and a layer of
+    /// `tracing-opentelemetry` sees the span.
+    pub fn trace(mut self, context: TraceContext) -> Self {
+        self.engine.is_traced.store(true, Ordering::Relaxed);
+        self.trace = Some(context);
+        self
+    }
+
     /// Sends the event in the caller's own transaction. It is sent if and only if the transaction commits.
     pub fn in_transaction<'t>(self, tx: impl Into<Conn<'t>>) -> SendInTransaction<'t> {
         SendInTransaction { sending: self, conn: tx.into() }
@@ -119,12 +133,24 @@ impl SendRequest {
 
     async fn carry_out(self) -> Result<Sent, Error> {
         let (engine, _client_guard) = (Arc::clone(&self.engine), self.client_guard.clone());
-        let (target, kind) = self.into_request()?;
-        let reply = engine.request(|reply| Request::new(target, kind, Some(reply))).await?;
-        Sent::of(reply)
+        let span = self.span();
+        let sending = async {
+            let (target, kind, trace) = self.into_request()?;
+            let reply = engine.request(|reply| Request::new(target, kind, Some(reply)).traced(trace)).await?;
+            Sent::of(reply)
+        };
+        sending.instrument(span).await
     }
 
-    pub(super) fn into_request(self) -> Result<(InstanceKey, RequestKind), Error> {
+    /// The span of the send.
+    fn span(&self) -> tracing::Span {
+        let event = self.event.as_ref().map(|event| event.name.as_str()).unwrap_or_default();
+        let (machine, key) = (&*self.target.machine, &*self.target.key);
+        tracing::info_span!("fsm.send", otel.kind = "producer", fsm.machine = machine, fsm.key = key, fsm.event = event)
+    }
+
+    /// The request, with the trace context of the current span.
+    pub(super) fn into_request(self) -> Result<(InstanceKey, RequestKind, Option<TraceContext>), Error> {
         let mut event = self.event?;
         if let Some(dedup) = &self.dedup {
             encode::check_dedup(dedup)?;
@@ -149,7 +175,8 @@ impl SendRequest {
         };
         let inbox_limit = self.engine.limits.inbox;
         let send = Delivery { dedup, deliver_at, reject_if_busy: self.reject_if_busy, search, ..Delivery::new(id, event, inbox_limit) };
-        Ok((self.target, RequestKind::Send(send)))
+        let trace = self.trace.or_else(|| traces::context_of(&tracing::Span::current()));
+        Ok((self.target, RequestKind::Send(send), trace))
     }
 }
 
@@ -183,6 +210,11 @@ impl SendInTransaction<'_> {
         SendInTransaction { sending: self.sending.reject_if_busy(), ..self }
     }
 
+    /// The trace that the event belongs to, like [`SendRequest::trace`].
+    pub fn trace(self, context: TraceContext) -> Self {
+        SendInTransaction { sending: self.sending.trace(context), ..self }
+    }
+
     async fn carry_out(mut self) -> Result<Sent, Error> {
         let engine = Arc::clone(&self.sending.engine);
         match (&self.conn, engine.store.is_postgres()) {
@@ -194,8 +226,9 @@ impl SendInTransaction<'_> {
         }
         engine.store.may_begin_calls().await?;
         engine.store.adopt(&mut self.conn);
-        let (target, kind) = self.sending.into_request()?;
-        let request = Request::new(target, kind, None);
+        let span = self.sending.span();
+        let (target, kind, trace) = span.in_scope(|| self.sending.into_request())?;
+        let request = Request::new(target, kind, None).traced(trace);
         let sent = match self.conn {
             Conn::UserSqlite(link) => {
                 let Some(mut savepoint) = Savepoint::set(link).await? else {

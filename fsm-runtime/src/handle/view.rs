@@ -8,6 +8,7 @@ use fsm_core::ids::{CallId, InstanceId, SessionId};
 use fsm_core::instance::Status;
 use fsm_core::search::{SearchField, serialize_fields};
 use fsm_core::time::{Timestamp, serialize_optional_micros, serialize_optional_text, serialize_text};
+use fsm_core::trace::TraceContext;
 use serde::Serialize;
 
 use super::activity::{Activity, OpenCall, took};
@@ -68,6 +69,9 @@ pub struct Instance<M: Machine> {
     pub fields: Vec<SearchField>,
     /// The error, if the status is error.
     pub error: Option<String>,
+    /// The trace of the newest call: that of its sender, or of its newest attempt that has ended. Only `get` returns it, and only in a process
+    /// whose spans have traces or that named one with [`SendRequest::trace`](super::send::SendRequest::trace).
+    pub trace: Option<TraceContext>,
 }
 
 /// One attempt of one call. It serialises with the names of its fields: points in time as RFC 3339 texts, durations in microseconds.
@@ -227,7 +231,7 @@ impl Filter {
 impl<M: Machine> Instance<M> {
     /// Converts the row to the machine's own types.
     pub(crate) fn of(
-        InstanceView { row, call, timers, waiting, fields }: InstanceView,
+        InstanceView { row, call, timers, waiting, fields, trace }: InstanceView,
         data_protection: &DataProtection,
     ) -> Result<Instance<M>, Error> {
         let broken = |why: String| {
@@ -261,6 +265,7 @@ impl<M: Machine> Instance<M> {
             timers,
             fields,
             error: row.error,
+            trace,
         })
     }
 }
@@ -327,6 +332,7 @@ where
             waiting: self.waiting.clone(),
             timers: self.timers.clone(),
             fields: self.fields.clone(),
+            trace: self.trace.clone(),
             ..*self
         }
     }

@@ -83,6 +83,7 @@ impl Builder {
             served: catalog.served(),
             data: self.data.clone(),
             schedules: Vec::new(),
+            has_parent_from_send: self.has_parent_from_send,
             slots: Arc::new(Semaphore::new(self.concurrency as usize)),
             slot_count: self.concurrency as usize,
             poll: self.poll,

@@ -138,7 +138,7 @@ pub async fn some_of(conn: &mut Conn<'_>, instance: InstanceId, limit: u32) -> R
 
 /// Deletes calls with all their attempts and memoised effects.
 pub async fn delete_calls(conn: &mut Conn<'_>, calls: &[CallId]) -> Result<()> {
-    for statement in [&sql::PRUNE_ONCE_OF, &sql::PRUNE_CALLS_OF] {
+    for statement in [&sql::PRUNE_ONCE_OF, &sql::PRUNE_TRACES_OF, &sql::PRUNE_CALLS_OF] {
         conn.batch(statement, calls.iter().map(|call| values![call.0]).collect()).await?;
     }
     Ok(())
@@ -146,7 +146,9 @@ pub async fn delete_calls(conn: &mut Conn<'_>, calls: &[CallId]) -> Result<()> {
 
 /// Deletes these instances with their inbox, requests, history and search fields, but not their calls.
 pub async fn delete(conn: &mut Conn<'_>, instances: &[InstanceId]) -> Result<()> {
-    for statement in [&sql::PRUNE_INBOX, &sql::PRUNE_REQUESTS, &sql::PRUNE_HISTORY, &sql::PRUNE_SEARCH, &sql::PRUNE_INSTANCES] {
+    for statement in
+        [&sql::PRUNE_INBOX, &sql::PRUNE_TRACES, &sql::PRUNE_REQUESTS, &sql::PRUNE_HISTORY, &sql::PRUNE_SEARCH, &sql::PRUNE_INSTANCES]
+    {
         conn.batch(statement, instances.iter().map(|instance| values![instance.0]).collect()).await?;
     }
     Ok(())

@@ -137,6 +137,7 @@ mod single_statement;
 #[cfg(feature = "testing")]
 mod templates;
 mod timers;
+mod traces;
 mod transactions;
 mod transfer;
 mod view;
@@ -162,6 +163,7 @@ pub(super) use single_statement::*;
 #[cfg(feature = "testing")]
 pub(crate) use templates::*;
 pub(super) use timers::*;
+pub(super) use traces::*;
 pub(super) use transactions::*;
 pub(super) use transfer::*;
 pub(super) use view::*;

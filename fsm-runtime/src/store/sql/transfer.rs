@@ -278,4 +278,23 @@ pub const TABLES: [Table; 12] = [
             from w",
         ),
     },
+    Table {
+        name: "traces",
+        key: &["uuid"],
+        page: same(
+            "
+            select x.call_id, x.instance_id, x.parent, x.state, x.call_id
+            from fsm_traces x
+            where x.call_id > $3 and (cast($1 as text) is null or exists (select 1 from fsm_instances i where i.instance_id = x.instance_id and i.machine = $1))
+            order by x.call_id
+            limit $2",
+        ),
+        insert: many(
+            "call_id uuid, instance_id uuid, parent text, state text",
+            "
+            insert into fsm_traces (call_id, instance_id, parent, state)
+            select *
+            from w",
+        ),
+    },
 ];

@@ -7,7 +7,7 @@ use crate::store::open::Store;
 use crate::store::sql::{self, Many, Sql};
 
 /// Each statement of the store that reads or changes rows by a key.
-const ALL: [(&str, &Sql); 109] = [
+const ALL: [(&str, &Sql); 110] = [
     ("CLAIM", &sql::CLAIM),
     ("CLAIM_THESE", &sql::CLAIM_THESE),
     ("CLAIMABLE", &sql::CLAIMABLE),
@@ -87,6 +87,7 @@ const ALL: [(&str, &Sql); 109] = [
     ("SCHEDULE_RESUME", &sql::SCHEDULE_RESUME),
     ("SCHEDULE_REQUEST", &sql::SCHEDULE_REQUEST),
     ("SCHEDULE_FORGET", &sql::SCHEDULE_FORGET),
+    ("TRACE", &sql::TRACE),
     ("REMEMBER", &sql::REMEMBER),
     ("DEFINITIONS", &sql::DEFINITIONS),
     ("ONCE_GET", &sql::ONCE_GET),
@@ -120,7 +121,7 @@ const ALL: [(&str, &Sql); 109] = [
 ];
 
 /// Each such statement about many rows.
-const MANY: [(&str, &Many); 65] = [
+const MANY: [(&str, &Many); 68] = [
     ("LOCK_BY_KEY", &sql::LOCK_BY_KEY),
     ("LOCK_BY_ID", &sql::LOCK_BY_ID),
     ("ATTEMPTS", &sql::ATTEMPTS),
@@ -167,6 +168,9 @@ const MANY: [(&str, &Many); 65] = [
     ("NOTE", &sql::NOTE),
     ("REQUEST", &sql::REQUEST),
     ("CLAIMED", &sql::CLAIMED),
+    ("TRACE_PUT", &sql::TRACE_PUT),
+    ("PRUNE_TRACES_OF", &sql::PRUNE_TRACES_OF),
+    ("PRUNE_TRACES", &sql::PRUNE_TRACES),
     ("PRUNE_INSTANCES", &sql::PRUNE_INSTANCES),
     ("PRUNE_HISTORY", &sql::PRUNE_HISTORY),
     ("PRUNE_REQUESTS", &sql::PRUNE_REQUESTS),

@@ -247,3 +247,10 @@ pub(super) async fn remember(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> R
     });
     sink.put(&sql::REQUEST, batch.collect()).await
 }
+
+/// Stores the trace contexts of calls.
+pub(super) async fn traces(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> Result<()> {
+    let traces = changes.iter().flat_map(|change| change.traces.iter().map(|(call, context)| (&change.instance, call, context)));
+    let rows = traces.map(|(instance, call, context)| values![call.0, instance.id.0, context.traceparent(), context.tracestate()]);
+    sink.put(&sql::TRACE_PUT, rows.collect()).await
+}
