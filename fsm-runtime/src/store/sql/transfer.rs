@@ -17,7 +17,7 @@ pub struct Table {
 
 /// The tables in the order of their references. The tables of workers, session logs, reachable time and migrations belong to one database
 /// and are not transferred.
-pub const TABLES: [Table; 12] = [
+pub const TABLES: [Table; 13] = [
     Table {
         name: "machines",
         key: &["text", "text"],
