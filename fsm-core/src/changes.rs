@@ -11,6 +11,7 @@ use crate::ids::{CallId, InstanceId, SessionId, TimerId};
 use crate::instance::{Instance, Status};
 use crate::outcome::{Event, HiddenBytes};
 use crate::retry::RetryState;
+use crate::search::SearchField;
 use crate::time::Timestamp;
 use crate::trace::TraceContext;
 
@@ -43,6 +44,8 @@ pub struct Changes {
     pub notes: Vec<Note>,
     /// The deduplication entry.
     pub request: Option<Request>,
+    /// The new values of search fields. A field that is not among them keeps its value.
+    pub search: Vec<SearchField>,
     /// The trace contexts of calls, added by the runtime.
     pub traces: Vec<(CallId, TraceContext)>,
 }
@@ -296,6 +299,7 @@ impl Changes {
             timers: Vec::new(),
             notes: Vec::new(),
             request: None,
+            search: Vec::new(),
             traces: Vec::new(),
         }
     }

@@ -18,6 +18,7 @@ pub mod outcome;
 pub mod process;
 pub mod retry;
 pub mod retry_schedule;
+pub mod search;
 pub mod time;
 pub mod trace;
 

@@ -27,6 +27,7 @@ use crate::encode;
 use crate::engine::{ClientGuard, Engine};
 use crate::error::Error;
 use crate::registry::{EventFor, Machine};
+use crate::search;
 use crate::store::conn::Conn;
 use crate::store::traces;
 use crate::store::view as rows;
@@ -164,7 +165,7 @@ impl<M: Machine> Handle<M> {
         let conn = &mut reader.conn();
         let Some(row) = rows::find(conn, M::NAME, key).await? else { return Ok(None) };
         let newest = row.instance.newest.filter(|_| self.engine.is_traced());
-        let mut seen = with_calls(conn, vec![row], &self.engine.data_protection).await?.only()?;
+        let mut seen = with_calls(conn, vec![row], &self.engine).await?.only()?;
         if let Some((call, _)) = newest {
             seen.trace = traces::of(conn, call).await?;
         }
@@ -231,7 +232,8 @@ impl<M: Machine> Handle<M> {
             .await
     }
 
-    /// A page of the instances that match the filter, in the order of their creation. Instances that this program cannot read are listed
+    /// A page of the instances that match the filter, in the order of their creation, or with a key prefix or a search field in the order of
+    /// their keys. Returns an `is_input` error if the machine has no search field of a name in the filter. Instances that this program cannot read are listed
     /// separately.
     pub async fn list(&self, filter: Filter) -> Result<Page<Instance<M>>, Error> {
         let limit = filter.limit.clamp(1, Filter::MOST);
@@ -241,6 +243,7 @@ impl<M: Machine> Handle<M> {
             paused: filter.paused,
             key_prefix: filter.key_prefix,
             retrying: filter.retrying,
+            search: filter.search,
             after: filter.after.map(|cursor| cursor.0),
             limit,
             ..PageFilter::default()
@@ -251,9 +254,12 @@ impl<M: Machine> Handle<M> {
     async fn page(&self, wanted: &PageFilter) -> Result<Page<Instance<M>>, Error> {
         let mut reader = self.engine.store.reader().await?;
         let conn = &mut reader.conn();
+        if !wanted.search.is_empty() {
+            search::check(conn, &self.engine.catalog.expect(M::NAME)?.machine, &wanted.search).await?;
+        }
         let Found { rows, next, mut unreadable, .. } = rows::page(conn, M::NAME, wanted).await?;
         let mut items = Vec::with_capacity(rows.len());
-        let found = with_calls(conn, rows, &self.engine.data_protection).await?;
+        let found = with_calls(conn, rows, &self.engine).await?;
         unreadable.extend(found.unreadable);
         for seen in found.instances {
             let key = seen.row.key.clone();

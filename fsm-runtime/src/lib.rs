@@ -51,6 +51,7 @@ pub mod running;
 pub mod runtime;
 pub mod schedule;
 pub mod schema;
+mod search;
 mod session;
 mod start;
 pub mod store;

@@ -34,6 +34,7 @@ mod rows;
 pub mod savepoint;
 pub mod schedules;
 mod script;
+pub mod search;
 mod servers;
 pub mod session_log;
 pub mod sessions;

@@ -193,6 +193,20 @@ create table fsm_requests (
     primary key (instance_id, dedup)
 );
 
+-- Fields of records by which instances are found, in plain text: a row for each search field of an instance. The key is that of the instance.
+create table fsm_search (
+    instance_id uuid not null,
+    name text collate "C" not null,
+    machine text collate "C" not null,
+    key text collate "C" not null,
+    value text collate "C" not null,
+    primary key (instance_id, name)
+);
+
+create index fsm_search_value
+    on fsm_search (machine, name, value, key)
+    include (instance_id);
+
 -- Memoised effects of a call.
 create table fsm_once (
     call_id uuid not null,

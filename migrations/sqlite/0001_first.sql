@@ -188,6 +188,19 @@ create table fsm_requests (
     primary key (instance_id, dedup)
 ) strict, without rowid;
 
+-- Fields of records by which instances are found, in plain text: a row for each search field of an instance. The key is that of the instance.
+create table fsm_search (
+    instance_id blob not null,
+    name text not null,
+    machine text not null,
+    key text not null,
+    value text not null,
+    primary key (instance_id, name)
+) strict, without rowid;
+
+create index fsm_search_value
+    on fsm_search (machine, name, value, key);
+
 -- Memoised effects of a call.
 create table fsm_once (
     call_id blob not null,

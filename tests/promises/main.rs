@@ -51,6 +51,7 @@ mod retries;
 mod roles;
 mod rows_in_the_way;
 mod schedules;
+mod search;
 mod send_in;
 mod send_many;
 mod senders;

@@ -278,6 +278,15 @@ fn side(asked: &Asked, story: &Story, now: Timestamp) -> Markup {
             @if let Some(delay) = &policy.delay { p class="quiet" { "The wait is what " code { (delay) } " says." } }
             @else { (plan(attempt, now)) }
         }
+        @if !story.seen.fields.is_empty() && !asked.shared.hides_payloads {
+            h2 { "Search fields" }
+            ul {
+                @for field in &story.seen.fields {
+                    @let parameter = format!("field.{}", field.name);
+                    li { (field.name) " " a href=(asked.base.instances(&[("machine", &row.machine), (&parameter, &field.value)])) { code { (clean(&field.value)) } } }
+                }
+            }
+        }
         h2 { "Record" }
         @match row.record.as_deref() {
             Some(_) if asked.shared.hides_payloads => p class="quiet" { "hidden" }

@@ -15,6 +15,7 @@ use crate::handle::history::{self, HistoryEntry};
 use crate::handle::instance_view::{InstanceView, calls_of, with_calls};
 use crate::handle::watch::InstanceWatch;
 use crate::redact::Redactable;
+use crate::search;
 use crate::store::acts::{self, OperatorAct};
 use crate::store::lock::Target;
 use crate::store::outbox::{self, FullInbox};
@@ -58,14 +59,15 @@ pub struct Listed {
 }
 
 impl Admin {
-    /// A page of the machine's instances that match the filter.
+    /// A page of the machine's instances that match the filter. Returns an `is_input` error if the machine lacks a search field of the filter.
     pub async fn page(&self, machine: &str, filter: &PageFilter) -> Result<Listed, Error> {
         self.engine
             .read(|| async {
                 let mut reader = self.engine.store.reader().await?;
                 let conn = &mut reader.conn();
+                search::check(conn, &self.machine(machine)?.machine, &filter.search).await?;
                 let Found { rows, mut unreadable, next, was_cut } = rows::page(conn, machine, filter).await?;
-                let with = with_calls(conn, rows, &self.engine.data_protection).await?;
+                let with = with_calls(conn, rows, &self.engine).await?;
                 unreadable.extend(with.unreadable);
                 Ok(Listed { instances: with.instances.into_iter().map(|seen| self.shown(seen)).collect(), unreadable, next, was_cut })
             })
@@ -92,7 +94,8 @@ impl Admin {
         let newest = row.newest.filter(|_| row.is_open);
         let back = |by: u32| newest.and_then(|(call, number)| attempts.iter().find(|one| one.call == call && one.number + by == number));
         let (live, before) = (back(0), back(1));
-        let seen = InstanceView::new(row, live, before, &self.engine.data_protection);
+        let fields = search::fields_of(conn, &self.engine, [&row]).await?.remove(&row.id).unwrap_or_default();
+        let seen = InstanceView { fields, ..InstanceView::new(row, live, before, &self.engine.data_protection) };
         let trace = match newest_call {
             Some(call) => traces::of(conn, call).await?,
             None => None,
@@ -187,11 +190,29 @@ impl Admin {
             };
             row.record = Some(json.into_bytes());
         }
+        self.redact_fields(&mut seen);
         if let Some(progress) = seen.call.as_mut().and_then(|call| call.progress.as_mut()) {
             let text = self.redacted(Redactable::record(&seen.row.machine, &progress.value.to_string()));
             progress.value = serde_json::from_str(&text).unwrap_or(serde_json::Value::String(text));
         }
         seen
+    }
+
+    /// Redacts the search fields as the record that they are parts of.
+    fn redact_fields(&self, seen: &mut InstanceView) {
+        if seen.fields.is_empty() {
+            return;
+        }
+        let fields = seen.fields.iter().map(|field| (field.name.clone(), field.value.as_str().into()));
+        let plain = serde_json::Value::Object(fields.collect());
+        let shown = self.redacted(Redactable::record(&seen.row.machine, &plain.to_string()));
+        let shown: serde_json::Value = serde_json::from_str(&shown).unwrap_or_default();
+        for field in &mut seen.fields {
+            field.value = match &shown[field.name.as_str()] {
+                serde_json::Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+        }
     }
 
     /// The attempts and timers of a machine that are due next, in order, at most `limit`.

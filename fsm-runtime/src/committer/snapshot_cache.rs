@@ -197,7 +197,7 @@ mod tests {
     fn a_batch_without_a_look_of_its_own_says_nothing_of_memories() {
         let event = fsm_core::outcome::Event { name: "Paid".into(), payload: Vec::new() };
         let id = fsm_core::ids::CallId(Uuid::nil());
-        let send = fsm_core::decide::send::Send { id, event, dedup: None, deliver_at: None, reject_if_busy: false, inbox_limit: 1 };
+        let send = fsm_core::decide::send::Send::new(id, event, 1);
         let mut batch = [Request::new(target(1), crate::committer::request::RequestKind::Send(send), None)];
         let snapshot_cache = SnapshotCache::default();
         for (cached, doubts) in [(None, 0), (Some(CachedSnapshot::SomethingWaits), 0), (Some(seen(10)), 1)] {

@@ -20,6 +20,7 @@ use crate::data_protection::Owner;
 use crate::encode;
 use crate::engine::{ClientGuard, Engine};
 use crate::error::{Error, ErrorKind};
+use crate::search;
 use crate::store::conn::Conn;
 use crate::store::held;
 use crate::store::savepoint::Savepoint;
@@ -159,6 +160,10 @@ impl SendRequest {
         let unfit = |why| Error::other(ErrorKind::Codec, format!("the event `{}` cannot be stored: {why}", event.name));
         let digests = self.dedup.as_ref().map(|_| data_protection.digests(owner, &event.payload)).transpose().map_err(unfit)?;
         let dedup = self.dedup.zip(digests).map(|(id, digests)| Dedup { id, digests });
+        let machine = self.engine.catalog.get(&self.target.machine).map(|known| &known.machine);
+        // Only an event that can create the instance gives it search fields.
+        let machine = machine.filter(|machine| !machine.search.is_empty() && machine.edge(None, &event.name).is_some());
+        let search = machine.map_or_else(Vec::new, |machine| search::of_event(&machine.search, &event.payload));
         let payload = std::mem::take(&mut event.payload);
         event.payload = data_protection
             .encrypt(&owner.payload(id), payload)
@@ -169,7 +174,7 @@ impl SendRequest {
             Deliver::At(time) => Some(time),
         };
         let inbox_limit = self.engine.limits.inbox;
-        let send = Delivery { id, event, dedup, deliver_at, reject_if_busy: self.reject_if_busy, inbox_limit };
+        let send = Delivery { dedup, deliver_at, reject_if_busy: self.reject_if_busy, search, ..Delivery::new(id, event, inbox_limit) };
         let trace = self.trace.or_else(|| traces::context_of(&tracing::Span::current()));
         Ok((self.target, RequestKind::Send(send), trace))
     }

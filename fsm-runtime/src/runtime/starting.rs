@@ -66,11 +66,12 @@ impl Builder {
     /// Opens the database, stores the machine definitions and starts a session.
     async fn join(&self, catalog: &Catalog, limit: Duration) -> Result<(Store, Clock, Work), Error> {
         let (store, clock) = open(self.settings(), limit).await?;
+        let begun = clock.now();
         let data = (&self.data, &self.data_protection);
         let introduced = introduce(&store, &clock, catalog, data, &self.migrate, &self.declared_limits).await?;
         let schedules = schedule::plan(&self.schedules)?;
         schedule::declaring::declare_all(&store, clock.now(), &schedules).await?;
-        let work = Work { schedules, ..self.work(catalog, self.lease, introduced, clock.now()) };
+        let work = Work { schedules, ..self.work(catalog, self.lease, introduced, begun) };
         work.session.renew(&mut store.dedicated().await?, &clock, clock.now(), 0).await?;
         Ok((store, clock, work))
     }

@@ -144,9 +144,11 @@ pub async fn delete_calls(conn: &mut Conn<'_>, calls: &[CallId]) -> Result<()> {
     Ok(())
 }
 
-/// Deletes these instances with their inbox, requests and history, but not their calls.
+/// Deletes these instances with their inbox, requests, history and search fields, but not their calls.
 pub async fn delete(conn: &mut Conn<'_>, instances: &[InstanceId]) -> Result<()> {
-    for statement in [&sql::PRUNE_INBOX, &sql::PRUNE_TRACES, &sql::PRUNE_REQUESTS, &sql::PRUNE_HISTORY, &sql::PRUNE_INSTANCES] {
+    for statement in
+        [&sql::PRUNE_INBOX, &sql::PRUNE_TRACES, &sql::PRUNE_REQUESTS, &sql::PRUNE_HISTORY, &sql::PRUNE_SEARCH, &sql::PRUNE_INSTANCES]
+    {
         conn.batch(statement, instances.iter().map(|instance| values![instance.0]).collect()).await?;
     }
     Ok(())

@@ -67,7 +67,7 @@ impl FinalState {
             loop {
                 let found = view::page(conn, machine, &PageFilter { after, limit: PAGE, ..PageFilter::default() }).await?;
                 after = found.next;
-                for seen in with_calls(conn, found.rows, &engine.data_protection).await?.instances {
+                for seen in with_calls(conn, found.rows, engine).await?.instances {
                     let name = (machine.clone(), seen.row.key.clone());
                     instances.insert(name, InstanceEnd::of(conn, seen, engine, ignoring).await?);
                 }

@@ -44,11 +44,12 @@ impl Engine {
                 let bounds = Bounds { timeout: verb.timeout, heartbeat: verb.heartbeat, progress: &progress };
                 let input = Input { event: payload, record: record.as_deref() };
                 let (ended, counts_as) = self.run_bounded(verb, &mut running, input, bounds, &cancel).await;
-                let with_timer = ended.map(|kept| {
-                    let timer = known.computed_timer(&attempt, kept.as_deref().or(record.as_deref()));
-                    timer.map(|timer| (kept, timer))
+                let computed = ended.map(|kept| {
+                    let timer = known.computed_timer(&attempt, kept.as_deref().or(record.as_deref()))?;
+                    let search = known.changed_search(record.as_deref(), kept.as_deref())?;
+                    Ok((kept, timer, search))
                 });
-                match with_timer {
+                match computed {
                     Ok(Err(failure)) => (Err(failure), AttemptOutcome::Error),
                     Ok(Ok(ended)) => (Ok(ended), counts_as),
                     Err(failure) => (Err(failure), counts_as),
@@ -58,9 +59,9 @@ impl Engine {
         };
         let snoozed = ended.as_ref().err().and_then(Failure::snoozes_for);
         let outcome = match (ended, snoozed) {
-            (Ok((record, timer)), _) => {
+            (Ok((record, timer, search)), _) => {
                 let verb_requests = running.as_mut().map(RunningVerb::take_requests).unwrap_or_default();
-                Outcome::Success { record, verb_requests, timer }
+                Outcome::Success { record, verb_requests, timer, search }
             }
             (Err(_), Some(wait)) => Outcome::Snoozed { wait },
             (Err(failure), None) => {

@@ -237,14 +237,8 @@ impl BatchCommit<'_> {
     }
 
     fn delivery(&self, outgoing: &Outgoing) -> Send {
-        Send {
-            id: outgoing.id,
-            event: outgoing.event.clone(),
-            dedup: None,
-            deliver_at: outgoing.deliver_at,
-            reject_if_busy: false,
-            inbox_limit: self.engine.limits.inbox,
-        }
+        let Outgoing { id, event, deliver_at, search, .. } = outgoing;
+        Send { deliver_at: *deliver_at, search: search.clone(), ..Send::new(*id, event.clone(), self.engine.limits.inbox) }
     }
 }
 

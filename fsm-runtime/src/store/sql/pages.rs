@@ -46,6 +46,8 @@ macro_rules! has_text {
     };
 }
 
+pub(super) use {failure, has_text, retrying};
+
 macro_rules! page {
     ($status:literal, $has:literal, $beyond:literal, $until:literal, $order:literal) => {
         concat!(

@@ -1,6 +1,6 @@
 //! The trace contexts of calls.
 
-use super::{Many, Sql, many, same};
+use super::statement::{Many, Sql, many, same};
 
 /// Stores the trace contexts of calls. The last one of a call counts. Uses the primary key.
 pub const TRACE_PUT: Many = many(

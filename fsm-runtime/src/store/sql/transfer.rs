@@ -17,7 +17,7 @@ pub struct Table {
 
 /// The tables in the order of their references. The tables of workers, session logs, reachable time and migrations belong to one database
 /// and are not transferred.
-pub const TABLES: [Table; 12] = [
+pub const TABLES: [Table; 13] = [
     Table {
         name: "machines",
         key: &["text", "text"],
@@ -217,6 +217,25 @@ pub const TABLES: [Table; 12] = [
             "instance_id uuid, dedup text, event text, digest bytea, call_id uuid, created_at bigint",
             "
             insert into fsm_requests (instance_id, dedup, event, digest, call_id, created_at)
+            select *
+            from w",
+        ),
+    },
+    Table {
+        name: "search",
+        key: &["uuid", "text"],
+        page: same(
+            "
+            select x.instance_id, x.name, x.machine, x.key, x.value, x.instance_id, x.name
+            from fsm_search x
+            where (x.instance_id, x.name) > ($3, $4) and (cast($1 as text) is null or x.machine = $1)
+            order by x.instance_id, x.name
+            limit $2",
+        ),
+        insert: many(
+            "instance_id uuid, name text, machine text, key text, value text",
+            "
+            insert into fsm_search (instance_id, name, machine, key, value)
             select *
             from w",
         ),

@@ -351,5 +351,5 @@ async fn the_two_schemas_are_twins() {
     exported.sort();
     there.sort();
     assert_eq!(exported, there);
-    assert!(schemas[0].0.len() > 80 && schemas[0].1.len() == 17);
+    assert!(schemas[0].0.len() > 80 && schemas[0].1.len() == 18);
 }
