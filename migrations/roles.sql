@@ -9,8 +9,8 @@
 -- search path; and again after each migration. It can be run as often as one likes.
 --
 -- A sender writes events, and nothing else: what it sends waits in the inbox or for its time until a worker takes it, and that worker alone says
--- which verb runs. It may insert instances that have done nothing yet, events, delayed events and dedup ids, and of an instance's row it may
--- move the end of the inbox. Triggers check each of these rows when a sender commits. A person with a sender's password can send any event of
+-- which verb runs. It may insert instances that have done nothing yet with their search fields, events, delayed events and dedup ids, and of
+-- an instance's row it may move the end of the inbox. Triggers check each of these rows when a sender commits. A person with a sender's password can send any event of
 -- any machine, fill inboxes up to their own limit and beyond, and hold locks; that person cannot run a verb that the graph does not give, change
 -- a state, a record, an attempt or a history, or run out a timer.
 --
@@ -41,34 +41,37 @@ alter table fsm_outbox owner to fsm_owner;
 alter table fsm_child_events owner to fsm_owner;
 alter table fsm_timers owner to fsm_owner;
 alter table fsm_requests owner to fsm_owner;
+alter table fsm_search owner to fsm_owner;
 alter table fsm_once owner to fsm_owner;
 alter table fsm_history owner to fsm_owner;
 alter table fsm_workers owner to fsm_owner;
 alter table fsm_reachable_time owner to fsm_owner;
 alter table fsm_machines owner to fsm_owner;
 alter table fsm_schedules owner to fsm_owner;
+alter table fsm_traces owner to fsm_owner;
 alter table fsm_limits owner to fsm_owner;
 alter table fsm_migrations owner to fsm_owner;
 
 -- Everybody sees whether the tables are those that the program knows, and which machines there are.
 grant select on fsm_migrations, fsm_machines, fsm_limits to fsm_worker, fsm_sender, fsm_viewer;
 
-grant select, insert, update, delete on fsm_instances, fsm_async_calls, fsm_session_log, fsm_inbox, fsm_outbox, fsm_child_events, fsm_timers, fsm_workers,
+grant select, insert, update, delete on fsm_instances, fsm_async_calls, fsm_session_log, fsm_inbox, fsm_outbox, fsm_child_events, fsm_timers, fsm_search, fsm_workers,
     fsm_reachable_time
     to fsm_worker;
 grant select on fsm_attempts to fsm_worker;
 grant select, insert, delete on fsm_requests, fsm_once, fsm_history to fsm_worker;
 grant insert, update on fsm_machines, fsm_limits to fsm_worker;
-grant select, insert, update, delete on fsm_schedules to fsm_worker;
+grant select, insert, update, delete on fsm_schedules, fsm_traces to fsm_worker;
 
-revoke all on fsm_instances, fsm_async_calls, fsm_attempts, fsm_session_log, fsm_inbox, fsm_outbox, fsm_child_events, fsm_timers, fsm_requests, fsm_once, fsm_history, fsm_workers,
-    fsm_reachable_time, fsm_machines, fsm_limits, fsm_schedules from fsm_sender;
+revoke all on fsm_instances, fsm_async_calls, fsm_attempts, fsm_session_log, fsm_inbox, fsm_outbox, fsm_child_events, fsm_timers, fsm_requests, fsm_search, fsm_once,
+    fsm_history, fsm_workers, fsm_reachable_time, fsm_machines, fsm_limits, fsm_schedules, fsm_traces from fsm_sender;
 grant select on fsm_machines, fsm_limits, fsm_async_calls, fsm_history to fsm_sender;
-grant select, insert on fsm_instances, fsm_inbox, fsm_timers, fsm_requests to fsm_sender;
+grant select, insert on fsm_instances, fsm_inbox, fsm_timers, fsm_requests, fsm_search, fsm_traces to fsm_sender;
+grant update on fsm_traces to fsm_sender;
 grant update (inbox_tail, updated_at, row_version) on fsm_instances to fsm_sender;
 
-grant select on fsm_instances, fsm_async_calls, fsm_attempts, fsm_session_log, fsm_inbox, fsm_outbox, fsm_child_events, fsm_timers, fsm_requests, fsm_once, fsm_history, fsm_workers,
-    fsm_reachable_time, fsm_schedules to fsm_viewer;
+grant select on fsm_instances, fsm_async_calls, fsm_attempts, fsm_session_log, fsm_inbox, fsm_outbox, fsm_child_events, fsm_timers, fsm_requests, fsm_search, fsm_once,
+    fsm_history, fsm_workers, fsm_reachable_time, fsm_schedules, fsm_traces to fsm_viewer;
 
 -- What a sender may write, checked when it commits, once all of it is there. The instance is locked, so that it stays as it was checked.
 
@@ -158,6 +161,20 @@ begin
 end
 $$;
 
+create or replace function fsm_check_sent_field() returns trigger language plpgsql as $$
+begin
+    perform 1
+    from fsm_instances i
+    where i.instance_id = new.instance_id and i.machine = new.machine and i.key = new.key and i.status = 'running' and i.version = 0
+        and i.record is null
+    for share;
+    if not found or octet_length(new.value) > 255 then
+        raise insufficient_privilege using message = 'permission denied: a sender gives search fields of at most 255 bytes to an instance that has no record yet';
+    end if;
+    return null;
+end
+$$;
+
 do $$
 declare
     checked record;
@@ -169,7 +186,8 @@ begin
             ('fsm_instances', 'insert or update', 'fsm_check_sent_instance'),
             ('fsm_inbox', 'insert', 'fsm_check_sent_event'),
             ('fsm_timers', 'insert', 'fsm_check_sent_timer'),
-            ('fsm_requests', 'insert', 'fsm_check_sent_request')
+            ('fsm_requests', 'insert', 'fsm_check_sent_request'),
+            ('fsm_search', 'insert', 'fsm_check_sent_field')
         ) as t (name, acts, function)
     loop
         -- Tables of the sender's own, temporary ones above all, are never taken for ours.

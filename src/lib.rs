@@ -7,6 +7,7 @@ pub use fsm_core::instance::Status;
 pub use fsm_core::retry::{Retry, RetryAdvice};
 pub use fsm_core::retry_schedule::{Planned, RetrySchedule, Warning};
 pub use fsm_core::time::Timestamp;
+pub use fsm_core::trace::TraceContext;
 pub use fsm_core::{diagram, duration};
 pub use fsm_macros::{fsm, retry, verb};
 #[cfg(feature = "aead")]

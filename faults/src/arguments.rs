@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 
-use crate::scenario::{ALL, Size};
+use crate::scenario::ALL;
+use crate::size::Size;
 use crate::test_server::Kind;
 
 /// The scenario that takes an hour.

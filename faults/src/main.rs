@@ -19,6 +19,7 @@ mod random;
 mod report;
 mod rows;
 mod scenario;
+mod size;
 mod small;
 mod sql;
 mod stage;

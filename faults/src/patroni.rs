@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use crate::small::me;
 use crate::{Failure, Skipped};
+pub use settings::NODES;
 use settings::Places;
 
 /// The limit for the cluster to become complete: three servers, of which one is the leader and one a synchronous standby.
@@ -24,8 +25,6 @@ const READY: Duration = Duration::from_secs(120);
 /// The limit for a killed node to copy the data that it lacks.
 const STUCK: Duration = Duration::from_secs(25);
 const LOOK: Duration = Duration::from_millis(200);
-/// The number of servers.
-pub const NODES: usize = 3;
 
 /// The cluster. Each node is identified by its index.
 pub struct Patroni {

@@ -1,4 +1,4 @@
-//! The list of scenarios, and the size of their runs.
+//! The list of scenarios.
 
 mod block;
 mod clocks;
@@ -23,38 +23,11 @@ use std::pin::Pin;
 
 use crate::Failure;
 use crate::report::Report;
+use crate::size::Size;
 use crate::test_server::{Kind, TestServer};
 
 /// The future of a running scenario.
 type Running<'g> = Pin<Box<dyn Future<Output = Result<Report, Failure>> + 'g>>;
-
-/// The size of a run.
-#[derive(Debug, Clone, Copy)]
-pub struct Size {
-    pub is_short: bool,
-    pub kills: Option<u64>,
-    pub transitions: Option<u64>,
-    pub seconds: Option<u64>,
-    pub minutes: Option<u64>,
-    pub seed: u64,
-}
-
-impl Size {
-    /// The number of faults.
-    pub fn kills(&self, short: u64, full: u64) -> u64 {
-        self.kills.unwrap_or(if self.is_short { short } else { full })
-    }
-
-    /// The minimum number of committed transitions.
-    pub fn transitions(&self, short: u64, full: u64) -> u64 {
-        self.transitions.unwrap_or(if self.is_short { short } else { full })
-    }
-
-    /// The duration of a fault without another end.
-    pub fn seconds(&self, short: u64, full: u64) -> u64 {
-        self.seconds.unwrap_or(if self.is_short { short } else { full })
-    }
-}
 
 /// A fault scenario.
 pub struct Scenario {

@@ -4,12 +4,14 @@ mod graph;
 mod limits;
 mod schedules;
 mod transfer;
+mod wanted;
 
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use fsm_core::duration;
-use fsm_core::instance::Status;
+
+pub use wanted::Wanted;
 
 pub use graph::{Format, Graph};
 pub use limits::{Limits, SetLimit};
@@ -239,51 +241,6 @@ pub struct Few {
     /// The maximum number of lines
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub limit: u32,
-}
-
-/// A filter for instances.
-#[derive(Debug, Clone, Default, ClapArgs)]
-pub struct Wanted {
-    /// Only instances in this state
-    #[arg(long)]
-    pub state: Option<String>,
-    /// Only instances with this status: running, completed, error or cancelled
-    #[arg(long)]
-    pub status: Option<Status>,
-    /// Only instances in error or being retried whose error contains this text, ignoring case
-    #[arg(long, value_name = "TEXT")]
-    pub error: Option<String>,
-    /// Only those whose key begins so, like `2026-*`; in the order of their keys
-    #[arg(long = "key", value_name = "PREFIX*", value_parser = prefix)]
-    pub key_prefix: Option<String>,
-    /// Only instances whose open attempt follows a failed one
-    #[arg(long)]
-    pub retrying: bool,
-    /// Only instances that have not changed for this time, like `1h30m`
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    pub older: Option<Duration>,
-    /// Only paused instances
-    #[arg(long)]
-    pub paused: bool,
-}
-
-impl Wanted {
-    /// Returns true if any condition is set.
-    pub fn is_some(&self) -> bool {
-        self.key_prefix.is_some()
-            || self.state.is_some()
-            || self.status.is_some()
-            || self.error.is_some()
-            || self.retrying
-            || self.older.is_some()
-            || self.paused
-    }
-}
-
-/// The prefix of `PREFIX*`.
-fn prefix(pattern: &str) -> Result<String, String> {
-    let prefix = pattern.strip_suffix('*').ok_or("it ends with `*`, like `2026-*`; `fsm show` shows one instance")?;
-    Ok(prefix.to_owned())
 }
 
 /// `fsm ls`.

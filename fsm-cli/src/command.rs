@@ -1,4 +1,4 @@
-//! Runs the command that the arguments name, and functions that the commands share.
+//! Runs the command that the arguments name.
 
 mod act;
 mod console;
@@ -16,6 +16,7 @@ mod migrate;
 mod rejected;
 mod schedules;
 mod send;
+mod session;
 mod show;
 mod simulate;
 mod stats;
@@ -24,21 +25,14 @@ mod workers;
 
 use clap::CommandFactory;
 use fsm_core::decide::operate::Act;
-use fsm_runtime::admin::{Admin, Definition, Opening};
+use fsm_runtime::admin::Opening;
 use fsm_runtime::redact::RedactableKind;
 
 use crate::args::{Args, Command};
 use crate::problem::Problem;
 use crate::redact;
 use crate::stage::Stage;
-
-/// A command's output and database.
-struct Session<'s, 'a> {
-    stage: &'s mut Stage<'a>,
-    /// The way to open the database for reading.
-    opening: Opening,
-    is_json: bool,
-}
+use session::Session;
 
 /// The way to open the database with this URL or path.
 pub fn opening(database: Option<&str>) -> Opening {
@@ -99,24 +93,6 @@ fn man(stage: &mut Stage<'_>) -> Result<(), Problem> {
         clap_mangen::Man::new(one.clone().display_name(name)).render(&mut page)?;
     }
     stage.text(&String::from_utf8_lossy(&page))
-}
-
-impl Session<'_, '_> {
-    async fn to_read(&self) -> Result<Admin, Problem> {
-        Ok(Admin::open(self.opening.clone()).await?)
-    }
-
-    async fn to_act(&self) -> Result<Admin, Problem> {
-        Ok(Admin::open(self.opening.clone().acting()).await?)
-    }
-}
-
-/// The machine of this name, or all machines without a name.
-fn selected<'m>(admin: &'m Admin, machine: Option<&str>) -> Result<Vec<&'m Definition>, Problem> {
-    match machine {
-        Some(name) => Ok(vec![admin.machine(name)?]),
-        None => Ok(admin.machines().iter().collect()),
-    }
 }
 
 /// Converts a path to the URL of a SQLite file. A URL is returned unchanged.

@@ -51,29 +51,13 @@ pub(crate) struct Wanted {
     /// The number that the user typed.
     #[serde(default)]
     confirmed: String,
-    #[serde(default)]
-    machine: String,
-    #[serde(default)]
-    status: String,
-    #[serde(default)]
-    state: String,
-    #[serde(default)]
-    error: String,
-    #[serde(default)]
-    prefix: String,
+    #[serde(flatten)]
+    facets: Facets,
 }
 
 impl Wanted {
     fn facets(&self) -> Facets {
-        let Wanted { machine, status, state, error, prefix, .. } = self;
-        Facets {
-            machine: machine.clone(),
-            status: status.clone(),
-            state: state.clone(),
-            error: error.clone(),
-            prefix: prefix.clone(),
-            after: String::new(),
-        }
+        Facets { after: String::new(), ..self.facets.clone() }
     }
 }
 

@@ -58,6 +58,7 @@ pub struct Console {
     authentication: Authentication,
     is_read_only: bool,
     hides_payloads: bool,
+    trace_url: Option<String>,
 }
 
 /// The console of a runtime or a client, on its connections: `Router::new().nest("/fsm", console(&runtime).router())`.
@@ -72,7 +73,7 @@ pub fn console(inside: impl Into<EngineAccess>) -> Console {
 impl Console {
     /// A console of a database that a runtime has used.
     pub fn open(opening: Opening) -> Console {
-        Console { opening, authentication: Authentication::Loopback, is_read_only: false, hides_payloads: false }
+        Console { opening, authentication: Authentication::Loopback, is_read_only: false, hides_payloads: false, trace_url: None }
     }
 
     /// Asks the browser for this name and password. The user has the access of an admin, and the history records the name as the actor.
@@ -96,9 +97,15 @@ impl Console {
         Console { hides_payloads: true, ..self }
     }
 
+    /// Links each trace to the page of another program, such as `https://traces.example.com/trace/{trace_id}`. `{trace_id}` stands for the 32
+    /// hexadecimal digits of the trace. Without it, the page of an instance names the trace only.
+    pub fn trace_url(self, pattern: impl Into<String>) -> Console {
+        Console { trace_url: Some(pattern.into()), ..self }
+    }
+
     /// The console as a router. All links begin at the path that it is nested at.
     pub fn router(self) -> Router {
-        let shared = Arc::new(Shared::new(self.opening, self.authentication, self.is_read_only, self.hides_payloads));
+        let shared = Arc::new(Shared::new(self.opening, self.authentication, self.is_read_only, self.hides_payloads, self.trace_url));
         Router::new()
             .route("/", get(pages::overview::show))
             .route("/m/{machine}", get(pages::machine::show))

@@ -29,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) authentication: Authentication,
     pub(crate) is_read_only: bool,
     pub(crate) hides_payloads: bool,
+    /// The address of a trace in another program, with `{trace_id}`.
+    pub(crate) trace_url: Option<String>,
     /// The token that proves that a form came from a page of this console.
     pub(crate) token: String,
     admin: RwLock<Option<(Instant, Admin)>>,
@@ -39,12 +41,19 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(opening: Opening, authentication: Authentication, is_read_only: bool, hides_payloads: bool) -> Shared {
+    pub(crate) fn new(
+        opening: Opening,
+        authentication: Authentication,
+        is_read_only: bool,
+        hides_payloads: bool,
+        trace_url: Option<String>,
+    ) -> Shared {
         Shared {
             opening,
             authentication,
             is_read_only,
             hides_payloads,
+            trace_url,
             token: Uuid::new_v4().simple().to_string(),
             admin: RwLock::default(),
             bulk_runs: Mutex::default(),

@@ -12,7 +12,9 @@ use crate::ids::{CallId, InstanceId, SessionId, TimerId};
 use crate::instance::{Instance, Status};
 use crate::outcome::{Event, HiddenBytes};
 use crate::retry::RetryState;
+use crate::search::SearchField;
 use crate::time::Timestamp;
+use crate::trace::TraceContext;
 
 /// The changes to one instance, written in one transaction.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,6 +45,10 @@ pub struct Changes {
     pub notes: Vec<Note>,
     /// The deduplication entry.
     pub request: Option<Request>,
+    /// The new values of search fields. A field that is not among them keeps its value.
+    pub search: Vec<SearchField>,
+    /// The trace contexts of calls, added by the runtime.
+    pub traces: Vec<(CallId, TraceContext)>,
     /// The parent of a new instance that is started as a child.
     pub link: Option<Box<Link>>,
 }
@@ -302,6 +308,8 @@ impl Changes {
             timers: Vec::new(),
             notes: Vec::new(),
             request: None,
+            search: Vec::new(),
+            traces: Vec::new(),
             link: None,
         }
     }

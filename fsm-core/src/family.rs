@@ -2,6 +2,7 @@
 
 use crate::ids::{CallId, InstanceId};
 use crate::outcome::Event;
+use crate::search::SearchField;
 
 /// The parent of a child, with the group to which the child belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -73,6 +74,8 @@ pub struct Child {
     pub key: String,
     /// The event that starts it.
     pub event: Event,
+    /// Its search fields.
+    pub search: Vec<SearchField>,
     /// It is not cancelled with its parent.
     pub is_detached: bool,
     /// The event type that tells the parent that this child has ended, if the parent's machine has it.

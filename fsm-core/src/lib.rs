@@ -19,7 +19,9 @@ pub mod outcome;
 pub mod process;
 pub mod retry;
 pub mod retry_schedule;
+pub mod search;
 pub mod time;
+pub mod trace;
 
 #[cfg(test)]
 mod fuzz;

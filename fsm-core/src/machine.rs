@@ -36,6 +36,9 @@ pub struct Machine {
     /// The type of the record as written in the source; `None` without `keeps`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<String>,
+    /// The fields of the record by which instances are found.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub search: Vec<String>,
 }
 
 /// A function that carries out edges: those into the state of the same name, or internal transitions.

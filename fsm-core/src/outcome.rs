@@ -8,6 +8,7 @@ use crate::family::Child;
 use crate::ids::CallId;
 use crate::machine::Due;
 use crate::retry::RetryAdvice;
+use crate::search::SearchField;
 use crate::time::Timestamp;
 
 /// An encoded event.
@@ -34,6 +35,8 @@ pub struct Outgoing {
     pub deliver_at: Option<Timestamp>,
     /// The attempt fails if the receiver refuses the event.
     pub is_required: bool,
+    /// The search fields of the receiver if the event creates it.
+    pub search: Vec<SearchField>,
 }
 
 /// The requests that a verb made of the engine. They are dropped unless the attempt succeeds.
@@ -90,6 +93,8 @@ pub enum Outcome {
         verb_requests: VerbRequests,
         /// The result of the computed timer of the state that is entered, if there is one.
         timer: Option<Due>,
+        /// The values of the search fields, if the record or its search fields changed.
+        search: Vec<SearchField>,
     },
     /// The verb returned an error, panicked, ran out of time, or its input could not be decoded.
     Failure(Problem),
@@ -167,11 +172,12 @@ impl fmt::Debug for Event {
 impl fmt::Debug for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Outcome::Success { record, verb_requests, timer } => f
+            Outcome::Success { record, verb_requests, timer, search } => f
                 .debug_struct("Success")
                 .field("record", &record.as_deref().map(HiddenBytes))
                 .field("asks", verb_requests)
                 .field("timer", timer)
+                .field("search", search)
                 .finish(),
             Outcome::Failure(problem) => f.debug_tuple("Failure").field(problem).finish(),
             Outcome::Snoozed { wait } => f.debug_struct("Snoozed").field("wait", wait).finish(),
@@ -192,7 +198,7 @@ mod tests {
     fn payloads_and_records_are_not_in_debug_texts() {
         let event = Event { name: "Paid".into(), payload: b"4242".to_vec() };
         let verb_requests = VerbRequests { next: Some(event), ..VerbRequests::default() };
-        let outcome = Outcome::Success { record: Some(b"4242".to_vec()), verb_requests, timer: None };
+        let outcome = Outcome::Success { record: Some(b"4242".to_vec()), verb_requests, timer: None, search: Vec::new() };
         let instance = Instance {
             record: Some(b"4242".to_vec()),
             ..Instance::new(InstanceId(uuid::Uuid::nil()), "payment", "o-1", Timestamp::default())

@@ -6,6 +6,7 @@ mod graph;
 mod next;
 mod parse;
 mod rules;
+mod search;
 mod state;
 
 use proc_macro2::TokenStream;

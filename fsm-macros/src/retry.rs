@@ -2,41 +2,21 @@
 
 mod emit;
 mod grammar;
+mod model;
 mod policy;
 mod values;
-
-use std::time::Duration;
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 use syn::parse::{Parse, ParseStream};
-use syn::{Attribute, Expr, Path};
+use syn::{Attribute, Path};
 
 pub use emit::{Emitted, emit, micros, optional};
+pub use model::Retry;
+pub use values::{duration, expression};
 
 use crate::mistake::Mistakes;
 use crate::names;
-
-/// A parsed directive.
-pub enum Retry {
-    /// `none`.
-    Never,
-    Policy(Box<Policy>),
-}
-
-/// A complete policy: every value that was not given has its default.
-pub struct Policy {
-    pub max_attempts: Option<u32>,
-    pub min: Duration,
-    pub max: Duration,
-    pub backoff: f64,
-    pub jitter: f64,
-    pub within: Option<Duration>,
-    pub give_up_on: Vec<syn::Type>,
-    pub give_up_if: Option<Path>,
-    pub delay: Option<Path>,
-    pub catch: Option<Path>,
-}
 
 /// Parses a directive. Mistakes that concern all of it point at `at`. Returns `None` if it breaks a rule.
 pub fn parse(options: TokenStream, at: impl ToTokens, mistakes: &mut Mistakes) -> Option<Retry> {
@@ -46,31 +26,6 @@ pub fn parse(options: TokenStream, at: impl ToTokens, mistakes: &mut Mistakes) -
     let is_sound = found.is_empty();
     mistakes.append(found);
     retry.filter(|_| is_sound)
-}
-
-/// Parses an expression, without the groups that `macro_rules!` fragments are wrapped in.
-pub fn expression(input: ParseStream<'_>) -> syn::Result<Expr> {
-    let mut expression = input.parse()?;
-    while let Expr::Group(group) = expression {
-        expression = *group.expr;
-    }
-    Ok(expression)
-}
-
-/// Parses the duration in the text of an option.
-pub fn duration(value: &Expr, mistakes: &mut Mistakes) -> Option<Duration> {
-    let help = fsm_core::duration::NotADuration::HELP;
-    let Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) = value else {
-        mistakes.add(value, format!("`{}` is not a duration: a duration is written in quotes", names::joined(value)), help);
-        return None;
-    };
-    match fsm_core::duration::parse(&text.value()) {
-        Ok(duration) => Some(duration),
-        Err(error) => {
-            mistakes.add(text, error.to_string(), help);
-            None
-        }
-    }
 }
 
 /// Expands `#[retry(…)]` as the outer attribute: it moves itself below `#[verb]`, which reads it.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use fsm_core::call::Attempt;
 use fsm_core::machine::{Due, Edge, Machine, TIMEOUT, Verb, Wait, is_of_children};
 use fsm_core::retry::Retry;
+use fsm_core::search::SearchField;
 
 use crate::data::DataMap;
 use crate::error::Error;
@@ -127,6 +128,7 @@ impl KnownMachine {
             edges: entry.edges.iter().map(describe_edge).collect(),
             ends: entry.ends.iter().map(|end| (*end).to_owned()).collect(),
             record: entry.record.map(str::to_owned),
+            search: entry.search.iter().flat_map(|search| search.names).map(|name| (*name).to_owned()).collect(),
         };
         let events = ordered.iter().map(|verb| ((verb.event_type)(), verb.event)).collect();
         let metrics = verbs.keys().map(|verb| (*verb, VerbMetrics::of(entry.name, verb))).collect();
@@ -169,6 +171,19 @@ impl KnownMachine {
         due.map_err(Failure::new)?.map(Some)
     }
 
+    /// The search fields that change with a record: all of them if there was no record before. A panic in the user's code is a failure.
+    pub(crate) fn changed_search(&self, before: Option<&[u8]>, after: Option<&[u8]>) -> Result<Vec<SearchField>, Failure> {
+        let (Some(search), Some(after)) = (self.entry.and_then(|entry| entry.search), after) else { return Ok(Vec::new()) };
+        if before == Some(after) {
+            return Ok(Vec::new());
+        }
+        let values = |record: &[u8]| guard::guarded("the `Display` of a search field", || (search.values)(record)).map_err(Failure::new)?;
+        let after = fields(search.names, values(after)?);
+        // A record that cannot be decoded has no values that could be the same.
+        let before = before.and_then(|before| values(before).ok()).map_or_else(Vec::new, |before| fields(search.names, before));
+        Ok(after.into_iter().filter(|field| !before.contains(field)).collect())
+    }
+
     pub(crate) fn verb(&self, name: &str) -> Option<&'static VerbEntry> {
         self.verbs.get(name).copied()
     }
@@ -186,6 +201,10 @@ impl KnownMachine {
     fn served(&self) -> Served {
         Served::of(&self.machine)
     }
+}
+
+fn fields(names: &[&str], values: Vec<String>) -> Vec<SearchField> {
+    names.iter().zip(values).map(|(name, value)| SearchField::new(name, &value)).collect()
 }
 
 fn policy(verb: &VerbEntry, machine: &MachineEntry) -> Option<&'static PolicyEntry> {

@@ -6,6 +6,7 @@ mod commit_log;
 mod commit_metrics;
 pub(crate) mod commit_outcome;
 mod conclusion;
+pub(crate) mod instance_key;
 pub(crate) mod lane_limit;
 pub(crate) mod lines;
 mod priority_queue;
@@ -35,11 +36,11 @@ use crate::store::error::class::Batch;
 use crate::store::held;
 use crate::store::sessions;
 use crate::supervise;
-use batch_commit::{BatchCommit, Speculation};
+use batch_commit::BatchCommit;
+use batch_commit::optimistic::Speculation;
 use commit_outcome::CommitOutcome;
 use lane_limit::LaneLimit;
-use lines::Number;
-use request::{InstanceKey, Reply, Request};
+use request::{InstanceKey, Number, Reply, Request};
 use retry::Next;
 
 /// The maximum number of requests in one commit. With more, the first request waits too long for its answer. SQLite has a higher limit
@@ -139,7 +140,7 @@ impl Engine {
     }
 
     /// Refuses at once a request that could only succeed after the calling verb has ended.
-    fn check_held(&self, InstanceKey { machine, key }: &InstanceKey) -> Result<(), Error> {
+    fn check_held(&self, InstanceKey { machine, key, .. }: &InstanceKey) -> Result<(), Error> {
         let store = self.store.id();
         if !self.store.is_postgres() && held::has_writer(store) {
             return Err(StoreError::Crosswise.into());

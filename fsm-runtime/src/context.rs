@@ -23,6 +23,7 @@ use serde::de::DeserializeOwned;
 use sqlx::{PgConnection, SqliteConnection};
 use tokio::sync::{Notify, watch};
 
+use crate::catalog::Catalog;
 use crate::clock::Clock;
 use crate::data::{Data, DataMap};
 use crate::data_protection::{DataProtection, Owner};
@@ -50,8 +51,8 @@ pub(crate) struct VerbEnvironment {
     pub(crate) machine: Arc<Machine>,
     /// The machine's event types with their names.
     pub(crate) events: Arc<[(TypeId, &'static str)]>,
-    /// The names of the machines that this process serves.
-    pub(crate) served: Arc<[String]>,
+    /// The machines that this process serves.
+    pub(crate) catalog: Catalog,
     /// Wakes the task that writes progress.
     pub(crate) has_progress: Arc<Notify>,
 }
@@ -62,7 +63,8 @@ impl VerbEnvironment {
     }
 
     fn check_served(&self, machine: &str) -> Result<(), Error> {
-        if self.served.iter().any(|served| served == machine) { Ok(()) } else { Err(Error::not_served(machine, &self.served)) }
+        let served = &self.catalog.names;
+        if served.iter().any(|served| served == machine) { Ok(()) } else { Err(Error::not_served(machine, served)) }
     }
 }
 

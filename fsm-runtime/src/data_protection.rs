@@ -152,7 +152,7 @@ impl DataProtection {
             return Ok(outcome);
         }
         Ok(match outcome {
-            Outcome::Success { record, mut verb_requests, timer } => {
+            Outcome::Success { record, mut verb_requests, timer, search } => {
                 let record = record.map(|record| self.encrypt(&owner.record(), record)).transpose()?;
                 if let Some(next) = &mut verb_requests.next {
                     next.payload = self.encrypt(&owner.payload(fresh), std::mem::take(&mut next.payload))?;
@@ -165,7 +165,7 @@ impl DataProtection {
                     let payload = std::mem::take(&mut child.event.payload);
                     child.event.payload = self.encrypt(&Owner { machine: &child.machine, key: &child.key }.payload(child.id), payload)?;
                 }
-                Outcome::Success { record, verb_requests, timer }
+                Outcome::Success { record, verb_requests, timer, search }
             }
             Outcome::Failure(problem) => Outcome::Failure(Problem { error: self.encrypt_error(owner, problem.error), ..problem }),
             other => other,

@@ -1,10 +1,10 @@
 //! The engine: the data that all tasks of a process share. In a worker it includes the slots and the session.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use foldhash::HashMap;
 use fsm_core::ids::{CallId, InstanceId, SessionId};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
@@ -20,9 +20,9 @@ use crate::data_protection::DataProtection;
 use crate::failing::Failures;
 use crate::families::ChangedFamilies;
 use crate::guard;
+use crate::health::Observations;
 use crate::in_flight::InFlightCommits;
 use crate::limits::Limits;
-use crate::observer::Observations;
 use crate::reconciler_state::ReconcilerState;
 use crate::running::{Phase, Running, UnreportedAttempt};
 use crate::schedule::Planned;
@@ -33,6 +33,7 @@ use crate::store::error::StoreError;
 use crate::store::file_version::FileVersions;
 use crate::store::open::Store;
 use crate::store::tx::Reader;
+use crate::traces;
 use crate::wake_up::{PendingNotifications, WakeUp};
 use crate::watchers::Watchers;
 
@@ -41,6 +42,8 @@ pub(crate) struct Work {
     pub(crate) session: Session,
     pub(crate) served: Vec<Served>,
     pub(crate) data: DataMap,
+    /// The span of an attempt is a child of that of its sender, and not linked to it.
+    pub(crate) has_parent_from_send: bool,
     /// The schedules that this program declares.
     pub(crate) schedules: Vec<Planned>,
     /// One permit for each attempt that may execute at the same time.
@@ -85,6 +88,8 @@ pub(crate) struct Engine {
     pub(crate) has_line: Notify,
     /// The families that commits of this process may have changed.
     pub(crate) families: ChangedFamilies,
+    /// Spans of this process have trace contexts, for a layer of OpenTelemetry sees them, or a caller has named one.
+    pub(crate) is_traced: AtomicBool,
     /// `None` for a client.
     pub(crate) work: Option<Work>,
     pub(crate) tasks: Mutex<Vec<AbortHandle>>,
@@ -119,6 +124,7 @@ impl Engine {
             pending_notifications: PendingNotifications::default(),
             has_line: Notify::new(),
             families: ChangedFamilies::default(),
+            is_traced: traces::are_seen().into(),
             work,
             tasks: Mutex::default(),
             last_commit: Arc::default(),

@@ -28,7 +28,9 @@ use crate::encode;
 use crate::engine::{ClientGuard, Engine};
 use crate::error::Error;
 use crate::registry::{EventFor, Machine};
+use crate::search;
 use crate::store::conn::Conn;
+use crate::store::traces;
 use crate::store::view as rows;
 use crate::store::view::{PageFilter, WithNewest};
 use history::HistoryEntry;
@@ -163,7 +165,12 @@ impl<M: Machine> Handle<M> {
         let mut reader = self.engine.store.reader().await?;
         let conn = &mut reader.conn();
         let Some(row) = rows::find(conn, M::NAME, key).await? else { return Ok(None) };
-        with_calls(conn, vec![row], &self.engine.data_protection).await?.only().map(Some)
+        let newest = row.instance.newest.filter(|_| self.engine.is_traced());
+        let mut seen = with_calls(conn, vec![row], &self.engine.catalog, &self.engine.data_protection).await?.only()?;
+        if let Some((call, _)) = newest {
+            seen.trace = traces::of(conn, call).await?;
+        }
+        Ok(Some(seen))
     }
 
     fn typed(&self, seen: InstanceView) -> Result<Instance<M>, Error> {
@@ -226,7 +233,8 @@ impl<M: Machine> Handle<M> {
             .await
     }
 
-    /// A page of the instances that match the filter, in the order of their creation. Instances that this program cannot read are listed
+    /// A page of the instances that match the filter, in the order of their creation, or with a key prefix or a search field in the order of
+    /// their keys. Returns an `is_input` error if the machine has no search field of a name in the filter. Instances that this program cannot read are listed
     /// separately.
     pub async fn list(&self, filter: Filter) -> Result<Page<Instance<M>>, Error> {
         let limit = filter.limit.clamp(1, Filter::MOST);
@@ -236,13 +244,22 @@ impl<M: Machine> Handle<M> {
             paused: filter.paused,
             key_prefix: filter.key_prefix,
             retrying: filter.retrying,
+            search: filter.search,
             after: filter.after.map(|cursor| cursor.0),
             limit,
             ..PageFilter::default()
         };
-        self.engine
-            .read(|| async { pages::page(&mut self.engine.store.reader().await?.conn(), &wanted, &self.engine.data_protection).await })
-            .await
+        self.engine.read(|| self.page(&wanted)).await
+    }
+
+    async fn page(&self, wanted: &PageFilter) -> Result<Page<Instance<M>>, Error> {
+        let Engine { catalog, data_protection, .. } = &*self.engine;
+        let mut reader = self.engine.store.reader().await?;
+        let conn = &mut reader.conn();
+        if !wanted.search.is_empty() {
+            search::check(conn, &catalog.expect(M::NAME)?.machine, &wanted.search).await?;
+        }
+        pages::page(conn, wanted, catalog, data_protection).await
     }
 
     /// The number of instances by state and status.

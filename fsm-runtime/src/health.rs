@@ -1,15 +1,13 @@
 //! The health of a runtime: what `/livez`, `/readyz` and a person on call want to know.
 
 use std::fmt;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use fsm_core::time::Timestamp;
 use serde::Serialize;
 
-use crate::engine::Engine;
-use crate::engine_access::EngineAccess;
-use crate::observer::Observed;
-use crate::runtime::Runtime;
+use crate::guard;
 
 /// The state of a process and of its database, as far as the process knows. It is read from memory and never waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -104,48 +102,32 @@ impl fmt::Display for Health {
     }
 }
 
-impl Engine {
-    /// The health of this process, from memory.
-    pub(crate) fn health(&self) -> Health {
-        let Observed { lag, database, migrations } = self.observations.latest();
-        let lease = match (&self.work, self.session()) {
-            (None, _) => LeaseHealth::None,
-            (Some(work), Some(_)) => LeaseHealth::Certain(work.session.until()),
-            (Some(_), None) => LeaseHealth::Uncertain,
-        };
-        let (unreported, executing) = self.work.as_ref().map_or((0, 0), |work| work.left());
-        Health {
-            database,
-            lease,
-            migrations,
-            lag,
-            running: executing,
-            slots: self.work.as_ref().map_or(0, |work| work.slot_count),
-            unreported,
-            is_shutting_down: self.work.is_some() && !self.may_start(),
-        }
+/// The result of the last observation.
+#[derive(Default)]
+pub(crate) struct Observations(Mutex<Observed>);
+
+/// What an observation found.
+#[derive(Debug, Clone)]
+pub(crate) struct Observed {
+    pub(crate) database: DatabaseHealth,
+    pub(crate) migrations: MigrationHealth,
+    /// How long the oldest due call has waited.
+    pub(crate) lag: Duration,
+}
+
+impl Default for Observed {
+    /// Before the first observation: a runtime starts only on a database that answers and whose tables fit.
+    fn default() -> Observed {
+        Observed { database: DatabaseHealth::Reachable, migrations: MigrationHealth::Current, lag: Duration::ZERO }
     }
 }
 
-impl Runtime {
-    /// The health of this process: whether its database answers, its lease is certain and its tables fit, how long due calls wait, and how
-    /// many attempts run. It is read from memory and never waits.
-    ///
-    /// ```no_run
-    /// # async fn example(runtime: &fsm_runtime::runtime::Runtime) {
-    /// let health = runtime.health();
-    /// let status = if health.is_ready() { 200 } else { 503 };
-    /// println!("{status} {health}, {} of {} slots are used", health.running, health.slots);
-    /// # }
-    /// ```
-    pub fn health(&self) -> Health {
-        self.engine.health()
+impl Observations {
+    pub(crate) fn latest(&self) -> Observed {
+        guard::lock(&self.0).clone()
     }
-}
 
-impl EngineAccess {
-    /// The health of the process that has this database open. Unlike [`Runtime::health`] it can be asked during a shutdown.
-    pub fn health(&self) -> Health {
-        self.engine.health()
+    pub(crate) fn note(&self, change: impl FnOnce(&mut Observed)) {
+        change(&mut guard::lock(&self.0));
     }
 }

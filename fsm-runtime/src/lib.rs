@@ -53,6 +53,7 @@ pub mod running;
 pub mod runtime;
 pub mod schedule;
 pub mod schema;
+mod search;
 mod session;
 mod start;
 pub mod store;
@@ -61,6 +62,7 @@ mod sweeper;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod timeout;
+mod traces;
 mod wake_up;
 mod watchers;
 mod worker;

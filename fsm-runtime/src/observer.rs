@@ -1,15 +1,16 @@
 //! Observes the database from time to time, for [`Runtime::health`](crate::runtime::Runtime::health) and for the gauges of the metrics.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fsm_core::time::Timestamp;
 
 use crate::engine::Engine;
+use crate::engine_access::EngineAccess;
 use crate::error::Error;
-use crate::guard;
-use crate::health::{DatabaseHealth, MigrationHealth};
+use crate::health::{DatabaseHealth, Health, LeaseHealth, MigrationHealth, Observed};
 use crate::metrics::{self, Backlog, Sizes};
+use crate::runtime::Runtime;
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::{limits, migrate, outbox, overview, view, workers};
@@ -22,36 +23,6 @@ const LIMIT: Duration = Duration::from_secs(5);
 const COUNTED_EVERY: u32 = 6;
 /// No gauge counts further.
 const MOST: u32 = 10_000;
-
-/// The result of the last observation.
-#[derive(Default)]
-pub(crate) struct Observations(Mutex<Observed>);
-
-/// What an observation found.
-#[derive(Debug, Clone)]
-pub(crate) struct Observed {
-    pub(crate) database: DatabaseHealth,
-    pub(crate) migrations: MigrationHealth,
-    /// How long the oldest due call has waited.
-    pub(crate) lag: Duration,
-}
-
-impl Default for Observed {
-    /// Before the first observation: a runtime starts only on a database that answers and whose tables fit.
-    fn default() -> Observed {
-        Observed { database: DatabaseHealth::Reachable, migrations: MigrationHealth::Current, lag: Duration::ZERO }
-    }
-}
-
-impl Observations {
-    pub(crate) fn latest(&self) -> Observed {
-        guard::lock(&self.0).clone()
-    }
-
-    fn note(&self, change: impl FnOnce(&mut Observed)) {
-        change(&mut guard::lock(&self.0));
-    }
-}
 
 impl Engine {
     /// Observes until the engine ends.
@@ -134,4 +105,50 @@ impl Engine {
 async fn backlog(conn: &mut Conn<'_>, machine: &str, now: Timestamp) -> Result<Backlog, Error> {
     let overdue = overview::overdue(conn, machine, now, MOST).await?;
     Ok(Backlog { due_calls: overdue.attempts, oldest_due: overdue.since.map_or(Duration::ZERO, |since| now.since(since)) })
+}
+
+impl Engine {
+    /// The health of this process, from memory.
+    pub(crate) fn health(&self) -> Health {
+        let Observed { lag, database, migrations } = self.observations.latest();
+        let lease = match (&self.work, self.session()) {
+            (None, _) => LeaseHealth::None,
+            (Some(work), Some(_)) => LeaseHealth::Certain(work.session.until()),
+            (Some(_), None) => LeaseHealth::Uncertain,
+        };
+        let (unreported, executing) = self.work.as_ref().map_or((0, 0), |work| work.left());
+        Health {
+            database,
+            lease,
+            migrations,
+            lag,
+            running: executing,
+            slots: self.work.as_ref().map_or(0, |work| work.slot_count),
+            unreported,
+            is_shutting_down: self.work.is_some() && !self.may_start(),
+        }
+    }
+}
+
+impl Runtime {
+    /// The health of this process: whether its database answers, its lease is certain and its tables fit, how long due calls wait, and how
+    /// many attempts run. It is read from memory and never waits.
+    ///
+    /// ```no_run
+    /// # async fn example(runtime: &fsm_runtime::runtime::Runtime) {
+    /// let health = runtime.health();
+    /// let status = if health.is_ready() { 200 } else { 503 };
+    /// println!("{status} {health}, {} of {} slots are used", health.running, health.slots);
+    /// # }
+    /// ```
+    pub fn health(&self) -> Health {
+        self.engine.health()
+    }
+}
+
+impl EngineAccess {
+    /// The health of the process that has this database open. Unlike [`Runtime::health`] it can be asked during a shutdown.
+    pub fn health(&self) -> Health {
+        self.engine.health()
+    }
 }

@@ -1,5 +1,5 @@
-//! The reconciler: corrects rows that older code writes while it still runs beside this code. It renames mapped names, and sets timers that
-//! the older code lacks.
+//! The reconciler: corrects rows that older code writes while it still runs beside this code. It renames mapped names, sets timers that the
+//! older code lacks, and fills in search fields that it lacks.
 //!
 //! Each run reads every instance of a machine once, so the interval between runs grows. A deployment takes minutes, but a process with the
 //! old code may run on for days.
@@ -23,6 +23,7 @@ use crate::drift;
 use crate::encode;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::search;
 use crate::store::conn::Conn;
 use crate::store::drift::{self as rows, Page};
 use crate::store::error::StoreError;
@@ -56,10 +57,12 @@ impl Engine {
         // This wait has no limit of its own: only another run holds the lock, and each operation of a run has a limit.
         let mut reconciler_state = work.reconciler_state.lock().await;
         let (mut mended, mut failed) = (0, None);
-        let is_time = reconciler_state.is_time(self.clock.now());
+        let begun = self.clock.now();
+        let is_time = reconciler_state.is_time(begun);
         for known in self.catalog.iter() {
             let renames = reconciler_state.renames(&known.machine.name).filter(|_| is_time);
-            match self.mend_machine(known, renames, is_time).await {
+            let since = is_time.then(|| reconciler_state.looked_at());
+            match self.mend_machine(known, renames, since).await {
                 Ok(count) => mended += count,
                 // The error does not affect other machines. This machine is checked again in a minute.
                 Err(error) => {
@@ -69,18 +72,19 @@ impl Engine {
             }
         }
         if is_time && failed.is_none() {
-            reconciler_state.looked(self.clock.now());
+            reconciler_state.looked(begun);
         }
         failed.map_or(Ok(mended), Err)
     }
 
-    async fn mend_machine(&self, known: &KnownMachine, renames: Option<&Renames>, is_time: bool) -> Result<usize, Error> {
+    async fn mend_machine(&self, known: &KnownMachine, renames: Option<&Renames>, since: Option<Timestamp>) -> Result<usize, Error> {
         let (machine, mut mended) = (&*known.machine, 0);
         if let Some(renames) = renames {
             mended += drift::apply(&self.store, &self.clock, machine, renames).await?;
         }
-        if is_time {
+        if let Some(since) = since {
             mended += set_timers(&self.store, &self.clock, known, renames, &self.data_protection).await?;
+            mended += search::follow(&self.store, known, &self.data_protection, since).await?;
         }
         Ok(mended + self.drop_timers(machine).await?)
     }

@@ -17,12 +17,17 @@ pub(crate) struct ReconcilerState {
     mappings: Mappings,
     next: Timestamp,
     pause: Duration,
+    /// The beginning of the last complete run.
+    looked_at: Timestamp,
 }
+
+/// The time by which a row may be older than its commit: a decision is made before it is written, and clocks differ.
+const LATE: Duration = Duration::from_secs(600);
 
 impl ReconcilerState {
     /// The state after a complete run at `now`.
     pub(crate) fn since(now: Timestamp, mappings: Mappings) -> ReconcilerState {
-        ReconcilerState { mappings, next: now + PAUSES.0, pause: PAUSES.0 }
+        ReconcilerState { mappings, next: now + PAUSES.0, pause: PAUSES.0, looked_at: now }
     }
 
     /// The mapping of a machine.
@@ -35,8 +40,14 @@ impl ReconcilerState {
         now >= self.next
     }
 
-    /// Records a complete run.
+    /// The time since which a row may have changed after the last complete run saw it.
+    pub(crate) fn looked_at(&self) -> Timestamp {
+        Timestamp::from_micros(self.looked_at.as_micros().saturating_sub(fsm_core::time::micros(LATE)))
+    }
+
+    /// Records a complete run that began at `now`.
     pub(crate) fn looked(&mut self, now: Timestamp) {
+        self.looked_at = now;
         self.pause = (self.pause * 2).min(PAUSES.1);
         self.next = now + self.pause;
     }

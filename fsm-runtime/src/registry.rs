@@ -245,7 +245,21 @@ pub struct MachineEntry {
     pub edges: &'static [EdgeEntry],
     /// The states in which an instance is completed.
     pub ends: &'static [&'static str],
+    /// The search fields; `None` without `search`.
+    pub search: Option<SearchEntry>,
 }
+
+/// The search fields of a machine.
+#[derive(Debug, Clone, Copy)]
+pub struct SearchEntry {
+    /// The names of the fields of the record.
+    pub names: &'static [&'static str],
+    /// Their values as texts, in the same order.
+    pub values: SearchFunction,
+}
+
+/// Returns the values of the search fields, from the encoded record.
+pub type SearchFunction = fn(&[u8]) -> Result<Vec<String>, Failure>;
 
 /// A registered edge. Its event is the event of its verb.
 pub struct EdgeEntry {

@@ -63,6 +63,7 @@ pub struct Builder {
     pub(crate) migrate: Vec<Migrate>,
     pub(crate) retention: Option<Duration>,
     pub(crate) schedules: Vec<DeclaredSchedule>,
+    pub(crate) has_parent_from_send: bool,
     pub(crate) declared_limits: DeclaredLimits,
     pub(crate) blocking_threads: u32,
     #[cfg(feature = "testing")]
@@ -92,6 +93,7 @@ impl Default for Builder {
             migrate: Vec::new(),
             retention: None,
             schedules: Vec::new(),
+            has_parent_from_send: false,
             declared_limits: DeclaredLimits::new(),
             blocking_threads: 64,
             #[cfg(feature = "testing")]
@@ -328,6 +330,13 @@ impl Builder {
     pub fn schedule(mut self, schedule: DeclaredSchedule) -> Self {
         self.machines.push(schedule.machine());
         self.schedules.push(schedule);
+        self
+    }
+
+    /// With `true`, the span of an attempt is a child of the span that sent its event, so that both are in one trace. By default the span of an
+    /// attempt begins a trace of its own and links to the sender's, because hours may lie between. Has an effect with the feature `otel` only.
+    pub fn parent_from_send(mut self, is_child: bool) -> Self {
+        self.has_parent_from_send = is_child;
         self
     }
 

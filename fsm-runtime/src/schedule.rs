@@ -4,7 +4,6 @@ pub(crate) mod calendar;
 pub(crate) mod declaring;
 mod firing;
 
-pub(crate) use declaring::declare_all;
 pub use fsm_core::decide::schedule::Missed;
 
 use std::collections::HashSet;

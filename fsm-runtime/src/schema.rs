@@ -41,6 +41,8 @@ pub struct MachineSchema {
     pub computed_timers: Vec<ComputedTimerSchema>,
     /// The type of the record, as written in the source; `None` without `keeps`.
     pub record: Option<String>,
+    /// The fields of the record by which instances are found.
+    pub search: Vec<String>,
 }
 
 /// An edge: from a state, on an event, to another state.
@@ -174,6 +176,7 @@ fn describe(machine: &Machine) -> MachineSchema {
         timers,
         computed_timers,
         record: machine.record.clone(),
+        search: machine.search.clone(),
     }
 }
 

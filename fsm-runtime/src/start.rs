@@ -16,6 +16,7 @@ use crate::error::{Error, ErrorKind};
 use crate::limit::{self, DeclaredLimits};
 use crate::reconciler;
 use crate::reconciler_state::Mappings;
+use crate::search;
 use crate::session;
 use crate::store::error::Class;
 use crate::store::open::{Settings, Store};
@@ -68,7 +69,7 @@ pub(crate) struct Introduced {
 }
 
 /// Checks that every `Data<T>` is present, that no row needs names that the code lacks and that the limit of each verb exists, renames mapped
-/// names, sets missing timers, and stores the limits and every machine's definition.
+/// names, sets missing timers, fills in new search fields, and stores the limits and every machine's definition.
 pub(crate) async fn introduce(
     store: &Store,
     clock: &Clock,
@@ -82,6 +83,7 @@ pub(crate) async fn introduce(
     let mappings = drift::resolve(store, clock, catalog, migrate).await?;
     for known in catalog.iter() {
         reconciler::set_timers(store, clock, known, mappings.get(&known.machine.name), data_protection).await?;
+        search::introduce(store, known, data_protection).await?;
     }
     let mut tx = store.begin().await?;
     tx.conn().wait_for_locks().await?;

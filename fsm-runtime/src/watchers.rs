@@ -1,6 +1,6 @@
 //! The tasks of this process that wait for changes of an instance, and their notification by commits.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use fsm_core::call::Attempt;
@@ -9,7 +9,7 @@ use fsm_core::instance::Instance;
 use tokio::sync::Notify;
 
 use crate::committer::commit_outcome::{ChangedInstance, Run};
-use crate::committer::request::InstanceKey;
+use crate::committer::instance_key::{InstanceKey, InstanceMap};
 use crate::guard;
 
 /// The maximum number of undelivered changes of one watcher. Further changes are dropped; the watcher finds them when it reads the
@@ -33,9 +33,9 @@ struct PendingChanges {
 
 #[derive(Default)]
 struct State {
-    waiting: HashMap<InstanceKey, Vec<Arc<PendingChanges>>>,
+    waiting: InstanceMap<Vec<Arc<PendingChanges>>>,
     /// The live attempts that run in this process. The end of each will be announced.
-    running: HashMap<InstanceKey, (CallId, u32)>,
+    running: InstanceMap<(CallId, u32)>,
 }
 
 /// The watchers by instance, and the attempts that run here, so that a watcher need not read the database for them.

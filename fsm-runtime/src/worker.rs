@@ -6,6 +6,7 @@ mod calling;
 mod counts;
 mod judge;
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -29,12 +30,13 @@ use crate::running::{self, Phase, Running};
 use crate::store::claim::Claimed;
 use crate::store::tx::Tx;
 use crate::supervise;
+use crate::traces;
 
 /// The wait before the report of an attempt is retried after a panic.
 const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
 
-/// What a verb and the engine tell each other while it runs: that it should end, and how far it is.
-type Signs = (Arc<watch::Sender<bool>>, Arc<ProgressOfAttempt>);
+/// The signals between the engine and a running verb: the request to end, and the progress.
+type VerbSignals = (Arc<watch::Sender<bool>>, Arc<ProgressOfAttempt>);
 
 /// The outcome of a verb, with the transaction that the verb opened, if any.
 struct Ended {
@@ -51,20 +53,37 @@ impl Engine {
         let attempt = Arc::clone(&claimed.attempt);
         let cancel = Arc::new(watch::Sender::new(false));
         // The span has no parent: the previous attempt may have ended in this very task, and consecutive attempts are not nested.
-        let span = tracing::info_span!(parent: None, "attempt", machine = attempt.machine, key = &*target.key, verb = attempt.verb, call = %attempt.call, attempt = attempt.number);
-        span.in_scope(|| tracing::debug!("claimed"));
+        let span = span_of(&attempt, &target);
         // The lock is held until the entry is inserted, so that an attempt cannot be removed before that.
         let mut running = work.running();
         let progress = ProgressOfAttempt::begun();
-        let signs = (Arc::clone(&cancel), Arc::clone(&progress));
-        let executing = Arc::clone(self).execute(target.clone(), claimed, permit, signs).instrument(span);
+        let signals = (Arc::clone(&cancel), Arc::clone(&progress));
+        // In a box of its own, because the future is large and is moved into the task.
+        let executing = Box::pin(Arc::clone(self).execute_in(span, target.clone(), claimed, permit, signals));
         let task = tokio::spawn(Arc::clone(self).supervise(target.clone(), Arc::clone(&attempt), executing));
         let id = (attempt.call, attempt.number);
         let abort = task.abort_handle();
         running.insert(id, Running { attempt, target, abort, cancel, progress, phase: Phase::Executing, unreported: None });
     }
 
-    async fn execute(self: Arc<Self>, target: InstanceKey, claimed: Claimed, permit: Option<OwnedSemaphorePermit>, signs: Signs) {
+    /// Executes the attempt in its span, which follows the span of the sender or of the attempt before.
+    async fn execute_in(
+        self: Arc<Self>,
+        span: tracing::Span,
+        target: InstanceKey,
+        claimed: Claimed,
+        permit: Option<OwnedSemaphorePermit>,
+        signals: VerbSignals,
+    ) {
+        if let Some(followed) = self.followed(&claimed.attempt).await {
+            traces::follow(&span, &followed, self.work.as_ref().is_some_and(|work| work.has_parent_from_send));
+        }
+        // A span that was entered keeps its parent, so nothing enters it before.
+        span.in_scope(|| tracing::debug!("claimed"));
+        self.execute(target, claimed, permit, signals).instrument(span).await;
+    }
+
+    async fn execute(self: Arc<Self>, target: InstanceKey, claimed: Claimed, permit: Option<OwnedSemaphorePermit>, signals: VerbSignals) {
         let attempt = Arc::clone(&claimed.attempt);
         tracing::debug!("started");
         let metrics = self.catalog.get(&attempt.machine).and_then(|known| known.metrics(&attempt.verb));
@@ -72,7 +91,7 @@ impl Engine {
         if let Some(metrics) = metrics {
             metrics.attempt_started(self.clock.now().since(attempt.scheduled_at));
         }
-        let Ended { outcome, counts_as, tx } = self.call_verb(claimed, signs).await;
+        let Ended { outcome, counts_as, tx } = self.call_verb(claimed, signals).await;
         if !self.may_report((attempt.call, attempt.number)) {
             return;
         }
@@ -84,7 +103,9 @@ impl Engine {
             Outcome::Failure(problem) => tracing::debug!(outcome = outcome.word(), error = problem.error, "ended"),
             outcome => tracing::debug!(outcome = outcome.word(), "ended"),
         }
-        let mut report = Report { permit, ..Report::new(Arc::clone(&attempt), Outcome::Released) };
+        let span = tracing::Span::current();
+        span.record("otel.status_code", if matches!(outcome, Outcome::Failure(_)) { "ERROR" } else { "OK" });
+        let mut report = Report { permit, trace: traces::context_of(&span), ..Report::new(Arc::clone(&attempt), Outcome::Released) };
         report.outcome = self.encrypted(&target, report.fresh, outcome);
         self.end(&target, &attempt, report, tx).await;
     }
@@ -113,8 +134,8 @@ impl Engine {
 
     /// Runs the task of an attempt. A panic of the engine's own code around the verb is a failed attempt too, and is reported until the
     /// report is stored.
-    async fn supervise(self: Arc<Self>, target: InstanceKey, attempt: Arc<Attempt>, executing: impl Future<Output = ()> + Send) {
-        let mut ended = guard::to_its_end("the attempt's task", Box::pin(executing)).await;
+    async fn supervise(self: Arc<Self>, target: InstanceKey, attempt: Arc<Attempt>, executing: Pin<Box<impl Future<Output = ()> + Send>>) {
+        let mut ended = guard::to_its_end("the attempt's task", executing).await;
         while let Err(text) = ended {
             supervise::tell("attempt", &text);
             if !self.may_report((attempt.call, attempt.number)) {
@@ -254,6 +275,29 @@ impl Engine {
             Err(error) => tracing::warn!(%error, "an attempt could not be released; other workers find it lost"),
         }
     }
+}
+
+/// The span of an attempt. The fields `machine` to `attempt` are those of log lines, the others those of traces.
+fn span_of(attempt: &Attempt, target: &InstanceKey) -> tracing::Span {
+    tracing::info_span!(
+        parent: None,
+        "fsm.attempt",
+        machine = attempt.machine,
+        key = &*target.key,
+        verb = attempt.verb,
+        call = %attempt.call,
+        attempt = attempt.number,
+        otel.kind = "consumer",
+        otel.status_code = tracing::field::Empty,
+        fsm.machine = attempt.machine,
+        fsm.key = &*target.key,
+        fsm.verb = attempt.verb,
+        fsm.event = attempt.event,
+        fsm.from = attempt.from,
+        fsm.to = attempt.to,
+        fsm.attempt = attempt.number,
+        fsm.max_attempts = attempt.retry_state.max_attempts(attempt.number),
+    )
 }
 
 /// The outcome of an attempt that a shutdown ends. Without a retry policy it is never run again, because its progress is unknown.

@@ -230,6 +230,20 @@ create table fsm_requests (
     primary key (instance_id, dedup)
 );
 
+-- Fields of records by which instances are found, in plain text: a row for each search field of an instance. The key is that of the instance.
+create table fsm_search (
+    instance_id uuid not null,
+    name text collate "C" not null,
+    machine text collate "C" not null,
+    key text collate "C" not null,
+    value text collate "C" not null,
+    primary key (instance_id, name)
+);
+
+create index fsm_search_value
+    on fsm_search (machine, name, value, key)
+    include (instance_id);
+
 -- Memoised effects of a call.
 create table fsm_once (
     call_id uuid not null,
@@ -324,3 +338,14 @@ create table fsm_limits (
     changed_by text,
     changed_at bigint
 );
+
+-- The W3C trace contexts of calls: that of the sender, and after each attempt that of the attempt. Calls without one have no row.
+create table fsm_traces (
+    call_id uuid not null primary key,
+    instance_id uuid not null,
+    parent text not null,
+    state text
+);
+
+create index fsm_traces_instance
+    on fsm_traces (instance_id);

@@ -225,6 +225,19 @@ create table fsm_requests (
     primary key (instance_id, dedup)
 ) strict, without rowid;
 
+-- Fields of records by which instances are found, in plain text: a row for each search field of an instance. The key is that of the instance.
+create table fsm_search (
+    instance_id blob not null,
+    name text not null,
+    machine text not null,
+    key text not null,
+    value text not null,
+    primary key (instance_id, name)
+) strict, without rowid;
+
+create index fsm_search_value
+    on fsm_search (machine, name, value, key);
+
 -- Memoised effects of a call.
 create table fsm_once (
     call_id blob not null,
@@ -319,3 +332,14 @@ create table fsm_limits (
     changed_by text,
     changed_at integer
 ) strict, without rowid;
+
+-- The W3C trace contexts of calls: that of the sender, and after each attempt that of the attempt. Calls without one have no row.
+create table fsm_traces (
+    call_id blob not null primary key,
+    instance_id blob not null,
+    parent text not null,
+    state text
+) strict, without rowid;
+
+create index fsm_traces_instance
+    on fsm_traces (instance_id);

@@ -70,7 +70,7 @@ pub async fn expired(_timeout: Timeout) -> Result {
 }
 
 fsm! { pub machine Sub = "contract-sub" {
-    keeps Account;
+    keeps Account, search(customer);
     on Step { start opened; opened -> active; }
     active stays on card_updated;
     active -> cancelled interrupts;
@@ -91,6 +91,9 @@ async fn events_at_any_time(bed: TestBed) {
     subs.send("customer", Cancel).await.unwrap();
     bed.run_until_idle().await;
     assert_eq!(subs.get("customer").await.unwrap().unwrap().state, Some(SubState::Cancelled));
+    let of_customer = subs.list(Filter::default().field("customer", "c-77").key_prefix("cust").retrying(false)).await.unwrap();
+    assert_eq!(of_customer.items.iter().map(|found| found.key.as_str()).collect::<Vec<_>>(), ["customer"]);
+    assert_eq!(of_customer.items[0].fields[0].value, "c-77");
     bed.advance(Duration::from_secs(4 * 60)).await;
     assert_eq!(subs.get("trial").await.unwrap().unwrap().state, Some(SubState::Expired));
 }

@@ -48,7 +48,7 @@ impl Imagined {
                 let deliver_at = after.map(|after| self.now + after);
                 let event = Event { name: (*event).to_owned(), payload };
                 let id = CallId(self.model.fresh());
-                (key, RequestKind::Send(Send { id, event, dedup, deliver_at, reject_if_busy: *reject_if_busy, inbox_limit: INBOX }))
+                (key, RequestKind::Send(Send { dedup, deliver_at, reject_if_busy: *reject_if_busy, ..Send::new(id, event, INBOX) }))
             }
             Act::Operate { key, act } => {
                 let (reason, actor) = (Some("because".to_owned()), Some("ada".to_owned()));
@@ -89,11 +89,12 @@ impl Imagined {
             call: note.call,
             event: Told::Note { kind: note.kind, detail: note.detail.clone(), actor: note.actor.clone() },
         });
-        let seen = InstanceView { row: row.clone(), call: None, timers: Vec::new(), waiting: Vec::new() };
+        let seen = InstanceView { row: row.clone(), call: None, timers: Vec::new(), waiting: Vec::new(), fields: Vec::new(), trace: None };
         sight::lines(&Story {
             seen,
             inbox: inbox.collect(),
             full_inbox: None,
+            trace: None,
             timers: timers.collect(),
             attempts,
             entries: notes.collect(),
@@ -170,7 +171,12 @@ impl Imagined {
         let outcome = match played {
             Ok((record, next)) => {
                 let next = next.map(|next| Event { name: "Go".into(), payload: encoded(&next) });
-                Outcome::Success { record, verb_requests: VerbRequests { next, ..VerbRequests::default() }, timer: None }
+                Outcome::Success {
+                    record,
+                    verb_requests: VerbRequests { next, ..VerbRequests::default() },
+                    timer: None,
+                    search: Vec::new(),
+                }
             }
             Err(advice) => Outcome::Failure(Problem::new(&ERROR.to_string(), advice)),
         };

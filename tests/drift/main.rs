@@ -11,6 +11,7 @@ mod support;
 mod meddler;
 mod new;
 mod old;
+mod search;
 mod side_by_side;
 mod timers;
 

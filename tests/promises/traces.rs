@@ -80,7 +80,7 @@ struct Depth(Arc<AtomicUsize>);
 
 impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for Depth {
     fn on_new_span(&self, _: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
-        let depth = context.span_scope(id).into_iter().flatten().filter(|span| span.name() == "attempt").count();
+        let depth = context.span_scope(id).into_iter().flatten().filter(|span| span.name() == "fsm.attempt").count();
         self.0.fetch_max(depth, Ordering::SeqCst);
     }
 }

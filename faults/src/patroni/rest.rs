@@ -26,7 +26,7 @@ pub fn is_complete(port: u16) -> bool {
     let members = cluster["members"].as_array().cloned().unwrap_or_default();
     let has = |role: &str| members.iter().any(|member| member["role"] == role);
     let is_running = |member: &serde_json::Value| member["state"] == "running" || member["state"] == "streaming";
-    members.len() == super::NODES && members.iter().all(is_running) && has("leader") && has("sync_standby")
+    members.len() == super::settings::NODES && members.iter().all(is_running) && has("leader") && has("sync_standby")
 }
 
 /// Switches the leader role from this node to another one.

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
-use super::NODES;
 use crate::Failure;
+
+/// The number of servers.
+pub const NODES: usize = 3;
 
 /// The ports of a node.
 pub struct Node {

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use sqlx::{Connection, PgConnection};
 
-use super::Size;
 use super::cut::{proxy_spec, start_proxy};
 use crate::Failure;
 use crate::child::Spec;
 use crate::load::Load;
 use crate::proxy::Cuts;
 use crate::report::Report;
+use crate::size::Size;
 use crate::stage::Stage;
 use crate::test_server::{Kind, TestServer};
 

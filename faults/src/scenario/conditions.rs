@@ -6,13 +6,13 @@ pub mod server;
 
 use std::time::{Duration, Instant};
 
-use super::Size;
 use crate::Failure;
 use crate::child::Spec;
 use crate::ledger::{self, Line};
 use crate::load::{Load, now_us};
 use crate::random::Random;
 use crate::report::Report;
+use crate::size::Size;
 use crate::small::{Small, me};
 use crate::sql;
 use crate::stage::Stage;

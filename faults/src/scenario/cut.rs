@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::Size;
 use crate::Failure;
 use crate::child::Spec;
 use crate::load::Load;
 use crate::process::Process;
 use crate::proxy::{self, Cuts};
 use crate::report::Report;
+use crate::size::Size;
 use crate::stage::Stage;
 use crate::test_server::{Kind, TestServer};
 

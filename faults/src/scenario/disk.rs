@@ -3,11 +3,11 @@
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use super::Size;
 use crate::Failure;
 use crate::child::Spec;
 use crate::load::Load;
 use crate::report::Report;
+use crate::size::Size;
 use crate::small::{Small, me};
 use crate::stage::Stage;
 use crate::test_server::{Folder, Kind, TestServer};

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::task::JoinHandle;
 
-use super::Size;
 use crate::Failure;
 use crate::child::Spec;
 use crate::ledger::{self, Line};
@@ -16,6 +15,7 @@ use crate::load::{Load, now_us};
 use crate::patroni::{NODES, Patroni};
 use crate::random::Random;
 use crate::report::Report;
+use crate::size::Size;
 use crate::stage::Stage;
 use crate::test_server::{Folder, Kind, TestServer};
 

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::Size;
 use crate::child::Spec;
 use crate::load::Load;
 use crate::random::Random;
 use crate::report::Report;
+use crate::size::Size;
 use crate::stage::Stage;
 use crate::test_server::{Kind, TestServer};
 use crate::{Failure, sql};

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::Size;
 use crate::Failure;
 use crate::report::Report;
+use crate::size::Size;
 use crate::stage::Stage;
 use crate::test_server::{Kind, TestServer};
 

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::Size;
 use crate::Failure;
 use crate::child::Spec;
 use crate::ledger::{self, Line};
 use crate::load::{Load, now_us};
 use crate::report::Report;
+use crate::size::Size;
 use crate::sql;
 use crate::stage::Stage;
 use crate::test_server::{Kind, TestServer};

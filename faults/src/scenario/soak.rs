@@ -3,13 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::Size;
 use super::conditions::{file, resume, server};
 use crate::Failure;
 use crate::child::Spec;
 use crate::load::Load;
 use crate::random::Random;
 use crate::report::Report;
+use crate::size::Size;
 use crate::small::{Small, me};
 use crate::stage::Stage;
 use crate::test_server::{Folder, Kind, TestServer};

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use super::Size;
 use crate::Failure;
 use crate::load::Load;
 use crate::report::Report;
+use crate::size::Size;
 use crate::stage::Stage;
 use crate::test_server::{Kind, TestServer};
 use crate::{child::Spec, sql};

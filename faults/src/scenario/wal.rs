@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use sqlx::{Connection, Executor, PgConnection};
 
-use super::Size;
 use crate::Failure;
 use crate::child::Spec;
 use crate::load::Load;
 use crate::report::Report;
+use crate::size::Size;
 use crate::small::{Small, command};
 use crate::stage::Stage;
 use crate::test_server::{Folder, Kind, TestServer};

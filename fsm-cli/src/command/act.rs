@@ -9,7 +9,8 @@ use fsm_runtime::handle::operate::OperateRequest;
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use super::{Session, ls};
+use super::ls;
+use super::session::Session;
 use crate::args::Acting;
 use crate::problem::Problem;
 use crate::progress::Progress;
@@ -27,7 +28,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, act: Act, acting: Acting)
         Some(_) if acting.wanted.is_some() => return Err(Problem::Usage("give a key or a filter, not both".into())),
         Some(key) => vec![admin.story(&acting.machine, key).await?.seen.row.key],
         None if !acting.wanted.is_some() => {
-            let filters = "`--key`, `--state`, `--status`, `--error`, `--retrying`, `--older` or `--paused`";
+            let filters = "`--key`, `--where`, `--state`, `--status`, `--error`, `--retrying`, `--older` or `--paused`";
             return Err(Problem::Usage(format!("give the key of an instance, or say which ones by {filters}")));
         }
         None => {

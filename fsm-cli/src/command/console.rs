@@ -2,7 +2,7 @@
 
 use fsm_console::Console;
 
-use super::Session;
+use super::session::Session;
 use crate::args;
 use crate::problem::Problem;
 

@@ -3,7 +3,7 @@
 use fsm_runtime::admin::checkup::Level;
 use serde_json::json;
 
-use super::Session;
+use super::session::Session;
 use crate::problem::Problem;
 use crate::table::{BAD, Cell, GOOD, OPEN, Table};
 

@@ -4,7 +4,7 @@ use fsm_runtime::store::overview::ToCome;
 use serde_json::json;
 
 use super::liveness::Liveness;
-use super::{Session, selected};
+use super::session::{Session, selected};
 use crate::args::Few;
 use crate::problem::Problem;
 use crate::table::{Cell, OPEN, Table};

@@ -4,7 +4,7 @@ use fsm_runtime::admin::groups::{ErrorGroup, ErrorGroups};
 use fsm_runtime::store::outbox::FullInbox;
 use serde_json::json;
 
-use super::{Session, selected};
+use super::session::{Session, selected};
 use crate::args::Errors;
 use crate::problem::Problem;
 use crate::table::{BAD, Cell, OPEN, Table};

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use fsm_runtime::admin::Admin;
 
-use super::Session;
+use super::session::Session;
 use crate::args::Export;
 use crate::clean::clean_json;
 use crate::problem::Problem;

@@ -6,7 +6,7 @@ use fsm_core::diagram;
 use fsm_core::instance::Status;
 use serde_json::json;
 
-use super::Session;
+use super::session::Session;
 use crate::args::{Format, Graph};
 use crate::problem::Problem;
 

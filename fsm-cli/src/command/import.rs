@@ -7,7 +7,7 @@ use std::path::Path;
 use fsm_runtime::admin::transfer;
 use serde_json::json;
 
-use super::Session;
+use super::session::Session;
 use crate::args::Import;
 use crate::problem::Problem;
 use crate::progress::Progress;

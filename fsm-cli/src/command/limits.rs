@@ -8,7 +8,7 @@ use fsm_runtime::admin::limits::{LimitChange, MOST_COUNTED};
 use fsm_runtime::store::limits::ShownLimit;
 use serde_json::{Value, json};
 
-use super::Session;
+use super::session::Session;
 use crate::args::{Limits, SetLimit};
 use crate::clean::clean;
 use crate::problem::Problem;

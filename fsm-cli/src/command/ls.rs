@@ -1,17 +1,20 @@
 //! `fsm ls`: lists instances page by page.
 
+use std::collections::BTreeSet;
+
 use fsm_core::check::{listed, nearest};
 use fsm_core::ids::InstanceId;
 use fsm_core::instance::Status;
+use fsm_core::search::SearchField;
 use fsm_core::time::Timestamp;
-use fsm_runtime::admin::Admin;
+use fsm_runtime::admin::{Admin, Definition};
 use fsm_runtime::handle::instance_view::InstanceView;
 use fsm_runtime::store::view::{After, PageFilter, Unreadable};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::liveness::{Lapse, Liveness};
-use super::{Session, selected};
+use super::session::{Session, selected};
 use crate::args::{Ls, Wanted};
 use crate::problem::Problem;
 use crate::stage::apart;
@@ -79,10 +82,9 @@ struct Page {
 
 /// Reads a page of the instances of all requested machines, one machine after the other.
 async fn page(admin: &Admin, ls: &Ls) -> Result<Page, Problem> {
-    let is_by_key = ls.wanted.key_prefix.is_some();
-    let after = ls.after.as_deref().map(|text| cursor(text, is_by_key)).transpose()?;
+    let after = ls.after.as_deref().map(|text| cursor(text, ls.wanted.is_by_key())).transpose()?;
     let (mut instances, mut unreadable): (Vec<InstanceView>, Vec<(String, Unreadable)>) = Default::default();
-    for known in selected(admin, ls.machine.as_deref())? {
+    for known in searched(admin, ls)? {
         let machine = known.machine.name.as_str();
         let after = match &after {
             Some((there, _)) if machine < there.as_str() => continue,
@@ -114,6 +116,28 @@ async fn page(admin: &Admin, ls: &Ls) -> Result<Page, Problem> {
     Ok(Page { instances, unreadable, next: None, was_cut: false })
 }
 
+/// The requested machines. If none is named, those that have all search fields of the filter.
+fn searched<'m>(admin: &'m Admin, ls: &Ls) -> Result<Vec<&'m Definition>, Problem> {
+    let mut machines = selected(admin, ls.machine.as_deref())?;
+    if ls.machine.is_some() || ls.wanted.search.is_empty() {
+        return Ok(machines);
+    }
+    let lacks = |known: &Definition| ls.wanted.search.iter().find(|field| !known.machine.search.contains(&field.name));
+    let lacked = machines.iter().find_map(|known| lacks(known));
+    machines.retain(|known| lacks(known).is_none());
+    match lacked.filter(|_| machines.is_empty()) {
+        Some(field) => {
+            let known: BTreeSet<_> = admin.machines().iter().flat_map(|known| &known.machine.search).map(String::as_str).collect();
+            let name = &field.name;
+            Err(Problem::NotFound(format!(
+                "no machine has the search field `{name}` and all others; the search fields are {}",
+                listed(known)
+            )))
+        }
+        None => Ok(machines),
+    }
+}
+
 /// Returns a `NotFound` error if no definition of the machine, or of any machine, ever had the requested state.
 pub(super) fn check_state(admin: &Admin, machine: Option<&str>, wanted: &Wanted) -> Result<(), Problem> {
     let Some(state) = wanted.state.as_deref() else { return Ok(()) };
@@ -131,6 +155,7 @@ pub(super) fn check_state(admin: &Admin, machine: Option<&str>, wanted: &Wanted)
 pub(super) fn filter(wanted: &Wanted, after: Option<After>, limit: u32, now: Timestamp) -> PageFilter {
     PageFilter {
         key_prefix: wanted.key_prefix.clone(),
+        search: wanted.search.clone(),
         status: wanted.status,
         state: wanted.state.clone(),
         paused: wanted.paused.then_some(true),
@@ -191,6 +216,11 @@ pub(super) fn about(seen: &InstanceView, liveness: &Liveness, now: Option<Timest
     }
 }
 
+/// The search fields as a map.
+fn fields(fields: &[SearchField]) -> Value {
+    fields.iter().map(|field| (field.name.clone(), Value::from(field.value.as_str()))).collect::<serde_json::Map<_, _>>().into()
+}
+
 /// An instance as JSON.
 pub(super) fn as_json(seen: &InstanceView, liveness: &Liveness) -> Value {
     let row = &seen.row;
@@ -208,6 +238,7 @@ pub(super) fn as_json(seen: &InstanceView, liveness: &Liveness) -> Value {
         "created_at": row.created_at.to_string(),
         "updated_at": row.updated_at.to_string(),
         "record": row.record.as_deref().map(|bytes| serde_json::from_slice::<Value>(bytes).unwrap_or(Value::Null)),
+        "fields": fields(&seen.fields),
         "call": seen.call.as_ref().map(|call| json!({
             "id": call.id,
             "verb": call.verb,

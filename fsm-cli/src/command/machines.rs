@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::Session;
+use super::session::Session;
 use crate::problem::Problem;
 use crate::table::{BAD, Cell, Table};
 

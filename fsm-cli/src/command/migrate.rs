@@ -5,7 +5,7 @@ use fsm_runtime::admin::{self, Opening};
 use fsm_runtime::store::migrate::script;
 use serde_json::json;
 
-use super::Session;
+use super::session::Session;
 use crate::args::{Kind, Migrate};
 use crate::problem::Problem;
 use crate::table::{BAD, Cell, GOOD, OPEN, Table};

@@ -9,7 +9,7 @@ use serde_json::json;
 use fsm_runtime::admin::groups::fingerprint;
 
 use super::errors::{MOST, PAGE};
-use super::{Session, selected};
+use super::session::{Session, selected};
 use crate::args::Errors;
 use crate::problem::Problem;
 use crate::table::{Cell, OPEN, Table};

@@ -4,8 +4,8 @@ use fsm_core::decide::send::SendOutcome;
 use fsm_core::machine::Machine;
 use serde_json::json;
 
-use super::Session;
 use super::liveness::Liveness;
+use super::session::Session;
 use crate::args::Send;
 use crate::problem::Problem;
 use crate::table::{Cell, GOOD, Table};

@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use self::timeline::Drawing;
 use super::errors::full;
 use super::liveness::{Lapse, Liveness};
-use super::{Session, ls};
+use super::ls;
+use super::session::Session;
 use crate::args::Show;
 use crate::clean::clean;
 use crate::problem::Problem;
@@ -107,6 +108,10 @@ fn drawn(story: &Story, liveness: &Liveness, now: Option<Timestamp>) -> String {
     if let Some(record) = &row.record {
         lines.push(("record", clean(&String::from_utf8_lossy(record))));
     }
+    let label = |place: usize, name: &'static str| if place == 0 { name } else { "" };
+    for (place, field) in story.seen.fields.iter().enumerate() {
+        lines.push((label(place, "fields"), format!("{} = {}", field.name, clean(&field.value))));
+    }
     if let Some(call) = &story.seen.call {
         lines
             .push(("call", format!("`{}` on `{}`, attempt {}{}", clean(&call.verb), clean(&call.event), call.attempt_of(), snoozed(call))));
@@ -116,7 +121,7 @@ fn drawn(story: &Story, liveness: &Liveness, now: Option<Timestamp>) -> String {
         }
         lines.extend(call.last_error.as_deref().map(|error| ("", failure(call, error))));
     }
-    let label = |place: usize, name: &'static str| if place == 0 { name } else { "" };
+    lines.extend(story.trace.as_ref().map(|trace| ("trace", trace.trace_id().to_owned())));
     for (place, waiting) in story.inbox.iter().enumerate() {
         lines.push((label(place, "inbox"), format!("`{}` since {}", clean(&waiting.event), moment(waiting.since))));
     }

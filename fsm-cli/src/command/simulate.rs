@@ -9,7 +9,7 @@ use fsm_core::retry_schedule::{Planned, Warning};
 use fsm_core::time::Timestamp;
 use serde_json::{Value, json};
 
-use super::Session;
+use super::session::Session;
 use crate::args::Simulate;
 use crate::problem::Problem;
 use crate::table::{Cell, GOOD, Table};

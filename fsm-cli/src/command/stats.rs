@@ -8,7 +8,7 @@ use fsm_runtime::admin::Admin;
 use fsm_runtime::store::overview::Times;
 use serde_json::{Value, json};
 
-use super::{Session, selected};
+use super::session::{Session, selected};
 use crate::args::Stats;
 use crate::problem::Problem;
 use crate::stage::{apart, short};

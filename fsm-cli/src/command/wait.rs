@@ -7,7 +7,8 @@ use fsm_runtime::admin::Admin;
 use fsm_runtime::handle::instance_view::InstanceView;
 
 use super::liveness::Liveness;
-use super::{Session, ls};
+use super::ls;
+use super::session::Session;
 use crate::args::Wait;
 use crate::problem::Problem;
 use crate::table::{Cell, Table};

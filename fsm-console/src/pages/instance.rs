@@ -92,6 +92,17 @@ pub(crate) async fn page(asked: &Asked, admin: &Admin, machine: &str, key: &str,
         .section("side", side(asked, &story, now)))
 }
 
+/// The id of a trace, as a link if the console knows where traces are.
+fn trace_link(asked: &Asked, trace_id: &str) -> Markup {
+    let short = &trace_id[..trace_id.len().min(8)];
+    html! {
+        @match &asked.shared.trace_url {
+            Some(pattern) => a href=(pattern.replace("{trace_id}", trace_id)) rel="noreferrer" { code title=(trace_id) { (short) } },
+            None => code title=(trace_id) { (short) },
+        }
+    }
+}
+
 fn head(asked: &Asked, story: &Story, has_worker: bool, now: Timestamp, done: &str) -> Markup {
     let row = &story.seen.row;
     html! {
@@ -108,6 +119,7 @@ fn head(asked: &Asked, story: &Story, has_worker: bool, now: Timestamp, done: &s
                 @else if has_worker { ", due" } @else { ", due; no worker is alive" }
                 @if let Some(progress) = &call.progress { " · progress " code { (progress.value) } " " (time(progress.at, now)) }
             }
+            @if let Some(trace) = &story.trace { " · trace " (trace_link(asked, trace.trace_id())) }
             " · changed " (time(row.updated_at, now)) " · created " (time(row.created_at, now))
             " · " a href=(asked.base.to(&format!("/i/{}/{}/json", encoded(&row.machine), encoded(&row.key)))) { "JSON" }
         }
@@ -265,6 +277,15 @@ fn side(asked: &Asked, story: &Story, now: Timestamp) -> Markup {
             h2 { "If the next attempts fail" }
             @if let Some(delay) = &policy.delay { p class="quiet" { "The wait is what " code { (delay) } " says." } }
             @else { (plan(attempt, now)) }
+        }
+        @if !story.seen.fields.is_empty() && !asked.shared.hides_payloads {
+            h2 { "Search fields" }
+            ul {
+                @for field in &story.seen.fields {
+                    @let parameter = format!("field.{}", field.name);
+                    li { (field.name) " " a href=(asked.base.instances(&[("machine", &row.machine), (&parameter, &field.value)])) { code { (clean(&field.value)) } } }
+                }
+            }
         }
         h2 { "Record" }
         @match row.record.as_deref() {

@@ -1,10 +1,13 @@
 //! The list of instances: facets, a search by key, and acts on all instances that match.
 
+use std::collections::BTreeMap;
+
 use axum::extract::Query;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use fsm_core::ids::InstanceId;
 use fsm_core::instance::Status;
+use fsm_core::search::SearchField;
 use fsm_core::time::Timestamp;
 use fsm_runtime::admin::Admin;
 use fsm_runtime::error::{Error, ErrorKind};
@@ -38,13 +41,27 @@ pub(crate) struct Facets {
     pub(crate) prefix: String,
     /// The end of the previous page: the id of an instance, or `key:` and a key.
     pub(crate) after: String,
+    /// Among them the values of search fields, with `field.` before their names.
+    #[serde(flatten)]
+    pub(crate) others: BTreeMap<String, String>,
 }
+
+/// The beginning of the parameters of search fields.
+const FIELD: &str = "field.";
 
 impl Facets {
     /// The facets as pairs for a query.
-    pub(crate) fn pairs(&self) -> [(&str, &str); 6] {
-        let Facets { machine, status, state, error, prefix, after } = self;
-        [("machine", machine), ("status", status), ("state", state), ("error", error), ("prefix", prefix), ("after", after)]
+    pub(crate) fn pairs(&self) -> Vec<(&str, &str)> {
+        let Facets { machine, status, state, error, prefix, after, .. } = self;
+        let fixed: [(&str, &str); 6] =
+            [("machine", machine), ("status", status), ("state", state), ("error", error), ("prefix", prefix), ("after", after)];
+        let fields = self.others.iter().filter(|(name, _)| name.starts_with(FIELD));
+        fixed.into_iter().chain(fields.map(|(name, value)| (name.as_str(), value.as_str()))).collect()
+    }
+
+    fn search(&self) -> Vec<SearchField> {
+        let fields = self.others.iter().filter(|(_, value)| !value.is_empty());
+        fields.filter_map(|(name, value)| Some(SearchField::new(name.strip_prefix(FIELD)?, value))).collect()
     }
 
     /// True if they exclude no instance of the machine.
@@ -68,6 +85,7 @@ impl Facets {
             unchanged_since: None,
             after: self.after(),
             key_prefix: text(&self.prefix),
+            search: self.search(),
             limit,
             newest_first: true,
             look_at_most: Some(LOOK_AT),
@@ -174,7 +192,9 @@ fn about(seen: &InstanceView, now: Timestamp) -> Markup {
 }
 
 fn form(asked: &Asked, admin: &Admin, facets: &Facets) -> Markup {
-    let states = admin.machine(&facets.machine).map(|known| known.states.clone()).unwrap_or_default();
+    let known = admin.machine(&facets.machine).ok();
+    let states = known.map(|known| known.states.clone()).unwrap_or_default();
+    let search = known.map(|known| known.machine.search.clone()).unwrap_or_default();
     let statuses = ["running", "retrying", "error", "paused", "completed", "cancelled"];
     html! {
         form class="fields" method="get" action=(asked.base.to("/instances")) {
@@ -189,6 +209,10 @@ fn form(asked: &Asked, admin: &Admin, facets: &Facets) -> Markup {
                 option value="" { "any" }
                 @for state in &states { option selected[*state == facets.state] { (state) } }
             } }
+            @for name in &search {
+                @let parameter = format!("{FIELD}{name}");
+                label { (name) input name=(parameter) value=(clean(facets.others.get(&parameter).map_or("", String::as_str))); }
+            }
             label { "key begins with" input name="prefix" value=(clean(&facets.prefix)); }
             label { "error contains" input name="error" value=(clean(&facets.error)); }
             button { "Filter" }

@@ -38,15 +38,17 @@ pub fn complete(
         error,
     };
     match outcome {
-        Outcome::Success { record, verb_requests, .. } if attempt.is_catch() => {
+        Outcome::Success { record, verb_requests, search, .. } if attempt.is_catch() => {
             changes.close = Some(close(AttemptState::Success, None));
+            changes.search = search;
             if !verb_requests.children.is_empty() {
                 family::open_group(&mut changes);
             }
             lead_on(&mut changes, machine, snapshot, record, verb_requests.next, moment)?;
         }
-        Outcome::Success { record, verb_requests, timer } => {
+        Outcome::Success { record, verb_requests, timer, search } => {
             changes.close = Some(close(AttemptState::Success, None));
+            changes.search = search;
             succeed(&mut changes, machine, snapshot, attempt, (record, verb_requests, timer), moment)?;
         }
         Outcome::Snoozed { wait } => match attempt.retry_state.snoozed(wait, moment.now) {

@@ -34,7 +34,7 @@ pub fn start(machine: &Machine, snapshot: &InstanceSnapshot, child: &Child, pare
     let new = Instance { parent: Some(parent), updated_at: moment.now, ..Instance::clone(instance) };
     let link =
         Link { parent, is_detached: child.is_detached, end_event: child.end_event.clone(), failure_event: child.failure_event.clone() };
-    let mut changes = Changes { is_new: true, link: Some(Box::new(link)), ..Changes::of(new) };
+    let mut changes = Changes { is_new: true, link: Some(Box::new(link)), search: child.search.clone(), ..Changes::of(new) };
     begin::call(&mut changes, machine, edge, child.id, Payload::Bytes(child.event.payload.clone()), moment);
     Started::New(Box::new(changes))
 }

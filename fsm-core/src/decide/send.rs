@@ -9,6 +9,7 @@ use crate::ids::{CallId, TimerId};
 use crate::instance::{Instance, Status};
 use crate::machine::{Edge, Machine};
 use crate::outcome::Event;
+use crate::search::SearchField;
 use crate::time::Timestamp;
 
 /// A request to deliver an event.
@@ -26,6 +27,8 @@ pub struct Send {
     pub reject_if_busy: bool,
     /// The maximum number of events in the inbox.
     pub inbox_limit: u64,
+    /// The search fields of the instance if the event creates it.
+    pub search: Vec<SearchField>,
 }
 
 /// The caller's id for a request, with digests that identify the content.
@@ -61,6 +64,13 @@ pub struct Accepted {
     pub outcome: SendOutcome,
     /// The changes to write; `None` for a duplicate.
     pub changes: Option<Changes>,
+}
+
+impl Send {
+    /// A send that is delivered at once, without a deduplication id and without search fields.
+    pub fn new(id: CallId, event: Event, inbox_limit: u64) -> Send {
+        Send { id, event, dedup: None, deliver_at: None, reject_if_busy: false, inbox_limit, search: Vec::new() }
+    }
 }
 
 impl Dedup {
@@ -112,6 +122,9 @@ fn accept(
     let InstanceSnapshot { instance, is_new, .. } = snapshot;
     let mut changes = Changes::of(Instance { updated_at: moment.now, ..Instance::clone(instance) });
     changes.is_new = *is_new;
+    if *is_new {
+        changes.search = send.search;
+    }
     changes.request = send.dedup.map(|dedup| dedup.request(send.id, &send.event.name, moment.now));
     let outcome = match send.deliver_at.filter(|at| *at > moment.now) {
         Some(due_at) => deliver_later(&mut changes, machine, send.id, send.event, due_at),

@@ -76,6 +76,7 @@ pub(super) fn machine() -> Machine {
         ],
         ends: vec!["completed".into(), "expired".into(), "cancelled".into()],
         record: None,
+        search: Vec::new(),
     }
 }
 
@@ -86,7 +87,7 @@ pub(super) fn unborn() -> InstanceSnapshot {
 
 pub(super) fn request(n: u128, event: &str) -> Send {
     let event = Event { name: event.into(), payload: b"{}".to_vec() };
-    Send { id: call(n), event, dedup: None, deliver_at: None, reject_if_busy: false, inbox_limit: 1000 }
+    Send::new(call(n), event, 1000)
 }
 
 pub(super) fn sent(snapshot: InstanceSnapshot, send_it: Send, second: i64) -> Result<Accepted, Refusal> {
@@ -118,7 +119,7 @@ fn operate(snapshot: InstanceSnapshot, act: Act, reason: Option<&str>, second: i
 }
 
 pub(super) fn success() -> Outcome {
-    Outcome::Success { record: None, verb_requests: VerbRequests::default(), timer: None }
+    Outcome::Success { record: None, verb_requests: VerbRequests::default(), timer: None, search: Vec::new() }
 }
 
 pub(super) fn failure() -> Outcome {

@@ -328,7 +328,7 @@ impl Model {
 /// `BatchCommit::delivery`.
 pub fn delivery(outgoing: &Outgoing) -> Send {
     let (event, deliver_at) = (outgoing.event.clone(), outgoing.deliver_at);
-    Send { id: outgoing.id, event, dedup: None, deliver_at, reject_if_busy: false, inbox_limit: INBOX }
+    Send { deliver_at, ..Send::new(outgoing.id, event, INBOX) }
 }
 
 /// `BatchCommit::late`.

@@ -31,7 +31,7 @@ impl World {
                 });
                 let deliver_at = after_s.map(|s| self.clock(p) + Duration::from_secs(s));
                 let event = Event { name: (*event).to_owned(), payload: wish };
-                let send = Send { id, event, dedup, deliver_at, reject_if_busy: *reject_if_busy, inbox_limit: INBOX };
+                let send = Send { dedup, deliver_at, reject_if_busy: *reject_if_busy, ..Send::new(id, event, INBOX) };
                 self.processes[p].put(*key, RequestKind::Send(send));
             }
             Act::Operate { key, act, request_id } => {
@@ -77,16 +77,17 @@ impl World {
                         event,
                         deliver_at,
                         is_required: false,
+                        search: Vec::new(),
                     });
                 }
                 if self.model.variant == Variant::OutgoingApart {
                     for send in std::mem::take(&mut verb_requests.sends) {
                         let Outgoing { id, event, deliver_at, .. } = send;
-                        let send_it = Send { id, event, dedup: None, deliver_at, reject_if_busy: false, inbox_limit: INBOX };
+                        let send_it = Send { deliver_at, ..Send::new(id, event, INBOX) };
                         self.processes[p].put(key_index(&send.key), RequestKind::Send(send_it));
                     }
                 }
-                Outcome::Success { record: None, verb_requests, timer: None }
+                Outcome::Success { record: None, verb_requests, timer: None, search: Vec::new() }
             }
         };
         let own_tx = own_tx && matches!(outcome, Outcome::Success { .. });

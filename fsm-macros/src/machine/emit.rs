@@ -9,7 +9,7 @@ use syn::spanned::Spanned;
 
 use super::graph::{Graph, MachineVerb};
 use super::parse::{After, Declared};
-use super::{asserts, next, state};
+use super::{asserts, next, search, state};
 use crate::names;
 use crate::retry::{self, Retry};
 
@@ -33,6 +33,7 @@ pub fn machine(declared: &Declared, graph: &Graph, is_sound: bool) -> TokenStrea
     let asserts = declared.is_whole.then(|| asserts::expand(declared, graph));
     let entry = entry(declared, graph, &retry);
     let computed_timers = computed_timers(declared);
+    let search = search::function(declared);
     let leads = if is_sound { next::leads(declared, graph) } else { next::leads_anywhere(declared, graph) };
     quote! {
         #(#attributes)*
@@ -45,6 +46,7 @@ pub fn machine(declared: &Declared, graph: &Graph, is_sound: bool) -> TokenStrea
             #catch
             #policy
             #computed_timers
+            #search
             #entry
             #[automatically_derived]
             impl ::fsm::__private::Machine for #ident {
@@ -101,6 +103,7 @@ fn entry(declared: &Declared, graph: &Graph, retry: &TokenStream) -> TokenStream
         quote!(#record)
     }));
     let ends = &graph.names.ends;
+    let search = search::entry(declared);
     let starts = declared.starts.iter().map(|start| edge_entry(graph, None, &start.state, &quote!()));
     let edges = declared.edges.iter().enumerate().map(|(i, edge)| {
         let after = edge.after.as_ref().and_then(|after| wait(after, i)).map(|after| quote!(after: ::core::option::Option::Some(#after),));
@@ -118,6 +121,7 @@ fn entry(declared: &Declared, graph: &Graph, retry: &TokenStream) -> TokenStream
             retry: #retry,
             edges: &[#(#edges),*],
             ends: &[#(#ends),*],
+            search: #search,
         };
     }
 }

@@ -1,6 +1,7 @@
 //! The statements of `fsm!`. Each is parsed by itself, so that a wrong one does not hide the mistakes of the others.
 
 mod edges;
+mod keeps;
 
 use std::time::Duration;
 
@@ -13,13 +14,15 @@ use crate::mistake::Mistakes;
 use crate::names;
 use crate::retry::{self, Retry};
 use edges::{edges_of, separated};
+use keeps::keeps;
 
 /// The words that statements begin with.
 const WORDS: [&str; 5] = ["start", "end", "on", "keeps", "retry"];
 
 /// What is expected where no statement begins.
 const STATEMENTS: &str = "expected a statement: `start a;`, `a -> b | c;`, `any(a, b) -> c;`, `a after \"30m\" -> b;`, \
-    `a stays on b;`, `a -> b interrupts;`, `on Event { a -> b; }`, `end a, b;`, `keeps Record;` or `retry(3, \"1s\");`";
+    `a stays on b;`, `a -> b interrupts;`, `on Event { a -> b; }`, `end a, b;`, `keeps Record;`, \
+    `keeps Record, search(a, b);` or `retry(3, \"1s\");`";
 
 /// A machine as it was written.
 pub struct Declared {
@@ -30,6 +33,8 @@ pub struct Declared {
     pub name: LitStr,
     pub retry: Option<Retry>,
     pub record: Option<Type>,
+    /// The fields of the record under `search(…)`.
+    pub search: Vec<Ident>,
     pub starts: Vec<Start>,
     pub edges: Vec<Edge>,
     pub stays: Vec<Stay>,
@@ -103,6 +108,7 @@ fn machine(input: ParseStream<'_>, mistakes: &mut Mistakes) -> syn::Result<Decla
         name,
         retry: None,
         record: None,
+        search: Vec::new(),
         starts: Vec::new(),
         edges: Vec::new(),
         stays: Vec::new(),
@@ -178,6 +184,8 @@ fn statement(input: ParseStream<'_>, declared: &mut Declared, mistakes: &mut Mis
         declared.ends.extend(separated(input)?);
     } else if begins(input, "keeps") {
         keeps(input, declared, mistakes)?;
+    } else if peek_word(input, "search") && input.peek2(token::Paren) {
+        return Err(input.error(keeps::ALONE));
     } else if peek_word(input, "retry") && input.peek2(token::Paren) {
         default_retry(input, declared, mistakes)?;
     } else if begins(input, "on") {
@@ -213,16 +221,6 @@ fn semicolon(input: ParseStream<'_>, mistakes: &mut Mistakes) -> syn::Result<()>
         return Err(input.error("expected `;`, which ends a statement"));
     }
     mistakes.add_error(input.error("expected `;`, which ends the statement before"));
-    Ok(())
-}
-
-fn keeps(input: ParseStream<'_>, declared: &mut Declared, mistakes: &mut Mistakes) -> syn::Result<()> {
-    let word = input.call(Ident::parse_any)?;
-    let record: Type = input.parse()?;
-    if declared.record.is_some() {
-        mistakes.add(&word, "a second `keeps`: an instance has one record", "put both into one struct");
-    }
-    declared.record = Some(record);
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use proc_macro2::{Literal, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 
-use super::{Policy, Retry};
+use super::model::{Policy, Retry};
 use crate::names;
 
 /// A policy as tokens.

@@ -5,7 +5,7 @@ use syn::parse::{Parse, ParseStream, Parser};
 use syn::punctuated::Punctuated;
 use syn::{Expr, Ident, Token, Type, token};
 
-use super::expression;
+use super::values::expression;
 use crate::mistake::Mistakes;
 
 /// One argument.

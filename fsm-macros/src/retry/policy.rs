@@ -7,8 +7,8 @@ use quote::ToTokens;
 use syn::{Expr, Ident, Lit, Type};
 
 use super::grammar::Argument;
-use super::values::{attempts, backoff_does_not_shrink, jitter_is_a_share, path, retries};
-use super::{Policy, Retry, duration};
+use super::model::{Policy, Retry};
+use super::values::{attempts, backoff_does_not_shrink, duration, jitter_is_a_share, path, retries};
 use crate::mistake::Mistakes;
 use crate::names;
 

@@ -1,5 +1,8 @@
 //! The values of single options. Each function is the rule of one option.
 
+use std::time::Duration;
+
+use syn::parse::ParseStream;
 use syn::{Expr, ExprLit, ExprPath, Lit, LitInt, Path};
 
 use crate::mistake::Mistakes;
@@ -84,6 +87,31 @@ pub fn path(name: &str, example: &str, value: &Expr, mistakes: &mut Mistakes) ->
                 format!("`{}` is no path: `{name}` names a function", names::joined(value)),
                 format!("write `{name} = {example}`"),
             );
+            None
+        }
+    }
+}
+
+/// Parses an expression, without the groups that `macro_rules!` fragments are wrapped in.
+pub fn expression(input: ParseStream<'_>) -> syn::Result<Expr> {
+    let mut expression = input.parse()?;
+    while let Expr::Group(group) = expression {
+        expression = *group.expr;
+    }
+    Ok(expression)
+}
+
+/// Parses the duration in the text of an option.
+pub fn duration(value: &Expr, mistakes: &mut Mistakes) -> Option<Duration> {
+    let help = fsm_core::duration::NotADuration::HELP;
+    let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = value else {
+        mistakes.add(value, format!("`{}` is not a duration: a duration is written in quotes", names::joined(value)), help);
+        return None;
+    };
+    match fsm_core::duration::parse(&text.value()) {
+        Ok(duration) => Some(duration),
+        Err(error) => {
+            mistakes.add(text, error.to_string(), help);
             None
         }
     }

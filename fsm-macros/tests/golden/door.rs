@@ -255,6 +255,7 @@ const _: () = {
             ),
         ],
         ends: &["expired", "locked", "bolted"],
+        search: ::core::option::Option::None,
     };
     #[automatically_derived]
     impl ::fsm::__private::Machine for Door {

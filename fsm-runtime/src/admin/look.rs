@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fsm_core::call::Attempt;
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::Status;
+use fsm_core::trace::TraceContext;
 
 use super::Admin;
 use crate::data_protection::Owner;
@@ -14,10 +15,12 @@ use crate::handle::history::{self, HistoryEntry};
 use crate::handle::instance_view::{InstanceView, calls_of, with_calls};
 use crate::handle::watch::InstanceWatch;
 use crate::redact::Redactable;
+use crate::search;
 use crate::store::acts::{self, OperatorAct};
 use crate::store::lock::Target;
 use crate::store::outbox::{self, FullInbox};
 use crate::store::overview::{self, Coming, Failing, InboxEvent, Overdue, PendingTimer, RejectedCount, RejectedEvent, Retrying, Times};
+use crate::store::traces;
 use crate::store::view::{self as rows, After, Found, PageFilter, Unreadable};
 
 /// The events of the outbox that wait for one instance are counted no further.
@@ -32,6 +35,8 @@ pub struct Story {
     pub inbox: Vec<InboxEvent>,
     /// The events that wait in the outbox for room in its inbox, if there are any.
     pub full_inbox: Option<FullInbox>,
+    /// The trace of the newest call: that of its sender, or of its newest attempt that has ended.
+    pub trace: Option<TraceContext>,
     /// The timers, the first due first.
     pub timers: Vec<PendingTimer>,
     /// Every attempt of every call, oldest first.
@@ -54,14 +59,15 @@ pub struct Listed {
 }
 
 impl Admin {
-    /// A page of the machine's instances that match the filter.
+    /// A page of the machine's instances that match the filter. Returns an `is_input` error if the machine lacks a search field of the filter.
     pub async fn page(&self, machine: &str, filter: &PageFilter) -> Result<Listed, Error> {
         self.engine
             .read(|| async {
                 let mut reader = self.engine.store.reader().await?;
                 let conn = &mut reader.conn();
+                search::check(conn, &self.machine(machine)?.machine, &filter.search).await?;
                 let Found { rows, mut unreadable, next, was_cut } = rows::page(conn, machine, filter).await?;
-                let with = with_calls(conn, rows, &self.engine.data_protection).await?;
+                let with = with_calls(conn, rows, &self.engine.catalog, &self.engine.data_protection).await?;
                 unreadable.extend(with.unreadable);
                 Ok(Listed { instances: with.instances.into_iter().map(|seen| self.shown(seen)).collect(), unreadable, next, was_cut })
             })
@@ -84,11 +90,17 @@ impl Admin {
         let inbox = overview::inbox(conn, row.id).await?;
         let timers = overview::timers(conn, row.id).await?;
         let full_inbox = outbox::full_inbox_of(conn, Target { machine, key }, MOST_COUNTED).await?;
+        let newest_call = row.newest.map(|(call, _)| call);
         let newest = row.newest.filter(|_| row.is_open);
         let back = |by: u32| newest.and_then(|(call, number)| attempts.iter().find(|one| one.call == call && one.number + by == number));
         let (live, before) = (back(0), back(1));
-        let seen = InstanceView::new(row, live, before, &self.engine.data_protection);
-        Ok(Story { seen: self.shown(seen), inbox, full_inbox, timers, entries, attempts })
+        let fields = search::fields_of(conn, &self.engine.catalog, [&row]).await?.remove(&row.id).unwrap_or_default();
+        let seen = InstanceView { fields, ..InstanceView::new(row, live, before, &self.engine.data_protection) };
+        let trace = match newest_call {
+            Some(call) => traces::of(conn, call).await?,
+            None => None,
+        };
+        Ok(Story { seen: self.shown(seen), inbox, full_inbox, trace, timers, entries, attempts })
     }
 
     /// The instance as it is now, and then after each change that is seen, until the instance has ended.
@@ -178,11 +190,29 @@ impl Admin {
             };
             row.record = Some(json.into_bytes());
         }
+        self.redact_fields(&mut seen);
         if let Some(progress) = seen.call.as_mut().and_then(|call| call.progress.as_mut()) {
             let text = self.redacted(Redactable::record(&seen.row.machine, &progress.value.to_string()));
             progress.value = serde_json::from_str(&text).unwrap_or(serde_json::Value::String(text));
         }
         seen
+    }
+
+    /// Redacts the search fields as the record that they are parts of.
+    fn redact_fields(&self, seen: &mut InstanceView) {
+        if seen.fields.is_empty() {
+            return;
+        }
+        let fields = seen.fields.iter().map(|field| (field.name.clone(), field.value.as_str().into()));
+        let plain = serde_json::Value::Object(fields.collect());
+        let shown = self.redacted(Redactable::record(&seen.row.machine, &plain.to_string()));
+        let shown: serde_json::Value = serde_json::from_str(&shown).unwrap_or_default();
+        for field in &mut seen.fields {
+            field.value = match &shown[field.name.as_str()] {
+                serde_json::Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+        }
     }
 
     /// The attempts and timers of a machine that are due next, in order, at most `limit`.

@@ -2,7 +2,7 @@
 
 mod children;
 mod lines;
-mod optimistic;
+pub(crate) mod optimistic;
 mod outgoing;
 
 use std::borrow::Cow;
@@ -34,7 +34,6 @@ use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::lock::Place;
 use crate::store::write::{Written, fits, payload, write, write_in_one};
-pub(crate) use optimistic::Speculation;
 
 /// A decision before it is written.
 struct Decided {
@@ -48,6 +47,22 @@ struct Decided {
 impl Decided {
     fn of(reply: Result<Reply, Error>, changes: Option<Changes>) -> Decided {
         Decided { reply: Some(reply), changes, permit: None, refused: None }
+    }
+
+    /// Adds the trace contexts that the request brings: that of a sender for its call; that of an attempt for its own call, so that the next
+    /// attempt follows it, and for the call that follows from it.
+    fn traced(mut self, request: &Request) -> Decided {
+        let Some(changes) = &mut self.changes else { return self };
+        match (&request.kind, &self.reply) {
+            (RequestKind::Send(send), _) => changes.traces.extend(request.trace.clone().map(|trace| (send.id, trace))),
+            (RequestKind::Complete(report), Some(Ok(Reply::Completed { counted: true }))) => {
+                let follows = changes.open.as_ref().map(|open| open.attempt.call).filter(|call| *call == report.fresh);
+                let calls = [Some(report.attempt.call), follows].into_iter().flatten();
+                changes.traces.extend(report.trace.iter().flat_map(|trace| calls.clone().map(move |call| (call, trace.clone()))));
+            }
+            _ => {}
+        }
+        self
     }
 
     /// No decision, because the instance is locked. The request waits.
@@ -130,6 +145,10 @@ impl<'e> BatchCommit<'e> {
     }
 
     fn decide(&self, batch_snapshot: &BatchSnapshot, request: &Request) -> Result<Decided, NeedsMoreRows> {
+        Ok(self.decide_untraced(batch_snapshot, request)?.traced(request))
+    }
+
+    fn decide_untraced(&self, batch_snapshot: &BatchSnapshot, request: &Request) -> Result<Decided, NeedsMoreRows> {
         let machine = match self.engine.catalog.expect(&request.target.machine) {
             Ok(known) => &known.machine,
             Err(error) => return Ok(Decided::of(Err(error), None)),

@@ -1,7 +1,6 @@
 //! The batch snapshot: the snapshots of all instances of a batch, updated while the batch is decided.
 
-use std::collections::{HashMap, HashSet};
-
+use foldhash::{HashMap, HashMapExt};
 use fsm_core::changes::Changes;
 use fsm_core::decide::InstanceSnapshot;
 use fsm_core::ids::{CallId, InstanceId};
@@ -9,7 +8,8 @@ use fsm_core::instance::Instance;
 use fsm_core::time::Timestamp;
 use uuid::Uuid;
 
-use super::request::{InstanceKey, Request, RequestKind, touched};
+use super::instance_key::{InstanceKey, InstanceMap, InstanceSet};
+use super::request::{Request, RequestKind, touched};
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::file_version::FileVersion;
@@ -23,12 +23,12 @@ const FURTHER: i64 = 8;
 
 /// The snapshots of all instances of a batch.
 pub(crate) struct BatchSnapshot {
-    snapshots: HashMap<InstanceKey, InstanceSnapshot>,
+    snapshots: InstanceMap<InstanceSnapshot>,
     /// The key of each instance, by its id.
     names: HashMap<InstanceId, InstanceKey>,
     known: HashMap<CallId, KnownCall>,
     /// The instances that another transaction has locked. They were not read.
-    locked: HashSet<InstanceKey>,
+    locked: InstanceSet,
 }
 
 /// The handling of instances that another transaction has locked.
@@ -95,9 +95,9 @@ impl BatchSnapshot {
         Ok(batch_snapshot)
     }
 
-    fn of(snapshots: HashMap<InstanceKey, InstanceSnapshot>) -> BatchSnapshot {
+    fn of(snapshots: InstanceMap<InstanceSnapshot>) -> BatchSnapshot {
         let names = snapshots.iter().map(|(target, snapshot)| (snapshot.instance.id, target.clone())).collect();
-        BatchSnapshot { snapshots, names, known: HashMap::new(), locked: HashSet::new() }
+        BatchSnapshot { snapshots, names, known: HashMap::new(), locked: InstanceSet::default() }
     }
 
     async fn read_rest(&mut self, conn: &mut Conn<'_>, batch: &[Request]) -> Result<(), StoreError> {
@@ -150,7 +150,7 @@ impl BatchSnapshot {
             let what = format!("instance {} has fewer events waiting than it counts", snapshot.instance.id);
             return Err(StoreError::Corrupt { what });
         }
-        snapshot.inbox.first = more.into_iter().map(|(_, priority_queue)| priority_queue).collect();
+        snapshot.inbox.first = more.into_iter().map(|(_, waiting)| waiting).collect();
         Ok(())
     }
 
@@ -172,12 +172,12 @@ impl BatchSnapshot {
     }
 
     async fn read_inboxes(&mut self, conn: &mut Conn<'_>) -> Result<(), StoreError> {
-        let priority_queue: Vec<_> =
+        let with_waiting_events: Vec<_> =
             self.snapshots.values().map(|snapshot| &*snapshot.instance).filter(|instance| instance.inbox_len() > 0).collect();
-        if priority_queue.is_empty() {
+        if with_waiting_events.is_empty() {
             return Ok(());
         }
-        for (instance, inbox) in lock::inbox_ends(conn, &priority_queue, FIRST).await? {
+        for (instance, inbox) in lock::inbox_ends(conn, &with_waiting_events, FIRST).await? {
             if let Some(snapshot) = self.by_id(instance) {
                 snapshot.inbox = inbox;
             }

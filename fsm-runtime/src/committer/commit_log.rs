@@ -12,7 +12,7 @@ use crate::data_protection::{DataProtection, Owner};
 pub(super) fn tell(request: &Request, commit_outcome: &CommitOutcome, data_protection: &DataProtection) {
     match (&request.kind, &commit_outcome.reply) {
         (RequestKind::Send(send), Some(Ok(Reply::Sent { call, outcome, .. }))) if *outcome != SendOutcome::Duplicate => {
-            let InstanceKey { machine, key } = &request.target;
+            let InstanceKey { machine, key, .. } = &request.target;
             debug!(%machine, %key, event = send.event.name, %call, ?outcome, "sent");
         }
         (RequestKind::Complete(report), Some(Ok(Reply::Completed { counted: true }))) => {
@@ -23,7 +23,7 @@ pub(super) fn tell(request: &Request, commit_outcome: &CommitOutcome, data_prote
 }
 
 fn settled(
-    InstanceKey { machine, key }: &InstanceKey,
+    InstanceKey { machine, key, .. }: &InstanceKey,
     Report { attempt, outcome, .. }: &Report,
     commit_outcome: &CommitOutcome,
     data_protection: &DataProtection,

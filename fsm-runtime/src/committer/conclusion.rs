@@ -28,7 +28,7 @@ impl Engine {
     fn conclude_one(self: &Arc<Self>, mut request: Request, commit_outcome: CommitOutcome) {
         commit_log::tell(&request, &commit_outcome, &self.data_protection);
         commit_metrics::count(&request, &commit_outcome, &self.catalog);
-        if let Some(InstanceKey { machine, key }) = commit_outcome.locked.first() {
+        if let Some(InstanceKey { machine, key, .. }) = commit_outcome.locked.first() {
             let error = Arc::new(StoreError::Locked { machine: machine.to_string(), key: key.to_string() });
             self.note_unreported(&request, &error);
             return self.queue.put_back(request, &commit_outcome.locked, &error);

@@ -1,27 +1,28 @@
 //! The waiting requests, with a queue (a line) for each instance. One request of a line goes at a time. The cost of an operation does not
 //! depend on the length of a line.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::request::{InstanceKey, Request};
+use foldhash::HashMap;
+
+use super::instance_key::{InstanceKey, InstanceMap};
+use super::request::{Number, Request};
 use crate::store::error::StoreError;
 
 /// The first and the longest rest of a line whose instance is locked by another transaction. The rest doubles each time.
 const REST: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// The number of a request in the queue, in the order of arrival.
-pub(crate) type Number = u64;
-
 /// All lines. A request for several instances stands in the line of each, and goes once it is the first in all of them.
 #[derive(Default)]
 pub(super) struct Lines {
     places: HashMap<Number, Place>,
-    lines: HashMap<InstanceKey, Line>,
+    lines: InstanceMap<Line>,
     /// The lines that rest, by the end of their rest.
     rests: BTreeSet<(Instant, InstanceKey)>,
-    priority_queue: usize,
+    /// The number of requests that are not in flight.
+    waiting: usize,
     /// The number of times that a place was accessed.
     #[cfg(test)]
     pub(super) steps: usize,
@@ -65,7 +66,7 @@ impl Lines {
             blocked += usize::from(!line.numbers.is_empty());
             line.numbers.push_back(number);
         }
-        self.priority_queue += 1;
+        self.waiting += 1;
         request.number = number;
         self.places.insert(number, Place { request: Some(request), touches, blocked, is_apart: false });
         blocked == 0
@@ -75,14 +76,14 @@ impl Lines {
     pub(super) fn take(&mut self, number: Number) -> Option<Request> {
         self.step();
         let request = self.places.get_mut(&number)?.request.take()?;
-        self.priority_queue -= 1;
+        self.waiting -= 1;
         Some(request)
     }
 
     /// Removes a request that was carried out or answered. Returns the requests that can go now.
     pub(super) fn leave(&mut self, number: Number) -> Vec<Number> {
         let Some(place) = self.places.remove(&number) else { return Vec::new() };
-        self.priority_queue -= usize::from(place.request.is_some());
+        self.waiting -= usize::from(place.request.is_some());
         let mut ready = Vec::new();
         for target in &place.touches {
             self.step();
@@ -139,7 +140,7 @@ impl Lines {
             *line.numbers.front_mut().expect("it is the first") = number;
         }
         request.number = number;
-        self.priority_queue += 1;
+        self.waiting += 1;
         self.places.insert(number, Place { request: Some(request), blocked: 1, is_apart: false, ..place });
     }
 
@@ -205,8 +206,8 @@ impl Lines {
     }
 
     /// The number of waiting requests.
-    pub(super) fn priority_queue(&self) -> usize {
-        self.priority_queue
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting
     }
 
     /// Returns true if no request waits and none is in flight.

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::lines::{Left, Lines, Number};
-use super::request::{InstanceKey, Request};
+use super::lines::{Left, Lines};
+use super::request::{InstanceKey, Number, Request};
 use crate::store::error::StoreError;
 
 /// The minimum number of places in a batch for the backlog.
@@ -72,7 +72,7 @@ impl PriorityQueue {
 
     /// Returns true if no request waits.
     pub(super) fn is_empty(&self) -> bool {
-        self.lines.priority_queue() == 0 && self.later.is_empty()
+        self.lines.waiting() == 0 && self.later.is_empty()
     }
 
     /// Returns true if no request waits and none is in flight.

@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use super::lines::Number;
 use super::priority_queue::PriorityQueue;
-use super::request::{InstanceKey, Request};
+use super::request::{InstanceKey, Number, Request};
 use crate::error::{Error, Kind};
 use crate::guard;
 use crate::store::error::StoreError;
@@ -218,7 +217,7 @@ mod tests {
     fn request(key: &str) -> Request {
         let event = fsm_core::outcome::Event { name: "Paid".into(), payload: Vec::new() };
         let id = CallId(Uuid::now_v7());
-        let send = Send { id, event, dedup: None, deliver_at: None, reject_if_busy: false, inbox_limit: 1 };
+        let send = Send::new(id, event, 1);
         Request::new(InstanceKey::new("payment", key), RequestKind::Send(send), None)
     }
 

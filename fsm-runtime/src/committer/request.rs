@@ -8,11 +8,12 @@ use fsm_core::decide::operate::Operation;
 use fsm_core::decide::send::{Send, SendOutcome};
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::outcome::Outcome;
+use fsm_core::trace::TraceContext;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use uuid::Uuid;
 
-use super::lines::Number;
-use super::retry::{self, Next};
+pub(crate) use super::instance_key::InstanceKey;
+use super::retry::{self, Next, Origin};
 use super::ticket::Ticket;
 use crate::error::Error;
 use crate::guard;
@@ -27,17 +28,15 @@ const MOST_PANICS: u32 = 3;
 /// The wait before the next try after a panic, so that a commit that always panics does not run in a tight loop.
 const AFTER_A_PANIC: Duration = Duration::from_millis(100);
 
-/// An instance by its machine and its key.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct InstanceKey {
-    pub(crate) machine: Arc<str>,
-    pub(crate) key: Arc<str>,
-}
+/// The number of a request in the queue, in the order of arrival.
+pub(crate) type Number = u64;
 
 /// One request to the committer.
 pub(crate) struct Request {
     pub(crate) target: InstanceKey,
     pub(crate) kind: RequestKind,
+    /// The trace context of the sender.
+    pub(crate) trace: Option<TraceContext>,
     /// The number of times it was put back after a failed commit. If the outcome of that commit is unknown, the request may have been
     /// carried out already.
     pub(crate) tries: u32,
@@ -56,17 +55,6 @@ pub(crate) struct Request {
     reply: Option<oneshot::Sender<Result<Reply, Error>>>,
     /// The progress of the request, for a caller that waits.
     ticket: Option<Arc<Ticket>>,
-}
-
-/// The origin of a request. It determines how long the request is retried.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Origin {
-    /// A user's call: retried until its patience ends.
-    Caller,
-    /// The report of an attempt that ended: retried for as long as the process lives.
-    Report,
-    /// A loop of the engine: not retried, because the loop finds the same work again.
-    Loop,
 }
 
 /// The kinds of requests that can change an instance.
@@ -89,11 +77,13 @@ pub(crate) struct Report {
     pub(crate) permit: Option<OwnedSemaphorePermit>,
     /// The id of the call that may follow in the same commit. Its payload is encrypted for that id.
     pub(crate) fresh: CallId,
+    /// The trace context of the attempt.
+    pub(crate) trace: Option<TraceContext>,
 }
 
 impl Report {
     pub(crate) fn new(attempt: Arc<Attempt>, outcome: Outcome) -> Report {
-        Report { attempt, outcome, permit: None, fresh: CallId(Uuid::now_v7()) }
+        Report { attempt, outcome, permit: None, fresh: CallId(Uuid::now_v7()), trace: None }
     }
 }
 
@@ -121,12 +111,6 @@ pub(crate) enum Reply {
     },
 }
 
-impl InstanceKey {
-    pub(crate) fn new(machine: &str, key: &str) -> InstanceKey {
-        InstanceKey { machine: machine.into(), key: key.into() }
-    }
-}
-
 impl Request {
     pub(crate) fn new(target: InstanceKey, kind: RequestKind, reply: Option<oneshot::Sender<Result<Reply, Error>>>) -> Request {
         let (origin, ticket) = match &kind {
@@ -137,6 +121,7 @@ impl Request {
         Request {
             target,
             kind,
+            trace: None,
             tries: 0,
             panics: 0,
             cached: None,
@@ -148,6 +133,11 @@ impl Request {
             reply,
             ticket,
         }
+    }
+
+    /// Adds the trace context of the sender.
+    pub(crate) fn traced(self, trace: Option<TraceContext>) -> Request {
+        Request { trace, ..self }
     }
 
     /// Marks the request as one of a loop of the engine.

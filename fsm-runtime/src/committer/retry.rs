@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::request::Origin;
 use crate::store::error::Class;
 use crate::store::error::class::{Actor, Response};
 
@@ -12,6 +11,17 @@ const FIRST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(2);
 /// The maximum backoff of a report that the database does not accept: an operator has to correct something first.
 const LONGEST_UNACCEPTED: Duration = Duration::from_secs(60);
+
+/// The origin of a request. It determines how long the request is retried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A user's call: retried until its patience ends.
+    Caller,
+    /// The report of an attempt that ended: retried for as long as the process lives.
+    Report,
+    /// A loop of the engine: not retried, because the loop finds the same work again.
+    Loop,
+}
 
 /// The decision about a request whose commit failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

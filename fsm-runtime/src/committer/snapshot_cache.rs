@@ -1,18 +1,18 @@
 //! The snapshot cache: the snapshots that this process's own commits left, so that the next request for an instance need not read its row.
 
-use std::collections::HashMap;
 use std::mem::size_of;
 use std::sync::{Mutex, MutexGuard};
 
 use fsm_core::call::Attempt;
 use fsm_core::instance::Instance;
 
-use super::request::{InstanceKey, Request};
+use super::instance_key::{InstanceKey, InstanceMap};
+use super::request::Request;
 use crate::guard;
 use crate::store::lock::{CachedSnapshot, RowSnapshot};
 
-/// The maximum size of a generation in bytes.
-const MOST: usize = 8 << 20;
+/// The maximum size of a generation in bytes: room for about 25,000 instances.
+const MOST: usize = 32 << 20;
 /// The approximate size of an entry without its texts and its record: a slot of a table that is half full, the row, and six allocations.
 const ENTRY: usize = 2 * (size_of::<InstanceKey>() + size_of::<CachedSnapshot>()) + size_of::<Instance>() + 6 * 24;
 
@@ -38,10 +38,10 @@ struct Doubts {
 
 #[derive(Default)]
 struct Generations {
-    young: HashMap<InstanceKey, CachedSnapshot>,
+    young: InstanceMap<CachedSnapshot>,
     /// The size of the young generation in bytes.
     bytes: usize,
-    old: HashMap<InstanceKey, CachedSnapshot>,
+    old: InstanceMap<CachedSnapshot>,
 }
 
 impl SnapshotCache {
@@ -197,7 +197,7 @@ mod tests {
     fn a_batch_without_a_look_of_its_own_says_nothing_of_memories() {
         let event = fsm_core::outcome::Event { name: "Paid".into(), payload: Vec::new() };
         let id = fsm_core::ids::CallId(Uuid::nil());
-        let send = fsm_core::decide::send::Send { id, event, dedup: None, deliver_at: None, reject_if_busy: false, inbox_limit: 1 };
+        let send = fsm_core::decide::send::Send::new(id, event, 1);
         let mut batch = [Request::new(target(1), crate::committer::request::RequestKind::Send(send), None)];
         let snapshot_cache = SnapshotCache::default();
         for (cached, doubts) in [(None, 0), (Some(CachedSnapshot::SomethingWaits), 0), (Some(seen(10)), 1)] {

@@ -12,6 +12,7 @@ use futures_util::future::BoxFuture;
 use uuid::Uuid;
 
 use super::Ctx;
+use crate::catalog::Catalog;
 use crate::children::{ChildEnded, ChildFailed};
 use crate::data_protection::DataProtection;
 use crate::encode;
@@ -19,6 +20,7 @@ use crate::error::Error;
 use crate::handle::pages;
 use crate::handle::view::{Cursor, Filter, Instance, Page};
 use crate::registry::{EventFor, Machine};
+use crate::search;
 use crate::store::open::Store;
 use crate::store::view::PageFilter;
 
@@ -83,8 +85,9 @@ impl<V> Ctx<'_, V> {
         if !self.running.child_keys.insert((machine.clone(), key.to_owned())) {
             return Err(Error::input(format!("this attempt has started `{machine}` `{}` already", key.escape_debug())));
         }
+        let search = M::ENTRY.search.map_or_else(Vec::new, |search| search::of_event(search.names, &payload));
         let event = Event { name: E::EVENT.to_owned(), payload };
-        Ok(Child { id: CallId(Uuid::now_v7()), machine, key: key.to_owned(), event, is_detached: false, end_event, failure_event })
+        Ok(Child { id: CallId(Uuid::now_v7()), machine, key: key.to_owned(), event, search, is_detached: false, end_event, failure_event })
     }
 
     /// Lists the children of this instance of the machine `M` that exist, in the order of their creation: those that were started by earlier
@@ -99,6 +102,7 @@ impl<V> Ctx<'_, V> {
         let filter = PageFilter { parent: Some(self.running.attempt.instance), limit: Filter::default().limit, ..PageFilter::default() };
         ChildrenRequest {
             store: environment.store.clone(),
+            catalog: environment.catalog.clone(),
             data_protection: environment.data_protection.clone(),
             filter,
             machine: PhantomData,
@@ -124,6 +128,7 @@ impl NewChildren<'_> {
 #[must_use = "nothing is read until it is awaited"]
 pub struct ChildrenRequest<M> {
     store: Store,
+    catalog: Catalog,
     data_protection: DataProtection,
     filter: PageFilter,
     machine: PhantomData<fn() -> M>,
@@ -162,7 +167,7 @@ impl<M: Machine> IntoFuture for ChildrenRequest<M> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let mut reader = self.store.reader().await?;
-            pages::page(&mut reader.conn(), &self.filter, &self.data_protection).await
+            pages::page(&mut reader.conn(), &self.filter, &self.catalog, &self.data_protection).await
         })
     }
 }

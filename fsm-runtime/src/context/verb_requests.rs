@@ -13,6 +13,7 @@ use super::Ctx;
 use crate::encode;
 use crate::error::Error;
 use crate::registry::{EventFor, Machine, TakesNext, VerbOf};
+use crate::search;
 
 impl<V> Ctx<'_, V> {
     /// Sets the event that this instance takes right after the transition, before the events in its inbox. Each attempt can set one.
@@ -77,10 +78,12 @@ impl<V> Ctx<'_, V> {
         encode::check_key(key)?;
         self.running.environment.check_served(M::NAME)?;
         let payload = encode::payload(&event, E::EVENT, self.running.environment.limits.payload)?;
+        let search = M::ENTRY.search.map_or_else(Vec::new, |search| search::of_event(search.names, &payload));
         let event = Event { name: E::EVENT.to_owned(), payload };
         let id = CallId(Uuid::now_v7());
         let now = self.running.environment.clock.now();
-        let outgoing = Outgoing { id, machine: M::NAME.to_owned(), key: key.to_owned(), event, deliver_at: None, is_required: false };
+        let outgoing =
+            Outgoing { id, machine: M::NAME.to_owned(), key: key.to_owned(), event, deliver_at: None, is_required: false, search };
         let sends = &mut self.running.verb_requests.sends;
         sends.push(outgoing);
         Ok(OutgoingEvent { outgoing: sends.last_mut().expect("it was added just now"), now })

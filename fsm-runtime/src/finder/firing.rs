@@ -85,7 +85,7 @@ impl Engine {
         }
         let again = failing.timers.failed(timer, self.clock.now(), longest(&error));
         if again.is_told() {
-            let InstanceKey { machine, key } = &target;
+            let InstanceKey { machine, key, .. } = &target;
             tracing::warn!(%machine, %key, timer = %timer.0, tries = again.tries, %error, again_in = ?again.wait, "a due timer cannot fire; the others do");
         }
         false

@@ -5,13 +5,17 @@ use std::collections::HashMap;
 use fsm_core::call::Attempt as Row;
 use fsm_core::ids::CallId;
 use fsm_core::instance::Instance as InstanceRow;
+use fsm_core::search::SearchField;
 use fsm_core::time::Timestamp;
+use fsm_core::trace::TraceContext;
 
 use super::activity::{Activity, OpenCall};
+use crate::catalog::Catalog;
 use crate::data_protection::{DataProtection, Owner};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::progress::Progress;
+use crate::search;
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::overview::{InboxEvent, PendingTimer};
@@ -29,6 +33,10 @@ pub struct InstanceView {
     pub timers: Vec<PendingTimer>,
     /// The first 100 events of the inbox, in order.
     pub waiting: Vec<InboxEvent>,
+    /// The search fields, in the order of their declaration.
+    pub fields: Vec<SearchField>,
+    /// The trace of the newest call.
+    pub trace: Option<TraceContext>,
 }
 
 impl InstanceView {
@@ -38,7 +46,7 @@ impl InstanceView {
         if let Some(error) = call.as_mut().and_then(|call| call.last_error.as_mut()) {
             *error = data_protection.open_error(Owner::of(&row), error).into_owned();
         }
-        InstanceView { row: data_protection.readable(row), call, timers: Vec::new(), waiting: Vec::new() }
+        InstanceView { row: data_protection.readable(row), call, timers: Vec::new(), waiting: Vec::new(), fields: Vec::new(), trace: None }
     }
 
     /// Adds the progress of the open attempt. A value that cannot be read is replaced by the reason.
@@ -76,17 +84,29 @@ pub(crate) async fn completed(engine: &Engine, row: InstanceRow, live: Option<&R
         return Ok(InstanceView::new(row, live, None, data_protection));
     }
     let found = WithNewest { instance: row, newest: live.cloned(), unread: None, progress: None };
-    let mut reader = engine.store.reader().await?;
-    with_calls(&mut reader.conn(), vec![found], data_protection).await?.only()
+    // In a box, because the future is large and most calls do not need it.
+    Box::pin(read_completed(engine, found)).await
 }
 
-/// Returns true if the row itself shows that the state has no timer and that no event waits.
+async fn read_completed(engine: &Engine, found: WithNewest) -> Result<InstanceView, Error> {
+    let mut reader = engine.store.reader().await?;
+    with_calls(&mut reader.conn(), vec![found], &engine.catalog, &engine.data_protection).await?.only()
+}
+
+/// Returns true if the row itself shows that the state has no timer and that no event waits, and if the machine has no search fields.
 pub(crate) fn is_known(engine: &Engine, row: &InstanceRow) -> bool {
+    if has_search(engine, row) {
+        return false;
+    }
     let has_timer = || {
         let machine = engine.catalog.get(&row.machine).map(|known| &known.machine);
         row.state.as_deref().is_some_and(|state| machine.is_none_or(|machine| machine.timer(state).is_some()))
     };
     row.status.is_ended() || (row.inbox_len() == 0 && !has_timer())
+}
+
+fn has_search(engine: &Engine, row: &InstanceRow) -> bool {
+    engine.catalog.get(&row.machine).is_some_and(|known| !known.machine.search.is_empty())
 }
 
 /// Instances with their open calls.
@@ -108,9 +128,14 @@ impl WithCalls {
     }
 }
 
-/// Combines the rows with their open calls, the errors of the previous attempts, their timers and their waiting events. An attempt that cannot
+/// Combines the rows with their open calls, the errors of the previous attempts, their timers, waiting events and search fields. An attempt that cannot
 /// be decoded affects only its own instance.
-pub(crate) async fn with_calls(conn: &mut Conn<'_>, found: Vec<WithNewest>, data_protection: &DataProtection) -> Result<WithCalls, Error> {
+pub(crate) async fn with_calls(
+    conn: &mut Conn<'_>,
+    found: Vec<WithNewest>,
+    catalog: &Catalog,
+    data_protection: &DataProtection,
+) -> Result<WithCalls, Error> {
     let mut with = WithCalls { instances: Vec::with_capacity(found.len()), unreadable: Vec::new() };
     let wanted: Vec<_> = found.iter().filter_map(WithNewest::before_open).collect();
     let all = match attempts_of(conn, &wanted).await {
@@ -121,6 +146,7 @@ pub(crate) async fn with_calls(conn: &mut Conn<'_>, found: Vec<WithNewest>, data
     let busy: Vec<_> = found.iter().map(|found| &found.instance).filter(|row| row.inbox_len() > 0).collect();
     let mut timers = if alive.is_empty() { HashMap::new() } else { overview::timers_of(conn, &alive).await? };
     let mut inboxes = if busy.is_empty() { HashMap::new() } else { overview::inboxes_of(conn, &busy).await? };
+    let mut fields = search::fields_of(conn, catalog, found.iter().map(|found| &found.instance)).await?;
     for found in found {
         let id = found.before_open();
         let own = match &all {
@@ -145,7 +171,8 @@ pub(crate) async fn with_calls(conn: &mut Conn<'_>, found: Vec<WithNewest>, data
         // The instance may have moved on since its row was read.
         timers.retain(|timer| timer.state.is_none() || timer.state == row.state);
         let waiting = inboxes.remove(&row.id).unwrap_or_default();
-        let mut seen = InstanceView { timers, waiting, ..InstanceView::new(row, open, before, data_protection) };
+        let fields = fields.remove(&row.id).unwrap_or_default();
+        let mut seen = InstanceView { timers, waiting, fields, ..InstanceView::new(row, open, before, data_protection) };
         seen.show_progress(progress, data_protection);
         with.instances.push(seen);
     }

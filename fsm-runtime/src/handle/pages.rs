@@ -1,5 +1,6 @@
 //! Pages of instances, with the types of their machine.
 
+use crate::catalog::Catalog;
 use crate::data_protection::DataProtection;
 use crate::error::Error;
 use crate::registry::Machine;
@@ -13,11 +14,12 @@ use super::view::{Cursor, Instance, Page, Unreadable};
 pub(crate) async fn page<M: Machine>(
     conn: &mut Conn<'_>,
     wanted: &PageFilter,
+    catalog: &Catalog,
     data_protection: &DataProtection,
 ) -> Result<Page<Instance<M>>, Error> {
     let Found { rows, next, mut unreadable, .. } = rows::page(conn, M::NAME, wanted).await?;
     let mut items = Vec::with_capacity(rows.len());
-    let found = with_calls(conn, rows, data_protection).await?;
+    let found = with_calls(conn, rows, catalog, data_protection).await?;
     unreadable.extend(found.unreadable);
     for seen in found.instances {
         let key = seen.row.key.clone();

@@ -3,6 +3,7 @@
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use fsm_core::decide::send::{Dedup, Send as Delivery, SendOutcome};
@@ -10,6 +11,8 @@ use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::machine::is_of_children;
 use fsm_core::outcome::Event;
 use fsm_core::time::Timestamp;
+use fsm_core::trace::TraceContext;
+use tracing::Instrument;
 use uuid::Uuid;
 
 use crate::committer::batch_commit::BatchCommit;
@@ -18,9 +21,11 @@ use crate::data_protection::Owner;
 use crate::encode;
 use crate::engine::{ClientGuard, Engine};
 use crate::error::{Error, ErrorKind};
+use crate::search;
 use crate::store::conn::Conn;
 use crate::store::held;
 use crate::store::savepoint::Savepoint;
+use crate::traces;
 
 /// The number of times that a send in the caller's transaction is decided. It is decided again if another writer created the instance
 /// meanwhile.
@@ -47,6 +52,7 @@ pub struct SendRequest {
     pub(super) dedup: Option<String>,
     pub(super) deliver: Deliver,
     reject_if_busy: bool,
+    trace: Option<TraceContext>,
 }
 
 /// When an event is delivered.
@@ -84,6 +90,7 @@ impl SendRequest {
             dedup: None,
             deliver: Deliver::Now,
             reject_if_busy: false,
+            trace: None,
         }
     }
 
@@ -114,6 +121,14 @@ impl SendRequest {
         self
     }
 
+    /// The trace that the event belongs to. By default it is that of the current span, if the feature `otel` is on and a layer of
+    /// `tracing-opentelemetry` sees the span.
+    pub fn trace(mut self, context: TraceContext) -> Self {
+        self.engine.is_traced.store(true, Ordering::Relaxed);
+        self.trace = Some(context);
+        self
+    }
+
     /// Sends the event in the caller's own transaction. It is sent if and only if the transaction commits.
     pub fn in_transaction<'t>(self, tx: impl Into<Conn<'t>>) -> SendInTransaction<'t> {
         SendInTransaction { sending: self, conn: tx.into() }
@@ -121,12 +136,24 @@ impl SendRequest {
 
     async fn carry_out(self) -> Result<Sent, Error> {
         let (engine, _client_guard) = (Arc::clone(&self.engine), self.client_guard.clone());
-        let (target, kind) = self.into_request()?;
-        let reply = engine.request(|reply| Request::new(target, kind, Some(reply))).await?;
-        Sent::of(reply)
+        let span = self.span();
+        let sending = async {
+            let (target, kind, trace) = self.into_request()?;
+            let reply = engine.request(|reply| Request::new(target, kind, Some(reply)).traced(trace)).await?;
+            Sent::of(reply)
+        };
+        sending.instrument(span).await
     }
 
-    pub(super) fn into_request(self) -> Result<(InstanceKey, RequestKind), Error> {
+    /// The span of the send.
+    fn span(&self) -> tracing::Span {
+        let event = self.event.as_ref().map(|event| event.name.as_str()).unwrap_or_default();
+        let (machine, key) = (&*self.target.machine, &*self.target.key);
+        tracing::info_span!("fsm.send", otel.kind = "producer", fsm.machine = machine, fsm.key = key, fsm.event = event)
+    }
+
+    /// The request, with the trace context of the current span.
+    pub(super) fn into_request(self) -> Result<(InstanceKey, RequestKind, Option<TraceContext>), Error> {
         let mut event = self.event?;
         if let Some(dedup) = &self.dedup {
             encode::check_dedup(dedup)?;
@@ -136,6 +163,10 @@ impl SendRequest {
         let unfit = |why| Error::other(ErrorKind::Codec, format!("the event `{}` cannot be stored: {why}", event.name));
         let digests = self.dedup.as_ref().map(|_| data_protection.digests(owner, &event.payload)).transpose().map_err(unfit)?;
         let dedup = self.dedup.zip(digests).map(|(id, digests)| Dedup { id, digests });
+        let machine = self.engine.catalog.get(&self.target.machine).map(|known| &known.machine);
+        // Only an event that can create the instance gives it search fields.
+        let machine = machine.filter(|machine| !machine.search.is_empty() && machine.edge(None, &event.name).is_some());
+        let search = machine.map_or_else(Vec::new, |machine| search::of_event(&machine.search, &event.payload));
         let payload = std::mem::take(&mut event.payload);
         event.payload = data_protection
             .encrypt(&owner.payload(id), payload)
@@ -146,8 +177,9 @@ impl SendRequest {
             Deliver::At(time) => Some(time),
         };
         let inbox_limit = self.engine.limits.inbox;
-        let send = Delivery { id, event, dedup, deliver_at, reject_if_busy: self.reject_if_busy, inbox_limit };
-        Ok((self.target, RequestKind::Send(send)))
+        let send = Delivery { dedup, deliver_at, reject_if_busy: self.reject_if_busy, search, ..Delivery::new(id, event, inbox_limit) };
+        let trace = self.trace.or_else(|| traces::context_of(&tracing::Span::current()));
+        Ok((self.target, RequestKind::Send(send), trace))
     }
 }
 
@@ -181,6 +213,11 @@ impl SendInTransaction<'_> {
         SendInTransaction { sending: self.sending.reject_if_busy(), ..self }
     }
 
+    /// The trace that the event belongs to, like [`SendRequest::trace`].
+    pub fn trace(self, context: TraceContext) -> Self {
+        SendInTransaction { sending: self.sending.trace(context), ..self }
+    }
+
     async fn carry_out(mut self) -> Result<Sent, Error> {
         let engine = Arc::clone(&self.sending.engine);
         match (&self.conn, engine.store.is_postgres()) {
@@ -192,8 +229,9 @@ impl SendInTransaction<'_> {
         }
         engine.store.may_begin_calls().await?;
         engine.store.adopt(&mut self.conn);
-        let (target, kind) = self.sending.into_request()?;
-        let request = Request::new(target, kind, None);
+        let span = self.sending.span();
+        let (target, kind, trace) = span.in_scope(|| self.sending.into_request())?;
+        let request = Request::new(target, kind, None).traced(trace);
         let sent = match self.conn {
             Conn::UserSqlite(link) => {
                 let Some(mut savepoint) = Savepoint::set(link).await? else {

@@ -142,7 +142,10 @@ impl<'i> SendMany<'i> {
             };
             self.under_way.push_back(match item.into_request() {
                 Err(error) => InFlightCommit::Failed(Some(error)),
-                Ok((target, kind)) => InFlightCommit::Waiting(Box::pin(self.engine.ask(|reply| Request::new(target, kind, Some(reply))))),
+                Ok((target, kind, trace)) => {
+                    let request = |reply| Request::new(target, kind, Some(reply)).traced(trace);
+                    InFlightCommit::Waiting(Box::pin(self.engine.ask(request)))
+                }
             });
         }
     }

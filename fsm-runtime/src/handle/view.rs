@@ -6,7 +6,9 @@ use std::time::Duration;
 use fsm_core::call::{Attempt as Row, AttemptState};
 use fsm_core::ids::{CallId, InstanceId, SessionId};
 use fsm_core::instance::Status;
+use fsm_core::search::{SearchField, serialize_fields};
 use fsm_core::time::{Timestamp, serialize_optional_micros, serialize_optional_text, serialize_text};
+use fsm_core::trace::TraceContext;
 use serde::Serialize;
 
 use super::activity::{Activity, OpenCall, took};
@@ -61,8 +63,15 @@ pub struct Instance<M: Machine> {
     /// `get` and `list` return all of them. `settled`, `wait` and `watch` return the timer of the state; they omit delayed sends if they need not
     /// read the database.
     pub timers: Vec<PendingTimer>,
+    /// The search fields, in the order of their declaration: the values that are stored. Before a verb has written the record, they are those of
+    /// the event that created the instance, as far as it has members of their names. They serialise as a map.
+    #[serde(serialize_with = "serialize_fields")]
+    pub fields: Vec<SearchField>,
     /// The error, if the status is error.
     pub error: Option<String>,
+    /// The trace of the newest call: that of its sender, or of its newest attempt that has ended. Only `get` returns it, and only in a process
+    /// whose spans have traces or that named one with [`SendRequest::trace`](super::send::SendRequest::trace).
+    pub trace: Option<TraceContext>,
 }
 
 /// One attempt of one call. It serialises with the names of its fields: points in time as RFC 3339 texts, durations in microseconds.
@@ -114,6 +123,7 @@ pub struct Filter {
     pub(crate) paused: Option<bool>,
     pub(crate) key_prefix: Option<String>,
     pub(crate) retrying: bool,
+    pub(crate) search: Vec<SearchField>,
     pub(crate) after: Option<Cursor>,
     pub(crate) limit: u32,
 }
@@ -147,7 +157,7 @@ pub struct Count<M: Machine> {
 
 impl Default for Filter {
     fn default() -> Filter {
-        Filter { status: None, state: None, paused: None, key_prefix: None, retrying: false, after: None, limit: 100 }
+        Filter { status: None, state: None, paused: None, key_prefix: None, retrying: false, search: Vec::new(), after: None, limit: 100 }
     }
 }
 
@@ -190,6 +200,21 @@ impl Filter {
         self
     }
 
+    /// Only instances whose search field `name` has this value. Several fields all have to match. The list is then in the order of the keys,
+    /// byte by byte, also together with [`key_prefix`](Filter::key_prefix), and reads no instances with other values.
+    ///
+    /// A name that the machine does not declare under `search` is an `is_input` error of the list; its text has the declared names. Values are
+    /// compared as they are stored: their first 255 bytes.
+    ///
+    /// ```
+    /// # use fsm_runtime::handle::view::Filter;
+    /// let of_customer = Filter::default().field("customer", "c-77").key_prefix("2026-");
+    /// ```
+    pub fn field(mut self, name: impl AsRef<str>, value: impl fmt::Display) -> Filter {
+        self.search.push(SearchField::new(name.as_ref(), &value.to_string()));
+        self
+    }
+
     /// The maximum number of instances on a page, from 1 to 1,000; 100 by default.
     pub fn limit(mut self, limit: u32) -> Filter {
         self.limit = limit;
@@ -206,7 +231,7 @@ impl Filter {
 impl<M: Machine> Instance<M> {
     /// Converts the row to the machine's own types.
     pub(crate) fn of(
-        InstanceView { row, call, timers, waiting }: InstanceView,
+        InstanceView { row, call, timers, waiting, fields, trace }: InstanceView,
         data_protection: &DataProtection,
     ) -> Result<Instance<M>, Error> {
         let broken = |why: String| {
@@ -238,7 +263,9 @@ impl<M: Machine> Instance<M> {
             call,
             waiting,
             timers,
+            fields,
             error: row.error,
+            trace,
         })
     }
 }
@@ -304,6 +331,8 @@ where
             error: self.error.clone(),
             waiting: self.waiting.clone(),
             timers: self.timers.clone(),
+            fields: self.fields.clone(),
+            trace: self.trace.clone(),
             ..*self
         }
     }
@@ -324,6 +353,7 @@ where
             .field("call", &self.call)
             .field("inbox_len", &self.inbox_len)
             .field("timers", &self.timers)
+            .field("fields", &self.fields)
             .field("error", &self.error)
             .finish_non_exhaustive()
     }

@@ -138,7 +138,7 @@ impl WatchState {
             return Ok(None);
         }
         let instance = row.instance.clone();
-        let seen = with_calls(&mut reader.conn(), vec![row], &self.engine.data_protection).await;
+        let seen = with_calls(&mut reader.conn(), vec![row], &self.engine.catalog, &self.engine.data_protection).await;
         self.keep(instance);
         // An instance whose open call cannot be decoded is shown after its next change.
         Ok(seen?.instances.pop())

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::{AttemptOutcome, Backlog, Sizes};
-use crate::store::error::Class;
 
 /// The metrics of one verb of a machine.
 pub(crate) struct VerbMetrics;
@@ -34,7 +33,7 @@ pub(crate) fn lease_renewal(_is_renewed: bool) {}
 
 pub(crate) fn commit(_requests: usize, _took: Duration) {}
 
-pub(crate) fn database_error(_class: Class) {}
+pub(crate) fn database_error(_kind: &str) {}
 
 pub(crate) fn backlog(_machine: &str, _backlog: &Backlog) {}
 

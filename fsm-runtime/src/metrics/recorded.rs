@@ -5,7 +5,6 @@ use std::time::Duration;
 use metrics::{Counter, Histogram, Unit, counter, gauge, histogram};
 
 use super::{AttemptOutcome, Backlog, MetricKind, NAMES, Sizes};
-use crate::store::error::Class;
 
 /// The metrics of one verb of a machine. The handles are made once: a lookup by labels for each attempt would cost more than the attempt's
 /// own bookkeeping.
@@ -106,8 +105,8 @@ pub(crate) fn commit(requests: usize, took: Duration) {
 }
 
 /// The database, or its driver, reported an error.
-pub(crate) fn database_error(class: Class) {
-    counter!("fsm_database_errors_total", "kind" => class.word()).increment(1);
+pub(crate) fn database_error(kind: &'static str) {
+    counter!("fsm_database_errors_total", "kind" => kind).increment(1);
 }
 
 /// The calls of a machine that are due.

@@ -124,6 +124,29 @@ pub fn due<R, T: TimerWait>(record: &R, function: fn(&R) -> T) -> Due {
     function(record).due()
 }
 
+/// Implemented by the types that a search field may have.
+#[diagnostic::on_unimplemented(
+    message = "a search field is a text, and `{Self}` has none: it does not implement `Display`",
+    label = "not `Display`",
+    note = "name a field under `search` whose type implements `Display`, like `String` or `u64`"
+)]
+pub trait SearchValue {
+    /// The value as text.
+    fn text(&self) -> String;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: std::fmt::Display + ?Sized> SearchValue for T {
+    fn text(&self) -> String {
+        self.to_string()
+    }
+}
+
+/// The text of a search field.
+pub fn search_value<T: SearchValue + ?Sized>(field: &T) -> String {
+    field.text()
+}
+
 /// Fails to compile unless exactly one machine has the verb.
 pub const fn is_in_one_machine<V: VerbOf<M>, M>() {}
 

@@ -67,11 +67,12 @@ impl Builder {
     /// Opens the database, stores the machine definitions and starts a session.
     async fn join(&self, catalog: &Catalog, limit: Duration) -> Result<(Store, Clock, Work), Error> {
         let (store, clock) = open(self.settings(), limit).await?;
+        let begun = clock.now();
         let data = (&self.data, &self.data_protection);
         let introduced = introduce(&store, &clock, catalog, data, &self.migrate, &self.declared_limits).await?;
         let schedules = schedule::plan(&self.schedules)?;
-        schedule::declare_all(&store, clock.now(), &schedules).await?;
-        let work = Work { schedules, ..self.work(catalog, self.lease, introduced, clock.now()) };
+        schedule::declaring::declare_all(&store, clock.now(), &schedules).await?;
+        let work = Work { schedules, ..self.work(catalog, self.lease, introduced, begun) };
         work.session.renew(&mut store.dedicated().await?, &clock, clock.now(), 0).await?;
         Ok((store, clock, work))
     }
@@ -83,6 +84,7 @@ impl Builder {
             served: catalog.served(),
             data: self.data.clone(),
             schedules: Vec::new(),
+            has_parent_from_send: self.has_parent_from_send,
             slots: Arc::new(Semaphore::new(self.concurrency as usize)),
             slot_count: self.concurrency as usize,
             poll: self.poll,

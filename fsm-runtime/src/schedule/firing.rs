@@ -27,7 +27,7 @@ const LONGEST_WAIT: Duration = SAID_EVERY;
 #[derive(Default)]
 struct Look {
     /// The number of steps.
-    #[cfg_attr(not(feature = "testing"), expect(dead_code, reason = "only a test bed waits until nothing is left"))]
+    #[cfg_attr(not(feature = "testing"), allow(dead_code, reason = "only a test bed waits until nothing is left"))]
     steps: usize,
     /// The time of the next look, if it is known.
     next: Option<Timestamp>,

@@ -189,12 +189,12 @@ pub async fn timerless(conn: &mut Conn<'_>, machine: &str, states: &[String], af
 }
 
 /// The last of the next 10,000 instances; `None` if there are fewer.
-async fn window(conn: &mut Conn<'_>, after: InstanceId) -> Result<Option<InstanceId>> {
+pub(super) async fn window(conn: &mut Conn<'_>, after: InstanceId) -> Result<Option<InstanceId>> {
     let rows = conn.rows(&sql::WINDOW, &values![after.0, AT_ONCE - 1]).await?;
     rows.first().map(|row| row.instance_id(0)).transpose()
 }
 
-fn some(rows: Vec<Row>, limit: u32, until: Option<InstanceId>) -> Result<Page> {
+pub(super) fn some(rows: Vec<Row>, limit: u32, until: Option<InstanceId>) -> Result<Page> {
     let last = rows.last().filter(|_| rows.len() >= limit as usize).map(|row| row.instance_id(0)).transpose()?;
     // Nothing can be done for an instance whose key cannot be decoded.
     let found = rows.iter().filter_map(|row| Some((row.instance_id(0).ok()?, row.get(1).ok()?))).collect();

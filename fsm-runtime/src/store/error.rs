@@ -180,7 +180,7 @@ impl From<sqlx::Error> for StoreError {
             error if is_read_only(&error) => StoreError::NotWritable { place: "the database".into() },
             error => StoreError::Database(error),
         };
-        metrics::database_error(error.class());
+        metrics::database_error(error.class().word());
         error
     }
 }

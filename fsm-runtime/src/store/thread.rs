@@ -9,15 +9,13 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, OpenFlags};
 use tokio::sync::oneshot;
-
-use super::turn::Turn;
 
 pub(super) use command::{Answer, SqliteCommand};
 pub(super) use failure::Refused;
 use failure::refused;
-pub(super) use whole::{Whole, ask_in_turn};
+pub(super) use whole::{Whole, ask_in_turn, in_turn, words};
 
 /// The number of prepared statements that are cached.
 const KEPT: usize = 256;
@@ -164,27 +162,9 @@ impl SqliteThread {
     }
 }
 
-/// Runs a statement without parameters, and keeps it prepared.
-pub(super) fn words(connection: &Connection, text: &str) -> rusqlite::Result<()> {
-    connection.prepare_cached(text)?.raw_execute().map(drop)
-}
-
 /// Runs these commands.
 pub(super) fn say(pending: &[SqliteCommand], connection: &Connection) -> rusqlite::Result<()> {
     pending.iter().try_for_each(|said| said.carry_out(connection).map(drop))
-}
-
-/// Retries `attempt` while another process writes.
-pub(super) fn in_turn<T>(mut attempt: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
-    let turn = Turn::wanted();
-    loop {
-        let done = attempt();
-        let is_busy = done.as_ref().err().and_then(rusqlite::Error::sqlite_error_code) == Some(ErrorCode::DatabaseBusy);
-        match turn.next_look(is_busy) {
-            Some(wait) => std::thread::sleep(wait),
-            None => return done,
-        }
-    }
 }
 
 #[cfg(test)]

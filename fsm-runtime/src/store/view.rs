@@ -6,12 +6,14 @@ use fsm_core::call::Attempt;
 use fsm_core::changes::Note;
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::{Instance, Status};
+use fsm_core::search::SearchField;
 use fsm_core::time::Timestamp;
 use uuid::Uuid;
 
 use super::conn::Conn;
 use super::error::Result;
 use super::rows::Row;
+use super::search;
 use super::sql::{self, Among};
 use super::values::{Value, values};
 
@@ -35,6 +37,8 @@ pub struct PageFilter {
     pub key_prefix: Option<String>,
     /// Only the children of this instance.
     pub parent: Option<InstanceId>,
+    /// Only instances that have these values in their search fields. The page is then in the order of keys.
+    pub search: Vec<SearchField>,
     /// Only instances after this one.
     pub after: Option<After>,
     /// The maximum number of instances on the page.
@@ -144,8 +148,12 @@ pub async fn notes(conn: &mut Conn<'_>, instance: InstanceId) -> Result<Vec<Note
     rows.iter().map(|row| row.note()).collect()
 }
 
-/// A page of instances of a machine in the order of their ids, which is the order of creation. With a key prefix, in the order of keys.
+/// A page of instances of a machine in the order of their ids, which is the order of creation. With a key prefix or a search
+/// field, in the order of keys.
 pub async fn page(conn: &mut Conn<'_>, machine: &str, filter: &PageFilter) -> Result<Found> {
+    if !filter.search.is_empty() {
+        return search::page(conn, machine, filter).await;
+    }
     if let Some(prefix) = filter.key_prefix.as_ref().filter(|_| filter.parent.is_none()) {
         return by_key(conn, machine, prefix, filter).await;
     }
@@ -210,7 +218,7 @@ async fn of_parent(conn: &mut Conn<'_>, machine: &str, parent: InstanceId, filte
 }
 
 /// The first `limit` rows: those that can be decoded, the others, and the place of the last one if there are more rows.
-fn page_of<T>(found: &[Row], limit: u32, place: impl Fn(&Row) -> Option<T>) -> (Vec<WithNewest>, Vec<Unreadable>, Option<T>) {
+pub(super) fn page_of<T>(found: &[Row], limit: u32, place: impl Fn(&Row) -> Option<T>) -> (Vec<WithNewest>, Vec<Unreadable>, Option<T>) {
     let is_full = found.len() > limit as usize;
     let (mut rows, mut unreadable, mut last) = (Vec::with_capacity(found.len()), Vec::new(), None);
     for row in found.iter().take(limit as usize) {
@@ -267,13 +275,13 @@ async fn by_key(conn: &mut Conn<'_>, machine: &str, prefix: &str, filter: &PageF
 }
 
 /// The lower bound of the keys after `key`. No key contains NUL, so no key is between the two.
-fn next_key(key: &str) -> String {
+pub(super) fn next_key(key: &str) -> String {
     format!("{key}\u{1}")
 }
 
 /// The exclusive upper bound of the keys with this prefix: it is above each of them and not above any key that follows them. Keys are
 /// compared by bytes, which gives the order of their characters.
-fn behind_all_with(prefix: &str) -> String {
+pub(super) fn behind_all_with(prefix: &str) -> String {
     let mut rest = prefix;
     while let Some(last) = rest.chars().next_back() {
         rest = &rest[..rest.len() - last.len_utf8()];
@@ -287,7 +295,7 @@ fn behind_all_with(prefix: &str) -> String {
 
 impl PageFilter {
     /// True if a condition has no index, so that rows may be read and left out.
-    fn is_picky(&self) -> bool {
+    pub(super) fn is_picky(&self) -> bool {
         let is_of_an_index = self.paused == Some(true) && self.status.is_none();
         self.state.is_some()
             || (self.paused.is_some() && !is_of_an_index)

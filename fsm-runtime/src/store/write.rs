@@ -18,7 +18,7 @@ use super::conn::Conn;
 use super::error::{Result, StoreError};
 use super::values::values;
 use super::{encrypted, sql};
-use follow::{log, remember, save, timers, waits};
+use follow::{log, remember, save, search, timers, traces, waits};
 use guards::guards;
 pub(crate) use single_statement::{RowVersion, fits, payload, write_as_script, write_in_one, write_single_statement};
 
@@ -57,6 +57,8 @@ pub async fn write(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<Vec<Writ
     log(sink, &valid).await?;
     timers(sink, &valid).await?;
     remember(sink, &valid).await?;
+    search(sink, &valid).await?;
+    traces(sink, &valid).await?;
     let mut payloads = payloads.into_iter();
     let written = (0..changes.len()).map(|place| match outdated.contains(&place) {
         true => Written::Outdated,
@@ -71,6 +73,7 @@ pub async fn write_added(conn: &mut Conn<'_>, changes: &[&Changes]) -> Result<()
     let sink = &mut Sink::Now(conn);
     waits(sink, changes).await?;
     timers(sink, changes).await?;
+    traces(sink, changes).await?;
     save(sink, &changes[changes.len().saturating_sub(1)..], &[None]).await
 }
 

@@ -140,7 +140,7 @@ impl TestBed {
         let data = (&builder.data, &builder.data_protection);
         let introduced = introduce(&store, &clock, &catalog, data, &builder.migrate, &builder.declared_limits).await?;
         let schedules = schedule::plan(&builder.schedules)?;
-        schedule::declare_all(&store, clock.now(), &schedules).await?;
+        schedule::declaring::declare_all(&store, clock.now(), &schedules).await?;
         let work = Work { schedules, ..builder.work(&catalog, Duration::ZERO, introduced, clock.now()) };
         let data_protection = builder.data_protection.clone();
         let lease_keeper = Mutex::new(store.dedicated().await?);

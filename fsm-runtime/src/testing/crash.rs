@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::bed::TestBed;
 use super::effects::Effects;
-use super::end::FinalState;
+use super::end::{FinalState, Ignoring};
 use crate::error::{Error, ErrorKind};
 use crate::guard;
 use crate::store::sessions;
@@ -31,9 +31,6 @@ pub struct CrashTest<'b, S> {
     scenario: S,
     ignoring: Vec<Ignoring<'b>>,
 }
-
-/// Removes from a record the parts that are not compared.
-pub(super) type Ignoring<'b> = Box<dyn Fn(&mut Value) + 'b>;
 
 impl<'b, S> CrashTest<'b, S> {
     /// Changes each record before it is compared, for fields that legitimately differ after a crash, such as the time of an attempt. The record

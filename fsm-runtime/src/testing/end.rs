@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use fsm_core::instance::Status;
+use serde_json::Value;
 
-use super::crash::Ignoring;
 use crate::data_protection::Owner;
 use crate::engine::Engine;
 use crate::error::Error;
@@ -13,6 +13,9 @@ use crate::handle::instance_view::{InstanceView, with_calls};
 use crate::store::conn::Conn;
 use crate::store::overview;
 use crate::store::view::{self, PageFilter};
+
+/// Removes from a record the parts that are not compared.
+pub(super) type Ignoring<'b> = Box<dyn Fn(&mut Value) + 'b>;
 
 /// The number of instances that are read at a time.
 const PAGE: u32 = 1000;
@@ -64,7 +67,7 @@ impl FinalState {
             loop {
                 let found = view::page(conn, machine, &PageFilter { after, limit: PAGE, ..PageFilter::default() }).await?;
                 after = found.next;
-                for seen in with_calls(conn, found.rows, &engine.data_protection).await?.instances {
+                for seen in with_calls(conn, found.rows, &engine.catalog, &engine.data_protection).await?.instances {
                     let name = (machine.clone(), seen.row.key.clone());
                     instances.insert(name, InstanceEnd::of(conn, seen, engine, ignoring).await?);
                 }

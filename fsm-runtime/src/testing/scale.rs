@@ -19,7 +19,7 @@ pub fn ends_at_ms(instances: u64) -> i64 {
 }
 
 /// Creates the tables in the empty database at `url` and fills them with `instances` of the machine `order`, with about five attempts each,
-/// and ten instances of `parcel`. Every invariant holds. On PostgreSQL the tables are vacuumed and analyzed. An error if the database
+/// and ten instances of `parcel`. The search fields of an order are its customer, who has ten, and its tenant, who has half of all. Every invariant holds. On PostgreSQL the tables are vacuumed and analyzed. An error if the database
 /// fails.
 pub async fn fill(url: &str, instances: u64) -> Result<(), crate::error::Error> {
     Client::connect(url).await?;
@@ -110,7 +110,8 @@ fn of_machine(dialect: &Dialect, machine: &str, offset: u64, instances: u64) -> 
     let (now, cents) = (format!("({BEGINS_AT_MS} + s.n * 10)"), bytes(r#"'{"cents":' || s.n || '}'"#));
     let (stood, timer, waits) = (dialect.call("k.call", offset), dialect.call("4", offset), dialect.call("5", offset));
     let definition = format!(
-        r#"{{"name":"{machine}","docs":"","verbs":[{{"name":"placed","event":"Placed","retry":{PLACED_RETRY}}},{{"name":"paid","event":"Paid","retry":{PAID_RETRY}}},{{"name":"expired","event":"Timeout"}},{{"name":"shipped","event":"Shipped"}}],"edges":[{{"from":null,"event":"Placed","to":"placed"}},{{"from":"placed","event":"Paid","to":"paid"}},{{"from":"placed","event":"Timeout","to":"expired","after_us":172800000000}},{{"from":"paid","event":"Shipped","to":"shipped"}}],"ends":["shipped","expired"]}}"#
+        r#"{{"name":"{machine}","docs":"","verbs":[{{"name":"placed","event":"Placed","retry":{PLACED_RETRY}}},{{"name":"paid","event":"Paid","retry":{PAID_RETRY}}},{{"name":"expired","event":"Timeout"}},{{"name":"shipped","event":"Shipped"}}],"edges":[{{"from":null,"event":"Placed","to":"placed"}},{{"from":"placed","event":"Paid","to":"paid"}},{{"from":"placed","event":"Timeout","to":"expired","after_us":172800000000}},{{"from":"paid","event":"Shipped","to":"shipped"}}],"ends":["shipped","expired"]{search}}}"#,
+        search = if machine == "order" { r#","search":["customer","tenant"]"# } else { "" },
     );
     format!(
         "
@@ -156,6 +157,13 @@ fn of_machine(dialect: &Dialect, machine: &str, offset: u64, instances: u64) -> 
             remaining_attempts = 9, backoff = 10000000, max_backoff = 3600000000, retry = '{PLACED_RETRY}', first_at = created_at,
             snoozes = 0
         where machine = '{machine}' and is_open;
+
+        {series}
+        insert into fsm_search (instance_id, name, machine, key, value)
+        select {instance}, f.name, '{machine}', '{machine}-' || s.n, case f.name when 'tenant' then 't-' || s.n % 2 else 'c-' || s.n / 10 end
+        from series s
+        join (select 'customer' as name union all select 'tenant') as f on true
+        where '{machine}' = 'order';
 
         {series}
         insert into fsm_timers (timer_id, instance_id, machine, state, event, payload, due_at, held)

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::blocking::{Returned, on_a_thread};
 use super::bounded::{Bounds, bounded};
-use super::{Ended, Signs};
+use super::{Ended, VerbSignals};
 use crate::catalog::KnownMachine;
 use crate::context::{Ctx, RunningVerb, VerbEnvironment};
 use crate::data_protection::Owner;
@@ -26,7 +26,7 @@ use crate::store::held;
 pub(super) type Opened<'b> = (Cow<'b, [u8]>, Option<Cow<'b, [u8]>>);
 
 impl Engine {
-    pub(super) async fn call_verb(self: &Arc<Self>, claimed: Claimed, (cancel, progress): Signs) -> Ended {
+    pub(super) async fn call_verb(self: &Arc<Self>, claimed: Claimed, (cancel, progress): VerbSignals) -> Ended {
         let Claimed { instance, attempt, payload, last_error, policy_error, seen: _ } = claimed;
         let known = self.catalog.get(&attempt.machine);
         let Some((known, verb)) = known.and_then(|known| Some((known, known.verb(&attempt.verb)?))) else {
@@ -37,19 +37,20 @@ impl Engine {
         let last_error = last_error.map(|error| self.data_protection.open_error(owner, &error).into_owned());
         let opened = policy_error.map_or_else(|| self.opened(known, &instance, &attempt, &payload), Err);
         let opened = self.with_counts(&attempt, opened).await;
-        let signs = (Arc::clone(&progress), matches!(verb.run, Run::Blocking(_)));
+        let signals = (Arc::clone(&progress), matches!(verb.run, Run::Blocking(_)));
         let mut running =
-            Some(RunningVerb::new(self.environment(known), Arc::clone(&attempt), &instance, last_error, cancel.subscribe(), signs));
+            Some(RunningVerb::new(self.environment(known), Arc::clone(&attempt), &instance, last_error, cancel.subscribe(), signals));
         let (ended, counts_as) = match &opened {
             Ok((payload, record)) => {
                 let bounds = Bounds { timeout: verb.timeout, heartbeat: verb.heartbeat, progress: &progress };
                 let input = Input { event: payload, record: record.as_deref() };
                 let (ended, counts_as) = self.run_bounded(verb, &mut running, input, bounds, &cancel).await;
-                let with_timer = ended.map(|kept| {
-                    let timer = known.computed_timer(&attempt, kept.as_deref().or(record.as_deref()));
-                    timer.map(|timer| (kept, timer))
+                let computed = ended.map(|kept| {
+                    let timer = known.computed_timer(&attempt, kept.as_deref().or(record.as_deref()))?;
+                    let search = known.changed_search(record.as_deref(), kept.as_deref())?;
+                    Ok((kept, timer, search))
                 });
-                match with_timer {
+                match computed {
                     Ok(Err(failure)) => (Err(failure), AttemptOutcome::Error),
                     Ok(Ok(ended)) => (Ok(ended), counts_as),
                     Err(failure) => (Err(failure), counts_as),
@@ -59,9 +60,9 @@ impl Engine {
         };
         let snoozed = ended.as_ref().err().and_then(Failure::snoozes_for);
         let outcome = match (ended, snoozed) {
-            (Ok((record, timer)), _) => {
+            (Ok((record, timer, search)), _) => {
                 let verb_requests = running.as_mut().map(RunningVerb::take_requests).unwrap_or_default();
-                Outcome::Success { record, verb_requests, timer }
+                Outcome::Success { record, verb_requests, timer, search }
             }
             (Err(_), Some(wait)) => Outcome::Snoozed { wait },
             (Err(failure), None) => {
@@ -123,7 +124,7 @@ impl Engine {
             data: self.work.as_ref().map(|work| work.data.clone()).unwrap_or_default(),
             machine: Arc::clone(&known.machine),
             events: Arc::clone(&known.events),
-            served: Arc::clone(&self.catalog.names),
+            catalog: self.catalog.clone(),
             has_progress: self.work.as_ref().map(|work| Arc::clone(&work.progress)).unwrap_or_default(),
         }
     }

@@ -30,7 +30,7 @@ fn the_next_event_goes_before_the_inbox() {
     snapshot.inbox = vec![Waiting { position: 0, call: call(2), event: "Cancel".into() }].into();
     let next = Some(Event { name: "Paid".into(), payload: b"1".to_vec() });
     let verb_requests = VerbRequests { next, ..VerbRequests::default() };
-    let changes = ended(&snapshot, Outcome::Success { record: None, verb_requests, timer: None }, 4);
+    let changes = ended(&snapshot, Outcome::Success { record: None, verb_requests, timer: None, search: Vec::new() }, 4);
     let open = changes.open.unwrap();
     assert_eq!((open.attempt.to.as_str(), open.payload, changes.instance.inbox_len()), ("paid", Some(Payload::Bytes(b"1".to_vec())), 1));
 }

@@ -195,14 +195,7 @@ impl BatchCommit<'_> {
     }
 
     fn of_child(&self, event: &ChildEvent) -> Send {
-        Send {
-            id: event.call,
-            event: event.event.clone(),
-            dedup: None,
-            deliver_at: None,
-            reject_if_busy: false,
-            inbox_limit: self.engine.limits.inbox,
-        }
+        Send::new(event.call, event.event.clone(), self.engine.limits.inbox)
     }
 }
 

@@ -127,13 +127,6 @@ impl BatchCommit<'_> {
     }
 
     fn in_line(&self, waited: &InLine) -> Send {
-        Send {
-            id: waited.call,
-            event: waited.event.clone(),
-            dedup: None,
-            deliver_at: None,
-            reject_if_busy: false,
-            inbox_limit: self.engine.limits.inbox,
-        }
+        Send::new(waited.call, waited.event.clone(), self.engine.limits.inbox)
     }
 }

@@ -13,6 +13,7 @@ use fsm_core::decide::send::Send;
 use fsm_core::instance::Instance;
 use fsm_core::outcome::{Outcome, Outgoing, Problem};
 use fsm_core::retry::RetryAdvice;
+use fsm_core::trace::TraceContext;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{BatchCommit, Decided, earlier};
@@ -23,6 +24,7 @@ use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::lock::Target;
 use crate::store::outbox::{self, Put, SenderNote, Unsent};
+use crate::store::traces;
 
 /// An event that a verb sends, with the position of its request in the batch.
 type Sent<'b> = (usize, &'b Outgoing);
@@ -59,7 +61,11 @@ impl BatchCommit<'_> {
         let refused = refused.or_else(|| refusal.map(|refusal| format!("a required event that the verb sent was refused: {refusal}")));
         let Some(refused) = refused else { return Ok(decided) };
         let problem = Problem::new(&refused, RetryAdvice::Default);
-        let failed = Report { outcome: Outcome::Failure(problem.clone()), ..Report::new(Arc::clone(&report.attempt), Outcome::Released) };
+        let failed = Report {
+            outcome: Outcome::Failure(problem.clone()),
+            trace: report.trace.clone(),
+            ..Report::new(Arc::clone(&report.attempt), Outcome::Released)
+        };
         let Ok(known) = self.engine.catalog.expect(&request.target.machine) else { return Ok(decided) };
         let failed = loop {
             match self.decide_complete(batch_snapshot, &known.machine, request, &failed) {
@@ -67,7 +73,11 @@ impl BatchCommit<'_> {
                 Err(NeedsMoreRows) => batch_snapshot.read_on(conn, &request.target).await?,
             }
         };
-        Ok(Decided { refused: Some(problem), ..failed })
+        let mut failed = Decided { refused: Some(problem), ..failed };
+        if let Some(changes) = &mut failed.changes {
+            changes.traces.extend(report.trace.clone().map(|trace| (report.attempt.call, trace)));
+        }
+        Ok(failed)
     }
 
     fn refused_required(&self, batch_snapshot: &BatchSnapshot, report: &Report, changes: &Changes) -> Result<Option<Refusal>, InboxUnread> {
@@ -104,12 +114,13 @@ impl BatchCommit<'_> {
         }
         let receivers: HashSet<_> = all.iter().map(|(_, sent)| Target { machine: &sent.machine, key: &sent.key }).collect();
         let lines = outbox::lines(conn, &receivers.into_iter().collect::<Vec<_>>()).await?;
-        let (mut waiting, mut notes) = (Vec::new(), Vec::new());
+        let (mut waiting, mut notes, mut traces) = (Vec::new(), Vec::new(), Vec::new());
         // No two requests of a batch touch the same receiver, so all events for one receiver have the same sender.
         for to_one in all.chunk_by(|(_, one), (_, other)| (&one.machine, &one.key) == (&other.machine, &other.key)) {
             let (place, first) = to_one[0];
             let (sender, target) = (&batch[place].target, InstanceKey::new(&first.machine, &first.key));
             let commit_outcome = &mut commit_outcomes[place];
+            let trace = trace_of(&batch[place]);
             let mut has_line = lines.contains(&(first.machine.clone(), first.key.clone()));
             let permit = self.free_slot();
             let deliveries = loop {
@@ -122,10 +133,14 @@ impl BatchCommit<'_> {
             let (mut taken, mut refused) = (Vec::new(), Vec::new());
             for (delivery, (_, outgoing)) in deliveries.into_iter().zip(to_one) {
                 match delivery {
-                    Delivery::Taken(accepted) => taken.extend(accepted.changes),
+                    Delivery::Taken(accepted) => taken.extend(accepted.changes.map(|mut changes| {
+                        changes.traces.extend(trace.map(|trace| (outgoing.id, trace.clone())));
+                        changes
+                    })),
                     Delivery::Waits => {
                         let due_at = (!std::mem::replace(&mut has_line, true)).then(|| self.now + backoff(0));
                         waiting.push(Put { sender: sender_id, outgoing, due_at });
+                        traces.extend(trace.map(|trace| (outgoing.id, sender_id, trace.clone())));
                         commit_outcome.has_line = true;
                     }
                     Delivery::Refused(refusal) => refused.push((*outgoing, refusal)),
@@ -146,6 +161,7 @@ impl BatchCommit<'_> {
             }
         }
         outbox::put(conn, &waiting, self.now).await?;
+        traces::put(conn, &traces).await?;
         outbox::note(conn, &notes, self.now).await
     }
 
@@ -229,14 +245,16 @@ impl BatchCommit<'_> {
     }
 
     fn delivery(&self, outgoing: &Outgoing) -> Send {
-        Send {
-            id: outgoing.id,
-            event: outgoing.event.clone(),
-            dedup: None,
-            deliver_at: outgoing.deliver_at,
-            reject_if_busy: false,
-            inbox_limit: self.engine.limits.inbox,
-        }
+        let Outgoing { id, event, deliver_at, search, .. } = outgoing;
+        Send { deliver_at: *deliver_at, search: search.clone(), ..Send::new(*id, event.clone(), self.engine.limits.inbox) }
+    }
+}
+
+/// The trace context of the attempt that a request reports.
+fn trace_of(request: &Request) -> Option<&TraceContext> {
+    match &request.kind {
+        RequestKind::Complete(report) => report.trace.as_ref(),
+        _ => None,
     }
 }
 

@@ -32,7 +32,7 @@ fn call(request: &Request) -> CallId {
 
 fn send(key: &str) -> Request {
     let (id, event) = (CallId(Uuid::now_v7()), Event { name: "Paid".into(), payload: Vec::new() });
-    let send = Send { id, event, dedup: None, deliver_at: None, reject_if_busy: false, inbox_limit: 1 };
+    let send = Send::new(id, event, 1);
     Request::new(InstanceKey::new("payment", key), RequestKind::Send(send), None)
 }
 
@@ -47,9 +47,14 @@ fn reporting(key: &str, receivers: &[&str]) -> Request {
         event: Event { name: "Paid".into(), payload: Vec::new() },
         deliver_at: None,
         is_required: false,
+        search: Vec::new(),
     });
-    report.outcome =
-        Outcome::Success { record: None, verb_requests: VerbRequests { sends: sends.collect(), ..VerbRequests::default() }, timer: None };
+    report.outcome = Outcome::Success {
+        record: None,
+        verb_requests: VerbRequests { sends: sends.collect(), ..VerbRequests::default() },
+        timer: None,
+        search: Vec::new(),
+    };
     request
 }
 

@@ -60,7 +60,6 @@ impl Class {
     pub const ALL: [Class; 5] = [Class::Unavailable, Class::Contended, Class::Unknown, Class::Rejected, Class::Misfit];
 
     /// The class as one word in lower case, for labels.
-    #[cfg(feature = "metrics")]
     pub(crate) fn word(self) -> &'static str {
         match self {
             Class::Unavailable => "unavailable",

@@ -1,6 +1,6 @@
 //! Due attempts, and their claims by sessions.
 
-use super::{Many, Sql, many, same};
+use super::statement::{Many, Sql, many, same};
 
 /// The columns with the payload of an open call and the error of its previous attempt.
 macro_rules! payload_and_attempt_before {

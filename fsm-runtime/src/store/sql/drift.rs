@@ -1,6 +1,6 @@
 //! Drift: the names that rows need from the code, and the statements that rename them.
 
-use super::{Many, Sql, many, same};
+use super::statement::{Many, Sql, many, same};
 
 /// The id of the instance at position `$2`, from 0, of all instances after `$1`: the end of the range that one statement reads. Uses the
 /// primary key.

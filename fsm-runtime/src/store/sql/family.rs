@@ -1,7 +1,7 @@
 //! Families: the ends of children, what their parents have to be told, and the children that are cancelled with their parents.
 
 use super::invariants::{Invariant, invariant};
-use super::{Many, Sql, many, same};
+use super::statement::{Many, Sql, many, same};
 
 /// Records the end or the error of each child for its parent, if the child's row names an event for it and the parent exists. Uses the
 /// primary key.

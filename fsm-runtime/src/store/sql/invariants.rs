@@ -1,6 +1,6 @@
 //! The invariants: queries that return rows only if the database is inconsistent.
 
-use super::{Sql, same};
+use super::statement::{Sql, same};
 
 /// An invariant, with a query that returns an id and a sentence for each violation. The queries read whole tables.
 pub struct Invariant {
@@ -267,18 +267,18 @@ pub const INVARIANTS: [Invariant; 22] = [
     // The primary key makes a dedup id unique within an instance. Here the instance must exist, and a call has one dedup id.
     invariant(
         "I14",
-        "a dedup id names one request",
+        "a dedup id names one request, and a search field one instance",
         same(
             "
             select r.instance_id, 'knows ' || r.dedup || ' and is no instance'
-            from fsm_requests r
-            left join fsm_instances i on i.instance_id = r.instance_id
+            from fsm_requests r left join fsm_instances i on i.instance_id = r.instance_id
             where i.instance_id is null
             union all
-            select r.call_id, 'answers to ' || count(*) || ' dedup ids'
-            from fsm_requests r
-            group by r.call_id
-            having count(*) > 1",
+            select s.instance_id, 'has the field ' || s.name || ' as ' || s.key || ', and is ' || coalesce(i.key, 'no instance')
+            from fsm_search s left join fsm_instances i on i.instance_id = s.instance_id
+            where i.machine is distinct from s.machine or i.key is distinct from s.key
+            union all
+            select r.call_id, 'answers to ' || count(*) || ' dedup ids' from fsm_requests r group by r.call_id having count(*) > 1",
         ),
     ),
     // The database does not store which session reported, only which one held the attempt. This query checks that there was one.

@@ -1,6 +1,6 @@
 //! The database itself: its role, settings, clock and size, and notifications of commits.
 
-use super::{Sql, same};
+use super::statement::{Sql, same};
 
 /// Returns whether the server is in recovery and whether this session is read-only. PostgreSQL only. Sent as plain text, because a pooler
 /// may be in between.

@@ -1,6 +1,6 @@
 //! Limits: their settings, what runs under them, and what waits for them.
 
-use super::{Sql, same};
+use super::statement::{Sql, same};
 
 macro_rules! limit {
     () => {

@@ -1,6 +1,6 @@
 //! The rows that a decision needs, read and locked before it is made.
 
-use super::{Many, many};
+use super::statement::{Many, many};
 
 /// Locks and returns the instance of each machine and key, in the order of instances, with whether it has a timer of its own. Uses the
 /// unique index on machine and key, and the index of timers by instance.

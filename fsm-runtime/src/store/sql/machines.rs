@@ -1,6 +1,6 @@
 //! The stored definitions of machines, and the memoised effects of calls.
 
-use super::{Sql, same};
+use super::statement::{Sql, same};
 
 /// All definitions of all machines. The last of each machine is the one that was started last. Reads the whole table, which has few rows.
 pub const MACHINES: Sql = same(

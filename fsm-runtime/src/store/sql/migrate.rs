@@ -1,6 +1,6 @@
 //! The table of applied migrations.
 
-use super::{Sql, same};
+use super::statement::{Sql, same};
 
 /// Takes the lock of migrations until the transaction ends, so that one process migrates at a time. On SQLite the transaction itself is
 /// that lock.

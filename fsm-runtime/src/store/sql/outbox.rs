@@ -1,6 +1,6 @@
 //! The outbox: events that verbs sent to other instances and that wait for room. Also the cancelling of delayed sends.
 
-use super::{Many, Sql, many, same};
+use super::statement::{Many, Sql, many, same};
 
 /// Returns the receivers of `w` that have a line. Uses the index of lines.
 pub const OUTBOX_LINES: Many = many(

@@ -1,6 +1,6 @@
 //! The overview of the engine: failing instances, coming and overdue work, and the newest calls.
 
-use super::{Sql, same};
+use super::statement::{Sql, same};
 
 /// The instances of machine `$1` in error before `$2`, at most `$3`, the newest first, with the verb that failed. Uses the index of
 /// instances in error.

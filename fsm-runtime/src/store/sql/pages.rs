@@ -1,6 +1,6 @@
 //! Lists of instances with keyset pagination, and the limits of their pages.
 
-use super::{Sql, same};
+use super::statement::{Sql, same};
 
 /// The statements for the instances of a status, or for paused ones, in the order of their creation. Each kind has its own index.
 pub struct Among {
@@ -45,6 +45,8 @@ macro_rules! has_text {
         concat!($position, "(lower(", failure!(), "), lower($6)) > 0")
     };
 }
+
+pub(super) use {failure, has_text, retrying};
 
 macro_rules! page {
     ($status:expr, $has:literal, $beyond:literal, $until:literal, $order:literal) => {

@@ -1,6 +1,6 @@
 //! The pruner's statements: they find and delete ended instances and old history.
 
-use super::{Many, Sql, many, same};
+use super::statement::{Many, Sql, many, same};
 
 /// The condition that no living instance needs this one: it is no child of an instance that has not ended, and its own children are not
 /// being cancelled.

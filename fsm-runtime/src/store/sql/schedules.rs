@@ -1,6 +1,6 @@
 //! The schedules that programs declare.
 
-use super::{Sql, same};
+use super::statement::{Sql, same};
 
 /// All schedules, by name. Reads the whole table, which has few rows.
 pub const SCHEDULES: Sql = same(

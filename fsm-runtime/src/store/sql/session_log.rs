@@ -1,6 +1,6 @@
 //! The session log: the instances in which a session began attempts.
 
-use super::{Many, Sql, many, same};
+use super::statement::{Many, Sql, many, same};
 
 /// Records that the session began attempts in these instances.
 pub const LOG_PUT: Many = many(

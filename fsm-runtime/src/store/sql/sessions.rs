@@ -1,6 +1,6 @@
 //! Sessions, their leases, and the attempts that they execute.
 
-use super::{Sql, same};
+use super::statement::{Sql, same};
 
 /// Begins session `$1`: process `$3` on host `$2`, machine `$4`, boot `$5`, in the namespaces `$6`, started at `$7`. The session begins at
 /// `$8` with the lease duration `$9`; its lease ends at `$10`, and `$11` is the reachable time of that duration.

@@ -1,6 +1,6 @@
 //! The reads and guards of a small batch that PostgreSQL writes in one statement. It is decided without locks.
 
-use super::Many;
+use super::statement::Many;
 
 /// The instance of each machine and key, with whether it has a timer of its own. Uses the unique index on machine and key, and the index of
 /// timers by instance.

@@ -1,6 +1,6 @@
 //! Due timers.
 
-use super::{Sql, same};
+use super::statement::{Sql, same};
 
 /// The due time of the first timer of machine `$1`: of a state of `$2`, a delayed event of `$3`, or a wake for such an event in a state of
 /// `$4`, except for the timers `$5`. Uses the due index of timers.

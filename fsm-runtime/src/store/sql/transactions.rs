@@ -1,6 +1,6 @@
 //! The beginning and the end of transactions.
 
-use super::{Sql, same};
+use super::statement::{Sql, same};
 
 /// Takes SQLite's write lock at once, instead of at the first statement that writes.
 pub const BEGIN_SQLITE: &str = "begin immediate";

@@ -1,6 +1,6 @@
 //! The export and import of whole tables.
 
-use super::{Many, Sql, many, same};
+use super::statement::{Many, Sql, many, same};
 
 /// The statements to export a table from one database and import it into another.
 pub struct Table {
@@ -17,7 +17,7 @@ pub struct Table {
 
 /// The tables in the order of their references. The tables of workers, session logs, reachable time and migrations belong to one database
 /// and are not transferred.
-pub const TABLES: [Table; 12] = [
+pub const TABLES: [Table; 14] = [
     Table {
         name: "machines",
         key: &["text", "text"],
@@ -245,6 +245,25 @@ pub const TABLES: [Table; 12] = [
         ),
     },
     Table {
+        name: "search",
+        key: &["uuid", "text"],
+        page: same(
+            "
+            select x.instance_id, x.name, x.machine, x.key, x.value, x.instance_id, x.name
+            from fsm_search x
+            where (x.instance_id, x.name) > ($3, $4) and (cast($1 as text) is null or x.machine = $1)
+            order by x.instance_id, x.name
+            limit $2",
+        ),
+        insert: many(
+            "instance_id uuid, name text, machine text, key text, value text",
+            "
+            insert into fsm_search (instance_id, name, machine, key, value)
+            select *
+            from w",
+        ),
+    },
+    Table {
         name: "once",
         key: &["uuid", "text"],
         page: same(
@@ -278,6 +297,25 @@ pub const TABLES: [Table; 12] = [
             "instance_id uuid, at bigint, kind text, call_id uuid, detail text, actor text",
             "
             insert into fsm_history (instance_id, at, kind, call_id, detail, actor)
+            select *
+            from w",
+        ),
+    },
+    Table {
+        name: "traces",
+        key: &["uuid"],
+        page: same(
+            "
+            select x.call_id, x.instance_id, x.parent, x.state, x.call_id
+            from fsm_traces x
+            where x.call_id > $3 and (cast($1 as text) is null or exists (select 1 from fsm_instances i where i.instance_id = x.instance_id and i.machine = $1))
+            order by x.call_id
+            limit $2",
+        ),
+        insert: many(
+            "call_id uuid, instance_id uuid, parent text, state text",
+            "
+            insert into fsm_traces (call_id, instance_id, parent, state)
             select *
             from w",
         ),

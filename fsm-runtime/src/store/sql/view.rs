@@ -1,6 +1,6 @@
 //! One instance with its calls, notes, inbox and timers, and the number of instances.
 
-use super::{Many, Sql, same};
+use super::statement::{Many, Sql, same};
 
 /// The instance of machine `$1` with key `$2`. Uses the unique index on machine and key.
 pub const FIND: Sql = same(concat!(

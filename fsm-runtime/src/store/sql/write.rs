@@ -1,6 +1,6 @@
 //! The changes of one decision: the guards first, then the rows that depend on them.
 
-use super::{Many, many};
+use super::statement::{Many, many};
 
 macro_rules! close {
     ($from:literal, $and:literal, $also:literal) => {

@@ -139,6 +139,12 @@ fn scripts() -> Vec<(&'static str, String)> {
         ("I13", "update fsm_inbox set position = 1".into()),
         ("I13", "update fsm_instances set status = 'completed' where key = 'open'".into()),
         ("I14", "delete from fsm_instances where key = 'open'".into()),
+        (
+            "I14",
+            format!(
+                "insert into fsm_search (instance_id, name, machine, key, value) values ({RESTS}, 'customer', 'payment', 'other', 'c')"
+            ),
+        ),
         ("I12", "update fsm_instances set finished_at = 200 where key = 'open'".into()),
         ("I15", "update fsm_instances set worker = null where key = 'open'".into()),
         ("I18", "update fsm_instances set due_at = 7 where key = 'open'".into()),

@@ -95,6 +95,20 @@ fn all(is_postgres: bool) -> Vec<Asked> {
     all.push(asked("keys with a prefix, down", &sql::KEYS_DOWN, &keys, 60));
     all.push(asked("edge of keys, up", &sql::KEY_EDGE_UP, &["'order'", "'order-1'", "'order-2'", "400"], 500));
     all.push(asked("edge of keys, down", &sql::KEY_EDGE_DOWN, &["'order'", "'order-1'", "'order-2'", "400"], 500));
+    let found = |name, value, names, values| {
+        ["'order'", "'order-12'", "51", "null", "null", "null", "null", "'order-13'", "null", "null", name, value, names, values]
+    };
+    let (none, tenants, ones) = if is_postgres { ("'{}'", "'{tenant}'", "'{t-1}'") } else { ("'[]'", "'[\"tenant\"]'", "'[\"t-1\"]'") };
+    // Each row is read in two tables, and some of the candidates in a third.
+    for (name, sql) in [("up", &sql::FOUND_UP), ("down", &sql::FOUND_DOWN)] {
+        all.push(asked(&format!("half of all by a field, {name}"), sql, &found("'tenant'", "'t-1'", none, none), 120));
+        all.push(asked(&format!("few by a field, {name}"), sql, &found("'customer'", "'c-1234'", none, none), 30));
+        all.push(asked(&format!("by two fields, {name}"), sql, &found("'customer'", "'c-1234'", tenants, ones), 50));
+    }
+    let edge = ["'order'", "'tenant'", "'t-1'", "''", "'z'", "400"];
+    all.push(asked("edge by a field, up", &sql::FOUND_EDGE_UP, &edge, 500));
+    all.push(asked("edge by a field, down", &sql::FOUND_EDGE_DOWN, &edge, 500));
+    all.push(asked("SEARCH_COUNT", &sql::SEARCH_COUNT, &["'order'", "'tenant'", "'t-1'", "1000"], 1010));
     // Less than a third of the running instances are retried. Each is read with its attempt before.
     let retrying = ["'order'", first, "51", "null", "null", "null", "null", last, "1"];
     // With few rows PostgreSQL may join the attempts in one pass.

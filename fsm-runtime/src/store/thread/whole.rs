@@ -1,11 +1,11 @@
 //! A transaction that the SQLite thread runs by itself, so that the next one can already wait in the thread's queue.
 
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 use sqlx::SqlStr;
 
 use super::command::{Answer, SqliteCommand};
-use super::{in_turn, words};
 use crate::store::sql::{self, Many};
+use crate::store::turn::Turn;
 use crate::store::values::Batch;
 
 /// The statements of a transaction.
@@ -76,4 +76,22 @@ pub(in crate::store) fn ask_in_turn(
     let answer = written.each(ask).ask(connection)?;
     words(connection, sql::COMMIT)?;
     Ok(answer)
+}
+
+/// Runs a statement without parameters, and keeps it prepared.
+pub(in crate::store) fn words(connection: &Connection, text: &str) -> rusqlite::Result<()> {
+    connection.prepare_cached(text)?.raw_execute().map(drop)
+}
+
+/// Retries `attempt` while another process writes.
+pub(in crate::store) fn in_turn<T>(mut attempt: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+    let turn = Turn::wanted();
+    loop {
+        let done = attempt();
+        let is_busy = done.as_ref().err().and_then(rusqlite::Error::sqlite_error_code) == Some(ErrorCode::DatabaseBusy);
+        match turn.next_look(is_busy) {
+            Some(wait) => std::thread::sleep(wait),
+            None => return done,
+        }
+    }
 }

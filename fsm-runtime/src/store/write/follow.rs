@@ -210,6 +210,19 @@ pub(super) async fn timers(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> Res
     sink.put(&sql::TIMER_SET, set.collect()).await
 }
 
+/// Writes search fields. The rows of an instance are only written by a transaction that has locked it or created it.
+pub(super) async fn search(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> Result<()> {
+    for (sql, is_new) in [(&sql::SEARCH_NEW, true), (&sql::SEARCH_PUT, false)] {
+        let changed = changes.iter().filter(|change| change.is_new == is_new);
+        let fields = changed.flat_map(|change| change.search.iter().map(|field| (&change.instance, field)));
+        let rows = fields.map(|(instance, field)| {
+            values![instance.id.0, field.name.as_str(), instance.machine.as_str(), instance.key.as_str(), field.value.as_str()]
+        });
+        sink.put(sql, rows.collect()).await?;
+    }
+    Ok(())
+}
+
 /// Writes notes, and requests for deduplication.
 pub(super) async fn remember(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> Result<()> {
     let notes: Vec<_> = changes.iter().flat_map(|change| &change.notes).map(|note| (note, note.detail.as_deref().map(fit))).collect();
@@ -252,4 +265,11 @@ async fn tell_parents(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> Result<(
     let ended = told.iter().filter(|(change, _)| change.instance.status == Status::Completed);
     let rows = ended.map(|(change, _)| values![change.instance.id.0, change.instance.updated_at.as_micros()]);
     sink.put(&sql::CHILD_UNAWAITED, rows.collect()).await
+}
+
+/// Stores the trace contexts of calls.
+pub(super) async fn traces(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> Result<()> {
+    let traces = changes.iter().flat_map(|change| change.traces.iter().map(|(call, context)| (&change.instance, call, context)));
+    let rows = traces.map(|(instance, call, context)| values![call.0, instance.id.0, context.traceparent(), context.tracestate()]);
+    sink.put(&sql::TRACE_PUT, rows.collect()).await
 }

@@ -7,7 +7,7 @@ use fsm_core::changes::{Changes, Payload, TimerChange};
 use fsm_core::ids::InstanceId;
 use fsm_core::time::Timestamp;
 
-use super::follow::{log, remember, save, timers, waits};
+use super::follow::{log, remember, save, search, timers, traces, waits};
 use super::guards::{CREATED, Created, close_row, error_of};
 use crate::store::combined::{CombinedStatement, Sink};
 use crate::store::conn::Conn;
@@ -44,6 +44,8 @@ pub fn fits(changes: &Changes) -> bool {
         notes: _,
         request: _,
         link: _,
+        search: _,
+        traces: _,
     } = changes;
     let has_payload = open.as_ref().and_then(|open| open.payload.as_ref()).is_none_or(|payload| matches!(payload, Payload::Bytes(_)));
     let are_own = timers.iter().all(|change| matches!(change, TimerChange::Set(_) | TimerChange::Clear | TimerChange::Release));
@@ -75,6 +77,8 @@ pub async fn write_single_statement(conn: &mut Conn<'_>, changes: &[(&Changes, T
     waits(sink, changes).await?;
     timers(sink, changes).await?;
     remember(sink, changes).await?;
+    search(sink, changes).await?;
+    traces(sink, changes).await?;
     match all.commit(conn, sql::WROTE_SINGLE_STATEMENT).await {
         Ok(rows) => rows.iter().map(|row| row.instance_id(0)).collect::<Result<_>>().map(Some),
         Err(StoreError::Database(error)) if error.as_database_error().is_some_and(|error| error.is_unique_violation()) => Ok(None),
@@ -97,6 +101,8 @@ pub async fn write_in_one(conn: &mut Conn<'_>, changes: &Changes) -> Result<bool
     waits(sink, &changes).await?;
     timers(sink, &changes).await?;
     remember(sink, &changes).await?;
+    search(sink, &changes).await?;
+    traces(sink, &changes).await?;
     let rows = all.commit(conn, sql::WROTE_IN_ONE).await?;
     rows.first().ok_or_else(|| StoreError::Corrupt { what: "a statement with one answer gave none".to_owned() })?.get(0)
 }
@@ -133,6 +139,8 @@ pub async fn write_as_script(
     waits(sink, changes).await?;
     timers(sink, changes).await?;
     remember(sink, changes).await?;
+    search(sink, changes).await?;
+    traces(sink, changes).await?;
     store.carry_out(file_versions, file_version, all, still).await
 }
 

@@ -1,0 +1,29 @@
+//! The trace contexts of calls.
+
+use super::statement::{Many, Sql, many, same};
+
+/// Stores the trace contexts of calls. The last one of a call counts. Uses the primary key.
+pub const TRACE_PUT: Many = many(
+    "call_id uuid, instance_id uuid, parent text, state text",
+    "
+    insert into fsm_traces (call_id, instance_id, parent, state)
+    select *
+    from w
+    where true
+    on conflict (call_id) do update
+    set parent = excluded.parent, state = excluded.state",
+);
+
+/// The trace context of call `$1`. Uses the primary key.
+pub const TRACE: Sql = same(
+    "
+    select t.parent, t.state
+    from fsm_traces t
+    where t.call_id = $1",
+);
+
+/// Deletes the trace contexts of the calls. Uses the primary key.
+pub const PRUNE_TRACES_OF: Many = many("call_id uuid", "delete from fsm_traces where call_id in (select w.call_id from w)");
+
+/// Deletes the trace contexts of the instances. Uses the index by instance.
+pub const PRUNE_TRACES: Many = many("instance_id uuid", "delete from fsm_traces where instance_id in (select w.instance_id from w)");

@@ -1,0 +1,53 @@
+//! The trace context of the current span, and the links between spans. Without the feature `otel` there is none, and nothing is read or stored.
+
+use std::sync::atomic::Ordering;
+
+use fsm_core::call::Attempt;
+use fsm_core::machine::TIMEOUT;
+use fsm_core::trace::TraceContext;
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::store::traces;
+
+#[cfg(feature = "otel")]
+mod linked;
+#[cfg(not(feature = "otel"))]
+mod off;
+
+#[cfg(feature = "otel")]
+pub(crate) use linked::{context_of, follow};
+#[cfg(not(feature = "otel"))]
+pub(crate) use off::{context_of, follow};
+
+/// Returns true if a layer of OpenTelemetry sees the spans of this process.
+pub(crate) fn are_seen() -> bool {
+    cfg!(feature = "otel") && context_of(&tracing::info_span!("fsm.start")).is_some()
+}
+
+impl Engine {
+    /// Returns true if calls may have trace contexts, as far as this process knows.
+    pub(crate) fn is_traced(&self) -> bool {
+        self.is_traced.load(Ordering::Relaxed)
+    }
+
+    /// The span that the attempt follows: that of the attempt before, that of the sender, or, for the call of a timer, that of the attempt
+    /// that entered the state. An error is logged: an attempt runs without its trace rather than not at all.
+    pub(crate) async fn followed(&self, attempt: &Attempt) -> Option<TraceContext> {
+        if !self.is_traced() {
+            return None;
+        }
+        let found = async {
+            let mut reader = self.store.reader().await?;
+            let own = traces::of(&mut reader.conn(), attempt.call).await?;
+            match attempt.previous.filter(|_| own.is_none() && attempt.event == TIMEOUT) {
+                Some(entered_by) => Ok::<_, Error>(traces::of(&mut reader.conn(), entered_by).await?),
+                None => Ok(own),
+            }
+        };
+        found.await.unwrap_or_else(|error| {
+            tracing::debug!(%error, "the trace of an attempt cannot be read; the attempt runs without it");
+            None
+        })
+    }
+}
