@@ -70,7 +70,7 @@ enum Command {
     Guide,
     /// Takes pictures of every screen of the web console, light and dark, wide and narrow
     ///
-    /// All of them are in target/screenshots, and those of the documentation in docs/images/console. It finds or installs Chromium.
+    /// All of them are in target/screenshots, and those of the documentation in docs/guide/src/images/console. It finds or installs Chromium.
     Screenshots,
     /// Measures the speed of the engine, in release mode
     Bench {

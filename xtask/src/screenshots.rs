@@ -22,10 +22,10 @@ const SCREENS: [&str; 11] = [
 ];
 
 /// Takes the pictures with the tests of the screens, into `target/screenshots`, and copies those of the documentation to
-/// `docs/images/console`. `Failed` if Chromium is missing, or if a check of a screen fails.
+/// `docs/guide/src/images/console`. `Failed` if Chromium is missing, or if a check of a screen fails.
 pub fn run() -> Result<(), Failed> {
     chromium::ensure()?;
-    let (all, kept) = (root().join("target/screenshots"), root().join("docs/images/console"));
+    let (all, kept) = (root().join("target/screenshots"), root().join("docs/guide/src/images/console"));
     let mut test = cargo(&["test", "--package", "durable-fsm", "--test", "browser", "screens::"]);
     run_step(test.env("FSM_SCREENSHOTS", &all).env("CI", "1"))?;
     fs::create_dir_all(&kept).map_err(Failed::because)?;
