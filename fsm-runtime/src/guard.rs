@@ -24,6 +24,7 @@
 //! | `Deserialize` of stored events when a start compares them with the code | `KnownMachine::why_not` | drift, reported by the start |
 //! | a waker, and a subscriber of `tracing` | in a task of the engine | a log message; the task is restarted (`supervise`) |
 //! | conversions of arguments (`AsRef<str>`, `Into<String>`) and `Drop` of arguments | on the caller's stack | a panic of the caller |
+//! | a subscriber of `tracing`, in the span of a send | on the caller's stack | a panic of the caller |
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -465,8 +465,11 @@ promise! {
 /// Panics when the span of an attempt is entered.
 struct Jumpy;
 
-impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Jumpy {
-    fn on_enter(&self, _: &tracing::span::Id, _: tracing_subscriber::layer::Context<'_, S>) {
-        pass("the subscriber");
+impl<S: tracing::Subscriber + for<'s> tracing_subscriber::registry::LookupSpan<'s>> tracing_subscriber::Layer<S> for Jumpy {
+    /// A sender's span is entered on the sender's stack, where a panic is the sender's.
+    fn on_enter(&self, span: &tracing::span::Id, context: tracing_subscriber::layer::Context<'_, S>) {
+        if context.metadata(span).is_some_and(|metadata| metadata.name() == "fsm.attempt") {
+            pass("the subscriber");
+        }
     }
 }
