@@ -35,8 +35,8 @@ use crate::traces;
 /// The wait before the report of an attempt is retried after a panic.
 const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
 
-/// The signals between the engine and a running verb: the request to end, and the progress.
-type VerbSignals = (Arc<watch::Sender<bool>>, Arc<ProgressOfAttempt>);
+/// What the engine and a running verb share: the request to end, and the progress.
+type VerbControl = (Arc<watch::Sender<bool>>, Arc<ProgressOfAttempt>);
 
 /// The outcome of a verb, with the transaction that the verb opened, if any.
 struct Ended {
@@ -57,9 +57,9 @@ impl Engine {
         // The lock is held until the entry is inserted, so that an attempt cannot be removed before that.
         let mut running = work.running();
         let progress = ProgressOfAttempt::begun();
-        let signals = (Arc::clone(&cancel), Arc::clone(&progress));
+        let control = (Arc::clone(&cancel), Arc::clone(&progress));
         // In a box of its own, because the future is large and is moved into the task.
-        let executing = Box::pin(Arc::clone(self).execute_in(span, target.clone(), claimed, permit, signals));
+        let executing = Box::pin(Arc::clone(self).execute_in(span, target.clone(), claimed, permit, control));
         let task = tokio::spawn(Arc::clone(self).supervise(target.clone(), Arc::clone(&attempt), executing));
         let id = (attempt.call, attempt.number);
         let abort = task.abort_handle();
@@ -73,17 +73,17 @@ impl Engine {
         target: InstanceKey,
         claimed: Claimed,
         permit: Option<OwnedSemaphorePermit>,
-        signals: VerbSignals,
+        control: VerbControl,
     ) {
         if let Some(followed) = self.followed(&claimed.attempt).await {
             traces::follow(&span, &followed, self.work.as_ref().is_some_and(|work| work.has_parent_from_send));
         }
         // A span that was entered keeps its parent, so nothing enters it before.
         span.in_scope(|| tracing::debug!("claimed"));
-        self.execute(target, claimed, permit, signals).instrument(span).await;
+        self.execute(target, claimed, permit, control).instrument(span).await;
     }
 
-    async fn execute(self: Arc<Self>, target: InstanceKey, claimed: Claimed, permit: Option<OwnedSemaphorePermit>, signals: VerbSignals) {
+    async fn execute(self: Arc<Self>, target: InstanceKey, claimed: Claimed, permit: Option<OwnedSemaphorePermit>, control: VerbControl) {
         let attempt = Arc::clone(&claimed.attempt);
         tracing::debug!("started");
         let metrics = self.catalog.get(&attempt.machine).and_then(|known| known.metrics(&attempt.verb));
@@ -91,7 +91,7 @@ impl Engine {
         if let Some(metrics) = metrics {
             metrics.attempt_started(self.clock.now().since(attempt.scheduled_at));
         }
-        let Ended { outcome, counts_as, tx } = self.call_verb(claimed, signals).await;
+        let Ended { outcome, counts_as, tx } = self.call_verb(claimed, control).await;
         if !self.may_report((attempt.call, attempt.number)) {
             return;
         }

@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn no_more_is_remembered_than_two_generations() {
         let snapshot_cache = SnapshotCache::default();
-        let record = 1 << 20;
+        let record = MOST / 8;
         for n in 0..100 {
             snapshot_cache.put(&target(n), Some(seen(record)));
             // An entry that is used again and again stays.
@@ -219,7 +219,7 @@ mod tests {
             snapshot_cache.put(&target(0), first);
         }
         let kept = (0..100).filter(|n| snapshot_cache.lock().take(&target(*n)).is_some()).count();
-        assert!((7..=14).contains(&kept), "{kept} of 1 MiB are remembered");
+        assert!((7..=14).contains(&kept), "{kept} of an eighth of a generation are remembered");
         snapshot_cache.put(&target(0), Some(seen(MOST)));
         assert_eq!(snapshot_cache.lock().take(&target(0)), None);
     }

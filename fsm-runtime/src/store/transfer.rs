@@ -157,7 +157,7 @@ pub async fn write(conn: &mut Conn<'_>, table: usize, rows: &[Vec<Field>]) -> Re
         9 => insert::<9>(conn, table, rows).await,
         14 => insert::<14>(conn, table, rows).await,
         23 => insert::<23>(conn, table, rows).await,
-        43 => insert::<43>(conn, table, rows).await,
+        50 => insert::<50>(conn, table, rows).await,
         other => Err(StoreError::Corrupt { what: format!("no table has {other} columns") }),
     }
 }

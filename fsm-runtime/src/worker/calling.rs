@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::blocking::{Returned, on_a_thread};
 use super::bounded::{Bounds, bounded};
-use super::{Ended, VerbSignals};
+use super::{Ended, VerbControl};
 use crate::catalog::KnownMachine;
 use crate::context::{Ctx, RunningVerb, VerbEnvironment};
 use crate::data_protection::Owner;
@@ -26,7 +26,7 @@ use crate::store::held;
 pub(super) type Opened<'b> = (Cow<'b, [u8]>, Option<Cow<'b, [u8]>>);
 
 impl Engine {
-    pub(super) async fn call_verb(self: &Arc<Self>, claimed: Claimed, (cancel, progress): VerbSignals) -> Ended {
+    pub(super) async fn call_verb(self: &Arc<Self>, claimed: Claimed, (cancel, progress): VerbControl) -> Ended {
         let Claimed { instance, attempt, payload, last_error, policy_error, seen: _ } = claimed;
         let known = self.catalog.get(&attempt.machine);
         let Some((known, verb)) = known.and_then(|known| Some((known, known.verb(&attempt.verb)?))) else {
@@ -37,9 +37,9 @@ impl Engine {
         let last_error = last_error.map(|error| self.data_protection.open_error(owner, &error).into_owned());
         let opened = policy_error.map_or_else(|| self.opened(known, &instance, &attempt, &payload), Err);
         let opened = self.with_counts(&attempt, opened).await;
-        let signals = (Arc::clone(&progress), matches!(verb.run, Run::Blocking(_)));
+        let control = (Arc::clone(&progress), matches!(verb.run, Run::Blocking(_)));
         let mut running =
-            Some(RunningVerb::new(self.environment(known), Arc::clone(&attempt), &instance, last_error, cancel.subscribe(), signals));
+            Some(RunningVerb::new(self.environment(known), Arc::clone(&attempt), &instance, last_error, cancel.subscribe(), control));
         let (ended, counts_as) = match &opened {
             Ok((payload, record)) => {
                 let bounds = Bounds { timeout: verb.timeout, heartbeat: verb.heartbeat, progress: &progress };
