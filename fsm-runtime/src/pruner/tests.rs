@@ -129,6 +129,10 @@ impl Made {
             number(100),
         ]);
         row.extend([Field::Text(None), Field::Id(None), number(0)]);
+        // Without a limit, progress and a family.
+        row.extend([Field::Text(None), Field::Text(None), Field::Bytes(None), Field::Number(None)]);
+        row.extend([Field::Id(None), Field::Number(None), Field::Text(None), Field::Text(None), Field::Text(None)]);
+        row.extend([Field::Text(None), Field::Number(None)]);
         row
     }
 
