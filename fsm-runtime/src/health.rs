@@ -25,7 +25,7 @@ pub struct Health {
     pub running: usize,
     /// The attempts that may run in this process at once; zero for a client.
     pub slots: usize,
-    /// The attempts that ended and whose outcome is not in the database yet. See [`Runtime::unreported`].
+    /// The attempts that ended and whose outcome is not in the database yet. See [`Runtime::unreported`](crate::runtime::Runtime::unreported).
     pub unreported: usize,
     /// A graceful shutdown goes on, or the process has stopped working.
     pub is_shutting_down: bool,
