@@ -7,6 +7,7 @@ use super::samples::{beginning, done, on_each, session, success, written};
 use super::single_statement::timer;
 use crate::store::error::StoreError;
 use crate::store::open::Store;
+use crate::store::transfer;
 use crate::store::view;
 use crate::store::write::{Written, write};
 
@@ -88,6 +89,22 @@ async fn what_sqlite_is_told_with_the_commit_is_there_or_nothing_is() {
         assert_eq!(view::find(&mut tx.conn(), "payment", "three").await.unwrap(), None);
         tx.commit().await.unwrap();
         assert!(found(&store, "four").await.is_some());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn every_table_of_an_export_has_an_import_of_its_width() {
+    on_each(async |store| {
+        let mut tx = store.begin().await.unwrap();
+        for table in 0..transfer::TABLES {
+            let width = transfer::columns(table).len();
+            transfer::write(&mut tx.conn(), table, &[]).await.unwrap_or_else(|error| panic!("{}: {error}", transfer::name(table)));
+            // A row of another width is refused.
+            let narrow = vec![Vec::new()];
+            let refused = transfer::write(&mut tx.conn(), table, &narrow).await.unwrap_err().to_string();
+            assert!(refused.contains(&format!("a row has 0 columns, not {width}")), "{}: {refused}", transfer::name(table));
+        }
     })
     .await;
 }
