@@ -156,8 +156,9 @@ impl Tab {
         self.try_eval(script).await.unwrap_or_else(|error| panic!("{script}: {error}"))
     }
 
-    /// Returns the text of the first element that a selector finds.
+    /// Waits for the first element that a selector finds, and returns its text.
     pub async fn text(&mut self, selector: &str) -> String {
+        self.until(&format!("document.querySelector({})", json!(selector))).await;
         let text = self.eval(&format!("document.querySelector({})?.innerText", json!(selector))).await;
         text.as_str().unwrap_or_else(|| panic!("there is no `{selector}`")).to_owned()
     }
