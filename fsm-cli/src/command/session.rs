@@ -1,4 +1,4 @@
-//! What the commands share.
+//! The output and the database of a command, shared by all commands.
 
 use fsm_runtime::admin::{Admin, Definition, Opening};
 

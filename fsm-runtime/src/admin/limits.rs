@@ -8,7 +8,7 @@ use super::Admin;
 use crate::error::{Error, ErrorKind};
 use crate::store::limits::{self, ShownLimit};
 
-/// What runs and what waits under a limit is counted no further.
+/// The maximum count of the calls that run under a limit, and of those that wait for it.
 pub const MOST_COUNTED: u32 = 10_000;
 
 /// A change of a limit's setting. What is `None` stays as it is.
