@@ -368,5 +368,6 @@ async fn the_two_schemas_are_twins() {
     exported.sort();
     there.sort();
     assert_eq!(exported, there);
-    assert!(schemas[0].0.len() > 80 && schemas[0].1.len() == 21);
+    // A query that found nothing would make the comparisons above empty.
+    assert!(schemas[0].0.len() > 80 && schemas[0].1.len() > 20, "{} columns, {} indexes", schemas[0].0.len(), schemas[0].1.len());
 }
