@@ -39,6 +39,7 @@ pub mod metrics;
 mod notifications;
 mod observer;
 mod outbox;
+mod priority_shares;
 #[doc(hidden)]
 pub mod private;
 mod process;

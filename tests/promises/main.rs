@@ -46,6 +46,7 @@ mod own_sql;
 mod page;
 mod payment;
 mod policies;
+mod priorities;
 mod product;
 mod prometheus;
 mod retention;

@@ -113,8 +113,17 @@ fn drawn(story: &Story, liveness: &Liveness, now: Option<Timestamp>) -> String {
         lines.push((label(place, "fields"), format!("{} = {}", field.name, clean(&field.value))));
     }
     if let Some(call) = &story.seen.call {
-        lines
-            .push(("call", format!("`{}` on `{}`, attempt {}{}", clean(&call.verb), clean(&call.event), call.attempt_of(), snoozed(call))));
+        lines.push((
+            "call",
+            format!(
+                "`{}` on `{}`, attempt {}{}{}",
+                clean(&call.verb),
+                clean(&call.event),
+                call.attempt_of(),
+                snoozed(call),
+                with_priority(call)
+            ),
+        ));
         lines.push(("", progress(call, liveness, &moment)));
         if let Some(shown) = &call.progress {
             lines.push(("progress", format!("{} at {}", clean(&shown.value.to_string()), moment(shown.at))));
@@ -136,6 +145,11 @@ fn drawn(story: &Story, liveness: &Liveness, now: Option<Timestamp>) -> String {
     }
     let line = |(name, what): &(&str, String)| format!("  {name:<8}  {what}\n");
     format!("{} {}\n\n", clean(&row.machine), clean(&row.key)) + &lines.iter().map(line).collect::<String>()
+}
+
+/// The priority, unless it is normal.
+fn with_priority(call: &OpenCall) -> String {
+    if call.priority.is_normal() { String::new() } else { format!(", {} priority", call.priority) }
 }
 
 /// How many of the attempts snoozed.
