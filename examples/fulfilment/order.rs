@@ -94,7 +94,7 @@ fsm! {
 }
 
 fsm! {
-    /// A parcel, from the shelf to the door.
+    /// A parcel, from the shelf to the customer.
     pub machine Parcel = "parcel" {
         retry(5, "1s", "1m");
         start handed;
