@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use uuid::Uuid;
 
+use crate::bell::{SECONDS, moment};
 use crate::ledger::{Line, Told};
 use crate::machine::till_key;
 use crate::rows::{Attempt, Instance, Rows};
@@ -25,7 +26,7 @@ struct Case<'a> {
 
 type Rule = (&'static str, fn(&Case<'_>) -> Vec<String>);
 
-const RULES: [Rule; 16] = [
+const RULES: [Rule; 17] = [
     ("no process heard what must never be heard", nothing_surprised_anybody),
     ("what was acknowledged is there", what_was_told_is_there),
     ("the same dedup id was always told the same call", a_dedup_id_names_one_call),
@@ -41,6 +42,7 @@ const RULES: [Rule; 16] = [
     ("each closed account has one receipt", receipts_match),
     ("each till counted what it was sent", tills_match),
     ("each basket was called after its last item, and none goes on", families::baskets_match),
+    ("each moment of the schedule was sent once, and none is missing", moments_follow),
     ("each instance came to its end", instances_ended),
 ];
 
@@ -139,7 +141,7 @@ fn no_event_is_taken_twice(case: &Case<'_>) -> Vec<String> {
         if instance.machine != "till" && !seen.insert((&*instance.machine, &*instance.key, work.n)) {
             broken.push(format!("event {} of {} {} is taken twice", work.n, instance.machine, instance.key));
         }
-        if !matches!(&*instance.machine, "till" | "item") && !asked.contains(&(&*instance.key, work.n)) {
+        if !matches!(&*instance.machine, "till" | "item" | "bell") && !asked.contains(&(&*instance.key, work.n)) {
             broken.push(format!("event {} of {} {} comes from nowhere", work.n, instance.machine, instance.key));
         }
     }
@@ -304,11 +306,21 @@ fn tills_match(case: &Case<'_>) -> Vec<String> {
     if sent == counted { Vec::new() } else { vec![format!("sent: {sent:?}, counted: {counted:?}")] }
 }
 
+/// The key of an instance is its moment, so that no moment has two of them.
+fn moments_follow(case: &Case<'_>) -> Vec<String> {
+    let bells = case.rows.instances.values().filter(|one| one.machine == "bell");
+    let mut moments: Vec<i64> = bells.filter_map(|bell| moment(&bell.key)).collect();
+    moments.sort_unstable();
+    let gaps = moments.windows(2).filter(|pair| pair[1] - pair[0] != SECONDS);
+    gaps.map(|pair| format!("the moment {} follows {}", pair[1], pair[0])).collect()
+}
+
 fn instances_ended(case: &Case<'_>) -> Vec<String> {
     let mut broken = Vec::new();
     for (id, instance) in &case.rows.instances {
         let Instance { key, machine, status, .. } = instance;
-        let is_closed = matches!(instance.state.as_deref(), Some("closed" | "issued" | "cancelled" | "refunded" | "assembled" | "packed"));
+        let is_closed =
+            matches!(instance.state.as_deref(), Some("closed" | "issued" | "cancelled" | "refunded" | "assembled" | "packed" | "rung"));
         match status.as_str() {
             "completed" if is_closed && instance.waiting == 0 => {}
             "cancelled" if matches!(&**machine, "basket" | "item") && instance.waiting == 0 => {}

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Failure;
 use crate::basket::{Basket, Item};
+use crate::bell::{self, Bell};
 use crate::ledger::{Ledger, Line};
 use crate::load::{Lane, Load};
 use crate::machine::{Account, OnPostgres, Receipt, Till};
@@ -37,6 +38,8 @@ pub struct Spec {
     pub inbox: u64,
     /// True if nobody can tell whether this process still exists, as in a container.
     pub is_in_a_container: bool,
+    /// True if it has a schedule that rings every second.
+    pub has_schedule: bool,
     /// The number of seconds by which its clock is ahead.
     pub ahead_s: i64,
     /// The number of threads of its tokio runtime.
@@ -85,7 +88,8 @@ async fn live(spec: &Spec, is_resting: Arc<AtomicBool>) -> Result<(), Failure> {
 /// Starts the runtime of a child that runs verbs.
 pub async fn start(spec: &Spec, ledger: &Ledger) -> Result<Runtime, fsm::Error> {
     let builder = Runtime::builder().database(&spec.url).only::<Account>().only::<Receipt>().only::<Till>().only::<Purchase>();
-    let builder = builder.only::<Basket>().only::<Item>();
+    let builder = builder.only::<Basket>().only::<Item>().only::<Bell>();
+    let builder = if spec.has_schedule { builder.schedule(bell::schedule()) } else { builder };
     let builder = builder.data(ledger.clone()).data(OnPostgres(spec.url.starts_with("postgres")));
     let builder = builder.lease(spec.lease).poll_interval(Duration::from_millis(100)).concurrency(spec.concurrency).inbox_limit(spec.inbox);
     let builder = if spec.is_in_a_container { builder.in_a_container() } else { builder };

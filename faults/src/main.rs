@@ -2,6 +2,7 @@
 
 mod arguments;
 mod basket;
+mod bell;
 mod check;
 #[cfg(test)]
 mod check_tests;

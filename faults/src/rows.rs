@@ -145,8 +145,9 @@ where
 {
     let record: Option<Vec<u8>> = row.try_get(6)?;
     let machine: String = row.try_get(1)?;
-    // Receipts and items have no record.
-    let record = record.filter(|_| !matches!(&*machine, "receipt" | "item")).map(|bytes| serde_json::from_slice(&bytes)).transpose()?;
+    // Receipts, items and moments have no record.
+    let record =
+        record.filter(|_| !matches!(&*machine, "receipt" | "item" | "bell")).map(|bytes| serde_json::from_slice(&bytes)).transpose()?;
     let found = Instance {
         machine,
         key: row.try_get(2)?,

@@ -42,6 +42,12 @@ pub const OPEN_SINCE: &str = "
         + (select count(*) from fsm_inbox b join fsm_instances i on i.instance_id = b.instance_id
             where i.status = 'running' and b.created_at < $1)";
 
+/// Pauses all schedules.
+pub const PAUSE_SCHEDULES: &str = "update fsm_schedules set paused = not paused where not paused";
+
+/// The number of moments that the schedule has sent.
+pub const MOMENTS: &str = "select count(*) from fsm_instances where machine = 'bell'";
+
 /// Some of the live attempts.
 pub const RESTLESS: &str = "
     select machine || ' ' || verb || ' attempt ' || cast(attempt as text) || ' ' || attempt_state
