@@ -4,6 +4,8 @@
 mod arguments;
 #[path = "engine/chart.rs"]
 mod chart;
+#[path = "engine/children.rs"]
+mod children;
 #[path = "engine/compare.rs"]
 mod compare;
 #[path = "engine/database.rs"]
@@ -26,6 +28,8 @@ mod machine;
 mod memory;
 #[path = "engine/processes.rs"]
 mod processes;
+#[path = "engine/rate_limit.rs"]
+mod rate_limit;
 #[path = "engine/report.rs"]
 mod report;
 #[path = "engine/sizes.rs"]
@@ -105,6 +109,12 @@ async fn measure(database: Database, arguments: &Arguments) -> Result<Report, Bo
     }
     if arguments.has(Part::Interrupt) {
         interrupt::measure(&place, &mut report).await?;
+    }
+    if arguments.has(Part::Children) {
+        children::measure(&place, &mut report).await?;
+    }
+    if arguments.names(Part::RateLimit) {
+        rate_limit::measure(&place, arguments, &mut report).await?;
     }
     if arguments.names(Part::Lasting) || arguments.names(Part::Snapshot) {
         place.remove().await?;

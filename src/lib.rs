@@ -13,7 +13,7 @@ pub use fsm_core::{diagram, duration};
 pub use fsm_macros::{fsm, retry, verb};
 #[cfg(feature = "aead")]
 pub use fsm_runtime::aead::Aead;
-pub use fsm_runtime::children::{ChildCount, ChildEnded, ChildFailed, ChildrenEnded};
+pub use fsm_runtime::children::{ChildCount, ChildEnded, ChildFailed, ChildrenEnded, Relative};
 pub use fsm_runtime::client::{Client, ClientBuilder};
 pub use fsm_runtime::codec::{EncryptedField, EncryptionContext, PayloadCodec};
 pub use fsm_runtime::context::{ChildrenRequest, Ctx, NewChildren, OutgoingEvent};

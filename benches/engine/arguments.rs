@@ -36,6 +36,10 @@ pub enum Part {
     FanIn,
     /// Cancellations while a call waits for its retry
     Interrupt,
+    /// A parent of 10,000 children
+    Children,
+    /// Starts under limits, in several processes and from a backlog; it takes minutes, so it runs only if it is named
+    RateLimit,
     /// A load over many transitions; it takes long, so it runs only if it is named
     Lasting,
     /// A load while an old snapshot stays open for ten minutes; it runs only if it is named
@@ -99,7 +103,7 @@ impl ValueEnum for Selected {
     }
 }
 
-/// Measures the speed of the engine. Without names, it measures everything except `lasting` and `snapshot`, on all databases.
+/// Measures the speed of the engine. Without names, it measures everything except `rate-limit`, `lasting` and `snapshot`, on all databases.
 #[derive(Parser)]
 #[command(name = "cargo xtask bench", max_term_width = 120)]
 pub struct Arguments {
@@ -130,6 +134,9 @@ pub struct Arguments {
     /// The number of instances that wait for a retry
     #[arg(long, value_name = "N", default_value_t = 50_000)]
     pub waiting: usize,
+    /// The number of calls that go through a limit
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    pub calls: u64,
     /// The number of transitions of a lasting load
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub transitions: u64,

@@ -12,6 +12,7 @@ use crate::arguments::{Arguments, Instances};
 use crate::database::Place;
 use crate::load::{Load, WARM_UP, begin_all};
 use crate::machine::{Ended, Pulse, Timed, now_us, text};
+use crate::rate_limit;
 use crate::report::{Report, percentiles};
 
 type Result<T = (), E = Box<dyn Error>> = std::result::Result<T, E>;
@@ -84,8 +85,11 @@ pub async fn across(place: &Place, report: &mut Report) -> Result {
     Ok(())
 }
 
-/// The task of a child process: with callers it produces a load of its own; without callers it runs verbs for other processes.
+/// The task of a child process: limited calls, or a load. With callers it produces a load of its own; without callers it runs verbs for other processes.
 pub async fn work(url: &str, words: &[String]) -> Result {
+    if words.first().is_some_and(|name| name == "limited") {
+        return rate_limit::work(url).await;
+    }
     let [name, callers, seconds] = words else { return Err("a child needs a name, a number of callers and the seconds".into()) };
     let (callers, seconds): (usize, f64) = (callers.parse()?, seconds.parse()?);
     let ended = Arc::<Ended>::default();
@@ -110,25 +114,25 @@ pub async fn work(url: &str, words: &[String]) -> Result {
     Ok(runtime.shutdown().await?)
 }
 
-fn say(line: &str) -> Result {
+pub fn say(line: &str) -> Result {
     println!("{line}");
     Ok(std::io::stdout().flush()?)
 }
 
 /// Waits for a line from the parent process, or for the parent's end.
-fn hear() -> Result {
+pub fn hear() -> Result {
     std::io::stdin().lock().read_line(&mut String::new())?;
     Ok(())
 }
 
 /// A child process that works on the database.
-struct Working {
+pub struct Working {
     child: Child,
     lines: BufReader<std::process::ChildStdout>,
 }
 
 impl Working {
-    fn begin(place: &Place, words: &[&str]) -> Result<Working> {
+    pub fn begin(place: &Place, words: &[&str]) -> Result<Working> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["--work-on", &place.url]).args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn()?;
@@ -136,18 +140,18 @@ impl Working {
         Ok(Working { child, lines })
     }
 
-    fn line(&mut self) -> Result<String> {
+    pub fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         self.lines.read_line(&mut line)?;
         if line.is_empty() { Err("a child ended before it said anything".into()) } else { Ok(line.trim().to_owned()) }
     }
 
-    fn go(&mut self) -> Result {
+    pub fn go(&mut self) -> Result {
         let mut input = self.child.stdin.as_ref().ok_or("the child has no input")?;
         Ok(input.write_all(b"go\n")?)
     }
 
-    fn end(mut self) -> Result {
+    pub fn end(mut self) -> Result {
         self.go()?;
         drop(self.child.stdin.take());
         if self.child.wait()?.success() { Ok(()) } else { Err("a child failed".into()) }

@@ -4,7 +4,9 @@
 //! cargo run --example payment                                # embedded SQLite, nothing else installed
 //! cargo run --example payment -- --database postgres://…     # the same on PostgreSQL
 //! cargo run --example payment -- --console                   # payments in motion, workers to kill, and the web console at http://127.0.0.1:7878
-//! cargo run --example payment -- --metrics 127.0.0.1:9464     # again and again until Ctrl-C, with metrics for Prometheus at that address
+//! cargo run --example payment -- --metrics 127.0.0.1:9464    # again and again until Ctrl-C, with metrics for Prometheus at that address
+//! cargo run --example payment -- --otlp http://127.0.0.1:4317 # spans for a collector of OpenTelemetry at that address (gRPC)
+//! FSM_LOG=info cargo run --example payment -- --json-log     # the log as lines of JSON
 //! ```
 //!
 //! The program exits with status 1 if the gateway's ledger does not balance with the payments.
@@ -13,6 +15,7 @@ mod demonstration;
 mod gateway;
 mod machine;
 mod report;
+mod telemetry;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -20,7 +23,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use fsm::prelude::*;
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
+use tracing::Instrument;
 
 use gateway::{Gateway, Ledger};
 use machine::{Checkout, Payment};
@@ -42,12 +45,12 @@ fn orders(run: &str) -> Vec<Order> {
     .collect()
 }
 
-const USAGE: &str = "usage: payment [--database URL] [--console] [--metrics ADDRESS]";
+const USAGE: &str = "usage: payment [--database URL] [--console] [--metrics ADDRESS] [--otlp URL] [--json-log]";
 
 /// The command line.
 struct Arguments {
     database: String,
-    metrics: Option<SocketAddr>,
+    telemetry: telemetry::Wanted,
     has_console: bool,
     /// The database and the gateway of a worker process of the demonstration.
     worker: Option<(String, SocketAddr)>,
@@ -55,7 +58,12 @@ struct Arguments {
 
 fn arguments() -> Result<Arguments, String> {
     let file = std::env::temp_dir().join(format!("fsm-payment-{}.db", std::process::id()));
-    let mut read = Arguments { database: format!("sqlite://{}", file.display()), metrics: None, has_console: false, worker: None };
+    let mut read = Arguments {
+        database: format!("sqlite://{}", file.display()),
+        telemetry: telemetry::Wanted::default(),
+        has_console: false,
+        worker: None,
+    };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
@@ -67,8 +75,11 @@ fn arguments() -> Result<Arguments, String> {
             "--database" => read.database = words.next().ok_or(USAGE)?,
             "--metrics" => {
                 let address = words.next().ok_or(USAGE)?;
-                read.metrics = Some(address.parse().map_err(|_| format!("`{address}` is not an address like 127.0.0.1:9464\n{USAGE}"))?);
+                let parsed = address.parse().map_err(|_| format!("`{address}` is not an address like 127.0.0.1:9464\n{USAGE}"))?;
+                read.telemetry.metrics = Some(parsed);
             }
+            "--otlp" => read.telemetry.otlp = Some(words.next().ok_or(USAGE)?),
+            "--json-log" => read.telemetry.has_json_log = true,
             _ => return Err(format!("`{word}` is not an option\n{USAGE}")),
         }
     }
@@ -77,7 +88,6 @@ fn arguments() -> Result<Arguments, String> {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_env("FSM_LOG")).with_writer(std::io::stderr).init();
     let arguments = match arguments() {
         Ok(arguments) => arguments,
         Err(usage) => {
@@ -85,21 +95,28 @@ async fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    if let Some((database, gateway)) = &arguments.worker {
-        return exit_code(demonstration::work(database, *gateway).await);
-    }
-    if arguments.has_console {
-        return exit_code(demonstration::run(&arguments.database).await);
-    }
-    if let Some(address) = arguments.metrics
-        && let Err(error) = serve_metrics(address)
-    {
-        eprintln!("payment: metrics cannot be served at {address}: {error}");
-        return ExitCode::FAILURE;
-    }
+    let telemetry = match telemetry::install(&arguments.telemetry) {
+        Ok(telemetry) => telemetry,
+        Err(error) => return exit_code(Err(error)),
+    };
+    let ended = match &arguments.worker {
+        Some((database, gateway)) => exit_code(demonstration::work(database, *gateway).await),
+        None if arguments.has_console => exit_code(demonstration::run(&arguments.database).await),
+        None => again_and_again(&arguments).await,
+    };
+    telemetry.flush();
+    ended
+}
+
+/// Makes all payments once. With metrics it makes them again until Ctrl-C, for there is something to see only while they move.
+async fn again_and_again(arguments: &Arguments) -> ExitCode {
     loop {
-        match run(&arguments.database).await {
-            Ok(true) if arguments.metrics.is_some() => println!("once more; Ctrl-C ends it\n"),
+        let ran = tokio::select! {
+            ran = run(&arguments.database) => ran,
+            _ = tokio::signal::ctrl_c() => return ExitCode::SUCCESS,
+        };
+        match ran {
+            Ok(true) if arguments.telemetry.metrics.is_some() => println!("once more; Ctrl-C ends it\n"),
             Ok(true) => return ExitCode::SUCCESS,
             Ok(false) => return ExitCode::FAILURE,
             Err(error) => {
@@ -120,17 +137,6 @@ fn exit_code(ended: Result<(), Box<dyn std::error::Error>>) -> ExitCode {
     }
 }
 
-/// Serves the metrics of this process to Prometheus. The recorder must be installed before the runtime is built.
-fn serve_metrics(address: SocketAddr) -> Result<(), metrics_exporter_prometheus::BuildError> {
-    let exporter = PrometheusBuilder::new()
-        .with_http_listener(address)
-        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), fsm::SECONDS_BUCKETS)?
-        .set_buckets_for_metric(Matcher::Suffix("_size".to_owned()), fsm::SIZE_BUCKETS)?;
-    exporter.install()?;
-    println!("metrics at http://{address}/metrics");
-    Ok(())
-}
-
 async fn run(url: &str) -> Result<bool, fsm::Error> {
     let began = Instant::now();
     let ledger = std::sync::Arc::new(Ledger::default());
@@ -142,7 +148,9 @@ async fn run(url: &str) -> Result<bool, fsm::Error> {
     let orders = orders(&format!("{}-", Timestamp::from(std::time::SystemTime::now()).as_micros() / 1_000_000 % 1_000_000));
     println!("{} payments through a gateway that fails 3 calls in 10, on {}", orders.len(), shown(url));
     for order in &orders {
-        payments.send(&order.key, order.checkout.clone()).dedup("checkout").await?;
+        // In a server, this is the span of the HTTP request. The spans of the attempts link to the send in it.
+        let checkout = tracing::info_span!("checkout", payment = order.key);
+        payments.send(&order.key, order.checkout.clone()).dedup("checkout").into_future().instrument(checkout).await?;
     }
     let outage = tokio::spawn(outage(ledger.clone()));
     watch(&payments, &orders, &ledger, began).await?;

@@ -24,7 +24,7 @@ const TIMES: usize = 11;
 const INSTANCES: u64 = 1_030_000;
 
 /// The measured commands, with arguments that make them slow.
-const SCREENS: [&[&str]; 27] = [
+const SCREENS: [&[&str]; 31] = [
     &["machines"],
     &["ls"],
     &["ls", "order"],
@@ -43,6 +43,10 @@ const SCREENS: [&[&str]; 27] = [
     &["ls", "order", "--paused"],
     &["ls", "order", "--paused", "--state", "shipped"],
     &["ls", "order", "--limit", "1000"],
+    &["ls", "order", "--where", "customer=c-50000"],
+    &["ls", "order", "--where", "tenant=t-1"],
+    &["ls", "order", "--where", "tenant=t-1", "--where", "customer=c-50000"],
+    &["ls", "order", "--where", "tenant=t-1", "--key", "order-12*"],
     &["show", "order", "order-500000"],
     &["show", "order", "order-500996"],
     &["errors"],
@@ -55,7 +59,7 @@ const SCREENS: [&[&str]; 27] = [
 ];
 
 /// The measured pages of the web console. Each is asked for over HTTP, rendered and read.
-const PAGES: [&str; 20] = [
+const PAGES: [&str; 22] = [
     "/",
     "/m/order",
     "/m/parcel",
@@ -69,6 +73,8 @@ const PAGES: [&str; 20] = [
     "/instances?machine=order&status=error&error=bank",
     "/instances?machine=order&status=error&error=no+such+text",
     "/instances?machine=order&prefix=order-12",
+    "/instances?machine=order&field.customer=c-50000",
+    "/instances?machine=order&field.tenant=t-1",
     "/i/order/order-500000",
     "/i/order/order-500996",
     "/search?q=order-500000",

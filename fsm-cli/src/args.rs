@@ -255,6 +255,9 @@ pub struct Ls {
     /// The filter.
     #[command(flatten)]
     pub wanted: Wanted,
+    /// Only the children of this instance
+    #[arg(long, value_name = "MACHINE/KEY", value_parser = instance, conflicts_with_all = ["search"])]
+    pub parent: Option<(String, String)>,
     /// The maximum number of instances on a page
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub limit: u32,
@@ -300,6 +303,12 @@ pub struct Wait {
     /// The maximum time to wait
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub timeout: Option<Duration>,
+}
+
+/// The machine and the key of `MACHINE/KEY`. No machine has a slash in its name; a key may.
+fn instance(text: &str) -> Result<(String, String), String> {
+    let (machine, key) = text.split_once('/').ok_or("it is a machine and a key, like `order/o-7`")?;
+    Ok((machine.to_owned(), key.to_owned()))
 }
 
 /// `fsm simulate`.

@@ -167,6 +167,7 @@ impl<M: Machine> Handle<M> {
         let Some(row) = rows::find(conn, M::NAME, key).await? else { return Ok(None) };
         let newest = row.instance.newest.filter(|_| self.engine.is_traced());
         let mut seen = with_calls(conn, vec![row], &self.engine.catalog, &self.engine.data_protection).await?.only()?;
+        seen.read_family(conn).await?;
         if let Some((call, _)) = newest {
             seen.trace = traces::of(conn, call).await?;
         }
@@ -245,6 +246,7 @@ impl<M: Machine> Handle<M> {
             key_prefix: filter.key_prefix,
             retrying: filter.retrying,
             search: filter.search,
+            parent: filter.parent,
             after: filter.after.map(|cursor| cursor.0),
             limit,
             ..PageFilter::default()
@@ -257,7 +259,7 @@ impl<M: Machine> Handle<M> {
         let mut reader = self.engine.store.reader().await?;
         let conn = &mut reader.conn();
         if !wanted.search.is_empty() {
-            search::check(conn, &catalog.expect(M::NAME)?.machine, &wanted.search).await?;
+            search::check(conn, &catalog.expect(M::NAME)?.machine, wanted).await?;
         }
         pages::page(conn, wanted, catalog, data_protection).await
     }

@@ -23,6 +23,7 @@ use crate::store::error::StoreError;
 use crate::store::lock::{self, Target};
 use crate::store::open::Store;
 use crate::store::search;
+use crate::store::view::PageFilter;
 
 /// The maximum number of instances whose fields one transaction fills in.
 const AT_A_TIME: u32 = 200;
@@ -60,7 +61,13 @@ pub(crate) async fn fields_of(
 }
 
 /// Returns an `is_input` error if a field of a filter is not a search field of the machine, or if no process that fills it in was ever started.
-pub(crate) async fn check(conn: &mut Conn<'_>, machine: &Machine, fields: &[SearchField]) -> Result<(), Error> {
+///
+/// The children of an instance cannot be selected by search fields, because no index has both.
+pub(crate) async fn check(conn: &mut Conn<'_>, machine: &Machine, filter: &PageFilter) -> Result<(), Error> {
+    let fields = &filter.search;
+    if filter.parent.is_some() && !fields.is_empty() {
+        return Err(Error::input("a list is of the children of an instance or of those with a value in a search field, not of both"));
+    }
     for SearchField { name, .. } in fields {
         if !machine.search.contains(name) {
             return Err(undeclared(machine, name));

@@ -295,8 +295,9 @@ fn span_of(attempt: &Attempt, target: &InstanceKey) -> tracing::Span {
         fsm.event = attempt.event,
         fsm.from = attempt.from,
         fsm.to = attempt.to,
-        fsm.attempt = attempt.number,
-        fsm.max_attempts = attempt.retry_state.max_attempts(attempt.number),
+        // OpenTelemetry has signed numbers only, and would get others as texts.
+        fsm.attempt = i64::from(attempt.number),
+        fsm.max_attempts = attempt.retry_state.max_attempts(attempt.number).map(i64::from),
     )
 }
 

@@ -89,9 +89,19 @@ impl Imagined {
             call: note.call,
             event: Told::Note { kind: note.kind, detail: note.detail.clone(), actor: note.actor.clone() },
         });
-        let seen = InstanceView { row: row.clone(), call: None, timers: Vec::new(), waiting: Vec::new(), fields: Vec::new(), trace: None };
+        let seen = InstanceView {
+            row: row.clone(),
+            call: None,
+            timers: Vec::new(),
+            waiting: Vec::new(),
+            fields: Vec::new(),
+            trace: None,
+            parent: None,
+            children: Vec::new(),
+        };
         sight::lines(&Story {
             seen,
+            children: Vec::new(),
             inbox: inbox.collect(),
             full_inbox: None,
             trace: None,

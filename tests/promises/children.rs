@@ -261,3 +261,25 @@ promise! {
         }
     }
 }
+
+promise! {
+    async fn an_instance_shows_its_parent_and_the_numbers_of_its_children(bed in family()) {
+        let orders = shipped(bed, ["p-1", "p-2", "heavy"]).await;
+        hand(bed, &["p-1"]).await;
+        let parcels = bed.machine::<Parcel>();
+        let order = orders.get("o-1").await.unwrap().unwrap();
+        let counted = |state: Option<&str>, status, count| fsm::ChildCount { machine: "family-parcel".into(), state: state.map(str::to_owned), status, count };
+        let mut counts = [counted(None, Status::Error, 1), counted(Some("handed"), Status::Completed, 1), counted(Some("packed"), Status::Running, 1)];
+        let mut children = order.children.clone();
+        counts.sort_by_key(|count| count.state.clone());
+        children.sort_by_key(|count| count.state.clone());
+        assert_eq!(children, counts);
+        assert_eq!(order.parent, None);
+        let parent = parcels.get("p-1").await.unwrap().unwrap().parent.unwrap();
+        assert_eq!((&*parent.machine, &*parent.key, parent.state.as_deref(), parent.status), ("family-order", "o-1", Some("shipping"), Status::Running));
+        let listed = parcels.list(Filter::default().parent(order.id).status(Status::Running)).await.unwrap();
+        assert_eq!(listed.items.iter().map(|parcel| &*parcel.key).collect::<Vec<_>>(), ["p-2"]);
+        let error = parcels.list(Filter::default().parent(order.id).field("customer", 7)).await.unwrap_err();
+        assert!(error.is_input(), "{error}");
+    }
+}

@@ -40,6 +40,7 @@ mod limits;
 mod meddler;
 mod metrics;
 mod operators;
+mod otlp;
 mod outbox;
 mod outbox_shown;
 mod own_sql;

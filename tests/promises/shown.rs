@@ -61,7 +61,7 @@ promise! {
                 "retries_left": 9, "snoozes": 0, "next_at": "2030-01-01T00:00:05Z", "last_error": "the gateway is down, 1 to go",
                 "last_took_us": 0, "worker": null, "limit": null, "progress": null,
             },
-            "inbox_len": 0, "waiting": [], "timers": [], "error": null, "fields": {}, "trace": null,
+            "inbox_len": 0, "waiting": [], "timers": [], "error": null, "fields": {}, "trace": null, "parent": null, "children": [],
         }));
         bed.advance(Duration::from_secs(5)).await;
         let created = serde_json::to_value(payments.get("o-1").await.unwrap().unwrap()).unwrap();

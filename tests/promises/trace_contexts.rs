@@ -14,11 +14,11 @@ use tracing_subscriber::layer::SubscriberExt;
 
 use crate::support::promise;
 
-const HOUR: Duration = Duration::from_secs(3600);
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Pay;
+pub(crate) struct Pay;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Book;
 
@@ -44,7 +44,7 @@ async fn booked(_event: Book) -> Result {
 }
 
 fsm! {
-    machine Payment = "traced-payment" {
+    pub(crate) machine Payment = "traced-payment" {
         start charged;
         charged after "1h" -> expired;
         end expired;
@@ -58,7 +58,7 @@ fsm! {
     }
 }
 
-fn builder() -> TestBedBuilder {
+pub(crate) fn builder() -> TestBedBuilder {
     TestBed::builder().only::<Payment>().only::<Ledger>()
 }
 

@@ -1,6 +1,7 @@
 //! The workers with a valid lease, and the consequence for attempts that are stored as executing.
 
 use fsm_core::call::AttemptState;
+use fsm_core::family::Family;
 use fsm_core::time::Timestamp;
 use fsm_runtime::admin::Admin;
 use fsm_runtime::handle::activity::{Activity, OpenCall};
@@ -53,6 +54,9 @@ impl Liveness {
                 format!("attempt {attempt} of `{verb}` has no worker: {lapse}; {}", self.taken_over())
             }
             (Activity::Waits { .. }, _) if self.alive() == 0 => format!("{activity}; no worker is alive"),
+            (Activity::Rests, _) if matches!(seen.row.family, Family::Open(_)) => {
+                "rests and waits for an event or for its children".to_owned()
+            }
             _ => activity.to_string(),
         }
     }

@@ -82,7 +82,13 @@ struct Page {
 
 /// Reads a page of the instances of all requested machines, one machine after the other.
 async fn page(admin: &Admin, ls: &Ls) -> Result<Page, Problem> {
-    let after = ls.after.as_deref().map(|text| cursor(text, ls.wanted.is_by_key())).transpose()?;
+    // Children are listed in the order of their creation.
+    let is_by_key = ls.parent.is_none() && ls.wanted.is_by_key();
+    let after = ls.after.as_deref().map(|text| cursor(text, is_by_key)).transpose()?;
+    let parent = match &ls.parent {
+        Some((machine, key)) => Some(admin.instance_id(machine, key).await?),
+        None => None,
+    };
     let (mut instances, mut unreadable): (Vec<InstanceView>, Vec<(String, Unreadable)>) = Default::default();
     for known in searched(admin, ls)? {
         let machine = known.machine.name.as_str();
@@ -94,6 +100,7 @@ async fn page(admin: &Admin, ls: &Ls) -> Result<Page, Problem> {
         let room = ls.limit - (instances.len() + unreadable.len()) as u32;
         let screen = PageFilter {
             newest_first: !ls.oldest,
+            parent,
             look_at_most: (!ls.all).then_some(MOST_LOOKED_AT),
             ..filter(&ls.wanted, after, room.max(1), admin.now())
         };

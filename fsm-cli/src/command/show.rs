@@ -8,6 +8,7 @@ use fsm_core::instance::Status;
 use fsm_core::time::Timestamp;
 use fsm_runtime::admin::Admin;
 use fsm_runtime::admin::look::Story;
+use fsm_runtime::children::Relative;
 use fsm_runtime::handle::activity::OpenCall;
 use fsm_runtime::handle::history::HistoryEntry;
 use serde_json::{Value, json};
@@ -23,6 +24,8 @@ use crate::problem::Problem;
 use crate::stage::{apart, short};
 use crate::table::{BAD, FAINT, painted};
 
+/// The maximum number of children that are named.
+const CHILDREN: usize = 10;
 /// The interval at which a terminal is redrawn, so that relative times stay correct.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -112,6 +115,18 @@ fn drawn(story: &Story, liveness: &Liveness, now: Option<Timestamp>) -> String {
     for (place, field) in story.seen.fields.iter().enumerate() {
         lines.push((label(place, "fields"), format!("{} = {}", field.name, clean(&field.value))));
     }
+    lines.extend(story.seen.parent.as_ref().map(|parent| ("parent", relative(parent))));
+    for (place, count) in story.seen.children.iter().enumerate() {
+        let state = count.state.as_deref().map_or_else(|| "no state yet".to_owned(), |state| format!("`{}`", clean(state)));
+        let status = ls::status(count.status, false).drawn();
+        lines.push((label(place, "children"), format!("{} of `{}` in {state}, {status}", count.count, clean(&count.machine))));
+    }
+    let children: u64 = story.seen.children.iter().map(|count| count.count).sum();
+    lines.extend(story.children.iter().take(CHILDREN).map(|child| ("", relative(child))));
+    if children > CHILDREN as u64 {
+        let (machine, key) = (clean(&row.machine), clean(&row.key));
+        lines.push(("", painted(&format!("… and {} more: fsm ls --parent {machine}/{key}", children - CHILDREN as u64), FAINT)));
+    }
     if let Some(call) = &story.seen.call {
         lines.push((
             "call",
@@ -152,6 +167,12 @@ fn with_priority(call: &OpenCall) -> String {
     if call.priority.is_normal() { String::new() } else { format!(", {} priority", call.priority) }
 }
 
+/// The machine, the key, the state and the status.
+fn relative(relative: &Relative) -> String {
+    let state = relative.state.as_deref().map_or_else(|| "no state yet".to_owned(), |state| format!("`{}`", clean(state)));
+    format!("{} {}  {state}, {}", clean(&relative.machine), clean(&relative.key), ls::status(relative.status, false).drawn())
+}
+
 /// How many of the attempts snoozed.
 fn snoozed(call: &OpenCall) -> String {
     match call.snoozes {
@@ -184,6 +205,8 @@ fn told(story: &Story, liveness: &Liveness) -> Value {
         .iter()
         .map(|timer| json!({ "state": timer.state, "event": timer.event, "due_at": timer.due_at.to_string(), "held": timer.held }))
         .collect();
+    told["parent"] = json!(story.seen.parent);
+    told["children"] = json!({ "counts": story.seen.children, "first": story.children });
     told["inbox"] = json!(inbox);
     told["outbox"] = json!(story.full_inbox.as_ref().map(full));
     told["timers"] = json!(timers);

@@ -4,6 +4,7 @@
 
 mod acting;
 mod embedded;
+mod families;
 mod keeping;
 mod moving;
 mod reading;

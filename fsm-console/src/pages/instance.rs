@@ -12,6 +12,7 @@ use fsm_core::retry::{Next, RetryAdvice};
 use fsm_core::time::Timestamp;
 use fsm_runtime::admin::Admin;
 use fsm_runtime::admin::look::Story;
+use fsm_runtime::children::Relative;
 use fsm_runtime::error::Error;
 use fsm_runtime::handle::history::HistoryEvent;
 use maud::{Markup, PreEscaped, html};
@@ -69,7 +70,7 @@ pub(crate) async fn json(asked: Asked, Path((machine, key)): Path<(String, Strin
                 "machine": row.machine, "key": row.key, "state": row.state, "status": row.status.to_string(), "paused": row.paused,
                 "error": row.error, "version": row.version, "created_at": row.created_at.to_string(), "updated_at": row.updated_at.to_string(),
                 "record": record.and_then(|record| serde_json::from_slice::<serde_json::Value>(record).ok()),
-                "call": call,
+                "call": call, "parent": story.seen.parent, "children": story.seen.children,
                 "history": story.entries.iter().map(ToString::to_string).collect::<Vec<_>>(),
             }))
             .into_response()
@@ -288,6 +289,7 @@ fn side(asked: &Asked, story: &Story, now: Timestamp) -> Markup {
                 }
             }
         }
+        (family(asked, story))
         h2 { "Record" }
         @match row.record.as_deref() {
             Some(_) if asked.shared.hides_payloads => p class="quiet" { "hidden" }
@@ -309,6 +311,26 @@ fn side(asked: &Asked, story: &Story, now: Timestamp) -> Markup {
                 @for timer in &story.timers {
                     li { code { (timer.event) } @if let Some(state) = &timer.state { " of " code { (state) } } ", due " (time(timer.due_at, now)) @if timer.held { ", after the transition under way" } }
                 }
+            }
+        }
+    }
+}
+
+/// The parent, the numbers of children, and the oldest children.
+fn family(asked: &Asked, story: &Story) -> Markup {
+    let link = |relative: &Relative| html! { (relative.machine) " " a href=(asked.base.instance(&relative.machine, &relative.key)) { (clean(&relative.key)) } };
+    let state = |state: Option<&str>| html! { @if let Some(state) = state { code { (state) } } @else { "no state yet" } };
+    let children = &story.seen.children;
+    html! {
+        @if let Some(parent) = &story.seen.parent {
+            h2 { "Parent" }
+            p { (link(parent)) " " (state(parent.state.as_deref())) " " (status(parent.status, false, false)) }
+        }
+        @if !children.is_empty() {
+            h2 { "Children" }
+            ul { @for count in children { li { (grouped(count.count)) " of " (count.machine) " in " (state(count.state.as_deref())) " " (status(count.status, false, false)) } } }
+            details { summary { @if children.iter().map(|count| count.count).sum::<u64>() > story.children.len() as u64 { "the first " (story.children.len()) } @else { "all of them" } }
+                ul { @for child in &story.children { li { (link(child)) " " (state(child.state.as_deref())) " " (status(child.status, false, false)) } } }
             }
         }
     }

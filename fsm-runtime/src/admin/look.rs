@@ -17,6 +17,7 @@ use crate::handle::watch::InstanceWatch;
 use crate::redact::Redactable;
 use crate::search;
 use crate::store::acts::{self, OperatorAct};
+use crate::store::family::{self, Relative};
 use crate::store::lock::Target;
 use crate::store::outbox::{self, FullInbox};
 use crate::store::overview::{self, Coming, Failing, InboxEvent, Overdue, PendingTimer, RejectedCount, RejectedEvent, Retrying, Times};
@@ -26,11 +27,16 @@ use crate::store::view::{self as rows, After, Found, PageFilter, Unreadable};
 /// The events of the outbox that wait for one instance are counted no further.
 const MOST_COUNTED: u32 = 10_000;
 
+/// The maximum number of children of a story.
+const CHILDREN: u32 = 100;
+
 /// All that is known of one instance.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Story {
     /// The instance as it is now.
     pub seen: InstanceView,
+    /// The oldest children, at most 100.
+    pub children: Vec<Relative>,
     /// The waiting events, in order.
     pub inbox: Vec<InboxEvent>,
     /// The events that wait in the outbox for room in its inbox, if there are any.
@@ -65,7 +71,7 @@ impl Admin {
             .read(|| async {
                 let mut reader = self.engine.store.reader().await?;
                 let conn = &mut reader.conn();
-                search::check(conn, &self.machine(machine)?.machine, &filter.search).await?;
+                search::check(conn, &self.machine(machine)?.machine, filter).await?;
                 let Found { rows, mut unreadable, next, was_cut } = rows::page(conn, machine, filter).await?;
                 let with = with_calls(conn, rows, &self.engine.catalog, &self.engine.data_protection).await?;
                 unreadable.extend(with.unreadable);
@@ -78,6 +84,14 @@ impl Admin {
     pub async fn story(&self, machine: &str, key: &str) -> Result<Story, Error> {
         encode::check_key(key)?;
         self.engine.read(|| self.look_at(machine, key)).await
+    }
+
+    /// The id of an instance. Returns an `is_not_found` error if there is none.
+    pub async fn instance_id(&self, machine: &str, key: &str) -> Result<InstanceId, Error> {
+        encode::check_key(key)?;
+        let found =
+            self.engine.read(|| async { Ok(rows::find(&mut self.engine.store.reader().await?.conn(), machine, key).await?) }).await?;
+        found.map(|found| found.instance.id).ok_or_else(|| Error::not_found(machine, key))
     }
 
     async fn look_at(&self, machine: &str, key: &str) -> Result<Story, Error> {
@@ -95,12 +109,14 @@ impl Admin {
         let back = |by: u32| newest.and_then(|(call, number)| attempts.iter().find(|one| one.call == call && one.number + by == number));
         let (live, before) = (back(0), back(1));
         let fields = search::fields_of(conn, &self.engine.catalog, [&row]).await?.remove(&row.id).unwrap_or_default();
-        let seen = InstanceView { fields, ..InstanceView::new(row, live, before, &self.engine.data_protection) };
+        let mut seen = InstanceView { fields, ..InstanceView::new(row, live, before, &self.engine.data_protection) };
+        seen.read_family(conn).await?;
+        let children = family::first_children(conn, &seen.row, CHILDREN).await?;
         let trace = match newest_call {
             Some(call) => traces::of(conn, call).await?,
             None => None,
         };
-        Ok(Story { seen: self.shown(seen), inbox, full_inbox, trace, timers, entries, attempts })
+        Ok(Story { seen: self.shown(seen), children, inbox, full_inbox, trace, timers, entries, attempts })
     }
 
     /// The instance as it is now, and then after each change that is seen, until the instance has ended.

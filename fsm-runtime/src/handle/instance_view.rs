@@ -18,6 +18,7 @@ use crate::progress::Progress;
 use crate::search;
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
+use crate::store::family::{self, ChildCount, Relative};
 use crate::store::overview::{InboxEvent, PendingTimer};
 use crate::store::view::{Unreadable, WithNewest};
 use crate::store::{lock, overview, view as rows};
@@ -37,6 +38,10 @@ pub struct InstanceView {
     pub fields: Vec<SearchField>,
     /// The trace of the newest call.
     pub trace: Option<TraceContext>,
+    /// The instance that started it as a child.
+    pub parent: Option<Relative>,
+    /// The number of its children by machine, state and status.
+    pub children: Vec<ChildCount>,
 }
 
 impl InstanceView {
@@ -46,7 +51,16 @@ impl InstanceView {
         if let Some(error) = call.as_mut().and_then(|call| call.last_error.as_mut()) {
             *error = data_protection.open_error(Owner::of(&row), error).into_owned();
         }
-        InstanceView { row: data_protection.readable(row), call, timers: Vec::new(), waiting: Vec::new(), fields: Vec::new(), trace: None }
+        let row = data_protection.readable(row);
+        let (timers, waiting, fields, children) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        InstanceView { row, call, timers, waiting, fields, trace: None, parent: None, children }
+    }
+
+    /// Adds the parent and the numbers of children.
+    pub(crate) async fn read_family(&mut self, conn: &mut Conn<'_>) -> Result<(), StoreError> {
+        self.parent = family::parent_of(conn, &self.row).await?;
+        self.children = family::children_of(conn, &self.row).await?;
+        Ok(())
     }
 
     /// Adds the progress of the open attempt. A value that cannot be read is replaced by the reason.

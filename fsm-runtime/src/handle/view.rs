@@ -19,6 +19,7 @@ use crate::error::{Error, ErrorKind};
 use crate::guard;
 use crate::redact::Redactable;
 use crate::registry::Machine;
+use crate::store::family::{ChildCount, Relative};
 use crate::store::overview::{InboxEvent, PendingTimer};
 use crate::store::view::After;
 pub use crate::store::view::Unreadable;
@@ -73,6 +74,12 @@ pub struct Instance<M: Machine> {
     /// The trace of the newest call: that of its sender, or of its newest attempt that has ended. Only `get` returns it, and only in a process
     /// whose spans have traces or that named one with [`SendRequest::trace`](super::send::SendRequest::trace).
     pub trace: Option<TraceContext>,
+    /// The instance that started it with [`Ctx::child`](crate::context::Ctx::child); `None` if there is none, or if retention has deleted it. Only
+    /// `get` returns it.
+    pub parent: Option<Relative>,
+    /// The number of its children by machine, state and status, also of those that ended long ago. Only `get` returns them.
+    /// [`Filter::parent`] lists the children.
+    pub children: Vec<ChildCount>,
 }
 
 /// One attempt of one call. It serialises with the names of its fields: points in time as RFC 3339 texts, durations in microseconds.
@@ -127,6 +134,7 @@ pub struct Filter {
     pub(crate) key_prefix: Option<String>,
     pub(crate) retrying: bool,
     pub(crate) search: Vec<SearchField>,
+    pub(crate) parent: Option<InstanceId>,
     pub(crate) after: Option<Cursor>,
     pub(crate) limit: u32,
 }
@@ -160,7 +168,8 @@ pub struct Count<M: Machine> {
 
 impl Default for Filter {
     fn default() -> Filter {
-        Filter { status: None, state: None, paused: None, key_prefix: None, retrying: false, search: Vec::new(), after: None, limit: 100 }
+        let search = Vec::new();
+        Filter { status: None, state: None, paused: None, key_prefix: None, retrying: false, search, parent: None, after: None, limit: 100 }
     }
 }
 
@@ -218,6 +227,13 @@ impl Filter {
         self
     }
 
+    /// Only the children that this instance started, which are found without reading others. With [`field`](Filter::field), an `is_input` error of
+    /// the list.
+    pub fn parent(mut self, parent: InstanceId) -> Filter {
+        self.parent = Some(parent);
+        self
+    }
+
     /// The maximum number of instances on a page, from 1 to 1,000; 100 by default.
     pub fn limit(mut self, limit: u32) -> Filter {
         self.limit = limit;
@@ -234,7 +250,7 @@ impl Filter {
 impl<M: Machine> Instance<M> {
     /// Converts the row to the machine's own types.
     pub(crate) fn of(
-        InstanceView { row, call, timers, waiting, fields, trace }: InstanceView,
+        InstanceView { row, call, timers, waiting, fields, trace, parent, children }: InstanceView,
         data_protection: &DataProtection,
     ) -> Result<Instance<M>, Error> {
         let broken = |why: String| {
@@ -269,6 +285,8 @@ impl<M: Machine> Instance<M> {
             fields,
             error: row.error,
             trace,
+            parent,
+            children,
         })
     }
 }
@@ -337,6 +355,8 @@ where
             timers: self.timers.clone(),
             fields: self.fields.clone(),
             trace: self.trace.clone(),
+            parent: self.parent.clone(),
+            children: self.children.clone(),
             ..*self
         }
     }

@@ -69,6 +69,19 @@ pub struct ChildCount {
     pub count: u64,
 }
 
+/// The parent of an instance, or one of its children.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Relative {
+    /// Its machine.
+    pub machine: String,
+    /// Its key.
+    pub key: String,
+    /// Its state; `None` before the first transition.
+    pub state: Option<String>,
+    /// Its status.
+    pub status: Status,
+}
+
 /// The payload of the event that tells a parent of the end or the error of this child.
 pub(super) fn child_event(child: &Changes) -> Vec<u8> {
     let Instance { key, state, status, updated_at, .. } = &child.instance;
@@ -145,5 +158,33 @@ pub async fn counts(conn: &mut Conn<'_>, parent: InstanceId, group: Option<i64>)
             count: u64::try_from(row.get::<i64>(3)?).unwrap_or(0),
         })
     };
-    rows.iter().map(read).collect()
+    let mut counts = rows.iter().map(read).collect::<Result<Vec<_>>>()?;
+    // The databases order absent states and texts differently.
+    counts.sort_by_cached_key(|count| (count.machine.clone(), count.state.clone(), count.status.as_str()));
+    Ok(counts)
+}
+
+/// The parent of the instance; `None` if it has none or the parent has been pruned.
+pub async fn parent_of(conn: &mut Conn<'_>, child: &Instance) -> Result<Option<Relative>> {
+    let Some(parent) = child.parent else { return Ok(None) };
+    let rows = conn.rows(&sql::RELATIVE, &values![parent.id.0]).await?;
+    rows.first().map(relative).transpose()
+}
+
+/// The number of children of the instance by machine, state and status. Reads nothing if it has started none.
+pub async fn children_of(conn: &mut Conn<'_>, parent: &Instance) -> Result<Vec<ChildCount>> {
+    if parent.family == Family::None { Ok(Vec::new()) } else { counts(conn, parent.id, None).await }
+}
+
+/// The oldest children of the instance, at most `limit`. Reads nothing if it has started none.
+pub async fn first_children(conn: &mut Conn<'_>, parent: &Instance, limit: u32) -> Result<Vec<Relative>> {
+    if parent.family == Family::None {
+        return Ok(Vec::new());
+    }
+    let rows = conn.rows(&sql::FIRST_CHILDREN, &values![parent.id.0, i64::from(limit)]).await?;
+    rows.iter().map(relative).collect()
+}
+
+fn relative(row: &Row) -> Result<Relative> {
+    Ok(Relative { machine: row.get(0)?, key: row.get(1)?, state: row.get(2)?, status: row.word(3)? })
 }

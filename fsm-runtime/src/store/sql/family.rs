@@ -138,8 +138,25 @@ pub const FAMILY_COUNTS: Sql = same(
     select c.machine, c.state, c.status, count(*)
     from fsm_instances c
     where c.parent = $1 and (cast($2 as bigint) is null or c.parent_group = $2)
-    group by c.machine, c.state, c.status
-    order by c.machine, c.state, c.status",
+    group by c.machine, c.state, c.status",
+);
+
+/// The instance `$1` as a relative of another one. Uses the primary key.
+pub const RELATIVE: Sql = same(
+    "
+    select i.machine, i.key, i.state, i.status
+    from fsm_instances i
+    where i.instance_id = $1",
+);
+
+/// The first `$2` children of instance `$1`, the oldest first. Uses the index of children.
+pub const FIRST_CHILDREN: Sql = same(
+    "
+    select c.machine, c.key, c.state, c.status
+    from fsm_instances c
+    where c.parent = $1
+    order by c.instance_id
+    limit $2",
 );
 
 /// Invariant: a group that is awaited exists, and a group that has ended has no open child. Reads all waiting instances.

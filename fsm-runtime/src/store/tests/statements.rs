@@ -7,7 +7,7 @@ use crate::store::open::Store;
 use crate::store::sql::{self, Many, Sql};
 
 /// Each statement of the store that reads or changes rows by a key.
-const ALL: [(&str, &Sql); 118] = [
+const ALL: [(&str, &Sql); 120] = [
     ("CLAIM", &sql::CLAIM),
     ("CLAIM_THESE", &sql::CLAIM_THESE),
     ("CLAIMABLE", &sql::CLAIMABLE),
@@ -44,6 +44,8 @@ const ALL: [(&str, &Sql); 118] = [
     ("CHILD_EVENT_PARENTS", &sql::CHILD_EVENT_PARENTS),
     ("CHILD_EVENTS", &sql::CHILD_EVENTS),
     ("FAMILY_COUNTS", &sql::FAMILY_COUNTS),
+    ("RELATIVE", &sql::RELATIVE),
+    ("FIRST_CHILDREN", &sql::FIRST_CHILDREN),
     ("CHILDREN_UP", &sql::CHILDREN_UP),
     ("CHILDREN_DOWN", &sql::CHILDREN_DOWN),
     ("OUTBOX_LINE", &sql::OUTBOX_LINE),
