@@ -5,8 +5,6 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::call::UnknownName;
-
 /// Of so many places, one is kept for normal calls and one for low ones.
 const CYCLE: u64 = 8;
 
@@ -71,9 +69,10 @@ impl fmt::Display for Priority {
 }
 
 impl FromStr for Priority {
-    type Err = UnknownName;
-    fn from_str(word: &str) -> Result<Self, UnknownName> {
-        Self::ALL.into_iter().find(|known| known.as_str() == word).ok_or_else(|| UnknownName(word.into()))
+    type Err = String;
+    fn from_str(word: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|known| known.as_str() == word);
+        known.ok_or_else(|| format!("`{}` is no priority: it is `high`, `normal` or `low`", word.escape_debug()))
     }
 }
 

@@ -40,7 +40,7 @@ async fn a_send_has_a_dedup_id_a_delay_and_may_be_refused() {
 
 #[tokio::test]
 async fn a_send_has_a_priority() {
-    let bed = bed(1).await;
+    let bed = bed(2).await;
     let payments = bed.machine::<Payment>();
     payments.send("o-1", checkout()).priority(Priority::High).await.unwrap();
     let items = [fsm::SendItem::new("o-2", checkout()).priority(fsm::Priority::Low)];

@@ -62,13 +62,13 @@ async fn noted(ctx: &mut Ctx<'_>, order: Data<Order>, _event: Note) -> Result {
 /// Sends to another instance, now and later.
 #[verb]
 async fn told(ctx: &mut Ctx<'_>, event: Tell) -> Result {
-    ctx.send::<Task>(format!("{}-now", event.to), Run)?.priority(Priority::High);
-    ctx.send::<Task>(format!("{}-later", event.to), Run)?.priority(Priority::Low).after(WAIT);
+    ctx.send::<Parcel>(format!("{}-now", event.to), Run)?.priority(Priority::High);
+    ctx.send::<Parcel>(format!("{}-later", event.to), Run)?.priority(Priority::Low).after(WAIT);
     Ok(())
 }
 
 fsm! {
-    machine Task = "task" {
+    machine Parcel = "parcel" {
         start ran | held | paid | noted | told;
         held -> ran;
         end ran, paid, noted, told;
@@ -76,7 +76,7 @@ fsm! {
 }
 
 fn slots(slots: u32, order: &Order, gate: &Arc<Semaphore>) -> TestBedBuilder {
-    let builder = TestBed::builder().only::<Task>().data(Arc::clone(order)).data(Arc::clone(gate));
+    let builder = TestBed::builder().only::<Parcel>().data(Arc::clone(order)).data(Arc::clone(gate));
     builder.limit("provider", Limit::concurrency(1)).with(move |builder| builder.concurrency(slots))
 }
 
@@ -119,7 +119,7 @@ macro_rules! with_slots {
 
 async fn send(bed: &TestBed, priority: Priority, count: usize) {
     let items = (0..count).map(|n| SendItem::new(format!("{priority}-{n:03}"), Run).priority(priority));
-    for sent in bed.machine::<Task>().send_many(items).collect().await.unwrap() {
+    for sent in bed.machine::<Parcel>().send_many(items).collect().await.unwrap() {
         sent.unwrap();
     }
 }
@@ -135,14 +135,14 @@ fn count(of: Priority, among: &[Priority]) -> usize {
 
 /// Occupies a slot until the gate opens.
 async fn hold(bed: &TestBed, key: &str) {
-    bed.machine::<Task>().send(key, Hold).await.unwrap();
-    while bed.machine::<Task>().get(key).await.unwrap().unwrap().call.unwrap().state != AttemptState::Executing {
+    bed.machine::<Parcel>().send(key, Hold).await.unwrap();
+    while bed.machine::<Parcel>().get(key).await.unwrap().unwrap().call.unwrap().state != AttemptState::Executing {
         bed.run_until_idle().await;
     }
 }
 
 async fn call(bed: &TestBed, key: &str) -> (u32, Priority) {
-    let call = bed.machine::<Task>().get(key).await.unwrap().unwrap().call.expect("a call is open");
+    let call = bed.machine::<Parcel>().get(key).await.unwrap().unwrap().call.expect("a call is open");
     (call.attempt, call.priority)
 }
 
@@ -186,21 +186,21 @@ with_slots! {
     }
 
     async fn a_retry_keeps_the_priority_of_its_call(bed, order, _gate in 4) {
-        let tasks = bed.machine::<Task>();
-        tasks.send("t", Run).priority(Priority::Low).await.unwrap();
+        let parcels = bed.machine::<Parcel>();
+        parcels.send("t", Run).priority(Priority::Low).await.unwrap();
         bed.run_until_idle().await;
         assert_eq!(call(bed, "t").await, (2, Priority::Low));
         bed.advance(WAIT).await;
-        let attempts = tasks.attempts("t").await.unwrap();
+        let attempts = parcels.attempts("t").await.unwrap();
         assert_eq!(attempts.iter().map(|attempt| attempt.priority).collect::<Vec<_>>(), [Priority::Low, Priority::Low]);
         assert_eq!(order.lock().unwrap().len(), 1);
     }
 
     /// The high event comes second, and stays second.
     async fn an_event_keeps_its_priority_in_the_inbox_and_its_place(bed, order, gate in 4) {
-        let tasks = bed.machine::<Task>();
+        let parcels = bed.machine::<Parcel>();
         hold(bed, "t").await;
-        assert_eq!(tasks.send("t", Run).priority(Priority::High).await.unwrap().outcome, SendOutcome::Queued);
+        assert_eq!(parcels.send("t", Run).priority(Priority::High).await.unwrap().outcome, SendOutcome::Queued);
         gate.add_permits(1);
         bed.run_until_idle().await;
         assert_eq!(call(bed, "t").await, (2, Priority::High));
@@ -209,13 +209,13 @@ with_slots! {
     }
 
     async fn a_delayed_send_keeps_its_priority(bed, _order, _gate in 4) {
-        bed.machine::<Task>().send("t", Run).priority(Priority::High).after(WAIT).await.unwrap();
+        bed.machine::<Parcel>().send("t", Run).priority(Priority::High).after(WAIT).await.unwrap();
         bed.advance(WAIT).await;
         assert_eq!(call(bed, "t").await, (2, Priority::High));
     }
 
     async fn the_events_of_a_verb_have_priorities(bed, _order, _gate in 4) {
-        bed.machine::<Task>().send("t", Tell { to: "o".into() }).await.unwrap();
+        bed.machine::<Parcel>().send("t", Tell { to: "o".into() }).await.unwrap();
         bed.run_until_idle().await;
         assert_eq!(call(bed, "o-now").await, (2, Priority::High));
         bed.advance(WAIT).await;
@@ -223,9 +223,9 @@ with_slots! {
     }
 
     async fn a_priority_is_no_part_of_what_a_deduplication_id_stands_for(bed, _order, _gate in 4) {
-        let tasks = bed.machine::<Task>();
-        tasks.send("t", Run).dedup("once").priority(Priority::Low).await.unwrap();
-        let again = tasks.send("t", Run).dedup("once").priority(Priority::High).await.unwrap();
+        let parcels = bed.machine::<Parcel>();
+        parcels.send("t", Run).dedup("once").priority(Priority::Low).await.unwrap();
+        let again = parcels.send("t", Run).dedup("once").priority(Priority::High).await.unwrap();
         assert_eq!(again.outcome, SendOutcome::Duplicate);
         bed.run_until_idle().await;
         assert_eq!(call(bed, "t").await, (2, Priority::Low), "the first send counts");
@@ -233,24 +233,24 @@ with_slots! {
 
     /// A high call waits when the only slot becomes free, and a normal one is sent at that moment.
     async fn a_new_call_does_not_pass_high_calls_that_wait(bed, order, gate in 1) {
-        let tasks = bed.machine::<Task>();
+        let parcels = bed.machine::<Parcel>();
         hold(bed, "h").await;
-        tasks.send("high-1", Note).priority(Priority::High).await.unwrap();
+        parcels.send("high-1", Note).priority(Priority::High).await.unwrap();
         gate.add_permits(1);
-        tasks.settled("h").within(Duration::from_secs(30)).await.unwrap();
-        tasks.send("normal-1", Note).await.unwrap();
-        assert_eq!(tasks.get("normal-1").await.unwrap().unwrap().call.unwrap().state, AttemptState::Scheduled);
+        parcels.settled("h").within(Duration::from_secs(30)).await.unwrap();
+        parcels.send("normal-1", Note).await.unwrap();
+        assert_eq!(parcels.get("normal-1").await.unwrap().unwrap().call.unwrap().state, AttemptState::Scheduled);
         bed.run_until_idle().await;
         assert_eq!(*order.lock().unwrap(), ["high-1", "normal-1"]);
-        tasks.send("normal-2", Note).await.unwrap();
-        tasks.settled("normal-2").within(Duration::from_secs(30)).await.unwrap();
+        parcels.send("normal-2", Note).await.unwrap();
+        parcels.settled("normal-2").within(Duration::from_secs(30)).await.unwrap();
     }
 
     async fn calls_that_wait_for_a_limit_start_by_priority(bed, order, _gate in 8) {
-        let tasks = bed.machine::<Task>();
+        let parcels = bed.machine::<Parcel>();
         for (key, priority) in [("low", Priority::Low), ("normal", Priority::Normal), ("high", Priority::High)] {
-            tasks.send(format!("{key}-1"), Pay).priority(priority).await.unwrap();
-            tasks.send(format!("{key}-2"), Pay).priority(priority).await.unwrap();
+            parcels.send(format!("{key}-1"), Pay).priority(priority).await.unwrap();
+            parcels.send(format!("{key}-2"), Pay).priority(priority).await.unwrap();
         }
         bed.run_until_idle().await;
         let ran = order.lock().unwrap().clone();
