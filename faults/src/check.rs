@@ -1,11 +1,13 @@
 //! Compares the ledgers with the rows of the database. Each rule is a function that returns a sentence for each violation.
 
+mod case;
 mod families;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use uuid::Uuid;
 
+use self::case::Case;
 use crate::bell::{SECONDS, moment};
 use crate::ledger::{Line, Told};
 use crate::machine::till_key;
@@ -13,16 +15,6 @@ use crate::rows::{Attempt, Instance, Rows};
 
 /// The maximum number of violations of one rule that are reported.
 const MOST: usize = 5;
-
-/// The ledgers and the rows, with indexes for the rules.
-struct Case<'a> {
-    ledgers: &'a [Told],
-    rows: &'a Rows,
-    /// The attempts of each call, by number.
-    calls: HashMap<&'a str, Vec<&'a Attempt>>,
-    /// The attempts of each instance.
-    runs: HashMap<Uuid, Vec<&'a Attempt>>,
-}
 
 type Rule = (&'static str, fn(&Case<'_>) -> Vec<String>);
 
@@ -48,11 +40,7 @@ const RULES: [Rule; 17] = [
 
 /// Checks all rules. Returns the violated rules, each with some of its violations.
 pub fn check(ledgers: &[Told], rows: &Rows) -> Vec<String> {
-    let mut case = Case { ledgers, rows, calls: HashMap::new(), runs: HashMap::new() };
-    for attempt in &rows.attempts {
-        case.calls.entry(&attempt.call).or_default().push(attempt);
-        case.runs.entry(attempt.instance).or_default().push(attempt);
-    }
+    let case = Case::new(ledgers, rows);
     let mut findings = Vec::new();
     for (says, rule) in RULES {
         let broken = rule(&case);
@@ -62,30 +50,6 @@ pub fn check(ledgers: &[Told], rows: &Rows) -> Vec<String> {
         }
     }
     findings
-}
-
-impl<'a> Case<'a> {
-    fn lines(&self) -> impl Iterator<Item = &'a Line> {
-        self.ledgers.iter().flat_map(|told| &told.lines)
-    }
-
-    fn instance(&self, id: Uuid) -> Option<&'a Instance> {
-        self.rows.instances.get(&id)
-    }
-
-    /// The successful attempts of each account, in the order of their events.
-    fn taken(&self) -> BTreeMap<Uuid, Vec<(&'a Attempt, u32, u64)>> {
-        let mut taken: BTreeMap<Uuid, Vec<_>> = BTreeMap::new();
-        for attempts in self.calls.values() {
-            let work = attempts[0].work.as_ref();
-            for attempt in attempts.iter().filter(|attempt| attempt.state == "success") {
-                let (n, cents) = work.map_or((0, 0), |work| (work.n, work.cents));
-                taken.entry(attempt.instance).or_default().push((*attempt, n, cents));
-            }
-        }
-        taken.values_mut().for_each(|all| all.sort_by_key(|(_, n, _)| *n));
-        taken
-    }
 }
 
 fn nothing_surprised_anybody(case: &Case<'_>) -> Vec<String> {

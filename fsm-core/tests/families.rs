@@ -43,7 +43,7 @@ enum Engine {
     /// Starts the children in a transaction after that of their parent.
     StartsChildrenApart,
     /// Cancels the children in the process that cancelled their parent, and notes it nowhere.
-    CancelsFromMemory,
+    CancelsInOneProcess,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -199,7 +199,7 @@ impl World {
             18..22 => self.tell(p),
             22..24 => self.start_apart(p),
             24..26 => self.count(p, has_accidents),
-            26..28 => self.cancel_from_memory(p),
+            26..28 => self.cancel_in_one_process(p),
             28 => self.sweep(p),
             30..32 => self.processes[p] = Process::default(),
             32 if self.draw(4) == 0 => self.cancel_parent(p, &parent),
@@ -365,7 +365,7 @@ impl World {
     fn cancel_parent(&mut self, p: usize, parent: &str) {
         self.operate(parent, Act::Cancel);
         let Some(row) = self.row(parent).filter(|row| row.status == Status::Cancelled) else { return };
-        if self.engine == Engine::CancelsFromMemory {
+        if self.engine == Engine::CancelsInOneProcess {
             let (id, mut row) = (row.id, self.rows[parent].clone());
             row.instance = Instance { family: Family::Past, ..Instance::clone(&row.instance) }.into();
             self.rows.insert(parent.to_owned(), row);
@@ -376,7 +376,7 @@ impl World {
         }
     }
 
-    fn cancel_from_memory(&mut self, p: usize) {
+    fn cancel_in_one_process(&mut self, p: usize) {
         if let Some(child) = self.processes[p].to_cancel.pop() {
             self.operate(&child, Act::Cancel);
         }
@@ -487,5 +487,5 @@ fn a_child_counted_twice_or_never_is_found() {
 
 #[test]
 fn a_child_that_is_left_by_a_crash_during_a_cancellation_is_found() {
-    assert_eq!(all_broken(Engine::CancelsFromMemory), [Promise::NoChildIsLeft].into());
+    assert_eq!(all_broken(Engine::CancelsInOneProcess), [Promise::NoChildIsLeft].into());
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use uuid::Uuid;
 
-use super::Case;
+use super::case::Case;
 use crate::basket::item_key;
 use crate::rows::Instance;
 
