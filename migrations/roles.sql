@@ -81,7 +81,7 @@ begin
         if new.status <> 'running' or new.state is not null or new.entered_at is not null or new.paused or new.version <> 0
             or new.record is not null or new.call_id is not null
             or new.attempt is not null or new.is_open or new.attempt_state is not null or new.due_at is not null or new.worker is not null
-            or new.waits_for is not null or new.runs_under is not null
+            or new.waits_for is not null or new.runs_under is not null or new.priority is not null
             or new.payload is not null or new.previous is not null or new.error is not null or new.pruned <> 0 or new.inbox_head <> 0
             or new.inbox_tail not in (0, 1) or new.parent is not null or new.family is not null
         then

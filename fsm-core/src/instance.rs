@@ -86,6 +86,8 @@ pub struct Instance {
     pub parent: Option<Parent>,
     /// Its own children.
     pub family: Family,
+    /// The value of the search field by which the machine shares its slots; `None` without `fair_by`.
+    pub fair_by: Option<String>,
 }
 
 impl Instance {
@@ -111,6 +113,7 @@ impl Instance {
             row_version: 0,
             parent: None,
             family: Family::None,
+            fair_by: None,
         }
     }
 

@@ -9,6 +9,7 @@ pub mod check;
 pub mod decide;
 pub mod diagram;
 pub mod duration;
+pub mod fair;
 pub mod family;
 pub mod hash;
 pub mod ids;

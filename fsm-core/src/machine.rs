@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::hash::fnv1a_64;
 use crate::retry::{Retry, as_optional_micros};
+use crate::search::SearchField;
 use crate::time::Timestamp;
 
 /// The event type of durable timers. No user can send it.
@@ -39,6 +40,9 @@ pub struct Machine {
     /// The fields of the record by which instances are found.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub search: Vec<String>,
+    /// The search field whose values share the slots evenly; `None` without `fair_by`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fair_by: Option<String>,
 }
 
 /// A function that carries out edges: those into the state of the same name, or internal transitions.
@@ -131,6 +135,17 @@ impl Edge {
 }
 
 impl Machine {
+    /// The value of a new instance for fairness; `None` for a machine without `fair_by`. All instances without the field are one group.
+    pub fn first_fair_value(&self, search: &[SearchField]) -> Option<String> {
+        self.fair_by.as_ref().map(|_| self.fair_value(search).unwrap_or_default())
+    }
+
+    /// The value for fairness among these search fields.
+    pub fn fair_value(&self, search: &[SearchField]) -> Option<String> {
+        let name = self.fair_by.as_ref()?;
+        search.iter().find(|field| field.name == *name).map(|field| field.value.clone())
+    }
+
     /// Returns the edge from a state on an event. The state `None` stands for an instance that has not started.
     pub fn edge(&self, from: Option<&str>, event: &str) -> Option<&Edge> {
         self.edges.iter().find(|edge| edge.from.as_deref() == from && edge.event == event)

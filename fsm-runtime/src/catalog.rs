@@ -129,6 +129,7 @@ impl KnownMachine {
             ends: entry.ends.iter().map(|end| (*end).to_owned()).collect(),
             record: entry.record.map(str::to_owned),
             search: entry.search.iter().flat_map(|search| search.names).map(|name| (*name).to_owned()).collect(),
+            fair_by: entry.search.and_then(|search| search.fair_by).map(str::to_owned),
         };
         let events = ordered.iter().map(|verb| ((verb.event_type)(), verb.event)).collect();
         let metrics = verbs.keys().map(|verb| (*verb, VerbMetrics::of(entry.name, verb))).collect();

@@ -1,6 +1,7 @@
 //! The finder: fires due timers and claims due attempts. Correctness depends on polling alone; wake-ups only reduce the delay.
 
 mod claiming;
+mod fairly;
 mod firing;
 mod limited;
 

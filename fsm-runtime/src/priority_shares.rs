@@ -1,4 +1,4 @@
-//! The share of each priority in the slots of this process.
+//! The shares in the slots of this process: of each priority, and of the values of a field.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -20,15 +20,38 @@ pub(crate) struct PriorityShares {
 
 #[derive(Debug, Default)]
 struct Share {
+    machine: String,
+    is_fair: bool,
     claimed: AtomicU64,
-    /// The last claim filled its places with high calls, or a send of this process left one waiting.
-    has_high: AtomicBool,
+    /// High calls are known to wait: the last claim filled its places with them, or a commit of this process left one waiting. For a machine with
+    /// `fair_by`, calls of any priority.
+    has_waiting: AtomicBool,
+    /// The value from which the next fair claim reads.
+    first_value: Mutex<String>,
 }
 
 impl PriorityShares {
-    /// No attempts of so many machines.
-    pub(crate) fn of(machines: usize) -> PriorityShares {
-        PriorityShares { machines: (0..machines).map(|_| Share::default()).collect(), limits: Mutex::default() }
+    /// No attempts of these machines, each with whether it has `fair_by`.
+    pub(crate) fn of(machines: impl Iterator<Item = (String, bool)>) -> PriorityShares {
+        let machines = machines.map(|(machine, is_fair)| Share { machine, is_fair, ..Share::default() });
+        PriorityShares { machines: machines.collect(), limits: Mutex::default() }
+    }
+
+    /// True for a machine with `fair_by`.
+    pub(crate) fn is_fair(&self, machine: usize) -> bool {
+        self.machines.get(machine).is_some_and(|share| share.is_fair)
+    }
+
+    /// The value from which a fair claim of this machine reads.
+    pub(crate) fn first_value(&self, machine: usize) -> String {
+        self.machines.get(machine).map(|share| guard::lock(&share.first_value).clone()).unwrap_or_default()
+    }
+
+    /// Sets the value from which the next fair claim reads.
+    pub(crate) fn set_first_value(&self, machine: usize, value: String) {
+        if let Some(share) = self.machines.get(machine) {
+            *guard::lock(&share.first_value) = value;
+        }
     }
 
     /// The places of the next claim of this machine.
@@ -42,8 +65,8 @@ impl PriorityShares {
         let Some(share) = self.machines.get(machine) else { return };
         share.claimed.fetch_add(u64::from(claims.count()), Ordering::Relaxed);
         let is_full = claims.count() == places.most;
-        let has_high = is_full && claims.claimed.iter().any(|claimed| claimed.attempt.priority == Priority::High);
-        share.has_high.store(has_high, Ordering::Relaxed);
+        let has_high = || claims.claimed.iter().any(|claimed| claimed.attempt.priority == Priority::High);
+        share.has_waiting.store(is_full && (share.is_fair || has_high()), Ordering::Relaxed);
     }
 
     /// The number of attempts that were claimed under this limit.
@@ -58,19 +81,21 @@ impl PriorityShares {
         }
     }
 
-    /// Notes that a high call was written and waits for a slot.
-    pub(crate) fn note_high(&self, machine: usize) {
-        if let Some(share) = self.machines.get(machine) {
-            share.has_high.store(true, Ordering::Relaxed);
+    /// Notes that a call of this machine was written and waits for a slot.
+    pub(crate) fn note_waiting(&self, machine: &str, priority: Priority) {
+        let share = self.machines.iter().find(|share| share.machine == machine);
+        if let Some(share) = share.filter(|share| share.is_fair || priority == Priority::High) {
+            share.has_waiting.store(true, Ordering::Relaxed);
         }
     }
 
-    /// True if a new call of this priority may take a free slot at once. It does not pass calls of a higher priority that are known to wait.
-    pub(crate) fn admits(&self, priority: Priority) -> bool {
-        match priority {
-            Priority::High => true,
-            Priority::Normal => !self.machines.iter().any(|share| share.has_high.load(Ordering::Relaxed)),
-            Priority::Low => false,
-        }
+    /// True if a new call may take a free slot at once. It passes no calls of a higher priority that are known to wait, and none of its own machine if
+    /// that has `fair_by`.
+    pub(crate) fn admits(&self, machine: &str, priority: Priority) -> bool {
+        let passes = |share: &Share| match share.is_fair && share.machine == machine {
+            true => share.has_waiting.load(Ordering::Relaxed),
+            false => priority == Priority::Normal && !share.is_fair && share.has_waiting.load(Ordering::Relaxed),
+        };
+        priority != Priority::Low && !self.machines.iter().any(passes)
     }
 }

@@ -256,6 +256,8 @@ pub struct SearchEntry {
     pub names: &'static [&'static str],
     /// Their values as texts, in the same order.
     pub values: SearchFunction,
+    /// The field whose values share the slots evenly.
+    pub fair_by: Option<&'static str>,
 }
 
 /// Returns the values of the search fields, from the encoded record.

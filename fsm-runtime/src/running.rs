@@ -15,6 +15,8 @@ use crate::progress::ProgressOfAttempt;
 pub(crate) struct Running {
     pub(crate) attempt: Arc<Attempt>,
     pub(crate) target: InstanceKey,
+    /// The value by which the machine shares its slots.
+    pub(crate) fair_by: Option<String>,
     pub(crate) abort: AbortHandle,
     pub(crate) cancel: Arc<watch::Sender<bool>>,
     pub(crate) progress: Arc<ProgressOfAttempt>,

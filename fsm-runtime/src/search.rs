@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::store::conn::Conn;
 use crate::store::drift::Page;
 use crate::store::error::StoreError;
+use crate::store::fair;
 use crate::store::lock::{self, Target};
 use crate::store::open::Store;
 use crate::store::search;
@@ -103,7 +104,7 @@ pub(crate) async fn introduce(store: &Store, known: &KnownMachine, data_protecti
     let machine = &*known.machine;
     let stored = drift::definitions(&mut store.reader().await?.conn(), &machine.name).await?;
     let last = stored.as_ref().and_then(|stored| stored.last());
-    let lacks = |last: &Machine| machine.search.iter().any(|name| !last.search.contains(name));
+    let lacks = |last: &Machine| machine.search.iter().any(|name| !last.search.contains(name)) || last.fair_by != machine.fair_by;
     if !last.is_some_and(lacks) {
         return Ok(0);
     }
@@ -163,6 +164,8 @@ async fn fill_some(
     let locked = lock::instances(&mut tx.conn(), &targets).await?.into_iter().flatten();
     let filled: Vec<_> = locked.filter_map(|locked| with_fields(known, data_protection, locked.instance)).collect();
     search::put(&mut tx.conn(), &filled).await?;
+    let fair = filled.iter().filter_map(|(instance, fields)| Some((instance.id, known.machine.fair_value(fields)?))).collect::<Vec<_>>();
+    fair::put(&mut tx.conn(), fair.iter().map(|(instance, value)| (*instance, value.as_str()))).await?;
     tx.commit().await?;
     Ok(filled.len())
 }

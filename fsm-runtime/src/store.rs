@@ -10,6 +10,7 @@ pub mod drift;
 pub(crate) mod encrypted;
 pub mod error;
 pub(crate) mod failpoint;
+pub mod fair;
 pub mod family;
 pub mod file_version;
 mod guarded;

@@ -50,7 +50,7 @@ impl Engine {
     /// Starts a claimed attempt in its slot.
     pub(crate) fn run(self: &Arc<Self>, target: InstanceKey, claimed: Claimed, permit: Option<OwnedSemaphorePermit>) {
         let Some(work) = &self.work else { return };
-        let attempt = Arc::clone(&claimed.attempt);
+        let (attempt, fair_by) = (Arc::clone(&claimed.attempt), claimed.instance.fair_by.clone());
         let cancel = Arc::new(watch::Sender::new(false));
         // The span has no parent: the previous attempt may have ended in this very task, and consecutive attempts are not nested.
         let span = span_of(&attempt, &target);
@@ -63,7 +63,7 @@ impl Engine {
         let task = tokio::spawn(Arc::clone(self).supervise(target.clone(), Arc::clone(&attempt), executing));
         let id = (attempt.call, attempt.number);
         let abort = task.abort_handle();
-        running.insert(id, Running { attempt, target, abort, cancel, progress, phase: Phase::Executing, unreported: None });
+        running.insert(id, Running { attempt, target, fair_by, abort, cancel, progress, phase: Phase::Executing, unreported: None });
     }
 
     /// Executes the attempt in its span, which follows the span of the sender or of the attempt before.

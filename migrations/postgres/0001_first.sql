@@ -4,7 +4,7 @@
 -- both are null without a limit. `priority` is that of the newest call: -1 is high, 1 is low, null is normal. `progress` is what the executing
 -- attempt shows of itself.
 -- A child has the columns from `parent` to `failure_event`, and no update changes them. `family` is that of an instance that started children, and
--- `family_group` the group that it started in its present state.
+-- `family_group` the group that it started in its present state. `fair_by` is the value of the search field that the machine names for it.
 -- Keys are compared byte by byte, so that a prefix is a range of the unique index.
 -- The fill factor leaves room for an update beside the old row: a call that begins and ends at once changes no column that is indexed.
 create table fsm_instances (
@@ -59,6 +59,7 @@ create table fsm_instances (
     failure_event text,
     family text check (family in ('past', 'open', 'ended', 'cancelling')),
     family_group bigint,
+    fair_by text collate "C",
     unique (machine, key)
 ) with (fillfactor = 50);
 
@@ -77,6 +78,10 @@ create index fsm_instances_due
 create index fsm_instances_priority
     on fsm_instances (machine, priority, due_at)
     where due_at is not null and waits_for is null and priority is not null;
+
+create index fsm_instances_fair
+    on fsm_instances (machine, fair_by, priority, due_at)
+    where due_at is not null and waits_for is null and fair_by is not null;
 
 create index fsm_instances_limited
     on fsm_instances (waits_for, machine, priority, due_at)

@@ -4,7 +4,7 @@
 -- both are null without a limit. `priority` is that of the newest call: -1 is high, 1 is low, null is normal. `progress` is what the executing
 -- attempt shows of itself.
 -- A child has the columns from `parent` to `failure_event`, and no update changes them. `family` is that of an instance that started children, and
--- `family_group` the group that it started in its present state.
+-- `family_group` the group that it started in its present state. `fair_by` is the value of the search field that the machine names for it.
 create table fsm_instances (
     instance_id blob not null primary key,
     machine text not null,
@@ -57,6 +57,7 @@ create table fsm_instances (
     failure_event text,
     family text check (family in ('past', 'open', 'ended', 'cancelling')),
     family_group integer,
+    fair_by text,
     unique (machine, key)
 ) strict;
 
@@ -75,6 +76,10 @@ create index fsm_instances_due
 create index fsm_instances_priority
     on fsm_instances (machine, priority, due_at)
     where due_at is not null and waits_for is null and priority is not null;
+
+create index fsm_instances_fair
+    on fsm_instances (machine, fair_by, priority, due_at)
+    where due_at is not null and waits_for is null and fair_by is not null;
 
 create index fsm_instances_limited
     on fsm_instances (waits_for, machine, priority, due_at)

@@ -27,6 +27,7 @@ mod events;
 mod exactly_once;
 mod extreme_durations;
 mod fair;
+mod fairness;
 mod family;
 mod fuzz;
 mod graceful_shutdown;

@@ -40,6 +40,9 @@ pub fn complete(
     match outcome {
         Outcome::Success { record, verb_requests, search, .. } if attempt.is_catch() => {
             changes.close = Some(close(AttemptState::Success, None));
+            if let Some(value) = machine.fair_value(&search) {
+                changes.instance.fair_by = Some(value);
+            }
             changes.search = search;
             if !verb_requests.children.is_empty() {
                 family::open_group(&mut changes);
@@ -48,6 +51,9 @@ pub fn complete(
         }
         Outcome::Success { record, verb_requests, timer, search } => {
             changes.close = Some(close(AttemptState::Success, None));
+            if let Some(value) = machine.fair_value(&search) {
+                changes.instance.fair_by = Some(value);
+            }
             changes.search = search;
             succeed(&mut changes, machine, snapshot, attempt, (record, verb_requests, timer), moment)?;
         }

@@ -31,7 +31,8 @@ pub fn start(machine: &Machine, snapshot: &InstanceSnapshot, child: &Child, pare
     let Some(edge) = machine.edge(None, &child.event.name).filter(|edge| edge.is_sent()) else {
         return Started::Refused(Refusal::Unfit(Unfit::new(machine, instance, &[None], &child.event.name)));
     };
-    let new = Instance { parent: Some(parent), updated_at: moment.now, ..Instance::clone(instance) };
+    let fair_by = machine.first_fair_value(&child.search);
+    let new = Instance { parent: Some(parent), updated_at: moment.now, fair_by, ..Instance::clone(instance) };
     let link =
         Link { parent, is_detached: child.is_detached, end_event: child.end_event.clone(), failure_event: child.failure_event.clone() };
     let mut changes = Changes { is_new: true, link: Some(Box::new(link)), search: child.search.clone(), ..Changes::of(new) };

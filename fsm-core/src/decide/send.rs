@@ -135,6 +135,7 @@ fn accept(
     let mut changes = Changes::of(Instance { updated_at: moment.now, ..Instance::clone(instance) });
     changes.is_new = *is_new;
     if *is_new {
+        changes.instance.fair_by = machine.first_fair_value(&send.search);
         changes.search = send.search;
     }
     changes.request = send.dedup.map(|dedup| dedup.request(send.id, &send.event.name, moment.now));

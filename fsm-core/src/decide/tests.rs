@@ -78,6 +78,7 @@ pub(super) fn machine() -> Machine {
         ends: vec!["completed".into(), "expired".into(), "cancelled".into()],
         record: None,
         search: Vec::new(),
+        fair_by: None,
     }
 }
 

@@ -17,7 +17,7 @@ fn machine(name: &str, edges: Vec<Edge>, ends: &[&str]) -> Machine {
         }
     }
     let ends = ends.iter().map(|end| (*end).to_owned()).collect();
-    Machine { name: name.to_owned(), docs: String::new(), verbs, edges, ends, record: None, search: Vec::new() }
+    Machine { name: name.to_owned(), docs: String::new(), verbs, edges, ends, record: None, search: Vec::new(), fair_by: None }
 }
 
 fn payment() -> Machine {

@@ -64,5 +64,6 @@ pub fn machine() -> Machine {
         ends: vec!["completed".into(), "cancelled".into(), "expired".into()],
         record: None,
         search: Vec::new(),
+        fair_by: None,
     }
 }

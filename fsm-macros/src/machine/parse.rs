@@ -35,6 +35,8 @@ pub struct Declared {
     pub record: Option<Type>,
     /// The fields of the record under `search(…)`.
     pub search: Vec<Ident>,
+    /// The search field under `fair_by`.
+    pub fair_by: Option<Ident>,
     pub starts: Vec<Start>,
     pub edges: Vec<Edge>,
     pub stays: Vec<Stay>,
@@ -109,6 +111,7 @@ fn machine(input: ParseStream<'_>, mistakes: &mut Mistakes) -> syn::Result<Decla
         retry: None,
         record: None,
         search: Vec::new(),
+        fair_by: None,
         starts: Vec::new(),
         edges: Vec::new(),
         stays: Vec::new(),

@@ -11,7 +11,9 @@ use crate::{names, retry};
 /// The entry of the search fields.
 pub fn entry(declared: &Declared) -> TokenStream {
     let names = declared.search.iter().map(|field| field.unraw().to_string());
-    let entry = (!declared.search.is_empty()).then(|| quote!(::fsm::__private::SearchEntry { names: &[#(#names),*], values: __search }));
+    let fair_by = retry::optional(declared.fair_by.as_ref().map(|field| field.unraw().to_string()).map(|field| quote!(#field)));
+    let entry = (!declared.search.is_empty())
+        .then(|| quote!(::fsm::__private::SearchEntry { names: &[#(#names),*], values: __search, fair_by: #fair_by }));
     retry::optional(entry)
 }
 

@@ -111,9 +111,9 @@ impl<'e> BatchCommit<'e> {
         move || session.and_then(|session| session.certain(clock.now())) == then
     }
 
-    /// Takes a free slot for a new call, unless calls of a higher priority are known to wait.
-    fn free_slot(&self, priority: Priority) -> Option<OwnedSemaphorePermit> {
-        let is_admitted = !self.is_guest && self.engine.work.as_ref()?.shares.admits(priority);
+    /// Takes a free slot for a new call, unless calls that come first are known to wait.
+    fn free_slot(&self, machine: &str, priority: Priority) -> Option<OwnedSemaphorePermit> {
+        let is_admitted = !self.is_guest && self.engine.work.as_ref()?.shares.admits(machine, priority);
         if is_admitted { self.engine.free_slot() } else { None }
     }
 
@@ -164,7 +164,7 @@ impl<'e> BatchCommit<'e> {
             // The children are read and judged after the changes of the instances themselves are written.
             RequestKind::Family => Ok(Decided::of(Ok(Reply::Family { changed: false }), None)),
             RequestKind::Fire(due) => {
-                let permit = self.free_slot(due.timer.priority);
+                let permit = self.free_slot(&machine.name, due.timer.priority);
                 let snapshot = batch_snapshot.snapshot(&request.target);
                 let changes = fire(machine, snapshot, due.timer.clone(), self.moment(permit.is_some()))?;
                 Ok(Decided { permit, ..Decided::of(Ok(Reply::Fired), Some(changes)) })
@@ -196,7 +196,7 @@ impl<'e> BatchCommit<'e> {
         }
         let snapshot = batch_snapshot.snapshot(target);
         let instance = snapshot.instance.id;
-        let permit = self.free_slot(request.priority);
+        let permit = self.free_slot(&machine.name, request.priority);
         let decide = if self.engine.store.begins_calls() { send } else { put };
         Ok(match decide(machine, snapshot, request, self.moment(permit.is_some()))? {
             Ok(accepted) => {
@@ -295,7 +295,7 @@ impl<'e> BatchCommit<'e> {
                         note_what_follows(&mut commit_outcome, &changes);
                         self.note_interrupt(&mut commit_outcome, target, &changes);
                         let executes = changes.open.as_ref().is_some_and(|open| open.attempt.state == AttemptState::Executing);
-                        self.note_high(&changes);
+                        self.note_waiting(&changes);
                         batch_snapshot.apply(target, changes);
                         let InstanceSnapshot { instance, newest, has_timer, .. } = batch_snapshot.snapshot(target);
                         let attempt = newest.clone().filter(|_| executes);
@@ -324,14 +324,12 @@ impl<'e> BatchCommit<'e> {
 }
 
 impl BatchCommit<'_> {
-    /// Notes that a high call waits for a slot, so that new calls do not pass it.
-    fn note_high(&self, changes: &Changes) {
-        let waits = |attempt: &Attempt| attempt.priority == Priority::High && attempt.state == AttemptState::Scheduled;
-        let high = changes.open.as_ref().map(|open| &*open.attempt).filter(|attempt| waits(attempt) && attempt.scheduled_at <= self.now);
-        if let (Some(work), Some(high)) = (&self.engine.work, high)
-            && let Some(place) = work.served.iter().position(|served| served.machine == high.machine)
-        {
-            work.shares.note_high(place);
+    /// Notes that a call waits for a slot, so that new calls do not pass it.
+    fn note_waiting(&self, changes: &Changes) {
+        let waits = |attempt: &&Attempt| attempt.state == AttemptState::Scheduled && attempt.scheduled_at <= self.now;
+        let waiting = changes.open.as_ref().map(|open| &*open.attempt).filter(waits);
+        if let (Some(work), Some(attempt)) = (&self.engine.work, waiting) {
+            work.shares.note_waiting(&attempt.machine, attempt.priority);
         }
     }
 

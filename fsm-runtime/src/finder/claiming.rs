@@ -66,6 +66,21 @@ impl Engine {
             return Ok(found);
         }
         let places = work.shares.places(place, limit);
+        let chosen = self.fair_choice(place, places, &except).await?;
+        if !chosen.is_empty() {
+            match self.store.claim(session, served, places, now, Which::These(&chosen)).await {
+                // Others hold the chosen rows, or have claimed them: any due attempt is better than none.
+                Ok(claims) if claims.count() == 0 => {}
+                Ok(claims) => {
+                    work.shares.note(place, places, &claims);
+                    return Ok(found + self.begin(place, session, claims, &mut slots).await);
+                }
+                Err(error) if may_be_a_rows(&error) => {
+                    tracing::debug!(machine = served.machine, %error, "a fair claim failed; the attempts are claimed by their due times");
+                }
+                Err(error) => return Err(error),
+            }
+        }
         match self.store.claim(session, served, places, now, Which::AllBut(&except)).await {
             Ok(claims) => {
                 work.shares.note(place, places, &claims);

@@ -81,7 +81,10 @@ impl Builder {
     pub(crate) fn work(&self, catalog: &Catalog, grace: Duration, introduced: Introduced, now: Timestamp) -> Work {
         Work {
             session: Session::new(self.process(), self.lease, grace),
-            shares: PriorityShares::of(catalog.served().len()),
+            shares: PriorityShares::of(catalog.served().into_iter().map(|served| {
+                let is_fair = catalog.get(&served.machine).is_some_and(|known| known.machine.fair_by.is_some());
+                (served.machine, is_fair)
+            })),
             failures: Failures::of(catalog.served().len()),
             served: catalog.served(),
             data: self.data.clone(),

@@ -108,6 +108,8 @@ pub enum Which<'w> {
     AllBut(&'w [String]),
     /// The attempt of this instance only.
     Of(InstanceId),
+    /// The attempts of these instances only.
+    These(&'w [InstanceId]),
     /// The attempts that wait for this limit, except those of these calls. The transaction has locked the limit.
     Limited(&'w str, &'w [String]),
     /// The attempt of this instance only, which waits for this limit.
@@ -174,7 +176,7 @@ pub async fn claim(
 ) -> Result<Claims> {
     let (sql, calls) = which.said();
     let mut values = values_of(&me, served, places, now, &calls).to_vec();
-    if let Which::Of(_) | Which::LimitedOf(..) = which {
+    if let Which::Of(_) | Which::These(_) | Which::LimitedOf(..) = which {
         values.truncate(ONE);
     }
     if let Which::Limited(name, _) | Which::LimitedOf(name, _) = which {
@@ -239,6 +241,7 @@ impl<'w> Which<'w> {
         match self {
             Which::AllBut(calls) => (&sql::CLAIM, Cow::Borrowed(calls)),
             Which::Of(instance) => (&sql::CLAIM_THESE, Cow::Owned(vec![words_of(instance.0)])),
+            Which::These(all) => (&sql::CLAIM_THESE, Cow::Owned(all.iter().map(|instance| words_of(instance.0)).collect())),
             Which::Limited(_, calls) => (&sql::CLAIM_LIMITED, Cow::Borrowed(calls)),
             Which::LimitedOf(_, instance) => (&sql::CLAIM_LIMITED_THESE, Cow::Owned(vec![words_of(instance.0)])),
         }
@@ -256,7 +259,7 @@ pub async fn claimable(
     let (sql, calls, name) = match which {
         Which::Limited(name, calls) => (&sql::CLAIMABLE_LIMITED, calls, Some(name)),
         Which::AllBut(calls) => (&sql::CLAIMABLE, calls, None),
-        Which::Of(_) | Which::LimitedOf(..) => return Ok(Vec::new()),
+        Which::Of(_) | Which::These(_) | Which::LimitedOf(..) => return Ok(Vec::new()),
     };
     let machine = served.machine.as_str();
     let values = values![machine, Value::Texts(&served.verbs), now.as_micros(), i64::from(limit), Value::Texts(calls), name];

@@ -39,7 +39,7 @@ const INSTANCE: usize = 18;
 /// The columns of the newest attempt in `instance!` end here, and those of the family begin.
 const FAMILY: usize = INSTANCE + 21;
 /// The number of columns of `instance!`.
-pub(super) const WITH_NEWEST: usize = FAMILY + 4;
+pub(super) const WITH_NEWEST: usize = FAMILY + 5;
 /// The column of an instance's newest call.
 const NEWEST_CALL: usize = 8;
 /// The column of an instance's retry policy.
@@ -115,6 +115,7 @@ impl Row {
             entered_at: self.time_if_any(at + 17)?,
             parent: self.parent(at + FAMILY)?,
             family: self.family(at + FAMILY + 2)?,
+            fair_by: self.get(at + FAMILY + 4)?,
         })
     }
 

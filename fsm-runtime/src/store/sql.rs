@@ -9,7 +9,7 @@ macro_rules! instance {
          i.inbox_head, i.inbox_tail, i.created_at, i.updated_at, i.row_version, i.entered_at, i.verb, i.event, i.from_state, i.to_state, \
          i.attempt_state, i.attempt_created_at, i.scheduled_at, i.remaining_attempts, i.backoff, i.retry, i.first_at, i.worker, i.started_at, \
          i.finished_at, i.attempt_error, i.previous, i.snoozes, coalesce(i.waits_for, i.runs_under), \
-         i.progress, i.progress_at, i.priority, i.parent, i.parent_group, i.family, i.family_group"
+         i.progress, i.progress_at, i.priority, i.parent, i.parent_group, i.family, i.family_group, i.fair_by"
     };
 }
 
@@ -45,6 +45,7 @@ mod chain;
 #[macro_use]
 mod claim;
 mod drift;
+mod fair;
 mod family;
 mod invariants;
 mod itself;
@@ -73,6 +74,7 @@ mod write;
 
 pub(super) use claim::*;
 pub(super) use drift::*;
+pub(super) use fair::*;
 pub(super) use family::*;
 pub(super) use invariants::*;
 pub(super) use itself::*;

@@ -158,7 +158,7 @@ pub async fn write(conn: &mut Conn<'_>, table: usize, rows: &[Vec<Field>]) -> Re
         10 => insert::<10>(conn, table, rows).await,
         14 => insert::<14>(conn, table, rows).await,
         24 => insert::<24>(conn, table, rows).await,
-        51 => insert::<51>(conn, table, rows).await,
+        52 => insert::<52>(conn, table, rows).await,
         other => Err(StoreError::Corrupt { what: format!("no table has {other} columns") }),
     }
 }

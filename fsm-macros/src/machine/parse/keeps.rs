@@ -1,4 +1,4 @@
-//! The statement `keeps Record, search(customer, tenant);` of `fsm!`.
+//! The statement `keeps Record, search(customer, tenant), fair_by = tenant;` of `fsm!`.
 
 use syn::ext::IdentExt;
 use syn::parse::ParseStream;
@@ -23,12 +23,37 @@ pub(super) fn keeps(input: ParseStream<'_>, declared: &mut Declared, mistakes: &
         input.parse::<Token![,]>()?;
         clause(input, declared, mistakes)?;
     }
+    fair_by_is_a_search_field(declared, mistakes);
     Ok(())
 }
 
+/// The values of a search field are stored beside the instance. Those of other fields are not.
+fn fair_by_is_a_search_field(declared: &Declared, mistakes: &mut Mistakes) {
+    let Some(field) = declared.fair_by.as_ref().filter(|field| !declared.search.contains(field)) else { return };
+    let help = match declared.search.is_empty() {
+        true => format!("write `search({field}), fair_by = {field}`"),
+        false => format!("add it to `search(…)`, which has {}", listed(&declared.search)),
+    };
+    mistakes.add(field, format!("`{field}` is no search field, and `fair_by` needs one"), help);
+}
+
+fn listed(fields: &[Ident]) -> String {
+    fields.iter().map(|field| format!("`{field}`")).collect::<Vec<_>>().join(", ")
+}
+
 fn clause(input: ParseStream<'_>, declared: &mut Declared, mistakes: &mut Mistakes) -> syn::Result<()> {
+    if peek_word(input, "fair_by") {
+        let word = input.call(Ident::parse_any)?;
+        input.parse::<Token![=]>()?;
+        let field = input.call(Ident::parse_any)?;
+        if declared.fair_by.is_some() {
+            mistakes.add(&word, "a second `fair_by`: a machine shares its slots by one field", "remove one");
+        }
+        declared.fair_by = Some(field);
+        return Ok(());
+    }
     if !peek_word(input, "search") || !input.peek2(token::Paren) {
-        return Err(input.error("expected `search(…)` behind the record\nhelp: write `keeps Record, search(customer);`"));
+        return Err(input.error("expected `search(…)` or `fair_by = …` behind the record\nhelp: write `keeps Record, search(customer);`"));
     }
     let word = input.call(Ident::parse_any)?;
     let fields;

@@ -71,7 +71,7 @@ impl BatchCommit<'_> {
         let (mut targets, mut places, mut decided) = (Vec::new(), Vec::new(), Vec::new());
         for (place, child) in all {
             let Some(parent) = parent_of(&batch_snapshot.snapshot(&batch[place].target).instance) else { continue };
-            let permit = self.free_slot(Priority::Normal);
+            let permit = self.free_slot(&child.machine, Priority::Normal);
             let is_granted = permit.is_some();
             if let Some(Started::New(changes)) = self.start_of(batch_snapshot, child, parent, is_granted) {
                 targets.push(InstanceKey::new(&child.machine, &child.key));
@@ -129,7 +129,7 @@ impl BatchCommit<'_> {
         let id = batch_snapshot.snapshot(target).instance.id;
         let (told, is_all) = self.tell_events(conn, batch_snapshot, target, commit_outcome).await?;
         let open = family::open_children(conn, id).await?;
-        let permit = self.free_slot(Priority::Normal);
+        let permit = self.free_slot(&target.machine, Priority::Normal);
         let snapshot = batch_snapshot.snapshot(target);
         let changes = match snapshot.instance.family {
             // The end of all comes after the ends of each.
@@ -163,7 +163,7 @@ impl BatchCommit<'_> {
         if events.is_empty() {
             return Ok((0, read == 0));
         }
-        let permit = self.free_slot(Priority::Normal);
+        let permit = self.free_slot(&target.machine, Priority::Normal);
         let deliveries = loop {
             // A slot is for one call, and only the first event can start one.
             let mut may_begin = permit.is_some();

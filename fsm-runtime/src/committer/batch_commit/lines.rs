@@ -6,7 +6,6 @@ use fsm_core::decide::inbox::NeedsMoreRows;
 use fsm_core::decide::outbox::{backoff, deliver_line};
 use fsm_core::decide::send::Send;
 use fsm_core::instance::Instance;
-use fsm_core::priority::Priority;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::BatchCommit;
@@ -52,7 +51,7 @@ impl BatchCommit<'_> {
         let receiver = Target { machine: &target.machine, key: &target.key };
         let line = outbox::line(conn, receiver, AT_A_TIME).await?;
         let Some(first) = line.first() else { return Ok(0) };
-        let permit = self.free_slot(Priority::Normal);
+        let permit = self.free_slot(&target.machine, first.priority);
         let delivered = loop {
             // A slot is for one call, and only the first event can start one.
             let mut may_begin = permit.is_some();

@@ -12,7 +12,6 @@ use fsm_core::decide::refusal::Refusal;
 use fsm_core::decide::send::Send;
 use fsm_core::instance::Instance;
 use fsm_core::outcome::{Outcome, Outgoing, Problem};
-use fsm_core::priority::Priority;
 use fsm_core::retry::RetryAdvice;
 use fsm_core::trace::TraceContext;
 use tokio::sync::OwnedSemaphorePermit;
@@ -123,7 +122,7 @@ impl BatchCommit<'_> {
             let commit_outcome = &mut commit_outcomes[place];
             let trace = trace_of(&batch[place]);
             let mut has_line = lines.contains(&(first.machine.clone(), first.key.clone()));
-            let permit = self.free_slot(Priority::Normal);
+            let permit = self.free_slot(&target.machine, first.priority);
             let deliveries = loop {
                 match self.deliver(batch_snapshot, &target, to_one, has_line, permit.is_some()) {
                     Ok(deliveries) => break deliveries,

@@ -96,7 +96,7 @@ pub const TABLES: [Table; 14] = [
                 x.attempt, x.attempt_state, x.verb, x.event, x.payload, x.from_state, x.to_state, x.attempt_created_at, \
                 x.scheduled_at, x.due_at, x.remaining_attempts, x.backoff, x.max_backoff, x.retry, x.first_at, \
                 x.worker, x.started_at, x.finished_at, x.attempt_error, x.previous, x.snoozes, x.waits_for, x.runs_under, x.priority, x.progress, x.progress_at, \
-                x.parent, x.parent_group, x.attachment, x.end_event, x.failure_event, x.family, x.family_group, x.instance_id
+                x.parent, x.parent_group, x.attachment, x.end_event, x.failure_event, x.family, x.family_group, x.fair_by, x.instance_id
             from fsm_instances x
             where x.instance_id > $3 and (cast($1 as text) is null or x.machine = $1)
             order by x.instance_id
@@ -110,13 +110,13 @@ pub const TABLES: [Table; 14] = [
              scheduled_at bigint, due_at bigint, remaining_attempts bigint, backoff bigint, max_backoff bigint, \
              retry text, first_at bigint, worker uuid, started_at bigint, finished_at bigint, attempt_error text, \
              previous uuid, snoozes bigint, waits_for text, runs_under text, priority bigint, progress bytea, progress_at bigint, parent uuid, parent_group bigint, attachment text, end_event text, failure_event text, \
-             family text, family_group bigint",
+             family text, family_group bigint, fair_by text",
             "
             insert into fsm_instances (instance_id, machine, key, status, state, paused, version, row_version, record, error, inbox_head, \
                 inbox_tail, created_at, updated_at, entered_at, pruned, is_open, call_id, attempt, attempt_state, verb, event, \
                 payload, from_state, to_state, attempt_created_at, scheduled_at, due_at, remaining_attempts, backoff, \
                 max_backoff, retry, first_at, worker, started_at, finished_at, attempt_error, previous, snoozes, waits_for, runs_under, priority, progress, progress_at, \
-                parent, parent_group, attachment, end_event, failure_event, family, family_group)
+                parent, parent_group, attachment, end_event, failure_event, family, family_group, fair_by)
             select *
             from w",
         ),

@@ -72,7 +72,7 @@ macro_rules! open_columns {
 macro_rules! moved_columns {
     () => {
         "instance_id uuid, state text, version bigint, record bytea, error text, inbox_head bigint, inbox_tail bigint, updated_at bigint, \
-         entered_at bigint"
+         entered_at bigint, fair_by text"
     };
 }
 
@@ -80,7 +80,7 @@ macro_rules! create {
     () => {
         "
         insert into fsm_instances (instance_id, machine, key, status, state, paused, version, record, error, inbox_head, inbox_tail,
-            created_at, updated_at, entered_at, is_open, call_id, attempt, attempt_state, verb, event, payload, from_state, to_state,
+            created_at, updated_at, entered_at, fair_by, is_open, call_id, attempt, attempt_state, verb, event, payload, from_state, to_state,
             attempt_created_at, scheduled_at, due_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at, previous,
             snoozes, waits_for, runs_under, priority, parent, parent_group, attachment, end_event, failure_event)
         select *
@@ -94,7 +94,7 @@ macro_rules! create {
 pub const CREATE: Many = Many {
     columns: concat!(
         "instance_id uuid, machine text, key text, status text, state text, paused boolean, version bigint, record bytea, error text, \
-         inbox_head bigint, inbox_tail bigint, created_at bigint, updated_at bigint, entered_at bigint, is_open boolean, ",
+         inbox_head bigint, inbox_tail bigint, created_at bigint, updated_at bigint, entered_at bigint, fair_by text, is_open boolean, ",
         open_columns!(),
         ", parent uuid, parent_group bigint, attachment text, end_event text, failure_event text"
     ),
@@ -108,7 +108,7 @@ macro_rules! save {
             "
             update fsm_instances as i
             set state = w.state, version = w.version, record = w.record, error = w.error, inbox_head = w.inbox_head,
-                inbox_tail = w.inbox_tail, updated_at = w.updated_at, entered_at = w.entered_at, row_version = i.row_version + 1",
+                inbox_tail = w.inbox_tail, updated_at = w.updated_at, entered_at = w.entered_at, fair_by = w.fair_by, row_version = i.row_version + 1",
             $($set,)*
             "
             from w

@@ -60,7 +60,7 @@ pub(super) async fn save(sink: &mut Sink<'_, '_>, changes: &[&Changes], payloads
         }
     }
     let (moved, stayed): (Vec<_>, Vec<_>) = rest.iter().partition(|saved| saved.is_moved);
-    sink.put(&sql::SAVE, moved.iter().map(|saved| joined::<MOVED, 4, 13>(saved.columns(), saved.place())).collect()).await?;
+    sink.put(&sql::SAVE, moved.iter().map(|saved| joined::<MOVED, 4, 14>(saved.columns(), saved.place())).collect()).await?;
     sink.put(&sql::SAVE_IN_PLACE, stayed.iter().map(|saved| saved.columns()).collect()).await?;
 
     let errors: Vec<_> = ended.iter().map(|(_, close)| close.error.as_deref().map(fit_text)).collect();
@@ -68,18 +68,18 @@ pub(super) async fn save(sink: &mut Sink<'_, '_>, changes: &[&Changes], payloads
         // An exhausted call may be retried by hand, which needs its payload.
         let keeps_payload = saved.change.instance.status == Status::Error;
         let end = values![close.becomes.as_str(), close.finished_at.as_micros(), error.as_deref(), keeps_payload];
-        (saved, joined::<MOVED, 4, 13>(saved.columns(), end))
+        (saved, joined::<MOVED, 4, 14>(saved.columns(), end))
     });
     let (moved, stayed): (Vec<_>, Vec<_>) = ends.partition(|(saved, _)| saved.is_moved);
-    sink.put(&sql::SAVE_ENDED, moved.iter().map(|(saved, row)| joined::<13, 4, 17>(*row, saved.place())).collect()).await?;
+    sink.put(&sql::SAVE_ENDED, moved.iter().map(|(saved, row)| joined::<14, 4, 18>(*row, saved.place())).collect()).await?;
     sink.put(&sql::SAVE_ENDED_IN_PLACE, stayed.iter().map(|(_, row)| *row).collect()).await?;
 
     let begins = opened.iter().map(|(saved, open)| {
-        let row: [Value<'_>; 10] = joined(saved.columns(), values![open.payload.is_none()]);
-        (saved, joined::<10, OPEN, 33>(row, open_columns(Some(&open.attempt), saved.payload, saved.policy.as_deref())))
+        let row: [Value<'_>; 11] = joined(saved.columns(), values![open.payload.is_none()]);
+        (saved, joined::<11, OPEN, 34>(row, open_columns(Some(&open.attempt), saved.payload, saved.policy.as_deref())))
     });
     let (moved, stayed): (Vec<_>, Vec<_>) = begins.partition(|(saved, _)| saved.is_moved);
-    sink.put(&sql::SAVE_OPENED, moved.iter().map(|(saved, row)| joined::<33, 4, 37>(*row, saved.place())).collect()).await?;
+    sink.put(&sql::SAVE_OPENED, moved.iter().map(|(saved, row)| joined::<34, 4, 38>(*row, saved.place())).collect()).await?;
     sink.put(&sql::SAVE_OPENED_IN_PLACE, stayed.iter().map(|(_, row)| *row).collect()).await
 }
 
@@ -131,11 +131,12 @@ pub(super) fn moved_columns<'a>(instance: &'a Instance, error: Option<&'a str>) 
         instance.inbox_tail,
         instance.updated_at.as_micros(),
         instance.entered_at.map(Timestamp::as_micros),
+        instance.fair_by.as_deref(),
     ]
 }
 
 /// The number of columns of an instance that change with a transition.
-pub(super) const MOVED: usize = 9;
+pub(super) const MOVED: usize = 10;
 /// The number of columns of an open attempt.
 pub(super) const OPEN: usize = 23;
 

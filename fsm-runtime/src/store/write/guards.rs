@@ -76,7 +76,7 @@ pub(super) fn close_row<'a>(instance: InstanceId, close: &'a Close, error: Optio
 }
 
 /// The number of columns of a new instance with its open attempt.
-pub(super) const CREATED: usize = 15 + OPEN + LINK;
+pub(super) const CREATED: usize = 16 + OPEN + LINK;
 /// The number of columns that only a child has.
 const LINK: usize = 5;
 
@@ -98,7 +98,7 @@ impl<'a> Created<'a> {
     pub(super) fn row(&self) -> [Value<'_>; CREATED] {
         let Created { change: Changes { instance, open, link, .. }, error, policy, payload } = self;
         let open = open.as_ref().map(|open| &*open.attempt);
-        let [id, state, version, record, error, head, tail, updated_at, entered_at] = moved_columns(instance, error.as_deref());
+        let [id, state, version, record, error, head, tail, updated_at, entered_at, fair_by] = moved_columns(instance, error.as_deref());
         let [machine, key, status, paused, created_at, is_open] = values![
             instance.machine.as_str(),
             instance.key.as_str(),
@@ -107,10 +107,12 @@ impl<'a> Created<'a> {
             instance.created_at.as_micros(),
             open.is_some(),
         ];
-        let own =
-            [id, machine, key, status, state, paused, version, record, error, head, tail, created_at, updated_at, entered_at, is_open];
-        let own = joined::<15, OPEN, { 15 + OPEN }>(own, open_columns(open, payload.as_deref(), policy.as_deref()));
-        joined::<{ 15 + OPEN }, LINK, CREATED>(own, link_columns(link.as_deref()))
+        let own = [
+            id, machine, key, status, state, paused, version, record, error, head, tail, created_at, updated_at, entered_at, fair_by,
+            is_open,
+        ];
+        let own = joined::<16, OPEN, { 16 + OPEN }>(own, open_columns(open, payload.as_deref(), policy.as_deref()));
+        joined::<{ 16 + OPEN }, LINK, CREATED>(own, link_columns(link.as_deref()))
     }
 }
 
