@@ -67,6 +67,7 @@ mod support;
 mod takeover;
 mod time;
 mod trace_contexts;
+mod trace_paths;
 mod traces;
 mod turns;
 mod undelayed;
