@@ -61,7 +61,9 @@ impl Engine {
         loop {
             tokio::time::sleep(PAUSE).await;
             if let Err(error) = self.prune(&mut place).await {
-                tracing::warn!(%error, "deleting what is older than the retention failed and is tried again");
+                if !self.outage.explains(&error) {
+                    tracing::warn!(%error, "deleting what is older than the retention failed and is tried again");
+                }
             }
         }
     }

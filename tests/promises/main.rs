@@ -41,6 +41,7 @@ mod meddler;
 mod metrics;
 mod operators;
 mod otlp;
+mod outage;
 mod outbox;
 mod outbox_shown;
 mod own_sql;
