@@ -1,9 +1,14 @@
 //! Compares the ledgers with the rows of the database. Each rule is a function that returns a sentence for each violation.
 
+mod case;
+mod families;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use uuid::Uuid;
 
+use self::case::Case;
+use crate::bell::{SECONDS, moment};
 use crate::ledger::{Line, Told};
 use crate::machine::till_key;
 use crate::rows::{Attempt, Instance, Rows};
@@ -11,19 +16,9 @@ use crate::rows::{Attempt, Instance, Rows};
 /// The maximum number of violations of one rule that are reported.
 const MOST: usize = 5;
 
-/// The ledgers and the rows, with indexes for the rules.
-struct Case<'a> {
-    ledgers: &'a [Told],
-    rows: &'a Rows,
-    /// The attempts of each call, by number.
-    calls: HashMap<&'a str, Vec<&'a Attempt>>,
-    /// The attempts of each instance.
-    runs: HashMap<Uuid, Vec<&'a Attempt>>,
-}
-
 type Rule = (&'static str, fn(&Case<'_>) -> Vec<String>);
 
-const RULES: [Rule; 15] = [
+const RULES: [Rule; 17] = [
     ("no process heard what must never be heard", nothing_surprised_anybody),
     ("what was acknowledged is there", what_was_told_is_there),
     ("the same dedup id was always told the same call", a_dedup_id_names_one_call),
@@ -38,16 +33,14 @@ const RULES: [Rule; 15] = [
     ("records and rows of the verbs' own add up", money_adds_up),
     ("each closed account has one receipt", receipts_match),
     ("each till counted what it was sent", tills_match),
+    ("each basket was called after its last item, and none goes on", families::baskets_match),
+    ("each moment of the schedule was sent once, and none is missing", moments_follow),
     ("each instance came to its end", instances_ended),
 ];
 
 /// Checks all rules. Returns the violated rules, each with some of its violations.
 pub fn check(ledgers: &[Told], rows: &Rows) -> Vec<String> {
-    let mut case = Case { ledgers, rows, calls: HashMap::new(), runs: HashMap::new() };
-    for attempt in &rows.attempts {
-        case.calls.entry(&attempt.call).or_default().push(attempt);
-        case.runs.entry(attempt.instance).or_default().push(attempt);
-    }
+    let case = Case::new(ledgers, rows);
     let mut findings = Vec::new();
     for (says, rule) in RULES {
         let broken = rule(&case);
@@ -57,30 +50,6 @@ pub fn check(ledgers: &[Told], rows: &Rows) -> Vec<String> {
         }
     }
     findings
-}
-
-impl<'a> Case<'a> {
-    fn lines(&self) -> impl Iterator<Item = &'a Line> {
-        self.ledgers.iter().flat_map(|told| &told.lines)
-    }
-
-    fn instance(&self, id: Uuid) -> Option<&'a Instance> {
-        self.rows.instances.get(&id)
-    }
-
-    /// The successful attempts of each account, in the order of their events.
-    fn taken(&self) -> BTreeMap<Uuid, Vec<(&'a Attempt, u32, u64)>> {
-        let mut taken: BTreeMap<Uuid, Vec<_>> = BTreeMap::new();
-        for attempts in self.calls.values() {
-            let work = attempts[0].work.as_ref();
-            for attempt in attempts.iter().filter(|attempt| attempt.state == "success") {
-                let (n, cents) = work.map_or((0, 0), |work| (work.n, work.cents));
-                taken.entry(attempt.instance).or_default().push((*attempt, n, cents));
-            }
-        }
-        taken.values_mut().for_each(|all| all.sort_by_key(|(_, n, _)| *n));
-        taken
-    }
 }
 
 fn nothing_surprised_anybody(case: &Case<'_>) -> Vec<String> {
@@ -124,6 +93,10 @@ fn no_event_is_taken_twice(case: &Case<'_>) -> Vec<String> {
     let mut seen = HashSet::new();
     let mut broken = Vec::new();
     for (call, attempts) in &case.calls {
+        // No sender sends the end of all items.
+        if attempts[0].verb == "assembled" {
+            continue;
+        }
         let (Some(instance), Some(work)) = (case.instance(attempts[0].instance), &attempts[0].work) else {
             broken.push(format!("call {call} has no instance or no event"));
             continue;
@@ -132,7 +105,7 @@ fn no_event_is_taken_twice(case: &Case<'_>) -> Vec<String> {
         if instance.machine != "till" && !seen.insert((&*instance.machine, &*instance.key, work.n)) {
             broken.push(format!("event {} of {} {} is taken twice", work.n, instance.machine, instance.key));
         }
-        if instance.machine != "till" && !asked.contains(&(&*instance.key, work.n)) {
+        if !matches!(&*instance.machine, "till" | "item" | "bell") && !asked.contains(&(&*instance.key, work.n)) {
             broken.push(format!("event {} of {} {} comes from nowhere", work.n, instance.machine, instance.key));
         }
     }
@@ -297,13 +270,24 @@ fn tills_match(case: &Case<'_>) -> Vec<String> {
     if sent == counted { Vec::new() } else { vec![format!("sent: {sent:?}, counted: {counted:?}")] }
 }
 
+/// The key of an instance is its moment, so that no moment has two of them.
+fn moments_follow(case: &Case<'_>) -> Vec<String> {
+    let bells = case.rows.instances.values().filter(|one| one.machine == "bell");
+    let mut moments: Vec<i64> = bells.filter_map(|bell| moment(&bell.key)).collect();
+    moments.sort_unstable();
+    let gaps = moments.windows(2).filter(|pair| pair[1] - pair[0] != SECONDS);
+    gaps.map(|pair| format!("the moment {} follows {}", pair[1], pair[0])).collect()
+}
+
 fn instances_ended(case: &Case<'_>) -> Vec<String> {
     let mut broken = Vec::new();
     for (id, instance) in &case.rows.instances {
         let Instance { key, machine, status, .. } = instance;
-        let is_closed = matches!(instance.state.as_deref(), Some("closed" | "issued" | "cancelled" | "refunded"));
+        let is_closed =
+            matches!(instance.state.as_deref(), Some("closed" | "issued" | "cancelled" | "refunded" | "assembled" | "packed" | "rung"));
         match status.as_str() {
             "completed" if is_closed && instance.waiting == 0 => {}
+            "cancelled" if matches!(&**machine, "basket" | "item") && instance.waiting == 0 => {}
             // Its sender ended before it had sent everything.
             "running" if !is_closed && instance.waiting == 0 => {}
             "error" => broken.extend(is_rightly_in_error(case, *id, instance).err()),
@@ -325,9 +309,13 @@ fn instances_ended(case: &Case<'_>) -> Vec<String> {
     broken
 }
 
-/// The charge of a purchase that was cancelled may have been interrupted, and then it has not succeeded.
+/// The charge of a purchase that was cancelled may have been interrupted, and then it has not succeeded. The same holds for a basket that an
+/// operator cancelled.
 fn is_interrupted(case: &Case<'_>, call: &str) -> bool {
     case.calls.get(call).is_some_and(|attempts| {
+        if case.instance(attempts[0].instance).is_some_and(|basket| basket.machine == "basket" && basket.status == "cancelled") {
+            return true;
+        }
         let is_cancelled = case.instance(attempts[0].instance).is_some_and(|purchase| purchase.state.as_deref() == Some("cancelled"));
         is_cancelled && attempts[0].verb == "charged"
     })

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::bell::moment;
 use crate::check::check;
 use crate::child::{Spec, start};
 use crate::ledger::{self, Ledger, Line, Told};
-use crate::load::{Lane, Load};
+use crate::load::{Lane, Load, Sends};
 use crate::machine::{Account, Purse};
 use crate::random::Random;
 use crate::rows::{Attempt, Db, Instance, Rows};
@@ -34,6 +35,7 @@ async fn left_by_a_run() -> (Vec<Told>, Rows) {
         deadline: Duration::from_secs(30),
         inbox: 1000,
         is_in_a_container: false,
+        has_schedule: true,
         ahead_s: 0,
         threads: 1,
         seed: 3,
@@ -42,22 +44,30 @@ async fn left_by_a_run() -> (Vec<Told>, Rows) {
     let runtime = start(&spec, &ledger).await.unwrap();
     let is_resting = Arc::default();
     let accounts = runtime.machine::<Account>();
-    let purchases = runtime.machine();
+    let (purchases, baskets) = (runtime.machine(), runtime.machine());
     let lane = Lane {
         accounts,
         purchases,
+        baskets,
         ledger,
         load,
         random: Random::new(spec.seed),
         name: "node-0".into(),
         is_resting: Arc::clone(&is_resting),
     };
-    let sending = tokio::spawn(lane.run());
-    while db.number(sql::TRANSITIONS).await.unwrap() < 150 {
+    let filling = Lane { load: Load { sends: Sends::Baskets, ..lane.load.clone() }, name: "node-1".into(), ..lane.clone() };
+    let sending = [tokio::spawn(lane.run()), tokio::spawn(filling.run())];
+    while db.number(sql::TRANSITIONS).await.unwrap() < 300
+        || db.number(sql::ASSEMBLED).await.unwrap() < 3
+        || db.number(sql::MOMENTS).await.unwrap() < 3
+    {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     is_resting.store(true, std::sync::atomic::Ordering::Relaxed);
-    sending.await.unwrap().unwrap();
+    for lane in sending {
+        lane.await.unwrap().unwrap();
+    }
+    db.run(sql::PAUSE_SCHEDULES).await.unwrap();
     while db.number(sql::UNREST).await.unwrap() > 0 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -116,6 +126,22 @@ const PLANTS: &[Plant] = plants! {
         |_, rows| rows.instances.retain(|_, one| one.machine != "receipt") => "each closed account has one receipt";
     "a till counts wrong":
         |_, rows| some_instance(rows, |one| one.machine == "till").record.as_mut().unwrap().cents += 1 => "each till counted what it was sent";
+    "a basket is not called after its last item":
+        |_, rows| { let basket = some_instance(rows, |one| one.machine == "basket" && one.status == "completed"); basket.status = "running".into() }
+        => "each basket was called after its last item";
+    "a basket is called before its last item":
+        |_, rows| some_instance(rows, |one| one.machine == "item" && one.status == "completed").state = None
+        => "each basket was called after its last item";
+    "an item of a basket is missing":
+        |_, rows| { let item = rows.instances.iter().find(|(_, one)| one.machine == "item").map(|(id, _)| *id); rows.instances.remove(&item.unwrap()) }
+        => "each basket was called after its last item";
+    "a moment of the schedule is missing":
+        |_, rows| {
+            let bells = rows.instances.values().filter(|one| one.machine == "bell").filter_map(|bell| moment(&bell.key));
+            let (first, last) = (bells.clone().min().unwrap(), bells.max().unwrap());
+            rows.instances.retain(|_, one| one.machine != "bell" || [Some(first), Some(last)].contains(&moment(&one.key)));
+        }
+        => "each moment of the schedule was sent once";
     "an instance does not end":
         |_, rows| some_instance(rows, |one| one.state.as_deref() == Some("closed")).status = "running".into()
         => "each instance came to its end";
@@ -162,7 +188,7 @@ fn take_a_grant(ledgers: &mut [Told]) -> Line {
 async fn a_run_without_a_fault_is_whole_and_every_mistake_that_is_planted_is_found() {
     let (ledgers, rows) = left_by_a_run().await;
     assert_eq!(check(&ledgers, &rows), Vec::<String>::new());
-    for verb in ["opened", "wagered", "moved", "booked", "closed", "issued", "counted"] {
+    for verb in ["opened", "wagered", "moved", "booked", "closed", "issued", "counted", "filled", "packed", "assembled", "rung"] {
         assert!(rows.attempts.iter().any(|attempt| attempt.verb == verb && attempt.state == "success"), "`{verb}` ran");
     }
     for Plant { mistake, plant, says } in PLANTS {

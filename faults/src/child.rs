@@ -10,6 +10,8 @@ use fsm::{Client, Handle, Runtime};
 use serde::{Deserialize, Serialize};
 
 use crate::Failure;
+use crate::basket::{Basket, Item};
+use crate::bell::{self, Bell};
 use crate::ledger::{Ledger, Line};
 use crate::load::{Lane, Load};
 use crate::machine::{Account, OnPostgres, Receipt, Till};
@@ -36,6 +38,8 @@ pub struct Spec {
     pub inbox: u64,
     /// True if nobody can tell whether this process still exists, as in a container.
     pub is_in_a_container: bool,
+    /// True if it has a schedule that rings every second.
+    pub has_schedule: bool,
     /// The number of seconds by which its clock is ahead.
     pub ahead_s: i64,
     /// The number of threads of its tokio runtime.
@@ -70,20 +74,22 @@ fn obey(is_resting: &AtomicBool) {
 
 async fn live(spec: &Spec, is_resting: Arc<AtomicBool>) -> Result<(), Failure> {
     let ledger = Ledger::open(&spec.folder, &spec.name)?;
-    let (accounts, purchases, _alive) = if spec.works {
+    let (targets, _alive) = if spec.works {
         let runtime = until_there(async || start(spec, &ledger).await).await?;
-        (runtime.machine(), runtime.machine(), (Some(runtime), None))
+        ((runtime.machine(), runtime.machine(), runtime.machine()), (Some(runtime), None))
     } else {
         let client = until_there(async || Client::connect(&spec.url).await).await?;
-        (client.machine(), client.machine(), (None, Some(client)))
+        ((client.machine(), client.machine(), client.machine()), (None, Some(client)))
     };
-    send_all(spec, accounts, purchases, &ledger, is_resting).await?;
+    send_all(spec, targets, &ledger, is_resting).await?;
     std::future::pending().await
 }
 
 /// Starts the runtime of a child that runs verbs.
 pub async fn start(spec: &Spec, ledger: &Ledger) -> Result<Runtime, fsm::Error> {
     let builder = Runtime::builder().database(&spec.url).only::<Account>().only::<Receipt>().only::<Till>().only::<Purchase>();
+    let builder = builder.only::<Basket>().only::<Item>().only::<Bell>();
+    let builder = if spec.has_schedule { builder.schedule(bell::schedule()) } else { builder };
     let builder = builder.data(ledger.clone()).data(OnPostgres(spec.url.starts_with("postgres")));
     let builder = builder.lease(spec.lease).poll_interval(Duration::from_millis(100)).concurrency(spec.concurrency).inbox_limit(spec.inbox);
     let builder = if spec.is_in_a_container { builder.in_a_container() } else { builder };
@@ -102,8 +108,7 @@ async fn until_there<T>(open: impl AsyncFn() -> Result<T, fsm::Error>) -> Result
 
 async fn send_all(
     spec: &Spec,
-    accounts: Handle<Account>,
-    purchases: Handle<Purchase>,
+    (accounts, purchases, baskets): (Handle<Account>, Handle<Purchase>, Handle<Basket>),
     ledger: &Ledger,
     is_resting: Arc<AtomicBool>,
 ) -> Result<(), Failure> {
@@ -111,6 +116,7 @@ async fn send_all(
         let lane = Lane {
             accounts: accounts.clone(),
             purchases: purchases.clone(),
+            baskets: baskets.clone(),
             ledger: ledger.clone(),
             load: spec.load.clone(),
             random: Random::new(spec.seed.wrapping_mul(1000).wrapping_add(n as u64)),

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use fsm::{EventFor, Handle, Machine, Sent};
 use serde::{Deserialize, Serialize};
 
+use crate::basket::{Basket, Fill};
 use crate::ledger::{Ledger, Line};
 use crate::machine::{Account, Book, Close, Move, Open, Stall, Wager, Work};
 use crate::purchase::{Cancel, Charge, Order, Purchase};
@@ -35,14 +36,25 @@ pub struct Load {
     pub tills: u64,
     /// One of this many moves is sent to a till.
     pub moves_to_tills: u64,
-    /// Purchases are made and cancelled instead.
-    pub are_purchases: bool,
+    /// What is sent.
+    pub sends: Sends,
     /// One close in five is a delayed send.
     pub has_delays: bool,
     /// The pause between two accounts, in milliseconds.
     pub pause_ms: u64,
     /// The duration of each answer is recorded.
     pub is_timed: bool,
+}
+
+/// The instances to which a sender sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Sends {
+    /// Accounts are opened, moved and closed.
+    Accounts,
+    /// Purchases are made and cancelled.
+    Purchases,
+    /// Baskets are filled with items. Some are cancelled.
+    Baskets,
 }
 
 impl Default for Load {
@@ -57,7 +69,7 @@ impl Default for Load {
             drops: false,
             tills: 0,
             moves_to_tills: 4,
-            are_purchases: false,
+            sends: Sends::Accounts,
             has_delays: true,
             pause_ms: 0,
             is_timed: false,
@@ -92,6 +104,7 @@ pub fn now_us() -> u64 {
 pub struct Lane {
     pub accounts: Handle<Account>,
     pub purchases: Handle<Purchase>,
+    pub baskets: Handle<Basket>,
     pub ledger: Ledger,
     pub load: Load,
     pub random: Random,
@@ -110,10 +123,10 @@ impl Lane {
                 break;
             }
             let key = format!("{}-{turn}", self.name);
-            if self.load.are_purchases {
-                self.one_purchase(&key).await?;
-            } else if self.one_account(&key).await?.is_ok() {
-                self.look(&key).await;
+            match self.load.sends {
+                Sends::Purchases => self.one_purchase(&key).await?,
+                Sends::Baskets => self.one_basket(&key).await?,
+                Sends::Accounts => self.one_account(&key).await?,
             }
             tokio::time::sleep(Duration::from_millis(self.load.pause_ms)).await;
         }
@@ -134,7 +147,29 @@ impl Lane {
         Ok(())
     }
 
-    async fn one_account(&mut self, key: &str) -> io::Result<Result<(), Unknown>> {
+    /// One basket in eight is cancelled while its items are packed, or after.
+    async fn one_basket(&mut self, key: &str) -> io::Result<()> {
+        let baskets = self.baskets.clone();
+        let fill = Fill { work: self.work(0), items: (1..=1 + self.random.below(8)).map(|n| self.work(n as u32)).collect() };
+        let _ = self.send(&baskets, key, &fill, 0, true, None).await?;
+        if self.random.one_in(8) {
+            tokio::time::sleep(Duration::from_millis(self.random.below(40))).await;
+            // It may have ended, or its outcome stays unknown. The checker accepts both.
+            let _ = baskets.cancel(key, "the customer went away").await;
+        }
+        let _ = baskets.wait(key).for_end().within(PATIENCE).await;
+        Ok(())
+    }
+
+    /// If the outcome of a send stays unknown, its account is left alone.
+    async fn one_account(&mut self, key: &str) -> io::Result<()> {
+        if self.fill_account(key).await?.is_ok() {
+            self.look(key).await;
+        }
+        Ok(())
+    }
+
+    async fn fill_account(&mut self, key: &str) -> io::Result<Result<(), Unknown>> {
         // A send with a dedup id is repeated until it is acknowledged. Without one its outcome may stay unknown.
         let accounts = self.accounts.clone();
         let has_ids = self.load.drops || !self.random.one_in(3);

@@ -1,6 +1,8 @@
 //! `cargo xtask faults`: runs fault scenarios with real processes, and compares the database with the ledger after each.
 
 mod arguments;
+mod basket;
+mod bell;
 mod check;
 #[cfg(test)]
 mod check_tests;

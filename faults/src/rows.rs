@@ -145,8 +145,9 @@ where
 {
     let record: Option<Vec<u8>> = row.try_get(6)?;
     let machine: String = row.try_get(1)?;
-    // A receipt has no record.
-    let record = record.filter(|_| machine != "receipt").map(|bytes| serde_json::from_slice(&bytes)).transpose()?;
+    // Receipts, items and moments have no record.
+    let record =
+        record.filter(|_| !matches!(&*machine, "receipt" | "item" | "bell")).map(|bytes| serde_json::from_slice(&bytes)).transpose()?;
     let found = Instance {
         machine,
         key: row.try_get(2)?,
@@ -169,12 +170,14 @@ where
     for<'r> i64: Decode<'r, R::Database> + Type<R::Database>,
     for<'r> Vec<u8>: Decode<'r, R::Database> + Type<R::Database>,
 {
-    let payload: Option<Vec<u8>> = row.try_get(6)?;
+    let (verb, payload): (String, Option<Vec<u8>>) = (row.try_get(3)?, row.try_get(6)?);
+    // The engine makes the event of all items.
+    let payload = payload.filter(|_| verb != "assembled");
     Ok(Attempt {
         call: row.try_get::<Uuid, _>(0)?.to_string(),
         number: row.try_get(1)?,
         instance: row.try_get(2)?,
-        verb: row.try_get(3)?,
+        verb,
         state: row.try_get(4)?,
         worker: row.try_get::<Option<Uuid>, _>(5)?.map(|worker| worker.to_string()),
         work: payload.map(|bytes| serde_json::from_slice(&bytes)).transpose()?,

@@ -7,6 +7,7 @@ mod crowd;
 mod cut;
 mod disk;
 mod failover;
+mod family;
 mod fan_in;
 mod interrupt;
 mod kill;
@@ -57,6 +58,7 @@ scenarios! {
     "restart" BOTH kill::restart, "no container lives longer than ten seconds: work makes progress, and nothing is lost";
     "fan-in" BOTH fan_in::run, "all send to few instances whose inboxes are full while processes are killed: nothing is lost, twice or out of order";
     "interrupt" BOTH interrupt::run, "events interrupt calls that are retried while processes are killed";
+    "family" BOTH family::run, "parents wait for their children while processes are killed: each is called once, after the last one";
     "stop" BOTH stop::run, "a process stands still for three leases and goes on: its late reports change nothing";
     "crash" POSTGRES outage::crash, "the server is killed under load (immediate) and started again";
     "outage" POSTGRES outage::outage, "the server is away for three leases: no live worker's attempt is lost";

@@ -32,6 +32,7 @@ pub const UNREST: &str = "
         (select count(*) from fsm_instances where is_open)
         + (select count(*) from fsm_timers)
         + (select count(*) from fsm_outbox)
+        + (select count(*) from fsm_instances where machine in ('basket', 'item') and status = 'running')
         + (select count(*) from fsm_inbox b join fsm_instances i on i.instance_id = b.instance_id where i.status = 'running')";
 
 /// The number of calls and waiting events that existed at $1 and are still open.
@@ -40,6 +41,12 @@ pub const OPEN_SINCE: &str = "
         (select count(*) from fsm_instances where is_open and first_at < $1)
         + (select count(*) from fsm_inbox b join fsm_instances i on i.instance_id = b.instance_id
             where i.status = 'running' and b.created_at < $1)";
+
+/// Pauses all schedules.
+pub const PAUSE_SCHEDULES: &str = "update fsm_schedules set paused = not paused where not paused";
+
+/// The number of moments that the schedule has sent.
+pub const MOMENTS: &str = "select count(*) from fsm_instances where machine = 'bell'";
 
 /// Some of the live attempts.
 pub const RESTLESS: &str = "
@@ -94,6 +101,12 @@ pub const IN_OUTBOX: &str = "select count(*) from fsm_outbox";
 
 /// The number of calls that an event interrupted.
 pub const INTERRUPTED: &str = "select count(*) from fsm_history where kind = 'interrupted'";
+
+/// The number of baskets that were called after their last item.
+pub const ASSEMBLED: &str = "select count(*) from fsm_instances where machine = 'basket' and status = 'completed'";
+
+/// The number of items that were cancelled with their basket.
+pub const ITEMS_CANCELLED: &str = "select count(*) from fsm_instances where machine = 'item' and status = 'cancelled'";
 
 /// The number of attempts that were lost with their process.
 pub const LOST: &str = "select count(*) from fsm_async_calls where state = 'lost'";

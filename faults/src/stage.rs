@@ -95,6 +95,7 @@ impl<'g> Stage<'g> {
             deadline: Duration::from_secs(30),
             inbox: INBOX,
             is_in_a_container: false,
+            has_schedule: false,
             ahead_s: 0,
             threads: 2,
             seed: self.seed.wrapping_add(self.started as u64),
@@ -234,6 +235,7 @@ impl<'g> Stage<'g> {
 
     async fn rest(&mut self) -> Result<(), Failure> {
         self.children.iter_mut().for_each(Process::rest);
+        self.db().await?.run(sql::PAUSE_SCHEDULES).await?;
         let begun = Instant::now();
         let limit = begun + self.rest_within;
         loop {

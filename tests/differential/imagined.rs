@@ -56,7 +56,7 @@ impl Imagined {
                 (key, RequestKind::Operate(Box::new(Operation { act: act.clone(), reason, actor, request })))
             }
         };
-        let reply = self.carry_out(Request { key: *key, kind: what, tries: 0, memory: None })?;
+        let reply = self.carry_out(Request { key: *key, kind: what, tries: 0, cached: None })?;
         self.run_due()?;
         Ok(match reply {
             Reply::Sent { outcome, .. } => Ok(Some(outcome)),
@@ -131,7 +131,7 @@ impl Imagined {
             }
             for timer in self.model.store.due_timers(self.now) {
                 let key = key_index(self.model.store.key_of(timer.instance));
-                self.queue.push_back(Request { key, kind: RequestKind::Fire(Box::new(timer)), tries: 0, memory: None });
+                self.queue.push_back(Request { key, kind: RequestKind::Fire(Box::new(timer)), tries: 0, cached: None });
             }
             if !self.queue.is_empty() {
                 continue;
@@ -191,7 +191,7 @@ impl Imagined {
             Err(advice) => Outcome::Failure(Problem::new(&ERROR.to_string(), advice)),
         };
         let report = Report { attempt, outcome, origin: Origin::Verb(grant), own_tx: false };
-        self.queue.push_back(Request { key, kind: RequestKind::Complete(Box::new(report)), tries: 0, memory: None });
+        self.queue.push_back(Request { key, kind: RequestKind::Complete(Box::new(report)), tries: 0, cached: None });
         Ok(())
     }
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::child::Spec;
-use crate::load::Load;
+use crate::load::{Load, Sends};
 use crate::random::Random;
 use crate::report::Report;
 use crate::size::Size;
@@ -39,5 +39,5 @@ pub async fn run(test_server: &mut TestServer, kind: Kind, size: Size) -> Result
 
 fn node(stage: &mut Stage<'_>) -> Spec {
     let spec = stage.spec("node");
-    Spec { load: Load { are_purchases: true, ms: 15, ..spec.load }, ..spec }
+    Spec { load: Load { sends: Sends::Purchases, ms: 15, ..spec.load }, ..spec }
 }

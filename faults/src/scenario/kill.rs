@@ -44,8 +44,10 @@ pub async fn run(test_server: &mut TestServer, kind: Kind, size: Size) -> Result
         }
     }
     stage.note(format!("{killed} kills while {done} transitions committed"));
-    let (report, _) = stage.finish().await?;
-    Ok(report)
+    let moments = stage.db().await?.number(sql::MOMENTS).await?;
+    stage.note(format!("{moments} moments of a schedule"));
+    stage.require(moments > 0, "the schedule sent its moments");
+    Ok(stage.finish().await?.0)
 }
 
 /// The lease of a process would last for an hour after its death. Its attempts go on because others on the machine see that it is gone.
@@ -109,7 +111,7 @@ fn contained(stage: &mut Stage<'_>) -> Spec {
 }
 
 fn node(stage: &mut Stage<'_>) -> Spec {
-    lively(stage.spec("node"))
+    Spec { has_schedule: true, ..lively(stage.spec("node")) }
 }
 
 fn lively(spec: Spec) -> Spec {

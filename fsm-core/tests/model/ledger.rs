@@ -8,10 +8,10 @@ use fsm_core::changes::{Changes, Note, NoteKind, Open, TimerChange};
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::Status;
 
+use super::batch_commit::INBOX;
 use super::promise::{Broken, Promise};
 use super::queue::{Origin, Request, RequestKind};
 use super::store::{Row, Store};
-use super::trip::INBOX;
 
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {

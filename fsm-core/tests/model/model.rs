@@ -2,15 +2,15 @@
 //! test runs it beside the databases.
 
 pub mod at_once;
-pub mod board;
-pub mod door;
+pub mod batch_commit;
+pub mod batch_snapshot;
 pub mod ledger;
 pub mod outbox;
 pub mod promise;
 pub mod queue;
 pub mod store;
-pub mod trip;
 pub mod variant;
+pub mod write_path;
 
 use fsm_core::machine::Machine;
 use uuid::Uuid;

@@ -10,10 +10,10 @@ use fsm_core::outcome::Outgoing;
 use fsm_core::time::Timestamp;
 
 use super::Model;
+use super::batch_commit::{ALL, CommitOutcome, delivery};
 use super::promise::Broken;
-use super::queue::{Decided, KEYS, Reply, Trip};
+use super::queue::{BatchCommit, Decided, KEYS, Reply};
 use super::store::Store;
-use super::trip::{ALL, Verdict, delivery};
 use super::variant::Variant;
 
 /// A row of `fsm_outbox`.
@@ -61,15 +61,20 @@ impl Model {
     }
 
     /// `BatchCommit::deliver_line`. Returns `None` if another process created the receiver in the meantime.
-    pub fn deliver(&mut self, trip: &mut Trip, key: usize, read_before: &[Outgoing]) -> Result<Option<Verdict>, Broken> {
+    pub fn deliver(
+        &mut self,
+        batch_commit: &mut BatchCommit,
+        key: usize,
+        read_before: &[Outgoing],
+    ) -> Result<Option<CommitOutcome>, Broken> {
         let is_blind = self.variant == Variant::OutboxDeliversTwice;
         let line: Vec<Outgoing> =
             if is_blind { read_before.to_vec() } else { self.store.line(KEYS[key]).map(|one| one.outgoing.clone()).collect() };
         let tries = self.store.line(KEYS[key]).next().map_or(0, |first| first.tries);
-        let mut verdict = Verdict::of(Reply::Done);
-        let mut receiver = trip.snapshot(key).clone();
+        let mut commit_outcome = CommitOutcome::of(Reply::Done);
+        let mut receiver = batch_commit.snapshot(key).clone();
         receiver.inbox.first = self.store.waiting(receiver.instance.id);
-        let mut moments: Vec<_> = line.iter().map(|_| self.moment(trip)).collect();
+        let mut moments: Vec<_> = line.iter().map(|_| self.moment(batch_commit)).collect();
         moments.iter_mut().skip(1).for_each(|moment| moment.grant = None);
         let mut moments = moments.into_iter();
         let sends: Vec<Send> = line.iter().map(delivery).map(|send| Send { deliver_at: None, ..send }).collect();
@@ -82,30 +87,30 @@ impl Model {
             let changes = match one.outcome {
                 Ok(changes) => changes,
                 Err(refusal) => {
-                    let exists = !trip.snapshot(key).is_new;
+                    let exists = !batch_commit.snapshot(key).is_new;
                     let kind = if exists { NoteKind::Refused } else { NoteKind::Rejected };
                     let is_noted =
-                        sender.is_some_and(|sender| self.store.note_sender(sender, kind, outgoing, refusal.to_string(), trip.now));
+                        sender.is_some_and(|sender| self.store.note_sender(sender, kind, outgoing, refusal.to_string(), batch_commit.now));
                     if !exists {
                         if !is_noted {
                             self.ledger.pruned.insert(one.call);
                         }
                         continue;
                     }
-                    rejected(Instance::clone(&trip.snapshot(key).instance), one.call, &refusal, trip.now)
+                    rejected(Instance::clone(&batch_commit.snapshot(key).instance), one.call, &refusal, batch_commit.now)
                 }
             };
-            let one = self.write_one(trip, key, None, Decided::of(Reply::Done, Some(changes)))?;
+            let one = self.write_one(batch_commit, key, None, Decided::of(Reply::Done, Some(changes)))?;
             if one.reply.is_none() {
                 return Ok(None);
             }
-            verdict.runs.extend(one.runs);
+            commit_outcome.runs.extend(one.runs);
         }
         if let Some(first) = self.store.outbox.iter_mut().find(|waiting| waiting.outgoing.key == KEYS[key]) {
             first.tries = if how_many == 0 { tries.saturating_add(1) } else { 0 };
             let wait = if is_all || self.variant == Variant::OutboxRetriesForEver { Default::default() } else { backoff(first.tries) };
-            first.due_at = Some(trip.now + wait);
+            first.due_at = Some(batch_commit.now + wait);
         }
-        Ok(Some(verdict))
+        Ok(Some(commit_outcome))
     }
 }

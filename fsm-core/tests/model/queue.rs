@@ -22,7 +22,7 @@ pub struct Request {
     pub kind: RequestKind,
     pub tries: u32,
     /// The cached snapshot of its instance.
-    pub memory: Option<Seen>,
+    pub cached: Option<Seen>,
 }
 
 #[derive(Debug, Clone)]
@@ -49,9 +49,9 @@ pub struct Seen {
     pub instance: Arc<Instance>,
     pub has_timer: bool,
     /// The number of the commit that wrote the row: its row version.
-    pub stamp: i64,
+    pub row_version: i64,
     /// The file version at which the row was read, if that is its guard.
-    pub epoch: Option<u64>,
+    pub file_version: Option<u64>,
 }
 
 /// The reporter of an outcome.
@@ -61,7 +61,7 @@ pub enum Origin {
     Verb(u64),
     Sweeper,
     HeldButNotRunning,
-    Drain,
+    ShutDown,
 }
 
 /// `Reply` of `committer/request.rs`.
@@ -74,13 +74,13 @@ pub enum Reply {
 }
 
 /// A commit in progress: its locks and the changes that it will write.
-pub struct Trip {
+pub struct BatchCommit {
     pub now: Timestamp,
     /// The session that may get the calls that the commit opens.
     pub grant: Option<SessionId>,
     pub batch: Vec<Request>,
     pub decided: Vec<Decided>,
-    pub board: Board,
+    pub batch_snapshot: BatchSnapshot,
     /// The instances that the commit may write, one bit each. No other commit of this process works on them meanwhile.
     pub touches: u8,
     /// The instances that exist and whose rows are locked, one bit each.
@@ -111,8 +111,8 @@ impl Decided {
 }
 
 /// `BatchSnapshot` of `committer/batch_snapshot.rs`.
-pub struct Board {
-    pub standings: [Option<InstanceSnapshot>; KEYS.len()],
+pub struct BatchSnapshot {
+    pub snapshots: [Option<InstanceSnapshot>; KEYS.len()],
     /// The outcomes of sends that were committed before and are repeated.
     pub known: Vec<(CallId, SendOutcome)>,
 }

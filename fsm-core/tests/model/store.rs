@@ -60,8 +60,8 @@ impl Store {
     pub fn see(&self, key: &str) -> Option<Seen> {
         let instance = Arc::new(self.instance(key)?.clone());
         let has_timer = self.timers.values().any(|(timer, _)| timer.instance == instance.id && timer.state.is_some());
-        let stamp = instance.row_version;
-        Some(Seen { instance, has_timer, stamp, epoch: None })
+        let row_version = instance.row_version;
+        Some(Seen { instance, has_timer, row_version, file_version: None })
     }
 
     /// `lock::attempts` for one attempt.
@@ -99,7 +99,7 @@ impl Store {
         all.map(|(_, waits)| Waiting { position: waits.position, call: waits.call, event: waits.event.name.clone() }).collect()
     }
 
-    /// `lock::known` for one call, with the outcome that `fate_of` of `committer/batch_commit.rs` derives from it.
+    /// `lock::known` for one call, with the outcome that the committer derives from it.
     pub fn known(&self, call: CallId) -> Option<SendOutcome> {
         if self.calls.contains_key(&(call, 1)) {
             Some(SendOutcome::Started)

@@ -41,23 +41,23 @@ pub enum Variant {
     /// The events that a verb sent are written in a separate transaction, before the verb's report is written.
     OutgoingApart,
     /// The single statement writes the changes without comparing the row version.
-    StampNotCompared,
+    RowVersionNotCompared,
     /// The row version is compared, but the row is not locked. Another process may be about to write a decision that it made under locks.
-    StampWithoutLock,
+    RowVersionWithoutLock,
     /// The number of transitions is compared instead of the row version, so that other writes are missed.
-    VersionForAStamp,
+    VersionForARowVersion,
     /// The row version is read after the data that it guards.
-    StampReadLater,
+    RowVersionReadLater,
     /// The cached snapshot of an instance survives the next commit to it by the same process.
-    MemoryKept,
+    SnapshotKept,
     /// The cached snapshot survives a commit of another instance's verb that sent an event to it.
-    MemoryOfAReceiverKept,
+    SnapshotOfAReceiverKept,
     /// A speculative decision is written without comparing the file version.
-    EpochNotCompared,
+    FileVersionNotCompared,
     /// The file version is read after the data that it guards.
-    EpochReadLater,
+    FileVersionReadLater,
     /// A snapshot that was cached at another file version is used.
-    MemoryOfAnotherEpoch,
+    SnapshotOfAnotherFileVersion,
     /// A request that is stale when its batch is written is answered as if it had been written.
     StaleAnswered,
     /// A request that was stale is decided again on the same snapshot, with the current row version.
@@ -69,7 +69,7 @@ pub enum Variant {
     /// The log of a session loses rows whose attempts still execute.
     LogTrimmedTooEarly,
     /// The cached snapshot is passed to the committer when the attempt ends, although other commits of the process come first.
-    MemoryTakenEarly,
+    SnapshotTakenEarly,
     /// An event that a verb sends to a full inbox is dropped, and the transition of the sender is committed.
     FullInboxDrops,
     /// A line of the outbox is delivered as it was read before its receiver was locked.

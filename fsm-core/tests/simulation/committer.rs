@@ -9,9 +9,9 @@ use fsm_core::retry::RetryAdvice;
 use std::time::Duration;
 
 use crate::machine::NAME;
+use crate::model::batch_commit::{CommitOutcome, INBOX, Run};
 use crate::model::promise::Broken;
-use crate::model::queue::{KEYS, Origin, Reply, Report, Request, RequestKind, Seen, Trip, Way, key_index};
-use crate::model::trip::{INBOX, Run, Verdict};
+use crate::model::queue::{BatchCommit, KEYS, Origin, Reply, Report, Request, RequestKind, Seen, Way, key_index};
 use crate::model::variant::Variant;
 use crate::process::Running;
 use crate::step::{Act, Dedup, End, Ending, How};
@@ -54,8 +54,8 @@ impl World {
         let Some(n) = running.get(which.checked_rem(running.len()).unwrap_or(0)).copied() else { return };
         self.processes[p].running[n].has_ended = true;
         let Running { attempt, key, grant, .. } = self.processes[p].running[n].clone();
-        let is_early = self.model.variant == Variant::MemoryTakenEarly;
-        let memory = self.processes[p].memories[key].take_if(|_| is_early);
+        let is_early = self.model.variant == Variant::SnapshotTakenEarly;
+        let cached = self.processes[p].cache[key].take_if(|_| is_early);
         let outcome = match ending {
             Ending::Failure(advice) => Outcome::Failure(Problem { error: "it failed".into(), advice: *advice }),
             Ending::Snooze(wait_s) => Outcome::Snoozed { wait: Duration::from_secs(*wait_s) },
@@ -92,14 +92,14 @@ impl World {
         };
         let own_tx = own_tx && matches!(outcome, Outcome::Success { .. });
         let report = Report { attempt, own_tx, outcome, origin: Origin::Verb(grant) };
-        self.processes[p].queue.push(Request { key, kind: RequestKind::Complete(Box::new(report)), tries: 0, memory });
+        self.processes[p].queue.push(Request { key, kind: RequestKind::Complete(Box::new(report)), tries: 0, cached });
     }
 
     /// A commit lane takes requests for different instances. It skips instances that this process already works on or, if it waits for
     /// locks, that another process has locked.
     pub fn begin(&mut self, p: usize, most: usize, grants: bool, how: How) {
         let process = &mut self.processes[p];
-        let mut taken = process.trips.iter().fold(0, |taken, trip| taken | trip.touches);
+        let mut taken = process.batch_commits.iter().fold(0, |taken, batch_commit| taken | batch_commit.touches);
         let mut passed_over = 0;
         let (mut batch, mut left): (Vec<Request>, Vec<Request>) = (Vec::new(), Vec::new());
         for request in std::mem::take(&mut process.queue) {
@@ -120,11 +120,11 @@ impl World {
         self.remind(p, &mut batch);
         let now = self.clock(p);
         let process = &self.processes[p];
-        let grant = process.session(now).filter(|_| grants && !process.is_draining);
-        let epoch = process.epoch.filter(|_| how == How::Ahead);
-        if (how == How::AtOnce || epoch.is_some()) && batch.iter().all(Request::is_short) {
-            let trip = self.model.look(batch, now, grant, epoch);
-            self.processes[p].trips.push(trip);
+        let grant = process.session(now).filter(|_| grants && !process.is_shutting_down);
+        let file_version = process.file_version.filter(|_| how == How::Ahead);
+        if (how == How::AtOnce || file_version.is_some()) && batch.iter().all(Request::is_short) {
+            let batch_commit = self.model.look(batch, now, grant, file_version);
+            self.processes[p].batch_commits.push(batch_commit);
         } else {
             self.set_out(p, batch, grant);
         }
@@ -132,26 +132,25 @@ impl World {
 
     /// `SnapshotCache::attach`.
     fn remind(&mut self, p: usize, batch: &mut [Request]) {
-        let memories = &mut self.processes[p].memories;
+        let cache = &mut self.processes[p].cache;
         for request in batch.iter_mut() {
-            let known =
-                if self.model.variant == Variant::MemoryKept { memories[request.key].clone() } else { memories[request.key].take() };
-            request.memory = known.or(request.memory.take());
+            let known = if self.model.variant == Variant::SnapshotKept { cache[request.key].clone() } else { cache[request.key].take() };
+            request.cached = known.or(request.cached.take());
         }
         let touched = batch.iter().fold(0, |touched, request| touched | request.touches());
         for key in (0..KEYS.len()).filter(|key| touched & (1 << key) != 0) {
             let is_own = batch.iter().any(|request| request.key == key);
-            if self.model.variant != Variant::MemoryKept && (is_own || self.model.variant != Variant::MemoryOfAReceiverKept) {
-                memories[key] = None;
+            if self.model.variant != Variant::SnapshotKept && (is_own || self.model.variant != Variant::SnapshotOfAReceiverKept) {
+                cache[key] = None;
             }
         }
     }
 
     /// `FileVersions::now`.
-    fn epoch(&mut self, p: usize) -> u64 {
-        let epoch = self.model.store.commits - self.processes[p].commits;
-        self.processes[p].epoch = Some(epoch);
-        epoch
+    fn file_version(&mut self, p: usize) -> u64 {
+        let file_version = self.model.store.commits - self.processes[p].commits;
+        self.processes[p].file_version = Some(file_version);
+        file_version
     }
 
     /// Begins a commit under locks.
@@ -161,81 +160,86 @@ impl World {
             self.processes[p].queue.splice(0..0, batch);
             return;
         }
-        self.epoch(p);
-        let trip = self.model.set_out(batch, self.clock(p), grant);
-        self.processes[p].trips.push(trip);
+        self.file_version(p);
+        let batch_commit = self.model.set_out(batch, self.clock(p), grant);
+        self.processes[p].batch_commits.push(batch_commit);
     }
 
     /// The instances that transactions have locked, one bit each.
     pub fn locked(&self) -> u8 {
-        let adrift = self.adrift.iter().map(|(_, trip)| trip.locks);
-        self.processes.iter().flat_map(|process| &process.trips).map(|trip| trip.locks).chain(adrift).fold(0, |all, one| all | one)
+        let adrift = self.adrift.iter().map(|(_, batch_commit)| batch_commit.locks);
+        self.processes
+            .iter()
+            .flat_map(|process| &process.batch_commits)
+            .map(|batch_commit| batch_commit.locks)
+            .chain(adrift)
+            .fold(0, |all, one| all | one)
     }
 
     /// `Engine::carry_out`: a batch that was read without a lock is decided, or a decided batch is written, and the commit ends.
     pub fn finish(&mut self, p: usize, which: usize, end: End) -> Result<(), Broken> {
-        let Some(n) = which.checked_rem(self.processes[p].trips.len()) else { return Ok(()) };
-        let mut trip = self.processes[p].trips.remove(n);
-        let is_ahead = matches!(trip.way, Way::Ahead(_));
-        if is_ahead && !trip.is_undecided() && self.locked() != 0 {
+        let Some(n) = which.checked_rem(self.processes[p].batch_commits.len()) else { return Ok(()) };
+        let mut batch_commit = self.processes[p].batch_commits.remove(n);
+        let is_ahead = matches!(batch_commit.way, Way::Ahead(_));
+        if is_ahead && !batch_commit.is_undecided() && self.locked() != 0 {
             // Another process holds the write lock.
-            self.processes[p].trips.push(trip);
+            self.processes[p].batch_commits.push(batch_commit);
             return Ok(());
         }
         match end {
-            End::Commits if trip.is_undecided() => match self.model.decide_at_once(&mut trip)? {
+            End::Commits if batch_commit.is_undecided() => match self.model.decide_at_once(&mut batch_commit)? {
                 true => {
-                    if is_ahead && self.model.variant == Variant::EpochReadLater {
-                        trip.way = Way::Ahead(self.epoch(p));
+                    if is_ahead && self.model.variant == Variant::FileVersionReadLater {
+                        batch_commit.way = Way::Ahead(self.file_version(p));
                     }
-                    self.processes[p].trips.insert(n, trip);
+                    self.processes[p].batch_commits.insert(n, batch_commit);
                 }
-                false => self.set_out(p, trip.batch, trip.grant),
+                false => self.set_out(p, batch_commit.batch, batch_commit.grant),
             },
-            End::AnswerLost if trip.is_undecided() => self.put_back(p, trip.batch),
-            End::Fails => self.put_back(p, trip.batch),
+            End::AnswerLost if batch_commit.is_undecided() => self.put_back(p, batch_commit.batch),
+            End::Fails => self.put_back(p, batch_commit.batch),
             // The write lock is released with the commit, whether or not this process learns its outcome.
             End::AnswerLost if is_ahead => {
-                self.put_back(p, trip.batch.clone());
-                self.commit(&mut trip, p)?;
+                self.put_back(p, batch_commit.batch.clone());
+                self.commit(&mut batch_commit, p)?;
             }
             End::AnswerLost => {
-                self.put_back(p, trip.batch.clone());
-                self.adrift.push((p, trip));
+                self.put_back(p, batch_commit.batch.clone());
+                self.adrift.push((p, batch_commit));
             }
-            End::Commits => match self.commit(&mut trip, p)? {
-                None if trip.way != Way::Locked => self.set_out(p, trip.batch, trip.grant),
-                None => self.put_back(p, trip.batch),
-                Some(verdicts) => {
+            End::Commits => match self.commit(&mut batch_commit, p)? {
+                None if batch_commit.way != Way::Locked => self.set_out(p, batch_commit.batch, batch_commit.grant),
+                None => self.put_back(p, batch_commit.batch),
+                Some(commit_outcomes) => {
                     // The transaction of a verb is not a commit of the committer.
-                    self.processes[p].commits += u64::from(!trip.batch.iter().any(Request::is_alone));
+                    self.processes[p].commits += u64::from(!batch_commit.batch.iter().any(Request::is_alone));
                     self.renew_beside(p);
-                    self.conclude(p, trip.batch, verdicts)?;
+                    self.conclude(p, batch_commit.batch, commit_outcomes)?;
                 }
             },
         }
         Ok(())
     }
 
-    fn commit(&mut self, trip: &mut Trip, p: usize) -> Result<Option<Vec<Verdict>>, Broken> {
-        let mut verdicts = match trip.way {
-            Way::Locked => self.model.commit(trip)?,
-            Way::AtOnce(_) => self.model.commit_at_once(trip, self.locked())?,
+    fn commit(&mut self, batch_commit: &mut BatchCommit, p: usize) -> Result<Option<Vec<CommitOutcome>>, Broken> {
+        let mut commit_outcomes = match batch_commit.way {
+            Way::Locked => self.model.commit(batch_commit)?,
+            Way::AtOnce(_) => self.model.commit_at_once(batch_commit, self.locked())?,
             Way::Ahead(_) => {
-                let epoch = self.epoch(p);
-                self.model.commit_ahead(trip, epoch)?
+                let file_version = self.file_version(p);
+                self.model.commit_ahead(batch_commit, file_version)?
             }
         };
-        self.processes[p].halves.extend(verdicts.iter_mut().flatten().filter_map(|verdict| verdict.half.take()));
-        Ok(verdicts)
+        self.processes[p].halves.extend(commit_outcomes.iter_mut().flatten().filter_map(|commit_outcome| commit_outcome.half.take()));
+        Ok(commit_outcomes)
     }
 
     /// A commit whose process no longer waits for it reaches the database, or does not.
     pub fn land(&mut self, which: usize, commits: bool) -> Result<(), Broken> {
         let Some(n) = which.checked_rem(self.adrift.len()) else { return Ok(()) };
-        let (p, mut trip) = self.adrift.remove(n);
+        let (p, mut batch_commit) = self.adrift.remove(n);
         if commits && self.is_up {
-            self.commit(&mut trip, p)?;
+            self.commit(&mut batch_commit, p)?;
         }
         Ok(())
     }
@@ -245,7 +249,7 @@ impl World {
         for request in batch {
             match &request.kind {
                 RequestKind::Complete(report) if report.own_tx => self.report_failure(p, &request, report),
-                _ => self.processes[p].queue.push(Request { tries: request.tries + 1, memory: None, ..request }),
+                _ => self.processes[p].queue.push(Request { tries: request.tries + 1, cached: None, ..request }),
             }
         }
     }
@@ -257,21 +261,21 @@ impl World {
     }
 
     /// `Engine::conclude`.
-    fn conclude(&mut self, p: usize, batch: Vec<Request>, verdicts: Vec<Verdict>) -> Result<(), Broken> {
-        for (request, verdict) in batch.into_iter().zip(verdicts) {
-            let Some(reply) = verdict.reply else {
-                let is_again = self.model.variant == Variant::StaleUsedAgain && verdict.left.is_some();
+    fn conclude(&mut self, p: usize, batch: Vec<Request>, commit_outcomes: Vec<CommitOutcome>) -> Result<(), Broken> {
+        for (request, commit_outcome) in batch.into_iter().zip(commit_outcomes) {
+            let Some(reply) = commit_outcome.reply else {
+                let is_again = self.model.variant == Variant::StaleUsedAgain && commit_outcome.left.is_some();
                 let tries = if is_again { request.tries } else { request.tries + 1 };
-                self.processes[p].queue.push(Request { tries, memory: verdict.left.filter(|_| is_again), ..request });
+                self.processes[p].queue.push(Request { tries, cached: commit_outcome.left.filter(|_| is_again), ..request });
                 continue;
             };
-            for run in verdict.runs {
+            for run in commit_outcome.runs {
                 self.run(p, run)?;
             }
             let runs_here = |left: &Seen| left.instance.newest.is_some_and(|newest| self.processes[p].runs(newest));
-            let left = verdict.left.filter(|left| !left.instance.is_open || runs_here(left));
-            if self.model.variant != Variant::MemoryKept || left.is_some() {
-                self.processes[p].memories[request.key] = left;
+            let left = commit_outcome.left.filter(|left| !left.instance.is_open || runs_here(left));
+            if self.model.variant != Variant::SnapshotKept || left.is_some() {
+                self.processes[p].cache[request.key] = left;
             }
             match (&request.kind, reply) {
                 (RequestKind::Complete(report), Reply::Completed { counted: false }) if report.own_tx => {
@@ -279,7 +283,7 @@ impl World {
                 }
                 (RequestKind::Complete(report), _) => {
                     let (call, number) = (report.attempt.call, report.attempt.number);
-                    if matches!(report.origin, Origin::Verb(_) | Origin::Drain) {
+                    if matches!(report.origin, Origin::Verb(_) | Origin::ShutDown) {
                         self.processes[p].running.retain(|running| (running.attempt.call, running.attempt.number) != (call, number));
                     }
                 }

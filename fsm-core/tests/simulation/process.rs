@@ -10,7 +10,7 @@ use fsm_core::ids::{CallId, InstanceId, SessionId};
 use fsm_core::process::ProcessIdentity;
 use fsm_core::time::Timestamp;
 
-use crate::model::queue::{KEYS, Request, RequestKind, Seen, Trip};
+use crate::model::queue::{BatchCommit, KEYS, Request, RequestKind, Seen};
 
 /// The lease duration.
 pub const LEASE: Duration = Duration::from_secs(8);
@@ -19,7 +19,7 @@ pub struct Process {
     pub is_alive: bool,
     pub is_stalled: bool,
     pub is_cut: bool,
-    pub is_draining: bool,
+    pub is_shutting_down: bool,
     /// The difference between its clock and the world's, in microseconds; positive is ahead.
     pub skew_us: i64,
     pub home: ProcessIdentity,
@@ -29,10 +29,10 @@ pub struct Process {
     /// True if the lease was renewed since the database was last down.
     pub has_renewed: bool,
     pub queue: Vec<Request>,
-    pub trips: Vec<Trip>,
+    pub batch_commits: Vec<BatchCommit>,
     pub running: Vec<Running>,
     /// The snapshot cache.
-    pub memories: [Option<Seen>; KEYS.len()],
+    pub cache: [Option<Seen>; KEYS.len()],
     /// The attempts that were held and not running at the last check.
     pub idle_attempts: Vec<Attempt>,
     /// The rows of its log at that check, and the instances in which it executed an attempt then.
@@ -45,7 +45,7 @@ pub struct Process {
     /// The commits of its committer whose outcome it knows. Any other commit changes the file version.
     pub commits: u64,
     /// The file version when its committer last held the write lock.
-    pub epoch: Option<u64>,
+    pub file_version: Option<u64>,
 }
 
 /// `SessionState` of `session.rs`.
@@ -72,23 +72,23 @@ impl Process {
             is_alive: false,
             is_stalled: false,
             is_cut: false,
-            is_draining: false,
+            is_shutting_down: false,
             skew_us: 0,
             home: ProcessIdentity { host: String::new(), pid: 0, place: None },
             life: Life { id: SessionId(uuid::Uuid::nil()), is_known: false, until: Timestamp::default(), since: Timestamp::default() },
             is_disturbed: false,
             has_renewed: false,
             queue: Vec::new(),
-            trips: Vec::new(),
+            batch_commits: Vec::new(),
             running: Vec::new(),
-            memories: Default::default(),
+            cache: Default::default(),
             idle_attempts: Vec::new(),
             log: Vec::new(),
             executing: BTreeSet::new(),
             found: Vec::new(),
             halves: Vec::new(),
             commits: 0,
-            epoch: None,
+            file_version: None,
         }
     }
 
@@ -107,6 +107,6 @@ impl Process {
     }
 
     pub fn put(&mut self, key: usize, kind: RequestKind) {
-        self.queue.push(Request { key, kind, tries: 0, memory: None });
+        self.queue.push(Request { key, kind, tries: 0, cached: None });
     }
 }

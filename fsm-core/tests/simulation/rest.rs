@@ -6,9 +6,9 @@ use fsm_core::call::AttemptState;
 use fsm_core::decide::operate::Act as Operating;
 use fsm_core::time::Timestamp;
 
+use crate::model::batch_commit::INBOX;
 use crate::model::promise::{Broken, Promise};
 use crate::model::queue::key_index;
-use crate::model::trip::INBOX;
 use crate::process::LEASE;
 use crate::step::{Act, End, Ending, How, Step};
 use crate::world::{PROCESSES, World};
@@ -35,7 +35,7 @@ pub fn bring_to_rest(world: &mut World) -> Result<(), Broken> {
             continue;
         }
         // A process that was shut down has reported all attempts and is replaced.
-        for process in (0..PROCESSES).filter(|p| world.processes[*p].is_draining).collect::<Vec<_>>() {
+        for process in (0..PROCESSES).filter(|p| world.processes[*p].is_shutting_down).collect::<Vec<_>>() {
             world.step(&Step { process, act: Act::Crash { adrift: false } })?;
             world.step(&Step { process, act: Act::Start })?;
         }
@@ -55,7 +55,7 @@ pub fn bring_to_rest(world: &mut World) -> Result<(), Broken> {
 fn work(world: &mut World, p: usize) -> Result<bool, Broken> {
     let process = &world.processes[p];
     let now = world.clock(p);
-    let act = if !process.trips.is_empty() {
+    let act = if !process.batch_commits.is_empty() {
         Act::Finish { which: 0, end: End::Commits }
     } else if !process.queue.is_empty() {
         Act::Begin { most: 2, grants: true, how: How::AtOnce }
@@ -63,11 +63,11 @@ fn work(world: &mut World, p: usize) -> Result<bool, Broken> {
         Act::EndVerb { which: 0, outcome: Ending::Success { next: None, sends: Vec::new() }, own_tx: false }
     } else if !process.halves.is_empty() {
         Act::SecondHalf
-    } else if !process.is_draining && (!world.model.store.due(now, 1).is_empty() || !process.found.is_empty()) {
+    } else if !process.is_shutting_down && (!world.model.store.due(now, 1).is_empty() || !process.found.is_empty()) {
         Act::Claim { limit: 9, end: End::Commits }
-    } else if !process.is_draining && !world.model.store.due_timers(now).is_empty() {
+    } else if !process.is_shutting_down && !world.model.store.due_timers(now).is_empty() {
         Act::LookForTimers
-    } else if !process.is_draining && !world.model.store.due_lines(now).is_empty() {
+    } else if !process.is_shutting_down && !world.model.store.due_lines(now).is_empty() {
         Act::Deliver
     } else {
         for act in [Act::LookForIdleAttempts, Act::ReleaseIdleAttempts, Act::LookForOrphans, Act::Bury] {

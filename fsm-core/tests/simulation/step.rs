@@ -93,7 +93,7 @@ pub enum Act {
     /// `Cut`: the connection that renews the lease hangs. `Mend`: it works again.
     Cut,
     Mend,
-    Drain,
+    ShutDown,
     Crash {
         adrift: bool,
     },

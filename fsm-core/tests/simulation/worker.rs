@@ -7,9 +7,9 @@ use fsm_core::process::{ProcessIdentity, ProcessLookup};
 use fsm_core::retry::RetryAdvice;
 use fsm_core::time::Timestamp;
 
+use crate::model::batch_commit::Run;
 use crate::model::promise::{Broken, Promise};
 use crate::model::queue::{KEYS, Origin, Report, RequestKind, key_index};
-use crate::model::trip::Run;
 use crate::model::variant::Variant;
 use crate::process::{LEASE, Life, Process, Running};
 use crate::step::End;
@@ -23,7 +23,7 @@ impl World {
     /// `Engine::claim_due`.
     pub fn claim(&mut self, p: usize, limit: usize, end: End) -> Result<(), Broken> {
         let now = self.clock(p);
-        let Some(session) = self.processes[p].session(now).filter(|_| !self.processes[p].is_draining) else { return Ok(()) };
+        let Some(session) = self.processes[p].session(now).filter(|_| !self.processes[p].is_shutting_down) else { return Ok(()) };
         let due = self.model.store.due(now, limit);
         let due = match self.model.variant {
             Variant::ReadThenClaim => std::mem::replace(&mut self.processes[p].found, due),
@@ -45,7 +45,7 @@ impl World {
                         .broken(format!("an attempt of `{}` is claimed, and is of no instance", row.attempt.verb));
                 }
                 let key = self.model.store.key_of(row.attempt.instance).to_owned();
-                self.processes[p].memories[key_index(&key)] = self.model.store.see(&key);
+                self.processes[p].cache[key_index(&key)] = self.model.store.see(&key);
                 self.run(p, Run { attempt: row.attempt, grant: row.grant })?;
             }
         }
@@ -54,7 +54,7 @@ impl World {
 
     /// `Engine::fire`.
     pub fn look_for_timers(&mut self, p: usize) {
-        if self.processes[p].is_draining {
+        if self.processes[p].is_shutting_down {
             return;
         }
         for timer in self.model.store.due_timers(self.clock(p)) {
@@ -65,7 +65,7 @@ impl World {
 
     /// `Engine::deliver_due`.
     pub fn look_for_lines(&mut self, p: usize) {
-        if self.processes[p].is_draining {
+        if self.processes[p].is_shutting_down {
             return;
         }
         for key in self.model.store.due_lines(self.clock(p)) {
@@ -127,7 +127,7 @@ impl World {
             self.model.store.shorten_log(session, &log, executing);
             self.model.is_dirty = true;
         }
-        if !self.processes[p].trips.is_empty() {
+        if !self.processes[p].batch_commits.is_empty() {
             return;
         }
         for attempt in std::mem::take(&mut self.processes[p].idle_attempts) {
@@ -164,10 +164,12 @@ impl World {
             self.model.store.touch(id);
             return;
         }
-        let mut under_way =
-            self.processes.iter().flat_map(|process| process.trips.iter().flat_map(|trip| &trip.batch).chain(&process.queue));
+        let mut under_way = self
+            .processes
+            .iter()
+            .flat_map(|process| process.batch_commits.iter().flat_map(|batch_commit| &batch_commit.batch).chain(&process.queue));
         let is_asked = under_way.any(|request| request.tries > 0 && request.touches() & (1 << key) != 0);
-        let is_adrift = self.adrift.iter().any(|(_, trip)| trip.touches & (1 << key) != 0);
+        let is_adrift = self.adrift.iter().any(|(_, batch_commit)| batch_commit.touches & (1 << key) != 0);
         if !is_asked && !is_adrift && !self.model.store.timers.values().any(|(timer, _)| timer.instance == id) {
             let gone = self.model.store.prune(id);
             self.model.ledger.pruned.extend(gone);
@@ -231,9 +233,9 @@ impl World {
         self.processes[p].life = Life { until, since, ..life };
     }
 
-    /// `Engine::drain`: releases the running attempts that can be retried, and fails the others, because they must not run again.
-    pub fn drain(&mut self, p: usize) {
-        self.processes[p].is_draining = true;
+    /// `Engine::release_all`: releases the running attempts that can be retried, and fails the others, because they must not run again.
+    pub fn shut_down(&mut self, p: usize) {
+        self.processes[p].is_shutting_down = true;
         // The report of a verb that has ended is already on its way to the database.
         let running = self.processes[p].running.iter_mut().filter(|running| !running.has_ended);
         let end = |running: &mut Running| {
@@ -244,7 +246,7 @@ impl World {
         for running in left {
             let failed = Problem { error: "its process was shut down".into(), advice: RetryAdvice::Never };
             let outcome = if running.attempt.retry_state.policy.is_some() { Outcome::Released } else { Outcome::Failure(failed) };
-            let report = Report { attempt: running.attempt, outcome, origin: Origin::Drain, own_tx: false };
+            let report = Report { attempt: running.attempt, outcome, origin: Origin::ShutDown, own_tx: false };
             self.processes[p].put(running.key, RequestKind::Complete(Box::new(report)));
         }
     }

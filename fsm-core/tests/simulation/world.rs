@@ -10,7 +10,7 @@ use crate::invariants;
 use crate::machine::machine;
 use crate::model::Model;
 use crate::model::promise::Broken;
-use crate::model::queue::{Trip, Way};
+use crate::model::queue::{BatchCommit, Way};
 use crate::model::variant::Variant;
 use crate::process::{LEASE, Process};
 use crate::step::{Act, Step};
@@ -24,7 +24,7 @@ pub struct World {
     pub is_up: bool,
     pub processes: Vec<Process>,
     /// Commits whose processes no longer wait for them, and which may still reach the database.
-    pub adrift: Vec<(usize, Trip)>,
+    pub adrift: Vec<(usize, BatchCommit)>,
     /// The number of processes that were started.
     starts: u64,
 }
@@ -110,7 +110,7 @@ impl World {
                 self.processes[p].is_cut = matches!(step.act, Act::Cut);
                 self.processes[p].is_disturbed = true;
             }
-            Act::Drain if is_able && !self.processes[p].is_draining => self.drain(p),
+            Act::ShutDown if is_able && !self.processes[p].is_shutting_down => self.shut_down(p),
             Act::Crash { adrift } => self.crash(p, *adrift),
             Act::Start if !self.processes[p].is_alive => {
                 let session = SessionId(self.model.fresh());
@@ -132,8 +132,8 @@ impl World {
         let died = std::mem::replace(&mut self.processes[p], dead);
         if adrift && self.is_up {
             // A speculative decision has not reached the database yet.
-            let was_said = |trip: &Trip| !trip.is_undecided() && !matches!(trip.way, Way::Ahead(_));
-            self.adrift.extend(died.trips.into_iter().filter(was_said).map(|trip| (p, trip)));
+            let was_said = |batch_commit: &BatchCommit| !batch_commit.is_undecided() && !matches!(batch_commit.way, Way::Ahead(_));
+            self.adrift.extend(died.batch_commits.into_iter().filter(was_said).map(|batch_commit| (p, batch_commit)));
         }
     }
 
@@ -147,8 +147,8 @@ impl World {
         for p in 0..PROCESSES {
             // If a process could not renew its lease between two outages, the database was not the only cause.
             self.processes[p].is_disturbed |= !self.processes[p].has_renewed;
-            for trip in std::mem::take(&mut self.processes[p].trips) {
-                self.put_back(p, trip.batch);
+            for batch_commit in std::mem::take(&mut self.processes[p].batch_commits) {
+                self.put_back(p, batch_commit.batch);
             }
         }
     }

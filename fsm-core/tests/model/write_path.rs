@@ -35,7 +35,7 @@ impl Store {
         }
         self.receive(changes)?;
         let taken = self.take_out(changes);
-        self.strike_out(changes, variant);
+        self.reject(changes, variant);
         if let Some(open) = &changes.open {
             self.open(changes, open, &taken, variant)?;
         }
@@ -110,7 +110,7 @@ impl Store {
         places.into_iter().filter_map(|place| Some((place.1, self.inbox.remove(&place)?.event))).collect()
     }
 
-    fn strike_out(&mut self, changes: &Changes, variant: Variant) {
+    fn reject(&mut self, changes: &Changes, variant: Variant) {
         let last = (changes.instance.id, changes.instance.inbox_tail - 1);
         if let Some(waits) = self.inbox.get_mut(&last).filter(|_| changes.is_forecast_stale && variant != Variant::OutlookKept) {
             waits.forecast = None;

@@ -9,7 +9,7 @@ use fsm_core::instance::{Instance, Status};
 use fsm_core::time::Timestamp;
 
 use super::Model;
-use super::queue::{KEYS, Request, RequestKind, Seen, Trip};
+use super::queue::{BatchCommit, KEYS, Request, RequestKind, Seen};
 use super::variant::Variant;
 
 /// The number of waiting events that are read at first.
@@ -59,14 +59,14 @@ impl Model {
     }
 }
 
-impl Trip {
+impl BatchCommit {
     pub fn snapshot(&self, key: usize) -> &InstanceSnapshot {
-        self.board.standings[key].as_ref().expect("the board was read for every instance of the batch")
+        self.batch_snapshot.snapshots[key].as_ref().expect("the batch_snapshot was read for every instance of the batch")
     }
 
     /// `BatchSnapshot::apply`.
     pub fn apply(&mut self, key: usize, changes: &Changes) {
-        let snapshot = self.board.standings[key].as_mut().expect("the board was read for every instance of the batch");
+        let snapshot = self.batch_snapshot.snapshots[key].as_mut().expect("the batch_snapshot was read for every instance of the batch");
         snapshot.apply(changes.clone());
     }
 }

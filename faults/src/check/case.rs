@@ -1,0 +1,51 @@
+//! What the checker compares: the ledgers and the rows.
+
+use std::collections::{BTreeMap, HashMap};
+
+use uuid::Uuid;
+
+use crate::ledger::{Line, Told};
+use crate::rows::{Attempt, Instance, Rows};
+
+/// The ledgers and the rows, with indexes for the rules.
+pub(super) struct Case<'a> {
+    pub(super) ledgers: &'a [Told],
+    pub(super) rows: &'a Rows,
+    /// The attempts of each call, by number.
+    pub(super) calls: HashMap<&'a str, Vec<&'a Attempt>>,
+    /// The attempts of each instance.
+    pub(super) runs: HashMap<Uuid, Vec<&'a Attempt>>,
+}
+
+impl<'a> Case<'a> {
+    pub(super) fn new(ledgers: &'a [Told], rows: &'a Rows) -> Case<'a> {
+        let mut case = Case { ledgers, rows, calls: HashMap::new(), runs: HashMap::new() };
+        for attempt in &rows.attempts {
+            case.calls.entry(&attempt.call).or_default().push(attempt);
+            case.runs.entry(attempt.instance).or_default().push(attempt);
+        }
+        case
+    }
+
+    pub(super) fn lines(&self) -> impl Iterator<Item = &'a Line> {
+        self.ledgers.iter().flat_map(|told| &told.lines)
+    }
+
+    pub(super) fn instance(&self, id: Uuid) -> Option<&'a Instance> {
+        self.rows.instances.get(&id)
+    }
+
+    /// The successful attempts of each account, in the order of their events.
+    pub(super) fn taken(&self) -> BTreeMap<Uuid, Vec<(&'a Attempt, u32, u64)>> {
+        let mut taken: BTreeMap<Uuid, Vec<_>> = BTreeMap::new();
+        for attempts in self.calls.values() {
+            let work = attempts[0].work.as_ref();
+            for attempt in attempts.iter().filter(|attempt| attempt.state == "success") {
+                let (n, cents) = work.map_or((0, 0), |work| (work.n, work.cents));
+                taken.entry(attempt.instance).or_default().push((*attempt, n, cents));
+            }
+        }
+        taken.values_mut().for_each(|all| all.sort_by_key(|(_, n, _)| *n));
+        taken
+    }
+}
