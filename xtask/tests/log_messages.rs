@@ -69,7 +69,9 @@ impl Visit<'_> for Messages<'_> {
         let name = called.path.segments.last().expect("a path has a segment").ident.to_string();
         if !LEVELS.contains(&name.as_str()) {
             // The arguments of other macros are not parsed, so a message in them would not be found.
-            assert!(!called.tokens.to_string().contains("tracing ::"), "{}: move the message out of `{name}!`", self.target);
+            let tokens = called.tokens.to_string();
+            let is_hidden = LEVELS.iter().any(|level| tokens.contains(&format!("tracing :: {level} !")));
+            assert!(!is_hidden, "{}: move the message out of `{name}!`", self.target);
             return;
         }
         let arguments = called.parse_body_with(Punctuated::<Argument, Token![,]>::parse_terminated).expect("a macro of tracing");
