@@ -44,10 +44,10 @@ impl Engine {
     pub(crate) async fn reconcile_loop(self: Arc<Self>) {
         loop {
             tokio::time::sleep(PAUSE).await;
-            if let Err(error) = self.reconcile().await {
-                if !self.outage.explains(&error) {
-                    tracing::warn!(%error, "rows that other code wrote cannot be corrected, and this is tried again");
-                }
+            if let Err(error) = self.reconcile().await
+                && !self.outage.explains(&error)
+            {
+                tracing::warn!(%error, "rows that other code wrote cannot be corrected, and this is tried again");
             }
         }
     }

@@ -58,10 +58,10 @@ impl Engine {
                 }
                 let last = session_log::last_number();
                 if last - written >= LONG_LOG {
-                    if let Err(error) = self.compare_with_held().await {
-                        if !self.outage.explains(&error) {
-                            tracing::warn!(%error, "the log of this session could not be shortened and is tried again");
-                        }
+                    if let Err(error) = self.compare_with_held().await
+                        && !self.outage.explains(&error)
+                    {
+                        tracing::warn!(%error, "the log of this session could not be shortened and is tried again");
                     }
                     written = last;
                 }
