@@ -4,6 +4,7 @@ pub use fsm_core::call::AttemptState;
 pub use fsm_core::decide::send::SendOutcome;
 pub use fsm_core::ids::{CallId, InstanceId, SessionId};
 pub use fsm_core::instance::Status;
+pub use fsm_core::priority::Priority;
 pub use fsm_core::retry::{Retry, RetryAdvice};
 pub use fsm_core::retry_schedule::{Planned, RetrySchedule, Warning};
 pub use fsm_core::time::Timestamp;
@@ -97,6 +98,6 @@ pub mod prelude {
 
     pub use crate::{
         AttemptState, Caught, ChildEnded, ChildFailed, ChildrenEnded, Client, Ctx, Data, FailedAttempt, Failure, Filter, Limit, Missed,
-        Result, Runtime, Schedule, Status, Timeout, Timestamp, fsm, retry, verb,
+        Priority, Result, Runtime, Schedule, Status, Timeout, Timestamp, fsm, retry, verb,
     };
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use fsm_core::duration;
+use fsm_core::priority::Priority;
 
 pub use wanted::Wanted;
 
@@ -195,6 +196,9 @@ pub struct Send {
     /// The sender's own id for this event; a second send with the same id does nothing
     #[arg(long, value_name = "ID")]
     pub dedup: Option<String>,
+    /// The priority of the call: high, normal or low
+    #[arg(long, value_name = "PRIORITY", default_value_t = Priority::Normal)]
+    pub priority: Priority,
     /// Deliver the event after this time
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub after: Option<Duration>,

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{CallId, InstanceId, SessionId};
+use crate::priority::Priority;
 use crate::retry::RetryState;
 use crate::time::Timestamp;
 
@@ -95,6 +96,8 @@ pub struct Attempt {
     /// The previous call of the instance: the history is read backwards along these links. All attempts of a call have the same one, except
     /// attempts that a manual retry started after a catch verb had run.
     pub previous: Option<CallId>,
+    /// The priority of the call.
+    pub priority: Priority,
     /// The name of the limit that a live attempt waits for or runs under. An attempt that has ended has none.
     pub limit: Option<String>,
 }

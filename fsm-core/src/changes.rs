@@ -11,6 +11,7 @@ use crate::family::{Family, Link};
 use crate::ids::{CallId, InstanceId, SessionId, TimerId};
 use crate::instance::{Instance, Status};
 use crate::outcome::{Event, HiddenBytes};
+use crate::priority::Priority;
 use crate::retry::RetryState;
 use crate::search::SearchField;
 use crate::time::Timestamp;
@@ -112,6 +113,8 @@ pub struct Waits {
     pub call: CallId,
     /// The event.
     pub event: Event,
+    /// The priority of the call. It does not change the place in the inbox.
+    pub priority: Priority,
     /// The states that are reachable after this event; `None` if the code that accepted the event cannot tell.
     pub forecast: Option<Forecast>,
 }
@@ -135,6 +138,8 @@ pub struct Waiting {
     pub call: CallId,
     /// The event type.
     pub event: String,
+    /// The priority of the call that the event becomes.
+    pub priority: Priority,
 }
 
 /// A row of `fsm_timers`: a time at which an event is delivered.
@@ -150,6 +155,8 @@ pub struct Timer {
     pub event: Event,
     /// The time.
     pub due_at: Timestamp,
+    /// The priority of a delayed send.
+    pub priority: Priority,
 }
 
 impl Timer {

@@ -16,6 +16,7 @@ pub mod instance;
 pub mod limit;
 pub mod machine;
 pub mod outcome;
+pub mod priority;
 pub mod process;
 pub mod retry;
 pub mod retry_schedule;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::family::Child;
 use crate::ids::CallId;
 use crate::machine::Due;
+use crate::priority::Priority;
 use crate::retry::RetryAdvice;
 use crate::search::SearchField;
 use crate::time::Timestamp;
@@ -37,6 +38,8 @@ pub struct Outgoing {
     pub is_required: bool,
     /// The search fields of the receiver if the event creates it.
     pub search: Vec<SearchField>,
+    /// The priority of the call.
+    pub priority: Priority,
 }
 
 /// The requests that a verb made of the engine. They are dropped unless the attempt succeeds.

@@ -213,8 +213,7 @@ impl World {
         let name = if snapshot.is_new { "Ship" } else { "Extend" };
         let moment = self.moment();
         let event = Event { name: name.into(), payload: Vec::new() };
-        let send_of =
-            Send { id: moment.fresh, event, dedup: None, deliver_at: None, reject_if_busy: true, inbox_limit: 10, search: Vec::new() };
+        let send_of = Send { reject_if_busy: true, ..Send::new(moment.fresh, event, 10) };
         if let Ok(Ok(accepted)) = send(&self.parents, &snapshot, send_of, moment)
             && let Some(changes) = accepted.changes
         {

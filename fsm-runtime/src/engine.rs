@@ -24,6 +24,7 @@ use crate::health::Observations;
 use crate::in_flight::InFlightCommits;
 use crate::limits::Limits;
 use crate::outage::Outage;
+use crate::priority_shares::PriorityShares;
 use crate::reconciler_state::ReconcilerState;
 use crate::running::{Phase, Running, UnreportedAttempt};
 use crate::schedule::Planned;
@@ -60,6 +61,8 @@ pub(crate) struct Work {
     pub(crate) retention: Option<Duration>,
     /// The state of the reconciler, which corrects rows that other code wrote.
     pub(crate) reconciler_state: tokio::sync::Mutex<ReconcilerState>,
+    /// The share of each priority in the slots.
+    pub(crate) shares: PriorityShares,
     /// The due rows that failed, which are retried with backoff.
     pub(crate) failures: Failures,
     pub(crate) running: Mutex<HashMap<(CallId, u32), Running>>,

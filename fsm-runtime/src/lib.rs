@@ -40,6 +40,7 @@ mod notifications;
 mod observer;
 mod outage;
 mod outbox;
+mod priority_shares;
 #[doc(hidden)]
 pub mod private;
 mod process;

@@ -1,7 +1,8 @@
 -- One living run of a machine, with its newest attempt: while that is scheduled or executing, it is the instance's open call, and there is room
 -- for no other. `due_at` is null unless an attempt waits for its time. Of the instance's transitions, the first `pruned` ones have no attempts
 -- any more. `row_version` changes with each write. `waits_for` is the limit that a scheduled attempt waits for, `runs_under` that of an executing one;
--- both are null without a limit. `progress` is what the executing attempt shows of itself.
+-- both are null without a limit. `priority` is that of the newest call: -1 is high, 1 is low, null is normal. `progress` is what the executing
+-- attempt shows of itself.
 -- A child has the columns from `parent` to `failure_event`, and no update changes them. `family` is that of an instance that started children, and
 -- `family_group` the group that it started in its present state.
 create table fsm_instances (
@@ -46,6 +47,7 @@ create table fsm_instances (
     previous blob,
     waits_for text,
     runs_under text,
+    priority integer,
     progress blob,
     progress_at integer,
     parent blob,
@@ -68,10 +70,14 @@ create index fsm_instances_ended
 
 create index fsm_instances_due
     on fsm_instances (machine, due_at)
-    where due_at is not null and waits_for is null;
+    where due_at is not null and waits_for is null and priority is null;
+
+create index fsm_instances_priority
+    on fsm_instances (machine, priority, due_at)
+    where due_at is not null and waits_for is null and priority is not null;
 
 create index fsm_instances_limited
-    on fsm_instances (waits_for, machine, due_at)
+    on fsm_instances (waits_for, machine, priority, due_at)
     where waits_for is not null;
 
 create index fsm_instances_limiting
@@ -117,6 +123,7 @@ create table fsm_async_calls (
     finished_at integer not null,
     error text,
     previous blob,
+    priority integer,
     primary key (call_id, attempt)
 ) strict;
 
@@ -124,12 +131,12 @@ create table fsm_async_calls (
 create view fsm_attempts as
     select c.call_id, c.attempt, c.instance_id, c.machine, c.verb, c.event, c.payload, c.from_state, c.to_state, c.state, c.created_at,
         c.scheduled_at, c.remaining_attempts, c.backoff, c.max_backoff, c.retry, c.first_at, c.worker, c.started_at, c.finished_at, c.error,
-        c.previous, c.snoozes
+        c.previous, c.snoozes, c.priority
     from fsm_async_calls c
     union all
     select i.call_id, i.attempt, i.instance_id, i.machine, i.verb, i.event, i.payload, i.from_state, i.to_state, i.attempt_state,
         i.attempt_created_at, i.scheduled_at, i.remaining_attempts, i.backoff, i.max_backoff, i.retry, i.first_at, i.worker, i.started_at,
-        i.finished_at, i.attempt_error, i.previous, i.snoozes
+        i.finished_at, i.attempt_error, i.previous, i.snoozes, i.priority
     from fsm_instances i
     where i.is_open;
 
@@ -150,6 +157,7 @@ create table fsm_inbox (
     payload blob not null,
     created_at integer not null,
     outlook text,
+    priority integer,
     primary key (instance_id, position)
 ) strict, without rowid;
 
@@ -168,7 +176,8 @@ create table fsm_outbox (
     payload blob not null,
     created_at integer not null,
     due_at integer,
-    tries integer not null
+    tries integer not null,
+    priority integer
 ) strict;
 
 create unique index fsm_outbox_call
@@ -204,7 +213,8 @@ create table fsm_timers (
     event text not null,
     payload blob not null,
     due_at integer not null,
-    held integer not null
+    held integer not null,
+    priority integer
 ) strict;
 
 create index fsm_timers_due

@@ -177,7 +177,7 @@ async fn a_database_without_machines_and_workers_says_what_to_do() {
     let url = serve(console(&client).authorize(|_| Access::Viewer.into()).read_only()).await;
     let mut tab = chromium.tab(390).await;
     tab.goto(&url).await;
-    assert!(tab.text("#workers").await.contains("No worker is alive"));
+    tab.until("document.querySelector('#workers')?.innerText.includes('No worker is alive')").await;
     keep(&mut tab, "overview-without-workers-light-390").await;
     assert_eq!(defects(&mut tab).await, Vec::<String>::new());
 }

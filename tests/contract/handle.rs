@@ -39,6 +39,20 @@ async fn a_send_has_a_dedup_id_a_delay_and_may_be_refused() {
 }
 
 #[tokio::test]
+async fn a_send_has_a_priority() {
+    let bed = bed(2).await;
+    let payments = bed.machine::<Payment>();
+    payments.send("o-1", checkout()).priority(Priority::High).await.unwrap();
+    let items = [fsm::SendItem::new("o-2", checkout()).priority(fsm::Priority::Low)];
+    payments.send_many(items).collect().await.unwrap().remove(0).unwrap();
+    bed.run_until_idle().await;
+    for (key, priority) in [("o-1", Priority::High), ("o-2", Priority::Low)] {
+        assert_eq!(payments.get(key).await.unwrap().unwrap().call.unwrap().priority, priority);
+    }
+    assert_eq!(Priority::default(), Priority::Normal);
+}
+
+#[tokio::test]
 async fn a_busy_instance_queues_or_rejects() {
     let bed = bed(1).await;
     let payments = bed.machine::<Payment>();

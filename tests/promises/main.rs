@@ -48,6 +48,7 @@ mod own_sql;
 mod page;
 mod payment;
 mod policies;
+mod priorities;
 mod product;
 mod prometheus;
 mod retention;

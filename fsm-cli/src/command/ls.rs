@@ -261,6 +261,7 @@ pub(super) fn as_json(seen: &InstanceView, liveness: &Liveness) -> Value {
             "lease_until": liveness.lease_until(call).map(|at| at.to_string()),
             "has_lapsed": liveness.lapse(call).is_some(),
             "limit": call.limit,
+            "priority": call.priority,
             "progress": call.progress,
         })),
     })

@@ -28,6 +28,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, send: Send) -> Result<(),
     if let Some(wait) = send.after {
         sending = sending.after(wait);
     }
+    sending = sending.priority(send.priority);
     if send.reject_if_busy {
         sending = sending.reject_if_busy();
     }

@@ -128,8 +128,17 @@ fn drawn(story: &Story, liveness: &Liveness, now: Option<Timestamp>) -> String {
         lines.push(("", painted(&format!("… and {} more: fsm ls --parent {machine}/{key}", children - CHILDREN as u64), FAINT)));
     }
     if let Some(call) = &story.seen.call {
-        lines
-            .push(("call", format!("`{}` on `{}`, attempt {}{}", clean(&call.verb), clean(&call.event), call.attempt_of(), snoozed(call))));
+        lines.push((
+            "call",
+            format!(
+                "`{}` on `{}`, attempt {}{}{}",
+                clean(&call.verb),
+                clean(&call.event),
+                call.attempt_of(),
+                snoozed(call),
+                with_priority(call)
+            ),
+        ));
         lines.push(("", progress(call, liveness, &moment)));
         if let Some(shown) = &call.progress {
             lines.push(("progress", format!("{} at {}", clean(&shown.value.to_string()), moment(shown.at))));
@@ -151,6 +160,11 @@ fn drawn(story: &Story, liveness: &Liveness, now: Option<Timestamp>) -> String {
     }
     let line = |(name, what): &(&str, String)| format!("  {name:<8}  {what}\n");
     format!("{} {}\n\n", clean(&row.machine), clean(&row.key)) + &lines.iter().map(line).collect::<String>()
+}
+
+/// The priority, unless it is normal.
+fn with_priority(call: &OpenCall) -> String {
+    if call.priority.is_normal() { String::new() } else { format!(", {} priority", call.priority) }
 }
 
 /// The machine, the key, the state and the status.

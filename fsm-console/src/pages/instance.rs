@@ -64,7 +64,7 @@ pub(crate) async fn json(asked: Asked, Path((machine, key)): Path<(String, Strin
             let call = story.seen.call.as_ref().map(|call| {
                 json!({ "id": call.id, "verb": call.verb, "event": call.event, "attempt": call.attempt, "max_attempts": call.max_attempts,
                         "next_at": call.next_at.to_string(), "last_error": call.last_error, "worker": call.worker,
-                        "limit": call.limit, "progress": call.progress })
+                        "limit": call.limit, "priority": call.priority, "progress": call.progress })
             });
             Json(json!({
                 "machine": row.machine, "key": row.key, "state": row.state, "status": row.status.to_string(), "paused": row.paused,
@@ -114,6 +114,7 @@ fn head(asked: &Asked, story: &Story, has_worker: bool, now: Timestamp, done: &s
             " " (status(row.status, row.paused, is_retrying(&story.seen)))
             @if let Some(call) = &story.seen.call {
                 " attempt " (call.attempt_of()) " of " code { (call.verb) } " on " code { (call.event) }
+                @if !call.priority.is_normal() { ", " (call.priority) " priority" }
                 @if call.state == AttemptState::Executing { ", running" }
                 @else if call.next_at > now { ", next " span class="countdown" { (time(call.next_at, now)) } }
                 @else if let Some(limit) = &call.limit { ", waits for the limit " code { "\"" (limit) "\"" } }

@@ -10,28 +10,41 @@ use crate::ids::{CallId, SessionId, TimerId};
 use crate::instance::Instance;
 use crate::machine::{Due, Edge, Machine, TIMEOUT, Verb, Wait};
 use crate::outcome::Event;
+use crate::priority::Priority;
 use crate::retry::RetryState;
 use crate::time::Timestamp;
 use uuid::Uuid;
 
-/// Opens a call for `edge`. It executes at once in the session that `moment` grants; otherwise it is scheduled for now.
+/// Opens a call for `edge` with a normal priority. It executes at once in the session that `moment` grants; otherwise it is scheduled for now.
 pub(super) fn call(changes: &mut Changes, machine: &Machine, edge: &Edge, call: CallId, payload: Payload, moment: DecisionContext) {
+    call_with(changes, machine, edge, (call, Priority::Normal), payload, moment);
+}
+
+/// The same with the priority of a send.
+pub(super) fn call_with(
+    changes: &mut Changes,
+    machine: &Machine,
+    edge: &Edge,
+    call: (CallId, Priority),
+    payload: Payload,
+    moment: DecisionContext,
+) {
     run(changes, machine, (edge.verb(), &edge.event, &edge.to), call, payload, moment);
 }
 
-/// Opens a call of the catch verb for the exhausted call that `last` belongs to.
+/// Opens a call of the catch verb for the exhausted call that `last` belongs to, with the same priority.
 pub(super) fn catch(changes: &mut Changes, machine: &Machine, catch: &Verb, last: &Attempt, error: String, moment: DecisionContext) {
     let payload = Payload::Caught { call: last.call, error, attempts: last.number };
     // The event's name tells a catch verb from the verb of an internal transition, also where the code has another name for the type.
     let event = if is_caught(&catch.event) { catch.event.clone() } else { format!("Caught<{}>", last.event) };
-    run(changes, machine, (&catch.name, &event, &last.to), moment.fresh, payload, moment);
+    run(changes, machine, (&catch.name, &event, &last.to), (moment.fresh, last.priority), payload, moment);
 }
 
 fn run(
     changes: &mut Changes,
     machine: &Machine,
     (verb, event, to): (&str, &str, &str),
-    call: CallId,
+    (call, priority): (CallId, Priority),
     payload: Payload,
     moment: DecisionContext,
 ) {
@@ -56,11 +69,13 @@ fn run(
         finished_at: None,
         error: None,
         previous: changes.instance.newest.map(|(call, _)| call),
+        priority,
         limit: known.and_then(|verb| verb.limit.clone()),
     };
     // A verb that this process's code does not have is left to a process that has it. A limit admits calls only when they are claimed, where
-    // all processes take turns.
-    let grant = moment.grant.filter(|_| !changes.instance.paused && known.is_some() && attempt.limit.is_none());
+    // all processes take turns. A low call passes no call that waits already, so it is claimed too.
+    let is_claimed = attempt.limit.is_some() || priority == Priority::Low;
+    let grant = moment.grant.filter(|_| !changes.instance.paused && known.is_some() && !is_claimed);
     open(changes, granted(attempt, grant, moment.now), Some(payload));
 }
 
@@ -119,7 +134,14 @@ pub(super) fn timer_of(instance: &Instance, machine: &Machine, (call, since): (C
             Due::At(time) => time,
         },
     };
-    Some(Timer { id: state_timer(call), instance: instance.id, state: Some(state.to_owned()), event: timeout_in(state, due_at), due_at })
+    Some(Timer {
+        id: state_timer(call),
+        instance: instance.id,
+        state: Some(state.to_owned()),
+        event: timeout_in(state, due_at),
+        due_at,
+        priority: Priority::Normal,
+    })
 }
 
 /// The id of a state timer, derived from the call that entered the state. A delayed send's timer has the id of its call. The two ids must
@@ -133,7 +155,14 @@ fn state_timer(call: CallId) -> TimerId {
 /// the id of a call.
 pub(super) fn wake(instance: &Instance, event: &str, moment: DecisionContext) -> Timer {
     let event = Event { name: event.to_owned(), payload: Vec::new() };
-    Timer { id: TimerId(moment.fresh.0), instance: instance.id, state: instance.state.clone(), event, due_at: moment.now }
+    Timer {
+        id: TimerId(moment.fresh.0),
+        instance: instance.id,
+        state: instance.state.clone(),
+        event,
+        due_at: moment.now,
+        priority: Priority::Normal,
+    }
 }
 
 /// Returns the event of a state timer.

@@ -71,7 +71,7 @@ fn deliver(machine: &Machine, snapshot: &InstanceSnapshot, timer: Timer, moment:
     // The event was accepted when it was sent, so a full inbox must not reject it now. It takes no more space in the inbox than it took as
     // a timer.
     let inbox_limit = u64::MAX;
-    let request = Send::new(call, timer.event, inbox_limit);
+    let request = Send { priority: timer.priority, ..Send::new(call, timer.event, inbox_limit) };
     let instance = Instance::clone(&snapshot.instance);
     let mut changes = match send(machine, snapshot, request, moment)?.map(|accepted| accepted.changes) {
         Ok(Some(changes)) => changes,

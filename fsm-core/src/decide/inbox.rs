@@ -9,6 +9,7 @@ use crate::ids::CallId;
 use crate::instance::{Instance, Status};
 use crate::machine::Machine;
 use crate::outcome::Event;
+use crate::priority::Priority;
 
 /// The known part of an inbox.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -43,16 +44,21 @@ impl Inbox {
             self.forecast = None;
         }
         if let Some(waits) = changes.waits.as_ref().filter(|waits| waits.position + 1 < changes.instance.inbox_tail) {
-            self.first.insert(0, Waiting { position: waits.position, call: waits.call, event: waits.event.name.clone() });
+            self.first.insert(0, waiting(waits));
         } else if let Some(waits) = &changes.waits {
             // An event behind a gap cannot be added, because the events in the gap were not read.
             let is_next = self.first.last().map_or(changes.instance.inbox_head, |last| last.position + 1) == waits.position;
             if is_next {
-                self.first.push(Waiting { position: waits.position, call: waits.call, event: waits.event.name.clone() });
+                self.first.push(waiting(waits));
             }
             self.forecast.clone_from(&waits.forecast);
         }
     }
+}
+
+/// The row of the inbox, without its payload.
+fn waiting(waits: &Waits) -> Waiting {
+    Waiting { position: waits.position, call: waits.call, event: waits.event.name.clone(), priority: waits.priority }
 }
 
 /// Takes the first waiting event that fits, for an instance that is free, and rejects the events before it. An ended instance rejects all.
@@ -74,7 +80,7 @@ pub(super) fn take(changes: &mut Changes, machine: &Machine, inbox: &Inbox, mome
         // send it.
         let edge = machine.edge(changes.instance.state.as_deref(), &waiting.event).filter(|edge| is_running && edge.is_sent());
         if let Some(edge) = edge {
-            begin::call(changes, machine, edge, waiting.call, Payload::Inbox(waiting.position), moment);
+            begin::call_with(changes, machine, edge, (waiting.call, waiting.priority), Payload::Inbox(waiting.position), moment);
             return Ok(());
         }
         let unfit = Unfit::new(machine, &changes.instance, std::slice::from_ref(&changes.instance.state), &waiting.event);
@@ -94,7 +100,14 @@ fn can_judge(machine: &Machine, instance: &Instance, event: &str) -> bool {
 }
 
 /// Appends the event to the inbox. If the instance is free and this definition cannot judge the event, a wake-up calls a process that can.
-pub(super) fn put(changes: &mut Changes, machine: &Machine, call: CallId, event: Event, after: Option<States>, moment: DecisionContext) {
+pub(super) fn put(
+    changes: &mut Changes,
+    machine: &Machine,
+    (call, priority): (CallId, Priority),
+    event: Event,
+    after: Option<States>,
+    moment: DecisionContext,
+) {
     let instance = &changes.instance;
     let is_free = instance.status == Status::Running && !instance.is_open && instance.inbox_len() == 0;
     if is_free && !can_judge(machine, instance, &event.name) {
@@ -103,15 +116,15 @@ pub(super) fn put(changes: &mut Changes, machine: &Machine, call: CallId, event:
     let forecast = after.and_then(|states| led(machine, states, &event.name)).map(|states| Forecast { graph: machine.graph(), states });
     let position = instance.inbox_tail;
     changes.instance.inbox_tail = position + 1;
-    changes.waits = Some(Waits { position, call, event, forecast });
+    changes.waits = Some(Waits { position, call, event, priority, forecast });
 }
 
 /// Puts an event that interrupts in front of the waiting events. The stored forecast does not include it.
-pub(super) fn put_in_front(changes: &mut Changes, call: CallId, event: Event) {
+pub(super) fn put_in_front(changes: &mut Changes, (call, priority): (CallId, Priority), event: Event) {
     let position = changes.instance.inbox_head - 1;
     changes.instance.inbox_head = position;
     changes.is_forecast_stale = true;
-    changes.waits = Some(Waits { position, call, event, forecast: None });
+    changes.waits = Some(Waits { position, call, event, priority, forecast: None });
 }
 
 /// Returns the states that the instance can be in after its open call and all waiting events; `None` if this definition cannot tell.

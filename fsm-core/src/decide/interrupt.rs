@@ -11,10 +11,11 @@ use crate::ids::CallId;
 use crate::instance::{Instance, Status};
 use crate::machine::{Edge, Machine};
 use crate::outcome::Event;
+use crate::priority::Priority;
 
 /// An event that interrupts, with the options of its send.
 pub(super) struct Arrival {
-    pub call: CallId,
+    pub call: (CallId, Priority),
     pub event: Event,
     pub reject_if_busy: bool,
     pub inbox_limit: u64,
@@ -50,7 +51,7 @@ pub(super) fn arrive(
     }
     if !is_executing && arrival.begins {
         let moment = close(changes, snapshot, &arrival.event.name, moment);
-        begin::call(changes, machine, edge, arrival.call, Payload::Bytes(arrival.event.payload), moment);
+        begin::call_with(changes, machine, edge, arrival.call, Payload::Bytes(arrival.event.payload), moment);
         inbox::follow(changes, machine, snapshot);
         return Ok(Ok(SendOutcome::Started));
     }

@@ -9,6 +9,7 @@ use crate::ids::{CallId, TimerId};
 use crate::instance::{Instance, Status};
 use crate::machine::{Edge, Machine};
 use crate::outcome::Event;
+use crate::priority::Priority;
 use crate::search::SearchField;
 use crate::time::Timestamp;
 
@@ -29,6 +30,8 @@ pub struct Send {
     pub inbox_limit: u64,
     /// The search fields of the instance if the event creates it.
     pub search: Vec<SearchField>,
+    /// The priority of the call. It is no part of the content that a deduplication id stands for.
+    pub priority: Priority,
 }
 
 /// The caller's id for a request, with digests that identify the content.
@@ -67,9 +70,18 @@ pub struct Accepted {
 }
 
 impl Send {
-    /// A send that is delivered at once, without a deduplication id and without search fields.
+    /// A send that is delivered at once, without a deduplication id and without search fields, with a normal priority.
     pub fn new(id: CallId, event: Event, inbox_limit: u64) -> Send {
-        Send { id, event, dedup: None, deliver_at: None, reject_if_busy: false, inbox_limit, search: Vec::new() }
+        Send {
+            id,
+            event,
+            dedup: None,
+            deliver_at: None,
+            reject_if_busy: false,
+            inbox_limit,
+            search: Vec::new(),
+            priority: Priority::Normal,
+        }
     }
 }
 
@@ -127,8 +139,11 @@ fn accept(
     }
     changes.request = send.dedup.map(|dedup| dedup.request(send.id, &send.event.name, moment.now));
     let outcome = match send.deliver_at.filter(|at| *at > moment.now) {
-        Some(due_at) => deliver_later(&mut changes, machine, send.id, send.event, due_at),
-        None => deliver(&mut changes, machine, snapshot, send.id, send.event, (send.reject_if_busy, send.inbox_limit), (moment, begins))?,
+        Some(due_at) => deliver_later(&mut changes, machine, (send.id, send.priority), send.event, due_at),
+        None => {
+            let call = (send.id, send.priority);
+            deliver(&mut changes, machine, snapshot, call, send.event, (send.reject_if_busy, send.inbox_limit), (moment, begins))?
+        }
     };
     Ok(outcome.map(|outcome| Accepted { call: send.id, outcome, changes: Some(changes) }))
 }
@@ -146,14 +161,20 @@ fn known_already(snapshot: &InstanceSnapshot, send: &Send) -> Result<Option<Acce
     }
 }
 
-fn deliver_later(changes: &mut Changes, machine: &Machine, call: CallId, event: Event, due_at: Timestamp) -> Result<SendOutcome, Refusal> {
+fn deliver_later(
+    changes: &mut Changes,
+    machine: &Machine,
+    (call, priority): (CallId, Priority),
+    event: Event,
+    due_at: Timestamp,
+) -> Result<SendOutcome, Refusal> {
     let instance = &changes.instance;
     // A delayed event may create an instance only if it can start one. Otherwise the instance would wait forever for another event.
     let can_start = || machine.edge(None, &event.name).is_some_and(Edge::is_sent);
     if instance.status.is_ended() || (changes.is_new && !can_start()) {
         return Err(Refusal::Unfit(Unfit::new(machine, instance, std::slice::from_ref(&instance.state), &event.name)));
     }
-    changes.timers.push(TimerChange::Set(Timer { id: TimerId(call.0), instance: instance.id, state: None, event, due_at }));
+    changes.timers.push(TimerChange::Set(Timer { id: TimerId(call.0), instance: instance.id, state: None, event, due_at, priority }));
     Ok(SendOutcome::Scheduled)
 }
 
@@ -161,7 +182,7 @@ fn deliver(
     changes: &mut Changes,
     machine: &Machine,
     snapshot: &InstanceSnapshot,
-    call: CallId,
+    call: (CallId, Priority),
     event: Event,
     (reject_if_busy, inbox_limit): (bool, u64),
     (moment, begins): (DecisionContext, bool),
@@ -184,7 +205,7 @@ fn deliver(
     let is_free = !instance.is_open && instance.status == Status::Running && instance.inbox_len() == 0;
     if let Some(edge) = machine.edge(instance.state.as_deref(), &event.name).filter(|_| is_free) {
         if begins {
-            begin::call(changes, machine, edge, call, Payload::Bytes(event.payload), moment);
+            begin::call_with(changes, machine, edge, call, Payload::Bytes(event.payload), moment);
             return Ok(Ok(SendOutcome::Started));
         }
         changes.timers.push(TimerChange::Set(begin::wake(instance, &event.name, moment)));

@@ -22,6 +22,7 @@ use crate::ids::{CallId, InstanceId, SessionId, TimerId};
 use crate::instance::{Instance, Status};
 use crate::machine::{Edge, Machine, TIMEOUT, Verb};
 use crate::outcome::{Event, Outcome, Problem, VerbRequests};
+use crate::priority::Priority;
 use crate::retry::{Retry, RetryAdvice};
 use crate::time::Timestamp;
 

@@ -13,6 +13,7 @@ use crate::changes::{Changes, Forecast, TimerChange, Waiting};
 use crate::instance::Instance;
 use crate::machine::{Edge, Machine};
 use crate::outcome::{Event, Outcome, VerbRequests};
+use crate::priority::Priority;
 
 /// A machine in which `Note` leads from `noted` to `noted`, so that many events can wait.
 fn looping() -> Machine {
@@ -23,7 +24,14 @@ fn looping() -> Machine {
 }
 
 fn waits(positions: std::ops::Range<i64>, event: &str) -> Vec<Waiting> {
-    positions.map(|position| Waiting { position, call: call(100 + position.unsigned_abs() as u128), event: event.into() }).collect()
+    positions
+        .map(|position| Waiting {
+            position,
+            call: call(100 + position.unsigned_abs() as u128),
+            event: event.into(),
+            priority: Priority::Normal,
+        })
+        .collect()
 }
 
 /// A snapshot with a thousand waiting events, of which the first `first` were read.

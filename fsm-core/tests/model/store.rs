@@ -86,7 +86,12 @@ impl Store {
             if waits.position < head + most || waits.position == tail - 1 {
                 inbox.forecast.clone_from(&waits.forecast);
                 if inbox.first.last().is_none_or(|before| before.position + 1 == waits.position) {
-                    inbox.first.push(Waiting { position: waits.position, call: waits.call, event: waits.event.name.clone() });
+                    inbox.first.push(Waiting {
+                        position: waits.position,
+                        call: waits.call,
+                        event: waits.event.name.clone(),
+                        priority: waits.priority,
+                    });
                 }
             }
         }
@@ -96,7 +101,13 @@ impl Store {
     /// `lock::inbox` for one instance.
     pub fn waiting(&self, instance: InstanceId) -> Vec<Waiting> {
         let all = self.inbox.range((instance, i64::MIN)..=(instance, i64::MAX));
-        all.map(|(_, waits)| Waiting { position: waits.position, call: waits.call, event: waits.event.name.clone() }).collect()
+        all.map(|(_, waits)| Waiting {
+            position: waits.position,
+            call: waits.call,
+            event: waits.event.name.clone(),
+            priority: waits.priority,
+        })
+        .collect()
     }
 
     /// `lock::known` for one call, with the outcome that the committer derives from it.

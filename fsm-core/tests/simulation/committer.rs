@@ -5,6 +5,7 @@ use fsm_core::decide::operate::Operation;
 use fsm_core::decide::send::{self, Send};
 use fsm_core::ids::SessionId;
 use fsm_core::outcome::{Event, Outcome, Outgoing, Problem, VerbRequests};
+use fsm_core::priority::Priority;
 use fsm_core::retry::RetryAdvice;
 use std::time::Duration;
 
@@ -78,6 +79,7 @@ impl World {
                         deliver_at,
                         is_required: false,
                         search: Vec::new(),
+                        priority: Priority::Normal,
                     });
                 }
                 if self.model.variant == Variant::OutgoingApart {

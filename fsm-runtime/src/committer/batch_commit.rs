@@ -7,7 +7,7 @@ mod outgoing;
 
 use std::borrow::Cow;
 
-use fsm_core::call::AttemptState;
+use fsm_core::call::{Attempt, AttemptState};
 use fsm_core::changes::{Changes, Note, NoteKind, Open};
 use fsm_core::decide::complete::complete;
 use fsm_core::decide::fire::fire;
@@ -20,6 +20,7 @@ use fsm_core::ids::{CallId, SessionId};
 use fsm_core::instance::Instance;
 use fsm_core::machine::Machine;
 use fsm_core::outcome::{Outcome, Problem};
+use fsm_core::priority::Priority;
 use fsm_core::time::Timestamp;
 use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
@@ -110,8 +111,10 @@ impl<'e> BatchCommit<'e> {
         move || session.and_then(|session| session.certain(clock.now())) == then
     }
 
-    fn free_slot(&self) -> Option<OwnedSemaphorePermit> {
-        if self.is_guest { None } else { self.engine.free_slot() }
+    /// Takes a free slot for a new call, unless calls of a higher priority are known to wait.
+    fn free_slot(&self, priority: Priority) -> Option<OwnedSemaphorePermit> {
+        let is_admitted = !self.is_guest && self.engine.work.as_ref()?.shares.admits(priority);
+        if is_admitted { self.engine.free_slot() } else { None }
     }
 
     /// Reads, decides and writes a batch of requests for different instances. A request that is refused or outdated does not affect the
@@ -161,7 +164,7 @@ impl<'e> BatchCommit<'e> {
             // The children are read and judged after the changes of the instances themselves are written.
             RequestKind::Family => Ok(Decided::of(Ok(Reply::Family { changed: false }), None)),
             RequestKind::Fire(due) => {
-                let permit = self.free_slot();
+                let permit = self.free_slot(due.timer.priority);
                 let snapshot = batch_snapshot.snapshot(&request.target);
                 let changes = fire(machine, snapshot, due.timer.clone(), self.moment(permit.is_some()))?;
                 Ok(Decided { permit, ..Decided::of(Ok(Reply::Fired), Some(changes)) })
@@ -193,7 +196,7 @@ impl<'e> BatchCommit<'e> {
         }
         let snapshot = batch_snapshot.snapshot(target);
         let instance = snapshot.instance.id;
-        let permit = self.free_slot();
+        let permit = self.free_slot(request.priority);
         let decide = if self.engine.store.begins_calls() { send } else { put };
         Ok(match decide(machine, snapshot, request, self.moment(permit.is_some()))? {
             Ok(accepted) => {
@@ -292,6 +295,7 @@ impl<'e> BatchCommit<'e> {
                         note_what_follows(&mut commit_outcome, &changes);
                         self.note_interrupt(&mut commit_outcome, target, &changes);
                         let executes = changes.open.as_ref().is_some_and(|open| open.attempt.state == AttemptState::Executing);
+                        self.note_high(&changes);
                         batch_snapshot.apply(target, changes);
                         let InstanceSnapshot { instance, newest, has_timer, .. } = batch_snapshot.snapshot(target);
                         let attempt = newest.clone().filter(|_| executes);
@@ -320,6 +324,17 @@ impl<'e> BatchCommit<'e> {
 }
 
 impl BatchCommit<'_> {
+    /// Notes that a high call waits for a slot, so that new calls do not pass it.
+    fn note_high(&self, changes: &Changes) {
+        let waits = |attempt: &Attempt| attempt.priority == Priority::High && attempt.state == AttemptState::Scheduled;
+        let high = changes.open.as_ref().map(|open| &*open.attempt).filter(|attempt| waits(attempt) && attempt.scheduled_at <= self.now);
+        if let (Some(work), Some(high)) = (&self.engine.work, high)
+            && let Some(place) = work.served.iter().position(|served| served.machine == high.machine)
+        {
+            work.shares.note_high(place);
+        }
+    }
+
     /// Notes that an event waits that interrupts the executing attempt. Its verb is cancelled, in whichever process it runs.
     fn note_interrupt(&self, commit_outcome: &mut CommitOutcome, target: &InstanceKey, changes: &Changes) {
         let Some(known) = self.engine.catalog.get(&target.machine) else { return };

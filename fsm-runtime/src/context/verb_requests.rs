@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use fsm_core::ids::CallId;
 use fsm_core::outcome::{Event, Outgoing, VerbRequests};
+use fsm_core::priority::Priority;
 use fsm_core::time::Timestamp;
 use serde::Serialize;
 use uuid::Uuid;
@@ -82,8 +83,16 @@ impl<V> Ctx<'_, V> {
         let event = Event { name: E::EVENT.to_owned(), payload };
         let id = CallId(Uuid::now_v7());
         let now = self.running.environment.clock.now();
-        let outgoing =
-            Outgoing { id, machine: M::NAME.to_owned(), key: key.to_owned(), event, deliver_at: None, is_required: false, search };
+        let outgoing = Outgoing {
+            id,
+            machine: M::NAME.to_owned(),
+            key: key.to_owned(),
+            event,
+            deliver_at: None,
+            is_required: false,
+            search,
+            priority: Priority::Normal,
+        };
         let sends = &mut self.running.verb_requests.sends;
         sends.push(outgoing);
         Ok(OutgoingEvent { outgoing: sends.last_mut().expect("it was added just now"), now })
@@ -113,6 +122,12 @@ impl OutgoingEvent<'_> {
     /// when the attempt ends. An event that waits in the outbox for room is not refused; a refusal at its delivery is recorded only.
     pub fn required(self) -> Self {
         self.outgoing.is_required = true;
+        self
+    }
+
+    /// The priority of the call that the event becomes, as for [`SendRequest::priority`](crate::handle::send::SendRequest::priority).
+    pub fn priority(self, priority: Priority) -> Self {
+        self.outgoing.priority = priority;
         self
     }
 

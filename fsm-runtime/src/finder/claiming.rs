@@ -67,8 +67,12 @@ impl Engine {
         if limit == 0 {
             return Ok(found);
         }
-        match self.store.claim(session, served, limit, now, Which::AllBut(&except)).await {
-            Ok(claims) => found += self.begin(place, session, claims, &mut slots).await,
+        let places = work.shares.places(place, limit);
+        match self.store.claim(session, served, places, now, Which::AllBut(&except)).await {
+            Ok(claims) => {
+                work.shares.note(place, places, &claims);
+                found += self.begin(place, session, claims, &mut slots).await;
+            }
             Err(error) if may_be_a_rows(&error) => {
                 tracing::debug!(machine = served.machine, %error, "a claim failed; its attempts are claimed one by one");
                 let due = claimable(&mut self.looker().await?.conn(), served, limit, now, Which::AllBut(&except)).await?;
@@ -95,7 +99,7 @@ impl Engine {
             if slots.is_empty() || in_a_row == IN_A_ROW {
                 break;
             }
-            match self.store.claim(session, &work.served[place], 1, self.clock.now(), Which::Of(due.instance)).await {
+            match self.store.claim(session, &work.served[place], 1.into(), self.clock.now(), Which::Of(due.instance)).await {
                 Ok(claims) => {
                     if claims.unread.is_empty() {
                         work.failures.of[place].calls.passed(due);

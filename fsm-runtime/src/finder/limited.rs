@@ -96,12 +96,13 @@ impl Engine {
         let except: Vec<_> = places.iter().map(|place| work.failures.of[*place].except_limited(now)).collect();
         let parts: Vec<_> = places.iter().zip(&except).map(|(place, except)| Part { served: &work.served[*place], except }).collect();
         let most = u32::try_from(slots.len()).unwrap_or(u32::MAX);
-        match self.store.claim_limited(session, limit, &parts, most, now).await {
+        match self.store.claim_limited(session, limit, &parts, (work.shares.under(limit), most), now).await {
             Ok(Some(claims)) => {
                 let mut found = 0;
                 for (place, claims) in places.iter().zip(claims) {
                     found += self.begin_limited(*place, session, claims, slots).await;
                 }
+                work.shares.note_under(limit, found);
                 Ok(found)
             }
             Ok(None) => {

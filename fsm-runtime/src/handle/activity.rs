@@ -6,6 +6,7 @@ use std::time::Duration;
 use fsm_core::call::{Attempt as Row, AttemptState};
 use fsm_core::ids::{CallId, SessionId};
 use fsm_core::instance::Status;
+use fsm_core::priority::Priority;
 use fsm_core::time::{Timestamp, serialize_optional_micros, serialize_text};
 use serde::Serialize;
 
@@ -40,6 +41,8 @@ pub struct OpenCall {
     pub last_took: Option<Duration>,
     /// The session that executes it.
     pub worker: Option<SessionId>,
+    /// The priority of the call.
+    pub priority: Priority,
     /// The name of the limit that the attempt waits for if it is scheduled, and runs under if it executes. An attempt that is due and
     /// scheduled waits for its limit.
     pub limit: Option<String>,
@@ -137,6 +140,7 @@ impl OpenCall {
             last_error: before.and_then(|before| before.error.clone()),
             last_took: before.and_then(took),
             worker: live.worker,
+            priority: live.priority,
             limit: live.limit.clone(),
             progress: None,
         }

@@ -10,6 +10,7 @@ use fsm_core::decide::send::{Dedup, Send as Delivery, SendOutcome};
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::machine::is_of_children;
 use fsm_core::outcome::Event;
+use fsm_core::priority::Priority;
 use fsm_core::time::Timestamp;
 use fsm_core::trace::TraceContext;
 use tracing::Instrument;
@@ -52,6 +53,7 @@ pub struct SendRequest {
     pub(super) dedup: Option<String>,
     pub(super) deliver: Deliver,
     reject_if_busy: bool,
+    pub(super) priority: Priority,
     trace: Option<TraceContext>,
 }
 
@@ -90,6 +92,7 @@ impl SendRequest {
             dedup: None,
             deliver: Deliver::Now,
             reject_if_busy: false,
+            priority: Priority::Normal,
             trace: None,
         }
     }
@@ -118,6 +121,14 @@ impl SendRequest {
     /// Returns an `is_busy` error if the instance is busy, instead of adding the event to its inbox.
     pub fn reject_if_busy(mut self) -> Self {
         self.reject_if_busy = true;
+        self
+    }
+
+    /// The priority of the call that the event becomes, and of its retries. If more calls are due than there are free slots, those of a higher
+    /// priority start first. It does not change the order of the events of one instance, and it is no part of the content that a deduplication
+    /// id stands for.
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
         self
     }
 
@@ -177,7 +188,8 @@ impl SendRequest {
             Deliver::At(time) => Some(time),
         };
         let inbox_limit = self.engine.limits.inbox;
-        let send = Delivery { dedup, deliver_at, reject_if_busy: self.reject_if_busy, search, ..Delivery::new(id, event, inbox_limit) };
+        let (reject_if_busy, priority) = (self.reject_if_busy, self.priority);
+        let send = Delivery { dedup, deliver_at, reject_if_busy, search, priority, ..Delivery::new(id, event, inbox_limit) };
         let trace = self.trace.or_else(|| traces::context_of(&tracing::Span::current()));
         Ok((self.target, RequestKind::Send(send), trace))
     }
@@ -211,6 +223,11 @@ impl SendInTransaction<'_> {
     /// Returns an `is_busy` error if the instance is busy, like [`SendRequest::reject_if_busy`].
     pub fn reject_if_busy(self) -> Self {
         SendInTransaction { sending: self.sending.reject_if_busy(), ..self }
+    }
+
+    /// The priority of the call, like [`SendRequest::priority`].
+    pub fn priority(self, priority: Priority) -> Self {
+        SendInTransaction { sending: self.sending.priority(priority), ..self }
     }
 
     /// The trace that the event belongs to, like [`SendRequest::trace`].

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
+use fsm_core::priority::Priority;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{Stream, StreamExt};
 use tracing::Instrument;
@@ -26,12 +27,13 @@ pub struct SendItem<E> {
     event: E,
     dedup: Option<String>,
     deliver: Deliver,
+    priority: Priority,
 }
 
 impl<E> SendItem<E> {
     /// An event for the instance `key`.
     pub fn new(key: impl AsRef<str>, event: E) -> SendItem<E> {
-        SendItem { key: key.as_ref().to_owned(), event, dedup: None, deliver: Deliver::Now }
+        SendItem { key: key.as_ref().to_owned(), event, dedup: None, deliver: Deliver::Now, priority: Priority::Normal }
     }
 
     /// The caller's own id for this item, as for [`SendRequest::dedup`].
@@ -52,11 +54,18 @@ impl<E> SendItem<E> {
         self
     }
 
+    /// The priority of the call, like [`SendRequest::priority`].
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+
     /// The same item as a single send.
     pub(super) fn addressed(self, send: impl FnOnce(&str, E) -> SendRequest) -> SendRequest {
         let mut request = send(&self.key, self.event);
         request.dedup = self.dedup;
         request.deliver = self.deliver;
+        request.priority = self.priority;
         request
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use fsm_core::call::{Attempt as Row, AttemptState};
 use fsm_core::ids::{CallId, InstanceId, SessionId};
 use fsm_core::instance::Status;
+use fsm_core::priority::Priority;
 use fsm_core::search::{SearchField, serialize_fields};
 use fsm_core::time::{Timestamp, serialize_optional_micros, serialize_optional_text, serialize_text};
 use fsm_core::trace::TraceContext;
@@ -120,6 +121,8 @@ pub struct Attempt {
     pub error: Option<String>,
     /// The session that runs or ran the attempt.
     pub worker: Option<SessionId>,
+    /// The priority of the call.
+    pub priority: Priority,
 }
 
 /// A selection of instances for a list. A condition that is not set matches all instances.
@@ -333,6 +336,7 @@ impl From<Row> for Attempt {
             finished_at: row.finished_at,
             error: row.error,
             worker: row.worker,
+            priority: row.priority,
         }
     }
 }

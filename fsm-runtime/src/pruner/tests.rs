@@ -76,7 +76,16 @@ impl Made {
         let event = if verb == "paid" { "Paid" } else { "Caught<Paid>" };
         let mut row = vec![id(call), number(attempt), id(self.id), text(MACHINE), text(verb), text(event), payload, from, text("paid")];
         row.extend([text(state), number(100), number(100), Field::Number(None), number(0), number(0), text(policy)]);
-        row.extend([number(100), id(Uuid::from_u128(7)), number(100), number(100), Field::Text(None), Field::Id(previous), number(0)]);
+        row.extend([
+            number(100),
+            id(Uuid::from_u128(7)),
+            number(100),
+            number(100),
+            Field::Text(None),
+            Field::Id(previous),
+            number(0),
+            Field::Number(None),
+        ]);
         row
     }
 
@@ -129,8 +138,8 @@ impl Made {
             number(100),
         ]);
         row.extend([Field::Text(None), Field::Id(None), number(0)]);
-        // Without a limit, progress and a family.
-        row.extend([Field::Text(None), Field::Text(None), Field::Bytes(None), Field::Number(None)]);
+        // Without a limit, a priority, progress and a family.
+        row.extend([Field::Text(None), Field::Text(None), Field::Number(None), Field::Bytes(None), Field::Number(None)]);
         row.extend([Field::Id(None), Field::Number(None), Field::Text(None), Field::Text(None), Field::Text(None)]);
         row.extend([Field::Text(None), Field::Number(None)]);
         row

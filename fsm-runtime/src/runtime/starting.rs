@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::engine::{Engine, Work};
 use crate::error::{Error, ErrorKind};
 use crate::failing::Failures;
+use crate::priority_shares::PriorityShares;
 use crate::process;
 use crate::reconciler_state::ReconcilerState;
 use crate::schedule;
@@ -80,6 +81,7 @@ impl Builder {
     pub(crate) fn work(&self, catalog: &Catalog, grace: Duration, introduced: Introduced, now: Timestamp) -> Work {
         Work {
             session: Session::new(self.process(), self.lease, grace),
+            shares: PriorityShares::of(catalog.served().len()),
             failures: Failures::of(catalog.served().len()),
             served: catalog.served(),
             data: self.data.clone(),

@@ -8,6 +8,7 @@ use fsm_core::call::Attempt;
 use fsm_core::ids::{CallId, InstanceId, SessionId, TimerId};
 use fsm_core::instance::Instance;
 use fsm_core::machine::Machine;
+use fsm_core::priority::Kept;
 use fsm_core::time::Timestamp;
 use uuid::Uuid;
 
@@ -145,17 +146,41 @@ impl Claims {
     }
 }
 
-/// Claims for session `me` at most `limit` attempts that are due at `now`, by due time. With SQLite, `conn` must be in a transaction.
-pub async fn claim(conn: &mut Conn<'_>, me: SessionId, served: &Served, limit: u32, now: Timestamp, which: Which<'_>) -> Result<Claims> {
+/// The number of places of a claim, and which of them are kept for attempts of a lower priority.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Places {
+    /// The maximum number of attempts.
+    pub most: u32,
+    /// Those that are kept.
+    pub kept: Kept,
+}
+
+impl From<u32> for Places {
+    /// Places of which none is kept.
+    fn from(most: u32) -> Places {
+        Places { most, kept: Kept::default() }
+    }
+}
+
+/// Claims for session `me` attempts that are due at `now`, at most as many as there are places, by priority and due time. With SQLite, `conn` must
+/// be in a transaction.
+pub async fn claim(
+    conn: &mut Conn<'_>,
+    me: SessionId,
+    served: &Served,
+    places: Places,
+    now: Timestamp,
+    which: Which<'_>,
+) -> Result<Claims> {
     let (sql, calls) = which.said();
-    let values = values_of(&me, served, limit, now, &calls);
-    let mut rows = match which {
-        Which::Limited(name, _) | Which::LimitedOf(name, _) => {
-            let [one, two, three, four, five, six, seven] = values;
-            conn.rows(sql, &[one, two, three, four, five, six, seven, name.into()]).await?
-        }
-        Which::AllBut(_) | Which::Of(_) => conn.rows(sql, &values).await?,
-    };
+    let mut values = values_of(&me, served, places, now, &calls).to_vec();
+    if let Which::Of(_) | Which::LimitedOf(..) = which {
+        values.truncate(ONE);
+    }
+    if let Which::Limited(name, _) | Which::LimitedOf(name, _) = which {
+        values.push(name.into());
+    }
+    let mut rows = conn.rows(sql, &values).await?;
     if !conn.is_postgres() {
         let mut ids = Vec::with_capacity(rows.len());
         for row in &rows {
@@ -171,19 +196,19 @@ pub async fn claim(conn: &mut Conn<'_>, me: SessionId, served: &Served, limit: u
 
 impl Store {
     /// Like the function [`claim`] of attempts without a limit, and commits.
-    pub async fn claim(&self, me: SessionId, served: &Served, limit: u32, now: Timestamp, which: Which<'_>) -> Result<Claims> {
+    pub async fn claim(&self, me: SessionId, served: &Served, places: Places, now: Timestamp, which: Which<'_>) -> Result<Claims> {
         if let Some(mut alone) = self.for_commits().await? {
-            return claim(&mut alone.conn(), me, served, limit, now, which).await;
+            return claim(&mut alone.conn(), me, served, places, now, which).await;
         }
         // No decision depends on the columns that a claim writes: the completion of an attempt checks in its guard that the session still
         // holds it.
         let (sql, calls) = which.said();
         let log = SqliteLog { put: &sql::LOG_PUT, session: me, number: session_log::next_number() };
-        if let Some(rows) = self.write_and_ask(sql, &values_of(&me, served, limit, now, &calls), &sql::CLAIMED, log).await? {
+        if let Some(rows) = self.write_and_ask(sql, &values_of(&me, served, places, now, &calls), &sql::CLAIMED, log).await? {
             return Ok(all(&rows, false));
         }
         let mut tx = self.begin_for(Purpose::Engine).await?;
-        let claims = claim(&mut tx.conn(), me, served, limit, now, which).await?;
+        let claims = claim(&mut tx.conn(), me, served, places, now, which).await?;
         tx.commit().await?;
         Ok(claims)
     }
@@ -199,7 +224,7 @@ impl Store {
     /// decoded.
     pub async fn try_claim(&self, served: &Served, now: Timestamp, instance: InstanceId) -> Result<()> {
         let mut tx = self.begin().await?;
-        let claims = claim(&mut tx.conn(), SessionId(Uuid::nil()), served, 1, now, Which::Of(instance)).await?;
+        let claims = claim(&mut tx.conn(), SessionId(Uuid::nil()), served, 1.into(), now, Which::Of(instance)).await?;
         tx.rollback().await?;
         claims.unread.into_iter().next().map_or(Ok(()), |(_, why)| Err(why))
     }
@@ -233,8 +258,9 @@ pub async fn claimable(
         Which::AllBut(calls) => (&sql::CLAIMABLE, calls, None),
         Which::Of(_) | Which::LimitedOf(..) => return Ok(Vec::new()),
     };
-    let [machine, _, verbs, now, limit, calls, _] = values_of(&SessionId(Uuid::nil()), served, limit, now, calls);
-    let rows = conn.rows(sql, &[machine, verbs, now, limit, calls, name.into()][..if name.is_some() { 6 } else { 5 }]).await?;
+    let machine = served.machine.as_str();
+    let values = values![machine, Value::Texts(&served.verbs), now.as_micros(), i64::from(limit), Value::Texts(calls), name];
+    let rows = conn.rows(sql, &values[..if name.is_some() { 6 } else { 5 }]).await?;
     let is_limited = name.is_some();
     let due = |row: &Row| Some(DueCall { call: row.call_id(0).ok()?, instance: row.instance_id(1).ok()?, is_limited });
     Ok(rows.iter().filter_map(|row| Some((due(row)?, row.get(2).ok().flatten()))).collect())
@@ -263,15 +289,20 @@ pub fn may_be_a_rows(error: &StoreError) -> bool {
     }
 }
 
-fn values_of<'a>(me: &SessionId, served: &'a Served, limit: u32, now: Timestamp, calls: &'a [String]) -> [Value<'a>; 7] {
-    [
-        served.machine.as_str().into(),
-        me.0.into(),
+/// The number of parameters of a claim that chooses one instance.
+const ONE: usize = 7;
+
+fn values_of<'a>(me: &SessionId, served: &'a Served, places: Places, now: Timestamp, calls: &'a [String]) -> [Value<'a>; 9] {
+    values![
+        served.machine.as_str(),
+        me.0,
         Value::Texts(&served.verbs),
-        now.as_micros().into(),
-        i64::from(limit).into(),
+        now.as_micros(),
+        i64::from(places.most),
         Value::Texts(calls),
-        session_log::next_number().into(),
+        session_log::next_number(),
+        i64::from(places.kept.normal),
+        i64::from(places.kept.low),
     ]
 }
 

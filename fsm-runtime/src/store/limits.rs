@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use fsm_core::ids::SessionId;
 use fsm_core::limit::{Limit, Rate, Use};
+use fsm_core::priority::kept;
 use fsm_core::time::{Timestamp, micros};
 
-use super::claim::{Claims, Served, Which, claim};
+use super::claim::{Claims, Places, Served, Which, claim};
 use super::conn::Conn;
 use super::error::{Result, StoreError};
 use super::open::Store;
@@ -102,17 +103,17 @@ pub async fn next_due(conn: &mut Conn<'_>, served: &Served, except: &[String]) -
 
 impl Store {
     /// Claims for session `me` attempts that wait for this limit and are due at `now`: as many as may start, and at most `most`. The parts
-    /// are served in their order. Returns `None` if another process claims under this limit at this moment, or if the limit is gone.
+    /// are served in their order, where `claimed` attempts were claimed under this limit before. Returns `None` if another process claims under this limit at this moment, or if the limit is gone.
     pub async fn claim_limited(
         &self,
         me: SessionId,
         name: &str,
         parts: &[Part<'_>],
-        most: u32,
+        (claimed, most): (u64, u32),
         now: Timestamp,
     ) -> Result<Option<ClaimedParts>> {
         let parts = parts.iter().map(|part| (part.served, Which::Limited(name, part.except)));
-        self.claim_under(me, name, &parts.collect::<Vec<_>>(), most, now).await
+        self.claim_under(me, name, &parts.collect::<Vec<_>>(), (claimed, most), now).await
     }
 
     /// Claims one attempt that waits for this limit, if it may start. The result is as for [`Store::claim_limited`].
@@ -124,7 +125,7 @@ impl Store {
         instance: fsm_core::ids::InstanceId,
         now: Timestamp,
     ) -> Result<Option<ClaimedParts>> {
-        self.claim_under(me, name, &[(served, Which::LimitedOf(name, instance))], 1, now).await
+        self.claim_under(me, name, &[(served, Which::LimitedOf(name, instance))], (0, 1), now).await
     }
 
     /// The lock of the limit's row is taken first and held until the commit. Whoever holds it waits for no other lock: instances that are
@@ -134,7 +135,7 @@ impl Store {
         me: SessionId,
         name: &str,
         parts: &[(&Served, Which<'_>)],
-        most: u32,
+        (before, most): (u64, u32),
         now: Timestamp,
     ) -> Result<Option<ClaimedParts>> {
         let mut tx = self.begin_for(Purpose::Engine).await?;
@@ -155,7 +156,8 @@ impl Store {
             if left == 0 {
                 break;
             }
-            let claims = claim(conn, me, served, left, now, *which).await?;
+            let places = Places { most: left, kept: kept(before + u64::from(room - left), left) };
+            let claims = claim(conn, me, served, places, now, *which).await?;
             left = left.saturating_sub(claims.count());
             claimed.push(claims);
         }

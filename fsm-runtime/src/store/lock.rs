@@ -214,7 +214,7 @@ pub async fn inbox_ends(conn: &mut Conn<'_>, instances: &[&Instance], most: i64)
 }
 
 fn waiting(row: &Row) -> Result<Waiting> {
-    Ok(Waiting { position: row.get(1)?, call: row.call_id(2)?, event: row.get(3)? })
+    Ok(Waiting { position: row.get(1)?, call: row.call_id(2)?, event: row.get(3)?, priority: row.priority(5)? })
 }
 
 /// The requests among `asked` (instance and dedup id) that the database knows.

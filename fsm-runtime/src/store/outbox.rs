@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use fsm_core::changes::NoteKind;
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::outcome::{Event, Outgoing, fit};
+use fsm_core::priority::Priority;
 use fsm_core::time::Timestamp;
 use uuid::Uuid;
 
@@ -37,6 +38,8 @@ pub struct InLine {
     pub sender: InstanceId,
     /// The number of deliveries in a row that found no room. Only the first event of a line counts them.
     pub tries: u32,
+    /// The priority of the call.
+    pub priority: Priority,
 }
 
 /// The line of one receiver, with the time of its next delivery.
@@ -106,6 +109,7 @@ pub async fn put(conn: &mut Conn<'_>, events: &[Put<'_>], now: Timestamp) -> Res
             outgoing.event.payload.as_slice(),
             now.as_micros(),
             due_at.map(Timestamp::as_micros),
+            outgoing.priority.number(),
         ]
     });
     conn.put(&sql::OUTBOX_PUT, rows.collect()).await
@@ -120,6 +124,7 @@ pub async fn line(conn: &mut Conn<'_>, receiver: Target<'_>, limit: u32) -> Resu
             event: Event { name: row.get(1)?, payload: row.get(2)? },
             sender: InstanceId(row.get(3)?),
             tries: u32::try_from(row.get::<i64>(4)?).unwrap_or(u32::MAX),
+            priority: row.priority(5)?,
         })
     };
     rows.iter().map(read).collect()

@@ -8,6 +8,7 @@ use fsm_core::family::{Family, Parent};
 use fsm_core::ids::{CallId, InstanceId, SessionId, TimerId};
 use fsm_core::instance::{Instance, Status};
 use fsm_core::outcome::Event;
+use fsm_core::priority::Priority;
 use fsm_core::retry::{Retry, RetryState};
 use fsm_core::time::Timestamp;
 use rusqlite::types::FromSql;
@@ -36,7 +37,7 @@ impl<T: FromSql + for<'r> Decode<'r, Sqlite> + Type<Sqlite> + for<'r> Decode<'r,
 /// The number of columns of the instance itself in `instance!`. Those of its newest attempt follow.
 const INSTANCE: usize = 18;
 /// The columns of the newest attempt in `instance!` end here, and those of the family begin.
-const FAMILY: usize = INSTANCE + 20;
+const FAMILY: usize = INSTANCE + 21;
 /// The number of columns of `instance!`.
 pub(super) const WITH_NEWEST: usize = FAMILY + 4;
 /// The column of an instance's newest call.
@@ -76,6 +77,10 @@ impl Row {
     pub(super) fn count(&self, column: usize) -> Result<u32> {
         let number: i64 = self.get(column)?;
         u32::try_from(number).map_err(|_| StoreError::Corrupt { what: format!("a count is {number}") })
+    }
+
+    pub(super) fn priority(&self, column: usize) -> Result<Priority> {
+        self.get(column).map(Priority::of_number)
     }
 
     /// One of the names of an enum, such as a status.
@@ -156,6 +161,7 @@ impl Row {
             finished_at: self.time_if_any(at + 13)?,
             error: self.get(at + 14)?,
             previous: self.get::<Option<Uuid>>(at + 15)?.map(CallId),
+            priority: self.priority(at + 20)?,
             limit: self.get(at + 17)?,
         }))
     }
@@ -200,6 +206,7 @@ impl Row {
             finished_at: self.time_if_any(at + 17)?,
             error: self.get(at + 18)?,
             previous: self.get::<Option<Uuid>>(at + 19)?.map(CallId),
+            priority: self.priority(at + 21)?,
             limit: None,
         })
     }
@@ -234,6 +241,7 @@ impl Row {
             state: self.get(at + 2)?,
             event: Event { name: self.get(at + 3)?, payload: self.get(at + 4)? },
             due_at: self.time(at + 5)?,
+            priority: self.priority(at + 6)?,
         })
     }
 

@@ -9,7 +9,7 @@ macro_rules! instance {
          i.inbox_head, i.inbox_tail, i.created_at, i.updated_at, i.row_version, i.entered_at, i.verb, i.event, i.from_state, i.to_state, \
          i.attempt_state, i.attempt_created_at, i.scheduled_at, i.remaining_attempts, i.backoff, i.retry, i.first_at, i.worker, i.started_at, \
          i.finished_at, i.attempt_error, i.previous, i.snoozes, coalesce(i.waits_for, i.runs_under), \
-         i.progress, i.progress_at, i.parent, i.parent_group, i.family, i.family_group"
+         i.progress, i.progress_at, i.priority, i.parent, i.parent_group, i.family, i.family_group"
     };
 }
 
@@ -17,14 +17,15 @@ macro_rules! instance {
 macro_rules! attempt {
     () => {
         "c.call_id, c.attempt, c.instance_id, c.machine, c.verb, c.event, c.from_state, c.to_state, c.state, c.created_at, c.scheduled_at, \
-         c.remaining_attempts, c.backoff, c.retry, c.first_at, c.worker, c.started_at, c.finished_at, c.error, c.previous, c.snoozes"
+         c.remaining_attempts, c.backoff, c.retry, c.first_at, c.worker, c.started_at, c.finished_at, c.error, c.previous, c.snoozes, \
+         c.priority"
     };
 }
 
 /// The columns of a timer, as `Row::timer` reads them.
 macro_rules! timer {
     () => {
-        "t.timer_id, t.instance_id, t.state, t.event, t.payload, t.due_at"
+        "t.timer_id, t.instance_id, t.state, t.event, t.payload, t.due_at, t.priority"
     };
 }
 
@@ -41,6 +42,7 @@ macro_rules! has_timer {
 
 #[macro_use]
 mod chain;
+#[macro_use]
 mod claim;
 mod drift;
 mod family;

@@ -155,9 +155,10 @@ pub async fn write(conn: &mut Conn<'_>, table: usize, rows: &[Vec<Field>]) -> Re
         7 => insert::<7>(conn, table, rows).await,
         8 => insert::<8>(conn, table, rows).await,
         9 => insert::<9>(conn, table, rows).await,
+        10 => insert::<10>(conn, table, rows).await,
         14 => insert::<14>(conn, table, rows).await,
-        23 => insert::<23>(conn, table, rows).await,
-        50 => insert::<50>(conn, table, rows).await,
+        24 => insert::<24>(conn, table, rows).await,
+        51 => insert::<51>(conn, table, rows).await,
         other => Err(StoreError::Corrupt { what: format!("no table has {other} columns") }),
     }
 }

@@ -27,7 +27,7 @@ fn leaving_a_state_clears_its_timer_and_an_end_completes() {
 fn the_next_event_goes_before_the_inbox() {
     let mut snapshot = begun();
     Arc::make_mut(&mut snapshot.instance).inbox_tail = 1;
-    snapshot.inbox = vec![Waiting { position: 0, call: call(2), event: "Cancel".into() }].into();
+    snapshot.inbox = vec![Waiting { position: 0, call: call(2), event: "Cancel".into(), priority: Priority::Normal }].into();
     let next = Some(Event { name: "Paid".into(), payload: b"1".to_vec() });
     let verb_requests = VerbRequests { next, ..VerbRequests::default() };
     let changes = ended(&snapshot, Outcome::Success { record: None, verb_requests, timer: None, search: Vec::new() }, 4);
@@ -39,7 +39,12 @@ fn the_next_event_goes_before_the_inbox() {
 fn what_no_longer_fits_when_its_turn_comes_is_rejected_and_the_next_goes_on() {
     let mut snapshot = begun();
     Arc::make_mut(&mut snapshot.instance).inbox_tail = 3;
-    let waiting = |position: i64, event: &str| Waiting { position, call: call(10 + position.unsigned_abs() as u128), event: event.into() };
+    let waiting = |position: i64, event: &str| Waiting {
+        position,
+        call: call(10 + position.unsigned_abs() as u128),
+        event: event.into(),
+        priority: Priority::Normal,
+    };
     snapshot.inbox = vec![waiting(0, "Completed"), waiting(1, "Paid"), waiting(2, "Completed")].into();
     let changes = ended(&snapshot, success(), 4);
     assert_eq!(changes.notes.iter().map(|note| (note.kind, note.call)).collect::<Vec<_>>(), [(NoteKind::Rejected, Some(call(10)))]);
@@ -53,7 +58,7 @@ fn what_no_longer_fits_when_its_turn_comes_is_rejected_and_the_next_goes_on() {
 fn an_instance_that_ends_rejects_all_that_waits() {
     let mut snapshot = after(&sent(rests_in_created(), request(2, "Cancel"), 5).unwrap().changes.unwrap());
     Arc::make_mut(&mut snapshot.instance).inbox_tail = 1;
-    snapshot.inbox = vec![Waiting { position: 0, call: call(3), event: "Paid".into() }].into();
+    snapshot.inbox = vec![Waiting { position: 0, call: call(3), event: "Paid".into(), priority: Priority::Normal }].into();
     let changes = ended(&snapshot, success(), 6);
     assert_eq!((changes.instance.status, changes.instance.inbox_len(), changes.notes.len(), changes.open), (Status::Completed, 0, 1, None));
 }
@@ -101,8 +106,14 @@ fn a_lost_attempt_counts_and_a_released_one_does_not() {
 fn a_timer_runs_out_only_while_the_instance_rests_in_its_state() {
     let event = Event { name: TIMEOUT.into(), payload: b"{}".to_vec() };
     let id = TimerId(Uuid::from_u128(1));
-    let timer =
-        || Timer { id, instance: InstanceId(Uuid::from_u128(1)), state: Some("created".into()), event: event.clone(), due_at: at(1801) };
+    let timer = || Timer {
+        id,
+        instance: InstanceId(Uuid::from_u128(1)),
+        state: Some("created".into()),
+        event: event.clone(),
+        due_at: at(1801),
+        priority: Priority::Normal,
+    };
     let rests = fire(&machine(), &rests_in_created(), timer(), moment(1801)).unwrap();
     assert_eq!((rests.fired(), rests.open.unwrap().attempt.to.as_str()), (Some(id), "expired"));
 
@@ -118,7 +129,14 @@ fn a_timer_runs_out_only_while_the_instance_rests_in_its_state() {
 #[test]
 fn a_delayed_event_that_no_longer_fits_is_recorded() {
     let event = Event { name: "Completed".into(), payload: b"{}".to_vec() };
-    let timer = Timer { id: TimerId(Uuid::from_u128(5)), instance: InstanceId(Uuid::from_u128(1)), state: None, event, due_at: at(9) };
+    let timer = Timer {
+        id: TimerId(Uuid::from_u128(5)),
+        instance: InstanceId(Uuid::from_u128(1)),
+        state: None,
+        event,
+        due_at: at(9),
+        priority: Priority::Normal,
+    };
     let changes = fire(&machine(), &rests_in_created(), timer, moment(9)).unwrap();
     assert_eq!((changes.fired(), changes.notes[0].kind, changes.open), (Some(TimerId(Uuid::from_u128(5))), NoteKind::Rejected, None));
 }

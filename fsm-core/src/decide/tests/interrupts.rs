@@ -39,7 +39,12 @@ fn complete_with(snapshot: &InstanceSnapshot, outcome: Outcome) -> Result<Change
 
 fn waiting(snapshot: &mut InstanceSnapshot, events: &[&str]) {
     let all = events.iter().enumerate();
-    let one = |(n, event): (usize, &&str)| Waiting { position: n as i64, call: call(20 + n as u128), event: (*event).into() };
+    let one = |(n, event): (usize, &&str)| Waiting {
+        position: n as i64,
+        call: call(20 + n as u128),
+        event: (*event).into(),
+        priority: Priority::Normal,
+    };
     snapshot.inbox = all.map(one).collect::<Vec<_>>().into();
     Arc::make_mut(&mut snapshot.instance).inbox_tail = events.len() as i64;
 }

@@ -61,7 +61,7 @@ fn skip_gives_up_the_call_and_takes_what_waits() {
     let mut stuck = InstanceSnapshot { newest: begun().newest, ..rests_in_created() };
     Arc::make_mut(&mut stuck.instance).status = Status::Error;
     Arc::make_mut(&mut stuck.instance).inbox_tail = 1;
-    stuck.inbox = vec![Waiting { position: 0, call: call(2), event: "Cancel".into() }].into();
+    stuck.inbox = vec![Waiting { position: 0, call: call(2), event: "Cancel".into(), priority: Priority::Normal }].into();
     let changes = operate(stuck, Act::Skip, None, 5).unwrap().unwrap();
     assert_eq!((changes.instance.status, changes.open.unwrap().attempt.to.as_str()), (Status::Running, "cancelled"));
     assert!(operate(rests_in_created(), Act::Skip, None, 5).is_err());

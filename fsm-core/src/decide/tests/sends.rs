@@ -50,7 +50,7 @@ fn a_busy_instances_event_waits_if_it_fits_after_all_before_it() {
     assert_eq!((accepted.outcome, changes.open, changes.instance.inbox_len()), (SendOutcome::Queued, None, 1));
     assert_eq!(changes.waits.unwrap().position, 0);
 
-    let waiting = Waiting { position: 0, call: call(2), event: "Paid".into() };
+    let waiting = Waiting { position: 0, call: call(2), event: "Paid".into(), priority: Priority::Normal };
     let snapshot = InstanceSnapshot { instance: changes.instance.into(), inbox: vec![waiting].into(), ..begun() };
     assert_eq!(sent(snapshot.clone(), request(3, "Completed"), 6).unwrap().outcome, SendOutcome::Queued);
     assert!(matches!(sent(snapshot, request(3, "Paid"), 6), Err(Refusal::Unfit(_))));
@@ -109,7 +109,7 @@ fn a_process_that_may_begin_no_call_leaves_the_event_to_a_worker() {
         let [TimerChange::Set(wake)] = changes.timers.as_slice() else { panic!("{:?}", changes.timers) };
         assert!(wake.is_wake() && wake.due_at == at(5) && wake.event.name == event && wake.state == changes.instance.state);
 
-        let waiting = vec![Waiting { position: 0, call: call(2), event: event.into() }];
+        let waiting = vec![Waiting { position: 0, call: call(2), event: event.into(), priority: Priority::Normal }];
         let left = InstanceSnapshot { instance: changes.instance.into(), is_new: false, inbox: waiting.into(), ..snapshot };
         let next = put(&machine(), &left, request(3, if to == "created" { "Paid" } else { "Completed" }), moment(6)).unwrap().unwrap();
         assert_eq!(next.changes.unwrap().timers, [], "a worker is called already");
@@ -129,7 +129,7 @@ fn a_process_that_may_begin_no_call_leaves_the_event_to_a_worker() {
 fn an_event_that_bears_the_name_of_a_timer_runs_no_timer_out() {
     let rests = rests_in_created();
     let instance = Instance { inbox_tail: 1, ..Arc::unwrap_or_clone(rests.instance.clone()) };
-    let forged = vec![Waiting { position: 0, call: call(9), event: TIMEOUT.into() }];
+    let forged = vec![Waiting { position: 0, call: call(9), event: TIMEOUT.into(), priority: Priority::Normal }];
     let snapshot = InstanceSnapshot { instance: instance.into(), inbox: forged.into(), ..rests };
     let wake = put(&machine(), &rests_in_created(), request(2, "Paid"), moment(5)).unwrap().unwrap().changes.unwrap().timers.remove(0);
     let TimerChange::Set(wake) = wake else { panic!("{wake:?}") };
@@ -152,7 +152,14 @@ fn a_delayed_event_that_cannot_start_an_instance_is_refused_where_there_is_none(
 fn an_instance_that_has_not_begun_ends_with_the_last_delayed_event_if_that_does_not_fit() {
     let waits = |awaits_others| InstanceSnapshot { is_new: false, awaits_others, ..unborn() };
     let event = request(2, "Completed").event;
-    let timer = Timer { id: TimerId(call(2).0), instance: waits(false).instance.id, state: None, event, due_at: at(60) };
+    let timer = Timer {
+        id: TimerId(call(2).0),
+        instance: waits(false).instance.id,
+        state: None,
+        event,
+        due_at: at(60),
+        priority: Priority::Normal,
+    };
     let fired = |snapshot: &InstanceSnapshot| fire(&machine(), snapshot, timer.clone(), moment(60)).unwrap();
     for (snapshot, becomes) in [(waits(false), Status::Cancelled), (waits(true), Status::Running), (rests_in_created(), Status::Running)] {
         let changes = fired(&snapshot);

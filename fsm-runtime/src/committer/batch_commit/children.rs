@@ -10,6 +10,7 @@ use fsm_core::decide::send::Send;
 use fsm_core::family::{Child, Family, Parent};
 use fsm_core::instance::Instance;
 use fsm_core::outcome::Outgoing;
+use fsm_core::priority::Priority;
 
 use super::outgoing::{succeeded, trace_of};
 use super::{BatchCommit, Decided, earlier};
@@ -70,7 +71,7 @@ impl BatchCommit<'_> {
         let (mut targets, mut places, mut decided) = (Vec::new(), Vec::new(), Vec::new());
         for (place, child) in all {
             let Some(parent) = parent_of(&batch_snapshot.snapshot(&batch[place].target).instance) else { continue };
-            let permit = self.free_slot();
+            let permit = self.free_slot(Priority::Normal);
             let is_granted = permit.is_some();
             if let Some(Started::New(mut changes)) = self.start_of(batch_snapshot, child, parent, is_granted) {
                 changes.traces.extend(trace_of(&batch[place]).map(|trace| (child.id, trace.clone())));
@@ -129,7 +130,7 @@ impl BatchCommit<'_> {
         let id = batch_snapshot.snapshot(target).instance.id;
         let (told, is_all) = self.tell_events(conn, batch_snapshot, target, commit_outcome).await?;
         let open = family::open_children(conn, id).await?;
-        let permit = self.free_slot();
+        let permit = self.free_slot(Priority::Normal);
         let snapshot = batch_snapshot.snapshot(target);
         let changes = match snapshot.instance.family {
             // The end of all comes after the ends of each.
@@ -163,7 +164,7 @@ impl BatchCommit<'_> {
         if events.is_empty() {
             return Ok((0, read == 0));
         }
-        let permit = self.free_slot();
+        let permit = self.free_slot(Priority::Normal);
         let deliveries = loop {
             // A slot is for one call, and only the first event can start one.
             let mut may_begin = permit.is_some();

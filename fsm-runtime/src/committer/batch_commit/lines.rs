@@ -6,6 +6,7 @@ use fsm_core::decide::inbox::NeedsMoreRows;
 use fsm_core::decide::outbox::{backoff, deliver_line};
 use fsm_core::decide::send::Send;
 use fsm_core::instance::Instance;
+use fsm_core::priority::Priority;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::BatchCommit;
@@ -51,7 +52,7 @@ impl BatchCommit<'_> {
         let receiver = Target { machine: &target.machine, key: &target.key };
         let line = outbox::line(conn, receiver, AT_A_TIME).await?;
         let Some(first) = line.first() else { return Ok(0) };
-        let permit = self.free_slot();
+        let permit = self.free_slot(Priority::Normal);
         let delivered = loop {
             // A slot is for one call, and only the first event can start one.
             let mut may_begin = permit.is_some();
@@ -127,6 +128,6 @@ impl BatchCommit<'_> {
     }
 
     fn in_line(&self, waited: &InLine) -> Send {
-        Send::new(waited.call, waited.event.clone(), self.engine.limits.inbox)
+        Send { priority: waited.priority, ..Send::new(waited.call, waited.event.clone(), self.engine.limits.inbox) }
     }
 }

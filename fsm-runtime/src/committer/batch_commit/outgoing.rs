@@ -12,6 +12,7 @@ use fsm_core::decide::refusal::Refusal;
 use fsm_core::decide::send::Send;
 use fsm_core::instance::Instance;
 use fsm_core::outcome::{Outcome, Outgoing, Problem};
+use fsm_core::priority::Priority;
 use fsm_core::retry::RetryAdvice;
 use fsm_core::trace::TraceContext;
 use tokio::sync::OwnedSemaphorePermit;
@@ -122,7 +123,7 @@ impl BatchCommit<'_> {
             let commit_outcome = &mut commit_outcomes[place];
             let trace = trace_of(&batch[place]);
             let mut has_line = lines.contains(&(first.machine.clone(), first.key.clone()));
-            let permit = self.free_slot();
+            let permit = self.free_slot(Priority::Normal);
             let deliveries = loop {
                 match self.deliver(batch_snapshot, &target, to_one, has_line, permit.is_some()) {
                     Ok(deliveries) => break deliveries,
@@ -245,8 +246,13 @@ impl BatchCommit<'_> {
     }
 
     fn delivery(&self, outgoing: &Outgoing) -> Send {
-        let Outgoing { id, event, deliver_at, search, .. } = outgoing;
-        Send { deliver_at: *deliver_at, search: search.clone(), ..Send::new(*id, event.clone(), self.engine.limits.inbox) }
+        let Outgoing { id, event, deliver_at, search, priority, .. } = outgoing;
+        Send {
+            deliver_at: *deliver_at,
+            search: search.clone(),
+            priority: *priority,
+            ..Send::new(*id, event.clone(), self.engine.limits.inbox)
+        }
     }
 }
 

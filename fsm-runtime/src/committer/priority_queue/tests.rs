@@ -6,6 +6,7 @@ use fsm_core::call::{Attempt, AttemptState};
 use fsm_core::decide::send::Send;
 use fsm_core::ids::{CallId, InstanceId, SessionId};
 use fsm_core::outcome::{Event, Outcome, Outgoing, VerbRequests};
+use fsm_core::priority::Priority;
 use fsm_core::retry::RetryState;
 use fsm_core::time::Timestamp;
 use uuid::Uuid;
@@ -48,6 +49,7 @@ fn reporting(key: &str, receivers: &[&str]) -> Request {
         deliver_at: None,
         is_required: false,
         search: Vec::new(),
+        priority: Priority::Normal,
     });
     report.outcome = Outcome::Success {
         record: None,
@@ -79,6 +81,7 @@ fn end(key: &str, waited_us: i64) -> Request {
         finished_at: None,
         error: None,
         previous: None,
+        priority: Priority::Normal,
         limit: None,
     };
     let report = Report::new(Arc::new(attempt), Outcome::Released);

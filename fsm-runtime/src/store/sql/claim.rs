@@ -11,55 +11,109 @@ macro_rules! payload_and_attempt_before {
     };
 }
 
-/// The condition for due attempts on SQLite, limited to the instances or calls `$6`, or excluding them.
+/// The condition for attempts of instances `d` that are due, limited to the instances or calls `$6`, or excluding them.
 macro_rules! due_in_sqlite {
     ($limit:literal, $which:literal) => {
         concat!(
-            "i.waits_for ",
+            "d.waits_for ",
             $limit,
-            " and i.machine = $1 and i.due_at <= $4 and i.verb in (select value from json_each($3)) and i.",
+            " and d.machine = $1 and d.due_at <= $4 and d.verb in (select value from json_each($3)) and d.",
             $which,
-            " (select unhex(value) from json_each($6))
-            order by i.due_at
-            limit $5"
+            " (select unhex(value) from json_each($6))"
+        )
+    };
+}
+
+macro_rules! due_in_postgres {
+    ($limit:literal, $which:literal) => {
+        concat!(
+            "d.waits_for ",
+            $limit,
+            " and d.machine = $1 and d.due_at <= $4 and d.verb = any($3::text[]) and d.",
+            $which,
+            "($6::text[]::uuid[])"
+        )
+    };
+}
+
+/// The attempts to claim: at most `$5`, by priority and then by due time. Normal attempts have the first `$8` places and low ones the first `$9`, if
+/// so many are due. Each priority is a range of an index. No more rows than these places are read beyond those that are claimed.
+macro_rules! by_priority {
+    ($due:expr, $lock:literal) => {
+        concat!(
+            "high as materialized (
+                select d.instance_id
+                from fsm_instances d
+                where ",
+            $due,
+            " and d.priority = -1
+                order by d.due_at
+                limit $5",
+            $lock,
+            "
+            ),
+            normal as materialized (
+                select d.instance_id, d.due_at
+                from fsm_instances d
+                where ",
+            $due,
+            " and d.priority is null
+                order by d.due_at
+                limit case when (select count(*) from high) > $8 then $5 - (select count(*) from high) + $8 else $5 end",
+            $lock,
+            "
+            ),
+            low as materialized (
+                select d.instance_id, d.due_at
+                from fsm_instances d
+                where ",
+            $due,
+            " and d.priority = 1
+                order by d.due_at
+                limit $5 - (select count(*) from high) - (select count(*) from normal) + $8 + $9",
+            $lock,
+            "
+            ),
+            due as materialized (
+                select x.instance_id
+                from (
+                    select high.instance_id, 1 as place
+                    from high
+                    union all
+                    select normal.instance_id, case when row_number() over (order by normal.due_at) <= $8 then 0 else 2 end
+                    from normal
+                    union all
+                    select low.instance_id, case when row_number() over (order by low.due_at) <= $9 then 0 else 3 end
+                    from low
+                ) as x
+                order by x.place
+                limit $5
+            )"
         )
     };
 }
 
 macro_rules! claim_in_sqlite {
-    ($limit:literal, $which:literal) => {
+    ($due:expr) => {
         concat!(
             "
             update fsm_instances
             set attempt_state = 'executing', worker = $2, started_at = $4, due_at = null, runs_under = waits_for, waits_for = null,
                 row_version = row_version + 1
-            where instance_id in (
-                select i.instance_id
-                from fsm_instances i
-                where ",
-            due_in_sqlite!($limit, $which),
-            "
-            )
+            where instance_id in (",
+            $due,
+            ")
             returning instance_id"
         )
     };
 }
 
 macro_rules! claim_in_postgres {
-    ($limit:literal, $which:literal) => {
+    ($due:expr) => {
         concat!(
-            "with due as materialized (
-                select d.instance_id
-                from fsm_instances d
-                where d.waits_for ",
-            $limit,
-            " and d.machine = $1 and d.due_at <= $4 and d.verb = any($3::text[]) and d.",
-            $which,
-            "($6::text[]::uuid[])
-                order by d.due_at
-                limit $5
-                for update skip locked
-            ),
+            "with ",
+            $due,
+            ",
             i as (
                 update fsm_instances u
                 set attempt_state = 'executing', worker = $2, started_at = $4, due_at = null, runs_under = u.waits_for, waits_for = null,
@@ -85,38 +139,98 @@ macro_rules! claim_in_postgres {
     };
 }
 
-/// Claims for session `$2` the due attempts of machine `$1` for the verbs `$3` at time `$4`, at most `$5`, the earliest first, except those
-/// of the calls `$6` and those that wait for a limit. Uses the due index. PostgreSQL writes row `$7` of the session log and returns the claimed attempts. SQLite returns
-/// the ids for `CLAIMED`.
-pub const CLAIM: Sql =
-    Sql { sqlite: claim_in_sqlite!("is null", "call_id not in"), postgres: claim_in_postgres!("is null", "call_id <> all") };
+macro_rules! claim_by_priority {
+    ($limit:literal) => {
+        Sql {
+            sqlite: claim_in_sqlite!(concat!(
+                "with ",
+                by_priority!(due_in_sqlite!($limit, "call_id not in"), ""),
+                " select due.instance_id from due"
+            )),
+            postgres: claim_in_postgres!(by_priority!(due_in_postgres!($limit, "call_id <> all"), " for update skip locked")),
+        }
+    };
+}
+
+macro_rules! claim_these {
+    ($limit:literal) => {
+        Sql {
+            sqlite: claim_in_sqlite!(concat!(
+                "select d.instance_id from fsm_instances d where ",
+                due_in_sqlite!($limit, "instance_id in"),
+                " limit $5"
+            )),
+            postgres: claim_in_postgres!(concat!(
+                "due as materialized (select d.instance_id from fsm_instances d where ",
+                due_in_postgres!($limit, "instance_id = any"),
+                " limit $5 for update skip locked)"
+            )),
+        }
+    };
+}
+
+/// Claims for session `$2` the due attempts of machine `$1` for the verbs `$3` at time `$4`, at most `$5`, except those of the calls `$6` and those
+/// that wait for a limit. Of the places, `$8` go to normal attempts first and `$9` to low ones; the others go by priority. Uses the due index and
+/// that of priorities. PostgreSQL writes row `$7` of the session log and returns the claimed attempts. SQLite returns the ids for `CLAIMED`.
+pub const CLAIM: Sql = claim_by_priority!("is null");
 
 /// The same, only of the instances `$6`. Uses the primary key.
-pub const CLAIM_THESE: Sql =
-    Sql { sqlite: claim_in_sqlite!("is null", "instance_id in"), postgres: claim_in_postgres!("is null", "instance_id = any") };
+pub const CLAIM_THESE: Sql = claim_these!("is null");
 
-/// As `CLAIM`, of the attempts that wait for the limit `$8`. The transaction holds the lock of the limit. Uses the index of limited attempts.
-pub const CLAIM_LIMITED: Sql =
-    Sql { sqlite: claim_in_sqlite!("= $8", "call_id not in"), postgres: claim_in_postgres!("= $8", "call_id <> all") };
+/// As `CLAIM`, of the attempts that wait for the limit `$10`. The transaction holds the lock of the limit. Uses the index of limited attempts.
+pub const CLAIM_LIMITED: Sql = claim_by_priority!("= $10");
 
-/// The same, only of the instances `$6`. Uses the primary key.
-pub const CLAIM_LIMITED_THESE: Sql =
-    Sql { sqlite: claim_in_sqlite!("= $8", "instance_id in"), postgres: claim_in_postgres!("= $8", "instance_id = any") };
+/// The same, only of the instances `$6`, which wait for the limit `$8`. Uses the primary key.
+pub const CLAIM_LIMITED_THESE: Sql = claim_these!("= $8");
 
-macro_rules! claimable {
-    ($verb:literal, $but:literal, $limit:literal) => {
+/// The attempts `$columns` of each priority that meet a condition, in the order of their due times, at most `$limit` of each.
+macro_rules! each_priority {
+    ($columns:literal, $condition:expr, $limit:literal) => {
         concat!(
             "
-            select i.call_id, i.instance_id, i.key
-            from fsm_instances i
-            where i.waits_for ",
+            select * from (
+                select ",
+            $columns,
+            " from fsm_instances i where ",
+            $condition,
+            " and i.priority is null order by i.due_at limit ",
             $limit,
-            " and i.machine = $1 and i.due_at <= $3 and i.verb ",
-            $verb,
-            " and i.call_id ",
-            $but,
             "
-            order by i.due_at
+            ) as normal
+            union all
+            select * from (
+                select ",
+            $columns,
+            " from fsm_instances i where ",
+            $condition,
+            " and i.priority = -1 order by i.due_at limit ",
+            $limit,
+            "
+            ) as high
+            union all
+            select * from (
+                select ",
+            $columns,
+            " from fsm_instances i where ",
+            $condition,
+            " and i.priority = 1 order by i.due_at limit ",
+            $limit,
+            "
+            ) as low"
+        )
+    };
+}
+
+macro_rules! claimable {
+    ($condition:expr) => {
+        concat!(
+            "
+            select x.call_id, x.instance_id, x.key
+            from (",
+            each_priority!("i.call_id, i.instance_id, i.key, i.priority, i.due_at", $condition, "$4"),
+            "
+            ) as x
+            order by coalesce(x.priority, 0), x.due_at
             limit $4"
         )
     };
@@ -125,14 +239,24 @@ macro_rules! claimable {
 macro_rules! claimable_in_both {
     ($limit:literal) => {
         Sql {
-            sqlite: claimable!("in (select value from json_each($2))", "not in (select unhex(value) from json_each($5))", $limit),
-            postgres: claimable!("= any($2::text[])", "<> all($5::text[]::uuid[])", $limit),
+            sqlite: claimable!(concat!(
+                "i.waits_for ",
+                $limit,
+                " and i.machine = $1 and i.due_at <= $3 and i.verb in (select value from json_each($2))
+                    and i.call_id not in (select unhex(value) from json_each($5))"
+            )),
+            postgres: claimable!(concat!(
+                "i.waits_for ",
+                $limit,
+                " and i.machine = $1 and i.due_at <= $3 and i.verb = any($2::text[])
+                    and i.call_id <> all($5::text[]::uuid[])"
+            )),
         }
     };
 }
 
 /// The calls, instances and keys of machine `$1` for the verbs `$2` at time `$3`, at most `$4`, that `CLAIM` would claim, except the calls
-/// `$5`. Uses the due index.
+/// `$5`. Uses the due index and that of priorities.
 pub const CLAIMABLE: Sql = claimable_in_both!("is null");
 
 /// The same for `CLAIM_LIMITED` and the limit `$6`. Uses the index of limited attempts.
@@ -160,21 +284,21 @@ pub const CLAIMED: Many = many(
     ),
 );
 
+macro_rules! next_call {
+    ($condition:expr) => {
+        concat!("select x.due_at from (", each_priority!("i.due_at", $condition, "1"), ") as x order by x.due_at limit 1")
+    };
+}
+
 /// The due time of the first scheduled attempt of machine `$1` for the verbs `$2`, except for the calls `$3` and those that wait for a limit.
-/// Uses the due index.
+/// Uses the due index and that of priorities.
 pub const NEXT_CALL: Sql = Sql {
-    sqlite: "
-        select i.due_at
-        from fsm_instances i
-        where i.waits_for is null and i.machine = $1 and i.due_at is not null and i.verb in (select value from json_each($2))
-            and i.call_id not in (select unhex(value) from json_each($3))
-        order by i.due_at
-        limit 1",
-    postgres: "
-        select i.due_at
-        from fsm_instances i
-        where i.waits_for is null and i.machine = $1 and i.due_at is not null and i.verb = any($2::text[])
-            and i.call_id <> all($3::text[]::uuid[])
-        order by i.due_at
-        limit 1",
+    sqlite: next_call!(
+        "i.waits_for is null and i.machine = $1 and i.due_at is not null and i.verb in (select value from json_each($2))
+            and i.call_id not in (select unhex(value) from json_each($3))"
+    ),
+    postgres: next_call!(
+        "i.waits_for is null and i.machine = $1 and i.due_at is not null and i.verb = any($2::text[])
+            and i.call_id <> all($3::text[]::uuid[])"
+    ),
 };

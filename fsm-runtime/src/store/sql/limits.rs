@@ -40,29 +40,29 @@ pub const LIMITS: Sql = same(concat!(
     order by l.name"
 ));
 
+macro_rules! next_limited {
+    ($condition:expr) => {
+        concat!(
+            "
+            select l.name, (select min(x.due_at) from (",
+            each_priority!("i.due_at", $condition, "1"),
+            ") as x)
+            from fsm_limits l"
+        )
+    };
+}
+
 /// For each limit, the due time of the first attempt of machine `$1` that waits for it, for the verbs `$2` and except for the calls `$3`. Uses
 /// the index of limited attempts.
 pub const NEXT_LIMITED: Sql = Sql {
-    sqlite: "
-        select l.name, (
-            select i.due_at
-            from fsm_instances i
-            where i.waits_for = l.name and i.machine = $1 and i.due_at is not null and i.verb in (select value from json_each($2))
-                and i.call_id not in (select unhex(value) from json_each($3))
-            order by i.due_at
-            limit 1
-        )
-        from fsm_limits l",
-    postgres: "
-        select l.name, (
-            select i.due_at
-            from fsm_instances i
-            where i.waits_for = l.name and i.machine = $1 and i.due_at is not null and i.verb = any($2::text[])
-                and i.call_id <> all($3::text[]::uuid[])
-            order by i.due_at
-            limit 1
-        )
-        from fsm_limits l",
+    sqlite: next_limited!(
+        "i.waits_for = l.name and i.machine = $1 and i.due_at is not null and i.verb in (select value from json_each($2))
+            and i.call_id not in (select unhex(value) from json_each($3))"
+    ),
+    postgres: next_limited!(
+        "i.waits_for = l.name and i.machine = $1 and i.due_at is not null and i.verb = any($2::text[])
+            and i.call_id <> all($3::text[]::uuid[])"
+    ),
 };
 
 macro_rules! one_limit {

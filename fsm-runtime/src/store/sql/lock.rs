@@ -99,7 +99,7 @@ pub const LAST_ATTEMPTS: Many = many(
 pub const INBOX: Many = many(
     "instance_id uuid, head bigint, until bigint",
     "
-    select b.instance_id, b.position, b.call_id, b.event, b.outlook
+    select b.instance_id, b.position, b.call_id, b.event, b.outlook, b.priority
     from w
     join fsm_inbox b on b.instance_id = w.instance_id and b.position >= w.head and b.position < w.until
     order by b.instance_id, b.position",
@@ -118,12 +118,12 @@ macro_rules! inbox_ends {
     ($join:literal) => {
         concat!(
             "
-            select b.instance_id, b.position, b.call_id, b.event, b.outlook
+            select b.instance_id, b.position, b.call_id, b.event, b.outlook, b.priority
             from w ",
             $join,
             " fsm_inbox b on b.instance_id = w.instance_id and b.position >= w.head and b.position < w.until
             union all
-            select b.instance_id, b.position, b.call_id, b.event, b.outlook
+            select b.instance_id, b.position, b.call_id, b.event, b.outlook, b.priority
             from w ",
             $join,
             " fsm_inbox b on b.instance_id = w.instance_id and b.position = w.last and w.last >= w.until

@@ -13,14 +13,15 @@ pub const OUTBOX_LINES: Many = many(
 
 /// Adds events to the ends of their lines, in the order of `place`.
 pub const OUTBOX_PUT: Many = Many {
-    columns: "place bigint, sender uuid, machine text, key text, call_id uuid, event text, payload bytea, created_at bigint, due_at bigint",
+    columns: "place bigint, sender uuid, machine text, key text, call_id uuid, event text, payload bytea, created_at bigint, due_at bigint, \
+              priority bigint",
     sqlite: "
-        insert into fsm_outbox (sender, machine, key, call_id, event, payload, created_at, due_at, tries)
-        select w.sender, w.machine, w.key, w.call_id, w.event, w.payload, w.created_at, w.due_at, 0
+        insert into fsm_outbox (sender, machine, key, call_id, event, payload, created_at, due_at, tries, priority)
+        select w.sender, w.machine, w.key, w.call_id, w.event, w.payload, w.created_at, w.due_at, 0, w.priority
         from w",
     postgres: "
-        insert into fsm_outbox (sender, machine, key, call_id, event, payload, created_at, due_at, tries)
-        select w.sender, w.machine, w.key, w.call_id, w.event, w.payload, w.created_at, w.due_at, 0
+        insert into fsm_outbox (sender, machine, key, call_id, event, payload, created_at, due_at, tries, priority)
+        select w.sender, w.machine, w.key, w.call_id, w.event, w.payload, w.created_at, w.due_at, 0, w.priority
         from w
         order by w.place",
 };
@@ -28,7 +29,7 @@ pub const OUTBOX_PUT: Many = Many {
 /// The first events of the line of machine `$1` and key `$2`, at most `$3`. Uses the index of lines.
 pub const OUTBOX_LINE: Sql = same(
     "
-    select o.call_id, o.event, o.payload, o.sender, o.tries
+    select o.call_id, o.event, o.payload, o.sender, o.tries, o.priority
     from fsm_outbox o
     where o.machine = $1 and o.key = $2
     order by o.outbox_id

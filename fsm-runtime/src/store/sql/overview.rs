@@ -14,19 +14,18 @@ pub const FAILING: Sql = same(
 );
 
 /// The scheduled attempts of machine `$1` that follow a failed or lost one, with the error of that one: at most `$2`, among the first `$3`
-/// that are due, with a limit and without one. Uses the due index and that of limited attempts.
-pub const RETRYING: Sql = same(
+/// that are due, with a limit and without one. Uses the due index and those of priorities and limited attempts.
+pub const RETRYING: Sql = same(concat!(
     "
     select d.instance_id, d.key, d.state, d.verb, p.error, p.finished_at, d.attempt, d.remaining_attempts, d.due_at
     from (
-        select *
-        from (
-            select i.instance_id, i.key, i.state, i.call_id, i.attempt, i.verb, i.remaining_attempts, i.due_at
-            from fsm_instances i
-            where i.machine = $1 and i.due_at is not null and i.waits_for is null
-            order by i.due_at
-            limit $3
-        ) as x
+",
+    each_priority!(
+        "i.instance_id, i.key, i.state, i.call_id, i.attempt, i.verb, i.remaining_attempts, i.due_at",
+        "i.machine = $1 and i.due_at is not null and i.waits_for is null",
+        "$3"
+    ),
+    "
         union all
         select *
         from (
@@ -41,22 +40,21 @@ pub const RETRYING: Sql = same(
     where d.attempt > 1 and p.state in ('error', 'lost')
     order by d.due_at
     limit $2",
-);
+));
 
 /// The scheduled attempts of machine `$1`, the earliest first, at most `$2`, each with the limit that it waits for. Uses the due index and
-/// that of limited attempts.
-pub const CALLS_TO_COME: Sql = same(
+/// those of priorities and limited attempts.
+pub const CALLS_TO_COME: Sql = same(concat!(
     "
     select *
     from (
-        select *
-        from (
-            select i.key, i.verb, i.event, i.attempt, i.remaining_attempts, i.due_at, i.waits_for
-            from fsm_instances i
-            where i.machine = $1 and i.due_at is not null and i.waits_for is null
-            order by i.due_at
-            limit $2
-        ) as x
+",
+    each_priority!(
+        "i.key, i.verb, i.event, i.attempt, i.remaining_attempts, i.due_at, i.waits_for",
+        "i.machine = $1 and i.due_at is not null and i.waits_for is null",
+        "$2"
+    ),
+    "
         union all
         select *
         from (
@@ -69,7 +67,7 @@ pub const CALLS_TO_COME: Sql = same(
     ) as d
     order by d.due_at
     limit $2",
-);
+));
 
 /// The timers of machine `$1`, the earliest first, at most `$2`. Uses the due index of timers.
 pub const TIMERS_TO_COME: Sql = same(
@@ -109,18 +107,20 @@ pub const COUNT_IN_ERROR: Sql = same(
 );
 
 /// The number of attempts of machine `$1` that are due at `$2`, counted up to `$3`, and the due time of the first one, without those that
-/// wait for a limit. Uses the due index.
-pub const OVERDUE: Sql = same(
+/// wait for a limit. Uses the due index and that of priorities.
+pub const OVERDUE: Sql = same(concat!(
     "
     select count(*), min(counted.due_at)
     from (
-        select i.due_at
-        from fsm_instances i
-        where i.machine = $1 and i.due_at <= $2 and i.waits_for is null
-        order by i.due_at
+        select x.due_at
+        from (",
+    each_priority!("i.due_at", "i.machine = $1 and i.due_at <= $2 and i.waits_for is null", "$3"),
+    "
+        ) as x
+        order by x.due_at
         limit $3
     ) as counted",
-);
+));
 
 /// The number of timers of machine `$1` that are due at `$2`, at most `$3`, and the time of the first one. Uses the due index of timers.
 pub const OVERDUE_TIMERS: Sql = same(

@@ -95,7 +95,7 @@ pub const TABLES: [Table; 14] = [
                 x.error, x.inbox_head, x.inbox_tail, x.created_at, x.updated_at, x.entered_at, x.pruned, x.is_open, x.call_id, \
                 x.attempt, x.attempt_state, x.verb, x.event, x.payload, x.from_state, x.to_state, x.attempt_created_at, \
                 x.scheduled_at, x.due_at, x.remaining_attempts, x.backoff, x.max_backoff, x.retry, x.first_at, \
-                x.worker, x.started_at, x.finished_at, x.attempt_error, x.previous, x.snoozes, x.waits_for, x.runs_under, x.progress, x.progress_at, \
+                x.worker, x.started_at, x.finished_at, x.attempt_error, x.previous, x.snoozes, x.waits_for, x.runs_under, x.priority, x.progress, x.progress_at, \
                 x.parent, x.parent_group, x.attachment, x.end_event, x.failure_event, x.family, x.family_group, x.instance_id
             from fsm_instances x
             where x.instance_id > $3 and (cast($1 as text) is null or x.machine = $1)
@@ -109,13 +109,13 @@ pub const TABLES: [Table; 14] = [
              verb text, event text, payload bytea, from_state text, to_state text, attempt_created_at bigint, \
              scheduled_at bigint, due_at bigint, remaining_attempts bigint, backoff bigint, max_backoff bigint, \
              retry text, first_at bigint, worker uuid, started_at bigint, finished_at bigint, attempt_error text, \
-             previous uuid, snoozes bigint, waits_for text, runs_under text, progress bytea, progress_at bigint, parent uuid, parent_group bigint, attachment text, end_event text, failure_event text, \
+             previous uuid, snoozes bigint, waits_for text, runs_under text, priority bigint, progress bytea, progress_at bigint, parent uuid, parent_group bigint, attachment text, end_event text, failure_event text, \
              family text, family_group bigint",
             "
             insert into fsm_instances (instance_id, machine, key, status, state, paused, version, row_version, record, error, inbox_head, \
                 inbox_tail, created_at, updated_at, entered_at, pruned, is_open, call_id, attempt, attempt_state, verb, event, \
                 payload, from_state, to_state, attempt_created_at, scheduled_at, due_at, remaining_attempts, backoff, \
-                max_backoff, retry, first_at, worker, started_at, finished_at, attempt_error, previous, snoozes, waits_for, runs_under, progress, progress_at, \
+                max_backoff, retry, first_at, worker, started_at, finished_at, attempt_error, previous, snoozes, waits_for, runs_under, priority, progress, progress_at, \
                 parent, parent_group, attachment, end_event, failure_event, family, family_group)
             select *
             from w",
@@ -128,7 +128,7 @@ pub const TABLES: [Table; 14] = [
             "
             select x.call_id, x.attempt, x.instance_id, x.machine, x.verb, x.event, x.payload, x.from_state, x.to_state, \
                 x.state, x.created_at, x.scheduled_at, x.remaining_attempts, x.backoff, x.max_backoff, x.retry, \
-                x.first_at, x.worker, x.started_at, x.finished_at, x.error, x.previous, x.snoozes, x.call_id, x.attempt
+                x.first_at, x.worker, x.started_at, x.finished_at, x.error, x.previous, x.snoozes, x.priority, x.call_id, x.attempt
             from fsm_async_calls x
             where (x.call_id, x.attempt) > ($3, $4) and (cast($1 as text) is null or x.machine = $1)
             order by x.call_id, x.attempt
@@ -138,11 +138,11 @@ pub const TABLES: [Table; 14] = [
             "call_id uuid, attempt bigint, instance_id uuid, machine text, verb text, event text, payload bytea, \
              from_state text, to_state text, state text, created_at bigint, scheduled_at bigint, \
              remaining_attempts bigint, backoff bigint, max_backoff bigint, retry text, first_at bigint, worker uuid, \
-             started_at bigint, finished_at bigint, error text, previous uuid, snoozes bigint",
+             started_at bigint, finished_at bigint, error text, previous uuid, snoozes bigint, priority bigint",
             "
             insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, created_at, \
                 scheduled_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at, \
-                finished_at, error, previous, snoozes)
+                finished_at, error, previous, snoozes, priority)
             select *
             from w",
         ),
@@ -152,16 +152,16 @@ pub const TABLES: [Table; 14] = [
         key: &["uuid", "bigint"],
         page: same(
             "
-            select x.instance_id, x.position, x.call_id, x.event, x.payload, x.outlook, x.created_at, x.instance_id, x.position
+            select x.instance_id, x.position, x.call_id, x.event, x.payload, x.outlook, x.created_at, x.priority, x.instance_id, x.position
             from fsm_inbox x
             where (x.instance_id, x.position) > ($3, $4) and (cast($1 as text) is null or exists (select 1 from fsm_instances i where i.instance_id = x.instance_id and i.machine = $1))
             order by x.instance_id, x.position
             limit $2",
         ),
         insert: many(
-            "instance_id uuid, position bigint, call_id uuid, event text, payload bytea, outlook text, created_at bigint",
+            "instance_id uuid, position bigint, call_id uuid, event text, payload bytea, outlook text, created_at bigint, priority bigint",
             "
-            insert into fsm_inbox (instance_id, position, call_id, event, payload, outlook, created_at)
+            insert into fsm_inbox (instance_id, position, call_id, event, payload, outlook, created_at, priority)
             select *
             from w",
         ),
@@ -171,16 +171,16 @@ pub const TABLES: [Table; 14] = [
         key: &["bigint"],
         page: same(
             "
-            select x.sender, x.machine, x.key, x.call_id, x.event, x.payload, x.created_at, x.due_at, x.tries, x.outbox_id
+            select x.sender, x.machine, x.key, x.call_id, x.event, x.payload, x.created_at, x.due_at, x.tries, x.priority, x.outbox_id
             from fsm_outbox x
             where x.outbox_id > $3 and (cast($1 as text) is null or x.machine = $1)
             order by x.outbox_id
             limit $2",
         ),
         insert: many(
-            "sender uuid, machine text, key text, call_id uuid, event text, payload bytea, created_at bigint, due_at bigint, tries bigint",
+            "sender uuid, machine text, key text, call_id uuid, event text, payload bytea, created_at bigint, due_at bigint, tries bigint, priority bigint",
             "
-            insert into fsm_outbox (sender, machine, key, call_id, event, payload, created_at, due_at, tries)
+            insert into fsm_outbox (sender, machine, key, call_id, event, payload, created_at, due_at, tries, priority)
             select *
             from w",
         ),
@@ -210,7 +210,7 @@ pub const TABLES: [Table; 14] = [
         key: &["uuid"],
         page: same(
             "
-            select x.timer_id, x.instance_id, x.machine, x.state, x.event, x.payload, x.due_at, x.held, x.timer_id
+            select x.timer_id, x.instance_id, x.machine, x.state, x.event, x.payload, x.due_at, x.held, x.priority, x.timer_id
             from fsm_timers x
             where x.timer_id > $3 and (cast($1 as text) is null or x.machine = $1)
             order by x.timer_id
@@ -218,9 +218,9 @@ pub const TABLES: [Table; 14] = [
         ),
         insert: many(
             "timer_id uuid, instance_id uuid, machine text, state text, event text, payload bytea, due_at bigint, held \
-             boolean",
+             boolean, priority bigint",
             "
-            insert into fsm_timers (timer_id, instance_id, machine, state, event, payload, due_at, held)
+            insert into fsm_timers (timer_id, instance_id, machine, state, event, payload, due_at, held, priority)
             select *
             from w",
         ),

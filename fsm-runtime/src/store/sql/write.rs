@@ -8,10 +8,10 @@ macro_rules! close {
             "
             insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, created_at,
                 scheduled_at, remaining_attempts, backoff, max_backoff, retry, first_at, snoozes, worker, started_at, finished_at, error,
-                previous)
+                previous, priority)
             select i.call_id, i.attempt, i.instance_id, i.machine, i.verb, i.event, case when i.attempt = 1 then i.payload end, i.from_state,
                 i.to_state, w.becomes, i.attempt_created_at, i.scheduled_at, i.remaining_attempts, i.backoff, i.max_backoff, i.retry,
-                i.first_at, i.snoozes, i.worker, i.started_at, w.finished_at, w.error, i.previous
+                i.first_at, i.snoozes, i.worker, i.started_at, w.finished_at, w.error, i.previous, i.priority
             ",
             $from,
             " i.instance_id = w.instance_id ",
@@ -63,7 +63,8 @@ macro_rules! open_columns {
     () => {
         "call_id uuid, attempt bigint, attempt_state text, verb text, event text, payload bytea, from_state text, to_state text, \
          attempt_created_at bigint, scheduled_at bigint, due_at bigint, remaining_attempts bigint, backoff bigint, max_backoff bigint, \
-         retry text, first_at bigint, worker uuid, started_at bigint, previous uuid, snoozes bigint, waits_for text, runs_under text"
+         retry text, first_at bigint, worker uuid, started_at bigint, previous uuid, snoozes bigint, waits_for text, runs_under text, \
+         priority bigint"
     };
 }
 
@@ -81,7 +82,7 @@ macro_rules! create {
         insert into fsm_instances (instance_id, machine, key, status, state, paused, version, record, error, inbox_head, inbox_tail,
             created_at, updated_at, entered_at, is_open, call_id, attempt, attempt_state, verb, event, payload, from_state, to_state,
             attempt_created_at, scheduled_at, due_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at, previous,
-            snoozes, waits_for, runs_under, parent, parent_group, attachment, end_event, failure_event)
+            snoozes, waits_for, runs_under, priority, parent, parent_group, attachment, end_event, failure_event)
         select *
         from w
         where true
@@ -135,7 +136,7 @@ macro_rules! opened {
                 attempt_created_at = w.attempt_created_at, scheduled_at = w.scheduled_at, due_at = w.due_at,
                 remaining_attempts = w.remaining_attempts, backoff = w.backoff, max_backoff = w.max_backoff, retry = w.retry,
                 first_at = w.first_at, worker = w.worker, started_at = w.started_at, previous = w.previous, snoozes = w.snoozes,
-                waits_for = w.waits_for, runs_under = w.runs_under, progress = null, progress_at = null,
+                waits_for = w.waits_for, runs_under = w.runs_under, priority = w.priority, progress = null, progress_at = null,
                 finished_at = null, attempt_error = null"
     };
 }
@@ -198,9 +199,9 @@ pub const SAVE_ADDED: Many = many(
 
 /// Adds events to inboxes.
 pub const INBOX_PUT: Many = many(
-    "instance_id uuid, position bigint, call_id uuid, event text, payload bytea, created_at bigint, outlook text",
+    "instance_id uuid, position bigint, call_id uuid, event text, payload bytea, created_at bigint, outlook text, priority bigint",
     "
-    insert into fsm_inbox (instance_id, position, call_id, event, payload, created_at, outlook)
+    insert into fsm_inbox (instance_id, position, call_id, event, payload, created_at, outlook, priority)
     select *
     from w",
 );
@@ -285,9 +286,9 @@ pub const TIMER_RELEASE: Many = many(
 
 /// Adds timers.
 pub const TIMER_SET: Many = many(
-    "timer_id uuid, instance_id uuid, machine text, state text, event text, payload bytea, due_at bigint",
+    "timer_id uuid, instance_id uuid, machine text, state text, event text, payload bytea, due_at bigint, priority bigint",
     "
-    insert into fsm_timers (timer_id, instance_id, machine, state, event, payload, due_at, held)
+    insert into fsm_timers (timer_id, instance_id, machine, state, event, payload, due_at, priority, held)
     select w.*, false
     from w",
 );

@@ -27,7 +27,7 @@ fn served(verbs: &[&str]) -> Served {
 
 async fn claimed(store: &Store, me: SessionId, limit: u32, now: Timestamp) -> Vec<Claimed> {
     let mut tx = store.begin().await.unwrap();
-    let claims = claim(&mut tx.conn(), me, &served(&["created", "other"]), limit, now, ALL).await.unwrap();
+    let claims = claim(&mut tx.conn(), me, &served(&["created", "other"]), limit.into(), now, ALL).await.unwrap();
     tx.commit().await.unwrap();
     claims.claimed
 }
@@ -125,9 +125,9 @@ async fn a_claim_locks_no_more_than_it_takes_under_any_plan() {
             let text = format!("set local enable_{kind} = off");
             sqlx::raw_sql(sqlx::AssertSqlSafe(text)).execute(&mut *conn).await.unwrap();
         }
-        let mine = claim(&mut tx.conn(), session(), &served(&["created"]), 3, at(1000), ALL).await.unwrap().claimed;
+        let mine = claim(&mut tx.conn(), session(), &served(&["created"]), 3.into(), at(1000), ALL).await.unwrap().claimed;
         let mut other = store.begin().await.unwrap();
-        let theirs = claim(&mut other.conn(), session(), &served(&["created"]), 100, at(1000), ALL).await.unwrap().claimed;
+        let theirs = claim(&mut other.conn(), session(), &served(&["created"]), 100.into(), at(1000), ALL).await.unwrap().claimed;
         assert_eq!((mine.len(), theirs.len()), (3, 37), "without {forbidden:?}");
         other.rollback().await.unwrap();
         tx.rollback().await.unwrap();
@@ -244,6 +244,7 @@ async fn a_timer_can_be_what_is_next() {
             state: None,
             event: fsm_core::outcome::Event { name: "Paid".into(), payload: vec![] },
             due_at: at(50),
+            priority: fsm_core::priority::Priority::Normal,
         }));
         written(&store, &[&begun]).await;
         let mut reader = store.reader().await.unwrap();

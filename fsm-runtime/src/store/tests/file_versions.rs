@@ -26,7 +26,10 @@ async fn a_file_version_lasts_while_only_its_committer_writes() {
     assert_eq!(turn(&store, &file_versions).await, first);
     assert_eq!(file_versions.lasting(), first);
     let served = claim::Served { machine: "payment".into(), verbs: vec!["created".into()], states: vec![], timed: vec![], events: vec![] };
-    assert_eq!(store.claim(super::samples::session(), &served, 1, at(100), claim::Which::AllBut(&[])).await.unwrap().claimed.len(), 1);
+    assert_eq!(
+        store.claim(super::samples::session(), &served, 1.into(), at(100), claim::Which::AllBut(&[])).await.unwrap().claimed.len(),
+        1
+    );
     assert_eq!(turn(&store, &file_versions).await, first, "a claim writes no instance");
 }
 

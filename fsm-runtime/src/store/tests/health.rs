@@ -5,6 +5,7 @@ use fsm_core::changes::{Changes, Note, NoteKind, Payload, Request, Timer, TimerC
 use fsm_core::ids::TimerId;
 use fsm_core::instance::{Instance, Status};
 use fsm_core::outcome::Event;
+use fsm_core::priority::Priority;
 use fsm_core::retry::{Next, RetryAdvice, RetryState};
 use uuid::Uuid;
 
@@ -55,6 +56,7 @@ async fn lived_in(store: &Store) {
         state: state.map(Into::into),
         event: Event { name: "Timeout".into(), payload: vec![] },
         due_at: at(900),
+        priority: Priority::Normal,
     };
     let timers = [timer(Some("paid")), timer(None)].map(TimerChange::Set).to_vec();
     let paid = Changes { timers, ..paid };
@@ -66,7 +68,13 @@ async fn lived_in(store: &Store) {
     open.request = Some(Request { dedup: "d".into(), event: None, digest: vec![], call: open.instance.newest.unwrap().0, at: at(100) });
     written(store, &[&open]).await;
     let mut waits = Changes::of(Instance { inbox_tail: 1, ..open.instance.clone() });
-    waits.waits = Some(Waits { position: 0, call: call(), event: Event { name: "Paid".into(), payload: vec![] }, forecast: None });
+    waits.waits = Some(Waits {
+        position: 0,
+        call: call(),
+        event: Event { name: "Paid".into(), payload: vec![] },
+        priority: Priority::Normal,
+        forecast: None,
+    });
     written(store, &[&waits]).await;
 
     let mut failing = beginning("failed", Some(me));
@@ -105,7 +113,7 @@ fn scripts() -> Vec<(&'static str, String)> {
         format!(
             "insert into fsm_async_calls select call_id, {attempt}, {instance}, machine, verb, event, payload, from_state, to_state, '{state}',
              created_at, scheduled_at, remaining_attempts, backoff, max_backoff, retry, first_at, snoozes, worker, started_at, finished_at, error,
-             previous from fsm_async_calls where {newest} and attempt = 1"
+             previous, priority from fsm_async_calls where {newest} and attempt = 1"
         )
     };
     let waiting = |call: &str, due_at: &str| {

@@ -8,6 +8,7 @@ use fsm_core::call::{Attempt, AttemptState};
 use fsm_core::changes::{Changes, Close, Open, Payload};
 use fsm_core::ids::{CallId, InstanceId, SessionId};
 use fsm_core::instance::Instance;
+use fsm_core::priority::Priority;
 use fsm_core::process::ProcessIdentity;
 use fsm_core::retry::{Retry, RetryState};
 use fsm_core::time::Timestamp;
@@ -164,6 +165,7 @@ pub(super) fn attempt(instance: &Instance, call: CallId, worker: Option<SessionI
         finished_at: None,
         error: None,
         previous: instance.newest.map(|(call, _)| call),
+        priority: Priority::Normal,
         limit: None,
     }
 }

@@ -144,7 +144,8 @@ async fn whoever_orders_next_is_next() {
     let served = Served { machine: "payment".into(), verbs: vec!["created".into()], states: vec![], timed: vec![], events: vec![] };
     let second = whole(&store, &file_versions, now, &twos);
     // They are polled in this order. None waits for the answer of the one before.
-    let (first, second, claimed) = tokio::join!(biased; first, second, store.claim(session(), &served, 5, at(100), Which::AllBut(&[])));
+    let (first, second, claimed) =
+        tokio::join!(biased; first, second, store.claim(session(), &served, 5.into(), at(100), Which::AllBut(&[])));
     assert!(first.unwrap() && second.unwrap());
     assert_eq!(claimed.unwrap().claimed.len(), 2, "the claim comes after both");
 }

@@ -5,6 +5,7 @@ use fsm_core::changes::{Changes, Note, NoteKind, Open, Payload, Request, Timer, 
 use fsm_core::ids::TimerId;
 use fsm_core::instance::Instance;
 use fsm_core::outcome::Event;
+use fsm_core::priority::Priority;
 use uuid::Uuid;
 
 use super::samples::{Fresh, at, attempt, beginning, call, session, success, written};
@@ -60,7 +61,14 @@ async fn rows_of(store: &Store) -> Vec<String> {
 
 pub(super) fn timer(instance: &Instance, state: Option<&str>) -> Timer {
     let event = Event { name: "Timeout".into(), payload: b"7".to_vec() };
-    Timer { id: TimerId(Uuid::now_v7()), instance: instance.id, state: state.map(Into::into), event, due_at: at(300) }
+    Timer {
+        id: TimerId(Uuid::now_v7()),
+        instance: instance.id,
+        state: state.map(Into::into),
+        event,
+        due_at: at(300),
+        priority: Priority::Normal,
+    }
 }
 
 fn note(instance: &Instance) -> Note {
@@ -78,7 +86,7 @@ pub(super) fn going_on(begun: &Changes) -> Changes {
     changes.notes = vec![note(&changes.instance)];
     changes.request = Some(Request { dedup: "d".into(), event: Some("Paid".into()), digest: vec![1], call: call(), at: at(1) });
     let event = Event { name: "Paid".into(), payload: b"8".to_vec() };
-    changes.waits = Some(Waits { position: 0, call: call(), event, forecast: None });
+    changes.waits = Some(Waits { position: 0, call: call(), event, priority: Priority::Normal, forecast: None });
     changes
 }
 

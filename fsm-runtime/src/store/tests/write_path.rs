@@ -5,6 +5,7 @@ use fsm_core::changes::{Changes, Forecast, Note, NoteKind, Open, Payload, Reques
 use fsm_core::ids::{InstanceId, TimerId};
 use fsm_core::instance::{Instance, Status};
 use fsm_core::outcome::Event;
+use fsm_core::priority::Priority;
 use uuid::Uuid;
 
 use super::samples::{at, attempt, beginning, call, close, done, instance, on_each, opened, opening, session, success, written};
@@ -23,7 +24,14 @@ fn event(payload: &str) -> Event {
 fn timer(instance: &Instance, state: Option<&str>, due_at: i64) -> Timer {
     let name = if state.is_some() { "Timeout" } else { "Paid" };
     let event = Event { name: name.into(), ..event("7") };
-    Timer { id: TimerId(Uuid::now_v7()), instance: instance.id, state: state.map(Into::into), event, due_at: at(due_at) }
+    Timer {
+        id: TimerId(Uuid::now_v7()),
+        instance: instance.id,
+        state: state.map(Into::into),
+        event,
+        due_at: at(due_at),
+        priority: Priority::Normal,
+    }
 }
 
 fn served() -> Served {
@@ -104,7 +112,7 @@ async fn an_outdated_member_writes_nothing_and_the_others_go_on() {
         outdated.close.as_mut().unwrap().held_by = Some(session());
         let set = timer(&outdated.instance, Some("created"), 300);
         outdated.timers.push(TimerChange::Set(set.clone()));
-        outdated.waits = Some(Waits { position: 0, call: call(), event: event("1"), forecast: None });
+        outdated.waits = Some(Waits { position: 0, call: call(), event: event("1"), priority: Priority::Normal, forecast: None });
         outdated.notes.push(Note {
             instance: outdated.instance.id,
             at: at(1),
@@ -217,6 +225,7 @@ async fn payloads_come_from_the_request_the_inbox_or_an_exhausted_call() {
                 position,
                 call: call(),
                 event: event(&format!("{position}")),
+                priority: Priority::Normal,
                 forecast: Some(Forecast { graph: u64::MAX, states: vec![None, Some(format!("after {position}"))] }),
             })
             .collect();

@@ -37,6 +37,7 @@ pub(super) async fn waits(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> Resu
             waits.event.payload.as_slice(),
             change.instance.updated_at.as_micros(),
             forecast.as_deref(),
+            waits.priority.number(),
         ]
     });
     sink.put(&sql::INBOX_PUT, puts.collect()).await
@@ -75,10 +76,10 @@ pub(super) async fn save(sink: &mut Sink<'_, '_>, changes: &[&Changes], payloads
 
     let begins = opened.iter().map(|(saved, open)| {
         let row: [Value<'_>; 10] = joined(saved.columns(), values![open.payload.is_none()]);
-        (saved, joined::<10, OPEN, 32>(row, open_columns(Some(&open.attempt), saved.payload, saved.policy.as_deref())))
+        (saved, joined::<10, OPEN, 33>(row, open_columns(Some(&open.attempt), saved.payload, saved.policy.as_deref())))
     });
     let (moved, stayed): (Vec<_>, Vec<_>) = begins.partition(|(saved, _)| saved.is_moved);
-    sink.put(&sql::SAVE_OPENED, moved.iter().map(|(saved, row)| joined::<32, 4, 36>(*row, saved.place())).collect()).await?;
+    sink.put(&sql::SAVE_OPENED, moved.iter().map(|(saved, row)| joined::<33, 4, 37>(*row, saved.place())).collect()).await?;
     sink.put(&sql::SAVE_OPENED_IN_PLACE, stayed.iter().map(|(_, row)| *row).collect()).await
 }
 
@@ -136,7 +137,7 @@ pub(super) fn moved_columns<'a>(instance: &'a Instance, error: Option<&'a str>) 
 /// The number of columns of an instance that change with a transition.
 pub(super) const MOVED: usize = 9;
 /// The number of columns of an open attempt.
-pub(super) const OPEN: usize = 22;
+pub(super) const OPEN: usize = 23;
 
 /// The columns of an open attempt, without its instance.
 pub(super) fn open_columns<'a>(attempt: Option<&'a Attempt>, payload: Option<&'a [u8]>, policy: Option<&'a str>) -> [Value<'a>; OPEN] {
@@ -166,6 +167,7 @@ pub(super) fn open_columns<'a>(attempt: Option<&'a Attempt>, payload: Option<&'a
         retry_state.map(|retry_state| i64::from(retry_state.snoozes)),
         limit_in(AttemptState::Scheduled),
         limit_in(AttemptState::Executing),
+        attempt.and_then(|attempt| attempt.priority.number()),
     ]
 }
 
@@ -204,6 +206,7 @@ pub(super) async fn timers(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> Res
             timer.event.name.as_str(),
             timer.event.payload.as_slice(),
             timer.due_at.as_micros(),
+            timer.priority.number(),
         ]),
         _ => None,
     });
