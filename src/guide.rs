@@ -17,7 +17,6 @@ chapters! {
     retries: "retries.md",
     events: "events.md",
     schedules: "schedules.md",
-    priorities: "priorities.md",
     own_sql: "own-sql.md",
     testing: "testing.md",
     production: "production.md",
