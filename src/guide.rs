@@ -12,6 +12,7 @@ macro_rules! chapters {
 chapters! {
     getting_started: "getting-started.md",
     modelling: "modelling.md",
+    priorities: "priorities.md",
     any_time: "any-time.md",
     retries: "retries.md",
     events: "events.md",

@@ -38,7 +38,7 @@ async fn ship(bed: &TestBed, orders: u32) -> Result<(), fsm::Error> {
     for n in 1..=orders {
         shop.send(format!("order-{n}"), Ship { parcels: PARCELS, is_vip: false }).dedup("ship").await?;
     }
-    shop.send("vip", Ship { parcels: PARCELS, is_vip: true }).dedup("ship").await?;
+    shop.send("vip", Ship { parcels: PARCELS, is_vip: true }).dedup("ship").priority(Priority::High).await?;
     // Time for all parcels at the rate of the carrier, and for the retries.
     bed.advance(Duration::from_secs(u64::from(orders * PARCELS / PER_SECOND) + 10)).await;
     let mut page = parcels.list(Filter::default().state(ParcelState::Handed).limit(1000)).await?;
@@ -83,7 +83,7 @@ async fn run() -> Result<bool, fsm::Error> {
     let last = requested.iter().position(|key| *key == parcel("vip", PARCELS)).expect("the VIP's parcels were handed over");
     println!("\nThe carrier was asked for {} labels, at most {} within a second.", requested.len(), carrier.most_within_a_second());
     println!("The VIP ordered last; the last parcel of that order was number {} of {}.", last + 1, requested.len());
-    is_well &= carrier.most_within_a_second() <= PER_SECOND as usize + 1;
+    is_well &= carrier.most_within_a_second() <= PER_SECOND as usize + 1 && last < requested.len() / 2;
     is_well &= carrier.booked.happened("order-7 is refunded for 1 parcels") == 1;
     println!("\n{}", if is_well { "Every order ended as expected." } else { "AN ORDER DID NOT END AS EXPECTED." });
     Ok(is_well)

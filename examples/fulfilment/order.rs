@@ -37,8 +37,8 @@ pub struct Parcels {
 #[verb]
 async fn shipping(ctx: &mut Ctx<'_>, event: Ship) -> Result {
     let order = ctx.key().to_owned();
-    let _ = event.is_vip;
-    ctx.start_children::<Parcel>((1..=event.parcels).map(|n| (parcel(&order, n), Pack)))?;
+    let priority = if event.is_vip { Priority::High } else { Priority::Normal };
+    ctx.start_children::<Parcel>((1..=event.parcels).map(|n| (parcel(&order, n), Pack)))?.priority(priority);
     Ok(())
 }
 

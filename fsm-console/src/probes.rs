@@ -30,6 +30,8 @@ pub struct Probes {
 /// The body is one line, `ready` or the reasons why not. A request `Accept: application/json` gets the whole [`Health`] as JSON. The probes
 /// read memory only: they answer while the database does not. They need no authentication and show no key, payload or record.
 ///
+/// A client has no lease and does not observe the database, so its `/readyz` says nothing about the database.
+///
 /// ```no_run
 /// # use fsm_runtime::runtime::Runtime;
 /// # async fn example(runtime: &Runtime) -> std::io::Result<()> {

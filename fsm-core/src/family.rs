@@ -2,6 +2,7 @@
 
 use crate::ids::{CallId, InstanceId};
 use crate::outcome::Event;
+use crate::priority::Priority;
 use crate::search::SearchField;
 
 /// The parent of a child, with the group to which the child belongs.
@@ -78,6 +79,8 @@ pub struct Child {
     pub search: Vec<SearchField>,
     /// It is not cancelled with its parent.
     pub is_detached: bool,
+    /// The priority of its first call.
+    pub priority: Priority,
     /// The event type that tells the parent that this child has ended, if the parent's machine has it.
     pub end_event: Option<String>,
     /// The event type that tells the parent that this child is in error, if the parent's machine has it.

@@ -14,6 +14,7 @@ use fsm_core::ids::{CallId, InstanceId, SessionId};
 use fsm_core::instance::{Instance, Status};
 use fsm_core::machine::{CHILDREN_ENDED, Edge, Machine, Verb};
 use fsm_core::outcome::{Event, Outcome, VerbRequests};
+use fsm_core::priority::Priority;
 use fsm_core::time::Timestamp;
 use uuid::Uuid;
 
@@ -253,6 +254,7 @@ impl World {
             event: Event { name: "Pack".into(), payload: Vec::new() },
             search: Vec::new(),
             is_detached: false,
+            priority: Priority::Normal,
             end_event: None,
             failure_event: None,
         }

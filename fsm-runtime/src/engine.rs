@@ -23,6 +23,7 @@ use crate::guard;
 use crate::health::Observations;
 use crate::in_flight::InFlightCommits;
 use crate::limits::Limits;
+use crate::outage::Outage;
 use crate::priority_shares::PriorityShares;
 use crate::reconciler_state::ReconcilerState;
 use crate::running::{Phase, Running, UnreportedAttempt};
@@ -104,6 +105,8 @@ pub(crate) struct Engine {
     pub(crate) file_versions: FileVersions,
     /// The result of the last look at the database's state.
     pub(crate) observations: Observations,
+    /// The outage of the database, if there is one.
+    pub(crate) outage: Outage,
 }
 
 impl Engine {
@@ -134,6 +137,7 @@ impl Engine {
             in_flight: InFlightCommits::default(),
             file_versions: FileVersions::default(),
             observations: Observations::default(),
+            outage: Outage::default(),
         })
     }
 
@@ -179,6 +183,13 @@ impl Engine {
         self.work.as_ref().is_some_and(|work| !work.is_shutting_down.load(Ordering::Acquire))
     }
 
+    /// Lets no more attempts start here. The process is not ready from now on.
+    pub(crate) fn stop_starting(&self) {
+        if let Some(work) = &self.work {
+            work.is_shutting_down.store(true, Ordering::Release);
+        }
+    }
+
     /// Takes a slot for one attempt if one is free.
     pub(crate) fn free_slot(&self) -> Option<OwnedSemaphorePermit> {
         let work = self.work.as_ref().filter(|_| self.may_start())?;
@@ -188,8 +199,8 @@ impl Engine {
     /// Ends all tasks of this process at once, as a crash would.
     pub(crate) fn kill(&self) {
         self.queue.abandon();
+        self.stop_starting();
         if let Some(work) = &self.work {
-            work.is_shutting_down.store(true, Ordering::Release);
             work.session.stop();
         }
         self.abort_tasks();

@@ -38,6 +38,7 @@ mod limits;
 pub mod metrics;
 mod notifications;
 mod observer;
+mod outage;
 mod outbox;
 mod priority_shares;
 #[doc(hidden)]

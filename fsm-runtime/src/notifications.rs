@@ -49,7 +49,7 @@ impl Engine {
             // This wait has no limit: there may be nothing to notify.
             self.pending_notifications.certain.notified().await;
             if let Err(error) = self.store.notify().await {
-                tracing::debug!(%error, "other processes were not told; they find it by polling");
+                tracing::debug!(%error, "other processes were not notified; they find the work by polling");
             }
             tokio::time::sleep(BREATH).await;
         }
@@ -89,7 +89,9 @@ impl Engine {
                         // open.
                         match self.next_due().await {
                             Ok(next) => next.into_iter().for_each(|next| self.wake_up.due(next)),
-                            Err(error) => tracing::debug!(%error, "what is due after a word is not known; it is found by polling"),
+                            Err(error) => {
+                                tracing::debug!(%error, "the next due moment is not known after a notification; it is found by polling")
+                            }
                         }
                         if let Err(error) = self.tell_interrupted().await {
                             tracing::debug!(%error, "verbs that run here were not told of events that interrupt them; the sweeper tells them");
@@ -101,7 +103,7 @@ impl Engine {
                     };
                     tracing::debug!(error = %cut_off, "the connection that listens for other processes was lost; it is opened again");
                 }
-                Err(error) => tracing::debug!(%error, "other processes are not heard; what they make due is found by polling"),
+                Err(error) => tracing::debug!(%error, "notifications cannot be received; work of other processes is found by polling"),
             }
             tokio::time::sleep(DEAF).await;
         }

@@ -34,7 +34,9 @@ impl Engine {
         while self.may_start() {
             let now = self.clock.now();
             let look = self.deliver_due(now, now).await.unwrap_or_else(|error| {
-                tracing::warn!(%error, "the outbox cannot be read, and this is tried again");
+                if !self.outage.explains(&error) {
+                    tracing::warn!(%error, "the outbox cannot be read, and this is tried again");
+                }
                 Look::default()
             });
             let wait = look.next.and_then(|next| self.clock.until(next)).unwrap_or(work.poll).min(work.poll);
@@ -87,7 +89,7 @@ impl Engine {
             Err(error) if error.is_stopping() => None,
             Err(error) => {
                 let again = failing.failed(target, now, longest(&error));
-                if again.is_told() {
+                if again.is_told() && !self.outage.explains(&error) {
                     let Line { machine, key, .. } = line;
                     tracing::warn!(machine, key, tries = again.tries, %error, again_in = ?again.wait, "a line of the outbox cannot be delivered; the others are");
                 }

@@ -60,7 +60,9 @@ impl Engine {
         let mut place = Place::default();
         loop {
             tokio::time::sleep(PAUSE).await;
-            if let Err(error) = self.prune(&mut place).await {
+            if let Err(error) = self.prune(&mut place).await
+                && !self.outage.explains(&error)
+            {
                 tracing::warn!(%error, "deleting what is older than the retention failed and is tried again");
             }
         }

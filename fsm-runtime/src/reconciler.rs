@@ -44,8 +44,10 @@ impl Engine {
     pub(crate) async fn reconcile_loop(self: Arc<Self>) {
         loop {
             tokio::time::sleep(PAUSE).await;
-            if let Err(error) = self.reconcile().await {
-                tracing::warn!(%error, "mending what other code wrote failed and is tried again");
+            if let Err(error) = self.reconcile().await
+                && !self.outage.explains(&error)
+            {
+                tracing::warn!(%error, "rows that other code wrote cannot be corrected, and this is tried again");
             }
         }
     }
@@ -66,7 +68,9 @@ impl Engine {
                 Ok(count) => mended += count,
                 // The error does not affect other machines. This machine is checked again in a minute.
                 Err(error) => {
-                    tracing::warn!(machine = known.machine.name, %error, "mending what other code wrote failed");
+                    if !self.outage.explains(&error) {
+                        tracing::warn!(machine = known.machine.name, %error, "rows of a machine that other code wrote cannot be corrected");
+                    }
                     failed = Some(error);
                 }
             }

@@ -11,9 +11,10 @@ use fsm_core::time::Timestamp;
 use uuid::Uuid;
 
 use crate::clock::Clock;
-use crate::committer::retry::{backoff, is_worth_a_line};
+use crate::committer::retry::backoff;
 use crate::guard;
 use crate::metrics;
+use crate::outage::Repeated;
 use crate::process;
 use crate::store::conn::Conn;
 use crate::store::error::{Class, StoreError};
@@ -239,13 +240,13 @@ impl Session {
 
     async fn renew_loop(&self, store: &Store, clock: &Clock, unreported: &impl Fn() -> usize) {
         let pause = self.0.lease / 4;
-        let (mut connection, mut tries) = (None, 0);
+        let (mut connection, mut tries, mut failures) = (None, 0, None::<Repeated>);
         while !self.0.is_stopped.load(Ordering::Acquire) {
             let renewed = tokio::time::timeout(self.0.lease / 2, self.renew_on(connection.take(), store, clock, unreported())).await;
             let error = match renewed {
                 Ok(Ok(open)) => {
                     metrics::lease_renewal(true);
-                    (connection, tries) = (Some(open), 0);
+                    (connection, tries, failures) = (Some(open), 0, None);
                     self.pause(pause).await;
                     continue;
                 }
@@ -253,8 +254,11 @@ impl Session {
                 Err(_) => "the database does not answer".to_owned(),
             };
             metrics::lease_renewal(false);
-            if is_worth_a_line(tries) {
-                tracing::warn!(error, tries, "the lease was not renewed, and is tried again");
+            let now = Instant::now();
+            let is_worth_a_line = failures.as_mut().is_none_or(|failures| failures.another(now));
+            let failures = failures.get_or_insert_with(|| Repeated::first(now));
+            if is_worth_a_line {
+                tracing::warn!(error, failures = failures.failures, "the lease was not renewed, and is tried again");
             }
             self.pause(backoff(Class::Unavailable, tries).min(pause)).await;
             tries = tries.saturating_add(1);

@@ -43,7 +43,9 @@ impl Engine {
             let (began, mut written) = (Instant::now(), session_log::last_number());
             // There may be more orphans than one run closes.
             while self.sweep().await.unwrap_or_else(|error| {
-                tracing::warn!(%error, "sweeping failed and is tried again");
+                if !self.outage.explains(&error) {
+                    tracing::warn!(%error, "the search for lost attempts failed and is tried again");
+                }
                 0
             }) >= AT_A_TIME
             {}
@@ -56,7 +58,9 @@ impl Engine {
                 }
                 let last = session_log::last_number();
                 if last - written >= LONG_LOG {
-                    if let Err(error) = self.compare_with_held().await {
+                    if let Err(error) = self.compare_with_held().await
+                        && !self.outage.explains(&error)
+                    {
                         tracing::warn!(%error, "the log of this session could not be shortened and is tried again");
                     }
                     written = last;
@@ -182,7 +186,7 @@ impl Engine {
     fn cannot_close(&self, call: CallId, target: Option<&InstanceKey>, error: &Error) {
         let Some(work) = &self.work else { return };
         let again = work.failures.orphans.failed(call, self.clock.now(), longest(error));
-        if again.is_told() {
+        if again.is_told() && !self.outage.explains(error) {
             let (machine, key) = target.map_or(("", ""), |target| (&*target.machine, &*target.key));
             tracing::warn!(machine, key, %call, tries = again.tries, %error, again_in = ?again.wait, "a lost attempt cannot be closed; the others are");
         }
@@ -215,7 +219,7 @@ impl Engine {
             idle.retain(does_not_run);
         }
         for orphan in &idle {
-            tracing::info!(machine = orphan.attempt.machine, key = orphan.key, call = %orphan.attempt.call, "held but not running: given back");
+            tracing::info!(machine = orphan.attempt.machine, key = orphan.key, call = %orphan.attempt.call, "an attempt that was held but not running was released");
         }
         let closed = self.close_all(idle, Outcome::Released).await;
         self.shorten_log(session, &log, &executing).await?;

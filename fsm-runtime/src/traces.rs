@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use fsm_core::call::Attempt;
-use fsm_core::machine::TIMEOUT;
+use fsm_core::machine::{TIMEOUT, is_of_children};
 use fsm_core::trace::TraceContext;
 
 use crate::engine::Engine;
@@ -31,8 +31,8 @@ impl Engine {
         self.is_traced.load(Ordering::Relaxed)
     }
 
-    /// The span that the attempt follows: that of the attempt before, that of the sender, or, for the call of a timer, that of the attempt
-    /// that entered the state. An error is logged: an attempt runs without its trace rather than not at all.
+    /// The span that the attempt follows: that of the attempt before, or that of the sender. A timer and the end of children have no sender;
+    /// their calls follow the call before. An error is logged: an attempt runs without its trace rather than not at all.
     pub(crate) async fn followed(&self, attempt: &Attempt) -> Option<TraceContext> {
         if !self.is_traced() {
             return None;
@@ -40,8 +40,9 @@ impl Engine {
         let found = async {
             let mut reader = self.store.reader().await?;
             let own = traces::of(&mut reader.conn(), attempt.call).await?;
-            match attempt.previous.filter(|_| own.is_none() && attempt.event == TIMEOUT) {
-                Some(entered_by) => Ok::<_, Error>(traces::of(&mut reader.conn(), entered_by).await?),
+            let has_sender = attempt.event != TIMEOUT && !is_of_children(&attempt.event);
+            match attempt.previous.filter(|_| own.is_none() && !has_sender) {
+                Some(before) => Ok::<_, Error>(traces::of(&mut reader.conn(), before).await?),
                 None => Ok(own),
             }
         };

@@ -8,7 +8,6 @@ mod judge;
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fsm_core::call::Attempt;
@@ -227,7 +226,7 @@ impl Engine {
     /// limits them.
     pub(crate) async fn drain(self: &Arc<Self>, patience: Duration) {
         let Some(work) = &self.work else { return };
-        work.is_shutting_down.store(true, Ordering::Release);
+        self.stop_starting();
         let all_ended = async {
             loop {
                 let ended = work.ended.notified();

@@ -8,6 +8,7 @@ mod accessible;
 mod acts;
 mod chromium;
 mod claims;
+mod deliveries;
 mod moves;
 mod screens;
 mod site;

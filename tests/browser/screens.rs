@@ -12,6 +12,7 @@ use fsm::{Access, Handle, console};
 use crate::accessible::defects;
 use crate::chromium::{Chromium, LIMIT, Tab};
 use crate::claims::*;
+use crate::deliveries::deliveries;
 use crate::site::{Charge, ODD, Ship, Site, serve};
 
 /// The maximum height of a picture.
@@ -91,6 +92,8 @@ fn screens(url: &str, empty: &str) -> Vec<Screen> {
         screen("instance-of-50-states", "/i/insurance_claim/claim-1"),
         screen("instance-of-1000-attempts", "/i/insurance_claim/claim-2"),
         screen("instance-of-a-long-key", &format!("/i/order/{}", encoded(&long_key()))),
+        screen("instance-with-children", "/i/delivery/delivery-1"),
+        screen("instance-with-a-parent", &format!("/i/parcel/{}", encoded("delivery-1/parcel-001"))),
         screen("errors", "/errors"),
         screen("due", "/due"),
         screen("workers", "/workers"),
@@ -127,6 +130,7 @@ async fn every_screen_is_readable_light_and_dark_wide_and_narrow_and_loads_nothi
     let site = Site::new("screens").await;
     orders(&site).await;
     claims(&site).await;
+    deliveries(&site).await;
     let empty = Site::new("screens-empty").await;
     let mut tab = chromium.tab(1280).await;
     let mut wrong = Vec::new();

@@ -11,7 +11,7 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::{HeaderMap, Method, Request, StatusCode};
 use fsm::prelude::*;
-use fsm::{Access, Console, Handle, console};
+use fsm::{Access, Console, Handle, TraceContext, console};
 use http_body_util::BodyExt;
 use serde::{Deserialize, Serialize};
 use tower::ServiceExt;
@@ -440,4 +440,19 @@ async fn hidden_payloads_are_on_no_page() {
         assert!(!browser.get(path).await.text.contains(secret), "{path}");
     }
     site.runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_of_an_instance_names_its_trace_and_links_it_if_the_console_knows_where_traces_are() {
+    let site = Site::new("console-traces").await;
+    let trace = TraceContext::new("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", None).unwrap();
+    site.orders().send("traced", Pay::new("traced")).trace(trace).await.unwrap();
+    let page = "/i/shown/traced";
+    let plain = Browser::of(site.console().authorize(|_| Access::Viewer.named("ada"))).get(page).await.text;
+    assert!(plain.contains("trace <code title=\"4bf92f3577b34da6a3ce929d0e0e4736\">4bf92f35</code>"), "{plain}");
+    let linked = site.console().trace_url("https://traces.example.com/trace/{trace_id}").authorize(|_| Access::Viewer.named("ada"));
+    let linked = Browser::of(linked).get(page).await.text;
+    assert!(linked.contains("<a href=\"https://traces.example.com/trace/4bf92f3577b34da6a3ce929d0e0e4736\""), "{linked}");
+    assert!(!Browser::of(site.console().authorize(|_| Access::Viewer.named("ada"))).get("/i/shown/o-1").await.text.contains("trace <"));
+    site.shutdown().await;
 }

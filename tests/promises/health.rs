@@ -97,6 +97,20 @@ async fn a_runtime_is_ready_and_tells_what_runs_and_not_ready_while_it_shuts_dow
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_process_is_not_ready_before_its_server_is_told_to_stop() {
+    let runtime = Runtime::builder().database("sqlite::memory:").only::<Ship>().data(once()).start().await.unwrap();
+    let (access, shutdown) = (EngineAccess::from(&runtime), runtime.shutdown_handle());
+    let requested = shutdown.requested();
+    let told = tokio::spawn(async move {
+        requested.await;
+        access.health()
+    });
+    shutdown.shutdown().await.unwrap();
+    let told = told.await.unwrap();
+    assert!(told.is_shutting_down && !told.is_ready(), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_runtime_whose_tables_another_version_migrated_is_not_ready() {
     let folder = Folder::new("health");
     let runtime = Runtime::builder().database(folder.url("fsm.db")).only::<Ship>().data(once()).start().await.unwrap();

@@ -63,13 +63,13 @@ pub(crate) fn builder() -> TestBedBuilder {
 }
 
 /// The spans of this thread.
-struct Spans {
+pub(crate) struct Spans {
     exporter: InMemorySpanExporter,
     provider: SdkTracerProvider,
     _guard: tracing::subscriber::DefaultGuard,
 }
 
-fn recorded() -> Spans {
+pub(crate) fn recorded() -> Spans {
     let exporter = InMemorySpanExporter::default();
     let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
@@ -78,7 +78,7 @@ fn recorded() -> Spans {
 }
 
 impl Spans {
-    fn all(&self) -> Vec<SpanData> {
+    pub(crate) fn all(&self) -> Vec<SpanData> {
         self.provider.force_flush().unwrap();
         self.exporter.get_finished_spans().unwrap()
     }
@@ -89,17 +89,17 @@ impl Spans {
         attempts.map(|span| (format!("{} {}", field(&span, "fsm.verb"), field(&span, "fsm.attempt")), span)).collect()
     }
 
-    fn named(&self, name: &str) -> SpanData {
+    pub(crate) fn named(&self, name: &str) -> SpanData {
         self.all().into_iter().find(|span| span.name == name).unwrap()
     }
 }
 
-fn field(span: &SpanData, name: &str) -> String {
+pub(crate) fn field(span: &SpanData, name: &str) -> String {
     span.attributes.iter().find(|field| field.key.as_str() == name).map(|field| field.value.to_string()).unwrap_or_default()
 }
 
 /// The span that `span` links to is `other`.
-fn follows(span: &SpanData, other: &SpanData) -> bool {
+pub(crate) fn follows(span: &SpanData, other: &SpanData) -> bool {
     let links: Vec<_> = span.links.iter().map(|link| (link.span_context.trace_id(), link.span_context.span_id())).collect();
     links == [(other.span_context.trace_id(), other.span_context.span_id())]
 }

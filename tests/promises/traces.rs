@@ -150,11 +150,11 @@ promise! {
             "DEBUG claimed 1",
             "DEBUG started 1",
             "DEBUG ended 1",
-            "INFO retried 1",
+            "WARN retried 1",
             "DEBUG claimed 2",
             "DEBUG started 2",
             "DEBUG ended 2",
-            "WARN exhausted 2",
+            "ERROR exhausted 2",
         ]);
         for told in listener.all() {
             assert_eq!((told.0["machine"].as_str(), told.0["key"].as_str()), ("clumsy", "c"), "{told:?}");
@@ -165,7 +165,7 @@ promise! {
             }
         }
         let retried = listener.all().into_iter().find(|told| told.0["message"] == "retried").unwrap();
-        assert_eq!((retried.0["error"].as_str(), retried.0["next"].as_str(), retried.0["at"].as_str()), ("it fell", "2", "2030-01-01T00:00:05Z"));
+        assert_eq!((retried.0["error"].as_str(), retried.0["next"].as_str(), retried.0["next_at"].as_str()), ("it fell", "2", "2030-01-01T00:00:05Z"));
         let exhausted = listener.all().into_iter().find(|told| told.0["message"] == "exhausted").unwrap();
         assert_eq!(exhausted.0["error"], "it fell");
     }
@@ -220,7 +220,7 @@ promise! {
         let (listener, _guard) = listen();
         bed.advance(Duration::from_secs(5)).await;
         let warned = "WARN an attempt failed without its verb: this program cannot read a stored value 2";
-        assert_eq!(listener.story(call), ["DEBUG claimed 2", "DEBUG started 2", warned, "DEBUG ended 2", "WARN exhausted 2"]);
+        assert_eq!(listener.story(call), ["DEBUG claimed 2", "DEBUG started 2", warned, "DEBUG ended 2", "ERROR exhausted 2"]);
         let told = listener.all().into_iter().find(|told| told.0.contains_key("error")).unwrap();
         assert!(told.0["error"].starts_with("the record does not decode as `Tally`: "), "{told:?}");
         assert_eq!((told.0["key"].as_str(), told.0["verb"].as_str()), ("c", "did"));

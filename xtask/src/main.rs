@@ -11,6 +11,7 @@ mod examples;
 mod faults;
 mod guide;
 mod install;
+mod observed;
 mod patroni;
 mod peers;
 mod pgbouncer;
@@ -78,6 +79,10 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Compares the rate of a process with metrics and traces to the rate without them, in release mode
+    ///
+    /// It builds the program with and without the features, and measures all variants in turns.
+    Observed(observed::Options),
     /// Measures how fast the screens of the `fsm` command and the pages of the web console are on a database of 1,000,000 instances and 5,000,000 attempts
     ///
     /// It creates the database, and fails if a screen or a page takes more than 200 ms.
@@ -108,6 +113,7 @@ fn main() -> ExitCode {
         Some(Command::Guide) => guide::run(),
         Some(Command::Screenshots) => screenshots::run(),
         Some(Command::Bench { args }) => bench::run(&args),
+        Some(Command::Observed(options)) => observed::run(&options),
         Some(Command::Scale { args }) => bench::scale(&args),
         Some(Command::Simulate(limits)) => simulate::run(&limits),
         Some(Command::Peers { args }) => peers::run(&args),

@@ -210,6 +210,7 @@ fn told(story: &Story, liveness: &Liveness) -> Value {
     told["inbox"] = json!(inbox);
     told["outbox"] = json!(story.full_inbox.as_ref().map(full));
     told["timers"] = json!(timers);
+    told["trace"] = json!(story.trace);
     told["timeline"] = json!(story.entries);
     told
 }

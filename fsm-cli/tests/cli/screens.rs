@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use fsm::TraceContext;
 use serde_json::Value;
 use tokio::sync::Notify;
 
@@ -25,6 +26,20 @@ on_both! {
         golden(bed, "graph-svg", &["graph", "order", "--format", "svg", "--counts"]).await;
         golden(bed, "graph-counts", &["graph", "order", "--counts"]).await;
         golden(bed, "simulate-verb", &["simulate", "order", "placed", "--outage", "20m"]).await;
+    }
+}
+
+on_both! {
+    async fn the_trace_of_the_newest_call(bed) {
+        let orders = bed.machine::<Order>();
+        let trace = TraceContext::new("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", None).unwrap();
+        orders.send("o-1", Placed { cents: 100, fails: 0 }).trace(trace).await.unwrap();
+        orders.send("o-2", Placed { cents: 100, fails: 0 }).await.unwrap();
+        bed.run_until_idle().await;
+        let shown = fsm(bed, WIDE, &["show", "order", "o-1"]).await.out;
+        let line = shown.lines().find(|line| line.trim_start().starts_with("trace ")).unwrap();
+        assert_eq!(line.split_whitespace().last(), Some("4bf92f3577b34da6a3ce929d0e0e4736"));
+        assert!(!fsm(bed, WIDE, &["show", "order", "o-2"]).await.out.contains("trace"));
     }
 }
 

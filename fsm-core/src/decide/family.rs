@@ -36,7 +36,7 @@ pub fn start(machine: &Machine, snapshot: &InstanceSnapshot, child: &Child, pare
     let link =
         Link { parent, is_detached: child.is_detached, end_event: child.end_event.clone(), failure_event: child.failure_event.clone() };
     let mut changes = Changes { is_new: true, link: Some(Box::new(link)), search: child.search.clone(), ..Changes::of(new) };
-    begin::call(&mut changes, machine, edge, child.id, Payload::Bytes(child.event.payload.clone()), moment);
+    begin::call_with(&mut changes, machine, edge, (child.id, child.priority), Payload::Bytes(child.event.payload.clone()), moment);
     Started::New(Box::new(changes))
 }
 

@@ -2,7 +2,7 @@
 
 use fsm_core::decide::send::SendOutcome;
 use fsm_core::outcome::Outcome;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::commit_outcome::{After, CommitOutcome};
 use super::request::{InstanceKey, Reply, Report, Request, RequestKind};
@@ -53,15 +53,19 @@ fn settled(
             }
         },
         Outcome::Released => {
-            debug!(%machine, %key, verb, %call, attempt = number, "given back");
+            debug!(%machine, %key, verb, %call, attempt = number, "released");
             return;
         }
     };
     match commit_outcome.after {
         Some(After::Again { number: next, at }) => {
-            info!(%machine, %key, verb, %call, attempt = number, error = &*error, next, %at, "retried");
+            match outcome {
+                // The death of a worker is normal operation.
+                Outcome::Lost => info!(%machine, %key, verb, %call, attempt = number, error = &*error, next, next_at = %at, "retried"),
+                _ => warn!(%machine, %key, verb, %call, attempt = number, error = &*error, next, next_at = %at, "retried"),
+            }
         }
-        Some(After::Exhausted) => warn!(%machine, %key, verb, %call, attempt = number, error = &*error, "exhausted"),
+        Some(After::Exhausted) => error!(%machine, %key, verb, %call, attempt = number, error = &*error, "exhausted"),
         Some(After::Interrupted) => info!(%machine, %key, verb, %call, attempt = number, error = &*error, "interrupted"),
         None => {}
     }

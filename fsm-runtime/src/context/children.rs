@@ -8,6 +8,7 @@ use fsm_core::family::Child;
 use fsm_core::ids::CallId;
 use fsm_core::instance::Status;
 use fsm_core::outcome::Event;
+use fsm_core::priority::Priority;
 use futures_util::future::BoxFuture;
 use uuid::Uuid;
 
@@ -87,7 +88,8 @@ impl<V> Ctx<'_, V> {
         }
         let search = M::ENTRY.search.map_or_else(Vec::new, |search| search::of_event(search.names, &payload));
         let event = Event { name: E::EVENT.to_owned(), payload };
-        Ok(Child { id: CallId(Uuid::now_v7()), machine, key: key.to_owned(), event, search, is_detached: false, end_event, failure_event })
+        let (id, key, is_detached, priority) = (CallId(Uuid::now_v7()), key.to_owned(), false, Priority::Normal);
+        Ok(Child { id, machine, key, event, search, is_detached, priority, end_event, failure_event })
     }
 
     /// Lists the children of this instance of the machine `M` that exist, in the order of their creation: those that were started by earlier
@@ -120,6 +122,13 @@ impl NewChildren<'_> {
     /// Lets the children go on if their parent is cancelled. In all else they are children like others: the end of all of them is awaited.
     pub fn detached(self) -> Self {
         self.children.iter_mut().for_each(|child| child.is_detached = true);
+        self
+    }
+
+    /// The priority of the first call of each child, and of its retries, like
+    /// [`SendRequest::priority`](crate::handle::send::SendRequest::priority). Without it, the priority is normal.
+    pub fn priority(self, priority: Priority) -> Self {
+        self.children.iter_mut().for_each(|child| child.priority = priority);
         self
     }
 }

@@ -35,7 +35,9 @@ impl Engine {
             match self.claim_of(place, session, slots).await {
                 Ok(claimed) => found += claimed,
                 Err(error) => {
-                    tracing::warn!(machine = work.served[place].machine, %error, "claiming due attempts failed");
+                    if !self.outage.explains_of_store(&error) {
+                        tracing::warn!(machine = work.served[place].machine, %error, "claiming due attempts failed");
+                    }
                     let has_answered = has_answered(&error);
                     failed = Some(error);
                     if !has_answered {
@@ -147,7 +149,7 @@ impl Engine {
         for (due, why) in claims.unread {
             self.cannot_claim(place, due, &why);
             if let Err(error) = self.store.unclaim(session, due.instance).await {
-                tracing::warn!(call = %due.call, %error, "an attempt that cannot be read was claimed and could not be given back");
+                tracing::warn!(call = %due.call, %error, "an attempt that cannot be read was claimed and could not be released");
             }
         }
         found
@@ -156,7 +158,7 @@ impl Engine {
     pub(super) fn cannot_claim(&self, place: usize, due: DueCall, error: &StoreError) {
         let Some(work) = &self.work else { return };
         let again = work.failures.of[place].calls.failed(due, self.clock.now(), LONGEST);
-        if again.is_told() {
+        if again.is_told() && !self.outage.explains_of_store(error) {
             let (machine, tries) = (&work.served[place].machine, again.tries);
             tracing::warn!(machine, call = %due.call, tries, %error, again_in = ?again.wait, "a due attempt cannot be claimed; the others are");
         }

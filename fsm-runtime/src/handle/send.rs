@@ -157,7 +157,7 @@ impl SendRequest {
     }
 
     /// The span of the send.
-    fn span(&self) -> tracing::Span {
+    pub(super) fn span(&self) -> tracing::Span {
         let event = self.event.as_ref().map(|event| event.name.as_str()).unwrap_or_default();
         let (machine, key) = (&*self.target.machine, &*self.target.key);
         tracing::info_span!("fsm.send", otel.kind = "producer", fsm.machine = machine, fsm.key = key, fsm.event = event)

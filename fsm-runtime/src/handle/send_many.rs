@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 use fsm_core::priority::Priority;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{Stream, StreamExt};
+use tracing::Instrument;
 
 use super::send::{Deliver, SendRequest, Sent};
 use crate::committer::request::{Reply, Request};
@@ -149,11 +150,12 @@ impl<'i> SendMany<'i> {
                 self.has_more = false;
                 return;
             };
-            self.under_way.push_back(match item.into_request() {
+            let span = item.span();
+            self.under_way.push_back(match span.in_scope(|| item.into_request()) {
                 Err(error) => InFlightCommit::Failed(Some(error)),
                 Ok((target, kind, trace)) => {
                     let request = |reply| Request::new(target, kind, Some(reply)).traced(trace);
-                    InFlightCommit::Waiting(Box::pin(self.engine.ask(request)))
+                    InFlightCommit::Waiting(Box::pin(self.engine.ask(request).instrument(span)))
                 }
             });
         }

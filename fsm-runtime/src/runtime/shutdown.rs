@@ -48,6 +48,8 @@ impl ShutdownHandle {
     /// Shuts the runtime down gracefully, as [`Runtime::shutdown`](super::Runtime::shutdown), and returns when that is done. All callers get the
     /// outcome of the one shutdown. If the runtime is in [`run_until_signal`](super::Runtime::run_until_signal), that returns too.
     pub async fn shutdown(&self) -> Result<(), Error> {
+        // A load balancer learns it first: the process is not ready from now on.
+        self.shared.engine.stop_starting();
         self.shared.is_requested.send_replace(true);
         let outcome = self.shared.outcome.get_or_init(|| self.shared.shut_down()).await;
         outcome.clone().map_err(|text| Error::other(ErrorKind::Stopping, text))
@@ -80,18 +82,18 @@ impl Runtime {
         let mut signals = Signals::listen()
             .map_err(|error| Error::other(ErrorKind::System, format!("the process cannot listen for signals: {error}")))?;
         // This wait has no limit: the process works until then.
-        tokio::select! {
-            signal = signals.next() => tracing::info!(signal, "shutting down; a second signal ends at once"),
-            () = self.shutdown.requested() => tracing::info!("shutting down, as a shutdown handle asked; a signal ends at once"),
-        }
-        tokio::select! {
-            ended = self.shutdown.shutdown() => ended,
-            signal = signals.next() => {
-                tracing::warn!(signal, "ended at once; what executes is lost");
-                self.engine.kill();
-                Ok(())
-            }
-        }
+        let signal = tokio::select! {
+            signal = signals.next() => Some(signal),
+            () = self.shutdown.requested() => None,
+        };
+        tracing::info!(signal, "the shutdown begins; the next signal ends at once");
+        let signal = tokio::select! {
+            ended = self.shutdown.shutdown() => return ended,
+            signal = signals.next() => signal,
+        };
+        tracing::warn!(signal, "ended at once; running attempts are lost");
+        self.engine.kill();
+        Ok(())
     }
 
     /// Shuts down gracefully: stops claiming, waits for running attempts up to the [shutdown timeout](super::Builder::shutdown_timeout), releases
@@ -153,7 +155,7 @@ impl Shared {
              {unreleased} that ran are not released; other workers take them over once the lease of this process has ended, within {}",
             duration::display(lease)
         );
-        tracing::error!("{text}");
+        tracing::error!(reason = text, "the shutdown is not complete");
         text
     }
 }

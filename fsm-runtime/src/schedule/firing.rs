@@ -68,7 +68,9 @@ impl Engine {
         let Some(work) = &self.work else { return };
         while self.may_start() {
             let look = self.look_at_schedules().await.unwrap_or_else(|error| {
-                tracing::warn!(%error, "the schedules cannot be read, and this is tried again");
+                if !self.outage.explains(&error) {
+                    tracing::warn!(%error, "the schedules cannot be read, and this is tried again");
+                }
                 Look::default()
             });
             let wait = look.next.and_then(|next| self.clock.until(next)).unwrap_or(work.poll);
@@ -114,7 +116,7 @@ impl Engine {
                 Err(error) if error.is_stopping() => return Ok(look),
                 Err(error) => {
                     let again = failing.failed(Arc::clone(name), now, longest(&error));
-                    if again.is_told() {
+                    if again.is_told() && !self.outage.explains(&error) {
                         tracing::warn!(schedule = &**name, tries = again.tries, %error, again_in = ?again.wait, "a schedule cannot send; the others do");
                     }
                     look.next = [look.next, failing.next()].into_iter().flatten().min();

@@ -12,7 +12,7 @@ use fsm_core::instance::Instance;
 use fsm_core::outcome::Outgoing;
 use fsm_core::priority::Priority;
 
-use super::outgoing::succeeded;
+use super::outgoing::{succeeded, trace_of};
 use super::{BatchCommit, Decided, earlier};
 use crate::committer::batch_snapshot::BatchSnapshot;
 use crate::committer::commit_outcome::CommitOutcome;
@@ -73,7 +73,8 @@ impl BatchCommit<'_> {
             let Some(parent) = parent_of(&batch_snapshot.snapshot(&batch[place].target).instance) else { continue };
             let permit = self.free_slot(&child.machine, Priority::Normal);
             let is_granted = permit.is_some();
-            if let Some(Started::New(changes)) = self.start_of(batch_snapshot, child, parent, is_granted) {
+            if let Some(Started::New(mut changes)) = self.start_of(batch_snapshot, child, parent, is_granted) {
+                changes.traces.extend(trace_of(&batch[place]).map(|trace| (child.id, trace.clone())));
                 targets.push(InstanceKey::new(&child.machine, &child.key));
                 places.push(place);
                 decided.push(Decided { permit, ..Decided::of(Ok(Reply::Operated), Some(*changes)) });

@@ -256,7 +256,7 @@ impl BatchCommit<'_> {
 }
 
 /// The trace context of the attempt that a request reports.
-fn trace_of(request: &Request) -> Option<&TraceContext> {
+pub(super) fn trace_of(request: &Request) -> Option<&TraceContext> {
     match &request.kind {
         RequestKind::Complete(report) => report.trace.as_ref(),
         _ => None,
