@@ -110,6 +110,7 @@ fn machine(name: &str, verbs: &[(&str, &str)], edges: Vec<Edge>, end: &str) -> M
         ends: vec![end.into()],
         record: None,
         search: Vec::new(),
+        fair_by: None,
     }
 }
 

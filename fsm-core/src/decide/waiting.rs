@@ -61,7 +61,6 @@ fn what_is_foreseen_holds_where_another_way_joins_and_is_struck_out_where_it_is_
         verb_requests: VerbRequests { next: Some(Event { name: name.into(), payload: b"1".to_vec() }), ..VerbRequests::default() },
         timer: None,
         search: Vec::new(),
-        fair_by: None,
     };
     let machine = looping();
     let ended = |snapshot: &InstanceSnapshot, outcome| complete(&machine, snapshot, &claimed(snapshot, 4), outcome, moment(4)).unwrap();

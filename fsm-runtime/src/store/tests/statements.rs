@@ -7,7 +7,7 @@ use crate::store::open::Store;
 use crate::store::sql::{self, Many, Sql};
 
 /// Each statement of the store that reads or changes rows by a key.
-const ALL: [(&str, &Sql); 120] = [
+const ALL: [(&str, &Sql); 121] = [
     ("CLAIM", &sql::CLAIM),
     ("CLAIM_THESE", &sql::CLAIM_THESE),
     ("CLAIMABLE", &sql::CLAIMABLE),
@@ -132,7 +132,7 @@ const ALL: [(&str, &Sql); 120] = [
 ];
 
 /// Each such statement about many rows.
-const MANY: [(&str, &Many); 73] = [
+const MANY: [(&str, &Many); 75] = [
     ("LOCK_BY_KEY", &sql::LOCK_BY_KEY),
     ("LOCK_BY_ID", &sql::LOCK_BY_ID),
     ("ATTEMPTS", &sql::ATTEMPTS),
