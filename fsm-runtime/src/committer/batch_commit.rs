@@ -283,7 +283,7 @@ impl<'e> BatchCommit<'e> {
                         self.note_interrupt(&mut commit_outcome, target, &changes);
                         let executes = changes.open.as_ref().is_some_and(|open| open.attempt.state == AttemptState::Executing);
                         self.note_high(&changes);
-                        let trace = traced::of_open_call(&changes, decided.made);
+                        let trace = Decided::trace_of_open_call(&changes, decided.made);
                         batch_snapshot.apply(target, changes);
                         let InstanceSnapshot { instance, newest, has_timer, .. } = batch_snapshot.snapshot(target);
                         let attempt = newest.clone().filter(|_| executes);

@@ -27,15 +27,15 @@ impl Decided {
         }
         self
     }
-}
 
-/// The trace context of the call that the changes leave open. That of a call which waited in the inbox, or of a timer, is in the database.
-pub(super) fn of_open_call(changes: &Changes, made: Option<CallId>) -> TraceOfCall {
-    let Some(open) = &changes.open else { return TraceOfCall::Stored };
-    let call = open.attempt.call;
-    match changes.traces.iter().rfind(|(traced, _)| *traced == call) {
-        Some((_, trace)) => TraceOfCall::Known(Some(trace.clone())),
-        None if made == Some(call) => TraceOfCall::Known(None),
-        None => TraceOfCall::Stored,
+    /// The trace context of the call that the changes leave open. That of a call which waited in the inbox, or of a timer, is in the database.
+    pub(super) fn trace_of_open_call(changes: &Changes, made: Option<CallId>) -> TraceOfCall {
+        let Some(open) = &changes.open else { return TraceOfCall::Stored };
+        let call = open.attempt.call;
+        match changes.traces.iter().rfind(|(traced, _)| *traced == call) {
+            Some((_, trace)) => TraceOfCall::Known(Some(trace.clone())),
+            None if made == Some(call) => TraceOfCall::Known(None),
+            None => TraceOfCall::Stored,
+        }
     }
 }
