@@ -74,7 +74,7 @@ impl Engine {
         permit: Option<OwnedSemaphorePermit>,
         control: VerbControl,
     ) {
-        if let Some(followed) = self.followed(&claimed.attempt).await {
+        if let Some(followed) = self.followed(&claimed).await {
             traces::follow(&span, &followed, self.work.as_ref().is_some_and(|work| work.has_parent_from_send));
         }
         // A span that was entered keeps its parent, so nothing enters it before.

@@ -8,6 +8,7 @@ mod flow;
 mod handle;
 mod limits;
 mod macros;
+mod operations;
 mod payment;
 mod schedules;
 mod time_and_waits;

@@ -7,7 +7,7 @@ use fsm::prelude::*;
 use fsm::testing::{TestBed, TestBedBuilder};
 use fsm_runtime::admin::{Admin, Opening};
 use opentelemetry::trace::{SpanKind, TracerProvider};
-use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
+use opentelemetry_sdk::trace::{InMemorySpanExporter, Sampler, SdkTracerProvider, SpanData};
 use serde::{Deserialize, Serialize};
 use tracing::Instrument;
 use tracing_subscriber::layer::SubscriberExt;
@@ -70,8 +70,13 @@ pub(crate) struct Spans {
 }
 
 pub(crate) fn recorded() -> Spans {
+    recorded_by(Sampler::AlwaysOn)
+}
+
+/// The spans of this thread that the sampler chooses.
+pub(crate) fn recorded_by(sampler: Sampler) -> Spans {
     let exporter = InMemorySpanExporter::default();
-    let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
+    let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).with_sampler(sampler).build();
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
     let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
     Spans { exporter, provider, _guard }

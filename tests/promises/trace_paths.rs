@@ -6,13 +6,13 @@ use fsm::SendItem;
 use fsm::TraceContext;
 use fsm::prelude::*;
 use fsm::testing::{TestBed, TestBedBuilder};
-use opentelemetry_sdk::trace::SpanData;
+use opentelemetry_sdk::trace::{Sampler, SpanData};
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection, PgConnection, SqliteConnection};
 use tracing::Instrument;
 
 use crate::support::{Folder, promise};
-use crate::trace_contexts::{HOUR, Spans, field, follows, recorded};
+use crate::trace_contexts::{HOUR, Spans, field, follows, recorded, recorded_by};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Depart;
@@ -181,6 +181,23 @@ promise! {
         let answer = &attempts(&spans)["answered c 1"];
         let linked: Vec<_> = answer.links.iter().map(|link| link.span_context.trace_id().to_string()).collect();
         assert_eq!(linked, [named(1).trace_id()]);
+    }
+}
+
+promise! {
+    /// Each caller has a trace, and one of a hundred is recorded: the others cost no row.
+    async fn a_span_that_is_not_sampled_leaves_no_trace_in_the_database(bed in builder()) {
+        let spans = recorded_by(Sampler::AlwaysOff);
+        let bed = builder().beside(bed).await.unwrap();
+        let cards = bed.machine::<Card>();
+        cards.send("c", Write).await.unwrap();
+        bed.run_until_idle().await;
+        assert_eq!(cards.get("c").await.unwrap().unwrap().trace, None);
+        assert!(spans.all().is_empty());
+        // A context that the caller names is stored as it is.
+        let unsampled = TraceContext::new("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00", None).unwrap();
+        cards.send("named", Write).trace(unsampled.clone()).await.unwrap();
+        assert_eq!(cards.get("named").await.unwrap().unwrap().trace, Some(unsampled));
     }
 }
 

@@ -4,6 +4,7 @@ mod children;
 mod lines;
 pub(crate) mod optimistic;
 mod outgoing;
+mod traced;
 
 use std::borrow::Cow;
 
@@ -43,32 +44,18 @@ struct Decided {
     permit: Option<OwnedSemaphorePermit>,
     /// The reason why a reported success is written as a failure: a required event that the verb sends is refused.
     refused: Option<Problem>,
+    /// The call that the request itself makes. Its trace context, if it has one, is among the changes.
+    made: Option<CallId>,
 }
 
 impl Decided {
     fn of(reply: Result<Reply, Error>, changes: Option<Changes>) -> Decided {
-        Decided { reply: Some(reply), changes, permit: None, refused: None }
-    }
-
-    /// Adds the trace contexts that the request brings: that of a sender for its call; that of an attempt for its own call, so that the next
-    /// attempt follows it, and for the call that follows from it.
-    fn traced(mut self, request: &Request) -> Decided {
-        let Some(changes) = &mut self.changes else { return self };
-        match (&request.kind, &self.reply) {
-            (RequestKind::Send(send), _) => changes.traces.extend(request.trace.clone().map(|trace| (send.id, trace))),
-            (RequestKind::Complete(report), Some(Ok(Reply::Completed { counted: true }))) => {
-                let follows = changes.open.as_ref().map(|open| open.attempt.call).filter(|call| *call == report.fresh);
-                let calls = [Some(report.attempt.call), follows].into_iter().flatten();
-                changes.traces.extend(report.trace.iter().flat_map(|trace| calls.clone().map(move |call| (call, trace.clone()))));
-            }
-            _ => {}
-        }
-        self
+        Decided { reply: Some(reply), changes, permit: None, refused: None, made: None }
     }
 
     /// No decision, because the instance is locked. The request waits.
     fn none() -> Decided {
-        Decided { reply: None, changes: None, permit: None, refused: None }
+        Decided { reply: None, changes: None, permit: None, refused: None, made: None }
     }
 }
 
@@ -296,14 +283,22 @@ impl<'e> BatchCommit<'e> {
                         self.note_interrupt(&mut commit_outcome, target, &changes);
                         let executes = changes.open.as_ref().is_some_and(|open| open.attempt.state == AttemptState::Executing);
                         self.note_waiting(&changes);
+                        let trace = Decided::trace_of_open_call(&changes, decided.made);
                         batch_snapshot.apply(target, changes);
                         let InstanceSnapshot { instance, newest, has_timer, .. } = batch_snapshot.snapshot(target);
                         let attempt = newest.clone().filter(|_| executes);
                         commit_outcome.runs.extend(attempt.map(|attempt| {
                             let payload = payload.expect("a call that is handed off is new, and has its payload");
                             // Only a first attempt is handed off.
-                            let claimed =
-                                Claimed { instance: instance.clone(), attempt, payload, last_error: None, seen: None, policy_error: None };
+                            let claimed = Claimed {
+                                instance: instance.clone(),
+                                attempt,
+                                payload,
+                                last_error: None,
+                                seen: None,
+                                policy_error: None,
+                                trace,
+                            };
                             Run { target: target.clone(), claimed, permit: decided.permit }
                         }));
                         commit_outcome.moved.push(ChangedInstance {

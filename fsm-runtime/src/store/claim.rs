@@ -10,6 +10,7 @@ use fsm_core::instance::Instance;
 use fsm_core::machine::Machine;
 use fsm_core::priority::Kept;
 use fsm_core::time::Timestamp;
+use fsm_core::trace::TraceContext;
 use uuid::Uuid;
 
 use super::conn::Conn;
@@ -68,6 +69,17 @@ pub struct Claimed {
     pub seen: Option<RowSnapshot>,
     /// The reason why the retry policy cannot be decoded. The attempt then fails without running its verb.
     pub policy_error: Option<String>,
+    /// The trace context of the call, as far as it is known.
+    pub trace: TraceOfCall,
+}
+
+/// What a process knows of the trace context of a call that it has claimed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TraceOfCall {
+    /// It is in the database, if the call has one.
+    Stored,
+    /// The commit that made the call has it.
+    Known(Option<TraceContext>),
 }
 
 /// Shows all fields except the content of the payload.
@@ -341,7 +353,7 @@ fn read(row: &Row) -> Result<Claimed> {
         }),
         Row::Sqlite(..) | Row::UserSqlite(_) => None,
     };
-    Ok(Claimed { instance, attempt, payload, last_error: row.get(WITH_NEWEST + 1)?, seen, policy_error })
+    Ok(Claimed { instance, attempt, payload, last_error: row.get(WITH_NEWEST + 1)?, seen, policy_error, trace: TraceOfCall::Stored })
 }
 
 /// The time at which the machine's next attempt or timer is due, without those in `except`; `None` if nothing is scheduled.

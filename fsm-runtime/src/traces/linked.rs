@@ -7,12 +7,17 @@ use opentelemetry::Context;
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-/// The trace context of a span; `None` if no layer of OpenTelemetry sees it.
+/// Returns true if a layer of OpenTelemetry sees the span.
+pub(crate) fn is_seen(span: &tracing::Span) -> bool {
+    span.context().span().span_context().is_valid()
+}
+
+/// The trace context of a span; `None` if no layer of OpenTelemetry sees it, or if it is not sampled: nobody finds a link to it.
 pub(crate) fn context_of(span: &tracing::Span) -> Option<TraceContext> {
     let context = span.context();
     let span = context.span();
     let context = span.span_context();
-    if !context.is_valid() {
+    if !context.is_valid() || !context.is_sampled() {
         return None;
     }
     let (trace, span, flags) = (context.trace_id(), context.span_id(), context.trace_flags().to_u8());

@@ -27,7 +27,7 @@ pub(super) type Opened<'b> = (Cow<'b, [u8]>, Option<Cow<'b, [u8]>>);
 
 impl Engine {
     pub(super) async fn call_verb(self: &Arc<Self>, claimed: Claimed, (cancel, progress): VerbControl) -> Ended {
-        let Claimed { instance, attempt, payload, last_error, policy_error, seen: _ } = claimed;
+        let Claimed { instance, attempt, payload, last_error, policy_error, seen: _, trace: _ } = claimed;
         let known = self.catalog.get(&attempt.machine);
         let Some((known, verb)) = known.and_then(|known| Some((known, known.verb(&attempt.verb)?))) else {
             // Attempts are claimed only for verbs that this program has. If the verb is missing nevertheless, another worker runs it.

@@ -77,7 +77,7 @@ impl BatchCommit<'_> {
                 changes.traces.extend(trace_of(&batch[place]).map(|trace| (child.id, trace.clone())));
                 targets.push(InstanceKey::new(&child.machine, &child.key));
                 places.push(place);
-                decided.push(Decided { permit, ..Decided::of(Ok(Reply::Operated), Some(*changes)) });
+                decided.push(Decided { permit, made: Some(child.id), ..Decided::of(Ok(Reply::Operated), Some(*changes)) });
             }
             commit_outcomes[place].families.push(parent.id);
         }
