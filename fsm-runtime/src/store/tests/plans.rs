@@ -16,7 +16,7 @@ const INSTANCES: u64 = 30_000;
 /// A result with at most so many rows may be read whole.
 const SMALL: u64 = 100;
 /// SQLite takes about a hundred virtual machine steps for an instance with its newest attempt.
-const STEPS_A_ROW: u64 = 125;
+const STEPS_A_ROW: u64 = 128;
 /// The number of steps between two calls of the progress handler.
 const STEPS_A_CALL: i32 = 100;
 
