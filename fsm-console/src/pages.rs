@@ -12,8 +12,11 @@ pub(crate) mod simulator;
 mod timeline;
 pub(crate) mod workers;
 
+use std::fmt::Display;
 use std::time::Duration;
 
+use axum::extract::Query;
+use axum::http::uri::PathAndQuery;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use fsm_runtime::admin::Admin;
@@ -29,16 +32,30 @@ use crate::shared::Asked;
 /// The time limit for rendering a page.
 pub(crate) const LIMIT: Duration = Duration::from_secs(10);
 
+/// Why there is no page.
+pub(crate) enum NoPage {
+    /// The parameters of the path cannot be read.
+    Unreadable(String),
+    /// The database failed, or what the path names is not there.
+    Failed(Error),
+}
+
+impl From<Error> for NoPage {
+    fn from(error: Error) -> NoPage {
+        NoPage::Failed(error)
+    }
+}
+
 /// Renders the page of a path below the console.
-pub(crate) async fn render(asked: &Asked, admin: &Admin, path: &str) -> Result<Page, Error> {
+pub(crate) async fn render(asked: &Asked, admin: &Admin, path: &str) -> Result<Page, NoPage> {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let segments: Vec<String> =
         path.split('/').skip(1).map(|segment| percent_decode_str(segment).decode_utf8_lossy().into_owned()).collect();
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
-    match segments[..] {
+    let page = match segments[..] {
         ["m", machine] => machine::page(asked, admin, machine).await,
-        ["i", machine, key] => instance::page(asked, admin, machine, key, &parameters(query)).await,
-        ["instances"] => instances::page(asked, admin, &parameters(query)).await,
+        ["i", machine, key] => instance::page(asked, admin, machine, key, &parameters(query)?).await,
+        ["instances"] => instances::page(asked, admin, &parameters(query)?).await,
         ["errors"] => errors::page(asked, admin).await,
         ["due"] => due::page(asked, admin).await,
         ["workers"] => workers::page(asked, admin).await,
@@ -49,29 +66,32 @@ pub(crate) async fn render(asked: &Asked, admin: &Admin, path: &str) -> Result<P
             },
             Err(_) => overview::page(asked, admin).await,
         },
-        ["audit"] => audit::page(asked, admin, &parameters(query)).await,
+        ["audit"] => audit::page(asked, admin, &parameters(query)?).await,
         _ => overview::page(asked, admin).await,
-    }
+    };
+    Ok(page?)
 }
 
-/// The parameters of a query string. Parameters that cannot be read have their default values.
-fn parameters<T: DeserializeOwned + Default>(query: &str) -> T {
-    let uri = format!("/?{query}").parse::<Uri>().unwrap_or_default();
-    axum::extract::Query::try_from_uri(&uri).map(|query| query.0).unwrap_or_default()
+/// The parameters of a query string.
+fn parameters<T: DeserializeOwned>(query: &str) -> Result<T, NoPage> {
+    let unreadable = |why: &dyn Display| NoPage::Unreadable(format!("the parameters cannot be read: {why}"));
+    let uri = format!("/?{query}").parse::<Uri>().map_err(|error| unreadable(&error))?;
+    Query::try_from_uri(&uri).map(|query| query.0).map_err(|error| unreadable(&error.body_text()))
 }
 
 /// Renders a page for a browser.
-pub(crate) async fn shown(asked: &Asked, path: &str) -> Response {
+pub(crate) async fn show(asked: Asked, uri: Uri) -> Response {
     let page = async {
         let admin = asked.admin().await?;
-        render(asked, &admin, path).await
+        render(&asked, &admin, uri.path_and_query().map_or("/", PathAndQuery::as_str)).await
     };
     match tokio::time::timeout(LIMIT, page).await {
-        Ok(Ok(page)) => document(asked, &page),
-        Ok(Err(error)) => failed(asked, &error),
+        Ok(Ok(page)) => document(&asked, &page),
+        Ok(Err(NoPage::Failed(error))) => failed(&asked, &error),
+        Ok(Err(NoPage::Unreadable(why))) => said(&asked, StatusCode::BAD_REQUEST, &why),
         Err(_) => {
             let text = format!("the database has not answered within {} s; load the page again", LIMIT.as_secs());
-            said(asked, StatusCode::SERVICE_UNAVAILABLE, &text)
+            said(&asked, StatusCode::SERVICE_UNAVAILABLE, &text)
         }
     }
 }

@@ -1,7 +1,5 @@
 //! The acts of operators, the newest first.
 
-use axum::extract::Query;
-use axum::response::Response;
 use fsm_runtime::admin::Admin;
 use fsm_runtime::error::Error;
 use maud::html;
@@ -23,10 +21,6 @@ impl Parameters {
     fn path(&self) -> String {
         self.before.map_or("/audit".to_owned(), |before| format!("/audit?before={before}"))
     }
-}
-
-pub(crate) async fn show(asked: Asked, Query(parameters): Query<Parameters>) -> Response {
-    super::shown(&asked, &parameters.path()).await
 }
 
 pub(crate) async fn page(asked: &Asked, admin: &Admin, parameters: &Parameters) -> Result<Page, Error> {

@@ -1,6 +1,5 @@
 //! The due page: attempts and timers, the earliest first, the reasons why something does not run yet, and the schedules.
 
-use axum::response::Response;
 use fsm_runtime::admin::Admin;
 use fsm_runtime::error::Error;
 use fsm_runtime::store::overview::ToCome;
@@ -14,10 +13,6 @@ use crate::shared::Asked;
 
 /// The maximum number of rows of the page.
 const MOST: u32 = 100;
-
-pub(crate) async fn show(asked: Asked) -> Response {
-    super::shown(&asked, "/due").await
-}
 
 pub(crate) async fn page(asked: &Asked, admin: &Admin) -> Result<Page, Error> {
     let now = admin.now();

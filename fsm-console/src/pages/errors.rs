@@ -1,6 +1,5 @@
 //! Instances in error and instances that are being retried, grouped by their errors, full inboxes, and rejected events.
 
-use axum::response::Response;
 use fsm_core::time::Timestamp;
 use fsm_runtime::admin::Admin;
 use fsm_runtime::admin::groups::ErrorGroup;
@@ -20,10 +19,6 @@ const LOOK_AT: u32 = 20_000;
 const REJECTED: u32 = 20;
 /// The maximum number of full inboxes that are shown of each machine.
 const FULL: u32 = 20;
-
-pub(crate) async fn show(asked: Asked) -> Response {
-    super::shown(&asked, "/errors").await
-}
 
 pub(crate) async fn page(asked: &Asked, admin: &Admin) -> Result<Page, Error> {
     let now = admin.now();

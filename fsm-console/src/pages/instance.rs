@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use axum::Json;
-use axum::extract::{Path, Query};
+use axum::extract::Path;
 use axum::response::{IntoResponse, Response};
 use fsm_core::call::{Attempt, AttemptState};
 use fsm_core::instance::Status;
@@ -48,10 +48,6 @@ impl Parameters {
     fn path(&self, machine: &str, key: &str) -> String {
         format!("/i/{}/{}{}", encoded(machine), encoded(key), query(&[("done", &self.done), ("history", &self.history)]))
     }
-}
-
-pub(crate) async fn show(asked: Asked, Path((machine, key)): Path<(String, String)>, Query(parameters): Query<Parameters>) -> Response {
-    super::shown(&asked, &parameters.path(&machine, &key)).await
 }
 
 /// The data of the page as JSON.

@@ -110,10 +110,6 @@ fn cursor(after: After) -> String {
     }
 }
 
-pub(crate) async fn show(asked: Asked, Query(facets): Query<Facets>) -> Response {
-    super::shown(&asked, &format!("/instances{}", query(&facets.pairs()))).await
-}
-
 pub(crate) async fn page(asked: &Asked, admin: &Admin, facets: &Facets) -> Result<Page, Error> {
     let now = admin.now();
     let path = format!("/instances{}", query(&facets.pairs()));

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use axum::extract::Path;
-use axum::response::Response;
 use fsm_core::call::AttemptState;
 use fsm_core::duration;
 use fsm_core::instance::Status;
@@ -25,10 +23,6 @@ const RETRYING: u32 = 1_000;
 const LOOK_AT: u32 = 2_000;
 /// The number of newest attempts of all machines, among which those of a verb are counted.
 const SAMPLE: u32 = 5_000;
-
-pub(crate) async fn show(asked: Asked, Path(machine): Path<String>) -> Response {
-    super::shown(&asked, &format!("/m/{}", encoded(&machine))).await
-}
 
 /// The numbers of instances in one state, up to a limit.
 #[derive(Default)]

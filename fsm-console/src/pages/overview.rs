@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::response::Response;
 use fsm_core::call::AttemptState;
 use fsm_core::instance::Status;
 use fsm_core::time::Timestamp;
@@ -25,10 +24,6 @@ const SAMPLE: u32 = 2_000;
 const BARS: usize = 40;
 /// The maximum number of error groups on this page. The page of errors shows all.
 const GROUPS: usize = 8;
-
-pub(crate) async fn show(asked: Asked) -> Response {
-    super::shown(&asked, "").await
-}
 
 pub(crate) async fn page(asked: &Asked, admin: &Admin) -> Result<Page, Error> {
     let now = admin.now();

@@ -1,6 +1,5 @@
 //! The worker processes: their leases, and the attempts that they run.
 
-use axum::response::Response;
 use fsm_runtime::admin::Admin;
 use fsm_runtime::error::Error;
 use maud::html;
@@ -9,10 +8,6 @@ use super::overview::liveness;
 use crate::format::{clean, grouped, time};
 use crate::layout::Page;
 use crate::shared::Asked;
-
-pub(crate) async fn show(asked: Asked) -> Response {
-    super::shown(&asked, "/workers").await
-}
 
 pub(crate) async fn page(_asked: &Asked, admin: &Admin) -> Result<Page, Error> {
     let now = admin.now();
