@@ -1,12 +1,16 @@
 //! The metrics of a runtime: each attempt, retry, transition and exhausted call counts once, by its machine and verb, and no label contains
 //! a key.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use fsm::prelude::*;
+use fsm::testing::TestBed;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde::{Deserialize, Serialize};
+
+use crate::durable::{Load, Ship, Stall, once, stalling};
+use crate::hostile_database::own_cluster;
 
 /// A time limit that is long enough on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -102,6 +106,62 @@ async fn each_attempt_retry_and_transition_counts_once() {
     assert!(recorder().render().contains("fsm_due_calls{machine=\"metered\"}"));
     assert!(recorder().render().contains("fsm_build_info{version="));
     assert!(!recorder().render().contains("panics once"), "no label contains a key");
+    runtime.shutdown().await.unwrap();
+}
+
+mod a_lost_attempt_counts_as_lost {
+    use super::*;
+
+    async fn kept(bed: &TestBed, stall: &Stall) {
+        bed.machine::<Ship>().send("s-1", Load).await.unwrap();
+        stall.entered.notified().await;
+        bed.restart().await;
+        bed.advance(Duration::from_secs(60)).await;
+        assert!(value("fsm_attempts_total", &["outcome=\"lost\"", "verb=\"loading\""]) >= 1.0);
+    }
+
+    #[tokio::test]
+    async fn sqlite() {
+        recorder();
+        let stall = once();
+        kept(&stalling(&stall).sqlite().await, &stall).await;
+    }
+
+    #[tokio::test]
+    async fn postgres() {
+        recorder();
+        let stall = once();
+        kept(&stalling(&stall).postgres().await, &stall).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_that_a_shutdown_gives_up_counts_as_released() {
+    recorder();
+    let stall = once();
+    let builder = Runtime::builder().database("sqlite::memory:").only::<Ship>().data(Arc::clone(&stall));
+    let runtime = builder.shutdown_timeout(Duration::from_millis(50)).start().await.unwrap();
+    runtime.machine::<Ship>().send("s", Load).await.unwrap();
+    stall.entered.notified().await;
+    runtime.shutdown().await.unwrap();
+    assert!(value("fsm_attempts_total", &["outcome=\"released\"", "verb=\"loading\""]) >= 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_of_the_database_counts_failed_heartbeats_and_errors_by_kind() {
+    recorder();
+    let Some(mut cluster) = own_cluster() else { return };
+    let runtime =
+        Runtime::builder().database(cluster.url()).only::<Ship>().data(once()).lease(Duration::from_secs(2)).start().await.unwrap();
+    until("the lease is renewed", || value("fsm_lease_renewals_total", &["outcome=\"success\""]) >= 1.0).await;
+    cluster.stop().unwrap();
+    until("heartbeats fail", || value("fsm_lease_renewals_total", &["outcome=\"error\""]) >= 1.0).await;
+    // The sends keep the database busy. Their callers get errors.
+    let ships = runtime.machine::<Ship>();
+    let sends = tokio::spawn(async move { while ships.send("s", Load).await.is_err() {} });
+    until("errors are counted", || value("fsm_database_errors_total", &["kind=\"unavailable\""]) >= 1.0).await;
+    cluster.start().unwrap();
+    sends.await.unwrap();
     runtime.shutdown().await.unwrap();
 }
 
