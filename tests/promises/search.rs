@@ -6,8 +6,9 @@ use fsm::prelude::*;
 use fsm::testing::{TestBed, TestBedBuilder};
 use serde::{Deserialize, Serialize};
 
+use crate::console::Browser;
 use crate::meddler::is_postgres;
-use crate::support::promise;
+use crate::support::{Folder, promise};
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Order {
@@ -232,4 +233,22 @@ promise! {
         bed.run_until_idle().await;
         assert_eq!(of_customer(bed, "c-2").await, ["o"]);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_console_lists_the_instances_with_a_value_of_a_search_field() {
+    let folder = Folder::new("search-console");
+    let runtime = Runtime::builder().database(folder.url("fsm.db")).only::<Shop>().start().await.unwrap();
+    let orders = runtime.machine::<Shop>();
+    for (key, customer, tenant) in [("o-1", "ada", 1), ("o-2", "bob", 1), ("o-3", "ada", 2)] {
+        orders.send(key, Place { customer: customer.into(), tenant, fails: false }).await.unwrap();
+        orders.settled(key).within(Duration::from_secs(60)).await.unwrap();
+    }
+    let browser = Browser::of(fsm::console(&runtime).authorize(|_| fsm::Access::Viewer.into()));
+    for (facets, expected) in [("field.customer=ada", [true, false, true]), ("field.customer=ada&field.tenant=t-2", [false, false, true])] {
+        let page = browser.get(&format!("/instances?machine=search-order&{facets}")).await.text;
+        let shown = ["o-1", "o-2", "o-3"].map(|key| page.contains(&format!(">{key}<")));
+        assert_eq!(shown, expected, "{facets}: {page}");
+    }
+    runtime.shutdown().await.unwrap();
 }
