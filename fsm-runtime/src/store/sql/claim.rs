@@ -42,7 +42,7 @@ macro_rules! by_priority {
     ($due:expr, $lock:literal) => {
         concat!(
             "high as materialized (
-                select d.instance_id
+                select d.instance_id, d.due_at
                 from fsm_instances d
                 where ",
             $due,
@@ -77,16 +77,16 @@ macro_rules! by_priority {
             due as materialized (
                 select x.instance_id
                 from (
-                    select high.instance_id, 1 as place
+                    select high.instance_id, high.due_at, 1 as place
                     from high
                     union all
-                    select normal.instance_id, case when row_number() over (order by normal.due_at) <= $8 then 0 else 2 end
+                    select normal.instance_id, normal.due_at, case when row_number() over (order by normal.due_at) <= $8 then 0 else 2 end
                     from normal
                     union all
-                    select low.instance_id, case when row_number() over (order by low.due_at) <= $9 then 0 else 3 end
+                    select low.instance_id, low.due_at, case when row_number() over (order by low.due_at) <= $9 then 0 else 3 end
                     from low
                 ) as x
-                order by x.place
+                order by x.place, x.due_at
                 limit $5
             )"
         )
