@@ -211,19 +211,23 @@ mod a_send_in_the_callers_transaction_that_is_dropped_leaves_all_of_itself_or_no
 /// Drops each future after 0, 1, 2 and more polls, until it completes.
 macro_rules! dropped_everywhere {
     ($bed:expr, $($name:literal => |$key:ident| $future:expr;)*) => { $(
-        for when in BOTH {
-            for times in 0.. {
-                let key = format!("{}-{when:?}-{times}", $name);
-                goes_on($bed, &$bed.machine::<Dropper>(), &key).await;
-                let $key = key.as_str();
-                let is_done = poll_then_drop(times, when, $future).await.is_some();
-                goes_on($bed, &$bed.machine::<Dropper>(), &format!("{key}-next")).await;
-                if is_done {
-                    break;
+        // In a box each: without one, the stack frame of the test would have room for all of them.
+        Box::pin(async {
+            for when in BOTH {
+                for times in 0.. {
+                    let key = format!("{}-{when:?}-{times}", $name);
+                    goes_on($bed, &$bed.machine::<Dropper>(), &key).await;
+                    let $key = key.as_str();
+                    let is_done = poll_then_drop(times, when, $future).await.is_some();
+                    goes_on($bed, &$bed.machine::<Dropper>(), &format!("{key}-next")).await;
+                    if is_done {
+                        break;
+                    }
                 }
             }
-        }
-        healthy($bed).await;
+            healthy($bed).await;
+        })
+        .await;
     )* };
 }
 

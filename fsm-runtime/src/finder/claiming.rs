@@ -10,7 +10,7 @@ use crate::committer::request::InstanceKey;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::failing::LONGEST;
-use crate::store::claim::{Claims, DueCall, Which, claimable, may_be_a_rows};
+use crate::store::claim::{Claims, DueCall, Places, Which, claimable, may_be_a_rows};
 use crate::store::error::StoreError;
 use crate::store::lock::CachedSnapshot;
 
@@ -68,19 +68,12 @@ impl Engine {
             return Ok(found);
         }
         let places = work.shares.places(place, limit);
-        let chosen = self.fair_choice(place, places, &except).await?;
-        if !chosen.is_empty() {
-            match self.store.claim(session, served, places, now, Which::These(&chosen)).await {
+        if work.shares.is_fair(place) {
+            // In a box, because the future is large and few machines need it.
+            match Box::pin(self.claim_fairly(place, session, places, &except, &mut slots)).await? {
                 // Others hold the chosen rows, or have claimed them: any due attempt is better than none.
-                Ok(claims) if claims.count() == 0 => {}
-                Ok(claims) => {
-                    work.shares.note(place, places, &claims);
-                    return Ok(found + self.begin(place, session, claims, &mut slots).await);
-                }
-                Err(error) if may_be_a_rows(&error) => {
-                    tracing::debug!(machine = served.machine, %error, "a fair claim failed; the attempts are claimed by their due times");
-                }
-                Err(error) => return Err(error),
+                0 => {}
+                claimed => return Ok(found + claimed),
             }
         }
         match self.store.claim(session, served, places, now, Which::AllBut(&except)).await {
@@ -97,6 +90,35 @@ impl Engine {
             Err(error) => return Err(error),
         }
         Ok(found)
+    }
+
+    /// Claims attempts of a machine with `fair_by` by their fair shares. Returns the number of claimed attempts.
+    async fn claim_fairly(
+        self: &Arc<Self>,
+        place: usize,
+        session: SessionId,
+        places: Places,
+        except: &[String],
+        slots: &mut Vec<OwnedSemaphorePermit>,
+    ) -> Result<usize, StoreError> {
+        let Some(work) = &self.work else { return Ok(0) };
+        let served = &work.served[place];
+        let chosen = self.fair_choice(place, places, except).await?;
+        if chosen.is_empty() {
+            return Ok(0);
+        }
+        match self.store.claim(session, served, places, self.clock.now(), Which::These(&chosen)).await {
+            Ok(claims) if claims.count() == 0 => Ok(0),
+            Ok(claims) => {
+                work.shares.note(place, places, &claims);
+                Ok(self.begin(place, session, claims, slots).await)
+            }
+            Err(error) if may_be_a_rows(&error) => {
+                tracing::debug!(machine = served.machine, %error, "a fair claim failed; the attempts are claimed by their due times");
+                Ok(0)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Claims each attempt with its own statement, so that a row that fails does not affect the others. Returns the number of claimed
