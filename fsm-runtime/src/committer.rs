@@ -349,7 +349,7 @@ impl Engine {
     /// wait.
     fn put_back(&self, batch: Vec<Request>, error: &Arc<StoreError>) {
         let (tries, requests) = (batch.iter().map(|request| request.tries).max().unwrap_or(0), batch.len());
-        if !self.outage.explains_of_store(error) && retry::is_worth_a_line(tries) {
+        if !self.outage.reports_of_store(error) && retry::is_worth_a_line(tries) {
             tracing::warn!(%error, tries, requests, "a commit failed");
         }
         // It is unknown which request caused the error, so each is retried in a commit of its own.

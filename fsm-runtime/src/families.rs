@@ -79,7 +79,7 @@ impl Engine {
             self.families.changed.notified().await;
             let parents = std::mem::take(&mut *guard::lock(&self.families.parents));
             if let Err(error) = self.look_at_families(parents.iter().copied().collect()).await {
-                if !self.outage.explains(&error) {
+                if !self.outage.reports(&error) {
                     tracing::warn!(%error, "families cannot be read, and this is tried again");
                 }
                 tokio::time::sleep(AGAIN).await;
@@ -156,7 +156,7 @@ impl Engine {
             Ok(_) => false,
             Err(error) => {
                 if !error.is_stopping() {
-                    if !self.outage.explains(&error) {
+                    if !self.outage.reports(&error) {
                         tracing::warn!(machine = row.machine, key = row.key, %error, "an instance cannot be told of its children, and this is tried again");
                     }
                     self.look_again(row.instance);

@@ -41,7 +41,7 @@ impl Engine {
             let found = match self.find_all(turn).await {
                 Ok(found) => found,
                 Err(error) => {
-                    if !self.outage.explains(&error) && is_worth_a_line(failures) {
+                    if !self.outage.reports(&error) && is_worth_a_line(failures) {
                         tracing::warn!(%error, failures, "looking for due calls failed, and is tried again");
                     }
                     tokio::time::sleep(backoff(Class::Unavailable, failures)).await;
@@ -66,7 +66,7 @@ impl Engine {
         let stored = match self.next_due().await {
             Ok(stored) => stored,
             Err(error) => {
-                if !self.outage.explains(&error) {
+                if !self.outage.reports(&error) {
                     tracing::warn!(%error, "the next due moment is not known; the next look is at the poll interval");
                 }
                 None
@@ -134,7 +134,7 @@ impl Engine {
             (Ok(one), Ok(other)) => Ok(one + other),
             // What was claimed runs; the error returns with the next scan.
             (Ok(found), Err(error)) | (Err(error), Ok(found)) if found > 0 => {
-                if !self.outage.explains(&error) {
+                if !self.outage.reports(&error) {
                     tracing::warn!(%error, "claiming due attempts failed");
                 }
                 Ok(found)

@@ -63,13 +63,13 @@ pub(crate) struct Outage {
 }
 
 impl Outage {
-    /// Returns true if the database cannot be used at all. The outage is logged here then, and the caller logs nothing.
-    pub(crate) fn explains(&self, error: &Error) -> bool {
-        matches!(error.cause(), Kind::Store(error) if self.explains_of_store(error))
+    /// Counts the failure and logs the outage, if the database cannot be used at all. Returns true then: the caller logs nothing.
+    pub(crate) fn reports(&self, error: &Error) -> bool {
+        matches!(error.cause(), Kind::Store(error) if self.reports_of_store(error))
     }
 
     /// The same for an error of the store.
-    pub(crate) fn explains_of_store(&self, error: &StoreError) -> bool {
+    pub(crate) fn reports_of_store(&self, error: &StoreError) -> bool {
         error.class() == Class::Unavailable && {
             self.failed(error);
             true

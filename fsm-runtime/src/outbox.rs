@@ -34,7 +34,7 @@ impl Engine {
         while self.may_start() {
             let now = self.clock.now();
             let look = self.deliver_due(now, now).await.unwrap_or_else(|error| {
-                if !self.outage.explains(&error) {
+                if !self.outage.reports(&error) {
                     tracing::warn!(%error, "the outbox cannot be read, and this is tried again");
                 }
                 Look::default()
@@ -89,7 +89,7 @@ impl Engine {
             Err(error) if error.is_stopping() => None,
             Err(error) => {
                 let again = failing.failed(target, now, longest(&error));
-                if again.is_told() && !self.outage.explains(&error) {
+                if again.is_told() && !self.outage.reports(&error) {
                     let Line { machine, key, .. } = line;
                     tracing::warn!(machine, key, tries = again.tries, %error, again_in = ?again.wait, "a line of the outbox cannot be delivered; the others are");
                 }

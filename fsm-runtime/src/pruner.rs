@@ -61,7 +61,7 @@ impl Engine {
         loop {
             tokio::time::sleep(PAUSE).await;
             if let Err(error) = self.prune(&mut place).await
-                && !self.outage.explains(&error)
+                && !self.outage.reports(&error)
             {
                 tracing::warn!(%error, "deleting what is older than the retention failed and is tried again");
             }

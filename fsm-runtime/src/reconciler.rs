@@ -45,7 +45,7 @@ impl Engine {
         loop {
             tokio::time::sleep(PAUSE).await;
             if let Err(error) = self.reconcile().await
-                && !self.outage.explains(&error)
+                && !self.outage.reports(&error)
             {
                 tracing::warn!(%error, "rows that other code wrote cannot be corrected, and this is tried again");
             }
@@ -68,7 +68,7 @@ impl Engine {
                 Ok(count) => mended += count,
                 // The error does not affect other machines. This machine is checked again in a minute.
                 Err(error) => {
-                    if !self.outage.explains(&error) {
+                    if !self.outage.reports(&error) {
                         tracing::warn!(machine = known.machine.name, %error, "rows of a machine that other code wrote cannot be corrected");
                     }
                     failed = Some(error);

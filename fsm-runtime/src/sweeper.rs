@@ -43,7 +43,7 @@ impl Engine {
             let (began, mut written) = (Instant::now(), session_log::last_number());
             // There may be more orphans than one run closes.
             while self.sweep().await.unwrap_or_else(|error| {
-                if !self.outage.explains(&error) {
+                if !self.outage.reports(&error) {
                     tracing::warn!(%error, "the search for lost attempts failed and is tried again");
                 }
                 0
@@ -59,7 +59,7 @@ impl Engine {
                 let last = session_log::last_number();
                 if last - written >= LONG_LOG {
                     if let Err(error) = self.compare_with_held().await
-                        && !self.outage.explains(&error)
+                        && !self.outage.reports(&error)
                     {
                         tracing::warn!(%error, "the log of this session could not be shortened and is tried again");
                     }
@@ -186,7 +186,7 @@ impl Engine {
     fn cannot_close(&self, call: CallId, target: Option<&InstanceKey>, error: &Error) {
         let Some(work) = &self.work else { return };
         let again = work.failures.orphans.failed(call, self.clock.now(), longest(error));
-        if again.is_told() && !self.outage.explains(error) {
+        if again.is_told() && !self.outage.reports(error) {
             let (machine, key) = target.map_or(("", ""), |target| (&*target.machine, &*target.key));
             tracing::warn!(machine, key, %call, tries = again.tries, %error, again_in = ?again.wait, "a lost attempt cannot be closed; the others are");
         }

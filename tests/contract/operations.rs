@@ -1,4 +1,4 @@
-//! What the product page says beside machines and handles: delayed sends that are taken back, required sends, the health of a program, its
+//! The rest of the product page, beside machines and handles: delayed sends that are taken back, required sends, the health of a program, its
 //! console, and the kinds of errors.
 
 use fsm::prelude::*;

@@ -7,6 +7,7 @@ use fsm::prelude::*;
 use fsm::testing::{TestBed, TestBedBuilder};
 use serde::{Deserialize, Serialize};
 
+use crate::meddler::run;
 use crate::support::{Folder, healthy};
 
 const WAIT: Duration = Duration::from_secs(10);
@@ -191,4 +192,22 @@ with_slots! {
         let place = ran.iter().position(|tenant| tenant == "drip").unwrap();
         assert!(ran.len() == 101 && place < 6, "the call came {place}th of {}", ran.len());
     }
+}
+
+/// On PostgreSQL, the type of the column excludes such a value.
+#[tokio::test]
+async fn a_row_that_cannot_be_read_delays_no_other_value() {
+    let order = Order::default();
+    let bed = slots(2, &order).sqlite().await;
+    for tenant in ["a", "b"] {
+        bed.machine::<Parcel>().send(tenant, Pack { tenant: Some(tenant.into()) }).await.unwrap();
+    }
+    bed.run_until_idle().await;
+    run(&bed, "create table kept as select call_id from fsm_instances where key = 'a'").await;
+    run(&bed, "update fsm_instances set call_id = x'00' where key = 'a'").await;
+    bed.advance(WAIT).await;
+    assert_eq!(*order.lock().unwrap(), ["b"]);
+    run(&bed, "update fsm_instances set call_id = (select call_id from kept) where key = 'a'").await;
+    bed.advance(60 * WAIT).await;
+    assert_eq!(*order.lock().unwrap(), ["b", "a"]);
 }

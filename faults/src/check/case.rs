@@ -1,4 +1,4 @@
-//! What the checker compares: the ledgers and the rows.
+//! The ledgers and the rows that the checker compares.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -12,6 +12,7 @@ use crate::instance::{Instance, Status};
 use crate::machine::{Due, Edge, Machine, Verb};
 use crate::outcome::{Event, Outcome, Problem, VerbRequests};
 use crate::retry::{Next, RetryAdvice};
+use crate::search::SearchField;
 
 /// Decides the consequences of the end of `attempt`. It must be the live attempt of the instance, unchanged since it was claimed.
 ///
@@ -40,10 +41,7 @@ pub fn complete(
     match outcome {
         Outcome::Success { record, verb_requests, search, .. } if attempt.is_catch() => {
             changes.close = Some(close(AttemptState::Success, None));
-            if let Some(value) = machine.fair_value(&search) {
-                changes.instance.fair_by = Some(value);
-            }
-            changes.search = search;
+            keep_search_fields(&mut changes, machine, search);
             if !verb_requests.children.is_empty() {
                 family::open_group(&mut changes);
             }
@@ -51,10 +49,7 @@ pub fn complete(
         }
         Outcome::Success { record, verb_requests, timer, search } => {
             changes.close = Some(close(AttemptState::Success, None));
-            if let Some(value) = machine.fair_value(&search) {
-                changes.instance.fair_by = Some(value);
-            }
-            changes.search = search;
+            keep_search_fields(&mut changes, machine, search);
             succeed(&mut changes, machine, snapshot, attempt, (record, verb_requests, timer), moment)?;
         }
         Outcome::Snoozed { wait } => match attempt.retry_state.snoozed(wait, moment.now) {
@@ -96,6 +91,14 @@ pub fn complete(
     }
     inbox::follow(&mut changes, machine, snapshot);
     Ok(changes)
+}
+
+/// Sets the search fields that the verb returned, and the value for fairness if it is among them.
+fn keep_search_fields(changes: &mut Changes, machine: &Machine, search: Vec<SearchField>) {
+    if let Some(value) = machine.fair_value(&search) {
+        changes.instance.fair_by = Some(value);
+    }
+    changes.search = search;
 }
 
 fn succeed(

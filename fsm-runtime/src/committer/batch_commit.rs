@@ -319,9 +319,10 @@ impl<'e> BatchCommit<'e> {
 }
 
 impl BatchCommit<'_> {
-    /// Notes that a call waits for a slot, so that new calls do not pass it.
+    /// Notes that a call waits for a slot, so that new calls do not pass it. A call with a limit waits for its limit.
     fn note_waiting(&self, changes: &Changes) {
-        let waits = |attempt: &&Attempt| attempt.state == AttemptState::Scheduled && attempt.scheduled_at <= self.now;
+        let waits =
+            |attempt: &&Attempt| attempt.state == AttemptState::Scheduled && attempt.limit.is_none() && attempt.scheduled_at <= self.now;
         let waiting = changes.open.as_ref().map(|open| &*open.attempt).filter(waits);
         if let (Some(work), Some(attempt)) = (&self.engine.work, waiting) {
             work.shares.note_waiting(&attempt.machine, attempt.priority);

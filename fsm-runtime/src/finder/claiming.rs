@@ -35,7 +35,7 @@ impl Engine {
             match self.claim_of(place, session, slots).await {
                 Ok(claimed) => found += claimed,
                 Err(error) => {
-                    if !self.outage.explains_of_store(&error) {
+                    if !self.outage.reports_of_store(&error) {
                         tracing::warn!(machine = work.served[place].machine, %error, "claiming due attempts failed");
                     }
                     let has_answered = has_answered(&error);
@@ -70,10 +70,14 @@ impl Engine {
         let places = work.shares.places(place, limit);
         if work.shares.is_fair(place) {
             // In a box, because the future is large and few machines need it.
-            match Box::pin(self.claim_fairly(place, session, places, &except, &mut slots)).await? {
+            match Box::pin(self.claim_fairly(place, session, places, &except, &mut slots)).await {
                 // Others hold the chosen rows, or have claimed them: any due attempt is better than none.
-                0 => {}
-                claimed => return Ok(found + claimed),
+                Ok(0) => {}
+                Ok(claimed) => return Ok(found + claimed),
+                Err(error) if may_be_a_rows(&error) => {
+                    tracing::debug!(machine = served.machine, %error, "a fair claim failed; the attempts are claimed by their due times");
+                }
+                Err(error) => return Err(error),
             }
         }
         match self.store.claim(session, served, places, now, Which::AllBut(&except)).await {
@@ -102,23 +106,16 @@ impl Engine {
         slots: &mut Vec<OwnedSemaphorePermit>,
     ) -> Result<usize, StoreError> {
         let Some(work) = &self.work else { return Ok(0) };
-        let served = &work.served[place];
         let chosen = self.fair_choice(place, places, except).await?;
         if chosen.is_empty() {
             return Ok(0);
         }
-        match self.store.claim(session, served, places, self.clock.now(), Which::These(&chosen)).await {
-            Ok(claims) if claims.count() == 0 => Ok(0),
-            Ok(claims) => {
-                work.shares.note(place, places, &claims);
-                Ok(self.begin(place, session, claims, slots).await)
-            }
-            Err(error) if may_be_a_rows(&error) => {
-                tracing::debug!(machine = served.machine, %error, "a fair claim failed; the attempts are claimed by their due times");
-                Ok(0)
-            }
-            Err(error) => Err(error),
+        let claims = self.store.claim(session, &work.served[place], places, self.clock.now(), Which::These(&chosen)).await?;
+        if claims.count() == 0 {
+            return Ok(0);
         }
+        work.shares.note(place, places, &claims);
+        Ok(self.begin(place, session, claims, slots).await)
     }
 
     /// Claims each attempt with its own statement, so that a row that fails does not affect the others. Returns the number of claimed
@@ -180,7 +177,7 @@ impl Engine {
     pub(super) fn cannot_claim(&self, place: usize, due: DueCall, error: &StoreError) {
         let Some(work) = &self.work else { return };
         let again = work.failures.of[place].calls.failed(due, self.clock.now(), LONGEST);
-        if again.is_told() && !self.outage.explains_of_store(error) {
+        if again.is_told() && !self.outage.reports_of_store(error) {
             let (machine, tries) = (&work.served[place].machine, again.tries);
             tracing::warn!(machine, call = %due.call, tries, %error, again_in = ?again.wait, "a due attempt cannot be claimed; the others are");
         }

@@ -25,7 +25,7 @@ impl Engine {
             match self.look_for_timers_of(place, most).await {
                 Ok(timers) => found.extend(timers.into_iter().map(|timer| (place, timer))),
                 Err(error) => {
-                    if !self.outage.explains_of_store(&error) {
+                    if !self.outage.reports_of_store(&error) {
                         tracing::warn!(machine = work.served[place].machine, %error, "looking for due timers failed");
                     }
                     let has_answered = has_answered(&error);
@@ -86,7 +86,7 @@ impl Engine {
             return false;
         }
         let again = failing.timers.failed(timer, self.clock.now(), longest(&error));
-        if again.is_told() && !self.outage.explains(&error) {
+        if again.is_told() && !self.outage.reports(&error) {
             let InstanceKey { machine, key, .. } = &target;
             tracing::warn!(%machine, %key, timer = %timer.0, tries = again.tries, %error, again_in = ?again.wait, "a due timer cannot fire; the others do");
         }

@@ -78,7 +78,7 @@ pub struct Instance<M: Machine> {
     /// `get` returns it.
     pub parent: Option<Relative>,
     /// The number of its children by machine, state and status, also of those that ended long ago. Only `get` returns them.
-    /// [`Filter::parent`] lists the children.
+    /// [`Filter::parent`] lists the children. The index entries of all of them are counted, so that a parent of a million is slow to get.
     pub children: Vec<ChildCount>,
 }
 

@@ -68,7 +68,7 @@ impl Engine {
         let Some(work) = &self.work else { return };
         while self.may_start() {
             let look = self.look_at_schedules().await.unwrap_or_else(|error| {
-                if !self.outage.explains(&error) {
+                if !self.outage.reports(&error) {
                     tracing::warn!(%error, "the schedules cannot be read, and this is tried again");
                 }
                 Look::default()
@@ -116,7 +116,7 @@ impl Engine {
                 Err(error) if error.is_stopping() => return Ok(look),
                 Err(error) => {
                     let again = failing.failed(Arc::clone(name), now, longest(&error));
-                    if again.is_told() && !self.outage.explains(&error) {
+                    if again.is_told() && !self.outage.reports(&error) {
                         tracing::warn!(schedule = &**name, tries = again.tries, %error, again_in = ?again.wait, "a schedule cannot send; the others do");
                     }
                     look.next = [look.next, failing.next()].into_iter().flatten().min();

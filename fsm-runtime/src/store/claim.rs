@@ -73,7 +73,7 @@ pub struct Claimed {
     pub trace: TraceOfCall,
 }
 
-/// What a process knows of the trace context of a call that it has claimed.
+/// The trace context of a claimed call, as far as the process knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TraceOfCall {
     /// It is in the database, if the call has one.
@@ -187,14 +187,7 @@ pub async fn claim(
     which: Which<'_>,
 ) -> Result<Claims> {
     let (sql, calls) = which.said();
-    let mut values = values_of(&me, served, places, now, &calls).to_vec();
-    if let Which::Of(_) | Which::These(_) | Which::LimitedOf(..) = which {
-        values.truncate(ONE);
-    }
-    if let Which::Limited(name, _) | Which::LimitedOf(name, _) = which {
-        values.push(name.into());
-    }
-    let mut rows = conn.rows(sql, &values).await?;
+    let mut rows = conn.rows(sql, &values_of(&me, served, places, now, which, &calls)).await?;
     if !conn.is_postgres() {
         let mut ids = Vec::with_capacity(rows.len());
         for row in &rows {
@@ -218,7 +211,7 @@ impl Store {
         // holds it.
         let (sql, calls) = which.said();
         let log = SqliteLog { put: &sql::LOG_PUT, session: me, number: session_log::next_number() };
-        if let Some(rows) = self.write_and_ask(sql, &values_of(&me, served, places, now, &calls), &sql::CLAIMED, log).await? {
+        if let Some(rows) = self.write_and_ask(sql, &values_of(&me, served, places, now, which, &calls), &sql::CLAIMED, log).await? {
             return Ok(all(&rows, false));
         }
         let mut tx = self.begin_for(Purpose::Engine).await?;
@@ -304,21 +297,24 @@ pub fn may_be_a_rows(error: &StoreError) -> bool {
     }
 }
 
-/// The number of parameters of a claim that chooses one instance.
-const ONE: usize = 7;
-
-fn values_of<'a>(me: &SessionId, served: &'a Served, places: Places, now: Timestamp, calls: &'a [String]) -> [Value<'a>; 9] {
-    values![
-        served.machine.as_str(),
-        me.0,
-        Value::Texts(&served.verbs),
-        now.as_micros(),
-        i64::from(places.most),
-        Value::Texts(calls),
-        session_log::next_number(),
-        i64::from(places.kept.normal),
-        i64::from(places.kept.low),
-    ]
+/// The parameters of the statement for `which`, where `calls` are the ids that it names.
+fn values_of<'a>(
+    me: &SessionId,
+    served: &'a Served,
+    places: Places,
+    now: Timestamp,
+    which: Which<'a>,
+    calls: &'a [String],
+) -> Vec<Value<'a>> {
+    let (machine, verbs, calls) = (served.machine.as_str(), Value::Texts(&served.verbs), Value::Texts(calls));
+    let mut values = values![machine, me.0, verbs, now.as_micros(), i64::from(places.most), calls, session_log::next_number()].to_vec();
+    if let Which::AllBut(_) | Which::Limited(..) = which {
+        values.extend(values![i64::from(places.kept.normal), i64::from(places.kept.low)]);
+    }
+    if let Which::Limited(name, _) | Which::LimitedOf(name, _) = which {
+        values.push(name.into());
+    }
+    values
 }
 
 /// Decodes each row separately, so that a row that cannot be decoded does not stop the others.

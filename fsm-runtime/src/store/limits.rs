@@ -103,7 +103,8 @@ pub async fn next_due(conn: &mut Conn<'_>, served: &Served, except: &[String]) -
 
 impl Store {
     /// Claims for session `me` attempts that wait for this limit and are due at `now`: as many as may start, and at most `most`. The parts
-    /// are served in their order, where `claimed` attempts were claimed under this limit before. Returns `None` if another process claims under this limit at this moment, or if the limit is gone.
+    /// are served in their order, where `claimed` attempts were claimed under this limit before. Returns `None` if another process claims under
+    /// this limit at this moment, or if the limit is gone.
     pub async fn claim_limited(
         &self,
         me: SessionId,

@@ -71,7 +71,7 @@ impl BatchCommit<'_> {
         let (mut targets, mut places, mut decided) = (Vec::new(), Vec::new(), Vec::new());
         for (place, child) in all {
             let Some(parent) = parent_of(&batch_snapshot.snapshot(&batch[place].target).instance) else { continue };
-            let permit = self.free_slot(&child.machine, Priority::Normal);
+            let permit = self.free_slot(&child.machine, child.priority);
             let is_granted = permit.is_some();
             if let Some(Started::New(mut changes)) = self.start_of(batch_snapshot, child, parent, is_granted) {
                 changes.traces.extend(trace_of(&batch[place]).map(|trace| (child.id, trace.clone())));

@@ -183,9 +183,9 @@ pub const CLAIM_LIMITED: Sql = claim_by_priority!("= $10");
 /// The same, only of the instances `$6`, which wait for the limit `$8`. Uses the primary key.
 pub const CLAIM_LIMITED_THESE: Sql = claim_these!("= $8");
 
-/// The attempts `$columns` of each priority that meet a condition, in the order of their due times, at most `$limit` of each.
-macro_rules! each_priority {
-    ($columns:literal, $condition:expr, $limit:literal) => {
+/// The first attempts of one priority that meet a condition, in the order of their due times.
+macro_rules! of_priority {
+    ($columns:literal, $condition:expr, $priority:literal, $limit:literal) => {
         concat!(
             "
             select * from (
@@ -193,30 +193,25 @@ macro_rules! each_priority {
             $columns,
             " from fsm_instances i where ",
             $condition,
-            " and i.priority is null order by i.due_at limit ",
+            " and i.priority ",
+            $priority,
+            " order by i.due_at limit ",
             $limit,
             "
-            ) as normal
-            union all
-            select * from (
-                select ",
-            $columns,
-            " from fsm_instances i where ",
-            $condition,
-            " and i.priority = -1 order by i.due_at limit ",
-            $limit,
-            "
-            ) as high
-            union all
-            select * from (
-                select ",
-            $columns,
-            " from fsm_instances i where ",
-            $condition,
-            " and i.priority = 1 order by i.due_at limit ",
-            $limit,
-            "
-            ) as low"
+            ) as of_priority"
+        )
+    };
+}
+
+/// The attempts `$columns` of each priority that meet a condition, in the order of their due times, at most `$limit` of each.
+macro_rules! each_priority {
+    ($columns:literal, $condition:expr, $limit:literal) => {
+        concat!(
+            of_priority!($columns, $condition, "is null", $limit),
+            " union all ",
+            of_priority!($columns, $condition, "= -1", $limit),
+            " union all ",
+            of_priority!($columns, $condition, "= 1", $limit)
         )
     };
 }
