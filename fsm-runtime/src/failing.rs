@@ -164,7 +164,7 @@ impl OfMachine {
     pub(crate) fn except(&self) -> Except {
         let mut timers = self.timers.all();
         timers.extend(self.firing().iter().copied());
-        Except::of(self.calls.all().into_iter().map(|due| due.call), timers)
+        Except::of(self.calls.all().into_iter().map(|due| due.instance), timers)
     }
 
     /// The attempts without a limit that are claimed again.
@@ -172,11 +172,11 @@ impl OfMachine {
         self.calls.due(now, AGAIN).into_iter().filter(|due| !due.is_limited).collect()
     }
 
-    /// The calls that a claim under a limit leaves out: those that failed, except for the limited ones that are tried again.
+    /// The instances that a claim under a limit leaves out: those whose attempt failed, except for the limited ones that are tried again.
     pub(crate) fn except_limited(&self, now: Timestamp) -> Vec<String> {
         let again = self.calls.due(now, AGAIN);
         let left_out = self.calls.all().into_iter().filter(|due| !(due.is_limited && again.contains(due)));
-        Except::of(left_out.map(|due| due.call), []).calls
+        Except::of(left_out.map(|due| due.instance), []).instances
     }
 
     /// The time of the next retry.

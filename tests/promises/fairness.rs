@@ -7,7 +7,7 @@ use fsm::prelude::*;
 use fsm::testing::{TestBed, TestBedBuilder};
 use serde::{Deserialize, Serialize};
 
-use crate::meddler::run;
+use crate::meddler::{Meddler, run};
 use crate::support::{Folder, healthy};
 
 const WAIT: Duration = Duration::from_secs(10);
@@ -198,7 +198,7 @@ with_slots! {
 #[tokio::test]
 async fn a_row_that_cannot_be_read_delays_no_other_value() {
     let order = Order::default();
-    let bed = slots(2, &order).sqlite().await;
+    let bed = slots(2, &order).only::<Meddler>().sqlite().await;
     for tenant in ["a", "b"] {
         bed.machine::<Parcel>().send(tenant, Pack { tenant: Some(tenant.into()) }).await.unwrap();
     }

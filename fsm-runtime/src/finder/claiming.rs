@@ -62,7 +62,7 @@ impl Engine {
         let (served, failing) = (&work.served[place], &work.failures.of[place]);
         let _under_way = self.in_flight.begin();
         let mut found = self.claim_each(place, session, failing.unlimited(self.clock.now()), &mut slots).await?;
-        let (now, except) = (self.clock.now(), failing.except().calls);
+        let (now, except) = (self.clock.now(), failing.except().instances);
         let limit = u32::try_from(slots.len()).unwrap_or(u32::MAX);
         if limit == 0 {
             return Ok(found);
@@ -151,7 +151,8 @@ impl Engine {
         Ok(found)
     }
 
-    /// Starts the claimed attempts. Attempts that cannot be read are released and left out of the scans for a while.
+    /// Starts the claimed attempts. Attempts that cannot be read are released and left out of the scans for a while. Returns the number of both:
+    /// after each, the next scan finds something else.
     pub(super) async fn begin(
         self: &Arc<Self>,
         place: usize,
@@ -159,7 +160,7 @@ impl Engine {
         claims: Claims,
         slots: &mut Vec<OwnedSemaphorePermit>,
     ) -> usize {
-        let found = claims.claimed.len();
+        let found = claims.count() as usize;
         for mut claimed in claims.claimed {
             let target = InstanceKey::new(&claimed.attempt.machine, &claimed.instance.key);
             self.snapshot_cache.put(&target, CachedSnapshot::of(&claimed.instance, claimed.seen.take()));

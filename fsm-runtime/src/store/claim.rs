@@ -93,17 +93,17 @@ impl fmt::Debug for Claimed {
 /// Rows that a scan leaves out because they failed before. Each id has 32 hexadecimal digits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Except {
-    /// The calls of attempts.
-    pub calls: Vec<String>,
+    /// Instances whose attempts are left out. Their id is the primary key, and readable where that of a call is not.
+    pub instances: Vec<String>,
     /// Timers.
     pub timers: Vec<String>,
 }
 
 impl Except {
-    /// Leaves out these calls and timers.
-    pub fn of(calls: impl IntoIterator<Item = CallId>, timers: impl IntoIterator<Item = TimerId>) -> Except {
+    /// Leaves out the attempts of these instances, and these timers.
+    pub fn of(instances: impl IntoIterator<Item = InstanceId>, timers: impl IntoIterator<Item = TimerId>) -> Except {
         Except {
-            calls: calls.into_iter().map(|call| words_of(call.0)).collect(),
+            instances: instances.into_iter().map(|instance| words_of(instance.0)).collect(),
             timers: timers.into_iter().map(|timer| words_of(timer.0)).collect(),
         }
     }
@@ -116,13 +116,13 @@ pub(super) fn words_of(id: Uuid) -> String {
 /// The attempts to claim.
 #[derive(Debug, Clone, Copy)]
 pub enum Which<'w> {
-    /// The attempts of all calls except these.
+    /// All attempts except those of these instances.
     AllBut(&'w [String]),
     /// The attempt of this instance only.
     Of(InstanceId),
     /// The attempts of these instances only.
     These(&'w [InstanceId]),
-    /// The attempts that wait for this limit, except those of these calls. The transaction has locked the limit.
+    /// The attempts that wait for this limit, except those of these instances. The transaction has locked the limit.
     Limited(&'w str, &'w [String]),
     /// The attempt of this instance only, which waits for this limit.
     LimitedOf(&'w str, InstanceId),
@@ -186,8 +186,8 @@ pub async fn claim(
     now: Timestamp,
     which: Which<'_>,
 ) -> Result<Claims> {
-    let (sql, calls) = which.said();
-    let mut rows = conn.rows(sql, &values_of(&me, served, places, now, which, &calls)).await?;
+    let (sql, instances) = which.said();
+    let mut rows = conn.rows(sql, &values_of(&me, served, places, now, which, &instances)).await?;
     if !conn.is_postgres() {
         let mut ids = Vec::with_capacity(rows.len());
         for row in &rows {
@@ -209,9 +209,9 @@ impl Store {
         }
         // No decision depends on the columns that a claim writes: the completion of an attempt checks in its guard that the session still
         // holds it.
-        let (sql, calls) = which.said();
+        let (sql, instances) = which.said();
         let log = SqliteLog { put: &sql::LOG_PUT, session: me, number: session_log::next_number() };
-        if let Some(rows) = self.write_and_ask(sql, &values_of(&me, served, places, now, which, &calls), &sql::CLAIMED, log).await? {
+        if let Some(rows) = self.write_and_ask(sql, &values_of(&me, served, places, now, which, &instances), &sql::CLAIMED, log).await? {
             return Ok(all(&rows, false));
         }
         let mut tx = self.begin_for(Purpose::Engine).await?;
@@ -244,10 +244,10 @@ impl<'w> Which<'w> {
 
     fn said(self) -> (&'static sql::Sql, Cow<'w, [String]>) {
         match self {
-            Which::AllBut(calls) => (&sql::CLAIM, Cow::Borrowed(calls)),
+            Which::AllBut(except) => (&sql::CLAIM, Cow::Borrowed(except)),
             Which::Of(instance) => (&sql::CLAIM_THESE, Cow::Owned(vec![words_of(instance.0)])),
             Which::These(all) => (&sql::CLAIM_THESE, Cow::Owned(all.iter().map(|instance| words_of(instance.0)).collect())),
-            Which::Limited(_, calls) => (&sql::CLAIM_LIMITED, Cow::Borrowed(calls)),
+            Which::Limited(_, except) => (&sql::CLAIM_LIMITED, Cow::Borrowed(except)),
             Which::LimitedOf(_, instance) => (&sql::CLAIM_LIMITED_THESE, Cow::Owned(vec![words_of(instance.0)])),
         }
     }
@@ -261,13 +261,13 @@ pub async fn claimable(
     now: Timestamp,
     which: Which<'_>,
 ) -> Result<Vec<(DueCall, Option<String>)>> {
-    let (sql, calls, name) = match which {
-        Which::Limited(name, calls) => (&sql::CLAIMABLE_LIMITED, calls, Some(name)),
-        Which::AllBut(calls) => (&sql::CLAIMABLE, calls, None),
+    let (sql, except, name) = match which {
+        Which::Limited(name, except) => (&sql::CLAIMABLE_LIMITED, except, Some(name)),
+        Which::AllBut(except) => (&sql::CLAIMABLE, except, None),
         Which::Of(_) | Which::These(_) | Which::LimitedOf(..) => return Ok(Vec::new()),
     };
     let machine = served.machine.as_str();
-    let values = values![machine, Value::Texts(&served.verbs), now.as_micros(), i64::from(limit), Value::Texts(calls), name];
+    let values = values![machine, Value::Texts(&served.verbs), now.as_micros(), i64::from(limit), Value::Texts(except), name];
     let rows = conn.rows(sql, &values[..if name.is_some() { 6 } else { 5 }]).await?;
     let is_limited = name.is_some();
     let due = |row: &Row| Some(DueCall { call: row.call_id(0).ok()?, instance: row.instance_id(1).ok()?, is_limited });
@@ -297,17 +297,17 @@ pub fn may_be_a_rows(error: &StoreError) -> bool {
     }
 }
 
-/// The parameters of the statement for `which`, where `calls` are the ids that it names.
+/// The parameters of the statement for `which`, which names these instances.
 fn values_of<'a>(
     me: &SessionId,
     served: &'a Served,
     places: Places,
     now: Timestamp,
     which: Which<'a>,
-    calls: &'a [String],
+    instances: &'a [String],
 ) -> Vec<Value<'a>> {
-    let (machine, verbs, calls) = (served.machine.as_str(), Value::Texts(&served.verbs), Value::Texts(calls));
-    let mut values = values![machine, me.0, verbs, now.as_micros(), i64::from(places.most), calls, session_log::next_number()].to_vec();
+    let (machine, verbs, instances) = (served.machine.as_str(), Value::Texts(&served.verbs), Value::Texts(instances));
+    let mut values = values![machine, me.0, verbs, now.as_micros(), i64::from(places.most), instances, session_log::next_number()].to_vec();
     if let Which::AllBut(_) | Which::Limited(..) = which {
         values.extend(values![i64::from(places.kept.normal), i64::from(places.kept.low)]);
     }
@@ -355,7 +355,7 @@ fn read(row: &Row) -> Result<Claimed> {
 /// The time at which the machine's next attempt or timer is due, without those in `except`; `None` if nothing is scheduled.
 pub async fn next_due(conn: &mut Conn<'_>, served: &Served, except: &Except) -> Result<Option<Timestamp>> {
     let machine = Value::from(served.machine.as_str());
-    let calls = conn.rows(&sql::NEXT_CALL, &[machine, Value::Texts(&served.verbs), Value::Texts(&except.calls)]).await?;
+    let calls = conn.rows(&sql::NEXT_CALL, &[machine, Value::Texts(&served.verbs), Value::Texts(&except.instances)]).await?;
     let [timed, events, states] = [&served.timed, &served.events, &served.states].map(|words| Value::Texts(words));
     let timers = conn.rows(&sql::NEXT_TIMER, &[machine, timed, events, states, Value::Texts(&except.timers)]).await?;
     let due = calls.iter().chain(&timers).map(|row| row.time(0)).collect::<Result<Vec<_>>>()?;

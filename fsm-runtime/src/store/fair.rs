@@ -1,7 +1,7 @@
 //! The due calls of a machine with `fair_by`, by value.
 
 use fsm_core::fair::DueCall;
-use fsm_core::ids::{CallId, InstanceId};
+use fsm_core::ids::InstanceId;
 use fsm_core::time::Timestamp;
 
 use super::claim::words_of;
@@ -29,10 +29,9 @@ pub async fn first(
     let rows = values.iter().map(|value| values![machine, value.as_str(), now.as_micros(), most]).collect();
     let mut calls = Vec::new();
     for row in conn.batch(&sql::FAIR_FIRST, rows).await? {
-        let call: CallId = row.call_id(2)?;
-        if !except.contains(&words_of(call.0)) {
-            let due = DueCall { instance: row.instance_id(1)?, priority: row.priority(3)?, due_at: row.time(4)? };
-            calls.push((row.get(0)?, due));
+        let instance = row.instance_id(1)?;
+        if !except.contains(&words_of(instance.0)) {
+            calls.push((row.get(0)?, DueCall { instance, priority: row.priority(2)?, due_at: row.time(3)? }));
         }
     }
     Ok(calls)

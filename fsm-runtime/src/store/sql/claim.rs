@@ -11,7 +11,7 @@ macro_rules! payload_and_attempt_before {
     };
 }
 
-/// The condition for attempts of instances `d` that are due, limited to the instances or calls `$6`, or excluding them.
+/// The condition for attempts of instances `d` that are due, limited to those in `$6`, or without them.
 macro_rules! due_in_sqlite {
     ($limit:literal, $which:literal) => {
         concat!(
@@ -144,10 +144,10 @@ macro_rules! claim_by_priority {
         Sql {
             sqlite: claim_in_sqlite!(concat!(
                 "with ",
-                by_priority!(due_in_sqlite!($limit, "call_id not in"), ""),
+                by_priority!(due_in_sqlite!($limit, "instance_id not in"), ""),
                 " select due.instance_id from due"
             )),
-            postgres: claim_in_postgres!(by_priority!(due_in_postgres!($limit, "call_id <> all"), " for update skip locked")),
+            postgres: claim_in_postgres!(by_priority!(due_in_postgres!($limit, "instance_id <> all"), " for update skip locked")),
         }
     };
 }
@@ -169,7 +169,7 @@ macro_rules! claim_these {
     };
 }
 
-/// Claims for session `$2` the due attempts of machine `$1` for the verbs `$3` at time `$4`, at most `$5`, except those of the calls `$6` and those
+/// Claims for session `$2` the due attempts of machine `$1` for the verbs `$3` at time `$4`, at most `$5`, except those of the instances `$6` and those
 /// that wait for a limit. Of the places, `$8` go to normal attempts first and `$9` to low ones; the others go by priority. Uses the due index and
 /// that of priorities. PostgreSQL writes row `$7` of the session log and returns the claimed attempts. SQLite returns the ids for `CLAIMED`.
 pub const CLAIM: Sql = claim_by_priority!("is null");
@@ -238,20 +238,20 @@ macro_rules! claimable_in_both {
                 "i.waits_for ",
                 $limit,
                 " and i.machine = $1 and i.due_at <= $3 and i.verb in (select value from json_each($2))
-                    and i.call_id not in (select unhex(value) from json_each($5))"
+                    and i.instance_id not in (select unhex(value) from json_each($5))"
             )),
             postgres: claimable!(concat!(
                 "i.waits_for ",
                 $limit,
                 " and i.machine = $1 and i.due_at <= $3 and i.verb = any($2::text[])
-                    and i.call_id <> all($5::text[]::uuid[])"
+                    and i.instance_id <> all($5::text[]::uuid[])"
             )),
         }
     };
 }
 
-/// The calls, instances and keys of machine `$1` for the verbs `$2` at time `$3`, at most `$4`, that `CLAIM` would claim, except the calls
-/// `$5`. Uses the due index and that of priorities.
+/// The calls, instances and keys of machine `$1` for the verbs `$2` at time `$3`, at most `$4`, that `CLAIM` would claim, without the
+/// instances `$5`. Uses the due index and that of priorities.
 pub const CLAIMABLE: Sql = claimable_in_both!("is null");
 
 /// The same for `CLAIM_LIMITED` and the limit `$6`. Uses the index of limited attempts.
@@ -285,15 +285,15 @@ macro_rules! next_call {
     };
 }
 
-/// The due time of the first scheduled attempt of machine `$1` for the verbs `$2`, except for the calls `$3` and those that wait for a limit.
+/// The due time of the first scheduled attempt of machine `$1` for the verbs `$2`, except for the instances `$3` and those that wait for a limit.
 /// Uses the due index and that of priorities.
 pub const NEXT_CALL: Sql = Sql {
     sqlite: next_call!(
         "i.waits_for is null and i.machine = $1 and i.due_at is not null and i.verb in (select value from json_each($2))
-            and i.call_id not in (select unhex(value) from json_each($3))"
+            and i.instance_id not in (select unhex(value) from json_each($3))"
     ),
     postgres: next_call!(
         "i.waits_for is null and i.machine = $1 and i.due_at is not null and i.verb = any($2::text[])
-            and i.call_id <> all($3::text[]::uuid[])"
+            and i.instance_id <> all($3::text[]::uuid[])"
     ),
 };

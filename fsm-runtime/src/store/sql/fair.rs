@@ -35,7 +35,7 @@ macro_rules! fair_first {
         concat!(
             "
             select * from (
-                select d.fair_by, d.instance_id, d.call_id, d.priority, d.due_at
+                select d.fair_by, d.instance_id, d.priority, d.due_at
                 from fsm_instances d
                 where d.machine = w.machine and d.fair_by = w.value and d.due_at <= w.now and ",
             fair_call!(),
@@ -55,7 +55,7 @@ macro_rules! fair_first_of_each {
     };
 }
 
-/// The first calls of each value that are due at `now`, at most `most` of each priority: the value, the instance, the call, the priority and the time.
+/// The first calls of each value that are due at `now`, at most `most` of each priority: the value, the instance, the priority and the time.
 /// Uses the index of fair shares.
 pub const FAIR_FIRST: Many = Many {
     columns: "machine text, value text, now bigint, most bigint",

@@ -52,16 +52,16 @@ macro_rules! next_limited {
     };
 }
 
-/// For each limit, the due time of the first attempt of machine `$1` that waits for it, for the verbs `$2` and except for the calls `$3`. Uses
+/// For each limit, the due time of the first attempt of machine `$1` that waits for it, for the verbs `$2` and except for the instances `$3`. Uses
 /// the index of limited attempts.
 pub const NEXT_LIMITED: Sql = Sql {
     sqlite: next_limited!(
         "i.waits_for = l.name and i.machine = $1 and i.due_at is not null and i.verb in (select value from json_each($2))
-            and i.call_id not in (select unhex(value) from json_each($3))"
+            and i.instance_id not in (select unhex(value) from json_each($3))"
     ),
     postgres: next_limited!(
         "i.waits_for = l.name and i.machine = $1 and i.due_at is not null and i.verb = any($2::text[])
-            and i.call_id <> all($3::text[]::uuid[])"
+            and i.instance_id <> all($3::text[]::uuid[])"
     ),
 };
 
