@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::fair::DueCall;
+use crate::ids::InstanceId;
+use crate::priority::{Kept, Priority};
 use crate::retry::as_micros;
 use crate::time::Timestamp;
 
@@ -19,6 +22,9 @@ pub struct Limit {
     /// The maximum rate of starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
+    /// The search field of which each value has these numbers for itself. `None`: they are for all calls together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
 }
 
 /// A rate of starts, spaced evenly.
@@ -49,6 +55,59 @@ pub struct Room {
     pub starts: u32,
     /// If none may start: the time at which the rate admits the next one. `None` if a running call has to end first.
     pub next: Option<Timestamp>,
+}
+
+/// The due calls of one value under a limit by value.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Group {
+    /// The number of calls that may start now.
+    pub starts: u32,
+    /// The first calls of each priority that are due.
+    pub due: Vec<DueCall>,
+}
+
+/// The separator in the name of a bucket. The name of a limit does not contain it.
+pub const SEPARATOR: char = '=';
+
+/// The bucket of a value under a limit by value, such as `tenant=acme`. Calls of instances without a value share that of the empty value.
+pub fn bucket(limit: &str, value: &str) -> String {
+    format!("{limit}{SEPARATOR}{value}")
+}
+
+/// The limit of a bucket, and its value. A call that has no value yet has the limit's name alone.
+pub fn parts(bucket: &str) -> (&str, Option<&str>) {
+    bucket.split_once(SEPARATOR).map_or((bucket, None), |(limit, value)| (limit, Some(value)))
+}
+
+/// The limit of a call for people: `"stripe"`, or `"tenant" of "acme"`.
+pub fn shown(bucket: &str) -> String {
+    match parts(bucket) {
+        (limit, None) => format!("\"{limit}\""),
+        (limit, Some("")) => format!("\"{limit}\" of those without a value"),
+        (limit, Some(value)) => format!("\"{limit}\" of \"{}\"", value.escape_debug()),
+    }
+}
+
+/// Decides which due calls of these values start: by priority, then by time, and of each value no more than may start. A value without room hides
+/// no other. Kept places go to calls of their priority first. Each call comes with the place of its group.
+pub fn admit(groups: &[Group], places: u32, kept: Kept) -> Vec<(usize, InstanceId)> {
+    let mut due: Vec<_> = groups.iter().enumerate().flat_map(|(group, of)| of.due.iter().map(move |call| (group, *call))).collect();
+    due.sort_by_key(|(_, call)| (call.priority, call.due_at));
+    let mut left: Vec<u32> = groups.iter().map(|group| group.starts).collect();
+    let mut admitted = Vec::new();
+    for (priority, most) in [(Some(Priority::Normal), kept.normal), (Some(Priority::Low), kept.low), (None, places)] {
+        let mut free = most.min(places.saturating_sub(admitted.len() as u32));
+        due.retain(|(group, call)| {
+            let starts = free > 0 && left[*group] > 0 && priority.is_none_or(|priority| priority == call.priority);
+            if starts {
+                free -= 1;
+                left[*group] -= 1;
+                admitted.push((*group, call.instance));
+            }
+            !starts
+        });
+    }
+    admitted
 }
 
 impl Limit {
@@ -111,7 +170,7 @@ mod tests {
     }
 
     fn per_second(starts: u32, burst: u32) -> Limit {
-        Limit { concurrency: None, rate: Some(Rate { starts, per: Duration::from_secs(1), burst }) }
+        Limit { concurrency: None, rate: Some(Rate { starts, per: Duration::from_secs(1), burst }), by: None }
     }
 
     /// Starts as many calls as may, at each of these moments. Returns the moments of the starts.
@@ -127,7 +186,7 @@ mod tests {
 
     #[test]
     fn concurrency_counts_what_runs() {
-        let limit = Limit { concurrency: Some(5), rate: None };
+        let limit = Limit { concurrency: Some(5), ..Limit::default() };
         let room = |running| limit.room(Use { running, next_at: at(0) }, at(0));
         assert_eq!([0, 3, 5, 9].map(|running| room(running).starts), [5, 2, 0, 0]);
         assert_eq!(room(5).next, None);
@@ -170,7 +229,7 @@ mod tests {
 
     #[test]
     fn zero_stops_all_starts() {
-        let none = Limit { concurrency: Some(0), rate: None }.room(Use { running: 0, next_at: at(0) }, at(0));
+        let none = Limit { concurrency: Some(0), ..Limit::default() }.room(Use { running: 0, next_at: at(0) }, at(0));
         assert_eq!(none, Room { starts: 0, next: None });
         assert_eq!(per_second(0, 1).room(Use { running: 0, next_at: at(0) }, at(SECOND)), Room { starts: 0, next: None });
     }
@@ -180,5 +239,36 @@ mod tests {
         let limit = Limit { concurrency: Some(1), ..per_second(10, 1) };
         let next_at = limit.after(at(0), 1, at(0));
         assert_eq!(limit.room(Use { running: 1, next_at }, at(0)), Room { starts: 0, next: None });
+    }
+
+    fn call(n: u128, priority: Priority, due_at: i64) -> DueCall {
+        DueCall { instance: InstanceId(uuid::Uuid::from_u128(n)), priority, due_at: at(due_at) }
+    }
+
+    fn admitted(groups: &[Group], places: u32, kept: Kept) -> Vec<u128> {
+        admit(groups, places, kept).into_iter().map(|(_, instance)| instance.0.as_u128()).collect()
+    }
+
+    #[test]
+    fn a_value_without_room_hides_no_other() {
+        let full = Group { starts: 0, due: (0..9).map(|n| call(n, Priority::High, n as i64)).collect() };
+        let one = Group { starts: 1, due: vec![call(20, Priority::Low, 99), call(21, Priority::Normal, 98)] };
+        assert_eq!(admitted(&[full.clone(), one], 8, Kept::default()), [21]);
+        let two = Group { starts: 2, ..full };
+        assert_eq!(admitted(&[two.clone(), two], 3, Kept::default()), [0, 0, 1]);
+    }
+
+    #[test]
+    fn kept_places_hold_over_all_values_and_within_the_room_of_each() {
+        let high = Group { starts: 9, due: (0..9).map(|n| call(n, Priority::High, n as i64)).collect() };
+        let low = Group { starts: 1, due: vec![call(20, Priority::Low, 1), call(21, Priority::Low, 2)] };
+        assert_eq!(admitted(&[high.clone(), low.clone()], 3, Kept { normal: 1, low: 2 }), [20, 0, 1]);
+        assert_eq!(admitted(&[high, Group { starts: 0, ..low }], 2, Kept { normal: 0, low: 1 }), [0, 1]);
+    }
+
+    #[test]
+    fn a_bucket_says_its_limit_and_its_value() {
+        assert_eq!(parts(&bucket("tenant", "a=b")), ("tenant", Some("a=b")));
+        assert_eq!((parts(&bucket("tenant", "")), parts("tenant")), (("tenant", Some("")), ("tenant", None)));
     }
 }

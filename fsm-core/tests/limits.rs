@@ -12,7 +12,7 @@ const PROCESSES: usize = 3;
 const LEASE_US: i64 = 3_000_000;
 const SECOND: i64 = 1_000_000;
 
-const LIMIT: Limit = Limit { concurrency: Some(4), rate: Some(Rate { starts: 20, per: Duration::from_secs(1), burst: 1 }) };
+const LIMIT: Limit = Limit { concurrency: Some(4), rate: Some(Rate { starts: 20, per: Duration::from_secs(1), burst: 1 }), by: None };
 
 /// The engine, or one with a mistake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,6 +4,7 @@ mod claiming;
 mod fairly;
 mod firing;
 mod limited;
+mod limited_by_value;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fsm_core::limit::{Limit as Setting, Rate};
+use fsm_core::limit::{Limit as Setting, Rate, SEPARATOR};
 
 use crate::catalog::Catalog;
 use crate::error::Error;
+use crate::store::limits::StoredLimit;
 
 /// The maximum length of the name of a limit, in bytes.
 const LONGEST_NAME: usize = 100;
@@ -18,7 +19,8 @@ const LONGEST_NAME: usize = 100;
 /// # use fsm_runtime::runtime::Runtime;
 /// let builder = Runtime::builder()
 ///     .limit("stripe", Limit::concurrency(5).per_second(20))      // for verbs with `#[verb(limit = "stripe")]`
-///     .limit("mail", Limit::per_minute(600).burst(50));
+///     .limit("mail", Limit::per_minute(600).burst(50))
+///     .limit("tenant", Limit::concurrency(2).by("tenant"));       // of each tenant
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub enum Limit {}
@@ -33,7 +35,7 @@ pub struct LimitSetting {
 impl Limit {
     /// At most so many calls run at once; 0 stops all starts.
     pub fn concurrency(calls: u32) -> LimitSetting {
-        LimitSetting { setting: Setting { concurrency: Some(calls), rate: None } }
+        LimitSetting { setting: Setting { concurrency: Some(calls), ..Setting::default() } }
     }
 
     /// At most so many calls start in a second. See [`LimitSetting::per_second`].
@@ -78,6 +80,16 @@ impl LimitSetting {
         self
     }
 
+    /// Each value of this search field has the numbers for itself: with `Limit::concurrency(2).by("tenant")`, two calls of each tenant run at once.
+    /// Instances without a value share as one. Every machine with such a verb declares the field: `keeps Order, search(tenant);`. A second
+    /// field replaces the first.
+    ///
+    /// A call has the value that its instance has when the call is due. The value of a call that runs does not change.
+    pub fn by(mut self, field: impl Into<String>) -> LimitSetting {
+        self.setting.by = Some(field.into());
+        self
+    }
+
     fn rate(mut self, starts: u32, per: Duration) -> LimitSetting {
         let burst = self.setting.rate.map_or(1, |rate| rate.burst);
         self.setting.rate = Some(Rate { starts, per, burst });
@@ -90,28 +102,42 @@ pub(crate) type DeclaredLimits = BTreeMap<String, LimitSetting>;
 
 /// Returns an error if a name cannot be one.
 pub(crate) fn check_names(declared: &DeclaredLimits) -> Result<(), Error> {
-    match declared.keys().find(|name| name.is_empty() || name.len() > LONGEST_NAME) {
+    if let Some(name) = declared.keys().find(|name| name.is_empty() || name.len() > LONGEST_NAME) {
+        let length = name.len();
+        return Err(Error::input(format!("the name of a limit has 1 to {LONGEST_NAME} bytes, not {length}: `{}`", name.escape_debug())));
+    }
+    match declared.keys().find(|name| name.contains(SEPARATOR)) {
         None => Ok(()),
-        Some(name) => {
-            let length = name.len();
-            Err(Error::input(format!("the name of a limit has 1 to {LONGEST_NAME} bytes, not {length}: `{}`", name.escape_debug())))
-        }
+        Some(name) => Err(Error::input(format!("the name of a limit does not contain `{SEPARATOR}`: `{}`", name.escape_debug()))),
     }
 }
 
-/// Returns an error that names every verb whose limit is not in `known`, and the limits that exist.
-pub(crate) fn check_verbs(catalog: &Catalog, known: &[String]) -> Result<(), Error> {
-    let mut missing: Vec<_> = catalog
-        .iter()
-        .flat_map(|machine| machine.machine.verbs.iter().map(move |verb| (machine, verb)))
-        .filter_map(|(machine, verb)| Some((machine, verb, verb.limit.as_ref().filter(|limit| !known.contains(limit))?)))
-        .map(|(machine, verb, limit)| format!("the verb `{}` of \"{}\" has the limit \"{limit}\"", verb.name, machine.machine.name))
-        .collect();
-    if missing.is_empty() {
+/// Returns an error that names every verb whose limit is not in `known`, and the limits that exist; or else every verb whose limit is by a
+/// search field that its machine does not have.
+pub(crate) fn check_verbs(catalog: &Catalog, known: &[StoredLimit]) -> Result<(), Error> {
+    let named = |limit: &str| known.iter().find(|known| known.name == limit);
+    let (mut missing, mut without_field) = (Vec::new(), Vec::new());
+    let verbs = catalog.iter().flat_map(|machine| machine.machine.verbs.iter().map(move |verb| (&machine.machine, verb)));
+    for (machine, verb, name) in verbs.filter_map(|(machine, verb)| Some((machine, verb, verb.limit.as_deref()?))) {
+        let has = format!("the verb `{}` of \"{}\" has the limit \"{name}\"", verb.name, machine.name);
+        match named(name).map(|known| known.limit.by.as_ref()) {
+            None => missing.push(has),
+            Some(Some(field)) if !machine.search.contains(field) => {
+                without_field.push(format!("{has}, which is by `{field}`, and \"{}\" has no such search field", machine.name));
+            }
+            Some(_) => {}
+        }
+    }
+    if missing.is_empty() && without_field.is_empty() {
         return Ok(());
     }
+    if missing.is_empty() {
+        without_field.sort();
+        return Err(Error::input(format!("{}; declare it with `keeps Record, search(…);` in `fsm!`", without_field.join("; "))));
+    }
     missing.sort();
-    let known = if known.is_empty() { "none".to_owned() } else { format!("\"{}\"", known.join("\", \"")) };
+    let names: Vec<_> = known.iter().map(|known| format!("\"{}\"", known.name)).collect();
+    let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     let missing = missing.join(", ");
     Err(Error::input(format!(
         "{missing}, which is not declared; these limits exist: {known}; declare it with `.limit(\"…\", Limit::concurrency(5))`"

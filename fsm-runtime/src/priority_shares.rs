@@ -16,6 +16,8 @@ pub(crate) struct PriorityShares {
     machines: Vec<Share>,
     /// For each limit.
     limits: Mutex<HashMap<String, u64>>,
+    /// For each limit by value, the bucket from which the next claim looks.
+    first_buckets: Mutex<HashMap<String, String>>,
 }
 
 #[derive(Debug, Default)]
@@ -34,7 +36,7 @@ impl PriorityShares {
     /// No attempts of these machines, each with whether it has `fair_by`.
     pub(crate) fn of(machines: impl Iterator<Item = (String, bool)>) -> PriorityShares {
         let machines = machines.map(|(machine, is_fair)| Share { machine, is_fair, ..Share::default() });
-        PriorityShares { machines: machines.collect(), limits: Mutex::default() }
+        PriorityShares { machines: machines.collect(), limits: Mutex::default(), first_buckets: Mutex::default() }
     }
 
     /// True for a machine with `fair_by`.
@@ -79,6 +81,20 @@ impl PriorityShares {
         if claimed > 0 {
             *guard::lock(&self.limits).entry(limit.to_owned()).or_default() += claimed as u64;
         }
+    }
+
+    /// The bucket from which the next claim under this limit looks; `None` for the first one.
+    pub(crate) fn first_bucket(&self, limit: &str) -> Option<String> {
+        guard::lock(&self.first_buckets).get(limit).cloned()
+    }
+
+    /// Sets the bucket from which the next claim under this limit looks.
+    pub(crate) fn set_first_bucket(&self, limit: &str, bucket: Option<String>) {
+        let mut buckets = guard::lock(&self.first_buckets);
+        match bucket {
+            Some(bucket) => buckets.insert(limit.to_owned(), bucket),
+            None => buckets.remove(limit),
+        };
     }
 
     /// Notes that a call of this machine was written and waits for a slot.

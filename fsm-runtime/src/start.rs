@@ -94,8 +94,8 @@ pub(crate) async fn introduce(
     for (name, declared) in declared_limits {
         store.naming(limits::declare(&mut tx.conn(), name, &declared.setting, clock.now()).await)?;
     }
-    let known: Vec<_> = store.naming(limits::all(&mut tx.conn()).await)?.into_iter().map(|limit| limit.name).collect();
+    let known = store.naming(limits::all(&mut tx.conn()).await)?;
     limit::check_verbs(catalog, &known)?;
     tx.commit().await?;
-    Ok(Introduced { mappings, limits: known })
+    Ok(Introduced { mappings, limits: known.into_iter().map(|limit| limit.name).collect() })
 }

@@ -16,6 +16,7 @@ pub mod file_version;
 mod guarded;
 pub(crate) mod held;
 pub mod invariants;
+pub mod limit_values;
 pub mod limits;
 pub mod lock;
 pub mod machines;

@@ -1,6 +1,6 @@
 -- One living run of a machine, with its newest attempt: while that is scheduled or executing, it is the instance's open call, and there is room
 -- for no other. `due_at` is null unless an attempt waits for its time. Of the instance's transitions, the first `pruned` ones have no attempts
--- any more. `row_version` changes with each write. `waits_for` is the limit that a scheduled attempt waits for, `runs_under` that of an executing one;
+-- any more. `row_version` changes with each write. `waits_for` is the limit that a scheduled attempt waits for, `runs_under` that of an executing one, both with the value of a limit by value;
 -- both are null without a limit. `priority` is that of the newest call: -1 is high, 1 is low, null is normal. `progress` is what the executing
 -- attempt shows of itself.
 -- A child has the columns from `parent` to `failure_event`, and no update changes them. `family` is that of an instance that started children, and
@@ -335,7 +335,8 @@ create table fsm_schedules (
 ) strict, without rowid;
 
 -- What limits the calls of verbs: at once, and in a time. `declared` is the setting in the code that was started last. An operator's setting stays
--- until the code declares another one. The next start is due at `next_at` by the rate.
+-- until the code declares another one. The next start is due at `next_at` by the rate. With `by_field`, each value of that search field has the limit for
+-- itself.
 create table fsm_limits (
     name text not null primary key,
     concurrency integer check (concurrency >= 0),
@@ -343,10 +344,22 @@ create table fsm_limits (
     per_us integer check (per_us > 0),
     burst integer check (burst > 0),
     declared text,
+    by_field text,
     next_at integer not null,
     changed_by text,
     changed_at integer
 ) strict, without rowid;
+
+-- The values of limits by value whose next start is due later than at once by the rate. Other values have no row.
+create table fsm_limit_values (
+    limit_name text not null,
+    value text not null,
+    next_at integer not null,
+    primary key (limit_name, value)
+) strict, without rowid;
+
+create index fsm_limit_values_next
+    on fsm_limit_values (limit_name, next_at);
 
 -- The W3C trace contexts of calls: that of the sender, and after each attempt that of the attempt. Calls without one have no row.
 create table fsm_traces (

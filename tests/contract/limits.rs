@@ -51,5 +51,6 @@ async fn limits_and_verbs_that_block_on_postgres() {
 #[test]
 fn the_builder_takes_limits() {
     let _ = Runtime::builder().limit("stripe", Limit::concurrency(5).per_second(20)).limit("mail", Limit::per_second(20).burst(2));
+    let _ = Runtime::builder().limit("tenant", Limit::concurrency(2).by("tenant")).limit("export", Limit::per_second(20).by("tenant"));
     let _ = Runtime::builder().limit("slow", Limit::per_minute(6)).limit("slower", Limit::per_hour(6)).blocking_threads(8);
 }

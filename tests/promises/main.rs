@@ -38,6 +38,7 @@ mod inbox;
 mod inspect;
 mod interrupting;
 mod limits;
+mod limits_by_value;
 mod meddler;
 mod metrics;
 mod operators;

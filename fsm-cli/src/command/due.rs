@@ -1,5 +1,6 @@
 //! `fsm due`: lists the attempts and timers that are due next.
 
+use fsm_core::limit;
 use fsm_runtime::store::overview::ToCome;
 use serde_json::json;
 
@@ -24,7 +25,9 @@ pub(super) async fn run(session: &mut Session<'_, '_>, few: Few) -> Result<(), P
             .map(|coming| {
                 let (kind, what) = match &coming.what {
                     ToCome::Attempt { verb, event, number, max_attempts, limit } => {
-                        let what = json!({ "verb": verb, "event": event, "attempt": number, "max_attempts": max_attempts, "limit": limit });
+                        let (limit, value) = limit.as_deref().map(limit::parts).unzip();
+                        let what = json!({ "verb": verb, "event": event, "attempt": number, "max_attempts": max_attempts, "limit": limit,
+                            "limit_value": value.flatten() });
                         ("attempt", what)
                     }
                     ToCome::Lapsed { verb, event, number, max_attempts } => {
@@ -44,7 +47,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, few: Few) -> Result<(), P
         let what = match &coming.what {
             ToCome::Attempt { verb, number, max_attempts, limit, .. } => {
                 let of = max_attempts.map_or_else(String::new, |most| format!(" of {most}"));
-                let limit = limit.as_ref().map_or_else(String::new, |limit| format!(", waits for the limit \"{limit}\""));
+                let limit = limit.as_ref().map_or_else(String::new, |limit| format!(", waits for the limit {}", limit::shown(limit)));
                 format!("attempt {number}{of} of `{verb}`{limit}")
             }
             ToCome::Lapsed { verb, number, .. } => format!("attempt {number} of `{verb}` is taken over: its worker's lease has ended"),

@@ -215,7 +215,7 @@ pub(super) fn about(seen: &InstanceView, liveness: &Liveness, now: Option<Timest
         },
         Activity::Waits { verb, attempt, until, limit } => {
             let error = seen.call.as_ref().and_then(|call| call.last_error.as_ref()).map_or_else(String::new, |error| format!(": {error}"));
-            let limit = limit.map_or_else(String::new, |limit| format!(", waits for the limit \"{limit}\""));
+            let limit = limit.map_or_else(String::new, |limit| format!(", waits for the limit {limit}"));
             format!("`{verb}`, attempt {attempt}, due {}{limit}{error}", moment(until))
         }
         Activity::Stuck { why } => why,
@@ -261,6 +261,7 @@ pub(super) fn as_json(seen: &InstanceView, liveness: &Liveness) -> Value {
             "lease_until": liveness.lease_until(call).map(|at| at.to_string()),
             "has_lapsed": liveness.lapse(call).is_some(),
             "limit": call.limit,
+            "limit_value": call.limit_value,
             "priority": call.priority,
             "progress": call.progress,
         })),

@@ -1,5 +1,6 @@
 //! The due page: attempts and timers, the earliest first, the reasons why something does not run yet, and the schedules.
 
+use fsm_core::limit::shown;
 use fsm_runtime::admin::Admin;
 use fsm_runtime::error::Error;
 use fsm_runtime::store::overview::ToCome;
@@ -62,7 +63,7 @@ fn what(coming: &ToCome) -> Markup {
         @match coming {
             ToCome::Attempt { verb, number, max_attempts, limit, .. } => {
                 "attempt " (number) (of(max_attempts)) " of " code { (verb) }
-                @if let Some(limit) = limit { ", waits for the limit " code { (limit) } }
+                @if let Some(limit) = limit { ", waits for the limit " (shown(limit)) }
             }
             ToCome::Lapsed { verb, number, max_attempts, .. } => { "attempt " (number) (of(max_attempts)) " of " code { (verb) } ", lost" }
             ToCome::Event { state: Some(state), event } => { "timer of " code { (state) } ": " code { (event) } }

@@ -60,7 +60,7 @@ pub(crate) async fn json(asked: Asked, Path((machine, key)): Path<(String, Strin
             let call = story.seen.call.as_ref().map(|call| {
                 json!({ "id": call.id, "verb": call.verb, "event": call.event, "attempt": call.attempt, "max_attempts": call.max_attempts,
                         "next_at": call.next_at.to_string(), "last_error": call.last_error, "worker": call.worker,
-                        "limit": call.limit, "priority": call.priority, "progress": call.progress })
+                        "limit": call.limit, "limit_value": call.limit_value, "priority": call.priority, "progress": call.progress })
             });
             Json(json!({
                 "machine": row.machine, "key": row.key, "state": row.state, "status": row.status.to_string(), "paused": row.paused,
@@ -113,7 +113,7 @@ fn head(asked: &Asked, story: &Story, has_worker: bool, now: Timestamp, done: &s
                 @if !call.priority.is_normal() { ", " (call.priority) " priority" }
                 @if call.state == AttemptState::Executing { ", running" }
                 @else if call.next_at > now { ", next " span class="countdown" { (time(call.next_at, now)) } }
-                @else if let Some(limit) = &call.limit { ", waits for the limit " code { "\"" (limit) "\"" } }
+                @else if let Some(limit) = call.limit_of() { ", waits for the limit " (limit) }
                 @else if has_worker { ", due" } @else { ", due; no worker is alive" }
                 @if let Some(progress) = &call.progress { " · progress " code { (progress.value) } " " (time(progress.at, now)) }
             }

@@ -8,6 +8,7 @@ use crate::call::{Attempt, AttemptState, is_caught};
 use crate::changes::{Changes, Note, NoteKind, Open, Payload, Timer, TimerChange};
 use crate::ids::{CallId, SessionId, TimerId};
 use crate::instance::Instance;
+use crate::limit::parts;
 use crate::machine::{Due, Edge, Machine, TIMEOUT, Verb, Wait};
 use crate::outcome::Event;
 use crate::priority::Priority;
@@ -92,7 +93,10 @@ pub(super) fn again(changes: &mut Changes, machine: &Machine, last: &Attempt, wa
         started_at: None,
         finished_at: None,
         error: None,
-        limit: machine.verb(&last.verb).map_or_else(|| last.limit.clone(), |verb| verb.limit.clone()),
+        // Without its value: the instance may have another one when the attempt is due.
+        limit: machine
+            .verb(&last.verb)
+            .map_or_else(|| last.limit.as_deref().map(|limit| parts(limit).0.to_owned()), |verb| verb.limit.clone()),
         ..last.clone()
     };
     // An attempt of another call than the newest one brings its payload: the row has that of the newest.

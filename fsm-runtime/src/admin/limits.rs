@@ -30,7 +30,7 @@ impl LimitChange {
             Some(rate) => rate.map(|(starts, per)| Rate { starts, per, burst }),
             None => before.rate.map(|rate| Rate { burst, ..rate }),
         };
-        Limit { concurrency, rate }
+        Limit { concurrency, rate, by: before.by }
     }
 }
 

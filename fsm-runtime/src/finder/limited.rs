@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fsm_core::ids::SessionId;
-use fsm_core::limit::Room;
+use fsm_core::limit::{Limit, Room};
 use fsm_core::time::Timestamp;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -14,17 +14,19 @@ use crate::error::Error;
 use crate::store::claim::{Claims, Which, claimable, may_be_a_rows};
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
-use crate::store::limits::{self, Part};
+use crate::store::limits::{self, Part, StoredLimit};
 
 /// The wait before the next claim under a limit under which another process claims at this moment.
 const TAKEN: Duration = Duration::from_millis(5);
 
 /// A limit for which attempts of this process's machines wait.
-struct Waiting {
-    limit: String,
+pub(super) struct Waiting {
+    pub(super) limit: String,
+    /// The setting of a limit by value. `room` and `due` then are of the calls that have no value yet, and get it.
+    pub(super) by_value: Option<Limit>,
     room: Room,
     /// The machines, by their place in `served`, each with the time at which its first attempt is due; the earliest first.
-    due: Vec<(usize, Timestamp)>,
+    pub(super) due: Vec<(usize, Timestamp)>,
 }
 
 impl Waiting {
@@ -44,7 +46,12 @@ impl Engine {
         }
         let waiting = self.waiting_for_limits(&mut self.looker().await?.conn()).await?;
         let mut found = 0;
-        for Waiting { limit, room, due } in waiting {
+        for Waiting { limit, by_value, room, due } in waiting {
+            if let Some(setting) = by_value {
+                // In a box, because the future is large and few programs need it.
+                found += Box::pin(self.claim_by_value(&limit, &setting, &due, session, most)).await?;
+                continue;
+            }
             let now = self.clock.now();
             let due: Vec<usize> = due.into_iter().filter(|(_, at)| *at <= now).map(|(place, _)| place).collect();
             let wanted = if due.is_empty() { 0 } else { most.min(room.starts as usize) };
@@ -59,7 +66,12 @@ impl Engine {
     /// The time at which an attempt that waits for a limit may start, as far as that is known.
     pub(super) async fn next_limited(&self, conn: &mut Conn<'_>) -> Result<Option<Timestamp>, Error> {
         let Some(work) = self.work.as_ref().filter(|work| !work.limits.is_empty()) else { return Ok(None) };
-        let next = self.waiting_for_limits(conn).await?.iter().filter_map(Waiting::next).min();
+        let waiting = self.waiting_for_limits(conn).await?;
+        let mut next = waiting.iter().filter_map(Waiting::next).min();
+        for of in waiting.iter().filter(|waiting| waiting.by_value.is_some()) {
+            let of_values = Box::pin(self.next_by_value(conn, of)).await?;
+            next = [next, of_values].into_iter().flatten().min();
+        }
         Ok(next.map(|next| next.max(Timestamp::from_micros(work.limits_taken_until.load(Ordering::Acquire)))))
     }
 
@@ -69,7 +81,10 @@ impl Engine {
         let mut waiting: Vec<Waiting> = limits::all(conn)
             .await?
             .into_iter()
-            .map(|stored| Waiting { room: stored.limit.room(stored.used, now), limit: stored.name, due: Vec::new() })
+            .map(|StoredLimit { name, limit, used }| match limit.by {
+                Some(_) => Waiting { room: Room { starts: u32::MAX, next: None }, limit: name, by_value: Some(limit), due: Vec::new() },
+                None => Waiting { room: limit.room(used, now), limit: name, by_value: None, due: Vec::new() },
+            })
             .collect();
         for (place, (served, failing)) in work.served.iter().zip(&work.failures.of).enumerate() {
             for (name, at) in limits::next_due(conn, served, &failing.except_limited(now)).await? {
@@ -78,7 +93,7 @@ impl Engine {
                 }
             }
         }
-        waiting.retain(|waiting| !waiting.due.is_empty());
+        waiting.retain(|waiting| waiting.by_value.is_some() || !waiting.due.is_empty());
         waiting.iter_mut().for_each(|waiting| waiting.due.sort_by_key(|(_, at)| *at));
         Ok(waiting)
     }
@@ -106,7 +121,7 @@ impl Engine {
                 Ok(found)
             }
             Ok(None) => {
-                work.limits_taken_until.store((now + TAKEN).as_micros(), Ordering::Release);
+                self.note_taken(now);
                 Ok(0)
             }
             Err(error) if may_be_a_rows(&error) => {
@@ -118,6 +133,13 @@ impl Engine {
                 Ok(found)
             }
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Notes that another process claims under a limit at this moment.
+    pub(super) fn note_taken(&self, now: Timestamp) {
+        if let Some(work) = &self.work {
+            work.limits_taken_until.store((now + TAKEN).as_micros(), Ordering::Release);
         }
     }
 
@@ -148,7 +170,7 @@ impl Engine {
         Ok(found)
     }
 
-    async fn begin_limited(
+    pub(super) async fn begin_limited(
         self: &Arc<Self>,
         place: usize,
         session: SessionId,

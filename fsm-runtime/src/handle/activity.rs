@@ -6,6 +6,7 @@ use std::time::Duration;
 use fsm_core::call::{Attempt as Row, AttemptState};
 use fsm_core::ids::{CallId, SessionId};
 use fsm_core::instance::Status;
+use fsm_core::limit::{bucket, parts, shown};
 use fsm_core::priority::Priority;
 use fsm_core::time::{Timestamp, serialize_optional_micros, serialize_text};
 use serde::Serialize;
@@ -46,6 +47,8 @@ pub struct OpenCall {
     /// The name of the limit that the attempt waits for if it is scheduled, and runs under if it executes. An attempt that is due and
     /// scheduled waits for its limit.
     pub limit: Option<String>,
+    /// The value of the instance, if the limit is by value and the attempt was due. Empty for an instance without a value.
+    pub limit_value: Option<String>,
     /// The last progress that the executing attempt showed. It is written within about a second. `settled`, `wait` and `watch` omit it.
     pub progress: Option<Progress>,
 }
@@ -70,7 +73,7 @@ pub enum Activity {
         attempt: String,
         /// When it may start.
         until: Timestamp,
-        /// The limit that it then waits for.
+        /// The limit that it then waits for, as `"stripe"` or `"tenant" of "acme"`.
         limit: Option<String>,
     },
     /// The instance is in error until an operator acts.
@@ -92,7 +95,7 @@ impl Activity {
             }
             (_, _) if paused => Activity::Stuck { why: "an operator paused it".to_owned() },
             (Some(call), _) => {
-                let limit = call.limit.clone();
+                let limit = call.limit_of();
                 Activity::Waits { verb: call.verb.clone(), attempt: call.attempt_of(), until: call.next_at, limit }
             }
             (None, _) => Activity::Rests,
@@ -108,6 +111,12 @@ impl OpenCall {
             None => self.attempt.to_string(),
         }
     }
+
+    /// The limit of the attempt for people, as `"stripe"` or `"tenant" of "acme"`; `None` without a limit.
+    pub fn limit_of(&self) -> Option<String> {
+        let limit = self.limit.as_ref()?;
+        Some(shown(&self.limit_value.as_ref().map_or_else(|| limit.clone(), |value| bucket(limit, value))))
+    }
 }
 
 impl fmt::Display for Activity {
@@ -117,7 +126,7 @@ impl fmt::Display for Activity {
             Activity::Runs { verb, attempt } => write!(f, "runs attempt {attempt} of `{verb}`"),
             Activity::Waits { verb, attempt, until, limit: None } => write!(f, "waits until {until} for attempt {attempt} of `{verb}`"),
             Activity::Waits { verb, attempt, until, limit: Some(limit) } => {
-                write!(f, "waits for the limit \"{limit}\", for attempt {attempt} of `{verb}`, due at {until}")
+                write!(f, "waits for the limit {limit}, for attempt {attempt} of `{verb}`, due at {until}")
             }
             Activity::Stuck { why } => write!(f, "is stuck until an operator acts: {why}"),
             Activity::Ended(status) => write!(f, "is {status}"),
@@ -141,7 +150,8 @@ impl OpenCall {
             last_took: before.and_then(took),
             worker: live.worker,
             priority: live.priority,
-            limit: live.limit.clone(),
+            limit: live.limit.as_deref().map(|limit| parts(limit).0.to_owned()),
+            limit_value: live.limit.as_deref().and_then(|limit| parts(limit).1).map(str::to_owned),
             progress: None,
         }
     }

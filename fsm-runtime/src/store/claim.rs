@@ -113,6 +113,10 @@ pub(super) fn words_of(id: Uuid) -> String {
     id.simple().to_string()
 }
 
+fn all_words_of(all: &[InstanceId]) -> Vec<String> {
+    all.iter().map(|instance| words_of(instance.0)).collect()
+}
+
 /// The attempts to claim.
 #[derive(Debug, Clone, Copy)]
 pub enum Which<'w> {
@@ -126,6 +130,8 @@ pub enum Which<'w> {
     Limited(&'w str, &'w [String]),
     /// The attempt of this instance only, which waits for this limit.
     LimitedOf(&'w str, InstanceId),
+    /// The attempts of these instances only, each of which waits in the bucket of the same place. The transaction has locked the limit.
+    Buckets(&'w [InstanceId], &'w [String]),
 }
 
 /// The result of a claim.
@@ -239,14 +245,15 @@ impl Store {
 
 impl<'w> Which<'w> {
     fn is_limited(self) -> bool {
-        matches!(self, Which::Limited(..) | Which::LimitedOf(..))
+        matches!(self, Which::Limited(..) | Which::LimitedOf(..) | Which::Buckets(..))
     }
 
     fn said(self) -> (&'static sql::Sql, Cow<'w, [String]>) {
         match self {
             Which::AllBut(except) => (&sql::CLAIM, Cow::Borrowed(except)),
             Which::Of(instance) => (&sql::CLAIM_THESE, Cow::Owned(vec![words_of(instance.0)])),
-            Which::These(all) => (&sql::CLAIM_THESE, Cow::Owned(all.iter().map(|instance| words_of(instance.0)).collect())),
+            Which::These(all) => (&sql::CLAIM_THESE, Cow::Owned(all_words_of(all))),
+            Which::Buckets(all, _) => (&sql::CLAIM_BUCKETS, Cow::Owned(all_words_of(all))),
             Which::Limited(_, except) => (&sql::CLAIM_LIMITED, Cow::Borrowed(except)),
             Which::LimitedOf(_, instance) => (&sql::CLAIM_LIMITED_THESE, Cow::Owned(vec![words_of(instance.0)])),
         }
@@ -264,7 +271,7 @@ pub async fn claimable(
     let (sql, except, name) = match which {
         Which::Limited(name, except) => (&sql::CLAIMABLE_LIMITED, except, Some(name)),
         Which::AllBut(except) => (&sql::CLAIMABLE, except, None),
-        Which::Of(_) | Which::These(_) | Which::LimitedOf(..) => return Ok(Vec::new()),
+        Which::Of(_) | Which::These(_) | Which::LimitedOf(..) | Which::Buckets(..) => return Ok(Vec::new()),
     };
     let machine = served.machine.as_str();
     let values = values![machine, Value::Texts(&served.verbs), now.as_micros(), i64::from(limit), Value::Texts(except), name];
@@ -313,6 +320,9 @@ fn values_of<'a>(
     }
     if let Which::Limited(name, _) | Which::LimitedOf(name, _) = which {
         values.push(name.into());
+    }
+    if let Which::Buckets(_, buckets) = which {
+        values.push(Value::Texts(buckets));
     }
     values
 }

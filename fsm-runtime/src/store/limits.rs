@@ -56,12 +56,20 @@ pub struct Part<'p> {
 /// The attempts that a session claimed under one limit, for each part.
 pub type ClaimedParts = Vec<Claims>;
 
-/// Stores the setting that this program's code declares. If it is the same as before, an operator's setting stays.
+/// Stores the setting that this program's code declares. If it is the same as before, an operator's setting stays. If it has another search field than
+/// before, the calls that wait have no value until the next claim.
 pub async fn declare(conn: &mut Conn<'_>, name: &str, limit: &Limit, now: Timestamp) -> Result<()> {
     let text = serde_json::to_string(limit).map_err(|error| StoreError::Database(sqlx::Error::Encode(error.into())))?;
+    let before = conn.rows(&sql::LIMIT_LOCK_NOW, &values![name]).await?;
+    let before = before.first().map(|row| stored(row, 0)).transpose()?;
     let [concurrency, starts, per_us, burst] = columns(limit);
-    let row = values![name, concurrency, starts, per_us, burst, text.as_str(), now.as_micros()];
-    conn.rows(&sql::LIMIT_DECLARE, &row).await.map(drop)
+    let row = values![name, concurrency, starts, per_us, burst, text.as_str(), now.as_micros(), limit.by.as_deref()];
+    conn.rows(&sql::LIMIT_DECLARE, &row).await?;
+    // A limit that is not by value has no buckets. Such a start finds none, by one look into an index.
+    if limit.by.is_none() || before.is_some_and(|before| before.limit.by != limit.by) {
+        conn.rows(&sql::LIMIT_UNSORT, &values![name]).await?;
+    }
+    Ok(())
 }
 
 /// Changes the setting of a limit in the name of an operator. Returns false if there is no such limit.
@@ -73,17 +81,18 @@ pub async fn change(conn: &mut Conn<'_>, name: &str, limit: &Limit, actor: &str,
 
 /// All limits, in alphabetical order.
 pub async fn all(conn: &mut Conn<'_>) -> Result<Vec<StoredLimit>> {
-    conn.rows(&sql::LIMITS, &[]).await?.iter().map(|row| stored(row, row.count(6)?)).collect()
+    conn.rows(&sql::LIMITS, &[]).await?.iter().map(|row| stored(row, row.count(7)?)).collect()
 }
 
 /// All limits for a screen, in alphabetical order. What runs and what waits is counted up to `most`.
 pub async fn shown(conn: &mut Conn<'_>, now: Timestamp, most: u32) -> Result<Vec<ShownLimit>> {
     let rows = conn.rows(&sql::LIMITS_SHOWN, &values![now.as_micros(), i64::from(most)]).await?;
     let shown = |row: &Row| {
-        let running = row.count(9)?;
+        let counted = |one, other| Ok::<_, StoreError>(row.count(one)?.saturating_add(row.count(other)?).min(most));
+        let (running, waiting) = (counted(10, 11)?, counted(12, 13)?);
         let StoredLimit { name, limit, used: _ } = stored(row, running)?;
-        let declared = row.get::<Option<String>>(6)?.and_then(|text| serde_json::from_str(&text).ok());
-        Ok(ShownLimit { name, limit, declared, changed: (row.get(7)?, row.time_if_any(8)?), running, waiting: row.count(10)? })
+        let declared = row.get::<Option<String>>(7)?.and_then(|text| serde_json::from_str(&text).ok());
+        Ok(ShownLimit { name, limit, declared, changed: (row.get(8)?, row.time_if_any(9)?), running, waiting })
     };
     rows.iter().map(shown).collect()
 }
@@ -146,6 +155,11 @@ impl Store {
             return Ok(None);
         };
         let StoredLimit { limit, mut used, .. } = stored(&row, 0)?;
+        if limit.by.is_some() {
+            // It is by value since a moment ago. The next scan sees that.
+            tx.rollback().await?;
+            return Ok(Some(Vec::new()));
+        }
         if limit.concurrency.is_some() {
             let rows = conn.rows(&sql::LIMIT_RUNNING, &values![name]).await?;
             used.running = rows.first().map_or(Ok(0), |row| row.count(0))?;
@@ -187,7 +201,7 @@ fn columns(limit: &Limit) -> [Option<i64>; 4] {
 }
 
 /// The limit in the first columns of the row.
-fn stored(row: &Row, running: u32) -> Result<StoredLimit> {
+pub(super) fn stored(row: &Row, running: u32) -> Result<StoredLimit> {
     let count =
         |column| Ok::<_, StoreError>(row.get::<Option<i64>>(column)?.map(|number| u32::try_from(number.max(0)).unwrap_or(u32::MAX)));
     let rate = match (count(2)?, row.get::<Option<i64>>(3)?, count(4)?) {
@@ -197,6 +211,6 @@ fn stored(row: &Row, running: u32) -> Result<StoredLimit> {
         }
         _ => None,
     };
-    let limit = Limit { concurrency: count(1)?, rate };
+    let limit = Limit { concurrency: count(1)?, rate, by: row.get(6)? };
     Ok(StoredLimit { name: row.get(0)?, limit, used: Use { running, next_at: row.time(5)? } })
 }

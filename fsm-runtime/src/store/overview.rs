@@ -131,7 +131,7 @@ pub enum ToCome {
         number: u32,
         /// The maximum number of attempts; `None` is unlimited.
         max_attempts: Option<u32>,
-        /// The limit that it waits for.
+        /// The limit that it waits for, with its value if it has one, as [`fsm_core::limit::parts`] splits it.
         limit: Option<String>,
     },
     /// The worker's lease has expired. The attempt is marked lost and its call continues as soon as a process of its machine is alive.

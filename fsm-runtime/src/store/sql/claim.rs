@@ -183,6 +183,29 @@ pub const CLAIM_LIMITED: Sql = claim_by_priority!("= $10");
 /// The same, only of the instances `$6`, which wait for the limit `$8`. Uses the primary key.
 pub const CLAIM_LIMITED_THESE: Sql = claim_these!("= $8");
 
+/// As `CLAIM_THESE`, of the instances `$6`, each of which waits in the bucket of the same place in `$8`. The transaction holds the lock of the limit. Uses
+/// the primary key.
+pub const CLAIM_BUCKETS: Sql = Sql {
+    sqlite: claim_in_sqlite!(
+        "select d.instance_id
+            from json_each($6) x
+            join json_each($8) b on b.key = x.key
+            join fsm_instances d on d.instance_id = unhex(x.value) and d.waits_for = b.value
+            where d.machine = $1 and d.due_at <= $4 and d.verb in (select value from json_each($3))
+            limit $5"
+    ),
+    postgres: claim_in_postgres!(
+        "due as materialized (
+                select d.instance_id
+                from unnest($6::text[]::uuid[], $8::text[]) as x (instance_id, bucket)
+                join fsm_instances d on d.instance_id = x.instance_id and d.waits_for = x.bucket
+                where d.machine = $1 and d.due_at <= $4 and d.verb = any($3::text[])
+                limit $5
+                for update of d skip locked
+            )"
+    ),
+};
+
 /// The first attempts of one priority that meet a condition, in the order of their due times.
 macro_rules! of_priority {
     ($columns:literal, $condition:expr, $priority:literal, $limit:literal) => {

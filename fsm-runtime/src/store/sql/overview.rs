@@ -13,9 +13,25 @@ pub const FAILING: Sql = same(
     limit $3",
 );
 
+/// The first 200 limits, and values of limits, for which calls wait. Each is found from the one before.
+macro_rules! with_buckets {
+    () => {
+        "
+    with recursive buckets (bucket, number) as (
+        select (select min(d.waits_for) from fsm_instances d where d.waits_for is not null), 1
+        union all
+        select (select min(d.waits_for) from fsm_instances d where d.waits_for > buckets.bucket), buckets.number + 1
+        from buckets
+        where buckets.bucket is not null and buckets.number < 200
+    )"
+    };
+}
+
 /// The scheduled attempts of machine `$1` that follow a failed or lost one, with the error of that one: at most `$2`, among the first `$3`
-/// that are due, with a limit and without one. Uses the due index and those of priorities and limited attempts.
+/// that are due, with a limit (of the first 200 limits and values) and
+/// without one. Uses the due index and those of priorities and limited attempts.
 pub const RETRYING: Sql = same(concat!(
+    with_buckets!(),
     "
     select d.instance_id, d.key, d.state, d.verb, p.error, p.finished_at, d.attempt, d.remaining_attempts, d.due_at
     from (
@@ -31,7 +47,7 @@ pub const RETRYING: Sql = same(concat!(
         from (
             select i.instance_id, i.key, i.state, i.call_id, i.attempt, i.verb, i.remaining_attempts, i.due_at
             from fsm_instances i
-            where i.waits_for in (select l.name from fsm_limits l) and i.machine = $1 and i.due_at is not null
+            where i.waits_for in (select b.bucket from buckets b) and i.machine = $1 and i.due_at is not null
             order by i.due_at
             limit $3
         ) as x
@@ -42,9 +58,11 @@ pub const RETRYING: Sql = same(concat!(
     limit $2",
 ));
 
-/// The scheduled attempts of machine `$1`, the earliest first, at most `$2`, each with the limit that it waits for. Uses the due index and
+/// The scheduled attempts of machine `$1`, the earliest first, at most `$2`, each with the limit that it waits for, of the first 200 limits
+/// and values. Uses the due index and
 /// those of priorities and limited attempts.
 pub const CALLS_TO_COME: Sql = same(concat!(
+    with_buckets!(),
     "
     select *
     from (
@@ -60,7 +78,7 @@ pub const CALLS_TO_COME: Sql = same(concat!(
         from (
             select i.key, i.verb, i.event, i.attempt, i.remaining_attempts, i.due_at, i.waits_for
             from fsm_instances i
-            where i.waits_for in (select l.name from fsm_limits l) and i.machine = $1 and i.due_at is not null
+            where i.waits_for in (select b.bucket from buckets b) and i.machine = $1 and i.due_at is not null
             order by i.due_at
             limit $2
         ) as x

@@ -17,7 +17,7 @@ pub struct Table {
 
 /// The tables in the order of their references. The tables of workers, session logs, reachable time and migrations belong to one database
 /// and are not transferred.
-pub const TABLES: [Table; 14] = [
+pub const TABLES: [Table; 15] = [
     Table {
         name: "machines",
         key: &["text", "text"],
@@ -45,21 +45,42 @@ pub const TABLES: [Table; 14] = [
         key: &["text"],
         page: same(
             "
-            select x.name, x.concurrency, x.starts, x.per_us, x.burst, x.declared, x.next_at, x.changed_by, x.changed_at, x.name
+            select x.name, x.concurrency, x.starts, x.per_us, x.burst, x.declared, x.by_field, x.next_at, x.changed_by, x.changed_at, x.name
             from fsm_limits x
             where x.name > $3 and cast($1 as text) is null
             order by x.name
             limit $2",
         ),
         insert: many(
-            "name text, concurrency bigint, starts bigint, per_us bigint, burst bigint, declared text, next_at bigint, changed_by text, \
+            "name text, concurrency bigint, starts bigint, per_us bigint, burst bigint, declared text, by_field text, next_at bigint, changed_by text, \
              changed_at bigint",
             "
-            insert into fsm_limits (name, concurrency, starts, per_us, burst, declared, next_at, changed_by, changed_at)
+            insert into fsm_limits (name, concurrency, starts, per_us, burst, declared, by_field, next_at, changed_by, changed_at)
             select *
             from w
             where true
             on conflict (name) do nothing",
+        ),
+    },
+    Table {
+        name: "limit_values",
+        key: &["text", "text"],
+        page: same(
+            "
+            select x.limit_name, x.value, x.next_at, x.limit_name, x.value
+            from fsm_limit_values x
+            where (x.limit_name, x.value) > ($3, $4) and cast($1 as text) is null
+            order by x.limit_name, x.value
+            limit $2",
+        ),
+        insert: many(
+            "limit_name text, value text, next_at bigint",
+            "
+            insert into fsm_limit_values (limit_name, value, next_at)
+            select *
+            from w
+            where true
+            on conflict (limit_name, value) do nothing",
         ),
     },
     Table {

@@ -7,7 +7,7 @@ use crate::store::open::Store;
 use crate::store::sql::{self, Many, Sql};
 
 /// Each statement of the store that reads or changes rows by a key.
-const ALL: [(&str, &Sql); 121] = [
+const ALL: [(&str, &Sql); 130] = [
     ("CLAIM", &sql::CLAIM),
     ("CLAIM_THESE", &sql::CLAIM_THESE),
     ("CLAIMABLE", &sql::CLAIMABLE),
@@ -20,6 +20,15 @@ const ALL: [(&str, &Sql); 121] = [
     ("LIMIT_LOCK", &sql::LIMIT_LOCK),
     ("LIMIT_RUNNING", &sql::LIMIT_RUNNING),
     ("LIMIT_NEXT", &sql::LIMIT_NEXT),
+    ("LIMIT_LOCK_NOW", &sql::LIMIT_LOCK_NOW),
+    ("LIMIT_RUNNING_ALONE", &sql::LIMIT_RUNNING_ALONE),
+    ("LIMIT_UNSORT", &sql::LIMIT_UNSORT),
+    ("LIMIT_SORT", &sql::LIMIT_SORT),
+    ("LIMIT_SORT_ONE", &sql::LIMIT_SORT_ONE),
+    ("LIMIT_BUCKETS", &sql::LIMIT_BUCKETS),
+    ("LIMIT_FIRST", &sql::LIMIT_FIRST),
+    ("LIMIT_VALUES_PAST", &sql::LIMIT_VALUES_PAST),
+    ("CLAIM_BUCKETS", &sql::CLAIM_BUCKETS),
     ("LIMITS_SHOWN", &sql::LIMITS_SHOWN),
     ("UNCLAIM", &sql::UNCLAIM),
     ("NEXT_CALL", &sql::NEXT_CALL),
@@ -132,7 +141,9 @@ const ALL: [(&str, &Sql); 121] = [
 ];
 
 /// Each such statement about many rows.
-const MANY: [(&str, &Many); 75] = [
+const MANY: [(&str, &Many); 77] = [
+    ("LIMIT_USES", &sql::LIMIT_USES),
+    ("LIMIT_VALUE_NEXT", &sql::LIMIT_VALUE_NEXT),
     ("LOCK_BY_KEY", &sql::LOCK_BY_KEY),
     ("LOCK_BY_ID", &sql::LOCK_BY_ID),
     ("ATTEMPTS", &sql::ATTEMPTS),

@@ -1,0 +1,202 @@
+//! Claims attempts that wait for a limit by value. Calls that have no value yet get it first. Then some values at a time are looked at without a
+//! lock, in turns, and only where a call may start a claim is tried.
+
+use std::sync::Arc;
+
+use fsm_core::ids::{CallId, InstanceId, SessionId};
+use fsm_core::limit::Limit;
+use fsm_core::time::Timestamp;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::limited::Waiting;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::store::claim::{DueCall, Which, claimable, may_be_a_rows};
+use crate::store::conn::Conn;
+use crate::store::error::StoreError;
+use crate::store::limit_values::{Look, SORTED_AT_A_TIME, all_buckets, look};
+use crate::store::limits::Part;
+
+/// The maximum number of times that one scan gives values to calls. The next scan continues.
+const SORTS: u32 = 8;
+
+/// A limit by value: its name and its search field.
+#[derive(Clone, Copy)]
+struct ByValue<'l> {
+    name: &'l str,
+    field: &'l str,
+}
+
+impl Engine {
+    /// Claims attempts of the values that have room. `without_value` are the machines with calls that have no value yet, each with the time at which the
+    /// first one is due. Returns the number of claimed attempts.
+    pub(super) async fn claim_by_value(
+        self: &Arc<Self>,
+        name: &str,
+        limit: &Limit,
+        without_value: &[(usize, Timestamp)],
+        session: SessionId,
+        most: usize,
+    ) -> Result<usize, Error> {
+        let (Some(work), Some(field)) = (&self.work, &limit.by) else { return Ok(0) };
+        let by = ByValue { name, field };
+        let _under_way = self.in_flight.begin();
+        let now = self.clock.now();
+        let places: Vec<usize> = without_value.iter().filter(|(_, due)| *due <= now).map(|(place, _)| *place).collect();
+        let mut found = if places.is_empty() { 0 } else { self.sort_by_value(by, &places).await? };
+        let mut slots: Vec<_> = (0..most).map_while(|_| self.free_slot()).collect();
+        let start = work.shares.first_bucket(name).unwrap_or_else(|| all_buckets(name).0);
+        let (mut from, mut has_turned) = (start.clone(), false);
+        while !slots.is_empty() {
+            let except = self.all_except_limited();
+            let parts = self.all_parts(&except);
+            let looked = look(&mut self.looker().await?.conn(), name, limit, &parts, &from, self.clock.now()).await?;
+            if looked.startable().next().is_some() {
+                found += self.claim_values(by, session, &parts, (&from, &looked), &mut slots).await?;
+            }
+            // One turn through the values, from where the last scan stopped.
+            let next = looked.next_from.filter(|next| !has_turned || *next < start);
+            if next.is_none() && (has_turned || start == all_buckets(name).0) {
+                work.shares.set_first_bucket(name, None);
+                break;
+            }
+            has_turned |= next.is_none();
+            from = next.unwrap_or_else(|| all_buckets(name).0);
+            work.shares.set_first_bucket(name, Some(from.clone()));
+        }
+        Ok(found)
+    }
+
+    /// The time at which an attempt that waits in a bucket may start; `None` if a running one has to end first.
+    pub(super) async fn next_by_value(&self, conn: &mut Conn<'_>, waiting: &Waiting) -> Result<Option<Timestamp>, StoreError> {
+        let Some(limit) = &waiting.by_value else { return Ok(None) };
+        let (except, now) = (self.all_except_limited(), self.clock.now());
+        let (parts, mut next) = (self.all_parts(&except), None);
+        let mut from = Some(all_buckets(&waiting.limit).0);
+        while let Some(bucket) = from {
+            let looked = look(conn, &waiting.limit, limit, &parts, &bucket, now).await?;
+            if looked.startable().next().is_some() {
+                return Ok(Some(now));
+            }
+            next = [next, looked.next()].into_iter().flatten().min();
+            from = looked.next_from;
+        }
+        Ok(next)
+    }
+
+    fn all_except_limited(&self) -> Vec<Vec<String>> {
+        let now = self.clock.now();
+        self.work.iter().flat_map(|work| &work.failures.of).map(|failing| failing.except_limited(now)).collect()
+    }
+
+    fn all_parts<'e>(&'e self, except: &'e [Vec<String>]) -> Vec<Part<'e>> {
+        self.work.iter().flat_map(|work| &work.served).zip(except).map(|(served, except)| Part { served, except }).collect()
+    }
+
+    /// Gives the due calls of these machines their values. Returns how many could not get one.
+    async fn sort_by_value(self: &Arc<Self>, by: ByValue<'_>, places: &[usize]) -> Result<usize, Error> {
+        let Some(work) = &self.work else { return Ok(0) };
+        for _ in 0..SORTS {
+            let now = self.clock.now();
+            let except: Vec<_> = places.iter().map(|place| work.failures.of[*place].except_limited(now)).collect();
+            let parts: Vec<_> = places.iter().zip(&except).map(|(place, except)| Part { served: &work.served[*place], except }).collect();
+            match self.store.sort_limited(by.name, by.field, &parts, now).await {
+                Ok(Some(sorted)) if sorted >= SORTED_AT_A_TIME as usize => {}
+                Ok(Some(_)) => break,
+                Ok(None) => {
+                    self.note_taken(now);
+                    break;
+                }
+                Err(error) if may_be_a_rows(&error) => {
+                    tracing::debug!(limit = by.name, %error, "calls under a limit did not get their values; they get them one by one");
+                    let mut failed = 0;
+                    for (place, except) in places.iter().zip(&except) {
+                        failed += self.sort_each(by, *place, except).await?;
+                    }
+                    return Ok(failed);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(0)
+    }
+
+    /// The same with a transaction for each call, so that a row that fails does not affect the others.
+    async fn sort_each(self: &Arc<Self>, by: ByValue<'_>, place: usize, except: &[String]) -> Result<usize, Error> {
+        let Some(work) = &self.work else { return Ok(0) };
+        let which = Which::Limited(by.name, except);
+        let due = claimable(&mut self.looker().await?.conn(), &work.served[place], SORTED_AT_A_TIME, self.clock.now(), which).await?;
+        let mut failed = 0;
+        for (due, _) in due {
+            match self.store.sort_limited_one(by.name, by.field, due.instance).await {
+                Ok(_) => {}
+                Err(error) if may_be_a_rows(&error) => {
+                    self.cannot_claim(place, due, &error);
+                    failed += 1;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(failed)
+    }
+
+    async fn claim_values(
+        self: &Arc<Self>,
+        by: ByValue<'_>,
+        session: SessionId,
+        parts: &[Part<'_>],
+        (from, looked): (&str, &Look),
+        slots: &mut Vec<OwnedSemaphorePermit>,
+    ) -> Result<usize, Error> {
+        match self.claim_some_values(by, session, parts, (from, None), slots).await {
+            Ok(found) => Ok(found),
+            Err(error) if may_be_a_rows(&error) => {
+                tracing::debug!(limit = by.name, %error, "a claim under a limit failed; its attempts are claimed one by one");
+                let (mut found, mut failed) = (0, 0);
+                for (place, call, instance) in looked.startable() {
+                    if slots.is_empty() {
+                        break;
+                    }
+                    match self.claim_some_values(by, session, parts, (from, Some(instance)), slots).await {
+                        Ok(claimed) => found += claimed,
+                        Err(error) if may_be_a_rows(&error) => {
+                            self.cannot_claim_limited(place, call, instance, &error);
+                            failed += 1;
+                        }
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                Ok(found + failed)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn cannot_claim_limited(&self, place: usize, call: CallId, instance: InstanceId, error: &StoreError) {
+        self.cannot_claim(place, DueCall { call, instance, is_limited: true }, error);
+    }
+
+    /// Claims under the lock of the limit: from the bucket `from` on, or only the attempt of one instance.
+    async fn claim_some_values(
+        self: &Arc<Self>,
+        by: ByValue<'_>,
+        session: SessionId,
+        parts: &[Part<'_>],
+        which: (&str, Option<InstanceId>),
+        slots: &mut Vec<OwnedSemaphorePermit>,
+    ) -> Result<usize, StoreError> {
+        let Some(work) = &self.work else { return Ok(0) };
+        let (now, most) = (self.clock.now(), u32::try_from(slots.len()).unwrap_or(u32::MAX));
+        let places = (work.shares.under(by.name), most);
+        let Some(claimed) = self.store.claim_limited_by_value(session, (by.name, by.field), parts, which, places, now).await? else {
+            self.note_taken(now);
+            return Ok(0);
+        };
+        let mut found = 0;
+        for (place, claims) in claimed.into_iter().enumerate() {
+            found += self.begin_limited(place, session, claims, slots).await;
+        }
+        work.shares.note_under(by.name, found);
+        Ok(found)
+    }
+}
