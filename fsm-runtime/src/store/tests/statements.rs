@@ -7,7 +7,7 @@ use crate::store::open::Store;
 use crate::store::sql::{self, Many, Sql};
 
 /// Each statement of the store that reads or changes rows by a key.
-const ALL: [(&str, &Sql); 130] = [
+const ALL: [(&str, &Sql); 129] = [
     ("CLAIM", &sql::CLAIM),
     ("CLAIM_THESE", &sql::CLAIM_THESE),
     ("CLAIMABLE", &sql::CLAIMABLE),
@@ -107,7 +107,6 @@ const ALL: [(&str, &Sql); 130] = [
     ("SCHEDULE_RESUME", &sql::SCHEDULE_RESUME),
     ("SCHEDULE_REQUEST", &sql::SCHEDULE_REQUEST),
     ("SCHEDULE_FORGET", &sql::SCHEDULE_FORGET),
-    ("TRACE", &sql::TRACE),
     ("REMEMBER", &sql::REMEMBER),
     ("DEFINITIONS", &sql::DEFINITIONS),
     ("ONCE_GET", &sql::ONCE_GET),
@@ -141,7 +140,7 @@ const ALL: [(&str, &Sql); 130] = [
 ];
 
 /// Each such statement about many rows.
-const MANY: [(&str, &Many); 77] = [
+const MANY: [(&str, &Many); 78] = [
     ("LIMIT_USES", &sql::LIMIT_USES),
     ("LIMIT_VALUE_NEXT", &sql::LIMIT_VALUE_NEXT),
     ("LOCK_BY_KEY", &sql::LOCK_BY_KEY),
@@ -192,6 +191,7 @@ const MANY: [(&str, &Many); 77] = [
     ("NOTE", &sql::NOTE),
     ("REQUEST", &sql::REQUEST),
     ("CLAIMED", &sql::CLAIMED),
+    ("TRACES", &sql::TRACES),
     ("TRACE_PUT", &sql::TRACE_PUT),
     ("PRUNE_TRACES_OF", &sql::PRUNE_TRACES_OF),
     ("PRUNE_TRACES", &sql::PRUNE_TRACES),
