@@ -1,9 +1,10 @@
-//! The machine of a schedule: it rings every second. Each moment has one instance, whose key is the moment.
+//! The machine of a schedule: it rings every second, and sends boxes to cranes. Each moment has one instance, whose key is the moment.
 
 use fsm::DeclaredSchedule;
 use fsm::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use crate::crane::{Crane, boxes};
 use crate::ledger::Ledger;
 use crate::machine::{Work, done, granted, work};
 
@@ -18,6 +19,10 @@ pub struct Ring(pub Work);
 async fn rung(ctx: &mut Ctx<'_>, ledger: Data<Ledger>, event: Ring) -> Result {
     granted(ctx, &ledger, "rung").await?;
     work(ctx, &ledger, &event.0).await?;
+    let moment = ctx.key().to_owned();
+    for (key, lift) in boxes(&moment) {
+        ctx.send::<Crane>(key, lift)?;
+    }
     done(ctx, &ledger)
 }
 

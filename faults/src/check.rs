@@ -2,6 +2,7 @@
 
 mod case;
 mod families;
+mod limits;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -18,7 +19,7 @@ const MOST: usize = 5;
 
 type Rule = (&'static str, fn(&Case<'_>) -> Vec<String>);
 
-const RULES: [Rule; 17] = [
+const RULES: [Rule; 19] = [
     ("no process heard what must never be heard", nothing_surprised_anybody),
     ("what was acknowledged is there", what_was_told_is_there),
     ("the same dedup id was always told the same call", a_dedup_id_names_one_call),
@@ -35,6 +36,8 @@ const RULES: [Rule; 17] = [
     ("each till counted what it was sent", tills_match),
     ("each basket was called after its last item, and none goes on", families::baskets_match),
     ("each moment of the schedule was sent once, and none is missing", moments_follow),
+    ("no more calls ran at once than their limit admits", limits::calls_fit),
+    ("no place of a limit is held in the end", limits::no_place_is_held),
     ("each instance came to its end", instances_ended),
 ];
 
@@ -105,7 +108,7 @@ fn no_event_is_taken_twice(case: &Case<'_>) -> Vec<String> {
         if instance.machine != "till" && !seen.insert((&*instance.machine, &*instance.key, work.n)) {
             broken.push(format!("event {} of {} {} is taken twice", work.n, instance.machine, instance.key));
         }
-        if !matches!(&*instance.machine, "till" | "item" | "bell") && !asked.contains(&(&*instance.key, work.n)) {
+        if !matches!(&*instance.machine, "till" | "item" | "bell" | "crane") && !asked.contains(&(&*instance.key, work.n)) {
             broken.push(format!("event {} of {} {} comes from nowhere", work.n, instance.machine, instance.key));
         }
     }
@@ -283,8 +286,10 @@ fn instances_ended(case: &Case<'_>) -> Vec<String> {
     let mut broken = Vec::new();
     for (id, instance) in &case.rows.instances {
         let Instance { key, machine, status, .. } = instance;
-        let is_closed =
-            matches!(instance.state.as_deref(), Some("closed" | "issued" | "cancelled" | "refunded" | "assembled" | "packed" | "rung"));
+        let is_closed = matches!(
+            instance.state.as_deref(),
+            Some("closed" | "issued" | "cancelled" | "refunded" | "assembled" | "packed" | "rung" | "parked")
+        );
         match status.as_str() {
             "completed" if is_closed && instance.waiting == 0 => {}
             "cancelled" if matches!(&**machine, "basket" | "item") && instance.waiting == 0 => {}

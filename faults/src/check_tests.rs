@@ -142,6 +142,11 @@ const PLANTS: &[Plant] = plants! {
             rows.instances.retain(|_, one| one.machine != "bell" || [Some(first), Some(last)].contains(&moment(&one.key)));
         }
         => "each moment of the schedule was sent once";
+    "one call more than its limit runs at once":
+        |ledgers, _| run_beside(ledgers, "cranes", 3) => "no more calls ran at once than their limit admits";
+    "two calls of a value run at once":
+        |ledgers, _| run_beside(ledgers, "yard yard-0", 1) => "calls ran under yard yard-0";
+    "a place of a limit is leaked": |_, rows| rows.held.push("yard=yard-0".into()) => "no place of a limit is held in the end";
     "an instance does not end":
         |_, rows| some_instance(rows, |one| one.state.as_deref() == Some("closed")).status = "running".into()
         => "each instance came to its end";
@@ -179,6 +184,16 @@ fn run_once_more(ledgers: &mut [Told], verb: &str, attempt: u32) {
     ledgers[0].lines.push(Line::Granted { key, call, attempt, verb });
 }
 
+/// So many other calls run while one runs under this limit. Their process was killed.
+fn run_beside(ledgers: &mut Vec<Told>, limit: &str, count: u32) {
+    let began = |line: &&Line| matches!(line, Line::Began { under, .. } if under == limit);
+    let Some(Line::Began { at_us, under, .. }) = ledgers[0].lines.iter().find(began).cloned() else { panic!("{limit} was used") };
+    let other = |n| Line::Began { call: format!("other-{n}"), attempt: 1, under: under.clone(), at_us };
+    let mut lines: Vec<_> = (0..count).map(other).collect();
+    lines.push(Line::Ended { call: "last".into(), attempt: 1, at_us: at_us + 1_000 });
+    ledgers.push(Told { process: "other".into(), lines });
+}
+
 fn take_a_grant(ledgers: &mut [Told]) -> Line {
     let place = ledgers[0].lines.iter().position(|line| matches!(line, Line::Granted { .. })).unwrap();
     ledgers[0].lines.remove(place)
@@ -188,7 +203,9 @@ fn take_a_grant(ledgers: &mut [Told]) -> Line {
 async fn a_run_without_a_fault_is_whole_and_every_mistake_that_is_planted_is_found() {
     let (ledgers, rows) = left_by_a_run().await;
     assert_eq!(check(&ledgers, &rows), Vec::<String>::new());
-    for verb in ["opened", "wagered", "moved", "booked", "closed", "issued", "counted", "filled", "packed", "assembled", "rung"] {
+    for verb in
+        ["opened", "wagered", "moved", "booked", "closed", "issued", "counted", "filled", "packed", "assembled", "rung", "lifted", "parked"]
+    {
         assert!(rows.attempts.iter().any(|attempt| attempt.verb == verb && attempt.state == "success"), "`{verb}` ran");
     }
     for Plant { mistake, plant, says } in PLANTS {

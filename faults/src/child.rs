@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::Failure;
 use crate::basket::{Basket, Item};
 use crate::bell::{self, Bell};
+use crate::crane::{self, Crane};
 use crate::ledger::{Ledger, Line};
 use crate::load::{Lane, Load};
 use crate::machine::{Account, OnPostgres, Receipt, Till};
@@ -89,11 +90,16 @@ async fn live(spec: &Spec, is_resting: Arc<AtomicBool>) -> Result<(), Failure> {
 pub async fn start(spec: &Spec, ledger: &Ledger) -> Result<Runtime, fsm::Error> {
     let builder = Runtime::builder().database(&spec.url).only::<Account>().only::<Receipt>().only::<Till>().only::<Purchase>();
     let builder = builder.only::<Basket>().only::<Item>().only::<Bell>();
-    let builder = if spec.has_schedule { builder.schedule(bell::schedule()) } else { builder };
+    let builder = if spec.has_schedule { with_cranes(builder.schedule(bell::schedule())) } else { builder };
     let builder = builder.data(ledger.clone()).data(OnPostgres(spec.url.starts_with("postgres")));
     let builder = builder.lease(spec.lease).poll_interval(Duration::from_millis(100)).concurrency(spec.concurrency).inbox_limit(spec.inbox);
     let builder = if spec.is_in_a_container { builder.in_a_container() } else { builder };
     builder.connections(spec.connections).operation_timeout(spec.deadline).start().await
+}
+
+/// Each moment of the schedule sends boxes to cranes, which work under limits.
+fn with_cranes(builder: fsm::Builder) -> fsm::Builder {
+    crane::limits().into_iter().fold(builder.only::<Crane>(), |builder, (name, limit)| builder.limit(name, limit))
 }
 
 /// Retries while the database is unavailable.

@@ -25,6 +25,10 @@ pub enum Line {
     Took { key: String, began_us: u64, took_us: u64, is_send: bool, is_ok: bool },
     /// A verb moved money outside the database, with this idempotency key.
     Moved { call: String, attempt: u32, cents: u64 },
+    /// A verb under a limit began its work, at this moment (microseconds since 1970). `under` has the value of a limit by value.
+    Began { call: String, attempt: u32, under: String, at_us: u64 },
+    /// It ended it.
+    Ended { call: String, attempt: u32, at_us: u64 },
     /// An answer that must never occur: an event refused that fits, or another call for the same dedup id.
     Surprise { says: String },
     /// The process sends nothing more.

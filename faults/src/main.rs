@@ -7,6 +7,7 @@ mod check;
 #[cfg(test)]
 mod check_tests;
 mod child;
+mod crane;
 mod ledger;
 mod load;
 mod machine;

@@ -32,6 +32,7 @@ pub struct Attempt {
     pub verb: String,
     pub state: String,
     pub worker: Option<String>,
+    pub finished_at: Option<i64>,
     /// The content of the event. Only the first attempt of a call has it.
     pub work: Option<Work>,
 }
@@ -45,6 +46,8 @@ pub struct Rows {
     pub rejected: HashMap<String, String>,
     /// The rows that verbs wrote: call and amount.
     pub books: Vec<(String, i64)>,
+    /// The limits of which calls hold a place, or for which they wait.
+    pub held: Vec<String>,
 }
 
 impl Rows {
@@ -124,11 +127,13 @@ impl Db {
             let attempts = sqlx::query(sql::ATTEMPTS).fetch_all(&mut *conn).await?;
             let rejected = sqlx::query(sql::REJECTED).fetch_all(&mut *conn).await?;
             let books = sqlx::query_as(sql::BOOKS).fetch_all(&mut *conn).await?;
+            let held = sqlx::query_scalar(sql::HELD).fetch_all(&mut *conn).await?;
             Ok(Rows {
                 instances: instances.iter().map(instance).collect::<Result<_, _>>()?,
                 attempts: attempts.iter().map(attempt).collect::<Result<_, _>>()?,
                 rejected: rejected.iter().map(rejection).collect::<Result<_, _>>()?,
                 books,
+                held,
             })
         })
     }
@@ -145,9 +150,11 @@ where
 {
     let record: Option<Vec<u8>> = row.try_get(6)?;
     let machine: String = row.try_get(1)?;
-    // Receipts, items and moments have no record.
-    let record =
-        record.filter(|_| !matches!(&*machine, "receipt" | "item" | "bell")).map(|bytes| serde_json::from_slice(&bytes)).transpose()?;
+    // Receipts, items and moments have no record, and that of a crane has no money.
+    let record = record
+        .filter(|_| !matches!(&*machine, "receipt" | "item" | "bell" | "crane"))
+        .map(|bytes| serde_json::from_slice(&bytes))
+        .transpose()?;
     let found = Instance {
         machine,
         key: row.try_get(2)?,
@@ -180,6 +187,7 @@ where
         verb,
         state: row.try_get(4)?,
         worker: row.try_get::<Option<Uuid>, _>(5)?.map(|worker| worker.to_string()),
+        finished_at: row.try_get(7)?,
         work: payload.map(|bytes| serde_json::from_slice(&bytes)).transpose()?,
     })
 }

@@ -16,9 +16,18 @@ pub const INSTANCES: &str = "
 
 /// All attempts, ordered by call.
 pub const ATTEMPTS: &str = "
-    select call_id, attempt, instance_id, verb, state, worker, payload
+    select call_id, attempt, instance_id, verb, state, worker, payload, finished_at
     from fsm_attempts
     order by call_id, attempt";
+
+/// The limits of which calls hold a place, or for which they wait.
+pub const HELD: &str = "
+    select coalesce(runs_under, waits_for)
+    from fsm_instances
+    where runs_under is not null or waits_for is not null";
+
+/// The number of boxes that were parked under limits.
+pub const PARKED: &str = "select count(*) from fsm_instances where machine = 'crane' and state = 'parked'";
 
 /// The history notes of all rejected events.
 pub const REJECTED: &str = "select instance_id, call_id, detail from fsm_history where kind = 'rejected'";

@@ -21,7 +21,7 @@ const SLOTS: u32 = 8;
 const LEASE_US: i64 = 3_000_000;
 const SECOND: i64 = 1_000_000;
 
-const LIMIT: Limit = Limit { concurrency: Some(2), rate: Some(Rate { starts: 5, per: Duration::from_secs(1), burst: 1 }), by: None };
+const LIMIT: Limit = Limit { concurrency: Some(2), rate: Some(Rate { starts: 10, per: Duration::from_secs(1), burst: 1 }), by: None };
 
 /// The engine, or one with a mistake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -257,7 +257,7 @@ fn broken(engine: Engine, seed: u64) -> Option<Promise> {
     for value in 0..VALUES {
         let starts: Vec<i64> = world.starts.iter().filter(|(of, _)| *of == value).map(|(_, at)| *at).collect();
         let within = |first: usize| starts[first..].iter().take_while(|start| **start - starts[first] < SECOND).count();
-        if (0..starts.len()).any(|first| within(first) > 6) {
+        if (0..starts.len()).any(|first| within(first) > 11) {
             return Some(Promise::Rate);
         }
     }

@@ -47,6 +47,9 @@ pub async fn run(test_server: &mut TestServer, kind: Kind, size: Size) -> Result
     let moments = stage.db().await?.number(sql::MOMENTS).await?;
     stage.note(format!("{moments} moments of a schedule"));
     stage.require(moments > 0, "the schedule sent its moments");
+    let parked = stage.db().await?.number(sql::PARKED).await?;
+    stage.note(format!("{parked} boxes parked under limits"));
+    stage.require(parked > 0, "calls ran under limits");
     Ok(stage.finish().await?.0)
 }
 

@@ -29,7 +29,12 @@ impl Engine {
         let machine = &work.served[place].machine;
         let mut reader = self.looker().await?;
         let from = work.shares.first_value(place);
-        let values = fair::values(&mut reader.conn(), machine, &from, VALUES).await?;
+        let mut values = fair::values(&mut reader.conn(), machine, &from, VALUES).await?;
+        // The turn is over and begins again. Otherwise the last values would get all places of this claim.
+        if values.len() < VALUES as usize && !from.is_empty() {
+            let first = fair::values(&mut reader.conn(), machine, "", VALUES - values.len() as u32).await?;
+            values.extend(first.into_iter().filter(|value| *value < from));
+        }
         let is_all = (values.len() as u32) < VALUES;
         work.shares.set_first_value(place, if is_all { String::new() } else { values.last().cloned().unwrap_or_default() });
         let mut groups: HashMap<&str, Group> = values.iter().map(|value| (value.as_str(), Group::default())).collect();

@@ -17,12 +17,12 @@ pub const FAILING: Sql = same(
 macro_rules! with_buckets {
     () => {
         "
-    with recursive buckets (bucket, number) as (
+    with recursive walk (bucket, number) as (
         select (select min(d.waits_for) from fsm_instances d where d.waits_for is not null), 1
         union all
-        select (select min(d.waits_for) from fsm_instances d where d.waits_for > buckets.bucket), buckets.number + 1
-        from buckets
-        where buckets.bucket is not null and buckets.number < 200
+        select (select min(d.waits_for) from fsm_instances d where d.waits_for > walk.bucket), walk.number + 1
+        from walk
+        where walk.bucket is not null and walk.number < 200
     )"
     };
 }
@@ -47,7 +47,7 @@ pub const RETRYING: Sql = same(concat!(
         from (
             select i.instance_id, i.key, i.state, i.call_id, i.attempt, i.verb, i.remaining_attempts, i.due_at
             from fsm_instances i
-            where i.waits_for in (select b.bucket from buckets b) and i.machine = $1 and i.due_at is not null
+            where i.waits_for in (select w.bucket from walk w) and i.machine = $1 and i.due_at is not null
             order by i.due_at
             limit $3
         ) as x
@@ -78,7 +78,7 @@ pub const CALLS_TO_COME: Sql = same(concat!(
         from (
             select i.key, i.verb, i.event, i.attempt, i.remaining_attempts, i.due_at, i.waits_for
             from fsm_instances i
-            where i.waits_for in (select b.bucket from buckets b) and i.machine = $1 and i.due_at is not null
+            where i.waits_for in (select w.bucket from walk w) and i.machine = $1 and i.due_at is not null
             order by i.due_at
             limit $2
         ) as x
