@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 
+mod all_statements;
 mod batches;
 mod claims;
 mod errors;
