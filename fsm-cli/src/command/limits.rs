@@ -30,12 +30,12 @@ pub(super) async fn run(session: &mut Session<'_, '_>, act: Option<Limits>) -> R
     if session.is_json {
         return session.stage.json(&json!({ "limits": shown.iter().map(told).collect::<Vec<_>>() }));
     }
-    let mut table = Table::new(&["LIMIT", "OF EACH", "AT ONCE", "RATE", "RUNNING", "WAITING", "SET BY"]);
+    let mut table = Table::new(&["LIMIT", "COUNTS", "AT ONCE", "RATE", "RUNNING", "WAITING", "SET BY"]);
     for limit in &shown {
         let waiting = counted(limit.waiting);
         table.row([
             Cell::from(clean(&limit.name)),
-            Cell::from(limit.limit.by.as_deref().map_or_else(String::new, clean)),
+            Cell::from(limit.limit.by.as_deref().map_or_else(|| "all calls".to_owned(), |field| format!("each {}", clean(field)))),
             Cell::from(limit.limit.concurrency.map_or_else(|| "any".to_owned(), |most| most.to_string())),
             Cell::from(limit.limit.rate.map_or_else(|| "any".to_owned(), rate)),
             Cell::from(counted(limit.running)),

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::all_statements::{ALL, MANY, OF_POSTGRES};
 use super::samples::{Fresh, on_each};
 use crate::store::open::Store;
-use crate::store::sql::{self, Many, Sql};
+use crate::store::sql::{self, Sql};
 
 /// The kinds of instances that are listed, each with its statements.
 const AMONG: [(&str, &sql::Among); 6] = [
