@@ -59,7 +59,7 @@ promise! {
             "call": {
                 "id": null, "verb": "created", "event": "OnlinePaymentCreated", "state": "scheduled", "attempt": 2, "max_attempts": 11,
                 "retries_left": 9, "snoozes": 0, "next_at": "2030-01-01T00:00:05Z", "last_error": "the gateway is down, 1 to go",
-                "last_took_us": 0, "worker": null, "priority": "normal", "limit": null, "progress": null,
+                "last_took_us": 0, "worker": null, "priority": "normal", "limit": null, "limit_value": null, "progress": null,
             },
             "inbox_len": 0, "waiting": [], "timers": [], "error": null, "fields": {}, "trace": null, "parent": null, "children": [],
         }));
