@@ -39,7 +39,7 @@ macro_rules! due_in_postgres {
 /// The attempts to claim: at most `$5`, by priority and then by due time. Normal attempts have the first `$8` places and low ones the first `$9`, if
 /// so many are due. Each priority is a range of an index. No more rows than these places are read beyond those that are claimed.
 macro_rules! by_priority {
-    ($due:expr, $lock:literal) => {
+    ($due:expr, $lock:literal, $order:literal) => {
         concat!(
             "high as materialized (
                 select d.instance_id, d.due_at
@@ -47,7 +47,9 @@ macro_rules! by_priority {
                 where ",
             $due,
             " and d.priority = -1
-                order by d.due_at
+                order by ",
+            $order,
+            "
                 limit $5",
             $lock,
             "
@@ -58,7 +60,9 @@ macro_rules! by_priority {
                 where ",
             $due,
             " and d.priority is null
-                order by d.due_at
+                order by ",
+            $order,
+            "
                 limit case when (select count(*) from high) > $8 then $5 - (select count(*) from high) + $8 else $5 end",
             $lock,
             "
@@ -69,7 +73,9 @@ macro_rules! by_priority {
                 where ",
             $due,
             " and d.priority = 1
-                order by d.due_at
+                order by ",
+            $order,
+            "
                 limit $5 - (select count(*) from high) - (select count(*) from normal) + $8 + $9",
             $lock,
             "
@@ -140,14 +146,14 @@ macro_rules! claim_in_postgres {
 }
 
 macro_rules! claim_by_priority {
-    ($limit:literal) => {
+    ($limit:literal, $order:literal) => {
         Sql {
             sqlite: claim_in_sqlite!(concat!(
                 "with ",
-                by_priority!(due_in_sqlite!($limit, "instance_id not in"), ""),
+                by_priority!(due_in_sqlite!($limit, "instance_id not in"), "", $order),
                 " select due.instance_id from due"
             )),
-            postgres: claim_in_postgres!(by_priority!(due_in_postgres!($limit, "instance_id <> all"), " for update skip locked")),
+            postgres: claim_in_postgres!(by_priority!(due_in_postgres!($limit, "instance_id <> all"), " for update skip locked", $order)),
         }
     };
 }
@@ -172,13 +178,13 @@ macro_rules! claim_these {
 /// Claims for session `$2` the due attempts of machine `$1` for the verbs `$3` at time `$4`, at most `$5`, except those of the instances `$6` and those
 /// that wait for a limit. Of the places, `$8` go to normal attempts first and `$9` to low ones; the others go by priority. Uses the due index and
 /// that of priorities. PostgreSQL writes row `$7` of the session log and returns the claimed attempts. SQLite returns the ids for `CLAIMED`.
-pub const CLAIM: Sql = claim_by_priority!("is null");
+pub const CLAIM: Sql = claim_by_priority!("is null", "d.due_at");
 
 /// The same, only of the instances `$6`. Uses the primary key.
 pub const CLAIM_THESE: Sql = claim_these!("is null");
 
 /// As `CLAIM`, of the attempts that wait for the limit `$10`. The transaction holds the lock of the limit. Uses the index of limited attempts.
-pub const CLAIM_LIMITED: Sql = claim_by_priority!("= $10");
+pub const CLAIM_LIMITED: Sql = claim_by_priority!("= $10", "d.priority, d.due_at");
 
 /// The same, only of the instances `$6`, which wait for the limit `$8`. Uses the primary key.
 pub const CLAIM_LIMITED_THESE: Sql = claim_these!("= $8");
@@ -206,9 +212,9 @@ pub const CLAIM_BUCKETS: Sql = Sql {
     ),
 };
 
-/// The first attempts of one priority that meet a condition, in the order of their due times.
+/// The first attempts of one priority that meet a condition, in an order.
 macro_rules! of_priority {
-    ($columns:literal, $condition:expr, $priority:literal, $limit:literal) => {
+    ($columns:literal, $condition:expr, $priority:literal, $limit:literal, $order:literal) => {
         concat!(
             "
             select * from (
@@ -218,7 +224,9 @@ macro_rules! of_priority {
             $condition,
             " and i.priority ",
             $priority,
-            " order by i.due_at limit ",
+            " order by ",
+            $order,
+            " limit ",
             $limit,
             "
             ) as of_priority"
@@ -226,26 +234,30 @@ macro_rules! of_priority {
     };
 }
 
-/// The attempts `$columns` of each priority that meet a condition, in the order of their due times, at most `$limit` of each.
+/// The attempts `$columns` of each priority that meet a condition, in the order of their due times, at most `$limit` of each. An index that begins with
+/// the priority gives this order in PostgreSQL only if the order names it, because `is null` is no equality there.
 macro_rules! each_priority {
     ($columns:literal, $condition:expr, $limit:literal) => {
+        each_priority!($columns, $condition, $limit, "i.due_at")
+    };
+    ($columns:literal, $condition:expr, $limit:literal, $order:literal) => {
         concat!(
-            of_priority!($columns, $condition, "is null", $limit),
+            of_priority!($columns, $condition, "is null", $limit, $order),
             " union all ",
-            of_priority!($columns, $condition, "= -1", $limit),
+            of_priority!($columns, $condition, "= -1", $limit, $order),
             " union all ",
-            of_priority!($columns, $condition, "= 1", $limit)
+            of_priority!($columns, $condition, "= 1", $limit, $order)
         )
     };
 }
 
 macro_rules! claimable {
-    ($condition:expr) => {
+    ($condition:expr, $order:literal) => {
         concat!(
             "
             select x.call_id, x.instance_id, x.key
             from (",
-            each_priority!("i.call_id, i.instance_id, i.key, i.priority, i.due_at", $condition, "$4"),
+            each_priority!("i.call_id, i.instance_id, i.key, i.priority, i.due_at", $condition, "$4", $order),
             "
             ) as x
             order by coalesce(x.priority, 0), x.due_at
@@ -255,30 +267,36 @@ macro_rules! claimable {
 }
 
 macro_rules! claimable_in_both {
-    ($limit:literal) => {
+    ($limit:literal, $order:literal) => {
         Sql {
-            sqlite: claimable!(concat!(
-                "i.waits_for ",
-                $limit,
-                " and i.machine = $1 and i.due_at <= $3 and i.verb in (select value from json_each($2))
+            sqlite: claimable!(
+                concat!(
+                    "i.waits_for ",
+                    $limit,
+                    " and i.machine = $1 and i.due_at <= $3 and i.verb in (select value from json_each($2))
                     and i.instance_id not in (select unhex(value) from json_each($5))"
-            )),
-            postgres: claimable!(concat!(
-                "i.waits_for ",
-                $limit,
-                " and i.machine = $1 and i.due_at <= $3 and i.verb = any($2::text[])
+                ),
+                $order
+            ),
+            postgres: claimable!(
+                concat!(
+                    "i.waits_for ",
+                    $limit,
+                    " and i.machine = $1 and i.due_at <= $3 and i.verb = any($2::text[])
                     and i.instance_id <> all($5::text[]::uuid[])"
-            )),
+                ),
+                $order
+            ),
         }
     };
 }
 
 /// The calls, instances and keys of machine `$1` for the verbs `$2` at time `$3`, at most `$4`, that `CLAIM` would claim, without the
 /// instances `$5`. Uses the due index and that of priorities.
-pub const CLAIMABLE: Sql = claimable_in_both!("is null");
+pub const CLAIMABLE: Sql = claimable_in_both!("is null", "i.due_at");
 
 /// The same for `CLAIM_LIMITED` and the limit `$6`. Uses the index of limited attempts.
-pub const CLAIMABLE_LIMITED: Sql = claimable_in_both!("= $6");
+pub const CLAIMABLE_LIMITED: Sql = claimable_in_both!("= $6", "i.priority, i.due_at");
 
 /// Releases the attempt of instance `$1` that session `$2` claimed. Uses the primary key.
 pub const UNCLAIM: Sql = same(

@@ -42,7 +42,7 @@ macro_rules! fair_first {
             " and d.priority ",
             $priority,
             "
-                order by d.due_at
+                order by d.priority, d.due_at
                 limit w.most
             ) as x"
         )

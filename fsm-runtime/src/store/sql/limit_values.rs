@@ -10,7 +10,8 @@ macro_rules! without_value {
             each_priority!(
                 "i.instance_id",
                 concat!("i.waits_for = $1 and i.machine = $2 and i.due_at <= $4 and i.instance_id ", $not_in),
-                "$5"
+                "$5",
+                "i.priority, i.due_at"
             ),
             "
             )"
@@ -112,7 +113,8 @@ macro_rules! first_limited {
                 " and i.instance_id ",
                 $except
             ),
-            "$5"
+            "$5",
+            "i.priority, i.due_at"
         )
     };
 }

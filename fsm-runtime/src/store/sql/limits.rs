@@ -75,7 +75,7 @@ macro_rules! next_limited {
         concat!(
             "
             select l.name, (select min(x.due_at) from (",
-            each_priority!("i.due_at", $condition, "1"),
+            each_priority!("i.due_at", $condition, "1", "i.priority, i.due_at"),
             ") as x)
             from fsm_limits l"
         )
