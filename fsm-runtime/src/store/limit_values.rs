@@ -40,12 +40,15 @@ struct Waiting {
     next: Option<Timestamp>,
 }
 
+/// The first calls of each value, by the place of the value.
+type Firsts = HashMap<usize, Vec<(CallId, FairCall)>>;
+
 /// Some values of a limit for which calls wait, and what may start.
 #[derive(Debug, Default)]
 pub struct Look {
     values: Vec<Waiting>,
     /// For each part, the first calls of each value that has room, by its place.
-    due: Vec<HashMap<usize, Vec<(CallId, FairCall)>>>,
+    due: Vec<Firsts>,
     /// The bucket from which the next look continues; `None` after the last value.
     pub next_from: Option<String>,
 }
@@ -53,9 +56,8 @@ pub struct Look {
 impl Look {
     /// The calls that may start, with their parts.
     pub fn startable(&self) -> impl Iterator<Item = (usize, CallId, InstanceId)> {
-        let of_part = |(part, due): (usize, &HashMap<usize, Vec<(CallId, FairCall)>>)| {
-            due.values().flatten().map(|(call, due)| (part, *call, due.instance)).collect::<Vec<_>>()
-        };
+        let of_part =
+            |(part, due): (usize, &Firsts)| due.values().flatten().map(|(call, due)| (part, *call, due.instance)).collect::<Vec<_>>();
         self.due.iter().enumerate().flat_map(of_part)
     }
 
@@ -102,12 +104,7 @@ async fn waiting(conn: &mut Conn<'_>, name: &str, limit: &Limit, buckets: Vec<St
 }
 
 /// For each part, the first calls of the values that have room.
-async fn due(
-    conn: &mut Conn<'_>,
-    values: &[Waiting],
-    parts: &[Part<'_>],
-    now: Timestamp,
-) -> Result<Vec<HashMap<usize, Vec<(CallId, FairCall)>>>> {
+async fn due(conn: &mut Conn<'_>, values: &[Waiting], parts: &[Part<'_>], now: Timestamp) -> Result<Vec<Firsts>> {
     let open: Vec<String> = values.iter().filter(|value| value.starts > 0).map(|value| value.bucket.clone()).collect();
     let most = values.iter().map(|value| value.starts).max().unwrap_or(0).min(CALLS);
     let places: HashMap<&str, usize> = values.iter().enumerate().map(|(place, value)| (value.bucket.as_str(), place)).collect();
@@ -115,7 +112,7 @@ async fn due(
     for part in parts.iter().filter(|_| !open.is_empty()) {
         let (machine, verbs, except) = (part.served.machine.as_str(), Value::Texts(&part.served.verbs), Value::Texts(part.except));
         let asked = values![Value::Texts(&open), machine, verbs, now.as_micros(), i64::from(most), except];
-        let mut due: HashMap<usize, Vec<_>> = HashMap::new();
+        let mut due = Firsts::new();
         for row in conn.rows(&sql::LIMIT_FIRST, &asked).await? {
             let Some(place) = places.get(row.get::<String>(0)?.as_str()) else { continue };
             // A call whose id cannot be read is claimed and released, as under any limit, and left out for a while.
