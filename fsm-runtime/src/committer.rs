@@ -7,8 +7,8 @@ mod commit_metrics;
 pub(crate) mod commit_outcome;
 mod conclusion;
 pub(crate) mod instance_key;
+pub(crate) mod instance_queues;
 pub(crate) mod lane_limit;
-pub(crate) mod lines;
 mod priority_queue;
 pub(crate) mod queue;
 pub(crate) mod request;
@@ -61,13 +61,13 @@ struct Committed {
 }
 
 /// The instances of a batch that is in flight. They are released on drop, also after a panic.
-struct Held {
+struct HeldInstances {
     engine: Arc<Engine>,
     taken: std::time::Instant,
     numbers: Vec<Number>,
 }
 
-impl Drop for Held {
+impl Drop for HeldInstances {
     fn drop(&mut self) {
         self.engine.queue.release(self.taken, &self.numbers);
     }
@@ -75,12 +75,12 @@ impl Drop for Held {
 
 /// A batch whose commit is in flight. If the commit panics, its outcome is unknown and each request is decided again, as after a lost
 /// connection.
-struct Kept<'e> {
+struct InFlightBatch<'e> {
     engine: &'e Engine,
     batch: Vec<Request>,
 }
 
-impl Drop for Kept<'_> {
+impl Drop for InFlightBatch<'_> {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             return;
@@ -155,15 +155,15 @@ impl Engine {
     /// Runs one commit lane. The lanes share the queue. Two lanes never handle the same instance at the same time.
     pub(crate) async fn commit_loop(self: Arc<Self>, lane_limit: Arc<LaneLimit>) {
         let most = if self.store.is_postgres() { MOST } else { MOST_IN_SQLITE };
-        while let Some((taken, mut batch)) = self.queue.take(most, || lane_limit.enough()).await {
+        while let Some((taken, mut batch)) = self.queue.take(most, || lane_limit.smallest_batch()).await {
             let numbers = batch.iter().map(|request| request.number).collect();
-            let held = Held { engine: Arc::clone(&self), taken, numbers };
+            let held = HeldInstances { engine: Arc::clone(&self), taken, numbers };
             batch.retain(Request::begin);
             let touched = request::touched(&batch);
             self.snapshot_cache.attach(&mut batch, &touched);
             let requests = batch.len();
             let committed = self.carry_out(batch).await;
-            lane_limit.took(taken.elapsed());
+            lane_limit.record(taken.elapsed());
             if committed.is_some() {
                 metrics::commit(requests, taken.elapsed());
             }
@@ -195,7 +195,7 @@ impl Engine {
         if batch.is_empty() {
             return None;
         }
-        let mut kept = Kept { engine: self, batch };
+        let mut kept = InFlightBatch { engine: self, batch };
         let error = {
             let under_way = self.in_flight.begin();
             match self.commit(&kept.batch).await {
@@ -208,7 +208,7 @@ impl Engine {
             }
         };
         if error.is_locked() {
-            self.meet_lock(std::mem::take(&mut kept.batch), &error);
+            self.retry_locked(std::mem::take(&mut kept.batch), &error);
             return None;
         }
         if kept.batch.len() == 1 || error.class().batch() != Batch::EachAtOnce {
@@ -228,8 +228,8 @@ impl Engine {
 
     /// Handles a commit that failed because another transaction holds a lock; nothing was written. The error does not name the instance, so
     /// each request is tried on its own, in a task beside the lane, because the lane has other requests to commit. A request that meets the
-    /// lock again rests.
-    fn meet_lock(self: &Arc<Self>, mut batch: Vec<Request>, error: &Arc<StoreError>) {
+    /// lock again backs off.
+    fn retry_locked(self: &Arc<Self>, mut batch: Vec<Request>, error: &Arc<StoreError>) {
         if batch.len() == 1 {
             let request = batch.remove(0);
             let target = [request.target.clone()];
@@ -247,7 +247,7 @@ impl Engine {
                 // If no request gets through, a whole table is probably locked. The rest is treated as locked without a try, so that those
                 // callers get that error too.
                 if in_a_row.load(Ordering::Relaxed) >= IN_A_ROW {
-                    engine.meet_lock(vec![request], error);
+                    engine.retry_locked(vec![request], error);
                 } else {
                     let one = async {
                         if let Some(committed) = engine.carry_out(vec![request]).await {
@@ -256,7 +256,7 @@ impl Engine {
                     };
                     // After a panic the request must still leave the queue, or it would block the requests behind it.
                     if let Err(text) = guard::to_its_end("a commit", Box::pin(one)).await {
-                        supervise::tell("committer", &text);
+                        supervise::log_panic("committer", &text);
                     }
                 }
                 match engine.queue.release_one(number) {
@@ -275,7 +275,7 @@ impl Engine {
         }
         let batch_commit = BatchCommit::new(self);
         let speculation = match self.speculate(&batch_commit, batch).await? {
-            Some(speculation) if speculation.fits() && !self.wants_renewal() => {
+            Some(speculation) if speculation.fits() && !self.is_renewal_due() => {
                 match self.store.naming(batch_commit.commit_speculation(batch, speculation).await)? {
                     Some(commit_outcomes) => return Ok(commit_outcomes),
                     None => None,
@@ -287,12 +287,12 @@ impl Engine {
         let number = tx.number();
         self.measure(&mut tx.conn(), number).await?;
         let commit_outcomes =
-            match speculation.filter(|speculation| Some(speculation.file_version) == file_version && batch_commit.may_still_grant()) {
+            match speculation.filter(|speculation| Some(speculation.file_version) == file_version && batch_commit.is_session_unchanged()) {
                 Some(speculation) => batch_commit.write_speculation(&mut tx.conn(), batch, speculation).await,
-                None => BatchCommit::past_locks(self).of(&mut tx.conn(), batch).await,
+                None => BatchCommit::skipping_locked(self).of(&mut tx.conn(), batch).await,
             };
         let commit_outcomes = self.store.naming(commit_outcomes)?;
-        let renewal = self.renew_beside(&mut tx.conn()).await?;
+        let renewal = self.renew_in(&mut tx.conn()).await?;
         self.store.naming(tx.commit().await)?;
         if let (Some(work), Some(renewal)) = (&self.work, renewal) {
             work.session.note_renewal(renewal);
@@ -309,13 +309,13 @@ impl Engine {
         let Some(mut conn) = self.store.for_commits().await? else { return Ok(None) };
         let number = conn.number();
         self.measure(&mut conn.conn(), number).await?;
-        let has_memories = batch.iter().any(|request| request.seen(None).is_some());
+        let has_cached = batch.iter().any(|request| request.cached_snapshot(None).is_some());
         // The first try uses cached snapshots. If they are outdated, the second try reads the rows, and only then is the batch decided
         // under locks.
-        for remembers in [true, false].into_iter().filter(|remembers| has_memories || !remembers) {
-            let written = self.store.naming(BatchCommit::new(self).single_statement(&mut conn.conn(), batch, remembers).await)?;
+        for uses_cache in [true, false].into_iter().filter(|uses_cache| has_cached || !uses_cache) {
+            let written = self.store.naming(BatchCommit::new(self).single_statement(&mut conn.conn(), batch, uses_cache).await)?;
             if written.is_some() {
-                self.snapshot_cache.judge(batch, remembers);
+                self.snapshot_cache.record(batch, uses_cache);
                 return Ok(written);
             }
         }
@@ -333,15 +333,15 @@ impl Engine {
         }
     }
 
-    fn wants_renewal(&self) -> bool {
-        self.work.as_ref().is_some_and(|work| work.session.wants_renewal(self.clock.now()).is_some())
+    fn is_renewal_due(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| work.session.due_renewal(self.clock.now()).is_some())
     }
 
     /// Renews the lease in the transaction of this batch. SQLite has one writer and does not serve waiting connections in order, so under
     /// load the lease's own thread may come too late.
-    async fn renew_beside(&self, conn: &mut Conn<'_>) -> Result<Option<Renewal>, StoreError> {
+    async fn renew_in(&self, conn: &mut Conn<'_>) -> Result<Option<Renewal>, StoreError> {
         let Some(work) = self.work.as_ref().filter(|_| !self.store.is_postgres()) else { return Ok(None) };
-        let Some(renewal) = work.session.wants_renewal(self.clock.now()) else { return Ok(None) };
+        let Some(renewal) = work.session.due_renewal(self.clock.now()) else { return Ok(None) };
         Ok(sessions::renew(conn, renewal.lease(&work.session)).await?.then_some(renewal))
     }
 

@@ -46,13 +46,13 @@ struct SessionState {
     /// The start of the time in which all renewals were in time.
     since: Timestamp,
     /// The number of unreported attempts that the session's row shows.
-    told: usize,
+    shown_unreported: usize,
 }
 
 impl SessionState {
     /// A session that is not in the database yet.
     fn unknown() -> SessionState {
-        SessionState { id: SessionId(Uuid::new_v4()), until: Timestamp::default(), since: Timestamp::default(), told: 0 }
+        SessionState { id: SessionId(Uuid::new_v4()), until: Timestamp::default(), since: Timestamp::default(), shown_unreported: 0 }
     }
 
     fn is_known(&self) -> bool {
@@ -71,7 +71,7 @@ impl SessionState {
     }
 
     /// Returns true if less than two thirds of the lease are left and it has not expired.
-    fn wants_renewal(&self, lease: Duration, now: Timestamp) -> bool {
+    fn is_renewal_due(&self, lease: Duration, now: Timestamp) -> bool {
         self.until > now && self.until.since(now) < lease / 3 * 2
     }
 
@@ -93,7 +93,7 @@ pub(crate) struct Renewal {
 }
 
 impl Renewal {
-    /// The same as the store writes it.
+    /// The renewal in the form that the store writes.
     pub(crate) fn lease(&self, session: &Session) -> Lease {
         Lease { session: self.id, now: self.at, duration: session.0.lease, until: self.until }
     }
@@ -117,7 +117,7 @@ impl Session {
         self.state().id
     }
 
-    /// When the lease ends, unless it is renewed.
+    /// The end of the lease, unless it is renewed.
     pub(crate) fn until(&self) -> Timestamp {
         self.state().until
     }
@@ -133,7 +133,7 @@ impl Session {
         self.0.lease
     }
 
-    /// Whether another session is over although this one [may not sweep](Session::may_sweep) yet.
+    /// True if another session is over, also if this one [may not sweep](Session::may_sweep) yet. One of these must hold:
     ///
     /// - Its process provably does not exist any more.
     /// - Its lease has ended, and since its last heartbeat others have reached the database for one and a half of its lease durations: it had
@@ -143,9 +143,9 @@ impl Session {
         self.is_gone(&other.process) || (other.lease_until <= now && had_time)
     }
 
-    /// Whether a process provably does not exist any more.
+    /// True if a process provably does not exist any more.
     pub(crate) fn is_gone(&self, process: &ProcessIdentity) -> bool {
-        process.is_gone(&self.0.process, process::look)
+        process.is_gone(&self.0.process, process::look_up)
     }
 
     /// Returns true if this session has renewed its lease in time for one lease duration. Before that, nothing is swept: after an outage,
@@ -166,10 +166,10 @@ impl Session {
         unreported: usize,
     ) -> Result<(), StoreError> {
         self.renew_lease(connection, clock, horizon).await?;
-        let SessionState { id, told, .. } = *self.state();
-        if told != unreported {
+        let SessionState { id, shown_unreported, .. } = *self.state();
+        if shown_unreported != unreported {
             sessions::tell_unreported(&mut connection.conn(), id, unreported).await?;
-            self.state().told = unreported;
+            self.state().shown_unreported = unreported;
         }
         Ok(())
     }
@@ -185,15 +185,15 @@ impl Session {
         }
         let id = if state.is_known() { SessionId(Uuid::new_v4()) } else { state.id };
         sessions::join(&mut connection.conn(), &self.0.process, lease(id)).await?;
-        *self.state() = SessionState { id, until, since: now, told: 0 };
+        *self.state() = SessionState { id, until, since: now, shown_unreported: 0 };
         tracing::info!(session = %id, "a worker session began");
         Ok(())
     }
 
     /// Returns the renewal if it is due: less than two thirds of the lease are left, and it has not expired.
-    pub(crate) fn wants_renewal(&self, now: Timestamp) -> Option<Renewal> {
+    pub(crate) fn due_renewal(&self, now: Timestamp) -> Option<Renewal> {
         let state = *self.state();
-        let is_due = state.wants_renewal(self.0.lease, now) && !self.0.is_stopped.load(Ordering::Acquire);
+        let is_due = state.is_renewal_due(self.0.lease, now) && !self.0.is_stopped.load(Ordering::Acquire);
         is_due.then(|| Renewal { id: state.id, until: now + self.0.lease, at: now })
     }
 
@@ -346,7 +346,7 @@ mod tests {
     }
 
     fn renew(session: &Session, now: Timestamp) {
-        session.note_renewal(session.wants_renewal(now).expect("a renewal is due"));
+        session.note_renewal(session.due_renewal(now).expect("a renewal is due"));
     }
 
     #[test]
@@ -374,7 +374,7 @@ mod tests {
     #[test]
     fn a_renewal_of_another_session_changes_nothing() {
         let session = old_session();
-        let renewal = session.wants_renewal(at(29)).expect("a renewal is due");
+        let renewal = session.due_renewal(at(29)).expect("a renewal is due");
         let other = new_session();
         other.note_renewal(renewal);
         assert_eq!(other.certain(at(29)), None);

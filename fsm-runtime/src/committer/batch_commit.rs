@@ -83,17 +83,17 @@ impl<'e> BatchCommit<'e> {
 
     /// Handles a batch of the committer that does not wait for locks: a request whose instance is locked by another transaction is left
     /// out.
-    pub(crate) fn past_locks(engine: &'e Engine) -> BatchCommit<'e> {
-        BatchCommit { locks: Locks::ArePassedOver, ..BatchCommit::new(engine) }
+    pub(crate) fn skipping_locked(engine: &'e Engine) -> BatchCommit<'e> {
+        BatchCommit { locks: Locks::AreSkipped, ..BatchCommit::new(engine) }
     }
 
     /// Returns true if the session is as valid now as when the batch was created. The wait for the writer may have been long.
-    pub(crate) fn may_still_grant(&self) -> bool {
-        self.still_may_grant()()
+    pub(crate) fn is_session_unchanged(&self) -> bool {
+        self.session_check()()
     }
 
     /// Returns the same check as a closure, for use in another thread.
-    fn still_may_grant(&self) -> impl FnOnce() -> bool + std::marker::Send + use<> {
+    fn session_check(&self) -> impl FnOnce() -> bool + std::marker::Send + use<> {
         let (session, clock, then) = (self.engine.work.as_ref().map(|work| work.session.clone()), self.engine.clock.clone(), self.session);
         move || session.and_then(|session| session.certain(clock.now())) == then
     }
@@ -127,7 +127,7 @@ impl<'e> BatchCommit<'e> {
         self.send_outgoing(conn, &mut batch_snapshot, batch, &mut commit_outcomes).await?;
         self.unsend(conn, &batch_snapshot, batch, &mut commit_outcomes).await?;
         self.deliver_lines(conn, &mut batch_snapshot, batch, &mut commit_outcomes).await?;
-        self.judge_families(conn, &mut batch_snapshot, batch, &mut commit_outcomes).await?;
+        self.inform_parents(conn, &mut batch_snapshot, batch, &mut commit_outcomes).await?;
         for (request, commit_outcome) in batch.iter().zip(&mut commit_outcomes) {
             commit_outcome.locked = batch_snapshot.locked(request);
         }
@@ -148,7 +148,7 @@ impl<'e> BatchCommit<'e> {
             RequestKind::Complete(report) => self.decide_complete(batch_snapshot, machine, request, report),
             // The line is read and delivered after the changes of the instances themselves are written.
             RequestKind::Deliver => Ok(Decided::of(Ok(Reply::Delivered { events: 0 }), None)),
-            // The children are read and judged after the changes of the instances themselves are written.
+            // The children are read after the changes of the instances themselves are written.
             RequestKind::Family => Ok(Decided::of(Ok(Reply::Family { changed: false }), None)),
             RequestKind::Fire(due) => {
                 let permit = self.free_slot(&machine.name, due.timer.priority);

@@ -17,19 +17,19 @@ const MOST: usize = 32 << 20;
 const ENTRY: usize = 2 * (size_of::<InstanceKey>() + size_of::<CachedSnapshot>()) + size_of::<Instance>() + 6 * 24;
 
 /// After n wrong batches in a row (n up to this limit), the sends of the next 2^n batches do not use the cache.
-const MOST_DOUBT: u32 = 10;
+const MOST_WRONG: u32 = 10;
 
 /// The cached snapshots of a process. An entry that was not used while a whole generation was filled is dropped.
 #[derive(Default)]
 pub(crate) struct SnapshotCache {
     generations: Mutex<Generations>,
-    doubts: Mutex<Doubts>,
+    hit_rate: Mutex<HitRate>,
 }
 
-/// Tells whether cached snapshots of idle instances are usually still valid. One outdated snapshot costs the whole batch a second read.
-/// Without this limit every batch would pay it where several processes use the same instances alternately.
+/// Counts how often cached snapshots of idle instances were outdated, and turns the cache off for some batches if that is frequent. One
+/// outdated snapshot costs the whole batch a second read, which happens often if several processes use the same instances alternately.
 #[derive(Default)]
-struct Doubts {
+struct HitRate {
     /// The number of batches in a row that had an outdated snapshot.
     wrong: u32,
     /// The number of next batches whose sends do not use the cache.
@@ -48,10 +48,10 @@ impl SnapshotCache {
     /// Gives each request of a batch the cached snapshot of its instance. The batch is in flight now, so the snapshots of all instances
     /// that it may write leave the cache until its commit has ended.
     pub(crate) fn attach(&self, batch: &mut [Request], touched: &[InstanceKey]) {
-        let trusts = self.doubts().trusts();
+        let is_used = self.hit_rate().use_cache();
         let mut generations = self.lock();
         for request in batch.iter_mut() {
-            request.cached = generations.take(&request.target).filter(|_| trusts || !request.is_send());
+            request.cached = generations.take(&request.target).filter(|_| is_used || !request.is_send());
         }
         // The other touched instances are the receivers of events that verbs sent.
         if touched.len() > batch.len() {
@@ -70,9 +70,9 @@ impl SnapshotCache {
     }
 
     /// Records whether the cached snapshots of a batch were valid. Only the snapshots of sends count, because they may be old.
-    pub(crate) fn judge(&self, batch: &[Request], was_true: bool) {
-        if batch.iter().any(|request| request.is_send() && request.seen(None).is_some()) {
-            self.doubts().judge(was_true);
+    pub(crate) fn record(&self, batch: &[Request], were_valid: bool) {
+        if batch.iter().any(|request| request.is_send() && request.cached_snapshot(None).is_some()) {
+            self.hit_rate().record(were_valid);
         }
     }
 
@@ -82,8 +82,8 @@ impl SnapshotCache {
         *self.lock() = Generations::default();
     }
 
-    fn doubts(&self) -> MutexGuard<'_, Doubts> {
-        guard::lock(&self.doubts)
+    fn hit_rate(&self) -> MutexGuard<'_, HitRate> {
+        guard::lock(&self.hit_rate)
     }
 
     fn lock(&self) -> MutexGuard<'_, Generations> {
@@ -91,16 +91,16 @@ impl SnapshotCache {
     }
 }
 
-impl Doubts {
-    fn trusts(&mut self) -> bool {
-        let trusts = self.skip == 0;
+impl HitRate {
+    fn use_cache(&mut self) -> bool {
+        let is_used = self.skip == 0;
         self.skip = self.skip.saturating_sub(1);
-        trusts
+        is_used
     }
 
-    fn judge(&mut self, was_true: bool) {
-        self.wrong = if was_true { 0 } else { (self.wrong + 1).min(MOST_DOUBT) };
-        self.skip = if was_true { 0 } else { 1 << self.wrong };
+    fn record(&mut self, were_valid: bool) {
+        self.wrong = if were_valid { 0 } else { (self.wrong + 1).min(MOST_WRONG) };
+        self.skip = if were_valid { 0 } else { 1 << self.wrong };
     }
 }
 
@@ -179,18 +179,18 @@ mod tests {
 
     #[test]
     fn what_is_wrong_again_and_again_is_hardly_ever_tried() {
-        let mut doubts = Doubts::default();
+        let mut hit_rate = HitRate::default();
         let mut tried = 0;
         for _ in 0..10_000 {
-            if doubts.trusts() {
-                doubts.judge(false);
+            if hit_rate.use_cache() {
+                hit_rate.record(false);
                 tried += 1;
             }
         }
         assert!((10..=20).contains(&tried), "tried {tried} times in 10,000");
-        while !doubts.trusts() {}
-        doubts.judge(true);
-        assert!((0..100).all(|_| doubts.trusts()), "once it was true again, all are tried");
+        while !hit_rate.use_cache() {}
+        hit_rate.record(true);
+        assert!((0..100).all(|_| hit_rate.use_cache()), "once it was true again, all are tried");
     }
 
     #[test]
@@ -200,10 +200,10 @@ mod tests {
         let send = fsm_core::decide::send::Send::new(id, event, 1);
         let mut batch = [Request::new(target(1), crate::committer::request::RequestKind::Send(send), None)];
         let snapshot_cache = SnapshotCache::default();
-        for (cached, doubts) in [(None, 0), (Some(CachedSnapshot::SomethingWaits), 0), (Some(seen(10)), 1)] {
+        for (cached, hit_rate) in [(None, 0), (Some(CachedSnapshot::SomethingWaits), 0), (Some(seen(10)), 1)] {
             batch[0].cached = cached;
-            snapshot_cache.judge(&batch, false);
-            assert_eq!(snapshot_cache.doubts().wrong, doubts);
+            snapshot_cache.record(&batch, false);
+            assert_eq!(snapshot_cache.hit_rate().wrong, hit_rate);
         }
     }
 

@@ -22,16 +22,16 @@ pub(crate) struct Speculation {
 }
 
 impl BatchCommit<'_> {
-    /// Reads, decides, writes and commits a batch with one statement of PostgreSQL and without locks. With `remembers` it uses cached
+    /// Reads, decides, writes and commits a batch with one statement of PostgreSQL and without locks. With `uses_cache` it uses cached
     /// snapshots instead of reading the rows. A decision on a row that has changed is not written; its request is decided again. Returns
     /// `None` if the batch needs locks; nothing is written then.
     pub(crate) async fn single_statement(
         &self,
         conn: &mut Conn<'_>,
         batch: &[Request],
-        remembers: bool,
+        uses_cache: bool,
     ) -> Result<Option<Vec<CommitOutcome>>, StoreError> {
-        let mut batch_snapshot = BatchSnapshot::see(conn, batch, self.now, None, remembers).await?;
+        let mut batch_snapshot = BatchSnapshot::see(conn, batch, self.now, None, uses_cache).await?;
         let Ok(decided) = self.decide_all(&batch_snapshot, batch) else { return Ok(None) };
         // No row version guards a refusal, and rows of other tables may have changed between the reads. Refusals are decided under locks.
         if decided.iter().any(|decided| matches!(decided.reply, Some(Err(_)))) {
@@ -91,7 +91,7 @@ impl BatchCommit<'_> {
         let Speculation { file_version, mut batch_snapshot, decided } = speculation;
         let changes: Vec<_> = decided.iter().filter_map(|decided| decided.changes.as_ref()).collect();
         let engine = self.engine;
-        if !write_as_script(&engine.store, &engine.file_versions, file_version, &changes, self.still_may_grant()).await? {
+        if !write_as_script(&engine.store, &engine.file_versions, file_version, &changes, self.session_check()).await? {
             return Ok(None);
         }
         let written = all_written(&changes);
