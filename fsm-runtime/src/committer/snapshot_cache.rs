@@ -1,5 +1,8 @@
 //! The snapshot cache: the snapshots that this process's own commits left, so that the next request for an instance need not read its row.
 
+#[cfg(feature = "postgres")]
+mod doubts;
+
 use std::mem::size_of;
 use std::sync::{Mutex, MutexGuard};
 
@@ -10,30 +13,20 @@ use super::instance_key::{InstanceKey, InstanceMap};
 use super::request::Request;
 use crate::guard;
 use crate::store::lock::{CachedSnapshot, RowSnapshot};
+#[cfg(feature = "postgres")]
+use doubts::Doubts;
 
 /// The maximum size of a generation in bytes: room for about 25,000 instances.
 const MOST: usize = 32 << 20;
 /// The approximate size of an entry without its texts and its record: a slot of a table that is half full, the row, and six allocations.
 const ENTRY: usize = 2 * (size_of::<InstanceKey>() + size_of::<CachedSnapshot>()) + size_of::<Instance>() + 6 * 24;
 
-/// After n wrong batches in a row (n up to this limit), the sends of the next 2^n batches do not use the cache.
-const MOST_DOUBT: u32 = 10;
-
 /// The cached snapshots of a process. An entry that was not used while a whole generation was filled is dropped.
 #[derive(Default)]
 pub(crate) struct SnapshotCache {
     generations: Mutex<Generations>,
+    #[cfg(feature = "postgres")]
     doubts: Mutex<Doubts>,
-}
-
-/// Tells whether cached snapshots of idle instances are usually still valid. One outdated snapshot costs the whole batch a second read.
-/// Without this limit every batch would pay it where several processes use the same instances alternately.
-#[derive(Default)]
-struct Doubts {
-    /// The number of batches in a row that had an outdated snapshot.
-    wrong: u32,
-    /// The number of next batches whose sends do not use the cache.
-    skip: u32,
 }
 
 #[derive(Default)]
@@ -48,7 +41,11 @@ impl SnapshotCache {
     /// Gives each request of a batch the cached snapshot of its instance. The batch is in flight now, so the snapshots of all instances
     /// that it may write leave the cache until its commit has ended.
     pub(crate) fn attach(&self, batch: &mut [Request], touched: &[InstanceKey]) {
-        let trusts = self.doubts().trusts();
+        #[cfg(feature = "postgres")]
+        let trusts = self.trusts();
+        // Nobody else writes what SQLite's only committer has read.
+        #[cfg(not(feature = "postgres"))]
+        let trusts = true;
         let mut generations = self.lock();
         for request in batch.iter_mut() {
             request.cached = generations.take(&request.target).filter(|_| trusts || !request.is_send());
@@ -69,38 +66,14 @@ impl SnapshotCache {
         }
     }
 
-    /// Records whether the cached snapshots of a batch were valid. Only the snapshots of sends count, because they may be old.
-    pub(crate) fn judge(&self, batch: &[Request], was_true: bool) {
-        if batch.iter().any(|request| request.is_send() && request.seen(None).is_some()) {
-            self.doubts().judge(was_true);
-        }
-    }
-
     /// Empties the cache, as the death of the process would.
     #[cfg(feature = "testing")]
     pub(crate) fn forget(&self) {
         *self.lock() = Generations::default();
     }
 
-    fn doubts(&self) -> MutexGuard<'_, Doubts> {
-        guard::lock(&self.doubts)
-    }
-
     fn lock(&self) -> MutexGuard<'_, Generations> {
         guard::lock(&self.generations)
-    }
-}
-
-impl Doubts {
-    fn trusts(&mut self) -> bool {
-        let trusts = self.skip == 0;
-        self.skip = self.skip.saturating_sub(1);
-        trusts
-    }
-
-    fn judge(&mut self, was_true: bool) {
-        self.wrong = if was_true { 0 } else { (self.wrong + 1).min(MOST_DOUBT) };
-        self.skip = if was_true { 0 } else { 1 << self.wrong };
     }
 }
 
@@ -155,13 +128,13 @@ mod tests {
     use super::*;
     use crate::store::write::RowVersion;
 
-    fn seen(record: usize) -> CachedSnapshot {
+    pub(super) fn seen(record: usize) -> CachedSnapshot {
         let instance = Instance::new(InstanceId(Uuid::nil()), "payment", "one", Timestamp::default());
         let instance = Arc::new(Instance { record: Some(vec![0; record]), ..instance });
         CachedSnapshot::RowSnapshot(RowSnapshot { instance, newest: None, has_timer: false, row_version: RowVersion::Row })
     }
 
-    fn target(n: usize) -> InstanceKey {
+    pub(super) fn target(n: usize) -> InstanceKey {
         InstanceKey::new("payment", &n.to_string())
     }
 
@@ -175,36 +148,6 @@ mod tests {
         snapshot_cache.put(&target(1), None);
         assert_eq!(snapshot_cache.lock().take(&target(1)), None);
         assert_eq!(snapshot_cache.lock().bytes, 0);
-    }
-
-    #[test]
-    fn what_is_wrong_again_and_again_is_hardly_ever_tried() {
-        let mut doubts = Doubts::default();
-        let mut tried = 0;
-        for _ in 0..10_000 {
-            if doubts.trusts() {
-                doubts.judge(false);
-                tried += 1;
-            }
-        }
-        assert!((10..=20).contains(&tried), "tried {tried} times in 10,000");
-        while !doubts.trusts() {}
-        doubts.judge(true);
-        assert!((0..100).all(|_| doubts.trusts()), "once it was true again, all are tried");
-    }
-
-    #[test]
-    fn a_batch_without_a_look_of_its_own_says_nothing_of_memories() {
-        let event = fsm_core::outcome::Event { name: "Paid".into(), payload: Vec::new() };
-        let id = fsm_core::ids::CallId(Uuid::nil());
-        let send = fsm_core::decide::send::Send::new(id, event, 1);
-        let mut batch = [Request::new(target(1), crate::committer::request::RequestKind::Send(send), None)];
-        let snapshot_cache = SnapshotCache::default();
-        for (cached, doubts) in [(None, 0), (Some(CachedSnapshot::SomethingWaits), 0), (Some(seen(10)), 1)] {
-            batch[0].cached = cached;
-            snapshot_cache.judge(&batch, false);
-            assert_eq!(snapshot_cache.doubts().wrong, doubts);
-        }
     }
 
     #[test]

@@ -16,8 +16,9 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use uuid::Uuid;
 
 use crate::store::migrate;
-use crate::store::open::{Settings, Store};
+use crate::store::open::Store;
 use crate::store::sessions::Lease;
+use crate::store::settings::Settings;
 use crate::store::sql::Sql;
 use crate::store::write::{Written, write};
 

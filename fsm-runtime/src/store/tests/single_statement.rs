@@ -11,7 +11,8 @@ use uuid::Uuid;
 use super::samples::{Fresh, at, attempt, beginning, call, session, success, written};
 use crate::store::conn::Conn;
 use crate::store::lock::{self, RowSnapshot, Target};
-use crate::store::open::{Settings, Store};
+use crate::store::open::Store;
+use crate::store::settings::Settings;
 use crate::store::sql::{AT_VERSION, Sql};
 use crate::store::write::{fits, write_single_statement};
 
