@@ -65,7 +65,11 @@ impl StatementSettings {
     /// Waits for an operation on a connection with this health, up to the deadline. Stops earlier if its server is gone.
     pub(super) async fn within<T>(&self, health: &mut Health, operation: impl Future<Output = sqlx::Result<T>>) -> Result<T> {
         #[cfg(feature = "postgres")]
-        let operation = self.postgres.while_there(self.deadline, health.host, operation);
+        let done = match self.postgres.watched(self.deadline) {
+            Some(servers) => servers.while_there(health.host, self.deadline, operation).await,
+            None => tokio::time::timeout(self.deadline, operation).await.ok(),
+        };
+        #[cfg(not(feature = "postgres"))]
         let done = tokio::time::timeout(self.deadline, operation).await.ok();
         if let Some(Err(error)) = &done {
             health.is_server_lost |= error::is_server_lost(error);

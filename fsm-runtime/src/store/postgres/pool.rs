@@ -54,8 +54,12 @@ impl PostgresPool {
     }
 
     /// Begins a transaction that writes.
-    pub(in crate::store) async fn begin(&self, statement_settings: &StatementSettings, purpose: Purpose) -> Result<Tx> {
-        self.begin_with(statement_settings, purpose, sql::BEGIN_POSTGRES).await
+    pub(in crate::store) fn begin(
+        &self,
+        statement_settings: &StatementSettings,
+        purpose: Purpose,
+    ) -> impl Future<Output = Result<Tx>> + Send {
+        self.begin_with(statement_settings, purpose, sql::BEGIN_POSTGRES)
     }
 
     /// Begins a transaction with this text.

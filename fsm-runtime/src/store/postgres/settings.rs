@@ -24,21 +24,27 @@ pub(in crate::store) struct PostgresSettings {
 impl PostgresSettings {
     pub(in crate::store) const DEFAULT: PostgresSettings = PostgresSettings { is_cached: true, servers: None };
 
-    /// Waits for an operation on a connection to this host. Stops with an error once the host is gone. `deadline` is the caller's limit.
+    /// The servers, if an operation with this deadline is waited for only while its server is there.
+    pub(in crate::store) fn watched(&self, deadline: Duration) -> Option<&Servers> {
+        self.servers.as_deref().filter(|_| deadline > QUIET)
+    }
+}
+
+impl Servers {
+    /// Waits for an operation on a connection to this host, which can vanish. `None` if the deadline has passed.
     pub(in crate::store) async fn while_there<T>(
         &self,
-        deadline: Duration,
         host: usize,
+        deadline: Duration,
         operation: impl Future<Output = sqlx::Result<T>>,
-    ) -> sqlx::Result<T> {
-        let Some(servers) = self.servers.as_ref().filter(|_| deadline > QUIET) else { return operation.await };
+    ) -> Option<sqlx::Result<T>> {
         let mut operation = pin!(operation);
         if let Ok(done) = timeout(QUIET, &mut operation).await {
-            return done;
+            return Some(done);
         }
         tokio::select! {
-            done = operation => done,
-            gone = servers.gone(host) => Err(gone),
+            done = timeout(deadline - QUIET, operation) => done.ok(),
+            gone = self.gone(host) => Some(Err(gone)),
         }
     }
 }

@@ -36,9 +36,7 @@ impl<'c> GuardedConnection<'c, PgConnection> {
 
     /// Runs a statement about all of these rows and returns its rows.
     pub(in crate::store) async fn batch<const WIDTH: usize>(&mut self, sql: &Many, batch: &Batch<'_, WIDTH>) -> Result<Vec<Row>> {
-        let mut arguments = PgArguments::default();
-        batch.bind(&mut arguments)?;
-        self.answer(kept(sql, true), arguments).await
+        self.answer(kept(sql, true), bound(batch)?).await
     }
 
     /// Like `batch`, but returns the places of the rows whose key no row of the answer has.
@@ -49,13 +47,13 @@ impl<'c> GuardedConnection<'c, PgConnection> {
         keys: &[K],
         key: impl Fn(&Row) -> Result<K>,
     ) -> Result<Vec<usize>> {
-        let written = self.batch(sql, batch).await?.iter().map(key).collect::<Result<HashSet<K>>>()?;
+        let written = self.answer(kept(sql, true), bound(batch)?).await?.iter().map(key).collect::<Result<HashSet<K>>>()?;
         Ok(keys.iter().enumerate().filter(|(_, key)| !written.contains(key)).map(|(place, _)| place).collect())
     }
 
     /// Runs a statement without an answer.
     pub(in crate::store) async fn put<const WIDTH: usize>(&mut self, sql: &Many, batch: &Batch<'_, WIDTH>) -> Result<()> {
-        self.batch(sql, batch).await.map(drop)
+        self.answer(kept(sql, true), bound(batch)?).await.map(drop)
     }
 
     /// Runs a text of several statements without parameters.
@@ -110,6 +108,13 @@ impl<const WIDTH: usize> Batch<'_, WIDTH> {
     pub(super) fn bind(&self, arguments: &mut PgArguments) -> Result<()> {
         (0..WIDTH).try_for_each(|column| bind_column(arguments, self.rows().iter().map(|row| row[column])))
     }
+}
+
+/// The arrays of a batch.
+fn bound<const WIDTH: usize>(batch: &Batch<'_, WIDTH>) -> Result<PgArguments> {
+    let mut arguments = PgArguments::default();
+    batch.bind(&mut arguments)?;
+    Ok(arguments)
 }
 
 /// Runs a text without parameters in one round trip.

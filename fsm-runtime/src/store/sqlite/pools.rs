@@ -46,8 +46,10 @@ impl SqlitePools {
 
     /// Begins a transaction that writes.
     pub(in crate::store) async fn begin(&self, statement_settings: &StatementSettings, purpose: Purpose) -> Result<Tx> {
-        let tx = self.begin_uncounted(statement_settings, purpose).await?;
-        Ok(tx.counted(self.turns.as_ref().map(|turns| turns.begin(None))))
+        let taken = self.writer.take(purpose).await?;
+        let begun = taken.begun(statement_settings, async |conn| statements::begin(conn, sql::BEGIN_SQLITE).await).await?;
+        let turn = self.turns.as_ref().map(|turns| turns.begin(None));
+        Ok(Tx::new(Side::Sqlite(begun), statement_settings).counted(turn))
     }
 
     /// Begins a transaction that [`Turns`] does not count yet.

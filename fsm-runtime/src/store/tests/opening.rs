@@ -8,8 +8,7 @@ use fsm_core::changes::{Changes, TimerChange};
 use sqlx::Connection;
 use tokio::sync::Barrier;
 
-use super::samples::{Fresh, at, beginning, done, on_each, written};
-use super::single_statement::timer;
+use super::samples::{Fresh, at, beginning, done, on_each, timer, written};
 use crate::store::conn::Conn;
 use crate::store::error::{Class, StoreError};
 use crate::store::open::Store;

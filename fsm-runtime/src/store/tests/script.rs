@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use fsm_core::changes::{Changes, TimerChange};
 
-use super::samples::{Fresh, at, beginning, session, success, written};
-use super::single_statement::{going_on, timer};
+use super::samples::{Fresh, at, beginning, going_on, session, success, timer, written};
 use crate::store::claim::{Served, Which};
 use crate::store::error::StoreError;
 use crate::store::file_version::FileVersion;
