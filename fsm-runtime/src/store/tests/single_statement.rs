@@ -2,8 +2,9 @@
 //! rows.
 
 use fsm_core::changes::{Changes, TimerChange};
+use fsm_core::instance::Instance;
 
-use super::samples::{Fresh, at, attempt, beginning, call, going_on, session, success, timer, written};
+use super::samples::{Fresh, at, beginning, going_on, session, success, timer, written};
 use crate::store::conn::Conn;
 use crate::store::lock::{self, RowSnapshot, Target};
 use crate::store::open::Store;
