@@ -157,7 +157,15 @@ impl<M: Machine> Handle<M> {
     pub async fn get(&self, key: impl AsRef<str>) -> Result<Option<Instance<M>>, Error> {
         let key = key.as_ref();
         encode::check_key(key)?;
-        self.engine.read(|| self.look(key)).await?.map(|seen| self.typed(seen)).transpose()
+        let seen = self.engine.read(|| async {
+            let Some(mut seen) = self.look(key).await? else { return Ok(None) };
+            if let Some((call, _)) = seen.row.newest.filter(|_| self.engine.is_traced()) {
+                let mut reader = self.engine.store.reader().await?;
+                seen.trace = traces::of(&mut reader.conn(), &[call]).await?.remove(&call);
+            }
+            Ok(Some(seen))
+        });
+        seen.await?.map(|seen| self.typed(seen)).transpose()
     }
 
     /// Reads the instance once, in the engine's own types. An error is returned at once.
@@ -165,12 +173,8 @@ impl<M: Machine> Handle<M> {
         let mut reader = self.engine.store.reader().await?;
         let conn = &mut reader.conn();
         let Some(row) = rows::find(conn, M::NAME, key).await? else { return Ok(None) };
-        let newest = row.instance.newest.filter(|_| self.engine.is_traced());
         let mut seen = with_calls(conn, vec![row], &self.engine.catalog, &self.engine.data_protection).await?.only()?;
         seen.read_family(conn).await?;
-        if let Some((call, _)) = newest {
-            seen.trace = traces::of(conn, call).await?;
-        }
         Ok(Some(seen))
     }
 

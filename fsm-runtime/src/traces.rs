@@ -1,9 +1,11 @@
 //! The trace context of the current span, and the links between spans. Without the feature `otel` there is none, and nothing is read or stored.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
+use fsm_core::call::Attempt;
+use fsm_core::ids::CallId;
 use fsm_core::machine::{TIMEOUT, is_of_children};
-use fsm_core::trace::TraceContext;
 
 use crate::engine::Engine;
 use crate::error::Error;
@@ -35,30 +37,29 @@ impl Engine {
         self.is_traced.load(Ordering::Relaxed)
     }
 
-    /// The span that the attempt follows: that of the attempt before, or that of the sender. A timer and the end of children have no sender;
-    /// their calls follow the call before. An error is logged: an attempt runs without its trace rather than not at all.
-    ///
-    /// The context of a first attempt that began in the commit of its send is known. Others are read.
-    pub(crate) async fn followed(&self, claimed: &Claimed) -> Option<TraceContext> {
-        if !self.is_traced() {
-            return None;
+    /// Adds to claimed attempts the span that each follows: that of the attempt before, or that of the sender. A timer and the end of children
+    /// have no sender; their calls follow the call before. That of a first attempt that began in the commit of its send is known; the others are
+    /// read at once. An error is logged: attempts run without their traces rather than not at all.
+    pub(crate) async fn read_traces(&self, claimed: &mut [Claimed]) {
+        if !self.is_traced() || !claimed.iter().any(|claimed| claimed.trace == TraceOfCall::Stored) {
+            return;
         }
-        if let TraceOfCall::Known(trace) = &claimed.trace {
-            return trace.clone();
+        let stored = || claimed.iter().filter(|claimed| claimed.trace == TraceOfCall::Stored).map(|claimed| &*claimed.attempt);
+        let calls: Vec<_> = stored().flat_map(|attempt| [Some(attempt.call), before(attempt)]).flatten().collect();
+        let found = async { Ok::<_, Error>(traces::of(&mut self.store.reader().await?.conn(), &calls).await?) };
+        let found = found.await.unwrap_or_else(|error| {
+            tracing::debug!(%error, "the traces of attempts cannot be read; the attempts run without them");
+            HashMap::new()
+        });
+        for claimed in claimed.iter_mut().filter(|claimed| claimed.trace == TraceOfCall::Stored) {
+            let attempt = &*claimed.attempt;
+            let of = |call: Option<CallId>| call.and_then(|call| found.get(&call));
+            claimed.trace = TraceOfCall::Known(of(Some(attempt.call)).or_else(|| of(before(attempt))).cloned());
         }
-        let attempt = &*claimed.attempt;
-        let found = async {
-            let mut reader = self.store.reader().await?;
-            let own = traces::of(&mut reader.conn(), attempt.call).await?;
-            let has_sender = attempt.event != TIMEOUT && !is_of_children(&attempt.event);
-            match attempt.previous.filter(|_| own.is_none() && !has_sender) {
-                Some(before) => Ok::<_, Error>(traces::of(&mut reader.conn(), before).await?),
-                None => Ok(own),
-            }
-        };
-        found.await.unwrap_or_else(|error| {
-            tracing::debug!(%error, "the trace of an attempt cannot be read; the attempt runs without it");
-            None
-        })
     }
+}
+
+/// The call before, for an attempt of a call without a sender.
+fn before(attempt: &Attempt) -> Option<CallId> {
+    attempt.previous.filter(|_| attempt.event == TIMEOUT || is_of_children(&attempt.event))
 }

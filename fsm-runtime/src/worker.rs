@@ -7,6 +7,7 @@ mod counts;
 mod judge;
 
 use std::pin::Pin;
+use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,7 @@ use crate::guard;
 use crate::metrics::AttemptOutcome;
 use crate::progress::ProgressOfAttempt;
 use crate::running::{self, Phase, Running};
-use crate::store::claim::Claimed;
+use crate::store::claim::{Claimed, TraceOfCall};
 use crate::store::tx::Tx;
 use crate::supervise;
 use crate::traces;
@@ -70,12 +71,14 @@ impl Engine {
         self: Arc<Self>,
         span: tracing::Span,
         target: InstanceKey,
-        claimed: Claimed,
+        mut claimed: Claimed,
         permit: Option<OwnedSemaphorePermit>,
         control: VerbControl,
     ) {
-        if let Some(followed) = self.followed(&claimed).await {
-            traces::follow(&span, &followed, self.work.as_ref().is_some_and(|work| work.has_parent_from_send));
+        // An attempt that a scan claimed has it already.
+        self.read_traces(slice::from_mut(&mut claimed)).await;
+        if let TraceOfCall::Known(Some(followed)) = &claimed.trace {
+            traces::follow(&span, followed, self.work.as_ref().is_some_and(|work| work.has_parent_from_send));
         }
         // A span that was entered keeps its parent, so nothing enters it before.
         span.in_scope(|| tracing::debug!("claimed"));

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Connection, PgConnection, SqliteConnection};
 use tracing::Instrument;
 
+use crate::family::{Gather, Gathering, family, hand};
 use crate::support::{Folder, promise};
 use crate::trace_contexts::{HOUR, Spans, field, follows, recorded, recorded_by};
 
@@ -135,6 +136,26 @@ promise! {
         let answers: Vec<_> = spans.all().into_iter().filter(|span| field(span, "fsm.verb") == "answered").collect();
         assert_eq!(answers.len(), 2, "one was sent by the test, and one came out of the outbox");
         assert_eq!(answers.iter().filter(|answer| follows(answer, arrived)).count(), 1);
+    }
+}
+
+promise! {
+    /// They have no sender, so they follow the call of the parent before.
+    async fn the_reports_of_children_link_to_the_call_before(bed in family()) {
+        let spans = recorded();
+        let bed = family().beside(bed).await.unwrap();
+        bed.machine::<Gathering>().send("g", Gather { parcels: vec!["ends".into(), "heavy".into()] }).await.unwrap();
+        bed.run_until_idle().await;
+        hand(&bed, &["ends"]).await;
+
+        let attempts = attempts(&spans);
+        links(&attempts, "packed ends 1", &attempts["gathering g 1"]);
+        let told: Vec<_> = spans.all().into_iter().filter(|span| field(span, "fsm.key") == "g" && span.name == "fsm.attempt").collect();
+        let verbs: Vec<_> = told.iter().map(|span| field(span, "fsm.verb")).collect();
+        assert_eq!(verbs, ["gathering", "alarmed", "gathered"]);
+        for two in told.windows(2) {
+            assert!(follows(&two[1], &two[0]), "{:?} links to {:?}", two[1].attributes, two[1].links);
+        }
     }
 }
 

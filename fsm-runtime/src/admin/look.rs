@@ -112,10 +112,7 @@ impl Admin {
         let mut seen = InstanceView { fields, ..InstanceView::new(row, live, before, &self.engine.data_protection) };
         seen.read_family(conn).await?;
         let children = family::first_children(conn, &seen.row, CHILDREN).await?;
-        let trace = match newest_call {
-            Some(call) => traces::of(conn, call).await?,
-            None => None,
-        };
+        let trace = traces::of(conn, newest_call.as_slice()).await?.into_values().next();
         Ok(Story { seen: self.shown(seen), children, inbox, full_inbox, trace, timers, entries, attempts })
     }
 

@@ -157,10 +157,11 @@ impl Engine {
         self: &Arc<Self>,
         place: usize,
         session: SessionId,
-        claims: Claims,
+        mut claims: Claims,
         slots: &mut Vec<OwnedSemaphorePermit>,
     ) -> usize {
         let found = claims.count() as usize;
+        self.read_traces(&mut claims.claimed).await;
         for mut claimed in claims.claimed {
             let target = InstanceKey::new(&claimed.attempt.machine, &claimed.instance.key);
             self.snapshot_cache.put(&target, CachedSnapshot::of(&claimed.instance, claimed.seen.take()));

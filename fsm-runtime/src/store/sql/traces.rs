@@ -1,6 +1,6 @@
 //! The trace contexts of calls.
 
-use super::statement::{Many, Sql, many, same};
+use super::statement::{Many, many};
 
 /// Stores the trace contexts of calls. The last one of a call counts. Uses the primary key.
 pub const TRACE_PUT: Many = many(
@@ -14,12 +14,13 @@ pub const TRACE_PUT: Many = many(
     set parent = excluded.parent, state = excluded.state",
 );
 
-/// The trace context of call `$1`. Uses the primary key.
-pub const TRACE: Sql = same(
+/// The trace contexts of the calls that have one. Uses the primary key.
+pub const TRACES: Many = many(
+    "call_id uuid",
     "
-    select t.parent, t.state
-    from fsm_traces t
-    where t.call_id = $1",
+    select t.call_id, t.parent, t.state
+    from w
+    join fsm_traces t on t.call_id = w.call_id",
 );
 
 /// Deletes the trace contexts of the calls. Uses the primary key.

@@ -7,7 +7,7 @@ use crate::store::open::Store;
 use crate::store::sql::{self, Many, Sql};
 
 /// Each statement of the store that reads or changes rows by a key.
-const ALL: [(&str, &Sql); 121] = [
+const ALL: [(&str, &Sql); 120] = [
     ("CLAIM", &sql::CLAIM),
     ("CLAIM_THESE", &sql::CLAIM_THESE),
     ("CLAIMABLE", &sql::CLAIMABLE),
@@ -98,7 +98,6 @@ const ALL: [(&str, &Sql); 121] = [
     ("SCHEDULE_RESUME", &sql::SCHEDULE_RESUME),
     ("SCHEDULE_REQUEST", &sql::SCHEDULE_REQUEST),
     ("SCHEDULE_FORGET", &sql::SCHEDULE_FORGET),
-    ("TRACE", &sql::TRACE),
     ("REMEMBER", &sql::REMEMBER),
     ("DEFINITIONS", &sql::DEFINITIONS),
     ("ONCE_GET", &sql::ONCE_GET),
@@ -132,7 +131,7 @@ const ALL: [(&str, &Sql); 121] = [
 ];
 
 /// Each such statement about many rows.
-const MANY: [(&str, &Many); 75] = [
+const MANY: [(&str, &Many); 76] = [
     ("LOCK_BY_KEY", &sql::LOCK_BY_KEY),
     ("LOCK_BY_ID", &sql::LOCK_BY_ID),
     ("ATTEMPTS", &sql::ATTEMPTS),
@@ -181,6 +180,7 @@ const MANY: [(&str, &Many); 75] = [
     ("NOTE", &sql::NOTE),
     ("REQUEST", &sql::REQUEST),
     ("CLAIMED", &sql::CLAIMED),
+    ("TRACES", &sql::TRACES),
     ("TRACE_PUT", &sql::TRACE_PUT),
     ("PRUNE_TRACES_OF", &sql::PRUNE_TRACES_OF),
     ("PRUNE_TRACES", &sql::PRUNE_TRACES),
