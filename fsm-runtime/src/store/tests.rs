@@ -12,6 +12,8 @@ mod errors;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod file_versions;
 mod health;
+#[cfg(not(all(feature = "sqlite", feature = "postgres")))]
+mod no_driver;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod opening;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
