@@ -16,15 +16,25 @@ function span(ms) {
   return `${Math.floor(s / 86400)}d${Math.floor((s % 86400) / 3600) ? `${Math.floor((s % 86400) / 3600)}h` : ""}`;
 }
 
+// What happened is never in the future: then two clocks differ.
+function since(past) {
+  if (past <= -1000) return `clock ${span(-past)} ahead`;
+  return past < 1000 ? "just now" : `${span(past)} ago`;
+}
+
 function relative(left) {
   if (left > 0) return `in ${span(Math.max(left, 1000))}`;
-  return left > -1000 ? "just now" : `${span(-left)} ago`;
+  return since(-left);
 }
 
 function tick() {
   const now = Date.now() + ahead;
   for (const time of document.querySelectorAll("time[data-at]")) {
     const text = relative(Number(time.dataset.at) / 1000 - now);
+    if (time.textContent !== text) time.textContent = text;
+  }
+  for (const time of document.querySelectorAll("time[data-past]")) {
+    const text = since(now - Number(time.dataset.past) / 1000);
     if (time.textContent !== text) time.textContent = text;
   }
 }
@@ -41,7 +51,12 @@ let pressed = null;
 
 function isBusy(section) {
   const active = document.activeElement;
-  return section.contains(pressed) || (section.contains(active) && /^(INPUT|TEXTAREA|SELECT)$/.test(active.tagName));
+  return section.contains(pressed) || (section.contains(active) && isTyped(active));
+}
+
+// A text that somebody types, or a choice. A check box is neither: it keeps its state.
+function isTyped(field) {
+  return /^(INPUT|TEXTAREA|SELECT)$/.test(field.tagName) && field.type !== "checkbox";
 }
 
 function patch(event) {
@@ -73,7 +88,9 @@ function replace(section, html) {
   const scrolled = [...section.querySelectorAll(".wide, pre")].map((part) => [part.scrollLeft, part.scrollTop]);
   const open = [...section.querySelectorAll("details")].map((details) => details.open);
   const typed = new Map(fields(section).filter(isChanged).map((field) => [field.name, field.value]));
-  const row = section.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+  const checked = new Set([...section.querySelectorAll("input:checked")].map((box) => box.value));
+  const active = section.contains(document.activeElement) ? document.activeElement : null;
+  const [row, box] = [active?.getAttribute("href"), active?.type === "checkbox" ? active.value : null];
   section.innerHTML = html;
   section.querySelectorAll(".wide, pre").forEach((part, place) => { if (scrolled[place]) [part.scrollLeft, part.scrollTop] = scrolled[place]; });
   section.querySelectorAll("details").forEach((details, place) => { details.open = open[place] ?? false; });
@@ -81,6 +98,10 @@ function replace(section, html) {
     const value = typed.get(field.name);
     // An event that does not fit any more is not chosen again.
     if (value !== undefined && (field.tagName !== "SELECT" || [...field.options].some((option) => option.value === value && !option.disabled))) field.value = value;
+  }
+  for (const one of section.querySelectorAll("input[type=checkbox]")) {
+    one.checked = checked.has(one.value);
+    if (one.value === box) one.focus();
   }
   if (row) section.querySelector(`a[href="${CSS.escape(row)}"]`)?.focus();
 }
@@ -136,13 +157,14 @@ function move(step) {
 }
 
 addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) {
+  if (event.ctrlKey || event.metaKey || event.altKey || isTyped(event.target)) {
     if (event.key === "Escape") event.target.blur();
     return;
   }
   const key = pending + event.key;
   pending = event.key === "g" ? "g" : "";
   if (key === "j" || key === "k") return move(key === "j" ? 1 : -1);
+  if (key === "x") return document.activeElement.closest("tr")?.querySelector("input[type=checkbox]")?.click();
   if (key === "?") return document.getElementById("keys").showModal();
   const target = document.querySelector(`[data-key="${CSS.escape(key)}"]`);
   if (!target || target.disabled) return;

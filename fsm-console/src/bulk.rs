@@ -1,17 +1,21 @@
 //! An act on all instances that match: a plan with their number, a confirmation, and a page with the progress and the refusals.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use axum::Form;
-use axum::extract::Path;
+use axum::extract::{Path, RawForm};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
+use fsm_core::decide::operate::Act;
 use fsm_runtime::admin::Admin;
 use fsm_runtime::error::Error;
 use futures_util::StreamExt;
 use maud::html;
+use percent_encoding::percent_decode_str;
 use serde::Deserialize;
+use serde_json::Value;
 use tokio::sync::Mutex;
 use uuid::Uuid;
 
@@ -19,7 +23,8 @@ use crate::access::Action;
 use crate::act::{act_of, operate};
 use crate::format::{clean, grouped};
 use crate::layout::{Page, document, failed, said, token};
-use crate::pages::instances::Facets;
+use crate::pages::instances::{Facets, SELECTED};
+use crate::path::encoded;
 use crate::shared::Asked;
 
 /// The maximum number of instances of an act. The command line has no limit.
@@ -44,27 +49,58 @@ pub(crate) struct BulkRun {
 }
 
 #[derive(Deserialize)]
-pub(crate) struct Wanted {
+struct Wanted {
     action: String,
     #[serde(default)]
     reason: String,
     /// The number that the user typed.
     #[serde(default)]
     confirmed: String,
+    /// [`SELECTED`] limits the act to the selected keys. Otherwise it is for all instances that match.
+    #[serde(default)]
+    only: String,
+    #[serde(skip)]
+    selected: Vec<String>,
     #[serde(flatten)]
     facets: Facets,
 }
 
 impl Wanted {
-    fn facets(&self) -> Facets {
-        Facets { after: String::new(), ..self.facets.clone() }
+    /// Reads a form, in which `key` may be there several times. Keys are percent-encoded, because browsers change line ends.
+    fn read(form: &[u8]) -> Result<Wanted, serde_json::Error> {
+        let (keys, others): (Vec<_>, Vec<_>) = form_urlencoded::parse(form).into_owned().partition(|(name, _)| name == "key");
+        let others = others.into_iter().map(|(name, value)| (name, Value::from(value))).collect();
+        let mut wanted: Wanted = serde_json::from_value(Value::Object(others))?;
+        wanted.facets.after = String::new();
+        let keys = keys.iter().map(|(_, key)| percent_decode_str(key).decode_utf8_lossy().into_owned());
+        wanted.selected = keys.collect::<BTreeSet<_>>().into_iter().collect();
+        Ok(wanted)
+    }
+
+    fn has_selection(&self) -> bool {
+        self.only == SELECTED
+    }
+
+    /// The keys of the act, and whether there are more than an act may have.
+    async fn keys(&self, admin: &Admin) -> Result<(Vec<String>, bool), Error> {
+        match self.has_selection() {
+            true => Ok((self.selected.clone(), false)),
+            false => matching(admin, &self.facets).await,
+        }
+    }
+
+    /// What the plan says again when the user confirms it.
+    fn repeated(&self) -> Vec<(&str, Cow<'_, str>)> {
+        let fixed = self.facets.pairs().into_iter().chain([("action", self.action.as_str()), ("only", self.only.as_str())]);
+        let selected = self.selected.iter().map(|key| ("key", Cow::Owned(encoded(key))));
+        fixed.map(|(name, value)| (name, Cow::Borrowed(value))).chain(selected).collect()
     }
 }
 
 /// Returns the keys of all instances that match, and whether there are more than an act may have.
 async fn matching(admin: &Admin, facets: &Facets) -> Result<(Vec<String>, bool), Error> {
     admin.machine(&facets.machine)?;
-    let (mut keys, mut filter) = (Vec::new(), facets.filter(PAGE));
+    let (mut keys, mut filter) = (Vec::new(), facets.filter(PAGE, admin.now()));
     loop {
         let page = admin.page(&facets.machine, &filter).await?;
         keys.extend(page.instances.into_iter().map(|seen| seen.row.key));
@@ -81,31 +117,47 @@ async fn matching(admin: &Admin, facets: &Facets) -> Result<(Vec<String>, bool),
     }
 }
 
-/// Shows the plan of an act. Nothing changes.
-pub(crate) async fn plan(asked: Asked, Form(wanted): Form<Wanted>) -> Response {
+/// What a form asks for, if the user may do it.
+fn permitted(asked: &Asked, form: &[u8]) -> Result<(Wanted, Act), (StatusCode, &'static str)> {
     if !asked.may(Action::ActOnMany) {
-        return said(&asked, StatusCode::FORBIDDEN, "you may not act on many instances at once");
+        return Err((StatusCode::FORBIDDEN, "you may not act on many instances at once"));
     }
-    if act_of(&wanted.action).is_none() {
-        return said(&asked, StatusCode::BAD_REQUEST, "there is no such act");
+    let wanted = Wanted::read(form).map_err(|_| (StatusCode::BAD_REQUEST, "the form cannot be read"))?;
+    let act = act_of(&wanted.action).ok_or((StatusCode::BAD_REQUEST, "there is no such act"))?;
+    match wanted.has_selection() && wanted.selected.is_empty() {
+        true => Err((StatusCode::BAD_REQUEST, "no instance is selected: nothing was done")),
+        false => Ok((wanted, act)),
     }
-    let facets = wanted.facets();
+}
+
+/// Shows the plan of an act. Nothing changes.
+pub(crate) async fn plan(asked: Asked, RawForm(form): RawForm) -> Response {
+    let (wanted, _) = match permitted(&asked, &form) {
+        Ok(permitted) => permitted,
+        Err((status, why)) => return said(&asked, status, why),
+    };
+    let facets = &wanted.facets;
     let found = async {
         let admin = asked.admin().await?;
-        Ok((matching(&admin, &facets).await?, admin.now()))
+        Ok((wanted.keys(&admin).await?, admin.now()))
     };
     let ((keys, is_more), now) = match found.await {
         Ok(found) => found,
         Err(error) => return failed(&asked, &error),
     };
+    let what = match (wanted.has_selection(), keys.len()) {
+        (true, 1) => "is selected",
+        (true, _) => "are selected",
+        (false, 1) => "matches",
+        (false, _) => "match",
+    };
     let plan = html! {
-        p { strong { (grouped(keys.len() as u64)) } @if keys.len() == 1 { " instance" } @else { " instances" } " of " code { (facets.machine) } " match. Nothing has happened yet." }
+        p { strong { (grouped(keys.len() as u64)) } @if keys.len() == 1 { " instance" } @else { " instances" } " of " code { (facets.machine) } " " (what) ". Nothing has happened yet." }
         @if is_more { p class="notice warn" { "There are more: an act goes to at most " (grouped(MOST as u64)) " instances at once." } }
         @if !keys.is_empty() {
             form class="fields" method="post" action=(asked.base.to("/bulk/run")) {
                 (token(&asked))
-                @for (name, value) in facets.pairs() { input type="hidden" name=(name) value=(clean(value)); }
-                input type="hidden" name="action" value=(clean(&wanted.action));
+                @for (name, value) in wanted.repeated() { input type="hidden" name=(name) value=(value); }
                 label { "reason" input name="reason" required maxlength="1000" size="40"; }
                 @if keys.len() > TYPED_ABOVE { label { "type " (keys.len()) " to confirm" input name="confirmed" required autocomplete="off" size="8"; } }
                 @else { input type="hidden" name="confirmed" value=(keys.len()); }
@@ -115,19 +167,19 @@ pub(crate) async fn plan(asked: Asked, Form(wanted): Form<Wanted>) -> Response {
         ul class="keys" { @for key in keys.iter().take(SHOWN) { li { a href=(asked.base.instance(&facets.machine, key)) { (clean(key)) } } } }
         @if keys.len() > SHOWN { p class="quiet" { "and " (keys.len() - SHOWN) " more" } }
     };
-    document(&asked, &Page::new(format!("{} all that match", wanted.action), "", now).section("plan", plan))
+    let which = if wanted.has_selection() { "the selected" } else { "all that match" };
+    document(&asked, &Page::new(format!("{} {which}", wanted.action), "", now).section("plan", plan))
 }
 
 /// Begins the act if the number of matching instances is the one that the user confirmed.
-pub(crate) async fn begin(asked: Asked, Form(wanted): Form<Wanted>) -> Response {
-    if !asked.may(Action::ActOnMany) {
-        return said(&asked, StatusCode::FORBIDDEN, "you may not act on many instances at once");
-    }
-    let Some(act) = act_of(&wanted.action) else { return said(&asked, StatusCode::BAD_REQUEST, "there is no such act") };
-    let facets = wanted.facets();
+pub(crate) async fn begin(asked: Asked, RawForm(form): RawForm) -> Response {
+    let (wanted, act) = match permitted(&asked, &form) {
+        Ok(permitted) => permitted,
+        Err((status, why)) => return said(&asked, status, why),
+    };
     let found = async {
         let admin = asked.admin().await?;
-        matching(&admin, &facets).await
+        wanted.keys(&admin).await
     };
     let keys = match found.await {
         Ok((keys, _)) => keys,
@@ -138,7 +190,7 @@ pub(crate) async fn begin(asked: Asked, Form(wanted): Form<Wanted>) -> Response 
         return said(&asked, StatusCode::CONFLICT, &text);
     }
     let run = Arc::new(BulkRun {
-        machine: facets.machine,
+        machine: wanted.facets.machine,
         action: wanted.action,
         total: keys.len(),
         done: AtomicUsize::new(0),

@@ -7,6 +7,9 @@ use fsm_core::instance::Status;
 use fsm_core::time::Timestamp;
 use maud::{Markup, html};
 
+/// Clocks that differ by less are not worth a word.
+const SKEW: Duration = Duration::from_secs(1);
+
 /// A counted number; with `+` if the count stopped at its limit.
 pub(crate) fn counted(count: u64, most: u64) -> String {
     let text = grouped(count);
@@ -49,10 +52,22 @@ pub(crate) fn age(length: Duration) -> String {
 pub(crate) fn time(at: Timestamp, now: Timestamp) -> Markup {
     let text = match (at.since(now), now.since(at)) {
         (left, _) if !left.is_zero() => format!("in {}", age(left.max(Duration::from_secs(1)))),
-        (_, past) if past.as_secs() == 0 => "just now".to_owned(),
-        (_, past) => format!("{} ago", age(past)),
+        (_, past) => since(past),
     };
     html! { time datetime=(at) title=(at) data-at=(at.as_micros()) { (text) } }
+}
+
+/// A time at which something happened. If it is later than `now`, the clocks of two machines differ, and the text says by how much.
+pub(crate) fn past(at: Timestamp, now: Timestamp) -> Markup {
+    let ahead = at.since(now);
+    if ahead < SKEW {
+        return html! { time datetime=(at) title=(at) data-past=(at.as_micros()) { (since(now.since(at))) } };
+    }
+    html! { time datetime=(at) title={ (at) ": later than the time of the database, so two clocks differ" } data-past=(at.as_micros()) { "clock " (age(ahead)) " ahead" } }
+}
+
+fn since(past: Duration) -> String {
+    if past.as_secs() == 0 { "just now".to_owned() } else { format!("{} ago", age(past)) }
 }
 
 /// The status with its icon and its word, so that it is never shown by a colour alone.
@@ -108,6 +123,15 @@ mod tests {
         }
         assert_eq!(clean("a\u{1b}[31mb\u{202e}c\n"), "a\u{fffd}[31mb\u{fffd}c\n");
         assert_eq!((first_line("ab\ncd", 9), first_line("abcd", 2)), ("ab".to_owned(), "ab…".to_owned()));
+    }
+
+    #[test]
+    fn a_past_time_that_is_ahead_shows_that_clocks_differ() {
+        let now = Timestamp::from_micros(10_000_000);
+        let text = |at| past(at, now).into_string();
+        assert!(text(now + Duration::from_millis(900)).contains(">just now<"));
+        assert!(text(now + Duration::from_secs(90)).contains(">clock 1m30s ahead<"));
+        assert!(text(Timestamp::from_micros(0)).contains(">10s ago<"));
     }
 
     #[test]

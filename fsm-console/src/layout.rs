@@ -95,6 +95,7 @@ pub(crate) fn document(asked: &Asked, page: &Page) -> Response {
                     dl {
                         dt { kbd { "/" } } dd { "search" }
                         dt { kbd { "j" } " " kbd { "k" } } dd { "next and previous row" }
+                        dt { kbd { "x" } } dd { "select the row" }
                         dt { kbd { "Enter" } } dd { "open the row" }
                         dt { kbd { "g" } " then a letter" } dd { "o overview, i instances, e errors, d due, w workers, m simulator, a audit" }
                         dt { kbd { "r" } } dd { "retry the instance of this page" }

@@ -72,6 +72,33 @@ async fn a_bulk_retry_asks_for_the_number_and_shows_its_progress() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn selected_instances_stay_selected_while_the_list_moves() {
+    let Some(chromium) = Chromium::start("selected") else { return };
+    let site = Site::new("selected").await;
+    site.declined((0..3).map(|number| format!("o-{number}"))).await;
+    let mut tab = chromium.tab(1280).await;
+    tab.goto(&format!("{}/instances?machine=order", site.url)).await;
+    tab.until("document.getElementById('live').textContent === '● live'").await;
+    tab.click("#rows input[value='o-1']").await;
+    // The keyboard selects, too.
+    tab.eval("document.querySelector(\"#rows a[href$='/o-2']\").focus()").await;
+    tab.press("x").await;
+    site.order("o-9").await;
+    tab.until("document.querySelector(\"#rows a[href$='/o-9']\")").await;
+    assert_eq!(tab.eval("[...document.querySelectorAll('#rows input:checked')].map((box) => box.value).sort().join(' ')").await, "o-1 o-2");
+    tab.click("#selected button[value=cancel]").await;
+    tab.until("document.getElementById('plan')").await;
+    assert!(tab.text("#plan").await.contains("2 instances of order are selected."));
+    tab.fill("#plan input[name=reason]", "they were tests").await;
+    tab.click("#plan form button").await;
+    tab.until("document.querySelector('#progress progress')?.value === 2").await;
+    for (key, status) in [("o-0", Status::Error), ("o-1", Status::Cancelled), ("o-2", Status::Cancelled)] {
+        assert_eq!(site.orders().get(key).await.expect("it is read").expect("it is there").status, status, "{key}");
+    }
+    site.runtime.shutdown().await.expect("the runtime ends");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_search_finds_a_key_of_odd_characters() {
     let Some(chromium) = Chromium::start("search") else { return };
     let site = Site::new("search").await;

@@ -372,6 +372,53 @@ async fn an_act_is_carried_out_in_the_name_of_who_asks_and_a_bulk_act_on_those_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_bulk_act_on_selected_instances_goes_to_no_other() {
+    let site = Site::new("console-selected").await;
+    let browser = site.as_actor(Access::Admin);
+    let token = browser.token().await;
+    site.broken.0.store(false, Ordering::Relaxed);
+    let list = browser.get("/instances?machine=shown&status=error").await.text;
+    assert!(list.contains("type=\"checkbox\"") && list.contains("value=\"e-2\""), "{list}");
+
+    let form = format!("token={token}&action=retry&machine=shown&only=selected&reason=these");
+    let nothing = browser.post("/bulk", ORIGIN, &form).await;
+    assert_eq!(nothing.status, StatusCode::BAD_REQUEST);
+    assert!(nothing.text.contains("no instance is selected: nothing was done"), "{}", nothing.text);
+    // A key is percent-encoded in the form, and its `%` once more as that of any form.
+    let chosen = format!("{form}&key=e%252D2&key=a%252Fb%2520c");
+    let plan = browser.post("/bulk", ORIGIN, &chosen).await.text;
+    assert!(plan.contains("<strong>2</strong> instances of <code>shown</code> are selected"), "{plan}");
+    assert!(plan.contains(">e-2</a>") && plan.contains(">a/b c</a>") && !plan.contains("e-3"), "{plan}");
+    let run = browser.post("/bulk/run", ORIGIN, &format!("{chosen}&confirmed=2")).await;
+    assert_eq!(run.status, StatusCode::SEE_OTHER, "{}", run.text);
+    let path = run.headers["location"].to_str().unwrap().strip_prefix("/fsm").unwrap().to_owned();
+    let begin = Instant::now();
+    let ended = loop {
+        let page = browser.get(&path).await.text;
+        if page.contains("2 of 2 done") {
+            break page;
+        }
+        assert!(begin.elapsed() < LIMIT, "{page}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    assert!(ended.contains("1 refused") && ended.contains("a/b c"), "{ended}");
+    assert_eq!(site.orders().settled("e-2").within(LIMIT).await.unwrap().status, Status::Running);
+    assert_eq!(site.orders().get("e-3").await.unwrap().unwrap().status, Status::Error);
+    site.runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_are_listed_by_the_time_for_which_they_have_not_changed() {
+    let site = Site::new("console-unchanged").await;
+    let browser = site.as_actor(Access::Viewer);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert!(browser.get("/instances?machine=shown&unchanged=10ms").await.text.contains(">e-1</a>"));
+    let stale = browser.get("/instances?machine=shown&unchanged=1h").await.text;
+    assert!(stale.contains("No instance matches.") && !stale.contains(">e-1</a>"), "{stale}");
+    site.runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_open_page_moves_when_its_instance_does_and_its_stream_ends_with_the_process() {
     let site = Site::new("console-live").await;
     let browser = site.as_actor(Access::Viewer);

@@ -5,7 +5,7 @@ use fsm_runtime::error::Error;
 use maud::html;
 use serde::Deserialize;
 
-use crate::format::{clean, time};
+use crate::format::{clean, past};
 use crate::layout::{Page, empty};
 use crate::shared::Asked;
 
@@ -35,7 +35,7 @@ pub(crate) async fn page(asked: &Asked, admin: &Admin, parameters: &Parameters) 
                 tbody {
                     @for act in &acts {
                         tr {
-                            td class="number" { (time(act.at, now)) }
+                            td class="number" { (past(act.at, now)) }
                             td { (act.kind) }
                             td { (act.machine) }
                             td class="key" { a href=(asked.base.instance(&act.machine, &act.key)) data-row { (clean(&act.key)) } }

@@ -7,7 +7,7 @@ use fsm_runtime::error::Error;
 use maud::{Markup, html};
 
 use crate::access::Action;
-use crate::format::{clean, first_line, grouped, is_hidden, time};
+use crate::format::{clean, first_line, grouped, is_hidden, past, time};
 use crate::layout::{Page, empty, only, token};
 use crate::shared::Asked;
 
@@ -54,7 +54,7 @@ pub(crate) async fn page(asked: &Asked, admin: &Admin) -> Result<Page, Error> {
                                     td class="key" { a href=(asked.base.instance(machine, &inbox.key)) data-row { (clean(&inbox.key)) } }
                                     td class="number" { (grouped(inbox.inbox_len)) }
                                     td class="number" { (grouped(inbox.events)) }
-                                    td class="number" { (time(inbox.since, now)) }
+                                    td class="number" { (past(inbox.since, now)) }
                                     td class="number" { (time(inbox.next_at, now)) }
                                 }
                             }
@@ -77,7 +77,7 @@ pub(crate) async fn page(asked: &Asked, admin: &Admin) -> Result<Page, Error> {
                                     td { (machine) }
                                     td class="key" { a href=(asked.base.instance(machine, &event.key)) data-row { (clean(&event.key)) } }
                                     td { (first_line(&event.reason, 160)) }
-                                    td class="number" { (time(event.at, now)) }
+                                    td class="number" { (past(event.at, now)) }
                                 }
                             }
                         }
@@ -103,7 +103,7 @@ pub(super) fn groups_table(asked: &Asked, groups: &[ErrorGroup], now: Timestamp)
                         td { (group.machine) }
                         td { code { (group.verb.as_deref().unwrap_or("–")) } }
                         td class="key" { a href=(asked.base.instance(&group.machine, &group.first.key)) { (clean(&group.first.key)) } }
-                        td class="number" { (time(group.last_at, now)) }
+                        td class="number" { (past(group.last_at, now)) }
                         td class="number" { @if let Some(next) = group.next_at { (time(next, now)) } @else { "–" } }
                         td {
                             @if !group.is_retried {

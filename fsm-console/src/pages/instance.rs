@@ -24,7 +24,7 @@ use super::machine::linked;
 use super::policy::{Fields, policy as in_words};
 use super::timeline::timeline;
 use crate::access::Action;
-use crate::format::{clean, grouped, json as pretty, status, time};
+use crate::format::{clean, grouped, json as pretty, past, status, time};
 use crate::layout::{Page, empty, failed, only, token};
 use crate::path::{encoded, query};
 use crate::shared::Asked;
@@ -42,11 +42,18 @@ pub(crate) struct Parameters {
     done: String,
     /// `all` shows the whole history.
     history: String,
+    /// `hidden` leaves the waits out of the history.
+    waits: String,
 }
 
 impl Parameters {
     fn path(&self, machine: &str, key: &str) -> String {
-        format!("/i/{}/{}{}", encoded(machine), encoded(key), query(&[("done", &self.done), ("history", &self.history)]))
+        format!(
+            "/i/{}/{}{}",
+            encoded(machine),
+            encoded(key),
+            query(&[("done", &self.done), ("history", &self.history), ("waits", &self.waits)])
+        )
     }
 }
 
@@ -118,7 +125,7 @@ fn head(asked: &Asked, story: &Story, has_worker: bool, now: Timestamp, done: &s
                 @if let Some(progress) = &call.progress { " · progress " code { (progress.value) } " " (time(progress.at, now)) }
             }
             @if let Some(trace) = &story.trace { " · trace " (trace_link(asked, trace.trace_id())) }
-            " · changed " (time(row.updated_at, now)) " · created " (time(row.created_at, now))
+            " · changed " (past(row.updated_at, now)) " · created " (past(row.created_at, now))
             " · " a href=(asked.base.to(&format!("/i/{}/{}/json", encoded(&row.machine), encoded(&row.key)))) { "JSON" }
         }
         @if let Some(error) = row.error.as_deref().filter(|_| row.status == Status::Error) { pre class="notice bad" { (clean(error)) } }
@@ -242,8 +249,12 @@ fn shell(word: &str) -> String {
 fn history(asked: &Asked, story: &Story, now: Timestamp, parameters: &Parameters) -> Markup {
     let row = &story.seen.row;
     let hidden = if parameters.history == "all" { 0 } else { story.entries.len().saturating_sub(ENTRIES) };
-    let all = || asked.base.to(&Parameters { history: "all".to_owned(), ..parameters.clone() }.path(&row.machine, &row.key));
-    timeline(&story.entries[hidden..], (hidden > 0).then(|| (hidden, all())), now)
+    let link = |parameters: Parameters| asked.base.to(&Parameters { done: String::new(), ..parameters }.path(&row.machine, &row.key));
+    let older = (hidden > 0).then(|| (hidden, link(Parameters { history: "all".to_owned(), ..parameters.clone() })));
+    let has_waits = parameters.waits != "hidden";
+    let waits = if has_waits { "hidden" } else { "" };
+    let waits = link(Parameters { waits: waits.to_owned(), ..parameters.clone() });
+    timeline(&story.entries[hidden..], older, (has_waits, waits), now)
 }
 
 /// The attempts that would follow the open one, by the policy of its call, without jitter.

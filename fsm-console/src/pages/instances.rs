@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use axum::extract::Query;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
+use fsm_core::duration;
 use fsm_core::ids::InstanceId;
 use fsm_core::instance::Status;
 use fsm_core::search::SearchField;
@@ -18,9 +19,9 @@ use serde::Deserialize;
 use uuid::Uuid;
 
 use crate::access::Action;
-use crate::format::{age, clean, first_line, status, time};
+use crate::format::{clean, first_line, past, status, time};
 use crate::layout::{Page, empty, only, said, token};
-use crate::path::query;
+use crate::path::{encoded, query};
 use crate::shared::Asked;
 
 /// The maximum number of rows of a page.
@@ -39,6 +40,8 @@ pub(crate) struct Facets {
     pub(crate) error: String,
     /// The prefix of the keys.
     pub(crate) prefix: String,
+    /// The duration for which the instances have not changed, such as `1h`.
+    pub(crate) unchanged: String,
     /// The end of the previous page: the id of an instance, or `key:` and a key.
     pub(crate) after: String,
     /// Among them the values of search fields, with `field.` before their names.
@@ -46,15 +49,28 @@ pub(crate) struct Facets {
     pub(crate) others: BTreeMap<String, String>,
 }
 
+/// The choices of `unchanged`.
+const UNCHANGED: [(&str, &str); 5] = [("1m", "1 minute"), ("1h", "1 hour"), ("1d", "1 day"), ("7d", "7 days"), ("30d", "30 days")];
+
+/// The id of the form for the selected instances.
+pub(crate) const SELECTED: &str = "selected";
+
 /// The beginning of the parameters of search fields.
 const FIELD: &str = "field.";
 
 impl Facets {
     /// The facets as pairs for a query.
     pub(crate) fn pairs(&self) -> Vec<(&str, &str)> {
-        let Facets { machine, status, state, error, prefix, after, .. } = self;
-        let fixed: [(&str, &str); 6] =
-            [("machine", machine), ("status", status), ("state", state), ("error", error), ("prefix", prefix), ("after", after)];
+        let Facets { machine, status, state, error, prefix, unchanged, after, .. } = self;
+        let fixed: [(&str, &str); 7] = [
+            ("machine", machine),
+            ("status", status),
+            ("state", state),
+            ("error", error),
+            ("prefix", prefix),
+            ("unchanged", unchanged),
+            ("after", after),
+        ];
         let fields = self.others.iter().filter(|(name, _)| name.starts_with(FIELD));
         fixed.into_iter().chain(fields.map(|(name, value)| (name.as_str(), value.as_str()))).collect()
     }
@@ -69,8 +85,8 @@ impl Facets {
         self.pairs().iter().all(|(name, value)| *name == "machine" || value.is_empty())
     }
 
-    /// The facets as a filter for one machine. An unknown status or cursor is ignored.
-    pub(crate) fn filter(&self, limit: u32) -> PageFilter {
+    /// The facets as a filter for one machine. An unknown status, duration or cursor is ignored.
+    pub(crate) fn filter(&self, limit: u32, now: Timestamp) -> PageFilter {
         let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         PageFilter {
             parent: None,
@@ -82,7 +98,7 @@ impl Facets {
             paused: (self.status == "paused").then_some(true),
             error: text(&self.error),
             retrying: self.status == "retrying",
-            unchanged_since: None,
+            unchanged_since: duration::parse(&self.unchanged).ok().map(|age| now - age),
             after: self.after(),
             key_prefix: text(&self.prefix),
             search: self.search(),
@@ -127,7 +143,8 @@ pub(crate) async fn page(asked: &Asked, admin: &Admin, facets: &Facets) -> Resul
         return Ok(page.section("rows", choice));
     }
     admin.machine(&machine)?;
-    let listed = admin.page(&machine, &facets.filter(ROWS)).await?;
+    let listed = admin.page(&machine, &facets.filter(ROWS, now)).await?;
+    let can_select = asked.may(Action::ActOnMany);
     let is_empty = listed.instances.is_empty() && listed.unreadable.is_empty();
     let next = listed.next.map(|next| Facets { after: cursor(next), ..facets.clone() });
     let rows = html! {
@@ -136,10 +153,10 @@ pub(crate) async fn page(asked: &Asked, admin: &Admin, facets: &Facets) -> Resul
         }
         @else {
             div class="wide" { table {
-                thead { tr { th { "key" } th { "state" } th { "status" } th { "about" } th class="number" { "changed" } th class="number" { "age" } } }
+                thead { tr { @if can_select { th aria-label="selected" {} } th { "key" } th { "state" } th { "status" } th { "about" } th class="number" { "changed" } th class="number" { "created" } } }
                 tbody {
-                    @for seen in &listed.instances { (row(asked, seen, now)) }
-                    @for one in &listed.unreadable { tr { td class="key" { (clean(&one.key)) } td class="error" colspan="5" { "unreadable: " (clean(&one.why)) } } }
+                    @for seen in &listed.instances { (row(asked, seen, can_select, now)) }
+                    @for one in &listed.unreadable { tr { @if can_select { td {} } td class="key" { (clean(&one.key)) } td class="error" colspan="5" { "unreadable: " (clean(&one.why)) } } }
                 }
             } }
         }
@@ -156,16 +173,17 @@ pub(crate) async fn page(asked: &Asked, admin: &Admin, facets: &Facets) -> Resul
         .section("acts", only(asked, Action::ActOnMany, || if is_empty { Markup::default() } else { acts(asked, &facets) })))
 }
 
-fn row(asked: &Asked, seen: &InstanceView, now: Timestamp) -> Markup {
+fn row(asked: &Asked, seen: &InstanceView, can_select: bool, now: Timestamp) -> Markup {
     let row = &seen.row;
     html! {
         tr {
+            @if can_select { td { input type="checkbox" form=(SELECTED) name="key" value=(encoded(&row.key)) aria-label={ "select " (clean(&row.key)) }; } }
             td class="key" { a href=(asked.base.instance(&row.machine, &row.key)) data-row { (clean(&row.key)) } }
             td { @if let Some(state) = &row.state { code { (state) } } @else { "–" } }
             td { (status(row.status, row.paused, is_retrying(seen))) }
             td class="text" { (about(seen, now)) }
-            td class="number" { (time(row.updated_at, now)) }
-            td class="number" { (age(now.since(row.created_at))) }
+            td class="number" { (past(row.updated_at, now)) }
+            td class="number" { (past(row.created_at, now)) }
         }
     }
 }
@@ -210,20 +228,34 @@ fn form(asked: &Asked, admin: &Admin, facets: &Facets) -> Markup {
                 label { (name) input name=(parameter) value=(clean(facets.others.get(&parameter).map_or("", String::as_str))); }
             }
             label { "key begins with" input name="prefix" value=(clean(&facets.prefix)); }
+            label { "unchanged for" select name="unchanged" {
+                option value="" { "any time" }
+                @for (value, words) in UNCHANGED { option value=(value) selected[value == facets.unchanged] { (words) } }
+                // A duration that a link names stays chosen.
+                @if !facets.unchanged.is_empty() && UNCHANGED.iter().all(|(value, _)| *value != facets.unchanged) { option selected { (clean(&facets.unchanged)) } }
+            } }
             label { "error contains" input name="error" value=(clean(&facets.error)); }
             button { "Filter" }
         }
     }
 }
 
-/// The acts on all instances that match.
+/// The acts on the selected instances, and on all that match.
 fn acts(asked: &Asked, facets: &Facets) -> Markup {
+    let acts = html! { @for act in ["retry", "pause", "resume", "skip", "cancel"] { button name="action" value=(act) { (act) "…" } } };
     html! {
+        form id=(SELECTED) class="fields row" method="post" action=(asked.base.to("/bulk")) {
+            (token(asked))
+            input type="hidden" name="machine" value=(facets.machine);
+            input type="hidden" name="only" value=(SELECTED);
+            span { "The selected:" }
+            (acts)
+        }
         form class="fields row" method="post" action=(asked.base.to("/bulk")) {
             (token(asked))
             @for (name, value) in facets.pairs().into_iter().filter(|(name, _)| *name != "after") { input type="hidden" name=(name) value=(clean(value)); }
             span { "All that match:" }
-            @for act in ["retry", "pause", "resume", "skip", "cancel"] { button name="action" value=(act) { (act) "…" } }
+            (acts)
         }
     }
 }

@@ -5,7 +5,7 @@ use fsm_runtime::error::Error;
 use maud::html;
 
 use super::overview::liveness;
-use crate::format::{clean, grouped, time};
+use crate::format::{clean, grouped, past, time};
 use crate::layout::Page;
 use crate::shared::Asked;
 
@@ -27,7 +27,7 @@ pub(crate) async fn page(_asked: &Asked, admin: &Admin) -> Result<Page, Error> {
                                 @else { span class="status error" { span aria-hidden="true" { "✕" } " silent, ended " } (time(worker.lease_until, now)) }
                             }
                             td class="number" { (grouped(worker.executing)) }
-                            td class="number" { (time(worker.started_at, now)) }
+                            td class="number" { (past(worker.started_at, now)) }
                             td { code { (worker.session) } }
                         }
                     }
