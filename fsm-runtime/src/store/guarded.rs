@@ -59,7 +59,12 @@ impl StatementSettings {
 
     /// The settings of a store, whose failpoint a test can arm.
     pub(super) fn new(deadline: Duration) -> StatementSettings {
-        StatementSettings { deadline, failpoint: Failpoint::somewhere(), ..StatementSettings::DEFAULT }
+        StatementSettings {
+            deadline,
+            failpoint: Failpoint::somewhere(),
+            #[cfg(feature = "postgres")]
+            postgres: PostgresSettings::DEFAULT,
+        }
     }
 
     /// Waits for an operation on a connection with this health, up to the deadline. Stops earlier if its server is gone.
