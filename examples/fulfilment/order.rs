@@ -1,4 +1,4 @@
-//! An order with its parcels. The parcels are children of the order, so that one event tells it that the last of them has ended.
+//! An order with its parcels. The parcels are children of the order, so that it gets one event when the last of them has ended.
 
 use fsm::prelude::*;
 use serde::{Deserialize, Serialize};

@@ -113,7 +113,7 @@ fsm! {
     }
 }
 
-/// What becomes of each customer. The country of eve does not exist, and no retry changes that: an operator decides.
+/// The expected end of each customer. The country of eve does not exist, and no retry changes that: an operator decides.
 pub const EXPECTED: [(&str, Option<OnboardingState>, Status); 5] = [
     ("ada", Some(OnboardingState::Opened), Status::Completed),
     ("bob", Some(OnboardingState::Opened), Status::Completed),

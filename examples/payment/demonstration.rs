@@ -25,11 +25,11 @@ const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCAL
 const WORKERS: usize = 2;
 /// The pause between two payments.
 const PAUSE: Duration = Duration::from_millis(300);
-/// Each minute, the gateway is down from here to there, and the bank of one card is away for the first half.
+/// The seconds of each minute in which the gateway is down. The bank of one card is away for the first half of each minute.
 const DOWN: std::ops::Range<u64> = 20..40;
 /// A killed worker process is replaced after this time.
 const REPLACED_AFTER: Duration = Duration::from_secs(5);
-/// Each so many payments, one is with the card whose bank is away.
+/// One payment in this many uses the card whose bank is away.
 const UNLUCKY: usize = 25;
 
 /// A worker process: it runs the verbs until its input ends, which is when the process that started it ends.
@@ -177,11 +177,11 @@ struct Victim {
     process: u32,
 }
 
-/// Kills a worker process with SIGKILL: it cannot say goodbye.
+/// Kills a worker process with SIGKILL, so that it cannot shut down gracefully.
 async fn kill(State(shown): State<Arc<Shown>>, Form(Victim { process }): Form<Victim>) -> Redirect {
     let mut workers = shown.workers.lock().expect("no code panics while it holds the workers");
     if let Some(worker) = workers.iter_mut().find(|worker| worker.process.id() == process) {
-        // One that has ended already is what is wanted.
+        // A process that has ended already needs no signal.
         let _ = worker.process.kill();
         worker.killed_at = Some(Instant::now());
     }

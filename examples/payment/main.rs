@@ -108,7 +108,7 @@ async fn main() -> ExitCode {
     ended
 }
 
-/// Makes all payments once. With metrics it makes them again until Ctrl-C, for there is something to see only while they move.
+/// Makes all payments once. With metrics it makes them again until Ctrl-C, because metrics change only while payments move.
 async fn again_and_again(arguments: &Arguments) -> ExitCode {
     loop {
         let ran = tokio::select! {

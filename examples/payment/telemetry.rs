@@ -64,7 +64,7 @@ fn serve_metrics(address: SocketAddr) -> Result<(), metrics_exporter_prometheus:
 }
 
 impl Telemetry {
-    /// Sends the spans that are left, and tells of an error: a collector that is away does not fail a payment.
+    /// Sends the spans that are left, and prints an error: a collector that is away does not fail a payment.
     pub fn flush(&self) {
         if let Some(spans) = &self.spans
             && let Err(error) = spans.shutdown()

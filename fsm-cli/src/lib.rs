@@ -30,7 +30,7 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>, stage: &mut Stag
             let opening = command::opening(args.database.as_deref());
             ended(command::run(args, opening, stage).await, stage)
         }
-        Err(told) => tell(&told, stage),
+        Err(error) => print_usage(&error, stage),
     }
 }
 
@@ -40,7 +40,7 @@ pub async fn run_inside(inside: impl Into<EngineAccess>, arguments: impl IntoIte
     match parsed(command, arguments) {
         Ok((_, true)) => ended(Err(Problem::Usage("the program has its database, and says itself what is secret".into())), stage),
         Ok((args, false)) => ended(command::run(Args { redact: Vec::new(), ..args }, Opening::inside(inside), stage).await, stage),
-        Err(told) => tell(&told, stage),
+        Err(error) => print_usage(&error, stage),
     }
 }
 
@@ -67,10 +67,10 @@ fn ended(done: Result<(), Problem>, stage: &mut Stage<'_>) -> u8 {
 }
 
 /// Help and version go to the standard output, errors of usage to the standard error.
-fn tell(told: &clap::Error, stage: &mut Stage<'_>) -> u8 {
-    let text = told.render().ansi().to_string();
-    let side = if told.use_stderr() { &mut stage.talk } else { &mut stage.out };
+fn print_usage(error: &clap::Error, stage: &mut Stage<'_>) -> u8 {
+    let text = error.render().ansi().to_string();
+    let side = if error.use_stderr() { &mut stage.talk } else { &mut stage.out };
     // If that side is closed, nobody reads the text.
     let _ = side.write_all(text.as_bytes()).and_then(|()| side.flush());
-    u8::try_from(told.exit_code()).unwrap_or(2)
+    u8::try_from(error.exit_code()).unwrap_or(2)
 }

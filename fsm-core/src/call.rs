@@ -22,7 +22,7 @@ pub enum AttemptState {
     Success,
     /// The verb returned an error, panicked, ran out of time, or its input could not be read.
     Error,
-    /// The worker's lease expired before it reported. Counts against the retries.
+    /// The worker's process died, or its lease expired before it reported. Counts against the retries.
     Lost,
     /// A worker released the attempt during its graceful shutdown. Does not count.
     Released,
@@ -119,7 +119,7 @@ impl Attempt {
     }
 }
 
-/// True for the event type of catch verbs, `Caught<E>`. No verb of an internal transition takes one, so that the name tells the two apart.
+/// True for the event type of catch verbs, `Caught<E>`. No verb of an internal transition takes one, so that the name distinguishes the two.
 pub fn is_caught(event: &str) -> bool {
     event.starts_with("Caught<")
 }

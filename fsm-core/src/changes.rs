@@ -115,7 +115,7 @@ pub struct Waits {
     pub event: Event,
     /// The priority of the call. It does not change the place in the inbox.
     pub priority: Priority,
-    /// The states that are reachable after this event; `None` if the code that accepted the event cannot tell.
+    /// The states that are reachable after this event; `None` if the code that accepted the event cannot determine them.
     pub forecast: Option<Forecast>,
 }
 
@@ -337,7 +337,7 @@ impl Changes {
         adds && self.timers.iter().all(is_added) && self.notes.is_empty() && !ends_or_begins && !touches_others
     }
 
-    /// True if the instance is a child that ends with these changes, or that comes into error. Its parent may be told.
+    /// True if the instance is a child that ends with these changes, or that comes into error. Its parent may get an event.
     pub fn concerns_parent(&self) -> bool {
         self.instance.parent.is_some() && self.was.0 != self.instance.status && self.instance.status != Status::Running
     }

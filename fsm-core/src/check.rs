@@ -144,10 +144,11 @@ fn every_state_is_entered(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> {
     let ends = graph.ends.iter().enumerate().map(|(i, end)| (end, Place::End(i)));
     let stays = graph.stays.iter().enumerate().map(|(i, state)| (state, Place::Stay(i)));
     let is_right = |name: &str| names.misspelled.values().any(|right| *right == name);
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     // If both names may be right, one place is enough.
-    let mut is_news = |name: &'_ String| !names.unsure.contains(name.as_str()) || told.insert(name.clone());
-    let unknown: Vec<_> = froms.chain(stays).chain(ends).filter(|(name, _)| is_unknown(name) && !is_right(name) && is_news(name)).collect();
+    let mut is_first_report = |name: &'_ String| !names.unsure.contains(name.as_str()) || reported.insert(name.clone());
+    let unknown: Vec<_> =
+        froms.chain(stays).chain(ends).filter(|(name, _)| is_unknown(name) && !is_right(name) && is_first_report(name)).collect();
     let unknown = unknown.into_iter().map(|(name, place)| {
         let states = listed(names.entered.iter().map(|(name, _)| names.misspelled.get(name).copied().unwrap_or(name)));
         match names.meant(name) {

@@ -81,9 +81,9 @@ pub struct Child {
     pub is_detached: bool,
     /// The priority of its first call.
     pub priority: Priority,
-    /// The event type that tells the parent that this child has ended, if the parent's machine has it.
+    /// The event type that is delivered to the parent when this child has ended, if the parent's machine has it.
     pub end_event: Option<String>,
-    /// The event type that tells the parent that this child is in error, if the parent's machine has it.
+    /// The event type that is delivered to the parent when this child comes into error, if the parent's machine has it.
     pub failure_event: Option<String>,
 }
 

@@ -7,7 +7,7 @@ pub fn fnv1a_64(bytes: impl IntoIterator<Item = u8>) -> u64 {
     bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Returns the hash with 128 bits, enough to tell many values from each other. It does not resist an attacker.
+/// Returns the hash with 128 bits, enough to distinguish many values. It does not resist an attacker.
 pub fn fnv1a_128(bytes: impl IntoIterator<Item = u8>) -> u128 {
     let mix = |hash: u128, byte| (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
     bytes.into_iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, mix)

@@ -42,7 +42,7 @@ pub struct Use {
     pub next_at: Timestamp,
 }
 
-/// How many calls may start, and when more may.
+/// The answer of a limit: the number of calls that may start now, and the time at which more may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
     /// The number of calls that may start now.
@@ -83,7 +83,7 @@ impl Rate {
         (starts > 0).then(|| (per_us / starts + i64::from(per_us % starts != 0)).max(1))
     }
 
-    /// How early a start may come, measured against an even spacing.
+    /// The maximum time by which a start may precede its moment in an even spacing.
     fn tolerance_us(self, interval_us: i64) -> i64 {
         interval_us.saturating_mul(i64::from(self.burst.max(1)) - 1).max(LATENESS_US)
     }

@@ -12,7 +12,7 @@ use crate::time::Timestamp;
 /// The event type of durable timers. No user can send it.
 pub const TIMEOUT: &str = "Timeout";
 
-/// The event type that tells an instance that all children of a group have ended. No user can send it.
+/// The event type for the end of all children of a group. The engine delivers it to the parent, and no user can send it.
 pub const CHILDREN_ENDED: &str = "ChildrenEnded";
 
 /// True for the event types by which children report to their parent. No user can send them.

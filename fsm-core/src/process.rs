@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The facts that tell one process from every other one, on this machine and on others.
+/// The facts that distinguish one process from every other one, on this machine and on others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessIdentity {
     /// The host name, as the process sees it.

@@ -24,7 +24,7 @@ pub struct Planned {
     pub at: Duration,
 }
 
-/// All attempts of a schedule together.
+/// The totals of a schedule.
 struct Sum {
     attempts: u32,
     /// The start of the last attempt.

@@ -1,4 +1,4 @@
-//! W3C trace contexts: where a request comes from, as its sender's tracing names it.
+//! W3C trace contexts: the trace and the span that a request comes from.
 
 use std::fmt;
 

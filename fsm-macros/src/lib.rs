@@ -14,7 +14,7 @@ mod golden;
 
 use proc_macro::TokenStream;
 
-/// Makes a free `async fn` a verb: the function that carries out the edges into the state that has its name.
+/// Makes a free `async fn` (or, with `blocking`, a `fn`) a verb: the function that carries out the edges into the state that has its name.
 ///
 /// The function can still be called directly. The macro also creates a type with the same name, so that `fsm!` can name the verb by its
 /// path, and registers the verb for `fsm::schema()`.
@@ -23,7 +23,12 @@ use proc_macro::TokenStream;
 /// `ctx.next`), `&mut R` with the machine's record (optional), any number of `Data<T>`,
 /// and the event, by value. The function returns `Result`, or `Result<(), E>` with any error type.
 ///
-/// `#[verb(timeout = "30s")]` sets the timeout of one attempt. Without it, an attempt may take any time.
+/// | option | meaning |
+/// |---|---|
+/// | `timeout = "30s"` | the limit on one attempt; without it, an attempt may take any time |
+/// | `heartbeat = "30s"` | an attempt fails if it calls `ctx.progress` not at all for this long |
+/// | `limit = "stripe"` | the calls run under the limit of this name, which `Builder::limit` declares |
+/// | `blocking` | the function is a plain `fn` that may block; it runs on a thread of its own, which a timeout cannot stop |
 #[proc_macro_attribute]
 pub fn verb(options: TokenStream, item: TokenStream) -> TokenStream {
     verb::expand(options.into(), item.into()).into()
@@ -58,7 +63,7 @@ pub fn retry(options: TokenStream, item: TokenStream) -> TokenStream {
 ///     /// An online payment.
 ///     pub machine Payment = "payment" {
 ///         retry(3, "1s", "1m");               // the default policy of its verbs
-///         keeps PaymentRecord;                // the record that an instance keeps
+///         keeps PaymentRecord;                // the record of an instance; also: keeps PaymentRecord, search(customer), fair_by = customer;
 ///         start created;
 ///         created -> paid | failed;
 ///         created after "30m" -> expired;     // a durable timer

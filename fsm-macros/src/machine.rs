@@ -25,7 +25,7 @@ pub fn expand(tokens: TokenStream) -> TokenStream {
         }
     };
     let mut graph = Graph::of(&declared);
-    // With a statement missing, what the others say of the graph would be wrong.
+    // If a statement could not be read, the graph is incomplete, and rules about it would report wrong mistakes.
     if declared.is_whole {
         rules::check(&declared, &graph, &mut mistakes);
         graph.leave_out_misspelled();

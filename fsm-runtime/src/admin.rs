@@ -90,7 +90,7 @@ impl Opening {
     }
 
     /// Opens the store for writing, with `deadline` as the limit on one statement.
-    async fn patient(&self, deadline: Duration) -> Result<Opened, Error> {
+    async fn with_deadline(&self, deadline: Duration) -> Result<Opened, Error> {
         match &self.from {
             Source::Url(url) => Ok(Opened { store: Store::open(Settings { deadline, ..Settings::new(url) }).await?, is_ours: true }),
             Source::EngineAccess(_) => self.store(false).await,
@@ -142,7 +142,7 @@ pub struct Definition {
 
 impl Definition {
     /// A definition that no start has stored yet.
-    fn unseen(machine: Machine) -> Definition {
+    fn unstored(machine: Machine) -> Definition {
         let states = states_of(&machine, Vec::new());
         Definition {
             machine,
@@ -181,7 +181,7 @@ impl Admin {
                         known.states = states_of(&machine, std::mem::take(&mut known.states));
                         known.machine = machine;
                     }
-                    None => machines.push(Definition::unseen(machine)),
+                    None => machines.push(Definition::unstored(machine)),
                 }
             }
             machines.sort_by(|a, b| a.machine.name.cmp(&b.machine.name));

@@ -7,8 +7,8 @@ mod commit_metrics;
 pub(crate) mod commit_outcome;
 mod conclusion;
 pub(crate) mod instance_key;
+pub(crate) mod instance_queues;
 pub(crate) mod lane_limit;
-pub(crate) mod lines;
 #[cfg(feature = "postgres")]
 mod on_postgres;
 #[cfg(feature = "sqlite")]
@@ -61,13 +61,13 @@ struct Committed {
 }
 
 /// The instances of a batch that is in flight. They are released on drop, also after a panic.
-struct Held {
+struct HeldInstances {
     engine: Arc<Engine>,
     taken: std::time::Instant,
     numbers: Vec<Number>,
 }
 
-impl Drop for Held {
+impl Drop for HeldInstances {
     fn drop(&mut self) {
         self.engine.queue.release(self.taken, &self.numbers);
     }
@@ -75,12 +75,12 @@ impl Drop for Held {
 
 /// A batch whose commit is in flight. If the commit panics, its outcome is unknown and each request is decided again, as after a lost
 /// connection.
-struct Kept<'e> {
+struct InFlightBatch<'e> {
     engine: &'e Engine,
     batch: Vec<Request>,
 }
 
-impl Drop for Kept<'_> {
+impl Drop for InFlightBatch<'_> {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             return;
@@ -155,15 +155,15 @@ impl Engine {
     /// Runs one commit lane. The lanes share the queue. Two lanes never handle the same instance at the same time.
     pub(crate) async fn commit_loop(self: Arc<Self>, lane_limit: Arc<LaneLimit>) {
         let most = if self.store.is_postgres() { MOST } else { MOST_IN_SQLITE };
-        while let Some((taken, mut batch)) = self.queue.take(most, || lane_limit.enough()).await {
+        while let Some((taken, mut batch)) = self.queue.take(most, || lane_limit.smallest_batch()).await {
             let numbers = batch.iter().map(|request| request.number).collect();
-            let held = Held { engine: Arc::clone(&self), taken, numbers };
+            let held = HeldInstances { engine: Arc::clone(&self), taken, numbers };
             batch.retain(Request::begin);
             let touched = request::touched(&batch);
             self.snapshot_cache.attach(&mut batch, &touched);
             let requests = batch.len();
             let committed = self.carry_out(batch).await;
-            lane_limit.took(taken.elapsed());
+            lane_limit.record(taken.elapsed());
             if committed.is_some() {
                 metrics::commit(requests, taken.elapsed());
             }
@@ -195,7 +195,7 @@ impl Engine {
         if batch.is_empty() {
             return None;
         }
-        let mut kept = Kept { engine: self, batch };
+        let mut kept = InFlightBatch { engine: self, batch };
         let error = {
             let under_way = self.in_flight.begin();
             match self.commit(&kept.batch).await {
@@ -208,7 +208,7 @@ impl Engine {
             }
         };
         if error.is_locked() {
-            self.meet_lock(std::mem::take(&mut kept.batch), &error);
+            self.retry_locked(std::mem::take(&mut kept.batch), &error);
             return None;
         }
         if kept.batch.len() == 1 || error.class().batch() != Batch::EachAtOnce {
@@ -228,8 +228,8 @@ impl Engine {
 
     /// Handles a commit that failed because another transaction holds a lock; nothing was written. The error does not name the instance, so
     /// each request is tried on its own, in a task beside the lane, because the lane has other requests to commit. A request that meets the
-    /// lock again rests.
-    fn meet_lock(self: &Arc<Self>, mut batch: Vec<Request>, error: &Arc<StoreError>) {
+    /// lock again backs off.
+    fn retry_locked(self: &Arc<Self>, mut batch: Vec<Request>, error: &Arc<StoreError>) {
         if batch.len() == 1 {
             let request = batch.remove(0);
             let target = [request.target.clone()];
@@ -247,7 +247,7 @@ impl Engine {
                 // If no request gets through, a whole table is probably locked. The rest is treated as locked without a try, so that those
                 // callers get that error too.
                 if in_a_row.load(Ordering::Relaxed) >= IN_A_ROW {
-                    engine.meet_lock(vec![request], error);
+                    engine.retry_locked(vec![request], error);
                 } else {
                     let one = async {
                         if let Some(committed) = engine.carry_out(vec![request]).await {
@@ -256,7 +256,7 @@ impl Engine {
                     };
                     // After a panic the request must still leave the queue, or it would block the requests behind it.
                     if let Err(text) = guard::to_its_end("a commit", Box::pin(one)).await {
-                        supervise::tell("committer", &text);
+                        supervise::log_panic("committer", &text);
                     }
                 }
                 match engine.queue.release_one(number) {

@@ -1,7 +1,8 @@
 //! The API inside a verb: data of the attempt, the connection, memoised effects and cancellation.
 
+mod cancellation;
 mod children;
-mod signs;
+mod progress;
 mod verb_requests;
 
 use std::any::TypeId;

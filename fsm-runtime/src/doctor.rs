@@ -22,8 +22,8 @@ use crate::store::invariants::{self, Invariant};
 /// assert!(report.is_healthy());
 /// # Ok(()) }
 /// ```
-pub async fn doctor(patient: impl Into<EngineAccess>) -> Result<Report, Error> {
-    patient.into().engine.examine().await
+pub async fn doctor(database: impl Into<EngineAccess>) -> Result<Report, Error> {
+    database.into().engine.examine().await
 }
 
 /// The result for every invariant. `Display` is for people.

@@ -130,11 +130,11 @@ pub(crate) async fn apply(store: &Store, clock: &Clock, machine: &Machine, renam
 }
 
 /// Calls `act` for all of `all` at once. If it fails and one row may be at fault, calls it for each by itself. The argument of `act` is the range
-/// of places. Returns the sum of its results; `told` gets the rows that fail.
+/// of indexes. Returns the sum of its results; `on_error` is called for each row that fails.
 pub(crate) async fn each_if_not_all<T, F>(
     all: &[T],
     act: impl Fn(Range<usize>) -> F,
-    told: impl Fn(&T, StoreError),
+    on_error: impl Fn(&T, StoreError),
 ) -> Result<usize, StoreError>
 where
     F: Future<Output = Result<usize, StoreError>>,
@@ -151,7 +151,7 @@ where
     for (place, one) in all.iter().enumerate() {
         match act(place..place + 1).await {
             Ok(count) => done += count,
-            Err(error) if is_one_of_them(&error) => told(one, error),
+            Err(error) if is_one_of_them(&error) => on_error(one, error),
             Err(error) => return Err(error),
         }
     }

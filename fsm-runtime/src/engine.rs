@@ -54,7 +54,7 @@ pub(crate) struct Work {
     /// The number of all permits, free or in use.
     pub(crate) slot_count: usize,
     pub(crate) poll: Duration,
-    /// The names of the limits that the database has at the start. Without any, nothing asks for them.
+    /// The names of the limits that the database has at the start. Without any, no limit is read.
     pub(crate) limits: Vec<String>,
     /// The time, in microseconds, before which no claim under a limit is tried again, because another process claims.
     pub(crate) limits_taken_until: AtomicI64,
@@ -73,7 +73,7 @@ pub(crate) struct Work {
     pub(crate) progress: Arc<Notify>,
     /// One permit for each verb that may block a thread at the same time.
     pub(crate) blocking: Arc<Semaphore>,
-    /// As far as the sweeper has read all instances, for what no log has.
+    /// The last instance that the sweeper has read in its scan of all instances, for attempts that no log lists.
     pub(crate) scanned: Mutex<InstanceId>,
 }
 

@@ -51,7 +51,7 @@ pub(crate) struct Again {
 
 impl Again {
     /// Returns true if this failure is logged: the first, the second, the fourth, the eighth and so on.
-    pub(crate) fn is_told(self) -> bool {
+    pub(crate) fn is_logged(self) -> bool {
         self.tries.is_power_of_two()
     }
 }
@@ -216,7 +216,7 @@ mod tests {
         while now < at(600_000) {
             assert_eq!(failing.due(now, AGAIN), if tries == 0 { vec![] } else { vec![7] });
             let again = failing.failed(7, now, LONGEST);
-            (tries, told) = (again.tries, told + u32::from(again.is_told()));
+            (tries, told) = (again.tries, told + u32::from(again.is_logged()));
             now = failing.next().expect("it is tried again");
             assert_eq!(now, failing.next().expect("it is tried again"));
         }

@@ -16,8 +16,8 @@ pub type Result<T = (), E = Failure> = std::result::Result<T, E>;
 pub struct Failure {
     error: Box<dyn StdError + Send + Sync>,
     advice: RetryAdvice,
-    /// What went wrong while the error was judged.
-    beside: Option<String>,
+    /// The panic of the `give_up_if` function.
+    panic: Option<String>,
     snooze: Option<Duration>,
 }
 
@@ -61,8 +61,8 @@ impl fmt::Display for Unreadable {
 impl StdError for Unreadable {}
 
 impl Unreadable {
-    /// Returns true if a stored error text came from this error.
-    pub(crate) fn is_said_in(error: &str) -> bool {
+    /// Returns true if a stored error text is the text of such an error.
+    pub(crate) fn is_text_of(error: &str) -> bool {
         let value = ["the payload ", "the record ", "the retry policy "].iter().find_map(|value| error.strip_prefix(value));
         value.is_some_and(|says| says.starts_with("does not decode") || says.starts_with("cannot be read"))
     }
@@ -78,7 +78,7 @@ pub struct FailedAttempt<'a> {
 impl Failure {
     /// A failure that is retried by the verb's retry policy.
     pub fn new(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Failure {
-        Failure { error: error.into(), advice: RetryAdvice::Default, beside: None, snooze: None }
+        Failure { error: error.into(), advice: RetryAdvice::Default, panic: None, snooze: None }
     }
 
     /// A failure that is not retried, independent of the policy.
@@ -127,12 +127,12 @@ impl Failure {
         Failure { advice, ..self }
     }
 
-    pub(crate) fn beside(self, text: String) -> Failure {
-        Failure { beside: Some(text), ..self }
+    pub(crate) fn with_panic(self, text: String) -> Failure {
+        Failure { panic: Some(text), ..self }
     }
 
-    pub(crate) fn take_beside(&mut self) -> Option<String> {
-        self.beside.take()
+    pub(crate) fn take_panic(&mut self) -> Option<String> {
+        self.panic.take()
     }
 
     /// The advice on a retry that was given with this failure.

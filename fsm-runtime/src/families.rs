@@ -1,4 +1,4 @@
-//! Families: looks whether all children of an instance have ended, and cancels the children of cancelled instances.
+//! Families: checks whether all children of an instance have ended, and cancels the children of cancelled instances.
 //!
 //! A child ends in its own commit, which changes nothing of its parent. After that commit, this process asks whether a child of the same
 //! group is still open, once for all ends in the meantime, and only the answer "none" costs the parent a commit. Each process asks after
@@ -33,14 +33,14 @@ const CANCELLED: u32 = 250;
 /// The wait before a family is looked at again for which an inbox had no room, or whose database failed.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Before the first instance.
+/// An id below that of every instance.
 const FIRST: InstanceId = InstanceId(Uuid::nil());
 
 /// The families that commits of this process may have changed.
 pub(crate) struct ChangedFamilies {
     parents: Mutex<BTreeSet<InstanceId>>,
     changed: Notify,
-    /// As far as the sweeper has looked at the families that wait, and at those with events of children.
+    /// The last families that the sweeper has checked: among those that wait, and among those with events of children.
     swept: Mutex<[InstanceId; 2]>,
 }
 
@@ -90,11 +90,11 @@ impl Engine {
 
     /// Looks at some of all families that wait, for those that no process looks at any more.
     pub(crate) async fn sweep_families(self: &Arc<Self>) -> Result<usize, Error> {
-        let [waiting, told] = *guard::lock(&self.families.swept);
+        let [waiting, with_events] = *guard::lock(&self.families.swept);
         let parents = {
             let mut reader = self.looker().await?;
             let mut parents = family::from(&mut reader.conn(), waiting, SWEPT).await?;
-            let others = family::with_events(&mut reader.conn(), told, SWEPT).await?;
+            let others = family::with_events(&mut reader.conn(), with_events, SWEPT).await?;
             *guard::lock(&self.families.swept) = [end_of(&parents), end_of(&others)];
             parents.extend(others);
             parents
@@ -121,7 +121,7 @@ impl Engine {
             for row in rows {
                 changes += match row.family {
                     Family::Cancelling => self.cancel_children(&row).await?,
-                    _ if self.is_to_be_told(&row) => usize::from(self.tell_parent(&row).await),
+                    _ if self.needs_event(&row) => usize::from(self.inform_parent(&row).await),
                     _ => 0,
                 };
             }
@@ -129,8 +129,8 @@ impl Engine {
         Ok(changes)
     }
 
-    /// True if the instance is to be told something of its children, and this process has its machine.
-    fn is_to_be_told(&self, row: &FamilyRow) -> bool {
+    /// True if an event of its children is to be delivered to the instance, and this process has its machine.
+    fn needs_event(&self, row: &FamilyRow) -> bool {
         let Some(known) = self.catalog.get(&row.machine) else { return false };
         let awaits = || known.machine.edge(row.state.as_deref(), CHILDREN_ENDED).is_some() && !row.status.is_ended();
         let all_ended = match row.family {
@@ -142,14 +142,14 @@ impl Engine {
         all_ended || row.has_events
     }
 
-    /// Has the committer carry out what follows. Returns true if something changed.
-    async fn tell_parent(self: &Arc<Self>, row: &FamilyRow) -> bool {
+    /// Requests the delivery of the events from the committer. Returns true if something changed.
+    async fn inform_parent(self: &Arc<Self>, row: &FamilyRow) -> bool {
         let target = InstanceKey::new(&row.machine, &row.key);
         match self.request(|reply| Request::new(target, RequestKind::Family, Some(reply))).await {
             Ok(Reply::Family { changed }) => {
                 // More events than one commit delivers, or than the inbox has room for, are delivered later.
                 if row.has_events {
-                    self.look_again(row.instance);
+                    self.queue_again(row.instance);
                 }
                 changed
             }
@@ -157,16 +157,16 @@ impl Engine {
             Err(error) => {
                 if !error.is_stopping() {
                     if !self.outage.reports(&error) {
-                        tracing::warn!(machine = row.machine, key = row.key, %error, "an instance cannot be told of its children, and this is tried again");
+                        tracing::warn!(machine = row.machine, key = row.key, %error, "the ends of children cannot be delivered to their parent, and this is tried again");
                     }
-                    self.look_again(row.instance);
+                    self.queue_again(row.instance);
                 }
                 false
             }
         }
     }
 
-    fn look_again(self: &Arc<Self>, instance: InstanceId) {
+    fn queue_again(self: &Arc<Self>, instance: InstanceId) {
         let engine = Arc::clone(self);
         self.spawn(async move {
             tokio::time::sleep(AGAIN).await;
@@ -174,14 +174,14 @@ impl Engine {
         });
     }
 
-    /// Cancels some of the children of a cancelled instance. When none is left, the instance is told. Returns the number of children.
+    /// Cancels some of the children of a cancelled instance. When none is left, that is recorded for the instance. Returns the number of children.
     async fn cancel_children(self: &Arc<Self>, row: &FamilyRow) -> Result<usize, Error> {
         let children = {
             let mut reader = self.looker().await?;
             family::to_cancel(&mut reader.conn(), row.instance, &self.catalog.names, CANCELLED).await?
         };
         if children.is_empty() {
-            return Ok(usize::from(self.tell_parent(row).await));
+            return Ok(usize::from(self.inform_parent(row).await));
         }
         let reason = format!("its parent `{}` `{}` was cancelled", row.machine, row.key.escape_debug());
         let cancelled = join_all(children.iter().map(|(machine, key)| {
@@ -192,14 +192,14 @@ impl Engine {
         let count = cancelled.await.iter().filter(|cancelled| cancelled.is_ok()).count();
         match count {
             // Every one of them failed, or ended by itself meanwhile.
-            0 => self.look_again(row.instance),
+            0 => self.queue_again(row.instance),
             _ => self.families.add([row.instance]),
         }
         Ok(count)
     }
 }
 
-/// The place after which the next run of the sweeper begins.
+/// The id after which the next run of the sweeper begins.
 fn end_of(parents: &[InstanceId]) -> InstanceId {
     if parents.len() == SWEPT as usize { parents.last().copied().unwrap_or(FIRST) } else { FIRST }
 }

@@ -19,7 +19,7 @@ use crate::store::error::{Class, StoreError};
 /// The interval at which a process with an uncertain lease checks it again.
 const UNCERTAIN: Duration = Duration::from_secs(1);
 /// The interval of the check for room in the committer's queue.
-const BREATH: Duration = Duration::from_millis(1);
+const ROOM_CHECK: Duration = Duration::from_millis(1);
 
 impl Engine {
     /// Scans when something becomes due, and at least at every poll interval.
@@ -35,7 +35,7 @@ impl Engine {
             }
             // This wait has no limit: due work stays in the database until the committer has room for it.
             while self.queue.wanted() == 0 {
-                tokio::time::sleep(BREATH).await;
+                tokio::time::sleep(ROOM_CHECK).await;
             }
             self.wake_up.take();
             let found = match self.find_all(turn).await {
@@ -53,12 +53,12 @@ impl Engine {
             failures = 0;
             turn += 1;
             if found == 0 {
-                self.rest_until_due(work.poll).await;
+                self.wait_until_due(work.poll).await;
             }
         }
     }
 
-    async fn rest_until_due(&self, poll: Duration) {
+    async fn wait_until_due(&self, poll: Duration) {
         // Without a certain session nothing can be claimed, so due work does not shorten the wait.
         if self.session().is_none() {
             return tokio::time::sleep(poll.min(UNCERTAIN)).await;
@@ -74,7 +74,7 @@ impl Engine {
         };
         loop {
             let next = stored.unwrap_or(Timestamp::MAX).min(self.wake_up.earliest());
-            let wait = self.clock.until(next).unwrap_or(poll).clamp(BREATH, poll);
+            let wait = self.clock.until(next).unwrap_or(poll).clamp(ROOM_CHECK, poll);
             tokio::select! {
                 () = tokio::time::sleep(wait) => return,
                 () = self.wake_up.notified() => {}

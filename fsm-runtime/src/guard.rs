@@ -9,12 +9,12 @@
 //! | `Serialize` of values for `ctx.next`, `ctx.send` and `ctx.once`, `Deserialize` of values that `ctx.once` stored | in the verb's future | a failed attempt |
 //! | `Into<Failure>` and `Retryable::retry` of a verb's own error type | in the verb's future | a failed attempt |
 //! | `Drop` of a verb's future, also after its timeout | `worker::bounded` | a failed attempt |
-//! | `Display` and `source` of errors, `Retryable::retry`, `give_up_on` | `Engine::judge` | part of the failed attempt's error; the policy decides |
+//! | `Display` and `source` of errors, `Retryable::retry`, `give_up_on` | `Engine::problem_of` | part of the failed attempt's error; the policy decides |
 //! | a `give_up_if` function | in the verb's future | part of the failed attempt's error; the policy decides |
 //! | the function of a computed timer, with the `Deserialize` of the record that it gets | `worker`, after the verb | a failed attempt |
 //! | the same, where a new version of the code adds the timer | `reconciler` | a log message; the timer is missing |
-//! | a delay function | `Engine::judge` | part of the failed attempt's error; the call is exhausted |
-//! | `Drop` of an error | `Engine::judge` | part of the failed attempt's error |
+//! | a delay function | `Engine::problem_of` | part of the failed attempt's error; the call is exhausted |
+//! | `Drop` of an error | `Engine::problem_of` | part of the failed attempt's error |
 //! | a redaction | `Redaction::of` | the text is withheld |
 //! | the function of a schedule, with the `Serialize` and `Drop` of its event | `schedule` | the moment is not sent; its row has the text |
 //! | a codec's `encode` and `decode`, and `Display` of its errors | `data_protection` | a failed attempt, or an error to the sender or reader |

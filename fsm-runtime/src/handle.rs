@@ -220,7 +220,7 @@ impl<M: Machine> Handle<M> {
                 let mut reader = self.engine.store.reader().await?;
                 let (row, calls) = self.calls(&mut reader.conn(), key).await?;
                 let notes = rows::notes(&mut reader.conn(), row.instance.id).await?;
-                Ok(history::told(calls, notes))
+                Ok(history::merged(calls, notes))
             })
             .await
     }

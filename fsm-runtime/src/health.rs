@@ -1,4 +1,4 @@
-//! The health of a runtime: what `/livez`, `/readyz` and a person on call want to know.
+//! The health of a process, for `/livez`, `/readyz` and people on call.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -13,13 +13,13 @@ use crate::guard;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Health {
-    /// Whether the database answered the last observation. Observations are made every five seconds.
+    /// The answer of the database to the last observation. Observations are made every five seconds.
     pub database: DatabaseHealth,
-    /// Whether this process may run attempts.
+    /// The lease: without a certain one, this process starts no attempts.
     pub lease: LeaseHealth,
-    /// Whether the tables are those that this version of the crate needs.
+    /// The version of the tables, compared with the one that this version of the crate needs.
     pub migrations: MigrationHealth,
-    /// How long the oldest due call of this program's machines has waited for a worker, at the last observation. Zero if none is due.
+    /// The time for which the oldest due call of this program's machines has waited for a worker, at the last observation. Zero if none is due.
     pub lag: Duration,
     /// The attempts that run in this process.
     pub running: usize,
@@ -31,7 +31,7 @@ pub struct Health {
     pub is_shutting_down: bool,
 }
 
-/// Whether the database answers.
+/// The answer of the database to an observation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DatabaseHealth {
@@ -41,7 +41,7 @@ pub enum DatabaseHealth {
     Unreachable(String),
 }
 
-/// Whether the lease of this process is certain.
+/// The state of this process's lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeaseHealth {
@@ -53,7 +53,7 @@ pub enum LeaseHealth {
     None,
 }
 
-/// Whether the tables fit this program.
+/// The state of the tables.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MigrationHealth {
@@ -64,13 +64,13 @@ pub enum MigrationHealth {
 }
 
 impl Health {
-    /// Whether the process can still do its work by itself. `false` once its engine has ended: restart it then. An unreachable
-    /// database does not end a process's life, for a restart does not help.
+    /// True if the process can still do its work by itself. `false` once its engine has ended: restart it then. It stays `true` while the
+    /// database is unreachable, because a restart does not help.
     pub fn is_live(&self) -> bool {
         !self.is_shutting_down || self.running > 0 || self.unreported > 0
     }
 
-    /// Whether the process should get new work: the database answers, the lease is certain, the tables fit, and no shutdown goes on.
+    /// True if the process should get new work: the database answers, the lease is certain, the tables fit, and no shutdown goes on.
     pub fn is_ready(&self) -> bool {
         self.database == DatabaseHealth::Reachable
             && self.lease != LeaseHealth::Uncertain
@@ -106,12 +106,12 @@ impl fmt::Display for Health {
 #[derive(Default)]
 pub(crate) struct Observations(Mutex<Observed>);
 
-/// What an observation found.
+/// The result of one observation.
 #[derive(Debug, Clone)]
 pub(crate) struct Observed {
     pub(crate) database: DatabaseHealth,
     pub(crate) migrations: MigrationHealth,
-    /// How long the oldest due call has waited.
+    /// The time for which the oldest due call has waited.
     pub(crate) lag: Duration,
 }
 

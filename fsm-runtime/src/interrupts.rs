@@ -1,4 +1,4 @@
-//! Tells running verbs that an event interrupts them, which another process accepted.
+//! Cancels running verbs that are interrupted by events which other processes accepted.
 
 use fsm_core::ids::InstanceId;
 
@@ -8,9 +8,9 @@ use crate::running::{self, Phase, Running};
 use crate::store::lock;
 
 impl Engine {
-    /// Tells each verb that runs here if an event waits for its instance that interrupts it. Reads nothing unless a verb runs in a state out of
+    /// Cancels each verb that runs here if an event that interrupts it waits for its instance. Reads nothing unless a verb runs in a state out of
     /// which an edge interrupts.
-    pub(crate) async fn tell_interrupted(&self) -> Result<(), Error> {
+    pub(crate) async fn cancel_interrupted(&self) -> Result<(), Error> {
         let interruptible = self.interruptible();
         if interruptible.is_empty() {
             return Ok(());

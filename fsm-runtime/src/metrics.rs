@@ -106,12 +106,12 @@ impl AttemptOutcome {
     }
 }
 
-/// What the observer read of one machine.
+/// The backlog of one machine, as the observer read it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Backlog {
     /// Calls that are due and have not started, up to a limit.
     pub(crate) due_calls: u64,
-    /// How long the oldest of them has waited.
+    /// The time for which the oldest of them has waited.
     pub(crate) oldest_due: Duration,
 }
 

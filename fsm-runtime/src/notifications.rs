@@ -93,8 +93,8 @@ impl Engine {
                                 tracing::debug!(%error, "the next due moment is not known after a notification; it is found by polling")
                             }
                         }
-                        if let Err(error) = self.tell_interrupted().await {
-                            tracing::debug!(%error, "verbs that run here were not told of events that interrupt them; the sweeper tells them");
+                        if let Err(error) = self.cancel_interrupted().await {
+                            tracing::debug!(%error, "verbs that run here were not cancelled for events that interrupt them; the sweeper cancels them");
                         }
                         tokio::time::sleep(BREATH).await;
                         if let Err(error) = listener.next_notification().await {

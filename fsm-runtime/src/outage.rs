@@ -17,7 +17,7 @@ const SECOND_LINE: Duration = Duration::from_secs(10);
 /// each time.
 const CALM: Duration = Duration::from_secs(3);
 
-/// Equal failures in a row, of which few are worth a line.
+/// Consecutive failures of one kind, of which few are logged.
 #[derive(Debug)]
 pub(crate) struct Repeated {
     first: Instant,
@@ -27,12 +27,12 @@ pub(crate) struct Repeated {
 }
 
 impl Repeated {
-    /// The first failure, which is worth a line.
+    /// The first failure, which is logged.
     pub(crate) fn first(now: Instant) -> Repeated {
         Repeated { first: now, last: now, next_line: SECOND_LINE, failures: 1 }
     }
 
-    /// Counts another failure. Returns true if it is worth a line.
+    /// Counts another failure. Returns true if it is logged.
     pub(crate) fn another(&mut self, now: Instant) -> bool {
         self.failures += 1;
         self.last = now;
@@ -78,7 +78,7 @@ impl Outage {
 
     fn failed(&self, error: &StoreError) {
         let now = Instant::now();
-        let told = {
+        let to_log = {
             let mut failures = guard::lock(&self.failures);
             self.is_on.store(true, Ordering::Relaxed);
             match &mut *failures {
@@ -89,12 +89,12 @@ impl Outage {
                 }
             }
         };
-        if let Some((lasts, failures)) = told {
+        if let Some((lasts, failures)) = to_log {
             tracing::warn!(%error, failures, lasts = %duration::display(lasts), "the database cannot be used, and is tried again");
         }
     }
 
-    /// Tells that the database was used with success. Logs the end of an outage.
+    /// Records that an operation on the database succeeded. Logs the end of an outage.
     pub(crate) fn succeeded(&self) {
         if !self.is_on.load(Ordering::Relaxed) {
             return;
@@ -121,8 +121,8 @@ mod tests {
     fn a_minute_of_failures_each_millisecond_makes_four_lines() {
         let begun = Instant::now();
         let mut failures = Repeated::first(begun);
-        let told: Vec<_> = (1..60_000).filter(|ms| failures.another(begun + Duration::from_millis(*ms))).collect();
-        assert_eq!((told, failures.failures), (vec![10_000, 20_000, 40_000], 60_000));
+        let logged: Vec<_> = (1..60_000).filter(|ms| failures.another(begun + Duration::from_millis(*ms))).collect();
+        assert_eq!((logged, failures.failures), (vec![10_000, 20_000, 40_000], 60_000));
         assert!(!failures.is_over(begun + Duration::from_secs(61)), "the database may answer now and then");
         assert!(failures.is_over(begun + Duration::from_secs(63)));
     }

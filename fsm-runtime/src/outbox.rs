@@ -14,33 +14,33 @@ use crate::error::Error;
 use crate::failing::longest;
 use crate::store::outbox::{self, Line};
 
-/// The maximum number of lines of a machine that one look reads, besides those that failed.
+/// The maximum number of lines of a machine that one scan reads, besides those that failed.
 const LINES: usize = 64;
 
-/// The result of one look at the outbox.
+/// The result of one scan of the outbox.
 #[derive(Default)]
-struct Look {
+struct ScanResult {
     /// The events that were taken or refused.
     #[cfg_attr(not(feature = "testing"), expect(dead_code, reason = "only a test bed waits until nothing is left"))]
     events: usize,
-    /// The time of the next look, if it is known.
+    /// The time of the next scan, if it is known.
     next: Option<Timestamp>,
 }
 
 impl Engine {
-    /// Looks whenever a line comes due, and at least at every poll interval.
+    /// Scans whenever a line comes due, and at least at every poll interval.
     pub(crate) async fn outbox_loop(self: Arc<Self>) {
         let Some(work) = &self.work else { return };
         while self.may_start() {
             let now = self.clock.now();
-            let look = self.deliver_due(now, now).await.unwrap_or_else(|error| {
+            let result = self.deliver_due(now, now).await.unwrap_or_else(|error| {
                 if !self.outage.reports(&error) {
                     tracing::warn!(%error, "the outbox cannot be read, and this is tried again");
                 }
-                Look::default()
+                ScanResult::default()
             });
-            let wait = look.next.and_then(|next| self.clock.until(next)).unwrap_or(work.poll).min(work.poll);
-            // Without a notification in this time, the loop looks by itself.
+            let wait = result.next.and_then(|next| self.clock.until(next)).unwrap_or(work.poll).min(work.poll);
+            // Without a notification in this time, the loop scans by itself.
             let _ = tokio::time::timeout(wait, self.has_line.notified()).await;
         }
     }
@@ -52,8 +52,8 @@ impl Engine {
     }
 
     /// Delivers the lines that are due at `until`. A line that fails does not affect the others.
-    async fn deliver_due(self: &Arc<Self>, now: Timestamp, until: Timestamp) -> Result<Look, Error> {
-        let Some(work) = &self.work else { return Ok(Look::default()) };
+    async fn deliver_due(self: &Arc<Self>, now: Timestamp, until: Timestamp) -> Result<ScanResult, Error> {
+        let Some(work) = &self.work else { return Ok(ScanResult::default()) };
         let failing = &work.failures.lines;
         let left_out: HashSet<_> = failing.waiting(now).into_iter().collect();
         let lines = self.lines(LINES + failing.all().len()).await?;
@@ -64,10 +64,10 @@ impl Engine {
         let (due, later): (Vec<_>, Vec<_>) = wanted.partition(|line| line.due_at <= until);
         let delivered = join_all(due.iter().map(|line| self.deliver(line, now))).await;
         let events = delivered.iter().flatten().map(|events| *events as usize).sum();
-        // A line that was delivered in part is due again, and the next look finds out when.
+        // A line that was delivered in part is due again, and the next scan reads its time.
         let again = delivered.iter().any(Option::is_some).then_some(now);
         let next = [again, later.iter().map(|line| line.due_at).min(), failing.next()].into_iter().flatten().min();
-        Ok(Look { events, next })
+        Ok(ScanResult { events, next })
     }
 
     async fn lines(&self, most: usize) -> Result<Vec<Line>, Error> {
@@ -89,7 +89,7 @@ impl Engine {
             Err(error) if error.is_stopping() => None,
             Err(error) => {
                 let again = failing.failed(target, now, longest(&error));
-                if again.is_told() && !self.outage.reports(&error) {
+                if again.is_logged() && !self.outage.reports(&error) {
                     let Line { machine, key, .. } = line;
                     tracing::warn!(machine, key, tries = again.tries, %error, again_in = ?again.wait, "a line of the outbox cannot be delivered; the others are");
                 }

@@ -111,7 +111,7 @@ pub fn judged(failure: Failure, gives_up: GivesUp) -> Failure {
     match gives_up {
         Ok(true) => failure.with_advice(RetryAdvice::Never),
         Ok(false) => failure,
-        Err(panic) => failure.beside(panic),
+        Err(panic) => failure.with_panic(panic),
     }
 }
 

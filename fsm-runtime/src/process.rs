@@ -1,4 +1,4 @@
-//! The identity of this process, and whether another process of this machine still exists, as Linux tells it. Other systems tell nothing.
+//! The identity of this process, and the check whether another process of this machine still exists. Both work on Linux only.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ pub(crate) fn identity() -> ProcessIdentity {
     ProcessIdentity { host: host.trim().to_owned(), pid: std::process::id(), place: place() }
 }
 
-/// `None` where the system does not tell all of it, or hides processes from each other.
+/// `None` if the system does not provide all of it, or hides processes from each other.
 fn place() -> Option<ProcessPlace> {
     // A container may see the processes of its host instead of its own.
     let is_own = fs::read_link("/proc/self").ok()?.to_str()?.parse() == Ok(std::process::id());
@@ -39,7 +39,7 @@ fn namespace(kind: &str) -> Option<String> {
 }
 
 /// Asks the system about a process id. Only for a process that has an [`identity`] with a place.
-pub(crate) fn look(pid: u32) -> ProcessLookup {
+pub(crate) fn look_up(pid: u32) -> ProcessLookup {
     match fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => started(&stat),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => ProcessLookup::NoSuchProcess,
@@ -92,17 +92,17 @@ mod tests {
     #[test]
     fn this_process_is_not_gone_and_a_child_that_ended_is() {
         let me = identity();
-        assert!(!me.is_gone(&me, look));
+        assert!(!me.is_gone(&me, look_up));
         let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("`sleep` is there");
         let Some(place) = &me.place else {
             child.kill().and_then(|()| child.wait()).expect("it runs");
             return;
         };
-        let ProcessLookup::StartedAt(started) = look(child.id()) else { panic!("the child runs") };
+        let ProcessLookup::StartedAt(started) = look_up(child.id()) else { panic!("the child runs") };
         let childs = ProcessIdentity { pid: child.id(), place: Some(ProcessPlace { started, ..place.clone() }), ..me.clone() };
-        assert!(!childs.is_gone(&me, look), "it runs");
+        assert!(!childs.is_gone(&me, look_up), "it runs");
         child.kill().expect("it runs");
         child.wait().expect("it ends");
-        assert!(childs.is_gone(&me, look));
+        assert!(childs.is_gone(&me, look_up));
     }
 }

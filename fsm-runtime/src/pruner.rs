@@ -28,10 +28,10 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// The number of consecutive reads without a row to delete after which a run stops.
 const IN_VAIN: u32 = 40;
 
-/// The progress of each deletion, and the step size.
+/// The position of the pruner in each table, and its step size.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
-    /// The progress through the ended instances of each machine.
+pub(crate) struct PrunerPosition {
+    /// The last ended instance of each machine that was read.
     ended: BTreeMap<String, InstanceId>,
     attempts: AttemptPlace,
     notes: i64,
@@ -40,10 +40,10 @@ pub(crate) struct Place {
     step_size: StepSize,
 }
 
-impl Default for Place {
-    fn default() -> Place {
+impl Default for PrunerPosition {
+    fn default() -> PrunerPosition {
         let nil = Uuid::nil();
-        Place {
+        PrunerPosition {
             ended: BTreeMap::new(),
             attempts: (CallId(nil), 0),
             notes: 0,
@@ -57,7 +57,7 @@ impl Default for Place {
 impl Engine {
     /// Runs the pruner once a minute.
     pub(crate) async fn prune_loop(self: Arc<Self>) {
-        let mut place = Place::default();
+        let mut place = PrunerPosition::default();
         loop {
             tokio::time::sleep(PAUSE).await;
             if let Err(error) = self.prune(&mut place).await
@@ -68,8 +68,8 @@ impl Engine {
         }
     }
 
-    /// Deletes old rows, starting at `place`. One run does not delete all of them. Returns the number of deleted rows, or a larger number.
-    pub(crate) async fn prune(&self, place: &mut Place) -> Result<usize, Error> {
+    /// Deletes old rows, continuing at `place`. One run does not delete all of them. Returns the number of deleted rows, or a larger number.
+    pub(crate) async fn prune(&self, place: &mut PrunerPosition) -> Result<usize, Error> {
         let Some((work, retention)) = self.work.as_ref().and_then(|work| Some((work, work.retention?))) else { return Ok(0) };
         let machines: Vec<_> = work.served.iter().map(|served| served.machine.as_str()).collect();
         let pruner = Pruner { store: &self.store, cutoff: self.clock.now() - retention };
@@ -86,7 +86,7 @@ pub(super) struct Pruner<'s> {
 }
 
 impl Pruner<'_> {
-    async fn prune(self, place: &mut Place, machines: &[&str]) -> Result<usize, StoreError> {
+    async fn prune(self, place: &mut PrunerPosition, machines: &[&str]) -> Result<usize, StoreError> {
         let mut pruned = 0;
         for machine in machines {
             let mut after = place.ended.remove(*machine).unwrap_or(InstanceId(Uuid::nil()));

@@ -58,14 +58,14 @@ impl Engine {
         let Some(work) = &self.work else { return Ok(0) };
         // This wait has no limit of its own: only another run holds the lock, and each operation of a run has a limit.
         let mut reconciler_state = work.reconciler_state.lock().await;
-        let (mut mended, mut failed) = (0, None);
+        let (mut corrected, mut failed) = (0, None);
         let begun = self.clock.now();
         let is_time = reconciler_state.is_time(begun);
         for known in self.catalog.iter() {
             let renames = reconciler_state.renames(&known.machine.name).filter(|_| is_time);
             let since = is_time.then(|| reconciler_state.looked_at());
-            match self.mend_machine(known, renames, since).await {
-                Ok(count) => mended += count,
+            match self.reconcile_machine(known, renames, since).await {
+                Ok(count) => corrected += count,
                 // The error does not affect other machines. This machine is checked again in a minute.
                 Err(error) => {
                     if !self.outage.reports(&error) {
@@ -78,19 +78,19 @@ impl Engine {
         if is_time && failed.is_none() {
             reconciler_state.looked(begun);
         }
-        failed.map_or(Ok(mended), Err)
+        failed.map_or(Ok(corrected), Err)
     }
 
-    async fn mend_machine(&self, known: &KnownMachine, renames: Option<&Renames>, since: Option<Timestamp>) -> Result<usize, Error> {
-        let (machine, mut mended) = (&*known.machine, 0);
+    async fn reconcile_machine(&self, known: &KnownMachine, renames: Option<&Renames>, since: Option<Timestamp>) -> Result<usize, Error> {
+        let (machine, mut corrected) = (&*known.machine, 0);
         if let Some(renames) = renames {
-            mended += drift::apply(&self.store, &self.clock, machine, renames).await?;
+            corrected += drift::apply(&self.store, &self.clock, machine, renames).await?;
         }
         if let Some(since) = since {
-            mended += set_timers(&self.store, &self.clock, known, renames, &self.data_protection).await?;
-            mended += search::follow(&self.store, known, &self.data_protection, since).await?;
+            corrected += set_timers(&self.store, &self.clock, known, renames, &self.data_protection).await?;
+            corrected += search::follow(&self.store, known, &self.data_protection, since).await?;
         }
-        Ok(mended + self.drop_timers(machine).await?)
+        Ok(corrected + self.drop_timers(machine).await?)
     }
 
     /// Deletes due timers of states that have no timer, if this definition is the newest. Older code leaves such timers alone.

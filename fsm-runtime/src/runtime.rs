@@ -184,8 +184,8 @@ impl Builder {
         self
     }
 
-    /// Declares a limit for the verbs with `#[verb(limit = "…")]` of this name: over all processes of the database, so many of their calls
-    /// run at once, and so many start in a time. A call that waits for a limit is a row: it uses no attempt, no retry and no slot.
+    /// Declares a limit for the verbs with `#[verb(limit = "…")]` of this name. Over all processes of the database, it bounds the number of
+    /// their calls that run at once and the rate at which they start. A call that waits for a limit is a row: it uses no attempt, no retry and no slot.
     ///
     /// The setting is stored at the start. An operator can change it (`fsm limits set`). The operator's setting then applies, also after a
     /// restart, until a process starts whose code declares another setting than the code before.
@@ -207,7 +207,7 @@ impl Builder {
         self
     }
 
-    /// Works as in a container of its own: nobody can tell whether this process still exists, and its lease alone decides.
+    /// Behaves as in a container of its own: other processes cannot see whether this one still exists, and its lease alone decides.
     #[cfg(feature = "testing")]
     pub fn in_a_container(mut self) -> Self {
         self.is_in_a_container = true;

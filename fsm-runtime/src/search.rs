@@ -100,7 +100,7 @@ fn undeclared(machine: &Machine, name: &str) -> Error {
 
 /// Fills in the search fields of all instances if the definition that was started last lacks one of them. Its code wrote records without
 /// them. Returns the number of instances.
-pub(crate) async fn introduce(store: &Store, known: &KnownMachine, data_protection: &DataProtection) -> Result<usize, Error> {
+pub(crate) async fn fill_new_fields(store: &Store, known: &KnownMachine, data_protection: &DataProtection) -> Result<usize, Error> {
     let machine = &*known.machine;
     let stored = drift::definitions(&mut store.reader().await?.conn(), &machine.name).await?;
     let last = stored.as_ref().and_then(|stored| stored.last());

@@ -49,13 +49,13 @@ struct SessionState {
     /// The start of the time in which all renewals were in time.
     since: Timestamp,
     /// The number of unreported attempts that the session's row shows.
-    told: usize,
+    shown_unreported: usize,
 }
 
 impl SessionState {
     /// A session that is not in the database yet.
     fn unknown() -> SessionState {
-        SessionState { id: SessionId(Uuid::new_v4()), until: Timestamp::default(), since: Timestamp::default(), told: 0 }
+        SessionState { id: SessionId(Uuid::new_v4()), until: Timestamp::default(), since: Timestamp::default(), shown_unreported: 0 }
     }
 
     fn is_known(&self) -> bool {
@@ -108,7 +108,7 @@ impl Session {
         self.state().id
     }
 
-    /// When the lease ends, unless it is renewed.
+    /// The end of the lease, unless it is renewed.
     pub(crate) fn until(&self) -> Timestamp {
         self.state().until
     }
@@ -124,7 +124,7 @@ impl Session {
         self.0.lease
     }
 
-    /// Whether another session is over although this one [may not sweep](Session::may_sweep) yet.
+    /// True if another session is over, also if this one [may not sweep](Session::may_sweep) yet. One of these must hold:
     ///
     /// - Its process provably does not exist any more.
     /// - Its lease has ended, and since its last heartbeat others have reached the database for one and a half of its lease durations: it had
@@ -134,9 +134,9 @@ impl Session {
         self.is_gone(&other.process) || (other.lease_until <= now && had_time)
     }
 
-    /// Whether a process provably does not exist any more.
+    /// True if a process provably does not exist any more.
     pub(crate) fn is_gone(&self, process: &ProcessIdentity) -> bool {
-        process.is_gone(&self.0.process, process::look)
+        process.is_gone(&self.0.process, process::look_up)
     }
 
     /// Returns true if this session has renewed its lease in time for one lease duration. Before that, nothing is swept: after an outage,
@@ -157,10 +157,10 @@ impl Session {
         unreported: usize,
     ) -> Result<(), StoreError> {
         self.renew_lease(connection, clock, horizon).await?;
-        let SessionState { id, told, .. } = *self.state();
-        if told != unreported {
+        let SessionState { id, shown_unreported, .. } = *self.state();
+        if shown_unreported != unreported {
             sessions::tell_unreported(&mut connection.conn(), id, unreported).await?;
-            self.state().told = unreported;
+            self.state().shown_unreported = unreported;
         }
         Ok(())
     }
@@ -176,7 +176,7 @@ impl Session {
         }
         let id = if state.is_known() { SessionId(Uuid::new_v4()) } else { state.id };
         sessions::join(&mut connection.conn(), &self.0.process, lease(id)).await?;
-        *self.state() = SessionState { id, until, since: now, told: 0 };
+        *self.state() = SessionState { id, until, since: now, shown_unreported: 0 };
         tracing::info!(session = %id, "a worker session began");
         Ok(())
     }

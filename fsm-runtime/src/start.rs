@@ -62,8 +62,8 @@ pub(crate) async fn open(settings: Settings, limit: Duration) -> Result<(Store, 
     Ok((store, clock))
 }
 
-/// The result of [`introduce`].
-pub(crate) struct Introduced {
+/// The result of [`register_machines`].
+pub(crate) struct Registered {
     pub(crate) mappings: Mappings,
     /// The names of all limits that the database has.
     pub(crate) limits: Vec<String>,
@@ -71,20 +71,20 @@ pub(crate) struct Introduced {
 
 /// Checks that every `Data<T>` is present, that no row needs names that the code lacks and that the limit of each verb exists, renames mapped
 /// names, sets missing timers, fills in new search fields, and stores the limits and every machine's definition.
-pub(crate) async fn introduce(
+pub(crate) async fn register_machines(
     store: &Store,
     clock: &Clock,
     catalog: &Catalog,
     (data, data_protection): (&DataMap, &DataProtection),
     migrate: &[Migrate],
     declared_limits: &DeclaredLimits,
-) -> Result<Introduced, Error> {
+) -> Result<Registered, Error> {
     catalog.check_data(data)?;
     limit::check_names(declared_limits)?;
     let mappings = drift::resolve(store, clock, catalog, migrate).await?;
     for known in catalog.iter() {
         reconciler::set_timers(store, clock, known, mappings.get(&known.machine.name), data_protection).await?;
-        search::introduce(store, known, data_protection).await?;
+        search::fill_new_fields(store, known, data_protection).await?;
     }
     let mut tx = store.begin().await?;
     tx.conn().wait_for_locks().await?;
@@ -98,5 +98,5 @@ pub(crate) async fn introduce(
     let known: Vec<_> = store.naming(limits::all(&mut tx.conn()).await)?.into_iter().map(|limit| limit.name).collect();
     limit::check_verbs(catalog, &known)?;
     tx.commit().await?;
-    Ok(Introduced { mappings, limits: known })
+    Ok(Registered { mappings, limits: known })
 }

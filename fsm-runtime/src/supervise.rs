@@ -11,7 +11,7 @@ use crate::guard;
 const WAITS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
 
 /// Logs a panic of an engine task. The logging subscriber may itself have panicked.
-pub(crate) fn tell(task: &str, text: &str) {
+pub(crate) fn log_panic(task: &str, text: &str) {
     let _ = guard::guarded("the subscriber", || tracing::error!(task, panic = text, "a task of the engine panicked"));
 }
 
@@ -28,7 +28,7 @@ impl Engine {
                 let begun = tokio::time::Instant::now();
                 match guard::to_its_end(name, Box::pin(task(Arc::clone(&engine)))).await {
                     Ok(()) => return,
-                    Err(text) => tell(name, &text),
+                    Err(text) => log_panic(name, &text),
                 }
                 if begun.elapsed() > WAITS.1 {
                     wait = WAITS.0;

@@ -90,20 +90,20 @@ impl Engine {
     pub(crate) async fn sweep(self: &Arc<Self>) -> Result<usize, Error> {
         let Some(work) = &self.work else { return Ok(0) };
         let now = self.clock.now();
-        // Each part is tried whatever became of those before it.
+        // Each part is tried, even if one before it failed.
         let compared = self.compare_with_held().await;
-        let told = self.tell_interrupted().await;
+        let interrupted = self.cancel_interrupted().await;
         let ended = self.end_sessions(now).await;
         let is_in_time = work.session.may_sweep(now);
         // Before its grace period has passed, this process closes only the attempts of sessions that have no row any more.
         let swept = self.close_orphans(if is_in_time { now } else { Timestamp::MIN }).await;
         let deleted = if is_in_time { self.delete_expired(now).await } else { Ok(()) };
         let families = self.sweep_families().await.map(drop);
-        told.and(ended).and(deleted).and(families)?;
+        interrupted.and(ended).and(deleted).and(families)?;
         Ok(compared? + swept?)
     }
 
-    /// Ends the sessions that are over for certain. From then on their attempts belong to nobody.
+    /// Ends the sessions that are over for certain. From then on their attempts belong to no session.
     async fn end_sessions(&self, now: Timestamp) -> Result<(), Error> {
         let Some(work) = &self.work else { return Ok(()) };
         let others = self.other_sessions(work.session.id()).await?;
@@ -186,7 +186,7 @@ impl Engine {
     fn cannot_close(&self, call: CallId, target: Option<&InstanceKey>, error: &Error) {
         let Some(work) = &self.work else { return };
         let again = work.failures.orphans.failed(call, self.clock.now(), longest(error));
-        if again.is_told() && !self.outage.reports(error) {
+        if again.is_logged() && !self.outage.reports(error) {
             let (machine, key) = target.map_or(("", ""), |target| (&*target.machine, &*target.key));
             tracing::warn!(machine, key, %call, tries = again.tries, %error, again_in = ?again.wait, "a lost attempt cannot be closed; the others are");
         }

@@ -14,11 +14,11 @@ use crate::guard;
 
 /// The maximum number of undelivered changes of one watcher. Further changes are dropped; the watcher finds them when it reads the
 /// instance.
-const MOST_UNHEARD: usize = 256;
+const MOST_PENDING: usize = 256;
 
 /// The snapshot of an instance that a commit left.
 #[derive(Debug, Clone)]
-pub(crate) struct News {
+pub(crate) struct CommittedInstance {
     pub(crate) instance: Arc<Instance>,
     /// The live attempt, if the commit knew it.
     pub(crate) live: Option<Arc<Attempt>>,
@@ -27,7 +27,7 @@ pub(crate) struct News {
 /// The changes that a watcher has not taken yet.
 #[derive(Default)]
 struct PendingChanges {
-    unheard: Mutex<VecDeque<News>>,
+    changes: Mutex<VecDeque<CommittedInstance>>,
     wake: Notify,
 }
 
@@ -65,12 +65,12 @@ impl Watchers {
     }
 
     /// Announces a commit that changed the instances `moved` and handed the attempts `runs` to this process.
-    pub(crate) fn tell(&self, moved: &[ChangedInstance], runs: &[Run]) {
+    pub(crate) fn announce(&self, moved: &[ChangedInstance], runs: &[Run]) {
         let mut state = self.lock();
         for ChangedInstance { target, instance, newest, .. } in moved {
             state.running.remove(target);
             for pending in state.waiting.get(target).into_iter().flatten() {
-                pending.put(News { instance: Arc::clone(instance), live: newest.clone().filter(|_| instance.is_open) });
+                pending.put(CommittedInstance { instance: Arc::clone(instance), live: newest.clone().filter(|_| instance.is_open) });
             }
         }
         for Run { target, claimed, .. } in runs {
@@ -93,35 +93,35 @@ impl Watchers {
 
 impl PendingChanges {
     /// Adds a change. If too many changes are pending, the change is dropped, and the watcher reads the instance later.
-    fn put(&self, news: News) {
-        let mut unheard = self.unheard();
-        if unheard.len() < MOST_UNHEARD {
-            unheard.push_back(news);
-            drop(unheard);
+    fn put(&self, committed: CommittedInstance) {
+        let mut changes = self.changes();
+        if changes.len() < MOST_PENDING {
+            changes.push_back(committed);
+            drop(changes);
             let _ = guard::guarded("a waker", || self.wake.notify_one());
         }
     }
 
-    fn unheard(&self) -> MutexGuard<'_, VecDeque<News>> {
-        guard::lock(&self.unheard)
+    fn changes(&self) -> MutexGuard<'_, VecDeque<CommittedInstance>> {
+        guard::lock(&self.changes)
     }
 }
 
 impl Watch {
     /// Waits for the next commit of this process that changes the instance, and returns the instance. This wait has no limit, because there
     /// may be no such commit. All callers have a limit of their own or poll the database.
-    pub(crate) async fn moved(&mut self) -> News {
+    pub(crate) async fn next(&mut self) -> CommittedInstance {
         loop {
-            match self.moved_already() {
-                Some(news) => return news,
+            match self.try_next() {
+                Some(committed) => return committed,
                 None => self.pending.wake.notified().await,
             }
         }
     }
 
     /// Returns the next change if there is one already, without waiting.
-    pub(crate) fn moved_already(&mut self) -> Option<News> {
-        self.pending.unheard().pop_front()
+    pub(crate) fn try_next(&mut self) -> Option<CommittedInstance> {
+        self.pending.changes().pop_front()
     }
 }
 

@@ -4,7 +4,7 @@ mod blocking;
 mod bounded;
 mod calling;
 mod counts;
-mod judge;
+mod problem;
 
 use std::pin::Pin;
 use std::slice;
@@ -41,7 +41,7 @@ type VerbControl = (Arc<watch::Sender<bool>>, Arc<ProgressOfAttempt>);
 /// The outcome of a verb, with the transaction that the verb opened, if any.
 struct Ended {
     outcome: Outcome,
-    /// The same for the metrics, which tell a timeout and a panic from other errors.
+    /// The same for the metrics, which distinguish a timeout and a panic from other errors.
     counts_as: AttemptOutcome,
     tx: Option<Tx>,
 }
@@ -113,11 +113,11 @@ impl Engine {
     }
 
     async fn end(self: &Arc<Self>, target: &InstanceKey, attempt: &Attempt, report: Report, tx: Option<Tx>) {
-        let is_told = self.report(target.clone(), report, tx).await;
+        let is_reported = self.report(target.clone(), report, tx).await;
         self.watchers.ended(target, (attempt.call, attempt.number));
         // If the outcome is not stored, the entry stays. Otherwise the sweeper would treat the attempt as held but not running, and release
         // it.
-        if let Some(work) = self.work.as_ref().filter(|_| is_told) {
+        if let Some(work) = self.work.as_ref().filter(|_| is_reported) {
             work.running().remove(&(attempt.call, attempt.number));
             work.ended.notify_waiters();
         }
@@ -139,7 +139,7 @@ impl Engine {
     async fn supervise(self: Arc<Self>, target: InstanceKey, attempt: Arc<Attempt>, executing: Pin<Box<impl Future<Output = ()> + Send>>) {
         let mut ended = guard::to_its_end("the attempt's task", executing).await;
         while let Err(text) = ended {
-            supervise::tell("attempt", &text);
+            supervise::log_panic("attempt", &text);
             if !self.may_report((attempt.call, attempt.number)) {
                 return;
             }

@@ -1,4 +1,4 @@
-//! `fsm console`: serves the web console until the process is told to stop.
+//! `fsm console`: serves the web console until Ctrl-C or SIGTERM.
 
 use fsm_console::Console;
 

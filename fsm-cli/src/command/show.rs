@@ -35,7 +35,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, show: &Show) -> Result<()
     let mut story = admin.story(&show.machine, &show.key).await?;
     let liveness = Liveness::of(&admin).await?;
     if session.is_json {
-        session.stage.json(&told(&story, &liveness))?;
+        session.stage.json(&as_json(&story, &liveness))?;
     } else {
         whole(session, &admin, show, &story, &liveness)?;
     }
@@ -196,8 +196,8 @@ fn failure(call: &OpenCall, error: &str) -> String {
     format!("the attempt before failed{took}: {}", painted(&clean(error), BAD))
 }
 
-fn told(story: &Story, liveness: &Liveness) -> Value {
-    let mut told = ls::as_json(&story.seen, liveness);
+fn as_json(story: &Story, liveness: &Liveness) -> Value {
+    let mut shown = ls::as_json(&story.seen, liveness);
     let inbox: Vec<_> =
         story.inbox.iter().map(|one| json!({ "event": one.event, "call": one.call, "since": one.since.to_string() })).collect();
     let timers: Vec<_> = story
@@ -205,12 +205,12 @@ fn told(story: &Story, liveness: &Liveness) -> Value {
         .iter()
         .map(|timer| json!({ "state": timer.state, "event": timer.event, "due_at": timer.due_at.to_string(), "held": timer.held }))
         .collect();
-    told["parent"] = json!(story.seen.parent);
-    told["children"] = json!({ "counts": story.seen.children, "first": story.children });
-    told["inbox"] = json!(inbox);
-    told["outbox"] = json!(story.full_inbox.as_ref().map(full));
-    told["timers"] = json!(timers);
-    told["trace"] = json!(story.trace);
-    told["timeline"] = json!(story.entries);
-    told
+    shown["parent"] = json!(story.seen.parent);
+    shown["children"] = json!({ "counts": story.seen.children, "first": story.children });
+    shown["inbox"] = json!(inbox);
+    shown["outbox"] = json!(story.full_inbox.as_ref().map(full));
+    shown["timers"] = json!(timers);
+    shown["trace"] = json!(story.trace);
+    shown["timeline"] = json!(story.entries);
+    shown
 }

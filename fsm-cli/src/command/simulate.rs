@@ -44,8 +44,8 @@ pub(super) async fn run(session: &mut Session<'_, '_>, simulate: &Simulate) -> R
     let warnings = policy.schedule().warnings(timer);
     let recovery = simulate.outage.map(|outage| (outage, recovery(&policy, outage)));
     if session.is_json {
-        let told = answer(&policy, &shown, goes_on, &warnings, recovery);
-        return session.stage.json(&told);
+        let answer = answer(&policy, &shown, goes_on, &warnings, recovery);
+        return session.stage.json(&answer);
     }
     let mut table = match policy.jitter > 0.0 {
         true => Table::new(&["ATTEMPT", "WAIT", "AT", "AT THE LATEST"]),

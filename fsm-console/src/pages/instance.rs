@@ -162,7 +162,7 @@ fn diagram(machine: &Machine, story: &Story) -> String {
     states.lines().map(|line| edge_of(line, &taken) + "\n").collect()
 }
 
-/// One line of the drawing. The class of an edge tells whether it was taken.
+/// One line of the drawing. The class of an edge shows whether it was taken.
 fn edge_of(line: &str, taken: &BTreeSet<(String, String)>) -> String {
     const START: &str = "<g class=\"edge\" data-from=\"";
     let ends = line

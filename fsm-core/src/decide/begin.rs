@@ -35,7 +35,7 @@ pub(super) fn call_with(
 /// Opens a call of the catch verb for the exhausted call that `last` belongs to, with the same priority.
 pub(super) fn catch(changes: &mut Changes, machine: &Machine, catch: &Verb, last: &Attempt, error: String, moment: DecisionContext) {
     let payload = Payload::Caught { call: last.call, error, attempts: last.number };
-    // The event's name tells a catch verb from the verb of an internal transition, also where the code has another name for the type.
+    // The event's name distinguishes a catch verb from the verb of an internal transition, also where the code has another name for the type.
     let event = if is_caught(&catch.event) { catch.event.clone() } else { format!("Caught<{}>", last.event) };
     run(changes, machine, (&catch.name, &event, &last.to), (moment.fresh, last.priority), payload, moment);
 }

@@ -127,7 +127,7 @@ pub(super) fn put_in_front(changes: &mut Changes, (call, priority): (CallId, Pri
     changes.waits = Some(Waits { position, call, event, priority, forecast: None });
 }
 
-/// Returns the states that the instance can be in after its open call and all waiting events; `None` if this definition cannot tell.
+/// Returns the states that the instance can be in after its open call and all waiting events; `None` if this definition cannot determine them.
 ///
 /// The stored forecast is used if it was made with the same graph. Otherwise it is computed again, which requires the whole inbox.
 pub(super) fn foreseen(machine: &Machine, snapshot: &InstanceSnapshot) -> Result<Option<States>, NeedsMoreRows> {
@@ -187,7 +187,7 @@ fn before(instance: &Instance, newest: Option<&Attempt>) -> States {
     tidy(states)
 }
 
-/// Returns the states that the event leads to from `states`; `None` if this definition cannot tell. A state that does not accept the event
+/// Returns the states that the event leads to from `states`; `None` if this definition cannot determine them. A state that does not accept the event
 /// stays.
 fn led(machine: &Machine, states: States, event: &str) -> Option<States> {
     if !machine.has_event(event) || !all_known(machine, &states) {

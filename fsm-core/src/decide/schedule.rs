@@ -32,7 +32,7 @@ pub struct Step {
     pub next: Option<Timestamp>,
 }
 
-/// Decides the step at `now` of a schedule whose first moment that was not decided is `next`. Returns `None` if nothing is due.
+/// Decides the step of a schedule at `now`. `next` is its first moment that was not decided yet. Returns `None` if nothing is due.
 ///
 /// `after` returns the first moment after a given time. A step sends at most one moment, so that it can be committed alone; more may be due
 /// after it.

@@ -92,7 +92,7 @@ fn timeout_is_only_behind_a_timer(declared: &Declared, graph: &Graph) -> TokenSt
     checks.collect()
 }
 
-/// The name of the event tells the verb of an internal transition from a catch verb.
+/// The name of the event distinguishes the verb of an internal transition from a catch verb.
 fn caught_is_only_for_a_catch_verb(_: &Declared, graph: &Graph) -> TokenStream {
     let staying = graph.verbs.iter().filter(|verb| !verb.enters);
     let checks = staying.map(|verb| {

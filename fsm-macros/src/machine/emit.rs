@@ -13,8 +13,8 @@ use super::{asserts, next, search, state};
 use crate::names;
 use crate::retry::{self, Retry};
 
-/// All of it. Where a mistake was found already, the machine takes every event, and where a statement is missing, the rules on types are left
-/// out: what the compiler would say of either follows from what was said.
+/// The whole output. If a mistake was found already, the machine accepts every event. If a statement could not be read, the rules on types
+/// are left out. Otherwise the compiler would report errors that only follow from those mistakes.
 pub fn machine(declared: &Declared, graph: &Graph, is_sound: bool) -> TokenStream {
     let Declared { attributes, visibility, ident, name, .. } = declared;
     let states = state::expand(declared, graph);
@@ -63,7 +63,7 @@ pub fn machine(declared: &Declared, graph: &Graph, is_sound: bool) -> TokenStrea
     }
 }
 
-/// The alias of the machine's record, so that a wrong type is told once.
+/// The alias of the machine's record, so that the compiler reports a wrong type once.
 pub fn record(declared: &Declared) -> Option<Ident> {
     declared.record.as_ref().map(|ty| format_ident!("__Record", span = ty.span()))
 }
@@ -182,7 +182,7 @@ fn accepts(declared: &Declared, graph: &Graph) -> TokenStream {
     for owner in owners(declared, graph) {
         let (verb, event) = (&owner.verb, owner.event());
         let event_type = owner.event_type();
-        // Where the name is taken already, a rule says so; a second impl would only say it again.
+        // If the name is taken already, a rule reports it. A second implementation would be reported as well.
         let event_type = if events.is_empty() {
             event_type
         } else {
@@ -202,7 +202,7 @@ fn accepts(declared: &Declared, graph: &Graph) -> TokenStream {
     impls
 }
 
-/// For a machine with mistakes, so that those who send to it hear nothing.
+/// For a machine with mistakes: it accepts every event, so that sends to it report no further errors.
 fn accepts_all(declared: &Declared) -> TokenStream {
     let ident = &declared.ident;
     quote! {

@@ -55,15 +55,15 @@ impl Graph {
         graph
     }
 
-    /// Of a misspelled state there is probably no verb, which the compiler would say in words that lead astray. Both spellings are variants,
-    /// for the code that uses the right one.
+    /// A misspelled state has probably no verb, and the compiler's error about that would be misleading. Both spellings become variants, so
+    /// that code with the right one compiles.
     pub fn leave_out_misspelled(&mut self) {
         let misspelled = fsm_core::check::misspelled(&self.names);
         self.verbs.retain(|state| !misspelled.contains_key(&state.name));
         self.only_named = misspelled.into_iter().flat_map(|(wrong, right)| [wrong, right]).collect();
     }
 
-    /// With a statement missing, every name that stands anywhere is a state that code may name.
+    /// If a statement could not be read, every name in the tokens may be a state that other code names.
     pub fn name_all(&mut self, declared: &Declared) {
         let named =
             self.names.ends.iter().chain(self.names.edges.iter().map(|(from, _)| from)).chain(&self.names.stays).chain(&declared.skipped);

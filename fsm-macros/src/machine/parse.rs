@@ -45,7 +45,7 @@ pub struct Declared {
     pub groups: Vec<Type>,
     /// True if every statement could be read.
     pub is_whole: bool,
-    /// The words of what was left out, which may be states.
+    /// The words in the statements that could not be read. They may be states.
     pub skipped: Vec<String>,
 }
 

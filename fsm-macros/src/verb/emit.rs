@@ -49,7 +49,7 @@ pub fn verb(function: &Function, head: &Head, options: &Options, retry: &Option<
     }
 }
 
-/// For a function with mistakes: enough of a verb for `fsm!` to stay silent about it, with its event where that can be told.
+/// For a function with mistakes: a stub of the verb, so that `fsm!` reports no further mistakes about it. It has the event if that is known.
 pub fn stub(function: &Function) -> TokenStream {
     let ident = &function.signature.ident;
     let event = parameters::event(&function.signature);

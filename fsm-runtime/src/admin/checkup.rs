@@ -117,7 +117,7 @@ impl Admin {
         let mut reader = self.engine.store.reader().await?;
         let conn = &mut reader.conn();
         let settings = database_facts::settings(conn).await?;
-        let mut findings: Vec<Finding> = settings.iter().map(|(name, value)| judged(name, value)).collect();
+        let mut findings: Vec<Finding> = settings.iter().map(|(name, value)| setting_finding(name, value)).collect();
         if conn.is_postgres() {
             let now = Timestamp::from(SystemTime::now());
             if let Some(since) = database_facts::oldest_snapshot(conn).await?.filter(|since| now.since(*since) > OLD_SNAPSHOT) {
@@ -155,7 +155,7 @@ impl Admin {
             let retrying = self.retrying(name, FEW, MOST).await?;
             let in_error = self.failing(name, None, FEW).await?;
             let all = retrying.into_iter().map(|retrying| retrying.failing).chain(in_error);
-            let unreadable: Vec<_> = all.filter(|failing| Unreadable::is_said_in(&failing.error)).collect();
+            let unreadable: Vec<_> = all.filter(|failing| Unreadable::is_text_of(&failing.error)).collect();
             let Some(first) = unreadable.first() else { continue };
             let says = format!(
                 "{} instances of `{name}` have a stored value that the code which ran them cannot read, like `{}`: {}",
@@ -227,7 +227,7 @@ impl Admin {
 }
 
 /// The effect of a setting on the guarantees.
-fn judged(name: &str, value: &str) -> Finding {
+fn setting_finding(name: &str, value: &str) -> Finding {
     let says = format!("{name} is {value}");
     match name {
         "journal_mode" => Finding::of(

@@ -100,7 +100,7 @@ impl Admin {
         let row = rows::find(conn, machine, key).await?.ok_or_else(|| Error::not_found(machine, key))?;
         let attempts = calls_of(conn, &row, &self.engine.data_protection).await?;
         let row = row.instance;
-        let entries = history::told(attempts.clone(), rows::notes(conn, row.id).await?);
+        let entries = history::merged(attempts.clone(), rows::notes(conn, row.id).await?);
         let inbox = overview::inbox(conn, row.id).await?;
         let timers = overview::timers(conn, row.id).await?;
         let full_inbox = outbox::full_inbox_of(conn, Target { machine, key }, MOST_COUNTED).await?;

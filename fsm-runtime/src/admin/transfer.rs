@@ -94,11 +94,12 @@ impl Export {
             let (table, columns) = (transfer::name(self.table), transfer::columns(self.table));
             self.executing += rows.iter().filter(|row| is_executing(self.table, row)).count() as u64;
             let line = |row: &Vec<Field>| {
-                let row: Map<String, Value> = columns.iter().zip(row).map(|((name, _), field)| ((*name).to_owned(), told(field))).collect();
+                let row: Map<String, Value> =
+                    columns.iter().zip(row).map(|((name, _), field)| ((*name).to_owned(), json_value(field))).collect();
                 json!({ "table": table, "row": row }).to_string()
             };
             let unreadable_line = |row: &Unreadable| {
-                let key: Vec<Value> = row.key.iter().map(told).collect();
+                let key: Vec<Value> = row.key.iter().map(json_value).collect();
                 json!({ "table": table, "unreadable": { "key": key, "why": row.why } }).to_string()
             };
             let lines: Vec<String> = rows.iter().map(line).chain(unreadable.iter().map(unreadable_line)).collect();
@@ -138,7 +139,7 @@ impl Export {
 /// Creates missing tables and begins an import. Its rows are visible to nobody before [`Import::finish`].
 pub async fn import(opening: &Opening) -> Result<Import, Error> {
     super::migrate(opening).await?;
-    let opened = opening.patient(PATIENCE).await?;
+    let opened = opening.with_deadline(PATIENCE).await?;
     let mut tx = opened.store.begin().await?;
     transfer::lock(&mut tx.conn()).await?;
     Ok(Import { opened, tx, machines: None, waiting: (0, Vec::new()), imported: Imported::default(), is_whole: false })
@@ -240,7 +241,7 @@ fn machine_of(table: usize, row: &[Field]) -> Option<&str> {
 }
 
 /// Bytes are exported as text if they are UTF-8, which most are.
-fn told(field: &Field) -> Value {
+fn json_value(field: &Field) -> Value {
     match field {
         Field::Id(id) => json!(id),
         Field::Number(number) => json!(number),

@@ -85,8 +85,8 @@ impl<'e> BatchCommit<'e> {
 
     /// Handles a batch of the committer that does not wait for locks: a request whose instance is locked by another transaction is left
     /// out.
-    pub(crate) fn past_locks(engine: &'e Engine) -> BatchCommit<'e> {
-        BatchCommit { locks: Locks::ArePassedOver, ..BatchCommit::new(engine) }
+    pub(crate) fn skipping_locked(engine: &'e Engine) -> BatchCommit<'e> {
+        BatchCommit { locks: Locks::AreSkipped, ..BatchCommit::new(engine) }
     }
 
     /// Takes a free slot for a new call, unless calls that come first are known to wait.
@@ -118,7 +118,7 @@ impl<'e> BatchCommit<'e> {
         self.send_outgoing(conn, &mut batch_snapshot, batch, &mut commit_outcomes).await?;
         self.unsend(conn, &batch_snapshot, batch, &mut commit_outcomes).await?;
         self.deliver_lines(conn, &mut batch_snapshot, batch, &mut commit_outcomes).await?;
-        self.judge_families(conn, &mut batch_snapshot, batch, &mut commit_outcomes).await?;
+        self.inform_parents(conn, &mut batch_snapshot, batch, &mut commit_outcomes).await?;
         for (request, commit_outcome) in batch.iter().zip(&mut commit_outcomes) {
             commit_outcome.locked = batch_snapshot.locked(request);
         }
@@ -139,7 +139,7 @@ impl<'e> BatchCommit<'e> {
             RequestKind::Complete(report) => self.decide_complete(batch_snapshot, machine, request, report),
             // The line is read and delivered after the changes of the instances themselves are written.
             RequestKind::Deliver => Ok(Decided::of(Ok(Reply::Delivered { events: 0 }), None)),
-            // The children are read and judged after the changes of the instances themselves are written.
+            // The children are read after the changes of the instances themselves are written.
             RequestKind::Family => Ok(Decided::of(Ok(Reply::Family { changed: false }), None)),
             RequestKind::Fire(due) => {
                 let permit = self.free_slot(&machine.name, due.timer.priority);

@@ -37,7 +37,7 @@ pub(crate) enum Locks {
     /// Wait for the lock.
     AreWaitedFor,
     /// Leave out the requests for the instance.
-    ArePassedOver,
+    AreSkipped,
 }
 
 impl BatchSnapshot {
@@ -48,7 +48,7 @@ impl BatchSnapshot {
         all.dedup();
         let (found, locked) = match locks {
             Locks::AreWaitedFor => (lock::instances(conn, &targets(&all)).await?, Vec::new()),
-            Locks::ArePassedOver => lock::free_instances(conn, &targets(&all)).await?,
+            Locks::AreSkipped => lock::free_instances(conn, &targets(&all)).await?,
         };
         let locked = locked.into_iter().map(|place| all[place].clone()).collect();
         let snapshots = all.into_iter().zip(found).map(|(target, locked)| {
@@ -64,18 +64,18 @@ impl BatchSnapshot {
         Ok(batch_snapshot)
     }
 
-    /// Reads the instances without a lock. With `remembers`, cached snapshots are used instead of a read. The write succeeds only if the
+    /// Reads the instances without a lock. With `uses_cache`, cached snapshots are used instead of a read. The write succeeds only if the
     /// row versions are unchanged then; on SQLite, if the file version is.
     pub(crate) async fn see(
         conn: &mut Conn<'_>,
         batch: &[Request],
         now: Timestamp,
         file_version: Option<FileVersion>,
-        remembers: bool,
+        uses_cache: bool,
     ) -> Result<BatchSnapshot, StoreError> {
         let (mut all, mut unseen) = (Vec::with_capacity(batch.len()), Vec::new());
         for request in batch {
-            match request.seen(file_version).filter(|_| remembers) {
+            match request.cached_snapshot(file_version).filter(|_| uses_cache) {
                 Some(seen) => all.push((request.target.clone(), Some(seen.clone()))),
                 None => unseen.push(request.target.clone()),
             }

@@ -9,20 +9,20 @@ use super::request::{InstanceKey, Reply, Report, Request, RequestKind};
 use crate::data_protection::{DataProtection, Owner};
 
 /// Logs a request that was carried out.
-pub(super) fn tell(request: &Request, commit_outcome: &CommitOutcome, data_protection: &DataProtection) {
+pub(super) fn log(request: &Request, commit_outcome: &CommitOutcome, data_protection: &DataProtection) {
     match (&request.kind, &commit_outcome.reply) {
         (RequestKind::Send(send), Some(Ok(Reply::Sent { call, outcome, .. }))) if *outcome != SendOutcome::Duplicate => {
             let InstanceKey { machine, key, .. } = &request.target;
             debug!(%machine, %key, event = send.event.name, %call, ?outcome, "sent");
         }
         (RequestKind::Complete(report), Some(Ok(Reply::Completed { counted: true }))) => {
-            settled(&request.target, report, commit_outcome, data_protection)
+            log_completion(&request.target, report, commit_outcome, data_protection)
         }
         _ => {}
     }
 }
 
-fn settled(
+fn log_completion(
     InstanceKey { machine, key, .. }: &InstanceKey,
     Report { attempt, outcome, .. }: &Report,
     commit_outcome: &CommitOutcome,

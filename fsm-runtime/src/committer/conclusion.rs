@@ -15,18 +15,18 @@ use crate::store::lock::{CachedSnapshot, RowSnapshot};
 use crate::supervise;
 
 impl Engine {
-    /// Carries out the consequences of a commit: sends the answers, starts the calls that may run here, and wakes those who wait.
+    /// Carries out the consequences of a commit: sends the answers, starts the calls that may run here, and wakes the tasks that wait.
     pub(crate) fn conclude(self: &Arc<Self>, batch: Vec<Request>, commit_outcomes: Vec<CommitOutcome>) {
         for (request, commit_outcome) in batch.into_iter().zip(commit_outcomes) {
             // A panic for one request does not prevent the answers to the others.
             if let Err(text) = guard::guarded("what follows a commit", || self.conclude_one(request, commit_outcome)) {
-                supervise::tell("committer", &text);
+                supervise::log_panic("committer", &text);
             }
         }
     }
 
     fn conclude_one(self: &Arc<Self>, mut request: Request, commit_outcome: CommitOutcome) {
-        commit_log::tell(&request, &commit_outcome, &self.data_protection);
+        commit_log::log(&request, &commit_outcome, &self.data_protection);
         commit_metrics::count(&request, &commit_outcome, &self.catalog);
         if let Some(InstanceKey { machine, key, .. }) = commit_outcome.locked.first() {
             let error = Arc::new(StoreError::Locked { machine: machine.to_string(), key: key.to_string() });
@@ -38,7 +38,7 @@ impl Engine {
             self.queue.put_again(request, Duration::ZERO);
             return;
         };
-        self.watchers.tell(&commit_outcome.moved, &commit_outcome.runs);
+        self.watchers.announce(&commit_outcome.moved, &commit_outcome.runs);
         if commit_outcome.has_line {
             self.has_line.notify_one();
         }

@@ -9,7 +9,7 @@ use super::queue::TOO_LONG;
 /// Commits are crowded if one usually takes this many times as long as the quickest one did. They then wait for each other.
 const CROWDED: u64 = 3;
 /// The number of requests that have to wait before another lane starts a commit, if commits are crowded.
-const ENOUGH: usize = 32;
+const SMALLEST_BATCH: usize = 32;
 /// The smoothing factor of the usual time: each commit contributes 1/8 of its time.
 const INERTIA: u64 = 8;
 
@@ -28,7 +28,7 @@ impl LaneLimit {
     }
 
     /// Records the time of a commit.
-    pub(crate) fn took(&self, time: Duration) {
+    pub(crate) fn record(&self, time: Duration) {
         // The time is capped, so that a commit that hung has little influence.
         let time_us = u64::try_from(time.min(TOO_LONG).as_micros()).unwrap_or(u64::MAX).max(1);
         self.quickest_us.fetch_min(time_us, Ordering::Relaxed);
@@ -38,11 +38,11 @@ impl LaneLimit {
     }
 
     /// The number of requests that have to wait before another commit begins beside one in flight.
-    pub(crate) fn enough(&self) -> usize {
+    pub(crate) fn smallest_batch(&self) -> usize {
         let quickest_us = self.quickest_us.load(Ordering::Relaxed);
         let is_crowded = self.usual_us.load(Ordering::Relaxed) > quickest_us.saturating_mul(CROWDED);
         // A single lane never commits beside another. Only the consequences of its previous batch may still be in progress.
-        if is_crowded && self.lanes > 1 { ENOUGH } else { 1 }
+        if is_crowded && self.lanes > 1 { SMALLEST_BATCH } else { 1 }
     }
 }
 
@@ -55,18 +55,18 @@ mod tests {
     #[test]
     fn a_disk_that_is_far_crowds_nobody() {
         let lane_limit = LaneLimit::of(3);
-        assert_eq!(lane_limit.enough(), 1);
-        (0..100).for_each(|n| lane_limit.took(5 * MS + n % 3 * MS));
-        assert_eq!(lane_limit.enough(), 1);
+        assert_eq!(lane_limit.smallest_batch(), 1);
+        (0..100).for_each(|n| lane_limit.record(5 * MS + n % 3 * MS));
+        assert_eq!(lane_limit.smallest_batch(), 1);
     }
 
     #[test]
     fn commits_that_keep_each_other_waiting_become_fewer_and_then_more_again() {
         let lane_limit = LaneLimit::of(3);
-        lane_limit.took(MS);
-        (0..100).for_each(|_| lane_limit.took(10 * MS));
-        assert_eq!(lane_limit.enough(), ENOUGH);
-        (0..100).for_each(|_| lane_limit.took(2 * MS));
-        assert_eq!(lane_limit.enough(), 1);
+        lane_limit.record(MS);
+        (0..100).for_each(|_| lane_limit.record(10 * MS));
+        assert_eq!(lane_limit.smallest_batch(), SMALLEST_BATCH);
+        (0..100).for_each(|_| lane_limit.record(2 * MS));
+        assert_eq!(lane_limit.smallest_batch(), 1);
     }
 }

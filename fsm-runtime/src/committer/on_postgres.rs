@@ -14,7 +14,7 @@ impl Engine {
         let mut tx = self.store.begin_for_commit().await?;
         let number = tx.number();
         self.measure(&mut tx.conn(), number).await?;
-        let commit_outcomes = self.store.naming(BatchCommit::past_locks(self).of(&mut tx.conn(), batch).await)?;
+        let commit_outcomes = self.store.naming(BatchCommit::skipping_locked(self).of(&mut tx.conn(), batch).await)?;
         self.store.naming(tx.commit().await)?;
         Ok(commit_outcomes)
     }
@@ -28,13 +28,13 @@ impl Engine {
         let Some(mut conn) = self.store.for_commits().await? else { return Ok(None) };
         let number = conn.number();
         self.measure(&mut conn.conn(), number).await?;
-        let has_memories = batch.iter().any(|request| request.seen(None).is_some());
+        let has_cached = batch.iter().any(|request| request.cached_snapshot(None).is_some());
         // The first try uses cached snapshots. If they are outdated, the second try reads the rows, and only then is the batch decided
         // under locks.
-        for remembers in [true, false].into_iter().filter(|remembers| has_memories || !remembers) {
-            let written = self.store.naming(BatchCommit::new(self).single_statement(&mut conn.conn(), batch, remembers).await)?;
+        for uses_cache in [true, false].into_iter().filter(|uses_cache| has_cached || !uses_cache) {
+            let written = self.store.naming(BatchCommit::new(self).single_statement(&mut conn.conn(), batch, uses_cache).await)?;
             if written.is_some() {
-                self.snapshot_cache.judge(batch, remembers);
+                self.snapshot_cache.record(batch, uses_cache);
                 return Ok(written);
             }
         }

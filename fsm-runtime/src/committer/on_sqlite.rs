@@ -14,7 +14,7 @@ impl Engine {
     pub(super) async fn commit_on_sqlite(&self, batch: &[Request]) -> Result<Vec<CommitOutcome>, StoreError> {
         let batch_commit = BatchCommit::new(self);
         let speculation = match self.speculate(&batch_commit, batch).await? {
-            Some(speculation) if speculation.fits() && !self.wants_renewal() => {
+            Some(speculation) if speculation.fits() && !self.is_renewal_due() => {
                 match self.store.naming(batch_commit.commit_speculation(batch, speculation).await)? {
                     Some(commit_outcomes) => return Ok(commit_outcomes),
                     None => None,
@@ -24,12 +24,12 @@ impl Engine {
         };
         let (mut tx, file_version) = self.store.begin_at_file_version(&self.file_versions).await?;
         let commit_outcomes =
-            match speculation.filter(|speculation| Some(speculation.file_version) == file_version && batch_commit.may_still_grant()) {
+            match speculation.filter(|speculation| Some(speculation.file_version) == file_version && batch_commit.is_session_unchanged()) {
                 Some(speculation) => batch_commit.write_speculation(&mut tx.conn(), batch, speculation).await,
-                None => BatchCommit::past_locks(self).of(&mut tx.conn(), batch).await,
+                None => BatchCommit::skipping_locked(self).of(&mut tx.conn(), batch).await,
             };
         let commit_outcomes = self.store.naming(commit_outcomes)?;
-        let renewal = self.renew_beside(&mut tx.conn()).await?;
+        let renewal = self.renew_in(&mut tx.conn()).await?;
         self.store.naming(tx.commit().await)?;
         if let (Some(work), Some(renewal)) = (&self.work, renewal) {
             work.session.note_renewal(renewal);
@@ -48,15 +48,15 @@ impl Engine {
         }
     }
 
-    fn wants_renewal(&self) -> bool {
-        self.work.as_ref().is_some_and(|work| work.session.wants_renewal(self.clock.now()).is_some())
+    fn is_renewal_due(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| work.session.due_renewal(self.clock.now()).is_some())
     }
 
     /// Renews the lease in the transaction of this batch. SQLite has one writer and does not serve waiting connections in order, so under
     /// load the lease's own thread may come too late.
-    async fn renew_beside(&self, conn: &mut Conn<'_>) -> Result<Option<Renewal>, StoreError> {
+    async fn renew_in(&self, conn: &mut Conn<'_>) -> Result<Option<Renewal>, StoreError> {
         let Some(work) = &self.work else { return Ok(None) };
-        let Some(renewal) = work.session.wants_renewal(self.clock.now()) else { return Ok(None) };
+        let Some(renewal) = work.session.due_renewal(self.clock.now()) else { return Ok(None) };
         Ok(sessions::renew(conn, renewal.lease(&work.session)).await?.then_some(renewal))
     }
 }

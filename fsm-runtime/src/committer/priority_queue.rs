@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::lines::{Left, Lines};
+use super::instance_queues::{InstanceQueues, Removed};
 use super::request::{InstanceKey, Number, Request};
 use crate::store::error::StoreError;
 
-/// The minimum number of places in a batch for the backlog.
+/// The minimum number of requests in a batch for the backlog.
 const LEAST: usize = 16;
 /// For this long after a new request, more new requests are expected.
 const RECENT: Duration = Duration::from_millis(20);
@@ -18,18 +18,18 @@ const LONG: usize = 64;
 /// The maximum number of attempts that are claimed at a time.
 const AT_A_TIME: usize = 128;
 
-/// The waiting requests. Those that can go are either new requests or backlog, each kind in the order of arrival. The others wait in the
-/// lines of their instances.
+/// The waiting requests. Those that can be taken are either new requests or backlog, each kind in the order of arrival. The others wait in the
+/// queues of their instances.
 #[derive(Default)]
 pub(super) struct PriorityQueue {
-    lines: Lines,
+    queues: InstanceQueues,
     /// New requests of callers, and what follows directly from them in this process.
     fresh: VecDeque<Number>,
     /// The backlog: timers, and reports of attempts that waited in the database before they were claimed.
     due: VecDeque<Number>,
     /// Requests of both kinds that are committed alone.
     alone: VecDeque<Number>,
-    /// Requests that wait outside the lines until a time: retries, and requests for several instances of which one is locked.
+    /// Requests that wait outside the instance queues until a time: retries, and requests for several instances of which one is locked.
     later: BTreeMap<(Instant, Number), Request>,
     last_number: Number,
     /// The time of the last batch that had new requests, and their number.
@@ -43,18 +43,18 @@ impl PriorityQueue {
         touches.dedup();
         self.last_number += 1;
         let number = self.last_number;
-        match self.lines.rest_of(&touches).filter(|_| touches.len() > 1) {
-            // In the line of a locked instance it would also block the requests behind it in its other lines.
+        match self.queues.backoff_of(&touches).filter(|_| touches.len() > 1) {
+            // In the queue of a locked instance it would also block the requests behind it in its other queues.
             Some(until) => drop(self.later.insert((until, number), request)),
             None => {
-                if self.lines.join(number, request, touches) {
-                    self.can_go([number]);
+                if self.queues.join(number, request, touches) {
+                    self.mark_ready([number]);
                 }
             }
         }
     }
 
-    /// Lets the request join its lines at that time.
+    /// Lets the request join its queues at that time.
     pub(super) fn put_later(&mut self, request: Request, at: Instant) {
         self.last_number += 1;
         self.later.insert((at, self.last_number), request);
@@ -62,75 +62,75 @@ impl PriorityQueue {
 
     /// Returns all waiting requests.
     pub(super) fn into_all(self) -> impl Iterator<Item = Request> {
-        self.lines.into_waiting().chain(self.later.into_values())
+        self.queues.into_waiting().chain(self.later.into_values())
     }
 
-    /// The number of requests that can go now.
+    /// The number of requests that can be taken now.
     pub(super) fn ready(&self) -> usize {
         self.fresh.len() + self.due.len() + self.alone.len()
     }
 
     /// Returns true if no request waits.
     pub(super) fn is_empty(&self) -> bool {
-        self.lines.waiting() == 0 && self.later.is_empty()
+        self.queues.waiting() == 0 && self.later.is_empty()
     }
 
     /// Returns true if no request waits and none is in flight.
     pub(super) fn is_idle(&self) -> bool {
-        self.lines.is_empty() && self.later.is_empty()
+        self.queues.is_empty() && self.later.is_empty()
     }
 
     /// Takes up to `most` requests for a batch: no two for the same instance and none for an instance that is in flight.
     pub(super) fn pick(&mut self, most: usize, now: Instant) -> Vec<Request> {
         let others = self.fresh.front().into_iter().chain(self.due.front()).min();
         if let Some(number) = self.alone.pop_front_if(|alone| others.is_none_or(|other| *alone < *other)) {
-            return self.lines.take(number).into_iter().collect();
+            return self.queues.take(number).into_iter().collect();
         }
         let kept = self.due.len().min(LEAST).min(most / 2);
         let fresh = self.fresh.len().min(most - kept);
-        let mut batch: Vec<_> = self.fresh.drain(..fresh).filter_map(|number| self.lines.take(number)).collect();
+        let mut batch: Vec<_> = self.fresh.drain(..fresh).filter_map(|number| self.queues.take(number)).collect();
         if fresh > 0 {
             self.last_fresh = Some((now, fresh));
         }
         let due = self.due.len().min(most.min(fresh.saturating_add(self.room(now))) - fresh);
-        batch.extend(self.due.drain(..due).filter_map(|number| self.lines.take(number)));
+        batch.extend(self.due.drain(..due).filter_map(|number| self.queues.take(number)));
         batch
     }
 
     /// Removes requests that were carried out or answered, except those that were set apart or put back.
     pub(super) fn leave(&mut self, numbers: &[Number]) {
         for number in numbers {
-            if self.lines.is_in_lane(*number) {
-                self.left(*number);
+            if self.queues.is_in_lane(*number) {
+                self.remove(*number);
             }
         }
     }
 
     /// Removes a request that was set apart, unless it was put back. Returns true if it was put back.
     pub(super) fn leave_apart(&mut self, number: Number) -> bool {
-        let was_put_back = !self.lines.is_apart(number);
+        let was_put_back = !self.queues.is_apart(number);
         if !was_put_back {
-            self.left(number);
+            self.remove(number);
         }
         was_put_back
     }
 
     /// Marks requests as carried out by a task of their own.
     pub(super) fn set_apart(&mut self, numbers: impl IntoIterator<Item = Number>) {
-        numbers.into_iter().for_each(|number| self.lines.set_apart(number));
+        numbers.into_iter().for_each(|number| self.queues.set_apart(number));
     }
 
-    /// Puts back a request whose instances `locked` are locked by another transaction; nothing of it was written. It rests, like all other
+    /// Puts back a request whose instances `locked` are locked by another transaction; nothing of it was written. It backs off, like all other
     /// requests for these instances, and is then tried again. Returns the request if it has to be answered instead, or if its caller has
     /// given up.
     pub(super) fn put_back(&mut self, request: Request, locked: &[InstanceKey], error: &Arc<StoreError>, now: Instant) -> Option<Request> {
         for target in locked {
-            let Left { withdrawn, later } = self.lines.rest(target, error, now);
+            let Removed { withdrawn, later } = self.queues.back_off(target, error, now);
             for number in withdrawn {
-                self.left(number);
+                self.remove(number);
             }
             for (until, request) in later {
-                self.left(request.number);
+                self.remove(request.number);
                 self.put_later(request, until);
             }
         }
@@ -138,11 +138,11 @@ impl PriorityQueue {
         let waits = request.waits_for_locks() && request.met_lock(error);
         if waits && request.touches().len() == 1 && locked.contains(&request.target) {
             self.last_number += 1;
-            self.lines.put_back(request, self.last_number);
+            self.queues.put_back(request, self.last_number);
             return None;
         }
-        let until = self.lines.rest_of(locked).unwrap_or(now);
-        self.left(number);
+        let until = self.queues.backoff_of(locked).unwrap_or(now);
+        self.remove(number);
         if !waits {
             return Some(request);
         }
@@ -150,30 +150,30 @@ impl PriorityQueue {
         None
     }
 
-    fn left(&mut self, number: Number) {
-        let ready = self.lines.leave(number);
-        self.can_go(ready);
+    fn remove(&mut self, number: Number) {
+        let ready = self.queues.leave(number);
+        self.mark_ready(ready);
     }
 
-    /// Ends the rests and the backoffs that are over at `now`.
+    /// Ends the backoffs that are over at `now`.
     pub(super) fn wake(&mut self, now: Instant) {
-        let ready = self.lines.wake(now);
-        self.can_go(ready);
+        let ready = self.queues.wake(now);
+        self.mark_ready(ready);
         while self.later.first_key_value().is_some_and(|((until, _), _)| *until <= now) {
             let (_, request) = self.later.pop_first().expect("there is a first one");
             self.put(request);
         }
     }
 
-    /// The time at which the next rest or backoff ends.
+    /// The time at which the next backoff ends.
     pub(super) fn next_wake(&self) -> Option<Instant> {
         let later = self.later.first_key_value().map(|((until, _), _)| *until);
-        [self.lines.next_wake(), later].into_iter().flatten().min()
+        [self.queues.next_wake(), later].into_iter().flatten().min()
     }
 
-    fn can_go(&mut self, numbers: impl IntoIterator<Item = Number>) {
+    fn mark_ready(&mut self, numbers: impl IntoIterator<Item = Number>) {
         for number in numbers {
-            let ready = match (self.lines.is_alone(number), self.lines.was_due(number)) {
+            let ready = match (self.queues.is_alone(number), self.queues.was_due(number)) {
                 (true, _) => &mut self.alone,
                 (false, true) => &mut self.due,
                 (false, false) => &mut self.fresh,
@@ -203,7 +203,7 @@ impl PriorityQueue {
 
     #[cfg(test)]
     pub(super) fn steps(&self) -> usize {
-        self.lines.steps
+        self.queues.steps
     }
 }
 

@@ -61,16 +61,16 @@ impl Queue {
     }
 
     /// Waits for requests and takes up to `most` of them: no two for the same instance, and none for an instance that is in flight. While
-    /// other batches are in flight, it waits until `enough` requests can go. It does not wait for batches that have taken too long, because
+    /// other batches are in flight, it waits until `smallest` requests can go. It does not wait for batches that have taken too long, because
     /// they may hang. Returns the requests and the time at which they were taken, or `None` once the queue is closed and empty.
-    pub(crate) async fn take(&self, most: usize, enough: impl Fn() -> usize) -> Option<(Instant, Vec<Request>)> {
+    pub(crate) async fn take(&self, most: usize, smallest: impl Fn() -> usize) -> Option<(Instant, Vec<Request>)> {
         loop {
             let wait = {
                 let mut state = self.state();
                 let now = Instant::now();
                 state.priority_queue.wake(now);
                 let ready = state.priority_queue.ready();
-                let is_worth_it = ready >= enough() || state.taken.iter().all(|taken| taken.elapsed() >= TOO_LONG);
+                let is_worth_it = ready >= smallest() || state.taken.iter().all(|taken| taken.elapsed() >= TOO_LONG);
                 if ready > 0 && is_worth_it {
                     let batch = state.priority_queue.pick(most, now);
                     let more = state.priority_queue.ready() > 0;
@@ -86,8 +86,8 @@ impl Queue {
                     return None;
                 }
                 let company = (ready > 0).then_some(TOO_LONG);
-                let rest = state.priority_queue.next_wake().map(|next| next.saturating_duration_since(now));
-                company.into_iter().chain(rest).min()
+                let backoff = state.priority_queue.next_wake().map(|next| next.saturating_duration_since(now));
+                company.into_iter().chain(backoff).min()
             };
             match wait {
                 Some(wait) => drop(tokio::time::timeout(wait, self.wake.notified()).await),
@@ -120,18 +120,18 @@ impl Queue {
         was_put_back
     }
 
-    /// Puts back a request whose instances `locked` are locked by another transaction; nothing of it was written. It rests, like all other
+    /// Puts back a request whose instances `locked` are locked by another transaction; nothing of it was written. It backs off, like all other
     /// requests for these instances, and is then tried again.
     pub(super) fn put_back(&self, request: Request, locked: &[InstanceKey], error: &Arc<StoreError>) {
         let mut state = self.state();
-        let commit_log = match state.is_abandoned {
+        let rejected = match state.is_abandoned {
             true => Some(request),
             false => state.priority_queue.put_back(request.unwritten(), locked, error, Instant::now()),
         };
-        // The waiting lanes have to learn when the rest is over.
+        // Wakes a waiting lane, so that it waits no longer than the backoff.
         self.wake.notify_one();
         self.released(state);
-        if let Some(request) = commit_log {
+        if let Some(request) = rejected {
             request.answer(Err(Arc::clone(error).into()));
         }
     }

@@ -244,7 +244,7 @@ impl Request {
     }
 
     /// The cached snapshot of its instance, if it may still be valid; on SQLite, if it belongs to this file version.
-    pub(crate) fn seen(&self, file_version: Option<FileVersion>) -> Option<&RowSnapshot> {
+    pub(crate) fn cached_snapshot(&self, file_version: Option<FileVersion>) -> Option<&RowSnapshot> {
         self.cached.as_ref()?.seen(file_version)
     }
 

@@ -1,7 +1,7 @@
 //! The snapshot cache: the snapshots that this process's own commits left, so that the next request for an instance need not read its row.
 
 #[cfg(feature = "postgres")]
-mod doubts;
+mod hit_rate;
 
 use std::mem::size_of;
 use std::sync::{Mutex, MutexGuard};
@@ -14,7 +14,7 @@ use super::request::Request;
 use crate::guard;
 use crate::store::lock::{CachedSnapshot, RowSnapshot};
 #[cfg(feature = "postgres")]
-use doubts::Doubts;
+use hit_rate::HitRate;
 
 /// The maximum size of a generation in bytes: room for about 25,000 instances.
 const MOST: usize = 32 << 20;
@@ -26,7 +26,7 @@ const ENTRY: usize = 2 * (size_of::<InstanceKey>() + size_of::<CachedSnapshot>()
 pub(crate) struct SnapshotCache {
     generations: Mutex<Generations>,
     #[cfg(feature = "postgres")]
-    doubts: Mutex<Doubts>,
+    hit_rate: Mutex<HitRate>,
 }
 
 #[derive(Default)]
@@ -42,13 +42,13 @@ impl SnapshotCache {
     /// that it may write leave the cache until its commit has ended.
     pub(crate) fn attach(&self, batch: &mut [Request], touched: &[InstanceKey]) {
         #[cfg(feature = "postgres")]
-        let trusts = self.trusts();
+        let is_used = self.use_cache();
         // Nobody else writes what SQLite's only committer has read.
         #[cfg(not(feature = "postgres"))]
-        let trusts = true;
+        let is_used = true;
         let mut generations = self.lock();
         for request in batch.iter_mut() {
-            request.cached = generations.take(&request.target).filter(|_| trusts || !request.is_send());
+            request.cached = generations.take(&request.target).filter(|_| is_used || !request.is_send());
         }
         // The other touched instances are the receivers of events that verbs sent.
         if touched.len() > batch.len() {

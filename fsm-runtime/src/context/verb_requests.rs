@@ -19,8 +19,8 @@ use crate::search;
 impl<V> Ctx<'_, V> {
     /// Sets the event that this instance takes right after the transition, before the events in its inbox. Each attempt can set one.
     ///
-    /// Returns an error if no edge out of the state accepts the event that this verb enters (for a catch verb or an internal transition: the state that
-    /// the instance is in), or if an event was already set. In a verb that takes `&mut Ctx<'_, itself>`, the compiler rejects an event
+    /// Returns an error if the state that this verb enters has no edge that accepts the event, or if an event was already set. For a catch verb
+    /// and an internal transition, it is the state that the instance is in. In a verb that takes `&mut Ctx<'_, itself>`, the compiler rejects an event
     /// that no edge accepts, and lists the accepted ones.
     pub fn next<M, E>(&mut self, event: E) -> Result<(), Error>
     where
@@ -61,8 +61,8 @@ impl<V> Ctx<'_, V> {
         self.outgoing(key.as_ref(), event)
     }
 
-    /// Cancels a delayed send when this transition is committed. `send` is what [`OutgoingEvent::after`] returned, in this attempt or in an
-    /// earlier verb of any instance.
+    /// Cancels a delayed send when this transition is committed. `send` is the id that [`OutgoingEvent::after`] returned, in this attempt or in
+    /// an earlier verb of any instance.
     ///
     /// If the event was delivered before, it stays delivered, and nothing else happens. The history of this instance records which of the two
     /// it was.

@@ -179,7 +179,7 @@ impl Engine {
     pub(super) fn cannot_claim(&self, place: usize, due: DueCall, error: &StoreError) {
         let Some(work) = &self.work else { return };
         let again = work.failures.of[place].calls.failed(due, self.clock.now(), LONGEST);
-        if again.is_told() && !self.outage.reports_of_store(error) {
+        if again.is_logged() && !self.outage.reports_of_store(error) {
             let (machine, tries) = (&work.served[place].machine, again.tries);
             tracing::warn!(machine, call = %due.call, tries, %error, again_in = ?again.wait, "a due attempt cannot be claimed; the others are");
         }

@@ -58,7 +58,7 @@ impl Engine {
         }
         for (timer, why) in due.unread {
             let again = failing.timers.failed(timer, now, LONGEST);
-            if again.is_told() {
+            if again.is_logged() {
                 let (machine, tries) = (&served.machine, again.tries);
                 tracing::warn!(machine, timer = %timer.0, tries, error = %why, again_in = ?again.wait, "a due timer cannot be read; the others fire");
             }
@@ -86,7 +86,7 @@ impl Engine {
             return false;
         }
         let again = failing.timers.failed(timer, self.clock.now(), longest(&error));
-        if again.is_told() && !self.outage.reports(&error) {
+        if again.is_logged() && !self.outage.reports(&error) {
             let InstanceKey { machine, key, .. } = &target;
             tracing::warn!(%machine, %key, timer = %timer.0, tries = again.tries, %error, again_in = ?again.wait, "a due timer cannot fire; the others do");
         }

@@ -126,7 +126,7 @@ impl fmt::Display for Activity {
 }
 
 impl OpenCall {
-    pub(super) fn seen(live: &Row, before: Option<&Row>) -> OpenCall {
+    pub(super) fn of(live: &Row, before: Option<&Row>) -> OpenCall {
         OpenCall {
             id: live.call,
             verb: live.verb.clone(),

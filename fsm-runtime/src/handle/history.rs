@@ -91,25 +91,25 @@ pub enum HistoryEvent {
 ///
 /// Attempts are in the order of their calls, independent of the clocks of the processes that ran them. Notes are placed by their time, and
 /// among entries of the same time by their call.
-pub(crate) fn told(attempts: Vec<Row>, notes: Vec<Note>) -> Vec<HistoryEntry> {
+pub(crate) fn merged(attempts: Vec<Row>, notes: Vec<Note>) -> Vec<HistoryEntry> {
     let (mut retries, others): (Vec<Note>, Vec<Note>) = notes.into_iter().partition(|note| note.kind == NoteKind::Retried);
     let mut entries = Vec::new();
     for (place, row) in attempts.iter().enumerate() {
         // An operator's retry comes before the attempt that it caused.
         let by_hand = retries.iter().position(|note| row.number > 1 && note.call == Some(row.call) && note.at == row.created_at);
-        entries.extend(by_hand.map(|note| told_of_note(retries.remove(note))));
-        entries.extend(told_of_attempt(row));
+        entries.extend(by_hand.map(|note| note_entry(retries.remove(note))));
+        entries.extend(attempt_entries(row));
         let interrupts =
             |note: &Note| note.kind == NoteKind::Interrupted && note.call == Some(row.call) && Some(note.at) == row.finished_at;
         if !others.iter().any(interrupts) {
-            entries.extend(told_of_exhaustion(row, attempts.get(place + 1)));
+            entries.extend(exhaustion_entry(row, attempts.get(place + 1)));
         }
     }
     let mut rest: Vec<Note> = retries.into_iter().chain(others).collect();
     rest.sort_by_key(|note| note.at);
     for note in rest {
         let place = place_of(&note, &entries);
-        entries.insert(place, told_of_note(note));
+        entries.insert(place, note_entry(note));
     }
     entries
 }
@@ -134,12 +134,12 @@ fn place_of(note: &Note, entries: &[HistoryEntry]) -> usize {
     begin + place
 }
 
-fn told_of_note(note: Note) -> HistoryEntry {
+fn note_entry(note: Note) -> HistoryEntry {
     HistoryEntry { at: note.at, call: note.call, event: HistoryEvent::Note { kind: note.kind, detail: note.detail, actor: note.actor } }
 }
 
 /// Returns an entry if the attempt exhausted its call: it failed, and no other attempt of the call follows it directly.
-fn told_of_exhaustion(row: &Row, next: Option<&Row>) -> Option<HistoryEntry> {
+fn exhaustion_entry(row: &Row, next: Option<&Row>) -> Option<HistoryEntry> {
     let at = row.finished_at.filter(|_| matches!(row.state, AttemptState::Error | AttemptState::Lost))?;
     let has_retries = row.retry_state.remaining != Some(0);
     // After retention has shortened a long call, attempts are missing between the first one and those that remain.
@@ -152,14 +152,14 @@ fn told_of_exhaustion(row: &Row, next: Option<&Row>) -> Option<HistoryEntry> {
     })
 }
 
-fn told_of_attempt(row: &Row) -> Vec<HistoryEntry> {
+fn attempt_entries(row: &Row) -> Vec<HistoryEntry> {
     let entry = |at, event| HistoryEntry { at, call: Some(row.call), event };
-    let mut told = Vec::new();
+    let mut entries = Vec::new();
     if row.number == 1 {
-        told.push(entry(row.created_at, HistoryEvent::Event { event: row.event.clone(), verb: row.verb.clone() }));
+        entries.push(entry(row.created_at, HistoryEvent::Event { event: row.event.clone(), verb: row.verb.clone() }));
     } else {
         let wait = row.scheduled_at.since(row.created_at);
-        told.push(entry(
+        entries.push(entry(
             row.created_at,
             HistoryEvent::Scheduled { number: row.number, verb: row.verb.clone(), at: row.scheduled_at, wait },
         ));
@@ -167,10 +167,10 @@ fn told_of_attempt(row: &Row) -> Vec<HistoryEntry> {
     if let Some(at) = row.finished_at.or(row.started_at) {
         let took = row.finished_at.zip(row.started_at).map(|(end, start)| end.since(start));
         let what = HistoryEvent::Attempt { number: row.number, verb: row.verb.clone(), state: row.state, took, error: row.error.clone() };
-        told.push(entry(at, what));
+        entries.push(entry(at, what));
     }
     if let (AttemptState::Success, Some(at), false) = (row.state, row.finished_at, row.is_catch()) {
-        told.push(entry(
+        entries.push(entry(
             at,
             match row.is_stay() {
                 true => HistoryEvent::Stayed { state: row.to.clone() },
@@ -178,7 +178,7 @@ fn told_of_attempt(row: &Row) -> Vec<HistoryEntry> {
             },
         ));
     }
-    told
+    entries
 }
 
 impl Serialize for HistoryEntry {

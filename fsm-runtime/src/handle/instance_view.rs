@@ -47,7 +47,7 @@ pub struct InstanceView {
 impl InstanceView {
     /// Combines the row, its live attempt and the previous one, without timers and waiting events. Errors are decrypted; the record stays encrypted.
     pub(crate) fn new(row: InstanceRow, live: Option<&Row>, before: Option<&Row>, data_protection: &DataProtection) -> InstanceView {
-        let mut call = live.map(|live| OpenCall::seen(live, before));
+        let mut call = live.map(|live| OpenCall::of(live, before));
         if let Some(error) = call.as_mut().and_then(|call| call.last_error.as_mut()) {
             *error = data_protection.open_error(Owner::of(&row), error).into_owned();
         }

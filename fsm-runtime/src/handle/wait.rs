@@ -17,7 +17,7 @@ use super::waiting::{Waiting, Wanted};
 use crate::error::{Error, ErrorKind};
 use crate::registry::Machine;
 
-/// A wait that still has to be told what it waits for.
+/// A wait without its condition yet.
 #[must_use = "say what is waited for, and await it"]
 pub struct Wait<M: Machine> {
     handle: Handle<M>,
@@ -31,7 +31,7 @@ pub struct Wait<M: Machine> {
 ///
 /// Errors:
 /// - `is_not_found`: there is no such instance.
-/// - `is_refused`: the instance cannot come to the state any more: it has ended elsewhere, or no edges lead from its state to the wanted one.
+/// - `is_refused`: the instance cannot come to the state any more: it has ended elsewhere, or no path of edges leads from its state to the wanted one.
 /// - `is_timed_out`: the time of `within` is over. The text says what the instance does. An instance in error is waited for, because an operator
 ///   may retry it.
 /// - `is_database`: without `within`, the database could not be used for as long as the patience of the builder.

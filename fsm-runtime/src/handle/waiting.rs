@@ -67,7 +67,7 @@ impl<M: Machine> Waiting<M> {
             let next_look = Instant::now() + pause;
             loop {
                 let until = deadline.map_or(next_look, |deadline| deadline.min(next_look));
-                let Ok(moved) = tokio::time::timeout_at(until, watch.moved()).await else { break };
+                let Ok(moved) = tokio::time::timeout_at(until, watch.next()).await else { break };
                 if wanted.is_met(&moved.instance)? {
                     let seen = completed(engine, Arc::unwrap_or_clone(moved.instance), moved.live.as_deref()).await?;
                     return self.handle.typed(seen);

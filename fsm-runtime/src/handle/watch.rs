@@ -18,7 +18,7 @@ use crate::error::{Error, Kind};
 use crate::registry::Machine;
 use crate::store::error::StoreError;
 use crate::store::view as rows;
-use crate::watchers::{News, Watch};
+use crate::watchers::{CommittedInstance, Watch};
 
 /// The shortest and longest wait between two polls. The wait doubles after each poll and is short again after a change.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
@@ -113,8 +113,8 @@ impl WatchState {
 
     /// Waits for a commit of this process or the time of the next poll. `None` if there is nothing new.
     async fn change(&mut self) -> Result<Option<InstanceView>, Error> {
-        match tokio::time::timeout_at(self.next_look, self.watch.moved()).await {
-            Ok(news) => self.told(news).await,
+        match tokio::time::timeout_at(self.next_look, self.watch.next()).await {
+            Ok(committed) => self.view_of(committed).await,
             Err(_) => self.look().await,
         }
     }
@@ -130,11 +130,11 @@ impl WatchState {
             return if self.last.is_some() { Ok(None) } else { Err(Error::not_found(&self.machine, &self.key)) };
         };
         // Commits that this process made during the poll come first, in their order.
-        if let Some(news) = self.watch.moved_already() {
+        if let Some(committed) = self.watch.try_next() {
             drop(reader);
-            return self.told(news).await;
+            return self.view_of(committed).await;
         }
-        if !self.is_news(&row.instance) {
+        if !self.is_newer(&row.instance) {
             return Ok(None);
         }
         let instance = row.instance.clone();
@@ -144,8 +144,8 @@ impl WatchState {
         Ok(seen?.instances.pop())
     }
 
-    async fn told(&mut self, News { instance, live }: News) -> Result<Option<InstanceView>, Error> {
-        if !self.is_news(&instance) {
+    async fn view_of(&mut self, CommittedInstance { instance, live }: CommittedInstance) -> Result<Option<InstanceView>, Error> {
+        if !self.is_newer(&instance) {
             return Ok(None);
         }
         if instance.is_open && live.is_none() {
@@ -158,7 +158,7 @@ impl WatchState {
     }
 
     /// Returns true if the row differs from the last one and is not an older version that was reported late.
-    fn is_news(&self, row: &InstanceRow) -> bool {
+    fn is_newer(&self, row: &InstanceRow) -> bool {
         self.last.as_ref().is_none_or(|last| {
             row.id != last.id || (!is_same(row, last) && row.version >= last.version && row.updated_at >= last.updated_at)
         })

@@ -74,7 +74,7 @@ impl VerbMetrics {
     }
 }
 
-/// Tells the recorder what each metric means.
+/// Registers the kind and the description of each metric with the recorder.
 pub(crate) fn describe() {
     for (name, kind, text) in NAMES {
         let unit = if name.ends_with("_seconds") { Unit::Seconds } else { Unit::Count };

@@ -12,7 +12,7 @@ use fsm_core::instance::Instance;
 use fsm_core::time::Timestamp;
 use uuid::Uuid;
 
-use super::{IN_VAIN, Place, Pruner, StepSize};
+use super::{IN_VAIN, Pruner, PrunerPosition, StepSize};
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::lock;
@@ -26,7 +26,7 @@ type Stepped = (usize, bool);
 
 impl Pruner<'_> {
     /// Deletes old rows of each table, starting at `place`, until several reads in a row find none to delete.
-    pub(super) async fn prune_past(self, place: &mut Place, machines: &[&str]) -> Result<usize, StoreError> {
+    pub(super) async fn prune_past(self, place: &mut PrunerPosition, machines: &[&str]) -> Result<usize, StoreError> {
         let mut pruned = 0;
         let mut in_vain = 0;
         while in_vain < IN_VAIN {
@@ -34,7 +34,7 @@ impl Pruner<'_> {
             pruned += count;
             in_vain = if count > 0 { 0 } else { in_vain + 1 };
             if is_end {
-                place.attempts = Place::default().attempts;
+                place.attempts = PrunerPosition::default().attempts;
                 break;
             }
         }
@@ -143,7 +143,7 @@ impl Pruner<'_> {
         let is_end = until.is_none();
         // No id is larger than this one.
         let until = until.unwrap_or((InstanceId(Uuid::max()), "\u{10ffff}".to_owned()));
-        let after = std::mem::replace(place, if is_end { Place::default().requests } else { until.clone() });
+        let after = std::mem::replace(place, if is_end { PrunerPosition::default().requests } else { until.clone() });
         let pruned = self
             .step(step_size, async |conn| {
                 let mut pruned = 0;
@@ -159,7 +159,7 @@ impl Pruner<'_> {
     async fn prune_once(self, place: &mut OncePlace, machines: &[&str], step_size: &mut StepSize) -> Result<Stepped, StoreError> {
         let until = prune::once_until(&mut self.store.reader().await?.conn(), place, self.cutoff, step_size.rows()).await?;
         let is_end = until.is_none();
-        let after = std::mem::replace(place, until.clone().unwrap_or(Place::default().once));
+        let after = std::mem::replace(place, until.clone().unwrap_or(PrunerPosition::default().once));
         let pruned = self
             .step(step_size, async |conn| {
                 let mut pruned = 0;

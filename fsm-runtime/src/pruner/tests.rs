@@ -5,7 +5,7 @@
 use fsm_core::ids::InstanceId;
 use uuid::Uuid;
 
-use super::{Place, Pruner, StepSize};
+use super::{Pruner, PrunerPosition, StepSize};
 use crate::store::invariants::examine;
 use crate::store::lock;
 use crate::store::open::Store;
@@ -172,8 +172,8 @@ fn pruner(store: &Store) -> Pruner<'_> {
     Pruner { store, cutoff: at(CUTOFF) }
 }
 
-fn place(most: u32) -> Place {
-    Place { step_size: StepSize::at_most(most), ..Place::default() }
+fn place(most: u32) -> PrunerPosition {
+    PrunerPosition { step_size: StepSize::at_most(most), ..PrunerPosition::default() }
 }
 
 /// Runs the pruner in a process that crashes after `statements` statements. Returns true if it finished.

@@ -48,7 +48,7 @@ impl ShutdownHandle {
     /// Shuts the runtime down gracefully, as [`Runtime::shutdown`](super::Runtime::shutdown), and returns when that is done. All callers get the
     /// outcome of the one shutdown. If the runtime is in [`run_until_signal`](super::Runtime::run_until_signal), that returns too.
     pub async fn shutdown(&self) -> Result<(), Error> {
-        // A load balancer learns it first: the process is not ready from now on.
+        // The process is not ready from now on, so that a load balancer sends it no new requests.
         self.shared.engine.stop_starting();
         self.shared.is_requested.send_replace(true);
         let outcome = self.shared.outcome.get_or_init(|| self.shared.shut_down()).await;
@@ -58,7 +58,7 @@ impl ShutdownHandle {
     /// Resolves once the shutdown has begun: by this or another handle, by a signal that
     /// [`run_until_signal`](super::Runtime::run_until_signal) waits for, or by `Runtime::shutdown`. A server stops accepting requests then.
     ///
-    /// The future is its own: it borrows nothing.
+    /// The future does not borrow the handle.
     pub fn requested(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         let mut is_requested = self.shared.is_requested.subscribe();
         async move {
@@ -105,7 +105,7 @@ impl Runtime {
         self.shutdown.shutdown().await
     }
 
-    /// A handle for a program with a server of its own: it begins the graceful shutdown from anywhere, and tells the server when to stop. Keep
+    /// A handle for a program with a server of its own: it begins the graceful shutdown from anywhere, and its `requested()` completes when the server must stop. Keep
     /// the runtime itself: dropping it ends the work at once.
     pub fn shutdown_handle(&self) -> ShutdownHandle {
         self.shutdown.clone()

@@ -21,7 +21,7 @@ use crate::process;
 use crate::reconciler_state::ReconcilerState;
 use crate::schedule;
 use crate::session::Session;
-use crate::start::{Introduced, introduce, open, patiently};
+use crate::start::{Registered, open, patiently, register_machines};
 use crate::store::open::Store;
 use crate::store::settings::Settings;
 
@@ -71,15 +71,15 @@ impl Builder {
         let (store, clock) = open(self.settings(), limit).await?;
         let begun = clock.now();
         let data = (&self.data, &self.data_protection);
-        let introduced = introduce(&store, &clock, catalog, data, &self.migrate, &self.declared_limits).await?;
+        let registered = register_machines(&store, &clock, catalog, data, &self.migrate, &self.declared_limits).await?;
         let schedules = schedule::plan(&self.schedules)?;
         schedule::declaring::declare_all(&store, clock.now(), &schedules).await?;
-        let work = Work { schedules, ..self.work(catalog, self.lease, introduced, begun) };
+        let work = Work { schedules, ..self.work(catalog, self.lease, registered, begun) };
         work.session.renew(&mut store.dedicated().await?, &clock, clock.now(), 0).await?;
         Ok((store, clock, work))
     }
 
-    pub(crate) fn work(&self, catalog: &Catalog, grace: Duration, introduced: Introduced, now: Timestamp) -> Work {
+    pub(crate) fn work(&self, catalog: &Catalog, grace: Duration, registered: Registered, now: Timestamp) -> Work {
         Work {
             session: Session::new(self.process(), self.lease, grace),
             shares: PriorityShares::of(catalog.served().into_iter().map(|served| {
@@ -95,9 +95,9 @@ impl Builder {
             slot_count: self.concurrency as usize,
             poll: self.poll,
             retention: self.retention,
-            limits: introduced.limits,
+            limits: registered.limits,
             limits_taken_until: AtomicI64::new(i64::MIN),
-            reconciler_state: tokio::sync::Mutex::new(ReconcilerState::since(now, introduced.mappings)),
+            reconciler_state: tokio::sync::Mutex::new(ReconcilerState::since(now, registered.mappings)),
             running: Mutex::default(),
             is_shutting_down: AtomicBool::new(false),
             ended: Notify::new(),

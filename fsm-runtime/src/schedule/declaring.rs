@@ -11,8 +11,8 @@ use crate::store::open::Store;
 use crate::store::schedules::{self, ScheduleDefinition, ScheduleRow};
 use crate::store::tx::Tx;
 
-/// The interval at which the workers together say that they declare a schedule.
-pub(super) const SAID_EVERY: Duration = Duration::from_secs(30);
+/// The interval at which the workers together renew the declaration of a schedule.
+pub(super) const RENEWED_EVERY: Duration = Duration::from_secs(30);
 /// A schedule that no worker has declared for this time is not declared any more.
 pub(crate) const UNDECLARED_AFTER: Duration = Duration::from_secs(120);
 /// The number of tries to write a definition while other processes move the schedule.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use fsm_core::decide::schedule::{Step, step};
 use fsm_core::time::Timestamp;
 
-use super::declaring::{self, SAID_EVERY};
+use super::declaring::{self, RENEWED_EVERY};
 use super::{EventToSend, Planned};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
@@ -18,18 +18,18 @@ use crate::redact::Redactable;
 use crate::store::schedules::{self, ScheduleRow};
 use crate::store::tx::Tx;
 
-/// The maximum number of moments of one schedule that one look sends. The others follow in the next look, after those of other schedules.
+/// The maximum number of moments of one schedule that one scan sends. The others follow in the next scan, after those of other schedules.
 const AT_A_TIME: usize = 100;
-/// The longest time between two looks, so that the schedules stay declared.
-const LONGEST_WAIT: Duration = SAID_EVERY;
+/// The longest time between two scans, so that the schedules stay declared.
+const LONGEST_WAIT: Duration = RENEWED_EVERY;
 
-/// The result of one look at the schedules.
+/// The result of one scan of the schedules.
 #[derive(Default)]
-struct Look {
+struct ScanResult {
     /// The number of steps.
     #[cfg_attr(not(feature = "testing"), allow(dead_code, reason = "only a test bed waits until nothing is left"))]
     steps: usize,
-    /// The time of the next look, if it is known.
+    /// The time of the next scan, if it is known.
     next: Option<Timestamp>,
 }
 
@@ -63,17 +63,17 @@ impl Sending {
 }
 
 impl Engine {
-    /// Looks whenever a schedule comes due, and at least at every poll interval.
+    /// Scans whenever a schedule comes due, and at least at every poll interval.
     pub(crate) async fn schedule_loop(self: Arc<Self>) {
         let Some(work) = &self.work else { return };
         while self.may_start() {
-            let look = self.look_at_schedules().await.unwrap_or_else(|error| {
+            let result = self.look_at_schedules().await.unwrap_or_else(|error| {
                 if !self.outage.reports(&error) {
                     tracing::warn!(%error, "the schedules cannot be read, and this is tried again");
                 }
-                Look::default()
+                ScanResult::default()
             });
-            let wait = look.next.and_then(|next| self.clock.until(next)).unwrap_or(work.poll);
+            let wait = result.next.and_then(|next| self.clock.until(next)).unwrap_or(work.poll);
             tokio::time::sleep(wait.min(work.poll).min(LONGEST_WAIT)).await;
         }
     }
@@ -96,34 +96,34 @@ impl Engine {
         Ok(work.schedules.iter().filter_map(of).min())
     }
 
-    async fn look_at_schedules(self: &Arc<Self>) -> Result<Look, Error> {
-        let Some(work) = self.work.as_ref().filter(|work| !work.schedules.is_empty()) else { return Ok(Look::default()) };
+    async fn look_at_schedules(self: &Arc<Self>) -> Result<ScanResult, Error> {
+        let Some(work) = self.work.as_ref().filter(|work| !work.schedules.is_empty()) else { return Ok(ScanResult::default()) };
         let rows = schedules::all(&mut self.looker().await?.conn()).await?;
-        let mut look = Look::default();
+        let mut result = ScanResult::default();
         for planned in &work.schedules {
             let (name, now, failing) = (&planned.name, self.clock.now(), &work.failures.schedules);
             if failing.waiting(now).contains(name) {
-                look.next = [look.next, failing.next()].into_iter().flatten().min();
+                result.next = [result.next, failing.next()].into_iter().flatten().min();
                 continue;
             }
             let row = rows.iter().find(|row| *row.name == **name);
             match self.look_at(planned, row, now).await {
                 Ok((steps, next)) => {
                     failing.passed(Arc::clone(name));
-                    look.steps += steps;
-                    look.next = [look.next, next].into_iter().flatten().min();
+                    result.steps += steps;
+                    result.next = [result.next, next].into_iter().flatten().min();
                 }
-                Err(error) if error.is_stopping() => return Ok(look),
+                Err(error) if error.is_stopping() => return Ok(result),
                 Err(error) => {
                     let again = failing.failed(Arc::clone(name), now, longest(&error));
-                    if again.is_told() && !self.outage.reports(&error) {
+                    if again.is_logged() && !self.outage.reports(&error) {
                         tracing::warn!(schedule = &**name, tries = again.tries, %error, again_in = ?again.wait, "a schedule cannot send; the others do");
                     }
-                    look.next = [look.next, failing.next()].into_iter().flatten().min();
+                    result.next = [result.next, failing.next()].into_iter().flatten().min();
                 }
             }
         }
-        Ok(look)
+        Ok(result)
     }
 
     /// Sends what is due of one schedule. Returns the number of steps and the time of the next one.
@@ -145,7 +145,7 @@ impl Engine {
             declaring::declare(&self.store, planned, now, row.declared_at).await?;
             return Ok((1, Some(now)));
         }
-        if now.since(row.declared_at) >= SAID_EVERY {
+        if now.since(row.declared_at) >= RENEWED_EVERY {
             let mut tx = self.store.begin().await?;
             schedules::declared(&mut tx.conn(), &row.name, now).await?;
             tx.commit().await?;

@@ -10,13 +10,13 @@ use crate::store::sessions::Lease;
 
 impl SessionState {
     /// Returns true if less than two thirds of the lease are left and it has not expired.
-    fn wants_renewal(&self, lease: Duration, now: Timestamp) -> bool {
+    fn is_renewal_due(&self, lease: Duration, now: Timestamp) -> bool {
         self.until > now && self.until.since(now) < lease / 3 * 2
     }
 }
 
 impl Renewal {
-    /// The same as the store writes it.
+    /// The renewal in the form that the store writes.
     pub(crate) fn lease(&self, session: &Session) -> Lease {
         Lease { session: self.id, now: self.at, duration: session.0.lease, until: self.until }
     }
@@ -24,9 +24,9 @@ impl Renewal {
 
 impl Session {
     /// Returns the renewal if it is due: less than two thirds of the lease are left, and it has not expired.
-    pub(crate) fn wants_renewal(&self, now: Timestamp) -> Option<Renewal> {
+    pub(crate) fn due_renewal(&self, now: Timestamp) -> Option<Renewal> {
         let state = *self.state();
-        let is_due = state.wants_renewal(self.0.lease, now) && !self.0.is_stopped.load(Ordering::Acquire);
+        let is_due = state.is_renewal_due(self.0.lease, now) && !self.0.is_stopped.load(Ordering::Acquire);
         is_due.then(|| Renewal { id: state.id, until: now + self.0.lease, at: now })
     }
 }
@@ -54,7 +54,7 @@ mod tests {
     }
 
     fn renew(session: &Session, now: Timestamp) {
-        session.note_renewal(session.wants_renewal(now).expect("a renewal is due"));
+        session.note_renewal(session.due_renewal(now).expect("a renewal is due"));
     }
 
     #[test]
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn a_renewal_of_another_session_changes_nothing() {
         let session = old_session();
-        let renewal = session.wants_renewal(at(29)).expect("a renewal is due");
+        let renewal = session.due_renewal(at(29)).expect("a renewal is due");
         let other = new_session();
         other.note_renewal(renewal);
         assert_eq!(other.certain(at(29)), None);

@@ -32,7 +32,7 @@ pub struct FamilyRow {
     pub family: Family,
     /// True if a child of the present group has not ended.
     pub has_open_child: bool,
-    /// True if it has to be told of the end or the error of a child.
+    /// True if an event of a child has to be delivered to it.
     pub has_events: bool,
 }
 
@@ -45,7 +45,7 @@ pub struct OpenChildren {
     pub attached: bool,
 }
 
-/// The end or the error of a child, of which the parent has to be told.
+/// The end or the error of a child that has to be delivered to its parent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChildEvent {
     /// The row.
@@ -82,7 +82,7 @@ pub struct Relative {
     pub status: Status,
 }
 
-/// The payload of the event that tells a parent of the end or the error of this child.
+/// The payload of the event for the end or the error of this child.
 pub(super) fn child_event(child: &Changes) -> Vec<u8> {
     let Instance { key, state, status, updated_at, .. } = &child.instance;
     json!({ "key": key, "state": state, "status": status, "at": updated_at }).to_string().into_bytes()
@@ -127,7 +127,7 @@ pub async fn from(conn: &mut Conn<'_>, after: InstanceId, limit: u32) -> Result<
     rows.iter().map(|row| row.instance_id(0)).collect()
 }
 
-/// The next instances after `after` that have to be told of the end or the error of a child, at most `limit`.
+/// The next instances after `after` to which an event of a child has to be delivered, at most `limit`.
 pub async fn with_events(conn: &mut Conn<'_>, after: InstanceId, limit: u32) -> Result<Vec<InstanceId>> {
     let rows = conn.rows(&sql::CHILD_EVENT_PARENTS, &values![after.0, i64::from(limit)]).await?;
     rows.iter().map(|row| row.instance_id(0)).collect()

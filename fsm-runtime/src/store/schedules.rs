@@ -28,7 +28,7 @@ pub struct ScheduleRow {
     pub name: String,
     /// The definition of the process that declared it last.
     pub definition: ScheduleDefinition,
-    /// The last time that a worker said that its code declares the schedule like this.
+    /// The last time that a worker declared that its code declares the schedule like this.
     pub declared_at: Timestamp,
     /// The first moment that was not decided; `None` if no moment follows.
     pub next_at: Option<Timestamp>,

@@ -29,7 +29,7 @@ macro_rules! timer {
     };
 }
 
-/// The column that tells if an instance has a timer of its own: of its state, or a wake. Delayed sends do not count.
+/// The column that is true if an instance has a timer of its own: of its state, or a wake. Delayed sends do not count.
 macro_rules! has_timer {
     () => {
         ", exists (

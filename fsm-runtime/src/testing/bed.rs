@@ -17,11 +17,11 @@ use crate::engine_access::EngineAccess;
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::limit::LimitSetting;
-use crate::pruner::Place;
+use crate::pruner::PrunerPosition;
 use crate::registry::Machine;
 use crate::runtime::Builder;
 use crate::schedule::{self, DeclaredSchedule};
-use crate::start::introduce;
+use crate::start::register_machines;
 use crate::store::invariants::Invariant;
 use crate::store::sessions;
 use crate::store::tx::DedicatedConnection;
@@ -141,10 +141,10 @@ impl TestBed {
         let catalog = Catalog::new(&builder.machines, builder.only_named)?;
         builder.data_protection.check()?;
         let data = (&builder.data, &builder.data_protection);
-        let introduced = introduce(&store, &clock, &catalog, data, &builder.migrate, &builder.declared_limits).await?;
+        let registered = register_machines(&store, &clock, &catalog, data, &builder.migrate, &builder.declared_limits).await?;
         let schedules = schedule::plan(&builder.schedules)?;
         schedule::declaring::declare_all(&store, clock.now(), &schedules).await?;
-        let work = Work { schedules, ..builder.work(&catalog, Duration::ZERO, introduced, clock.now()) };
+        let work = Work { schedules, ..builder.work(&catalog, Duration::ZERO, registered, clock.now()) };
         let data_protection = builder.data_protection.clone();
         let lease_keeper = Mutex::new(store.dedicated().await?);
         let engine = Engine::new(store, clock, catalog, (builder.limits, data_protection), Some(work));
@@ -182,7 +182,7 @@ impl TestBed {
                 + self.engine.find_due(turn).await?
                 + self.engine.deliver_all().await?
                 + self.engine.look_at_all_families().await?
-                + self.engine.prune(&mut Place::default()).await?
+                + self.engine.prune(&mut PrunerPosition::default()).await?
                 + self.engine.reconcile().await?;
             self.quiet().await;
             if found == 0 {

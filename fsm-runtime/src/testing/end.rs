@@ -43,15 +43,15 @@ pub(super) struct InstanceEnd {
     inbox: Vec<String>,
     timers: Vec<String>,
     /// The error text, for messages only. It is not compared.
-    error: Told,
+    error: NotCompared,
 }
 
 /// A text that equals any other text.
 #[derive(Debug)]
-struct Told(Option<String>);
+struct NotCompared(Option<String>);
 
-impl PartialEq for Told {
-    fn eq(&self, _: &Told) -> bool {
+impl PartialEq for NotCompared {
+    fn eq(&self, _: &NotCompared) -> bool {
         true
     }
 }
@@ -86,10 +86,10 @@ impl FinalState {
         for name in names {
             let (here, there) = (self.instances.get(name), plain.instances.get(name));
             if here != there {
-                let told = |stand: Option<&InstanceEnd>| stand.map_or("not there".to_owned(), InstanceEnd::to_string);
+                let described = |stand: Option<&InstanceEnd>| stand.map_or("not there".to_owned(), InstanceEnd::to_string);
                 let (machine, key) = name;
                 let key = key.escape_debug();
-                differences.push(format!("`{machine}` `{key}` is {}; without a crash it is {}", told(here), told(there)));
+                differences.push(format!("`{machine}` `{key}` is {}; without a crash it is {}", described(here), described(there)));
             }
         }
         let effects = self.effects.keys().chain(plain.effects.keys().filter(|what| !self.effects.contains_key(*what)));
@@ -137,7 +137,7 @@ impl InstanceEnd {
             call: call.map(|call| call.verb),
             inbox: inbox.into_iter().map(|waiting| waiting.event).collect(),
             timers,
-            error: Told(row.error),
+            error: NotCompared(row.error),
         })
     }
 }

@@ -67,7 +67,7 @@ impl Engine {
             (Err(_), Some(wait)) => Outcome::Snoozed { wait },
             (Err(failure), None) => {
                 let is_unreadable = failure.is_unreadable();
-                let problem = self.judge(known, verb, &attempt, failure);
+                let problem = self.problem_of(known, verb, &attempt, failure);
                 if is_unreadable {
                     tracing::warn!(error = problem.error, "an attempt failed without its verb: this program cannot read a stored value");
                 }

@@ -34,15 +34,15 @@ pub(super) fn drawn(entries: &[HistoryEntry], drawing: &Drawing, is_shown: impl 
     while let Some(entry) = entries.get(place) {
         let begins = matches!(entry.event, HistoryEvent::Event { .. }) || begun.is_none();
         let alike = if drawing.in_full { 0 } else { alike(&entries[place..]) };
-        let told = alike.max(told_with(&entries[place..]));
-        let next = entries.get(place + told);
+        let count = alike.max(entries_in_line(&entries[place..]));
+        let next = entries.get(place + count);
         let is_last = next.map_or(!drawing.goes_on, |next| matches!(next.event, HistoryEvent::Event { .. }));
         let branch = match (begins, is_last) {
             (true, _) => "●",
             (false, false) => "├",
             (false, true) => "╰",
         };
-        let last = &entries[place + told - 1];
+        let last = &entries[place + count - 1];
         let moment = match begun.filter(|_| !begins) {
             Some(begun) => format!("+{}", short(last.at.since(begun))),
             None => moment(entry.at, drawing.width.is_some().then_some(begun).flatten()),
@@ -50,11 +50,11 @@ pub(super) fn drawn(entries: &[HistoryEntry], drawing: &Drawing, is_shown: impl 
         if begins {
             begun = Some(entry.at);
         }
-        if entries[place..place + told].iter().any(&is_shown) {
+        if entries[place..place + count].iter().any(&is_shown) {
             let says = if alike > 0 {
-                said_of_many(&entries[place..place + told])
+                line_of_many(&entries[place..place + count])
             } else {
-                said(&entry.event, entries.get(place + 1).filter(|_| told > 1))
+                line_of(&entry.event, entries.get(place + 1).filter(|_| count > 1))
             };
             let room = drawing.width.map_or(usize::MAX, |width| width.saturating_sub(MOMENTS + 5).max(NARROWEST));
             let (says, below) = says.drawn(room);
@@ -63,7 +63,7 @@ pub(super) fn drawn(entries: &[HistoryEntry], drawing: &Drawing, is_shown: impl 
             let branch = if branch == "╰" { " " } else { "│" };
             text.extend(below.map(|below| format!("  {:MOMENTS$} {branch}   {below}\n", "")));
         }
-        place += told;
+        place += count;
     }
     text
 }
@@ -83,7 +83,7 @@ fn moment(at: Timestamp, before: Option<Timestamp>) -> String {
 
 /// The number of entries in the next line. A failed attempt and the schedule of the next one share a line unless the next one is still to
 /// come.
-fn told_with(entries: &[HistoryEntry]) -> usize {
+fn entries_in_line(entries: &[HistoryEntry]) -> usize {
     match entries {
         [failed, next, _, ..] if is_failure(failed) && is_schedule(next) => 2,
         _ => 1,
@@ -114,16 +114,16 @@ fn is_schedule(entry: &HistoryEntry) -> bool {
 }
 
 /// A line: its mark, its own text with a style, and the text of an error or a reason.
-struct Said {
+struct EntryLine {
     mark: &'static str,
     style: anstyle::Style,
     says: String,
     theirs: Option<String>,
 }
 
-impl Said {
-    fn of(mark: &'static str, style: anstyle::Style, says: impl Into<String>) -> Said {
-        Said { mark, style, says: says.into(), theirs: None }
+impl EntryLine {
+    fn of(mark: &'static str, style: anstyle::Style, says: impl Into<String>) -> EntryLine {
+        EntryLine { mark, style, says: says.into(), theirs: None }
     }
 
     /// The line, at most `width` columns wide. If the other text does not fit beside it, it is returned separately, for the line below.
@@ -138,10 +138,10 @@ impl Said {
     }
 }
 
-fn said(what: &HistoryEvent, next: Option<&HistoryEntry>) -> Said {
+fn line_of(what: &HistoryEvent, next: Option<&HistoryEntry>) -> EntryLine {
     let plain = anstyle::Style::new();
     match what {
-        HistoryEvent::Event { event, verb } => Said::of("", plain, format!("`{}` calls `{}`", clean(event), clean(verb))),
+        HistoryEvent::Event { event, verb } => EntryLine::of("", plain, format!("`{}` calls `{}`", clean(event), clean(verb))),
         HistoryEvent::Attempt { number, state, took, error, .. } => {
             let (mark, style) = match state {
                 AttemptState::Success => ("✓", GOOD),
@@ -156,24 +156,30 @@ fn said(what: &HistoryEvent, next: Option<&HistoryEntry>) -> Said {
                 _ => String::new(),
             };
             let says = format!("attempt {number}: {state}{took}{then}");
-            Said { theirs: error.as_deref().map(clean), ..Said::of(mark, style, says) }
+            EntryLine { theirs: error.as_deref().map(clean), ..EntryLine::of(mark, style, says) }
         }
-        HistoryEvent::Scheduled { number, wait, .. } if wait.is_zero() => Said::of("…", plain, format!("attempt {number} is due at once")),
-        HistoryEvent::Scheduled { number, at, wait, .. } => Said::of("…", plain, format!("attempt {number} in {}, at {at}", short(*wait))),
-        HistoryEvent::Exhausted { attempts: 1, .. } => Said::of("✗", BAD, "exhausted after one attempt"),
-        HistoryEvent::Exhausted { attempts, .. } => Said::of("✗", BAD, format!("exhausted after {attempts} attempts")),
-        HistoryEvent::Transition { from: Some(from), to } => Said::of("→", plain, format!("from `{}` to `{}`", clean(from), clean(to))),
-        HistoryEvent::Transition { from: None, to } => Said::of("→", plain, format!("begins in `{}`", clean(to))),
-        HistoryEvent::Stayed { state } => Said::of("→", plain, format!("stays in `{}`", clean(state))),
+        HistoryEvent::Scheduled { number, wait, .. } if wait.is_zero() => {
+            EntryLine::of("…", plain, format!("attempt {number} is due at once"))
+        }
+        HistoryEvent::Scheduled { number, at, wait, .. } => {
+            EntryLine::of("…", plain, format!("attempt {number} in {}, at {at}", short(*wait)))
+        }
+        HistoryEvent::Exhausted { attempts: 1, .. } => EntryLine::of("✗", BAD, "exhausted after one attempt"),
+        HistoryEvent::Exhausted { attempts, .. } => EntryLine::of("✗", BAD, format!("exhausted after {attempts} attempts")),
+        HistoryEvent::Transition { from: Some(from), to } => {
+            EntryLine::of("→", plain, format!("from `{}` to `{}`", clean(from), clean(to)))
+        }
+        HistoryEvent::Transition { from: None, to } => EntryLine::of("→", plain, format!("begins in `{}`", clean(to))),
+        HistoryEvent::Stayed { state } => EntryLine::of("→", plain, format!("stays in `{}`", clean(state))),
         HistoryEvent::Note { kind, detail, actor } => {
             let actor = actor.as_deref().map_or_else(String::new, |actor| format!(" by {}", clean(actor)));
-            Said { theirs: detail.as_deref().map(clean), ..Said::of("!", OPEN, format!("{kind}{actor}")) }
+            EntryLine { theirs: detail.as_deref().map(clean), ..EntryLine::of("!", OPEN, format!("{kind}{actor}")) }
         }
     }
 }
 
 /// The line for consecutive attempts with the same error.
-fn said_of_many(entries: &[HistoryEntry]) -> Said {
+fn line_of_many(entries: &[HistoryEntry]) -> EntryLine {
     let number = |entry: &HistoryEntry| match &entry.event {
         HistoryEvent::Attempt { number, .. } => *number,
         _ => 0,
@@ -192,5 +198,5 @@ fn said_of_many(entries: &[HistoryEntry]) -> Said {
         HistoryEvent::Attempt { error, .. } => error.as_deref().map(clean),
         _ => None,
     };
-    Said { theirs, ..Said::of(mark, style, says) }
+    EntryLine { theirs, ..EntryLine::of(mark, style, says) }
 }

@@ -51,7 +51,7 @@ impl Admin {
             let says = format!("{count} attempts of `{}` are due, the first since {since}: {why}", known.machine.name);
             findings.push(Finding::new(Level::Warning, "workers", says));
         }
-        for late in [self.overdue_timers(now, alive.is_empty()).await?, self.unreported(&alive), self.stuck(now - PATIENCE).await?] {
+        for late in [self.overdue_timers(now, alive.is_empty()).await?, self.unreported(&alive), self.unclaimable(now - PATIENCE).await?] {
             is_late |= !late.is_empty();
             findings.extend(late);
         }
@@ -137,7 +137,7 @@ impl Admin {
     }
 
     /// Overdue attempts that cannot be claimed, each by name. The claims of the oldest ones are tried and rolled back.
-    async fn stuck(&self, until: Timestamp) -> Result<Vec<Finding>, Error> {
+    async fn unclaimable(&self, until: Timestamp) -> Result<Vec<Finding>, Error> {
         let mut findings = Vec::new();
         for known in self.machines() {
             let served = Served::of(&known.machine);

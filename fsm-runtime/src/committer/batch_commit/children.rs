@@ -1,4 +1,4 @@
-//! Children: they are started with the transition of their parent, and their ends are told to it.
+//! Children: they are started with the transition of their parent, and their ends are delivered to it as events.
 
 use fsm_core::changes::Changes;
 use fsm_core::decide::family::{Started, all_cancelled, all_ended, start};
@@ -21,7 +21,7 @@ use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::family::{self, ChildEvent};
 
-/// The maximum number of ends and errors of children that one commit tells their parent.
+/// The maximum number of ends and errors of children that one commit delivers to their parent.
 const AT_A_TIME: u32 = 250;
 
 impl BatchCommit<'_> {
@@ -98,9 +98,9 @@ impl BatchCommit<'_> {
         Ok(())
     }
 
-    /// Carries out what follows from the ends of children, for the parents that the batch asks for. The parents are locked, so each of them is
-    /// told once.
-    pub(super) async fn judge_families(
+    /// Carries out what follows from the ends of children, for the parents that the batch asks for. The parents are locked, so each of them
+    /// gets each event once.
+    pub(super) async fn inform_parents(
         &self,
         conn: &mut Conn<'_>,
         batch_snapshot: &mut BatchSnapshot,
@@ -109,14 +109,14 @@ impl BatchCommit<'_> {
     ) -> Result<(), StoreError> {
         for (request, commit_outcome) in batch.iter().zip(commit_outcomes) {
             if let (RequestKind::Family, Some(Ok(Reply::Family { .. }))) = (&request.kind, &commit_outcome.reply) {
-                let changed = self.judge_family(conn, batch_snapshot, &request.target, commit_outcome).await?;
+                let changed = self.inform_parent(conn, batch_snapshot, &request.target, commit_outcome).await?;
                 commit_outcome.reply = Some(Ok(Reply::Family { changed }));
             }
         }
         Ok(())
     }
 
-    async fn judge_family(
+    async fn inform_parent(
         &self,
         conn: &mut Conn<'_>,
         batch_snapshot: &mut BatchSnapshot,
@@ -128,7 +128,7 @@ impl BatchCommit<'_> {
             return Ok(false);
         }
         let id = batch_snapshot.snapshot(target).instance.id;
-        let (told, is_all) = self.tell_events(conn, batch_snapshot, target, commit_outcome).await?;
+        let (delivered, is_all) = self.deliver_child_events(conn, batch_snapshot, target, commit_outcome).await?;
         let open = family::open_children(conn, id).await?;
         let permit = self.free_slot(&target.machine, Priority::Normal);
         let snapshot = batch_snapshot.snapshot(target);
@@ -140,15 +140,15 @@ impl BatchCommit<'_> {
             Family::Cancelling if !open.attached => all_cancelled(snapshot),
             _ => None,
         };
-        let Some(changes) = changes else { return Ok(told > 0) };
+        let Some(changes) = changes else { return Ok(delivered > 0) };
         let permit = permit.filter(|_| changes.open.is_some());
         self.write_beside(conn, batch_snapshot, target, vec![changes], permit, commit_outcome).await?;
         Ok(true)
     }
 
-    /// Tells the parent of the ends and errors of children that it wants to know of, in their order and as far as its inbox has room. Returns
-    /// their number, and whether none is left.
-    async fn tell_events(
+    /// Delivers to the parent the ends and errors of children for which its machine has verbs, in their order and as far as its inbox has
+    /// room. Returns their number, and true if none is left.
+    async fn deliver_child_events(
         &self,
         conn: &mut Conn<'_>,
         batch_snapshot: &mut BatchSnapshot,
@@ -175,16 +175,16 @@ impl BatchCommit<'_> {
                 Err(NeedsMoreRows) => batch_snapshot.read_on(conn, target).await?,
             }
         };
-        let (mut told, mut taken, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut delivered, mut taken, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         for (event, delivery) in events.iter().zip(deliveries) {
             match delivery {
                 Delivery::Taken(accepted) => taken.extend(accepted.changes),
                 Delivery::Refused(refusal) => refused.push((event.call, refusal)),
                 Delivery::Waits => break,
             }
-            told.push(event.id);
+            delivered.push(event.id);
         }
-        if !family::take(conn, &told).await? {
+        if !family::take(conn, &delivered).await? {
             return Err(StoreError::Overtaken);
         }
         let permit = permit.filter(|_| taken.first().is_some_and(|changes| changes.open.is_some()));
@@ -193,7 +193,7 @@ impl BatchCommit<'_> {
             let changes = rejected(Instance::clone(&batch_snapshot.snapshot(target).instance), call, &refusal, self.now);
             self.write_beside(conn, batch_snapshot, target, vec![changes], None, commit_outcome).await?;
         }
-        Ok((told.len(), told.len() == read && read < AT_A_TIME as usize))
+        Ok((delivered.len(), delivered.len() == read && read < AT_A_TIME as usize))
     }
 
     fn of_child(&self, event: &ChildEvent) -> Send {

@@ -14,16 +14,16 @@ use crate::store::error::StoreError;
 use crate::store::write::{RowVersion, Written, fits, payload, write_in_one, write_single_statement};
 
 impl BatchCommit<'_> {
-    /// Reads, decides, writes and commits a batch with one statement of PostgreSQL and without locks. With `remembers` it uses cached
+    /// Reads, decides, writes and commits a batch with one statement of PostgreSQL and without locks. With `uses_cache` it uses cached
     /// snapshots instead of reading the rows. A decision on a row that has changed is not written; its request is decided again. Returns
     /// `None` if the batch needs locks; nothing is written then.
     pub(crate) async fn single_statement(
         &self,
         conn: &mut Conn<'_>,
         batch: &[Request],
-        remembers: bool,
+        uses_cache: bool,
     ) -> Result<Option<Vec<CommitOutcome>>, StoreError> {
-        let mut batch_snapshot = BatchSnapshot::see(conn, batch, self.now, None, remembers).await?;
+        let mut batch_snapshot = BatchSnapshot::see(conn, batch, self.now, None, uses_cache).await?;
         let Ok(decided) = self.decide_all(&batch_snapshot, batch) else { return Ok(None) };
         // No row version guards a refusal, and rows of other tables may have changed between the reads. Refusals are decided under locks.
         if decided.iter().any(|decided| matches!(decided.reply, Some(Err(_)))) {

@@ -40,7 +40,7 @@ impl BatchCommit<'_> {
         let Speculation { file_version, mut batch_snapshot, decided } = speculation;
         let changes: Vec<_> = decided.iter().filter_map(|decided| decided.changes.as_ref()).collect();
         let engine = self.engine;
-        if !write_as_script(&engine.store, &engine.file_versions, file_version, &changes, self.still_may_grant()).await? {
+        if !write_as_script(&engine.store, &engine.file_versions, file_version, &changes, self.session_check()).await? {
             return Ok(None);
         }
         let written = all_written(&changes);
@@ -63,12 +63,12 @@ impl BatchCommit<'_> {
     }
 
     /// Returns true if the session is as valid now as when the batch was created. The wait for the writer may have been long.
-    pub(crate) fn may_still_grant(&self) -> bool {
-        self.still_may_grant()()
+    pub(crate) fn is_session_unchanged(&self) -> bool {
+        self.session_check()()
     }
 
     /// Returns the same check as a closure, for use in another thread.
-    fn still_may_grant(&self) -> impl FnOnce() -> bool + std::marker::Send + use<> {
+    fn session_check(&self) -> impl FnOnce() -> bool + std::marker::Send + use<> {
         let (session, clock, then) = (self.engine.work.as_ref().map(|work| work.session.clone()), self.engine.clock.clone(), self.session);
         move || session.and_then(|session| session.certain(clock.now())) == then
     }

@@ -1,4 +1,4 @@
-//! The trace contexts of a request: which calls get one, and what the commit knows of that of a call that begins in this process.
+//! The trace contexts of a request: those that its calls get, and the one of a call that begins in this process.
 
 use fsm_core::changes::Changes;
 use fsm_core::ids::CallId;

@@ -176,7 +176,7 @@ fn what_is_locked_rests_and_keeps_its_order_and_no_other_waits() {
     priority_queue.put(end("free", 0));
     priority_queue.put(end("locked", 0));
     assert_eq!(keys(&priority_queue.pick(100, now)), ["free"]);
-    let next = priority_queue.next_wake().expect("the line goes on");
+    let next = priority_queue.next_wake().expect("the queue goes on");
     assert!(next > now && next <= now + Duration::from_millis(50));
     priority_queue.wake(next);
     let again = priority_queue.pick(100, next);
@@ -191,17 +191,17 @@ fn what_is_locked_rests_and_keeps_its_order_and_no_other_waits() {
 fn a_line_rests_longer_and_longer_up_to_a_second() {
     let (mut priority_queue, mut now) = (PriorityQueue::default(), Instant::now());
     priority_queue.put(end("locked", 0));
-    let mut rests = Vec::new();
+    let mut backoffs = Vec::new();
     for _ in 0..7 {
         let request = priority_queue.pick(100, now).remove(0);
         let target = request.target.clone();
         assert!(priority_queue.put_back(request, &[target], &locked(), now).is_none());
-        let next = priority_queue.next_wake().expect("the line goes on");
-        rests.push((next - now).as_millis());
+        let next = priority_queue.next_wake().expect("the queue goes on");
+        backoffs.push((next - now).as_millis());
         now = next;
         priority_queue.wake(now);
     }
-    assert_eq!(rests, [50, 100, 200, 400, 800, 1000, 1000]);
+    assert_eq!(backoffs, [50, 100, 200, 400, 800, 1000, 1000]);
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn what_waits_behind_a_lock_is_given_up_with_the_error_and_then_dropped() {
         let request = priority_queue.pick(100, at).remove(0);
         let target = request.target.clone();
         assert!(priority_queue.put_back(request, &[target], &locked(), at).is_none());
-        priority_queue.next_wake().expect("the line goes on")
+        priority_queue.next_wake().expect("the queue goes on")
     };
     let next = put_back(&mut priority_queue, now);
     assert!(callers[0].give_up(Duration::from_secs(10)).to_string().contains("`payment` `locked` is locked"), "it is told why");

@@ -1,4 +1,4 @@
-//! Families: the ends of children, what their parents have to be told, and the children that are cancelled with their parents.
+//! Families: the ends of children, the events for their parents, and the children that are cancelled with their parents.
 
 use super::invariants::{Invariant, invariant};
 use super::statement::{Many, Sql, many, same};
@@ -59,7 +59,7 @@ pub const FAMILIES: Many = many(
     ),
 );
 
-/// Whether a child of the present group of instance `$1` has not ended, and whether one that is to be cancelled with it has not. Uses the
+/// Two booleans: a child of the present group of instance `$1` has not ended; a child that is to be cancelled with it has not ended. Uses the
 /// primary key and the index of open children.
 pub const OPEN_CHILDREN: Sql = same(concat!(
     "
@@ -200,7 +200,7 @@ macro_rules! is_told {
     };
 }
 
-/// Invariant: no group that has ended remains untold. A process may be about to tell it, so that an end counts after a minute, by the time of
+/// Invariant: the parent of each ended group has its event. A process may be about to deliver it, so that an end counts after a minute, by the time of
 /// the newest change of any instance. Reads all waiting instances.
 pub const IS_TOLD: Invariant = invariant(
     "I22",

@@ -195,7 +195,7 @@ pub const PRUNE_INBOX: Many = many("instance_id uuid", "delete from fsm_inbox wh
 /// Deletes the dedup records of the instances. Uses the primary key.
 pub const PRUNE_REQUESTS: Many = many("instance_id uuid", "delete from fsm_requests where instance_id in (select w.instance_id from w)");
 
-/// Deletes what the instances have not been told of their children. Uses the index by parent.
+/// Deletes the events of children that were not delivered to these instances. Uses the index by parent.
 pub const PRUNE_CHILD_EVENTS: Many = many("instance_id uuid", "delete from fsm_child_events where parent in (select w.instance_id from w)");
 
 /// Deletes the notes of the instances. Uses the index by instance.

@@ -5,12 +5,12 @@ use crate::committer::request::Request;
 use crate::guard;
 
 /// After n wrong batches in a row (n up to this limit), the sends of the next 2^n batches do not use the cache.
-const MOST_DOUBT: u32 = 10;
+const MOST_WRONG: u32 = 10;
 
 /// Tells whether cached snapshots of idle instances are usually still valid. One outdated snapshot costs the whole batch a second read.
 /// Without this limit every batch would pay it where several processes use the same instances alternately.
 #[derive(Default)]
-pub(super) struct Doubts {
+pub(super) struct HitRate {
     /// The number of batches in a row that had an outdated snapshot.
     wrong: u32,
     /// The number of next batches whose sends do not use the cache.
@@ -19,28 +19,28 @@ pub(super) struct Doubts {
 
 impl SnapshotCache {
     /// True if the sends of the next batch use the cache.
-    pub(super) fn trusts(&self) -> bool {
-        guard::lock(&self.doubts).trusts()
+    pub(super) fn use_cache(&self) -> bool {
+        guard::lock(&self.hit_rate).use_cache()
     }
 
     /// Records whether the cached snapshots of a batch were valid. Only the snapshots of sends count, because they may be old.
-    pub(crate) fn judge(&self, batch: &[Request], was_true: bool) {
-        if batch.iter().any(|request| request.is_send() && request.seen(None).is_some()) {
-            guard::lock(&self.doubts).judge(was_true);
+    pub(crate) fn record(&self, batch: &[Request], were_valid: bool) {
+        if batch.iter().any(|request| request.is_send() && request.cached_snapshot(None).is_some()) {
+            guard::lock(&self.hit_rate).record(were_valid);
         }
     }
 }
 
-impl Doubts {
-    fn trusts(&mut self) -> bool {
-        let trusts = self.skip == 0;
+impl HitRate {
+    fn use_cache(&mut self) -> bool {
+        let is_used = self.skip == 0;
         self.skip = self.skip.saturating_sub(1);
-        trusts
+        is_used
     }
 
-    fn judge(&mut self, was_true: bool) {
-        self.wrong = if was_true { 0 } else { (self.wrong + 1).min(MOST_DOUBT) };
-        self.skip = if was_true { 0 } else { 1 << self.wrong };
+    fn record(&mut self, were_valid: bool) {
+        self.wrong = if were_valid { 0 } else { (self.wrong + 1).min(MOST_WRONG) };
+        self.skip = if were_valid { 0 } else { 1 << self.wrong };
     }
 }
 
@@ -54,18 +54,18 @@ mod tests {
 
     #[test]
     fn what_is_wrong_again_and_again_is_hardly_ever_tried() {
-        let mut doubts = Doubts::default();
+        let mut hit_rate = HitRate::default();
         let mut tried = 0;
         for _ in 0..10_000 {
-            if doubts.trusts() {
-                doubts.judge(false);
+            if hit_rate.use_cache() {
+                hit_rate.record(false);
                 tried += 1;
             }
         }
         assert!((10..=20).contains(&tried), "tried {tried} times in 10,000");
-        while !doubts.trusts() {}
-        doubts.judge(true);
-        assert!((0..100).all(|_| doubts.trusts()), "once it was true again, all are tried");
+        while !hit_rate.use_cache() {}
+        hit_rate.record(true);
+        assert!((0..100).all(|_| hit_rate.use_cache()), "once it was true again, all are tried");
     }
 
     #[test]
@@ -75,10 +75,10 @@ mod tests {
         let send = fsm_core::decide::send::Send::new(id, event, 1);
         let mut batch = [Request::new(target(1), crate::committer::request::RequestKind::Send(send), None)];
         let snapshot_cache = SnapshotCache::default();
-        for (cached, doubts) in [(None, 0), (Some(CachedSnapshot::SomethingWaits), 0), (Some(seen(10)), 1)] {
+        for (cached, hit_rate) in [(None, 0), (Some(CachedSnapshot::SomethingWaits), 0), (Some(seen(10)), 1)] {
             batch[0].cached = cached;
-            snapshot_cache.judge(&batch, false);
-            assert_eq!(guard::lock(&snapshot_cache.doubts).wrong, doubts);
+            snapshot_cache.record(&batch, false);
+            assert_eq!(guard::lock(&snapshot_cache.hit_rate).wrong, hit_rate);
         }
     }
 }

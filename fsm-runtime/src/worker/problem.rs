@@ -12,10 +12,10 @@ use crate::registry::{PolicyEntry, VerbEntry};
 
 impl Engine {
     /// Returns the error as text, with the retry advice of the error, the policy's list or the delay function.
-    pub(super) fn judge(&self, known: &KnownMachine, verb: &'static VerbEntry, attempt: &Attempt, mut failure: Failure) -> Problem {
+    pub(super) fn problem_of(&self, known: &KnownMachine, verb: &'static VerbEntry, attempt: &Attempt, mut failure: Failure) -> Problem {
         let mut texts = Vec::new();
         texts.push(guard::guarded("the `Display` of its error", || failure.to_string()).unwrap_or_else(|text| text));
-        texts.extend(failure.take_beside());
+        texts.extend(failure.take_panic());
         let mut advice = guard::guarded("the `Retryable` of its error", || advised(known.policy(verb), &failure)).unwrap_or_else(|text| {
             texts.push(text);
             RetryAdvice::Default
