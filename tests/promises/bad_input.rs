@@ -22,7 +22,7 @@ async fn refused(url: &str) -> fsm::Error {
     by_client
 }
 
-#[cfg(feature = "sqlite")]
+#[cfg(all(feature = "sqlite", feature = "postgres"))]
 #[tokio::test]
 async fn a_malformed_url_is_an_error_that_says_what_a_database_is() {
     let says = [
@@ -40,7 +40,7 @@ async fn a_malformed_url_is_an_error_that_says_what_a_database_is() {
     assert!(secret.starts_with("`mysql://me:***@host/payments` is of no known kind"), "{secret}");
 }
 
-#[cfg(feature = "sqlite")]
+#[cfg(all(feature = "sqlite", feature = "postgres"))]
 #[tokio::test]
 async fn a_database_out_of_reach_is_named_and_its_password_is_not() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

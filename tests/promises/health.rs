@@ -129,6 +129,7 @@ async fn a_runtime_whose_tables_another_version_migrated_is_not_ready() {
     runtime.shutdown().await.unwrap();
 }
 
+#[cfg(feature = "postgres")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runtime_whose_database_is_gone_is_not_ready_until_it_is_back() {
     let Some(mut cluster) = own_cluster() else { return };

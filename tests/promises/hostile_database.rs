@@ -225,6 +225,7 @@ async fn an_error_of_unknown_cause_that_one_request_brings_about_delays_no_other
 }
 
 /// Without the patience, a caller would wait for 30 s, the limit of one operation, and a shutdown would never return.
+#[cfg(feature = "postgres")]
 #[tokio::test]
 async fn while_the_server_hangs_callers_are_told_within_their_patience_and_a_shutdown_returns() {
     let Some(cluster) = own_cluster() else { return };
@@ -270,6 +271,7 @@ async fn while_the_server_hangs_callers_are_told_within_their_patience_and_a_shu
     next.shutdown().await.unwrap();
 }
 
+#[cfg(feature = "postgres")]
 #[tokio::test]
 async fn what_ended_while_the_server_is_away_is_counted_by_a_shutdown_that_cannot_report_it() {
     let Some(mut cluster) = own_cluster() else { return };
@@ -284,6 +286,7 @@ async fn what_ended_while_the_server_is_away_is_counted_by_a_shutdown_that_canno
     assert!(left.to_string().contains("1 attempts that ended are not reported, and 0 that ran are not released"), "{left}");
 }
 
+#[cfg(feature = "postgres")]
 #[tokio::test]
 async fn a_database_that_comes_up_within_the_patience_is_used_by_a_runtime_that_starts() {
     let Some(mut cluster) = own_cluster() else { return };
@@ -308,7 +311,7 @@ async fn a_database_that_comes_up_within_the_patience_is_used_by_a_runtime_that_
     .await;
 }
 
-#[cfg(feature = "sqlite")]
+#[cfg(all(feature = "sqlite", feature = "postgres"))]
 #[tokio::test]
 async fn a_start_gives_up_when_its_patience_ends_and_at_once_where_waiting_does_not_help() {
     let patience = Duration::from_millis(300);
@@ -326,6 +329,7 @@ async fn a_start_gives_up_when_its_patience_ends_and_at_once_where_waiting_does_
 }
 
 /// Dropping a runtime answers the waiting callers.
+#[cfg(feature = "postgres")]
 #[tokio::test]
 async fn a_send_that_waits_when_its_runtime_is_dropped_is_told() {
     let Some(cluster) = own_cluster() else { return };

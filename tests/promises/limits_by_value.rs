@@ -148,6 +148,7 @@ macro_rules! limited {
 
             async fn kept($bed: &TestBed, $meter: &Arc<Meter>) $body
 
+            #[cfg(feature = "sqlite")]
             #[tokio::test]
             async fn sqlite() {
                 let meter = Arc::default();
@@ -156,6 +157,7 @@ macro_rules! limited {
                 healthy(&bed).await;
             }
 
+            #[cfg(feature = "sqlite")]
             #[tokio::test]
             async fn file() {
                 let folder = Folder::new(concat!("limits-by-value-", stringify!($name)));
@@ -165,6 +167,7 @@ macro_rules! limited {
                 healthy(&bed).await;
             }
 
+            #[cfg(feature = "postgres")]
             #[tokio::test]
             async fn postgres() {
                 let meter = Arc::default();
@@ -351,6 +354,7 @@ limited! {
     }
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn a_row_that_cannot_be_read_stops_no_other_call() {
     let meter = Arc::default();

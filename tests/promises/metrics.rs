@@ -151,6 +151,7 @@ async fn an_attempt_that_a_shutdown_gives_up_counts_as_released() {
     assert!(value("fsm_attempts_total", &["outcome=\"released\"", "verb=\"loading\""]) >= 1.0);
 }
 
+#[cfg(feature = "postgres")]
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_of_the_database_counts_failed_heartbeats_and_errors_by_kind() {
     recorder();

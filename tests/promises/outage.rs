@@ -70,6 +70,7 @@ impl Lines {
     }
 }
 
+#[cfg(feature = "postgres")]
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_of_the_database_makes_a_handful_of_log_lines() {
     let Some(mut cluster) = own_cluster() else { return };
