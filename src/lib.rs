@@ -1,4 +1,5 @@
 #![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub use fsm_core::call::AttemptState;
 pub use fsm_core::decide::send::SendOutcome;
@@ -45,8 +46,8 @@ pub use fsm_runtime::runtime::{Builder, Runtime};
 pub use fsm_runtime::schedule::{DeclaredSchedule, Due, Missed, Schedule};
 pub use fsm_runtime::schema::{Schema, schema};
 pub use fsm_runtime::store::invariants::Invariant;
-pub use fsm_runtime::store::open::Synchronous;
 pub use fsm_runtime::store::overview::{InboxEvent, PendingTimer};
+pub use fsm_runtime::store::settings::Synchronous;
 #[cfg(feature = "testing")]
 pub use fsm_runtime::testing;
 pub use fsm_runtime::timeout::{Caught, Timeout};

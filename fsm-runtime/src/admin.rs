@@ -31,7 +31,8 @@ use crate::redact::{Redactable, Redaction};
 use crate::session;
 use crate::store::machines::{self, Definition as Kept};
 use crate::store::migrate::{self, Step};
-use crate::store::open::{Settings, Store};
+use crate::store::open::Store;
+use crate::store::settings::Settings;
 use crate::store::workers;
 
 /// The way to open a database for an operator.

@@ -15,7 +15,7 @@ use crate::redact::{Redactable, Redaction};
 use crate::registry::Machine;
 use crate::start::{open, patiently};
 use crate::store::invariants::Invariant;
-use crate::store::open::Settings;
+use crate::store::settings::Settings;
 
 /// A connection to a database that sends events, reads and operates, and runs no verbs.
 #[derive(Clone)]

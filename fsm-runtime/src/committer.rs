@@ -9,6 +9,10 @@ mod conclusion;
 pub(crate) mod instance_key;
 pub(crate) mod instance_queues;
 pub(crate) mod lane_limit;
+#[cfg(feature = "postgres")]
+mod on_postgres;
+#[cfg(feature = "sqlite")]
+mod on_sqlite;
 mod priority_queue;
 pub(crate) mod queue;
 pub(crate) mod request;
@@ -29,15 +33,11 @@ use crate::guard;
 use crate::in_flight::InFlightCommit;
 use crate::metrics;
 use crate::running::Unreported;
-use crate::session::Renewal;
-use crate::store::conn::Conn;
+use crate::store::drivers::Driver;
 use crate::store::error::StoreError;
 use crate::store::error::class::Batch;
 use crate::store::held;
-use crate::store::sessions;
 use crate::supervise;
-use batch_commit::BatchCommit;
-use batch_commit::optimistic::Speculation;
 use commit_outcome::CommitOutcome;
 use lane_limit::LaneLimit;
 use request::{InstanceKey, Number, Reply, Request};
@@ -270,79 +270,12 @@ impl Engine {
 
     async fn commit(&self, batch: &[Request]) -> Result<Vec<CommitOutcome>, StoreError> {
         self.store.may_begin_calls().await?;
-        if let Some(commit_outcomes) = self.commit_single_statement(batch).await? {
-            return Ok(commit_outcomes);
+        match self.store.driver() {
+            #[cfg(feature = "sqlite")]
+            Driver::Sqlite => self.commit_on_sqlite(batch).await,
+            #[cfg(feature = "postgres")]
+            Driver::Postgres => self.commit_on_postgres(batch).await,
         }
-        let batch_commit = BatchCommit::new(self);
-        let speculation = match self.speculate(&batch_commit, batch).await? {
-            Some(speculation) if speculation.fits() && !self.is_renewal_due() => {
-                match self.store.naming(batch_commit.commit_speculation(batch, speculation).await)? {
-                    Some(commit_outcomes) => return Ok(commit_outcomes),
-                    None => None,
-                }
-            }
-            speculation => speculation,
-        };
-        let (mut tx, file_version) = self.store.begin_at_file_version(&self.file_versions).await?;
-        let number = tx.number();
-        self.measure(&mut tx.conn(), number).await?;
-        let commit_outcomes =
-            match speculation.filter(|speculation| Some(speculation.file_version) == file_version && batch_commit.is_session_unchanged()) {
-                Some(speculation) => batch_commit.write_speculation(&mut tx.conn(), batch, speculation).await,
-                None => BatchCommit::skipping_locked(self).of(&mut tx.conn(), batch).await,
-            };
-        let commit_outcomes = self.store.naming(commit_outcomes)?;
-        let renewal = self.renew_in(&mut tx.conn()).await?;
-        self.store.naming(tx.commit().await)?;
-        if let (Some(work), Some(renewal)) = (&self.work, renewal) {
-            work.session.note_renewal(renewal);
-        }
-        Ok(commit_outcomes)
-    }
-
-    /// A batch of plain requests needs no explicit transaction. This saves round trips to the server, which are a large part of the
-    /// commit's time.
-    async fn commit_single_statement(&self, batch: &[Request]) -> Result<Option<Vec<CommitOutcome>>, StoreError> {
-        if !batch.iter().all(Request::is_short) {
-            return Ok(None);
-        }
-        let Some(mut conn) = self.store.for_commits().await? else { return Ok(None) };
-        let number = conn.number();
-        self.measure(&mut conn.conn(), number).await?;
-        let has_cached = batch.iter().any(|request| request.cached_snapshot(None).is_some());
-        // The first try uses cached snapshots. If they are outdated, the second try reads the rows, and only then is the batch decided
-        // under locks.
-        for uses_cache in [true, false].into_iter().filter(|uses_cache| has_cached || !uses_cache) {
-            let written = self.store.naming(BatchCommit::new(self).single_statement(&mut conn.conn(), batch, uses_cache).await)?;
-            if written.is_some() {
-                self.snapshot_cache.record(batch, uses_cache);
-                return Ok(written);
-            }
-        }
-        Ok(None)
-    }
-
-    /// Decides a batch of plain requests speculatively on SQLite, which has one writer: this batch is decided while another one is written.
-    async fn speculate(&self, batch_commit: &BatchCommit<'_>, batch: &[Request]) -> Result<Option<Speculation>, StoreError> {
-        match self.file_versions.lasting() {
-            Some(file_version) if batch.iter().all(Request::is_short) => {
-                let mut reader = self.store.looker().await?;
-                batch_commit.speculation(&mut reader.conn(), batch, file_version).await
-            }
-            _ => Ok(None),
-        }
-    }
-
-    fn is_renewal_due(&self) -> bool {
-        self.work.as_ref().is_some_and(|work| work.session.due_renewal(self.clock.now()).is_some())
-    }
-
-    /// Renews the lease in the transaction of this batch. SQLite has one writer and does not serve waiting connections in order, so under
-    /// load the lease's own thread may come too late.
-    async fn renew_in(&self, conn: &mut Conn<'_>) -> Result<Option<Renewal>, StoreError> {
-        let Some(work) = self.work.as_ref().filter(|_| !self.store.is_postgres()) else { return Ok(None) };
-        let Some(renewal) = work.session.due_renewal(self.clock.now()) else { return Ok(None) };
-        Ok(sessions::renew(conn, renewal.lease(&work.session)).await?.then_some(renewal))
     }
 
     /// Handles a failed commit: each request of the batch is retried after a backoff, or answered with the error. This function does not

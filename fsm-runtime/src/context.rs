@@ -21,7 +21,10 @@ use fsm_core::time::Timestamp;
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sqlx::{PgConnection, SqliteConnection};
+#[cfg(feature = "postgres")]
+use sqlx::PgConnection;
+#[cfg(feature = "sqlite")]
+use sqlx::SqliteConnection;
 use tokio::sync::{Notify, watch};
 
 use crate::catalog::Catalog;
@@ -204,12 +207,14 @@ impl<V> Ctx<'_, V> {
     /// are reachable only through that transaction: a plain send to that instance fails at once.
     ///
     /// Returns an error if the runtime is on SQLite, no connection became free in time, or the database is unreachable.
+    #[cfg(feature = "postgres")]
     pub async fn postgres(&mut self) -> Result<&mut PgConnection, Error> {
         if !self.running.environment.store.is_postgres() {
             return Err(Error::input("this runtime is on SQLite: `ctx.sqlite()` has its connection"));
         }
         match self.transaction().await? {
             Conn::Postgres(link) => Ok(link.into_inner()),
+            #[cfg(feature = "sqlite")]
             Conn::Sqlite(_) | Conn::UserSqlite(_) => unreachable!("a store on PostgreSQL has connections to PostgreSQL"),
         }
     }
@@ -223,13 +228,14 @@ impl<V> Ctx<'_, V> {
     /// until the attempt ends or they time out.
     ///
     /// Returns an error if the runtime is on PostgreSQL, or if the database cannot be opened.
+    #[cfg(feature = "sqlite")]
     pub async fn sqlite(&mut self) -> Result<&mut SqliteConnection, Error> {
         if self.running.environment.store.is_postgres() {
             return Err(Error::input("this runtime is on PostgreSQL: `ctx.postgres()` has its connection"));
         }
         match self.transaction().await? {
             Conn::UserSqlite(link) => Ok(link.into_inner()),
-            Conn::Sqlite(_) | Conn::Postgres(_) => unreachable!("a store on SQLite has connections to SQLite"),
+            _ => unreachable!("a store on SQLite has connections to SQLite"),
         }
     }
 

@@ -32,8 +32,9 @@ use crate::session::{Session, measure_on};
 use crate::store::claim::Served;
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
-use crate::store::file_version::FileVersions;
 use crate::store::open::Store;
+#[cfg(feature = "sqlite")]
+use crate::store::sqlite::file_versions::FileVersions;
 use crate::store::tx::Reader;
 use crate::traces;
 use crate::wake_up::{PendingNotifications, WakeUp};
@@ -102,6 +103,7 @@ pub(crate) struct Engine {
     /// The commits of this process in flight, until their consequences have been carried out.
     pub(crate) in_flight: InFlightCommits,
     /// The file versions, which show whether anybody else wrote to the SQLite file.
+    #[cfg(feature = "sqlite")]
     pub(crate) file_versions: FileVersions,
     /// The result of the last look at the database's state.
     pub(crate) observations: Observations,
@@ -135,6 +137,7 @@ impl Engine {
             tasks: Mutex::default(),
             last_commit: Arc::default(),
             in_flight: InFlightCommits::default(),
+            #[cfg(feature = "sqlite")]
             file_versions: FileVersions::default(),
             observations: Observations::default(),
             outage: Outage::default(),

@@ -1,5 +1,13 @@
 //! The runtime of durable-fsm: the public API, the workers and the store around the pure decisions of `fsm-core`.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(not(any(feature = "sqlite", feature = "postgres")))]
+compile_error!(
+    "durable-fsm needs a database: turn on its feature `sqlite` (embedded in the program) or `postgres`, or both. \
+     Both are on by default; with `default-features = false`, name one: features = [\"sqlite\"]"
+);
+
 #[doc(no_inline)]
 pub use jiff;
 #[doc(no_inline)]

@@ -22,7 +22,7 @@ use crate::registry::{Machine, MachineEntry};
 use crate::running::UnreportedAttempt;
 use crate::schedule::DeclaredSchedule;
 use crate::store::invariants::Invariant;
-use crate::store::open::Synchronous;
+use crate::store::settings::Synchronous;
 use shutdown::ShutdownHandle;
 
 /// A worker: it sends events, reads instances and runs verbs. If it is dropped without [`shutdown`](Runtime::shutdown), its work stops at

@@ -1,6 +1,9 @@
 //! The session of this process as a worker: a random id and a lease. A thread with its own connection sends the heartbeats, so that a busy
 //! or blocked async runtime does not lose the lease.
 
+#[cfg(feature = "sqlite")]
+mod beside;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -70,11 +73,6 @@ impl SessionState {
         self.is_in_time(lease, now) && now.since(self.since) >= grace
     }
 
-    /// Returns true if less than two thirds of the lease are left and it has not expired.
-    fn is_renewal_due(&self, lease: Duration, now: Timestamp) -> bool {
-        self.until > now && self.until.since(now) < lease / 3 * 2
-    }
-
     /// The state after a renewal that was requested at `at`. A late renewal restarts the grace period, because the same outage may have
     /// delayed the renewals of other processes.
     fn renewed(self, lease: Duration, at: Timestamp, until: Timestamp) -> SessionState {
@@ -90,13 +88,6 @@ pub(crate) struct Renewal {
     until: Timestamp,
     /// The time of the request.
     at: Timestamp,
-}
-
-impl Renewal {
-    /// The renewal in the form that the store writes.
-    pub(crate) fn lease(&self, session: &Session) -> Lease {
-        Lease { session: self.id, now: self.at, duration: session.0.lease, until: self.until }
-    }
 }
 
 impl Session {
@@ -188,13 +179,6 @@ impl Session {
         *self.state() = SessionState { id, until, since: now, shown_unreported: 0 };
         tracing::info!(session = %id, "a worker session began");
         Ok(())
-    }
-
-    /// Returns the renewal if it is due: less than two thirds of the lease are left, and it has not expired.
-    pub(crate) fn due_renewal(&self, now: Timestamp) -> Option<Renewal> {
-        let state = *self.state();
-        let is_due = state.is_renewal_due(self.0.lease, now) && !self.0.is_stopped.load(Ordering::Acquire);
-        is_due.then(|| Renewal { id: state.id, until: now + self.0.lease, at: now })
     }
 
     /// Records a committed renewal.
@@ -336,48 +320,6 @@ mod tests {
     fn elsewhere(lease_until: Timestamp, reachable: Duration) -> OtherSession {
         let process = ProcessIdentity { host: "elsewhere".into(), pid: 7, place: None };
         OtherSession { id: SessionId(Uuid::new_v4()), process, lease_until, lease: LEASE, reachable }
-    }
-
-    /// A session that was renewed in time for long, the last time at 0.
-    fn old_session() -> Session {
-        let session = new_session();
-        *session.state() = SessionState { until: at(0) + LEASE, since: at(-600), ..SessionState::unknown() };
-        session
-    }
-
-    fn renew(session: &Session, now: Timestamp) {
-        session.note_renewal(session.due_renewal(now).expect("a renewal is due"));
-    }
-
-    #[test]
-    fn a_session_that_a_commit_renewed_late_waits_for_its_grace_period_before_it_sweeps() {
-        let session = old_session();
-        // Blocked for 29 s: the lease has not expired, but those of other processes may have.
-        renew(&session, at(29));
-        assert_eq!(session.certain(at(29)), Some(session.id()));
-        assert!(!session.may_sweep(at(29)), "others get one lease to renew theirs");
-        renew(&session, at(43));
-        renew(&session, at(57));
-        assert!(!session.may_sweep(at(58)));
-        assert!(session.may_sweep(at(59)), "the grace period has passed");
-    }
-
-    #[test]
-    fn a_session_that_commits_renew_in_time_goes_on_sweeping() {
-        let session = old_session();
-        for s in (11..600).step_by(11) {
-            renew(&session, at(s));
-            assert!(session.may_sweep(at(s)));
-        }
-    }
-
-    #[test]
-    fn a_renewal_of_another_session_changes_nothing() {
-        let session = old_session();
-        let renewal = session.due_renewal(at(29)).expect("a renewal is due");
-        let other = new_session();
-        other.note_renewal(renewal);
-        assert_eq!(other.certain(at(29)), None);
     }
 
     #[test]

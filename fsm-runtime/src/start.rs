@@ -19,7 +19,8 @@ use crate::reconciler_state::Mappings;
 use crate::search;
 use crate::session;
 use crate::store::error::Class;
-use crate::store::open::{Settings, Store};
+use crate::store::open::Store;
+use crate::store::settings::Settings;
 use crate::store::{limits, machines, migrate as migrations};
 
 /// Calls `start` until it succeeds, fails permanently, or `patience` ends. `start` gets the remaining time. Its future is boxed, because

@@ -8,8 +8,9 @@ mod database;
 mod effects;
 mod end;
 mod failures;
-#[cfg(unix)]
+#[cfg(all(unix, feature = "postgres"))]
 mod fresh;
+#[cfg(all(feature = "sqlite", feature = "postgres"))]
 pub mod scale;
 #[cfg(unix)]
 mod site;

@@ -22,6 +22,7 @@ async fn refused(url: &str) -> fsm::Error {
     by_client
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn a_malformed_url_is_an_error_that_says_what_a_database_is() {
     let says = [
@@ -39,6 +40,7 @@ async fn a_malformed_url_is_an_error_that_says_what_a_database_is() {
     assert!(secret.starts_with("`mysql://me:***@host/payments` is of no known kind"), "{secret}");
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn a_database_out_of_reach_is_named_and_its_password_is_not() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -52,6 +54,7 @@ async fn a_database_out_of_reach_is_named_and_its_password_is_not() {
     assert!(error.starts_with(&format!("the SQLite database `{}` cannot be opened: ", file.display())), "{error}");
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn a_file_that_is_no_database_is_an_error_and_stays_as_it_is() {
     let folder = Folder::new("no-database");
@@ -63,6 +66,7 @@ async fn a_file_that_is_no_database_is_an_error_and_stays_as_it_is() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), letter);
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn a_read_only_database_can_be_looked_at_and_every_writer_is_told_so() {
     let folder = Folder::new("read-only");
@@ -109,6 +113,7 @@ mod a_database_of_a_newer_version_is_left_as_it_is {
         );
     }
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let folder = Folder::new("newer");
@@ -121,6 +126,7 @@ mod a_database_of_a_newer_version_is_left_as_it_is {
         assert_eq!(versions, 99);
     }
 
+    #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let bed = clumsy().postgres().await;
@@ -225,12 +231,14 @@ mod the_name_of_an_effect_has_1_to_255_bytes_and_no_nul_and_is_checked_before_th
         fsm::testing::TestBed::builder().only::<Rememberer>().data(Arc::clone(effects))
     }
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let effects = Arc::new(AtomicU32::new(0));
         kept(&rememberers(&effects).sqlite().await, &effects).await;
     }
 
+    #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let effects = Arc::new(AtomicU32::new(0));
@@ -341,6 +349,7 @@ fsm! {
     }
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn a_verb_without_its_data_makes_the_start_fail_and_names_both() {
     let builder = || Runtime::builder().database("sqlite::memory:").only::<Asker>();

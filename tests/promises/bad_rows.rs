@@ -68,6 +68,7 @@ promise! {
 }
 
 /// SQLite only: PostgreSQL stores neither invalid text nor an id of another length.
+#[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn an_export_names_a_row_that_cannot_be_read_and_has_all_others() {
     let (folder, other) = (Folder::new("bad-row-export"), Folder::new("bad-row-import"));
@@ -99,6 +100,7 @@ async fn an_export_names_a_row_that_cannot_be_read_and_has_all_others() {
 }
 
 /// SQLite only: PostgreSQL stores no invalid text.
+#[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn a_start_goes_on_where_a_name_that_a_row_needs_cannot_be_read() {
     let folder = Folder::new("bad-row-start");

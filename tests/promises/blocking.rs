@@ -121,6 +121,7 @@ macro_rules! on_both {
 
             async fn kept($bed: &TestBed, $threads: &Arc<Threads>) $body
 
+            #[cfg(feature = "sqlite")]
             #[tokio::test]
             async fn sqlite() {
                 let threads = Arc::default();
@@ -129,6 +130,7 @@ macro_rules! on_both {
                 healthy(&bed).await;
             }
 
+            #[cfg(feature = "postgres")]
             #[tokio::test]
             async fn postgres() {
                 let threads = Arc::default();
@@ -222,12 +224,14 @@ mod progress_is_shown_and_a_verb_without_progress_ends {
         runtime.shutdown().await.unwrap();
     }
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let folder = Folder::new("progress");
         kept(&folder.url("fsm.db")).await;
     }
 
+    #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let bed = mills(&Arc::default()).postgres().await;

@@ -168,12 +168,14 @@ mod a_retry_by_hand_after_a_catch_runs_the_caught_call_again_under_the_same_idem
         crate::support::healthy(&bed).await;
     }
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let world = world(false, false);
         kept(trips(&world).sqlite().await, world).await;
     }
 
+    #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let world = world(false, false);

@@ -151,12 +151,14 @@ macro_rules! witnessed {
                 healthy($bed).await;
             }
 
+            #[cfg(feature = "sqlite")]
             #[tokio::test]
             async fn sqlite() {
                 let witness = Arc::new(Witness::default());
                 kept(&scouts(&witness).sqlite().await, &witness).await;
             }
 
+            #[cfg(feature = "postgres")]
             #[tokio::test]
             async fn postgres() {
                 let witness = Arc::new(Witness::default());

@@ -212,12 +212,14 @@ mod what_was_acknowledged_is_finished_by_others_after_kill_9 {
         }
     }
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let folder = Folder::new("killed-sqlite");
         kept(&folder.url("trucks.db"), &folder).await;
     }
 
+    #[cfg(all(feature = "sqlite", feature = "postgres"))]
     #[tokio::test]
     async fn postgres() {
         let folder = Folder::new("killed-postgres");
@@ -253,12 +255,14 @@ mod a_process_that_restarts_sooner_than_its_lease_takes_over_once_that_ends {
         next.shutdown().await.unwrap();
     }
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let folder = Folder::new("soon-sqlite");
         kept(&folder.url("trucks.db"), &folder).await;
     }
 
+    #[cfg(all(feature = "sqlite", feature = "postgres"))]
     #[tokio::test]
     async fn postgres() {
         let folder = Folder::new("soon-postgres");
@@ -310,12 +314,14 @@ mod no_attempt_is_granted_twice_to_64_claimers {
         }
     }
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn sqlite() {
         let folder = Folder::new("race-sqlite");
         kept(&folder.url("trucks.db"), &folder).await;
     }
 
+    #[cfg(all(feature = "sqlite", feature = "postgres"))]
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn postgres() {
         let folder = Folder::new("race-postgres");

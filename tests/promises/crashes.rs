@@ -103,11 +103,13 @@ macro_rules! on_both {
 
             async fn kept($bed: &TestBed) $body
 
+            #[cfg(feature = "sqlite")]
             #[tokio::test]
             async fn sqlite() {
                 kept(&sales().sqlite().await).await;
             }
 
+            #[cfg(feature = "postgres")]
             #[tokio::test]
             async fn postgres() {
                 kept(&sales().postgres().await).await;
@@ -178,6 +180,7 @@ on_both! {
     }
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn a_database_that_cannot_be_made_anew_is_named() {
     let folder = crate::support::Folder::new("crashes");

@@ -114,12 +114,14 @@ mod a_dead_workers_attempt_is_lost_once_its_lease_ends_and_counts {
         crate::support::healthy(&bed).await;
     }
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let stall = once();
         kept(stalling(&stall).sqlite().await, stall).await;
     }
 
+    #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let stall = once();
@@ -149,12 +151,14 @@ mod without_a_policy_a_lost_attempt_is_not_run_again_and_a_person_may_retry {
         crate::support::healthy(&bed).await;
     }
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let stall = Arc::new(Stall::default());
         kept(stalling(&stall).sqlite().await, stall).await;
     }
 
+    #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let stall = Arc::new(Stall::default());
@@ -201,6 +205,7 @@ mod a_worker_that_went_silent_cannot_complete {
         other.shutdown().await.unwrap();
     }
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let file = std::env::temp_dir().join(format!("fsm-silent-{}.db", std::process::id()));
@@ -208,6 +213,7 @@ mod a_worker_that_went_silent_cannot_complete {
         std::fs::remove_file(file).unwrap();
     }
 
+    #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let bed = TestBed::builder().only::<Payment>().data(Arc::new(crate::payment::Gateway::failing(0))).postgres().await;
@@ -220,6 +226,7 @@ mod a_released_attempt_uses_no_retry {
     use super::*;
     use fsm::Runtime;
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let file = std::env::temp_dir().join(format!("fsm-released-{}.db", std::process::id()));
@@ -247,6 +254,7 @@ mod an_attempt_without_a_policy_that_is_shut_down_is_an_error_and_not_run_again 
     use super::*;
     use fsm::Runtime;
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let file = std::env::temp_dir().join(format!("fsm-shut-down-{}.db", std::process::id()));

@@ -56,12 +56,14 @@ mod the_idempotency_key_is_the_same_for_all_attempts_of_a_call {
         crate::support::healthy(&bed).await;
     }
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let gateway = Arc::new(Gateway::failing(12));
         kept(watched(&gateway).sqlite().await, gateway).await;
     }
 
+    #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let gateway = Arc::new(Gateway::failing(12));

@@ -55,6 +55,7 @@ async fn works_with(url: &str, (name, set): Setting, duration: Duration) {
 mod every_duration_of_a_runtime_saturates {
     use super::*;
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn file() {
         let folder = Folder::new("extreme-settings");
@@ -65,6 +66,7 @@ mod every_duration_of_a_runtime_saturates {
         }
     }
 
+    #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let bed = TestBed::builder().only::<Ship>().data(Arc::new(Stall::default())).postgres().await;
@@ -75,6 +77,7 @@ mod every_duration_of_a_runtime_saturates {
     }
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn every_duration_of_a_client_saturates() {
     let folder = Folder::new("extreme-client");

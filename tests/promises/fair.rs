@@ -96,12 +96,14 @@ mod a_machine_with_a_flood_of_due_calls_does_not_starve_another {
         healthy(bed).await;
     }
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let order = Order::default();
         kept(&builder(&order).sqlite().await, &order).await;
     }
 
+    #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let order = Order::default();
@@ -138,12 +140,14 @@ mod a_slow_verb_holds_none_of_those_that_were_committed_with_it {
         runtime.shutdown().await.unwrap();
     }
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let folder = Folder::new("fair");
         kept(&folder.url("fair.db")).await;
     }
 
+    #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let bed = builder(&Order::default()).postgres().await;

@@ -72,6 +72,7 @@ macro_rules! with_slots {
 
             async fn kept($bed: &TestBed, $order: &Order) $body
 
+            #[cfg(feature = "sqlite")]
             #[tokio::test]
             async fn sqlite() {
                 let order = Order::default();
@@ -80,6 +81,7 @@ macro_rules! with_slots {
                 healthy(&bed).await;
             }
 
+            #[cfg(feature = "sqlite")]
             #[tokio::test]
             async fn file() {
                 let folder = Folder::new(concat!("fairness-", stringify!($name)));
@@ -89,6 +91,7 @@ macro_rules! with_slots {
                 healthy(&bed).await;
             }
 
+            #[cfg(feature = "postgres")]
             #[tokio::test]
             async fn postgres() {
                 let order = Order::default();
@@ -195,6 +198,7 @@ with_slots! {
 }
 
 /// On PostgreSQL, the type of the column excludes such a value.
+#[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn a_row_that_cannot_be_read_delays_no_other_value() {
     let order = Order::default();

@@ -110,6 +110,7 @@ async fn states(kilns: &Handle<Kiln>) -> Vec<AttemptState> {
     attempts(kilns).await.iter().map(|attempt| attempt.state).collect()
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn sigterm_lets_what_executes_finish() {
     let folder = Folder::new("sigterm-finish");
@@ -122,6 +123,7 @@ async fn sigterm_lets_what_executes_finish() {
     assert_eq!(states(&kilns).await, [AttemptState::Success]);
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn sigterm_gives_back_what_does_not_finish_in_time() {
     let folder = Folder::new("sigterm-release");
@@ -136,6 +138,7 @@ async fn sigterm_gives_back_what_does_not_finish_in_time() {
     assert_eq!((call.attempt, call.retries_left), (2, Some(2)), "it used no retry");
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn a_second_signal_ends_at_once_and_what_executed_is_lost() {
     let folder = Folder::new("sigterm-twice");
@@ -185,12 +188,14 @@ mod a_verb_that_kills_its_process_is_exhausted_and_not_run_for_ever {
         assert_eq!(stuck.error.as_deref(), Some("attempt 3 was lost: its worker is gone"));
     }
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let folder = Folder::new("poison");
         kept(&folder.url("kiln.db")).await;
     }
 
+    #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let bed = fsm::testing::TestBed::builder().only::<Kiln>().postgres().await;
@@ -199,6 +204,7 @@ mod a_verb_that_kills_its_process_is_exhausted_and_not_run_for_ever {
 }
 
 /// Commits that are in flight when a shutdown begins may start calls after it. The shutdown waits for these calls too.
+#[cfg(feature = "sqlite")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shutdown_waits_for_the_calls_that_commits_in_flight_still_start() {
     for round in 0..60 {

@@ -52,6 +52,7 @@ async fn probed_unready(access: &EngineAccess, reason: &str) {
     assert!(text.starts_with("not ready: ") && text.contains(reason), "{text}");
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test(flavor = "multi_thread")]
 async fn the_probes_answer_with_the_health_and_the_metrics_of_the_program() {
     let runtime = Runtime::builder().database("sqlite::memory:").only::<Ship>().data(once()).start().await.unwrap();
@@ -69,6 +70,7 @@ async fn the_probes_answer_with_the_health_and_the_metrics_of_the_program() {
     runtime.shutdown().await.unwrap();
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runtime_is_ready_and_tells_what_runs_and_not_ready_while_it_shuts_down() {
     let stall = once();
@@ -96,6 +98,7 @@ async fn a_runtime_is_ready_and_tells_what_runs_and_not_ready_while_it_shuts_dow
     assert_eq!(probed(&access, "/livez").await, (StatusCode::SERVICE_UNAVAILABLE, "ended\n".to_owned()));
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_is_not_ready_before_its_server_is_told_to_stop() {
     let runtime = Runtime::builder().database("sqlite::memory:").only::<Ship>().data(once()).start().await.unwrap();
@@ -110,6 +113,7 @@ async fn a_process_is_not_ready_before_its_server_is_told_to_stop() {
     assert!(told.is_shutting_down && !told.is_ready(), "{told:?}");
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runtime_whose_tables_another_version_migrated_is_not_ready() {
     let folder = Folder::new("health");

@@ -10,6 +10,7 @@ use fsm::testing::cluster::{self, Cluster, ClusterError};
 use fsm::{Builder, Error, ErrorKind, Handle, UnreportedAttempt};
 use fsm_runtime::admin::{Admin, Opening};
 use futures_util::future::join_all;
+#[cfg(feature = "postgres")]
 use sqlx::{Connection, PgConnection};
 
 use crate::durable::{Load, Ship, ShipState, Stall, once, stalling};
@@ -74,18 +75,21 @@ mod a_success_is_stored_as_a_success_whatever_the_database_answers_first {
     /// PERM, BUSY, LOCKED, NOMEM, READONLY, IOERR, FULL, CANTOPEN, PROTOCOL, CORRUPT, ERROR, TOOBIG, a check and a trigger.
     const SQLITE: [&str; 14] = ["3", "5", "6", "7", "8", "10", "13", "14", "15", "11", "1", "18", "275", "1811"];
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let stall = once();
         kept(&stalling(&stall).sqlite().await, &stall, &SQLITE).await;
     }
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn file() {
         let (stall, folder) = (once(), Folder::new("hostile-answers"));
         kept(&stalling(&stall).on(&folder.url("fsm.db")).await, &stall, &SQLITE).await;
     }
 
+    #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let codes = [
@@ -97,6 +101,7 @@ mod a_success_is_stored_as_a_success_whatever_the_database_answers_first {
     }
 }
 
+#[cfg(feature = "postgres")]
 #[tokio::test]
 async fn a_verb_that_ends_while_the_server_is_read_only_has_succeeded_once_it_is_writable() {
     let bed = TestBed::builder().only::<Meddler>().postgres().await;
@@ -124,6 +129,7 @@ async fn a_verb_that_ends_while_the_server_is_read_only_has_succeeded_once_it_is
 }
 
 /// Sets read-only mode for all connections but this one.
+#[cfg(feature = "postgres")]
 async fn set_read_only(operator: &mut PgConnection, how: &str) {
     let own = "set default_transaction_read_only = off";
     let name: String = sqlx::query_scalar("select current_database()").fetch_one(&mut *operator).await.unwrap();
@@ -182,12 +188,14 @@ mod a_report_that_the_database_does_not_accept_is_listed_and_stored_once_it_does
         all.into_iter().filter(|finding| finding.about == "unreported").map(|finding| finding.says).collect()
     }
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn file() {
         let folder = Folder::new("hostile-trigger");
         kept(&TestBed::builder().only::<Meddler>().on(&folder.url("fsm.db")).await).await;
     }
 
+    #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         kept(&TestBed::builder().only::<Meddler>().postgres().await).await;
@@ -195,6 +203,7 @@ mod a_report_that_the_database_does_not_accept_is_listed_and_stored_once_it_does
 }
 
 /// The trigger raises an error that does not show which request caused it.
+#[cfg(feature = "postgres")]
 #[tokio::test]
 async fn an_error_of_unknown_cause_that_one_request_brings_about_delays_no_other() {
     let bed = stalling(&Arc::default()).only::<Meddler>().with(|builder| builder.patience(Duration::from_secs(2))).postgres().await;
@@ -299,6 +308,7 @@ async fn a_database_that_comes_up_within_the_patience_is_used_by_a_runtime_that_
     .await;
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn a_start_gives_up_when_its_patience_ends_and_at_once_where_waiting_does_not_help() {
     let patience = Duration::from_millis(300);

@@ -229,12 +229,14 @@ mod a_client_sends_looks_and_operates_while_a_runtime_works {
         runtime.shutdown().await.unwrap();
     }
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let folder = Folder::new("client");
         kept(&folder.url("payments.db")).await;
     }
 
+    #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let bed = crate::clumsy::clumsy().postgres().await;

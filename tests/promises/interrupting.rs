@@ -217,12 +217,14 @@ async fn cancelled_within_milliseconds(url: &str) {
 mod a_cancellation_during_a_retry_ends_the_instance_within_milliseconds {
     use super::*;
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let folder = Folder::new("interrupting-milliseconds");
         cancelled_within_milliseconds(&folder.url("fsm.db")).await;
     }
 
+    #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let database = subs().postgres().await;
@@ -249,12 +251,14 @@ async fn told_from_elsewhere(url: &str) {
 mod a_verb_is_told_of_an_event_that_another_process_accepted {
     use super::*;
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let folder = Folder::new("interrupting-elsewhere");
         told_from_elsewhere(&folder.url("fsm.db")).await;
     }
 
+    #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let database = subs().postgres().await;

@@ -140,6 +140,7 @@ macro_rules! limited {
 
             async fn kept($bed: &TestBed, $meter: &Arc<Meter>) $body
 
+            #[cfg(feature = "sqlite")]
             #[tokio::test]
             async fn sqlite() {
                 let meter = Arc::default();
@@ -148,6 +149,7 @@ macro_rules! limited {
                 healthy(&bed).await;
             }
 
+            #[cfg(feature = "sqlite")]
             #[tokio::test]
             async fn file() {
                 let folder = Folder::new(concat!("limits-", stringify!($name)));
@@ -157,6 +159,7 @@ macro_rules! limited {
                 healthy(&bed).await;
             }
 
+            #[cfg(feature = "postgres")]
             #[tokio::test]
             async fn postgres() {
                 let meter = Arc::default();

@@ -2,9 +2,14 @@
 //! lists them.
 
 #![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
+#![cfg_attr(
+    not(all(feature = "sqlite", feature = "postgres")),
+    allow(unused, reason = "the tests of the other database are left out, and their helpers are not")
+)]
 mod bad_input;
 mod bad_rows;
 mod bad_verbs;
+#[cfg(feature = "sqlite")]
 mod blocking;
 mod by_name;
 mod catch;
@@ -13,15 +18,19 @@ mod classified;
 mod clumsy;
 mod computed_timers;
 mod console;
+#[cfg(feature = "sqlite")]
 mod console_limits;
 mod console_routes;
 mod context;
 mod crash;
+#[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod crash_points;
 mod crashes;
 mod data_protection;
+#[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod dropped;
 mod durable;
+#[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod encryption;
 mod events;
 mod exactly_once;
@@ -55,10 +64,13 @@ mod product;
 mod prometheus;
 mod retention;
 mod retries;
+#[cfg(feature = "postgres")]
 mod roles;
+#[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod rows_in_the_way;
 mod schedules;
 mod search;
+#[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod send_in;
 mod send_many;
 mod senders;
@@ -71,11 +83,14 @@ mod support;
 mod takeover;
 mod time;
 mod trace_contexts;
+#[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod trace_paths;
 mod traces;
 mod turns;
+#[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod undelayed;
 mod unsend;
 mod waits;
+#[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod wake_up;
 mod watch;

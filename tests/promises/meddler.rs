@@ -1,5 +1,6 @@
 //! A machine that runs any SQL statement in the test bed's database, so that a test can damage a row or read one.
 
+use crate::support::in_own_transaction;
 use fsm::prelude::*;
 use fsm::testing::TestBed;
 use serde::{Deserialize, Serialize};
@@ -20,11 +21,7 @@ pub struct Statement {
 #[verb]
 async fn meddled(ctx: &mut Ctx<'_>, record: &mut Found, event: Statement) -> Result {
     let text = AssertSqlSafe(event.text);
-    record.number = if event.is_postgres {
-        sqlx::query_scalar(text).fetch_optional(ctx.postgres().await?).await?
-    } else {
-        sqlx::query_scalar(text).fetch_optional(ctx.sqlite().await?).await?
-    };
+    record.number = in_own_transaction!(ctx, event.is_postgres, conn => sqlx::query_scalar(text).fetch_optional(conn).await?);
     Ok(())
 }
 

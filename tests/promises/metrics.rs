@@ -73,6 +73,7 @@ fn outcome(name: &str, word: &str) -> f64 {
     value(name, &[ALL[0], ALL[1], &label])
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test(flavor = "multi_thread")]
 async fn each_attempt_retry_and_transition_counts_once() {
     recorder();
@@ -120,6 +121,7 @@ mod a_lost_attempt_counts_as_lost {
         assert!(value("fsm_attempts_total", &["outcome=\"lost\"", "verb=\"loading\""]) >= 1.0);
     }
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         recorder();
@@ -127,6 +129,7 @@ mod a_lost_attempt_counts_as_lost {
         kept(&stalling(&stall).sqlite().await, &stall).await;
     }
 
+    #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         recorder();
@@ -135,6 +138,7 @@ mod a_lost_attempt_counts_as_lost {
     }
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test(flavor = "multi_thread")]
 async fn an_attempt_that_a_shutdown_gives_up_counts_as_released() {
     recorder();

@@ -129,12 +129,14 @@ mod cancelling_what_executes_is_cooperative_and_the_first_commit_wins {
         crate::support::healthy(&bed).await;
     }
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let begun = Arc::new(Notify::new());
         kept(TestBed::builder().only::<Kettle>().data(Arc::clone(&begun)).sqlite().await, begun).await;
     }
 
+    #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let begun = Arc::new(Notify::new());
@@ -143,6 +145,7 @@ mod cancelling_what_executes_is_cooperative_and_the_first_commit_wins {
 }
 
 /// The verb runs in one process, and the operator uses another one.
+#[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn a_verb_is_told_of_a_cancel_from_another_process() {
     let folder = crate::support::Folder::new("cancel-elsewhere");

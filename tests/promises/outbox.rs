@@ -9,7 +9,7 @@ use fsm::{HistoryEntry, HistoryEvent};
 use serde::{Deserialize, Serialize};
 
 use crate::meddler::{Meddler, is_postgres, run};
-use crate::support::promise;
+use crate::support::{in_own_transaction, promise};
 
 const FIVE_SECONDS: Duration = Duration::from_secs(5);
 
@@ -54,10 +54,8 @@ async fn closed(_event: Close) -> Result {
 #[retry(1, "5s")]
 async fn delivered(ctx: &mut Ctx<'_>, event: Deliver) -> Result {
     let text = "insert into ledger values (1)";
-    match event.own_sql {
-        Some(true) => sqlx::query(text).execute(ctx.postgres().await?).await.map(drop)?,
-        Some(false) => sqlx::query(text).execute(ctx.sqlite().await?).await.map(drop)?,
-        None => {}
+    if let Some(is_postgres) = event.own_sql {
+        in_own_transaction!(ctx, is_postgres, conn => sqlx::query(text).execute(conn).await.map(drop)?);
     }
     let order = if ctx.key().starts_with("other") { "o-2" } else { "o-1" };
     for n in 0..event.reports {
@@ -186,11 +184,13 @@ mod two_thousand_events_to_an_instance_with_an_inbox_of_a_thousand_lose_nothing 
         assert_eq!(arrived.len(), 2000, "none came twice");
     }
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         kept(&builder().sqlite().await).await;
     }
 
+    #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         kept(&builder().postgres().await).await;

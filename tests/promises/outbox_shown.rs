@@ -87,12 +87,14 @@ async fn the_console_shows(url: &str) {
 mod the_console_shows_full_inboxes_and_the_events_that_wait_for_them {
     use super::*;
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let folder = Folder::new("outbox-shown");
         the_console_shows(&folder.url("fsm.db")).await;
     }
 
+    #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let bed = crate::clumsy::clumsy().postgres().await;

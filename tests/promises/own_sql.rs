@@ -9,7 +9,7 @@ use sqlx::AssertSqlSafe;
 
 use crate::meddler::{Meddler, is_postgres, run};
 use crate::payment::GatewayError;
-use crate::support::promise;
+use crate::support::{in_own_transaction, promise};
 
 const FIVE_SECONDS: Duration = Duration::from_secs(5);
 
@@ -29,11 +29,7 @@ struct Write {
 async fn wrote(ctx: &mut Ctx<'_>, event: Write) -> Result {
     for statement in event.statements {
         let text = AssertSqlSafe(statement);
-        let done = if event.is_postgres {
-            sqlx::query(text).execute(ctx.postgres().await?).await.map(drop)
-        } else {
-            sqlx::query(text).execute(ctx.sqlite().await?).await.map(drop)
-        };
+        let done = in_own_transaction!(ctx, event.is_postgres, conn => sqlx::query(text).execute(conn).await.map(drop));
         if !event.swallows {
             done?;
         }
@@ -49,12 +45,7 @@ struct Mistake {
 
 #[verb]
 async fn mistaken(ctx: &mut Ctx<'_>, event: Mistake) -> Result {
-    if event.is_postgres {
-        ctx.sqlite().await?;
-    } else {
-        ctx.postgres().await?;
-    }
-    Ok(())
+    in_own_transaction!(ctx, !event.is_postgres, _conn => Ok(()))
 }
 
 /// A memoised effect together with SQL of the verb's own.
@@ -68,11 +59,7 @@ struct Note {
 
 async fn written(ctx: &mut Ctx<'_>, is_postgres: bool, entry: &str) -> Result {
     let text = "insert into ledger values ($1)";
-    if is_postgres {
-        sqlx::query(text).bind(entry.to_owned()).execute(ctx.postgres().await?).await?;
-    } else {
-        sqlx::query(text).bind(entry.to_owned()).execute(ctx.sqlite().await?).await?;
-    }
+    in_own_transaction!(ctx, is_postgres, conn => sqlx::query(text).bind(entry.to_owned()).execute(conn).await.map(drop)?);
     Ok(())
 }
 
@@ -189,6 +176,7 @@ promise! {
     }
 }
 
+#[cfg(all(feature = "sqlite", feature = "postgres"))]
 promise! {
     async fn the_connection_of_the_other_database_is_an_error_that_names_the_right_one(bed in clerks()) {
         let clerks = bed.machine::<Clerk>();

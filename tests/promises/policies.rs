@@ -282,12 +282,14 @@ mod a_verb_over_its_time_is_told_and_has_timed_out_whatever_it_returns_then {
         crate::support::healthy(&bed).await;
     }
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let cleaned_up = Arc::new(AtomicBool::new(false));
         kept(TestBed::builder().only::<Lingering>().data(Arc::clone(&cleaned_up)).sqlite().await, cleaned_up).await;
     }
 
+    #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let cleaned_up = Arc::new(AtomicBool::new(false));

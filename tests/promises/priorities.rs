@@ -89,6 +89,7 @@ macro_rules! with_slots {
 
             async fn kept($bed: &TestBed, $order: &Order, $gate: &Semaphore) $body
 
+            #[cfg(feature = "sqlite")]
             #[tokio::test]
             async fn sqlite() {
                 let (order, gate) = (Order::default(), Arc::new(Semaphore::new(0)));
@@ -97,6 +98,7 @@ macro_rules! with_slots {
                 healthy(&bed).await;
             }
 
+            #[cfg(feature = "sqlite")]
             #[tokio::test]
             async fn file() {
                 let folder = Folder::new(concat!("priorities-", stringify!($name)));
@@ -106,6 +108,7 @@ macro_rules! with_slots {
                 healthy(&bed).await;
             }
 
+            #[cfg(feature = "postgres")]
             #[tokio::test]
             async fn postgres() {
                 let (order, gate) = (Order::default(), Arc::new(Semaphore::new(0)));

@@ -55,6 +55,7 @@ promise! {
     }
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn a_runtime_works_by_itself_from_start_to_shutdown() {
     let folder = std::env::temp_dir().join(format!("fsm-product-{}", std::process::id()));

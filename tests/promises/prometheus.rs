@@ -159,6 +159,7 @@ fn the_dashboard_shows_every_metric() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test(flavor = "multi_thread")]
 async fn every_query_of_the_dashboard_has_a_result_and_waiting_work_shows_as_lag() {
     if !is_installed("prometheus") {

@@ -303,6 +303,7 @@ promise! {
     }
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn a_start_fails_if_a_schedule_cannot_run_and_says_why() {
     let start = async |schedules: Vec<DeclaredSchedule>| {
@@ -358,12 +359,14 @@ async fn runs_by_itself(url: &str) {
 mod a_runtime_sends_each_moment_by_itself {
     use super::*;
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test(flavor = "multi_thread")]
     async fn sqlite() {
         let folder = crate::support::Folder::new("schedules");
         runs_by_itself(&folder.url("fsm.db")).await;
     }
 
+    #[cfg(feature = "postgres")]
     #[tokio::test(flavor = "multi_thread")]
     async fn postgres() {
         let bed = crate::clumsy::clumsy().postgres().await;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::console::Browser;
 use crate::meddler::is_postgres;
-use crate::support::{Folder, promise};
+use crate::support::{Folder, in_own_transaction, promise};
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Order {
@@ -53,14 +53,8 @@ async fn placed(record: &mut Order, event: Place) -> Result {
 }
 #[verb]
 async fn renamed(ctx: &mut Ctx<'_>, record: &mut Order, event: Rename) -> Result {
-    match event.in_own_sql {
-        Some(true) => {
-            fsm::sqlx::query("select 1").execute(ctx.postgres().await?).await?;
-        }
-        Some(false) => {
-            fsm::sqlx::query("select 1").execute(ctx.sqlite().await?).await?;
-        }
-        None => {}
+    if let Some(is_postgres) = event.in_own_sql {
+        in_own_transaction!(ctx, is_postgres, conn => fsm::sqlx::query("select 1").execute(conn).await.map(drop)?);
     }
     record.customer = event.customer;
     Ok(())
@@ -235,6 +229,7 @@ promise! {
     }
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test(flavor = "multi_thread")]
 async fn the_console_lists_the_instances_with_a_value_of_a_search_field() {
     let folder = Folder::new("search-console");

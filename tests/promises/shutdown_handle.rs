@@ -34,6 +34,7 @@ struct Gate {
     open: Arc<Notify>,
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn a_shutdown_handle_waits_for_running_attempts_and_stops_the_server_beside_them() {
     let folder = Folder::new("shutdown-handle");
@@ -93,6 +94,7 @@ fsm! {
     }
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn a_verb_takes_a_value_by_its_trait() {
     let gateway: Arc<dyn Gateway> = Arc::new(Fixed(7));

@@ -12,6 +12,7 @@ macro_rules! promise {
 
             async fn kept($bed: &fsm::testing::TestBed) $body
 
+            #[cfg(feature = "sqlite")]
             #[tokio::test]
             async fn sqlite() {
                 let bed = $builder.sqlite().await;
@@ -19,6 +20,7 @@ macro_rules! promise {
                 crate::support::healthy(&bed).await;
             }
 
+            #[cfg(feature = "sqlite")]
             #[tokio::test]
             async fn file() {
                 let folder = crate::support::Folder::new(concat!("promise-", stringify!($name)));
@@ -27,6 +29,7 @@ macro_rules! promise {
                 crate::support::healthy(&bed).await;
             }
 
+            #[cfg(feature = "postgres")]
             #[tokio::test]
             async fn postgres() {
                 let bed = $builder.postgres().await;
@@ -37,6 +40,27 @@ macro_rules! promise {
     };
 }
 pub(crate) use promise;
+
+/// Evaluates `$run` with the connection of the verb's own transaction.
+macro_rules! in_own_transaction {
+    ($ctx:ident, $is_postgres:expr, $conn:ident => $run:expr) => {
+        match $is_postgres {
+            #[cfg(feature = "postgres")]
+            true => {
+                let $conn = $ctx.postgres().await?;
+                $run
+            }
+            #[cfg(feature = "sqlite")]
+            false => {
+                let $conn = $ctx.sqlite().await?;
+                $run
+            }
+            #[cfg(not(all(feature = "sqlite", feature = "postgres")))]
+            _ => unreachable!("the test runs on a database that it has no driver for"),
+        }
+    };
+}
+pub(crate) use in_own_transaction;
 
 /// Checks that every invariant holds.
 pub async fn healthy(bed: &TestBed) {

@@ -142,12 +142,14 @@ mod after_kill_9_and_a_restart_on_the_same_machine_an_attempt_goes_on_within_a_s
         took
     }
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let folder = Folder::new("takeover-sqlite");
         at_once(async |n| kept(&folder.url(&format!("{n}.db")), &folder.path().join(format!("mark-{n}"))).await).await;
     }
 
+    #[cfg(all(feature = "sqlite", feature = "postgres"))]
     #[tokio::test]
     async fn postgres() {
         let folder = Folder::new("takeover-postgres");
@@ -175,12 +177,14 @@ mod a_worker_takes_over_at_once_from_one_that_died_on_the_same_machine {
         runtime.shutdown().await.unwrap();
     }
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let folder = Folder::new("neighbour-sqlite");
         kept(&folder.url("moles.db"), &folder).await;
     }
 
+    #[cfg(all(feature = "sqlite", feature = "postgres"))]
     #[tokio::test]
     async fn postgres() {
         let folder = Folder::new("neighbour-postgres");
@@ -221,12 +225,14 @@ mod a_worker_in_a_container_that_restarts_again_and_again_makes_progress {
         println!("the attempt went on in container {restarts}");
     }
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let folder = Folder::new("container-sqlite");
         kept(&folder.url("moles.db")).await;
     }
 
+    #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let bed = crate::clumsy::clumsy().postgres().await;

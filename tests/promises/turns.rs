@@ -149,12 +149,14 @@ async fn two_processes_at_once(url: &str) {
 /// Runs the test on a SQLite file and on PostgreSQL.
 macro_rules! on_both {
     ($promise:ident) => {
+        #[cfg(feature = "sqlite")]
         #[tokio::test(flavor = "multi_thread")]
         async fn sqlite() {
             let folder = Folder::new(stringify!($promise));
             super::$promise(&folder.url("till.db")).await;
         }
 
+        #[cfg(feature = "postgres")]
         #[tokio::test(flavor = "multi_thread")]
         async fn postgres() {
             let database = failing(0).postgres().await;

@@ -71,6 +71,7 @@ promise! {
 }
 
 /// A client in another process reads the database.
+#[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn a_wait_ends_by_what_another_process_commits() {
     let folder = crate::support::Folder::new("waits");

@@ -79,6 +79,7 @@ mod a_watch_sees_what_other_processes_commit {
         std::future::poll_fn(|cx| std::pin::Pin::new(&mut *watch).poll_next(cx)).await
     }
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let file = std::env::temp_dir().join(format!("fsm-watch-{}.db", std::process::id()));
@@ -86,6 +87,7 @@ mod a_watch_sees_what_other_processes_commit {
         std::fs::remove_file(file).unwrap();
     }
 
+    #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         kept(failing(0).postgres().await.url()).await;

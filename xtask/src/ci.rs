@@ -3,14 +3,15 @@
 use std::time::{Duration, Instant};
 
 use crate::step::{Failed, cargo, run as run_step};
-use crate::{dependencies, examples, faults, publish, simulate, test};
+use crate::{dependencies, examples, faults, features, publish, simulate, test};
 
 type Step = (&'static str, fn() -> Result<(), Failed>);
 
-// Each step uses the whole workspace, so that each dependency has one set of features and is built once.
-const STEPS: [Step; 9] = [
+// Each step but `features` uses the whole workspace, so that each dependency has one set of features and is built once.
+const STEPS: [Step; 10] = [
     ("format", || run_step(&mut cargo(&["fmt", "--all", "--check"]))),
     ("lints", || run_step(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))),
+    ("features", features::check),
     ("docs", || run_step(cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))),
     ("tests", || test::run(&[])),
     ("faults", faults::short),

@@ -9,6 +9,7 @@ mod cluster;
 mod dependencies;
 mod examples;
 mod faults;
+mod features;
 mod guide;
 mod install;
 mod observed;
@@ -64,9 +65,13 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Runs all checks that must pass before a merge: format, lints, docs, tests, faults (short), examples, simulation,
+    /// Runs all checks that must pass before a merge: format, lints, features, docs, tests, faults (short), examples, simulation,
     /// dependencies, packages and the minimum Rust version
     Ci,
+    /// Checks and tests the library with each database alone: the features `sqlite` and `postgres`
+    ///
+    /// It lints each, runs the promises and the unit tests of the runtime on it, and checks the error of a build with none.
+    Features,
     /// Builds the pages of the user guide in target/guide; needs mdBook (`cargo install mdbook`)
     Guide,
     /// Takes pictures of every screen of the web console, light and dark, wide and narrow
@@ -110,6 +115,7 @@ fn main() -> ExitCode {
         Some(Command::Faults { args }) => faults::run(&args),
         Some(Command::Soak { args }) => faults::soak(&args),
         Some(Command::Ci) => ci::run(),
+        Some(Command::Features) => features::run(),
         Some(Command::Guide) => guide::run(),
         Some(Command::Screenshots) => screenshots::run(),
         Some(Command::Bench { args }) => bench::run(&args),

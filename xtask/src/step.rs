@@ -33,7 +33,7 @@ pub fn root() -> &'static Path {
 }
 
 /// The cargo that runs this program, in the root of the workspace.
-pub fn cargo(args: &[&str]) -> Command {
+pub fn cargo(args: &[impl AsRef<OsStr>]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args).current_dir(root());
     // `cargo run` sets variables that describe this package. Build scripts that depend on them would run again, and all dependent crates

@@ -8,10 +8,7 @@ use crate::{chromium, cluster, postgres, prometheus};
 /// Runs the tests that `args` select, or all tests and the code in the documentation. `Failed` has the exit code of the first failure.
 pub fn run(args: &[String]) -> Result<(), Failed> {
     let begun = Instant::now();
-    let given = std::env::var(cluster::VARIABLE).ok().filter(|url| !url.is_empty());
-    let own = if given.is_some() { None } else { Some(postgres::start()?) };
-    let url = given.unwrap_or_else(|| own.as_ref().map(cluster::Cluster::url).expect("one of them is there"));
-
+    let (own, url) = server()?;
     if let Err(missing) = prometheus::ensure() {
         println!("    NOT TESTED: the metrics with a real Prometheus, for {missing}");
     }
@@ -32,4 +29,14 @@ pub fn run(args: &[String]) -> Result<(), Failed> {
     let word = if ended.is_ok() { "passed" } else { "failed" };
     println!("tests: {word} in {:.1?}", begun.elapsed());
     ended
+}
+
+/// The URL of a PostgreSQL server: the one of `FSM_TEST_POSTGRES`, or one of our own, which lives as long as the first value.
+pub fn server() -> Result<(Option<cluster::Cluster>, String), Failed> {
+    if let Some(given) = std::env::var(cluster::VARIABLE).ok().filter(|url| !url.is_empty()) {
+        return Ok((None, given));
+    }
+    let own = postgres::start()?;
+    let url = own.url();
+    Ok((Some(own), url))
 }

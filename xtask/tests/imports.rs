@@ -36,7 +36,6 @@ const LEFT: &[(&str, &str, &str)] = &[
     ("fsm-runtime", "running", "progress"),
     ("fsm-runtime", "runtime", "runtime::shutdown"),
     ("fsm-runtime", "store::error::class", "store::error"),
-    ("fsm-runtime", "store::open::make", "store::open"),
     ("fsm-runtime", "store::rights", "store::open"),
     ("fsm-runtime", "store::sql::invariants", "store::sql::family"),
     ("fsm-runtime", "store::view", "store::search"),

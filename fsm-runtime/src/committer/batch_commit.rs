@@ -2,11 +2,13 @@
 
 mod children;
 mod lines;
-pub(crate) mod optimistic;
+mod optimistic;
 mod outgoing;
+#[cfg(feature = "postgres")]
+mod single_statement;
+#[cfg(feature = "sqlite")]
+pub(super) mod speculation;
 mod traced;
-
-use std::borrow::Cow;
 
 use fsm_core::call::{Attempt, AttemptState};
 use fsm_core::changes::{Changes, Note, NoteKind, Open};
@@ -35,7 +37,7 @@ use crate::store::claim::Claimed;
 use crate::store::conn::Conn;
 use crate::store::error::StoreError;
 use crate::store::lock::Place;
-use crate::store::write::{Written, fits, payload, write, write_in_one};
+use crate::store::write::{Written, write};
 
 /// A decision before it is written.
 struct Decided {
@@ -85,17 +87,6 @@ impl<'e> BatchCommit<'e> {
     /// out.
     pub(crate) fn skipping_locked(engine: &'e Engine) -> BatchCommit<'e> {
         BatchCommit { locks: Locks::AreSkipped, ..BatchCommit::new(engine) }
-    }
-
-    /// Returns true if the session is as valid now as when the batch was created. The wait for the writer may have been long.
-    pub(crate) fn is_session_unchanged(&self) -> bool {
-        self.session_check()()
-    }
-
-    /// Returns the same check as a closure, for use in another thread.
-    fn session_check(&self) -> impl FnOnce() -> bool + std::marker::Send + use<> {
-        let (session, clock, then) = (self.engine.work.as_ref().map(|work| work.session.clone()), self.engine.clock.clone(), self.session);
-        move || session.and_then(|session| session.certain(clock.now())) == then
     }
 
     /// Takes a free slot for a new call, unless calls that come first are known to wait.
@@ -255,10 +246,8 @@ impl<'e> BatchCommit<'e> {
         let changes: Vec<&Changes> = decided.iter().filter_map(|decided| decided.changes.as_ref()).collect();
         let written = match changes[..] {
             [] => Vec::new(),
-            [send] if self.is_guest && conn.is_postgres() && fits(send) => match write_in_one(conn, send).await? {
-                true => vec![Written::Done { payload: payload(send).map(Cow::into_owned) }],
-                false => vec![Written::Outdated],
-            },
+            #[cfg(feature = "postgres")]
+            [send] if self.fits_in_one(conn, send) => vec![self.write_in_one(conn, send).await?],
             _ => write(conn, &changes).await?,
         };
         Ok(self.commit_outcomes(batch_snapshot, target, decided, written))

@@ -118,6 +118,7 @@ impl BatchSnapshot {
     }
 
     /// Pairs the changes with the `updated_at` that their instances had when they were read.
+    #[cfg(feature = "postgres")]
     pub(crate) fn guarded<'c>(&self, changes: &[&'c Changes]) -> Vec<(&'c Changes, Timestamp)> {
         changes.iter().map(|changes| (*changes, self.snapshot(self.name(changes.instance.id)).instance.updated_at)).collect()
     }

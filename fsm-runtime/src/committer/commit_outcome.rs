@@ -113,6 +113,7 @@ impl CommitOutcome {
     }
 
     /// The request was decided on an outdated row. It keeps its number of tries: nothing of it was written.
+    #[cfg(feature = "postgres")]
     pub(super) fn stale(&mut self) {
         self.reply = None;
         self.is_stale = true;

@@ -1,5 +1,8 @@
 //! The snapshot cache: the snapshots that this process's own commits left, so that the next request for an instance need not read its row.
 
+#[cfg(feature = "postgres")]
+mod hit_rate;
+
 use std::mem::size_of;
 use std::sync::{Mutex, MutexGuard};
 
@@ -10,30 +13,20 @@ use super::instance_key::{InstanceKey, InstanceMap};
 use super::request::Request;
 use crate::guard;
 use crate::store::lock::{CachedSnapshot, RowSnapshot};
+#[cfg(feature = "postgres")]
+use hit_rate::HitRate;
 
 /// The maximum size of a generation in bytes: room for about 25,000 instances.
 const MOST: usize = 32 << 20;
 /// The approximate size of an entry without its texts and its record: a slot of a table that is half full, the row, and six allocations.
 const ENTRY: usize = 2 * (size_of::<InstanceKey>() + size_of::<CachedSnapshot>()) + size_of::<Instance>() + 6 * 24;
 
-/// After n wrong batches in a row (n up to this limit), the sends of the next 2^n batches do not use the cache.
-const MOST_WRONG: u32 = 10;
-
 /// The cached snapshots of a process. An entry that was not used while a whole generation was filled is dropped.
 #[derive(Default)]
 pub(crate) struct SnapshotCache {
     generations: Mutex<Generations>,
+    #[cfg(feature = "postgres")]
     hit_rate: Mutex<HitRate>,
-}
-
-/// Counts how often cached snapshots of idle instances were outdated, and turns the cache off for some batches if that is frequent. One
-/// outdated snapshot costs the whole batch a second read, which happens often if several processes use the same instances alternately.
-#[derive(Default)]
-struct HitRate {
-    /// The number of batches in a row that had an outdated snapshot.
-    wrong: u32,
-    /// The number of next batches whose sends do not use the cache.
-    skip: u32,
 }
 
 #[derive(Default)]
@@ -48,7 +41,11 @@ impl SnapshotCache {
     /// Gives each request of a batch the cached snapshot of its instance. The batch is in flight now, so the snapshots of all instances
     /// that it may write leave the cache until its commit has ended.
     pub(crate) fn attach(&self, batch: &mut [Request], touched: &[InstanceKey]) {
-        let is_used = self.hit_rate().use_cache();
+        #[cfg(feature = "postgres")]
+        let is_used = self.use_cache();
+        // Nobody else writes what SQLite's only committer has read.
+        #[cfg(not(feature = "postgres"))]
+        let is_used = true;
         let mut generations = self.lock();
         for request in batch.iter_mut() {
             request.cached = generations.take(&request.target).filter(|_| is_used || !request.is_send());
@@ -69,38 +66,14 @@ impl SnapshotCache {
         }
     }
 
-    /// Records whether the cached snapshots of a batch were valid. Only the snapshots of sends count, because they may be old.
-    pub(crate) fn record(&self, batch: &[Request], were_valid: bool) {
-        if batch.iter().any(|request| request.is_send() && request.cached_snapshot(None).is_some()) {
-            self.hit_rate().record(were_valid);
-        }
-    }
-
     /// Empties the cache, as the death of the process would.
     #[cfg(feature = "testing")]
     pub(crate) fn forget(&self) {
         *self.lock() = Generations::default();
     }
 
-    fn hit_rate(&self) -> MutexGuard<'_, HitRate> {
-        guard::lock(&self.hit_rate)
-    }
-
     fn lock(&self) -> MutexGuard<'_, Generations> {
         guard::lock(&self.generations)
-    }
-}
-
-impl HitRate {
-    fn use_cache(&mut self) -> bool {
-        let is_used = self.skip == 0;
-        self.skip = self.skip.saturating_sub(1);
-        is_used
-    }
-
-    fn record(&mut self, were_valid: bool) {
-        self.wrong = if were_valid { 0 } else { (self.wrong + 1).min(MOST_WRONG) };
-        self.skip = if were_valid { 0 } else { 1 << self.wrong };
     }
 }
 
@@ -155,13 +128,13 @@ mod tests {
     use super::*;
     use crate::store::write::RowVersion;
 
-    fn seen(record: usize) -> CachedSnapshot {
+    pub(super) fn seen(record: usize) -> CachedSnapshot {
         let instance = Instance::new(InstanceId(Uuid::nil()), "payment", "one", Timestamp::default());
         let instance = Arc::new(Instance { record: Some(vec![0; record]), ..instance });
         CachedSnapshot::RowSnapshot(RowSnapshot { instance, newest: None, has_timer: false, row_version: RowVersion::Row })
     }
 
-    fn target(n: usize) -> InstanceKey {
+    pub(super) fn target(n: usize) -> InstanceKey {
         InstanceKey::new("payment", &n.to_string())
     }
 
@@ -175,36 +148,6 @@ mod tests {
         snapshot_cache.put(&target(1), None);
         assert_eq!(snapshot_cache.lock().take(&target(1)), None);
         assert_eq!(snapshot_cache.lock().bytes, 0);
-    }
-
-    #[test]
-    fn what_is_wrong_again_and_again_is_hardly_ever_tried() {
-        let mut hit_rate = HitRate::default();
-        let mut tried = 0;
-        for _ in 0..10_000 {
-            if hit_rate.use_cache() {
-                hit_rate.record(false);
-                tried += 1;
-            }
-        }
-        assert!((10..=20).contains(&tried), "tried {tried} times in 10,000");
-        while !hit_rate.use_cache() {}
-        hit_rate.record(true);
-        assert!((0..100).all(|_| hit_rate.use_cache()), "once it was true again, all are tried");
-    }
-
-    #[test]
-    fn a_batch_without_a_look_of_its_own_says_nothing_of_memories() {
-        let event = fsm_core::outcome::Event { name: "Paid".into(), payload: Vec::new() };
-        let id = fsm_core::ids::CallId(Uuid::nil());
-        let send = fsm_core::decide::send::Send::new(id, event, 1);
-        let mut batch = [Request::new(target(1), crate::committer::request::RequestKind::Send(send), None)];
-        let snapshot_cache = SnapshotCache::default();
-        for (cached, hit_rate) in [(None, 0), (Some(CachedSnapshot::SomethingWaits), 0), (Some(seen(10)), 1)] {
-            batch[0].cached = cached;
-            snapshot_cache.record(&batch, false);
-            assert_eq!(snapshot_cache.hit_rate().wrong, hit_rate);
-        }
     }
 
     #[test]

@@ -25,7 +25,8 @@ use crate::error::{Error, ErrorKind};
 use crate::search;
 use crate::store::conn::Conn;
 use crate::store::held;
-use crate::store::savepoint::Savepoint;
+#[cfg(feature = "sqlite")]
+use crate::store::sqlite::savepoint::Savepoint;
 use crate::traces;
 
 /// The number of times that a send in the caller's transaction is decided. It is decided again if another writer created the instance
@@ -237,11 +238,9 @@ impl SendInTransaction<'_> {
 
     async fn carry_out(mut self) -> Result<Sent, Error> {
         let engine = Arc::clone(&self.sending.engine);
-        match (&self.conn, engine.store.is_postgres()) {
-            (Conn::Sqlite(_) | Conn::UserSqlite(_), true) => {
-                return Err(Error::input("this handle is on PostgreSQL, and the transaction on SQLite"));
-            }
-            (Conn::Postgres(_), false) => return Err(Error::input("this handle is on SQLite, and the transaction on PostgreSQL")),
+        match (engine.store.is_postgres(), self.conn.is_postgres()) {
+            (true, false) => return Err(Error::input("this handle is on PostgreSQL, and the transaction on SQLite")),
+            (false, true) => return Err(Error::input("this handle is on SQLite, and the transaction on PostgreSQL")),
             _ => {}
         }
         engine.store.may_begin_calls().await?;
@@ -250,6 +249,7 @@ impl SendInTransaction<'_> {
         let (target, kind, trace) = span.in_scope(|| self.sending.into_request())?;
         let request = Request::new(target, kind, None).traced(trace);
         let sent = match self.conn {
+            #[cfg(feature = "sqlite")]
             Conn::UserSqlite(link) => {
                 let Some(mut savepoint) = Savepoint::set(link).await? else {
                     return Err(Error::input(

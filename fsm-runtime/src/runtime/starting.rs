@@ -22,7 +22,8 @@ use crate::reconciler_state::ReconcilerState;
 use crate::schedule;
 use crate::session::Session;
 use crate::start::{Registered, open, patiently, register_machines};
-use crate::store::open::{Settings, Store};
+use crate::store::open::Store;
+use crate::store::settings::Settings;
 
 impl Builder {
     /// Opens the database, migrates its tables and starts the workers. A database that is unavailable is tried again until the

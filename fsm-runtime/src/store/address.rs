@@ -1,62 +1,34 @@
 //! Parsing the URL of a database, and showing it without its password.
 
-use std::path::PathBuf;
-use std::str::FromStr;
-
-use sqlx::sqlite::SqliteConnectOptions;
-
 use super::error::{Result, StoreError};
-use super::servers::Servers;
 
-pub(super) enum Address {
-    Memory,
-    File(SqliteFile),
-    Servers(Box<Servers>),
+/// The kind of database that a URL names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scheme {
+    Sqlite,
+    Postgres,
 }
 
-/// A SQLite file and the parameters of its URL.
-pub(super) struct SqliteFile {
-    pub path: PathBuf,
-    /// The VFS that SQLite uses.
-    pub vfs: Option<String>,
-    pub is_read_only: bool,
-    pub is_immutable: bool,
-    /// The whole URL in the form of the driver that runs users' own statements.
-    pub options: Box<SqliteConnectOptions>,
-}
-
-impl SqliteFile {
-    fn new(url: &str, options: SqliteConnectOptions) -> SqliteFile {
-        SqliteFile {
-            path: options.get_filename().to_owned(),
-            vfs: parameters(url).find_map(|parameter| parameter.strip_prefix("vfs=")).map(str::to_owned),
-            is_read_only: parameters(url).any(|parameter| parameter == "mode=ro"),
-            is_immutable: parameters(url).any(|parameter| matches!(parameter, "immutable=1" | "immutable=true")),
-            options: Box::new(options),
-        }
+/// The kind of database that this URL names.
+pub(super) fn scheme(url: &str) -> Result<Scheme> {
+    if url.starts_with("sqlite:") || !url.contains("://") && url.ends_with(".db") {
+        Ok(Scheme::Sqlite)
+    } else if url.starts_with("postgres:") || url.starts_with("postgresql:") {
+        Ok(Scheme::Postgres)
+    } else {
+        Err(wrong(url, "is of no known kind".into()))
     }
 }
 
-impl Address {
-    pub(super) fn parse(url: &str) -> Result<Address> {
-        let wrong = |says: String| StoreError::Url { url: without_password(url), says };
-        let is_sqlite = url.starts_with("sqlite:");
-        if is_sqlite && (url.contains(":memory:") || url.contains("mode=memory")) {
-            Ok(Address::Memory)
-        } else if is_sqlite {
-            match SqliteConnectOptions::from_str(url) {
-                Ok(options) if options.get_filename().as_os_str().is_empty() => Err(wrong("names no file".into())),
-                Ok(options) => Ok(Address::File(SqliteFile::new(url, options))),
-                Err(error) => Err(wrong(format!("is no SQLite URL ({error})"))),
-            }
-        } else if url.starts_with("postgres:") || url.starts_with("postgresql:") {
-            Servers::parse(url).map(|servers| Address::Servers(Box::new(servers))).map_err(wrong)
-        } else if !url.contains("://") && url.ends_with(".db") {
-            Ok(Address::File(SqliteFile::new("", SqliteConnectOptions::new().filename(url))))
-        } else {
-            Err(wrong("is of no known kind".into()))
-        }
-    }
+/// The error about a URL that does not name a usable database.
+pub(super) fn wrong(url: &str, says: String) -> StoreError {
+    StoreError::Url { url: without_password(url), says }
+}
+
+/// The error about a URL of a database without a driver.
+#[cfg(not(all(feature = "sqlite", feature = "postgres")))]
+pub(super) fn no_driver(url: &str, feature: &'static str) -> StoreError {
+    StoreError::NoDriver { url: without_password(url), feature }
 }
 
 /// True if prepared statements are cached. False if the URL has `statement-cache-capacity=0`, as it must for a pooler in transaction mode.
@@ -65,7 +37,7 @@ pub(super) fn keeps_statements(url: &str) -> bool {
 }
 
 /// The parameters after the question mark of a URL.
-fn parameters(url: &str) -> impl Iterator<Item = &str> {
+pub(super) fn parameters(url: &str) -> impl Iterator<Item = &str> {
     url.split_once('?').map_or("", |(_, parameters)| parameters).split('&')
 }
 

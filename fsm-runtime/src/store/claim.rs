@@ -14,14 +14,15 @@ use fsm_core::trace::TraceContext;
 use uuid::Uuid;
 
 use super::conn::Conn;
-use super::error::{Result, StoreError};
+use super::error::{Result, StoreError, sqlite_code};
 use super::lock::RowSnapshot;
 use super::open::Store;
 use super::rows::{POLICY, Row, WITH_NEWEST};
-use super::script::SqliteLog;
 use super::session_log;
 use super::shares::Purpose;
 use super::sql;
+#[cfg(feature = "sqlite")]
+use super::sqlite::SqliteLog;
 use super::values::{Value, values};
 use super::write::RowVersion;
 
@@ -215,10 +216,14 @@ impl Store {
         }
         // No decision depends on the columns that a claim writes: the completion of an attempt checks in its guard that the session still
         // holds it.
-        let (sql, instances) = which.said();
-        let log = SqliteLog { put: &sql::LOG_PUT, session: me, number: session_log::next_number() };
-        if let Some(rows) = self.write_and_ask(sql, &values_of(&me, served, places, now, which, &instances), &sql::CLAIMED, log).await? {
-            return Ok(all(&rows, false));
+        #[cfg(feature = "sqlite")]
+        {
+            let (sql, instances) = which.said();
+            let log = SqliteLog { put: &sql::LOG_PUT, session: me, number: session_log::next_number() };
+            let values = values_of(&me, served, places, now, which, &instances);
+            if let Some(rows) = self.write_and_ask(sql, &values, &sql::CLAIMED, log).await? {
+                return Ok(all(&rows, false));
+            }
         }
         let mut tx = self.begin_for(Purpose::Engine).await?;
         let claims = claim(&mut tx.conn(), me, served, places, now, which).await?;
@@ -292,14 +297,10 @@ pub fn may_be_a_rows(error: &StoreError) -> bool {
     const WHOLE_IN_SQLITE: [i64; 12] = [5, 6, 7, 8, 9, 10, 13, 14, 15, 22, 23, 26];
     match error {
         StoreError::Corrupt { .. } => true,
-        StoreError::Database(sqlx::Error::Database(error)) => {
-            let code = error.code().unwrap_or_default();
-            let is_postgres = error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>().is_some();
-            match code.parse::<i64>() {
-                Ok(number) if !is_postgres => !WHOLE_IN_SQLITE.contains(&(number & 0xff)),
-                _ => !WHOLE.iter().any(|class| code.starts_with(class)),
-            }
-        }
+        StoreError::Database(sqlx::Error::Database(error)) => match sqlite_code(&**error) {
+            Some(code) => !WHOLE_IN_SQLITE.contains(&(code & 0xff)),
+            None => !error.code().is_some_and(|code| WHOLE.iter().any(|class| code.starts_with(class))),
+        },
         _ => false,
     }
 }
@@ -350,14 +351,14 @@ fn read(row: &Row) -> Result<Claimed> {
     let instance = Arc::new(row.instance(0)?);
     let attempt = row.newest(&instance, 0)?.map(Arc::new);
     let attempt = attempt.ok_or_else(|| StoreError::Corrupt { what: format!("instance {} executes no call", instance.id) })?;
-    let seen = match row {
-        Row::Postgres(_) => Some(RowSnapshot {
+    let seen = match row.is_postgres() {
+        true => Some(RowSnapshot {
             instance: Arc::clone(&instance),
             newest: Some(Arc::clone(&attempt)),
             has_timer: row.get(WITH_NEWEST + 2)?,
             row_version: RowVersion::Row,
         }),
-        Row::Sqlite(..) | Row::UserSqlite(_) => None,
+        false => None,
     };
     Ok(Claimed { instance, attempt, payload, last_error: row.get(WITH_NEWEST + 1)?, seen, policy_error, trace: TraceOfCall::Stored })
 }

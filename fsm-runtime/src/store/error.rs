@@ -5,7 +5,10 @@ pub mod class;
 use std::fmt;
 use std::time::Duration;
 
-use super::thread::Refused;
+use sqlx::error::DatabaseError;
+
+#[cfg(feature = "sqlite")]
+use super::sqlite::thread::Refused;
 use crate::metrics;
 pub use class::Class;
 
@@ -23,6 +26,13 @@ pub enum StoreError {
         url: String,
         /// What is wrong with it.
         says: String,
+    },
+    /// The program is built without the driver for the database.
+    NoDriver {
+        /// The URL, without its password.
+        url: String,
+        /// The feature of `durable-fsm` that has the driver.
+        feature: &'static str,
     },
     /// No connection could be made.
     Unreachable {
@@ -135,25 +145,25 @@ fn of_database(error: &sqlx::Error) -> Class {
 
 const LOCKED: &str = "55P03";
 const READ_ONLY: &str = "25006";
-const SQLITE_BUSY: i64 = 5;
 const SQLITE_READONLY: i64 = 8;
 
 /// The extended result code of a SQLite error.
-fn sqlite_code(error: &dyn sqlx::error::DatabaseError) -> Option<i64> {
-    let is_sqlite = error.try_downcast_ref::<Refused>().is_some() || error.try_downcast_ref::<sqlx::sqlite::SqliteError>().is_some();
-    if !is_sqlite {
-        return None;
-    }
-    error.code()?.parse().ok()
+pub(super) fn sqlite_code(error: &dyn DatabaseError) -> Option<i64> {
+    if is_of_sqlite(error) { error.code()?.parse().ok() } else { None }
 }
 
-fn primary_code(error: &dyn sqlx::error::DatabaseError) -> Option<i64> {
+#[cfg(feature = "sqlite")]
+fn is_of_sqlite(error: &dyn DatabaseError) -> bool {
+    error.try_downcast_ref::<Refused>().is_some() || error.try_downcast_ref::<sqlx::sqlite::SqliteError>().is_some()
+}
+
+#[cfg(not(feature = "sqlite"))]
+fn is_of_sqlite(_: &dyn DatabaseError) -> bool {
+    false
+}
+
+fn primary_code(error: &dyn DatabaseError) -> Option<i64> {
     sqlite_code(error).map(|code| code & 0xff)
-}
-
-/// True if another process's transaction prevents SQLite from writing.
-pub(super) fn is_busy(error: &sqlx::Error) -> bool {
-    error.as_database_error().and_then(primary_code) == Some(SQLITE_BUSY)
 }
 
 /// True if the database reported that it cannot be written to.
@@ -192,6 +202,10 @@ impl fmt::Display for StoreError {
             StoreError::Url { url, says } => write!(
                 f,
                 "`{url}` {says}; a database is `sqlite://payments.db`, `payments.db`, `sqlite::memory:` or `postgres://user@host/name`"
+            ),
+            StoreError::NoDriver { url, feature } => write!(
+                f,
+                "`{url}` needs the feature `{feature}` of durable-fsm, which this program is built without; add it to `features` in Cargo.toml"
             ),
             StoreError::Unreachable { place, source } => {
                 write!(f, "{place} cannot be opened: {source}; check that it exists, runs and lets this user in")

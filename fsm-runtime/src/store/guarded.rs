@@ -1,7 +1,5 @@
 //! A connection in use, with its statement settings and its health.
 
-use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -9,12 +7,10 @@ use sqlx::Connection;
 
 use super::error::{self, Result, StoreError};
 use super::failpoint::Failpoint;
-use super::servers::Servers;
-use super::thread::SqliteCommand;
-
-/// A statement that takes longer than this is waited for only while its server answers new connections. The socket does not show that the
-/// machine at the other end is gone, because the driver does not set TCP keepalive.
-const QUIET: Duration = Duration::from_secs(1);
+#[cfg(feature = "postgres")]
+use super::postgres::settings::PostgresSettings;
+#[cfg(feature = "sqlite")]
+use super::sqlite::thread::SqliteCommand;
 
 /// A borrowed connection, with its statement settings and its health.
 pub struct GuardedConnection<'c, C> {
@@ -28,12 +24,10 @@ pub struct GuardedConnection<'c, C> {
 pub(super) struct StatementSettings {
     /// The limit on one operation.
     pub deadline: Duration,
-    /// True if prepared statements are cached. If false (PgBouncer), each statement outside a transaction gets a transaction of its own.
-    pub is_cached: bool,
     /// The failpoint of the store.
     pub failpoint: Failpoint,
-    /// The PostgreSQL servers of the URL. The connection goes to one of them.
-    pub servers: Option<Arc<Servers>>,
+    #[cfg(feature = "postgres")]
+    pub postgres: PostgresSettings,
 }
 
 /// The facts that decide whether a connection can be used again.
@@ -46,44 +40,46 @@ pub(super) struct Health {
     /// True if a user's statements ran on it. Its driver then counts one transaction more than there is.
     pub was_used_by_user: bool,
     /// The index of its server among those of the URL.
+    #[cfg(feature = "postgres")]
     pub host: usize,
     /// True if the server cannot be written to or is shutting down. Idle connections to it are useless too.
     pub is_server_lost: bool,
     /// The commands that are sent to SQLite together with the next one.
+    #[cfg(feature = "sqlite")]
     pub pending: Vec<SqliteCommand>,
 }
 
 impl StatementSettings {
-    pub(super) const DEFAULT: StatementSettings =
-        StatementSettings { deadline: Duration::from_secs(30), is_cached: true, failpoint: Failpoint::NEVER, servers: None };
+    pub(super) const DEFAULT: StatementSettings = StatementSettings {
+        deadline: Duration::from_secs(30),
+        failpoint: Failpoint::NEVER,
+        #[cfg(feature = "postgres")]
+        postgres: PostgresSettings::DEFAULT,
+    };
+
+    /// The settings of a store, whose failpoint a test can arm.
+    pub(super) fn new(deadline: Duration) -> StatementSettings {
+        StatementSettings {
+            deadline,
+            failpoint: Failpoint::somewhere(),
+            #[cfg(feature = "postgres")]
+            postgres: PostgresSettings::DEFAULT,
+        }
+    }
 
     /// Waits for an operation on a connection with this health, up to the deadline. Stops earlier if its server is gone.
     pub(super) async fn within<T>(&self, health: &mut Health, operation: impl Future<Output = sqlx::Result<T>>) -> Result<T> {
-        let done = match &self.servers {
-            Some(servers) if self.deadline > QUIET => self.while_there(servers, health.host, operation).await,
-            _ => tokio::time::timeout(self.deadline, operation).await.ok(),
+        #[cfg(feature = "postgres")]
+        let done = match self.postgres.watched(self.deadline) {
+            Some(servers) => servers.while_there(health.host, self.deadline, operation).await,
+            None => tokio::time::timeout(self.deadline, operation).await.ok(),
         };
+        #[cfg(not(feature = "postgres"))]
+        let done = tokio::time::timeout(self.deadline, operation).await.ok();
         if let Some(Err(error)) = &done {
             health.is_server_lost |= error::is_server_lost(error);
         }
         Ok(done.ok_or(StoreError::Deadline(self.deadline))??)
-    }
-
-    /// Like `within`, for a server that can vanish. `None` if the deadline has passed.
-    async fn while_there<T>(
-        &self,
-        servers: &Servers,
-        host: usize,
-        operation: impl Future<Output = sqlx::Result<T>>,
-    ) -> Option<sqlx::Result<T>> {
-        let mut operation = pin!(operation);
-        if let Ok(done) = tokio::time::timeout(QUIET, &mut operation).await {
-            return Some(done);
-        }
-        tokio::select! {
-            done = tokio::time::timeout(self.deadline - QUIET, operation) => done.ok(),
-            gone = servers.gone(host) => Some(Err(gone)),
-        }
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) async fn noting<T>(verb: impl Future<Output = T>) -> T {
 /// Records that the verb has opened its transaction in the store with this id.
 pub(crate) fn opened(store: usize, conn: &Conn<'_>) {
     with(|held| {
-        held.transaction = Some((store, address(conn)));
+        held.transaction = Some((store, conn.address()));
         held.has_writer = !conn.is_postgres();
     });
 }
@@ -35,7 +35,7 @@ pub(crate) fn opened(store: usize, conn: &Conn<'_>) {
 /// Records that the verb's transaction on this connection holds the lock of the instance until it ends.
 pub(crate) fn locked(store: usize, conn: &Conn<'_>, machine: &str, key: &str) {
     with(|held| {
-        if held.transaction == Some((store, address(conn))) {
+        if held.transaction == Some((store, conn.address())) {
             held.locked.insert((machine.to_owned(), key.to_owned()));
         }
     });
@@ -56,12 +56,4 @@ pub(crate) fn has_locked(store: usize, machine: &str, key: &str) -> bool {
 
 fn with<T>(look: impl FnOnce(&mut Held) -> T) -> Option<T> {
     HELD.try_with(|held| look(&mut held.borrow_mut())).ok()
-}
-
-fn address(conn: &Conn<'_>) -> usize {
-    match conn {
-        Conn::Sqlite(guarded) => std::ptr::from_ref(&*guarded.conn) as usize,
-        Conn::UserSqlite(guarded) => std::ptr::from_ref(&*guarded.conn) as usize,
-        Conn::Postgres(guarded) => std::ptr::from_ref(&*guarded.conn) as usize,
-    }
 }

@@ -144,7 +144,7 @@ fn refuse_others(steps: &[Step]) -> Result<()> {
 }
 
 /// A name for the schema that these migrations make.
-#[cfg(feature = "testing")]
+#[cfg(all(feature = "testing", feature = "postgres"))]
 pub(crate) fn fingerprint() -> String {
     let all: Vec<&str> = MIGRATIONS.iter().map(|migration| migration.postgres).collect();
     format!("{:x}", checksum(&all.concat()))

@@ -4,16 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use sqlx::postgres::PgConnection;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
-use sqlx::{ConnectOptions, Connection};
-
 use super::error::{Result, StoreError};
-use super::guarded::{Health, within};
-use super::plans::Plans;
-use super::servers::Servers;
+use super::guarded::{GuardedConnection, Health, StatementSettings, within};
 use super::shares::{Place, Purpose, Shares};
-use super::thread::{SqliteOptions, SqliteThread};
+use super::sql;
 
 /// A server that has gone has closed its idle connections. A connection that was idle for this long is pinged before it is used.
 const ASK_AFTER: Duration = Duration::from_secs(2);
@@ -25,68 +19,37 @@ const ANSWER: Duration = Duration::from_secs(2);
 pub(super) trait Connects: Sized + Send {
     /// The options for a new connection.
     type Options: Send + Sync;
-    /// Makes a connection. Also returns the index of its server in the options.
-    fn connect(options: &Self::Options) -> impl Future<Output = sqlx::Result<(Self, usize)>> + Send;
+    /// The properties of a connection that remain when it is returned to the pool.
+    type Session: Copy + Send;
+    /// Makes a connection.
+    fn connect(options: &Self::Options) -> impl Future<Output = sqlx::Result<(Self, Self::Session)>> + Send;
+    /// The health of a connection before its first statement.
+    fn health(session: &Self::Session) -> Health;
     /// True if the connection is usable, as far as is known without a round trip.
     fn is_there(&self) -> bool {
         true
     }
     /// Asks the server whether the connection still works.
     fn ping(&mut self) -> impl Future<Output = sqlx::Result<()>> + Send;
+    /// Ends the open transaction. The future does not borrow the health.
+    fn end<'c>(&'c mut self, health: &mut Health, ending: Ending) -> impl Future<Output = sqlx::Result<()>> + Send + use<'c, Self>;
     fn close(self) -> impl Future<Output = ()> + Send;
 }
 
-impl Connects for PgConnection {
-    type Options = Servers;
-
-    async fn connect(options: &Servers) -> sqlx::Result<(PgConnection, usize)> {
-        options.connect().await
-    }
-
-    async fn ping(&mut self) -> sqlx::Result<()> {
-        Connection::ping(self).await
-    }
-
-    async fn close(self) {
-        // The connection is not used again, so an error does not matter.
-        let _ = Connection::close(self).await;
-    }
+/// The end of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    Commit,
+    Rollback,
 }
 
-impl Connects for SqliteConnection {
-    type Options = SqliteConnectOptions;
-
-    async fn connect(options: &SqliteConnectOptions) -> sqlx::Result<(SqliteConnection, usize)> {
-        Ok((options.connect().await?, 0))
-    }
-
-    async fn ping(&mut self) -> sqlx::Result<()> {
-        Connection::ping(self).await
-    }
-
-    async fn close(self) {
-        // The connection is not used again, so an error does not matter.
-        let _ = Connection::close(self).await;
-    }
-}
-
-impl Connects for SqliteThread {
-    type Options = SqliteOptions;
-
-    async fn connect(options: &SqliteOptions) -> sqlx::Result<(SqliteThread, usize)> {
-        Ok((SqliteThread::connect(options).await?, 0))
-    }
-
-    fn is_there(&self) -> bool {
-        SqliteThread::is_there(self)
-    }
-
-    async fn ping(&mut self) -> sqlx::Result<()> {
-        self.run(|_| Ok(())).await
-    }
-
-    async fn close(self) {
-        SqliteThread::close(self).await;
+impl Ending {
+    /// The statement.
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Ending::Commit => sql::COMMIT,
+            Ending::Rollback => sql::ROLLBACK,
+        }
     }
 }
 
@@ -101,39 +64,27 @@ pub(super) struct Pool<C: Connects> {
 type Idle<C> = Mutex<Vec<Resting<C>>>;
 
 /// An idle connection.
-struct Resting<C> {
+struct Resting<C: Connects> {
     conn: C,
     since: Instant,
-    session: Session,
-}
-
-/// The properties of a connection that remain when it is returned to the pool.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Session {
-    /// The id of the connection.
-    pub(super) id: u64,
-    /// True if the session has the planner settings for single-statement commits.
-    pub(super) is_pinned: bool,
-    /// The age of the plans of its prepared statements.
-    pub(super) plans: Plans,
-    /// The index of its server in the options.
-    host: usize,
+    number: u64,
+    session: C::Session,
 }
 
 /// A connection in use.
 pub(super) struct Taken<C: Connects> {
     conn: Option<C>,
     pub(super) health: Health,
-    pub(super) session: Session,
+    /// The number of the connection, from 1. A newer connection has a higher number.
+    pub(super) number: u64,
+    pub(super) session: C::Session,
     home: Option<(Arc<Idle<C>>, Place)>,
 }
 
-impl Session {
-    /// The session of a new connection.
-    fn new(host: usize) -> Session {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Session { id: NEXT.fetch_add(1, Ordering::Relaxed), is_pinned: false, plans: Plans::new(), host }
-    }
+/// The number of a new connection.
+fn next_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl<C: Connects> Pool<C> {
@@ -143,29 +94,26 @@ impl<C: Connects> Pool<C> {
 
     /// Waits, first come first served, for any connection.
     pub(super) async fn take(&self, purpose: Purpose) -> Result<Taken<C>> {
-        self.take_one(purpose, |_| true).await
+        self.take_rather(purpose, |_| true).await
     }
 
-    /// Like `take`, but prefers a connection that is pinned, or that is not. Takes one of the other kind only if no more connections may be
-    /// made.
-    pub(super) async fn take_rather(&self, purpose: Purpose, is_pinned: bool) -> Result<Taken<C>> {
-        self.take_one(purpose, |resting| resting.session.is_pinned == is_pinned).await
-    }
-
-    async fn take_one(&self, purpose: Purpose, is_wanted: impl Fn(&Resting<C>) -> bool) -> Result<Taken<C>> {
+    /// Like `take`, but prefers a connection with a wanted session. Takes another one only if no more connections may be made.
+    pub(super) async fn take_rather(&self, purpose: Purpose, is_wanted: impl Fn(&C::Session) -> bool) -> Result<Taken<C>> {
         let permit = self.place(purpose).await?;
-        while let Some(Resting { mut conn, since, session }) = self.pop(&is_wanted) {
-            if !conn.is_there() {
+        while let Some(mut resting) = self.pop(&is_wanted) {
+            if !resting.conn.is_there() {
                 continue;
             }
-            if since.elapsed() < ASK_AFTER || matches!(tokio::time::timeout(ANSWER.min(self.deadline), conn.ping()).await, Ok(Ok(()))) {
-                return Ok(self.taken(conn, session, Some(permit)));
+            if resting.since.elapsed() < ASK_AFTER
+                || matches!(tokio::time::timeout(ANSWER.min(self.deadline), resting.conn.ping()).await, Ok(Ok(())))
+            {
+                return Ok(Taken::of(resting, Some((self.idle.clone(), permit))));
             }
             // The other idle connections are older, and a ping of each could take as long.
             forget(&self.idle);
         }
-        let (conn, host) = self.connect().await?;
-        Ok(self.taken(conn, Session::new(host), Some(permit)))
+        let resting = self.connect().await?;
+        Ok(Taken::of(resting, Some((self.idle.clone(), permit))))
     }
 
     /// Waits for a connection's place in the pool. The caller uses it for a connection of another pool.
@@ -177,15 +125,9 @@ impl<C: Connects> Pool<C> {
         }
     }
 
-    /// The options for new connections.
-    pub(super) fn options(&self) -> &C::Options {
-        &self.options
-    }
-
     /// A connection that does not count as one of the pool, and that is closed after use.
     pub(super) async fn dedicated(&self) -> Result<Taken<C>> {
-        let (conn, host) = self.connect().await?;
-        Ok(self.taken(conn, Session::new(host), None))
+        Ok(Taken::of(self.connect().await?, None))
     }
 
     /// Closes the idle connections and refuses new requests. Connections in use are closed when they are returned.
@@ -196,23 +138,19 @@ impl<C: Connects> Pool<C> {
         }
     }
 
-    fn taken(&self, conn: C, session: Session, permit: Option<Place>) -> Taken<C> {
-        let health = Health { host: session.host, ..Health::default() };
-        Taken { conn: Some(conn), health, session, home: permit.map(|permit| (self.idle.clone(), permit)) }
-    }
-
     /// Takes an idle connection that is wanted. Takes another one only if no more can be made. The caller already holds a permit.
-    fn pop(&self, is_wanted: &impl Fn(&Resting<C>) -> bool) -> Option<Resting<C>> {
+    fn pop(&self, is_wanted: &impl Fn(&C::Session) -> bool) -> Option<Resting<C>> {
         let mut idle = self.idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        match idle.iter().rposition(is_wanted) {
+        match idle.iter().rposition(|resting| is_wanted(&resting.session)) {
             Some(place) => Some(idle.remove(place)),
             None if idle.len() > self.shares.free() => idle.pop(),
             None => None,
         }
     }
 
-    async fn connect(&self) -> Result<(C, usize)> {
-        within(self.deadline, C::connect(&self.options)).await.map_err(|error| match error {
+    async fn connect(&self) -> Result<Resting<C>> {
+        let connected = within(self.deadline, C::connect(&self.options)).await;
+        let (conn, session) = connected.map_err(|error| match error {
             StoreError::Database(source) => StoreError::Unreachable { place: self.place.clone(), source },
             StoreError::Deadline(limit) => StoreError::Unreachable {
                 place: self.place.clone(),
@@ -222,11 +160,36 @@ impl<C: Connects> Pool<C> {
                 )),
             },
             other => other,
-        })
+        })?;
+        Ok(Resting { conn, since: Instant::now(), number: next_number(), session })
     }
 }
 
 impl<C: Connects> Taken<C> {
+    fn of(resting: Resting<C>, home: Option<(Arc<Idle<C>>, Place)>) -> Taken<C> {
+        let Resting { conn, number, session, .. } = resting;
+        Taken { conn: Some(conn), health: C::health(&session), number, session, home }
+    }
+
+    /// Runs `how` to begin a transaction. If the future is dropped before it ends, the connection counts as one with an open transaction.
+    pub(super) async fn begun(
+        mut self,
+        statement_settings: &StatementSettings,
+        how: impl AsyncFnOnce(&mut C) -> sqlx::Result<()>,
+    ) -> Result<Taken<C>> {
+        let (conn, health) = self.parts();
+        health.is_open = true;
+        statement_settings.failpoint.pass(|| "before a transaction began".to_owned()).await?;
+        statement_settings.within(health, how(conn)).await?;
+        Ok(self)
+    }
+
+    /// The connection with these settings.
+    pub(super) fn guarded(&mut self, statement_settings: &StatementSettings) -> GuardedConnection<'_, C> {
+        let (conn, health) = self.parts();
+        GuardedConnection::new(conn, statement_settings.clone(), health)
+    }
+
     /// The connection and its health.
     pub(super) fn parts(&mut self) -> (&mut C, &mut Health) {
         (self.conn.as_mut().expect("it is taken out only by drop"), &mut self.health)
@@ -246,6 +209,7 @@ impl<C: Connects> Drop for Taken<C> {
             idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(Resting {
                 conn,
                 since: Instant::now(),
+                number: self.number,
                 session: self.session,
             });
         }

@@ -1,5 +1,7 @@
 //! Decoding of rows to values of `fsm-core`.
 
+mod cell;
+
 use std::str::FromStr;
 
 use fsm_core::call::{Attempt, UnknownName};
@@ -11,28 +13,30 @@ use fsm_core::outcome::Event;
 use fsm_core::priority::Priority;
 use fsm_core::retry::{Retry, RetryState};
 use fsm_core::time::Timestamp;
-use rusqlite::types::FromSql;
+use sqlx::Row as _;
+#[cfg(feature = "postgres")]
 use sqlx::postgres::PgRow;
+#[cfg(feature = "sqlite")]
 use sqlx::sqlite::SqliteRow;
-use sqlx::{Decode, Postgres, Row as _, Sqlite, Type};
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
 use super::error::{Result, StoreError};
-use super::thread::Answer;
+#[cfg(feature = "sqlite")]
+use super::sqlite::thread::Answer;
+use cell::Cell;
 
 /// A row of either database.
 pub(super) enum Row {
     /// A row of an answer of the SQLite thread, by its index.
+    #[cfg(feature = "sqlite")]
     Sqlite(Arc<Answer>, usize),
+    #[cfg(feature = "sqlite")]
     UserSqlite(SqliteRow),
+    #[cfg(feature = "postgres")]
     Postgres(PgRow),
 }
-
-/// A type that a column of any of the drivers can be decoded to.
-pub(super) trait Cell: FromSql + for<'r> Decode<'r, Sqlite> + Type<Sqlite> + for<'r> Decode<'r, Postgres> + Type<Postgres> {}
-impl<T: FromSql + for<'r> Decode<'r, Sqlite> + Type<Sqlite> + for<'r> Decode<'r, Postgres> + Type<Postgres>> Cell for T {}
 
 /// The number of columns of the instance itself in `instance!`. Those of its newest attempt follow.
 const INSTANCE: usize = 18;
@@ -49,12 +53,25 @@ impl Row {
     /// The value of the column with this index, from 0.
     pub(super) fn get<T: Cell>(&self, column: usize) -> Result<T> {
         Ok(match self {
+            #[cfg(feature = "sqlite")]
             Row::Sqlite(answer, row) => {
                 answer.get(*row, column).map_err(|error| sqlx::Error::ColumnDecode { index: column.to_string(), source: error.into() })?
             }
+            #[cfg(feature = "sqlite")]
             Row::UserSqlite(row) => row.try_get(column)?,
+            #[cfg(feature = "postgres")]
             Row::Postgres(row) => row.try_get(column)?,
         })
+    }
+
+    /// True for PostgreSQL.
+    pub(super) fn is_postgres(&self) -> bool {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Row::Sqlite(..) | Row::UserSqlite(_) => false,
+            #[cfg(feature = "postgres")]
+            Row::Postgres(_) => true,
+        }
     }
 
     pub(super) fn instance_id(&self, column: usize) -> Result<InstanceId> {

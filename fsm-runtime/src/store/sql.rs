@@ -57,14 +57,19 @@ mod migrate;
 mod outbox;
 mod overview;
 mod pages;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod prune;
 mod schedules;
 mod search;
 mod session_log;
 mod sessions;
+#[cfg(feature = "postgres")]
 mod single_statement;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 mod statement;
-#[cfg(feature = "testing")]
+#[cfg(all(feature = "testing", feature = "postgres"))]
 mod templates;
 mod timers;
 mod traces;
@@ -87,14 +92,19 @@ pub(super) use migrate::*;
 pub(super) use outbox::*;
 pub(super) use overview::*;
 pub(super) use pages::*;
+#[cfg(feature = "postgres")]
+pub(super) use postgres::*;
 pub(super) use prune::*;
 pub(super) use schedules::*;
 pub(super) use search::*;
 pub(super) use session_log::*;
 pub(super) use sessions::*;
+#[cfg(feature = "postgres")]
 pub(super) use single_statement::*;
+#[cfg(feature = "sqlite")]
+pub(super) use sqlite::*;
 pub(super) use statement::{Many, Sql};
-#[cfg(feature = "testing")]
+#[cfg(all(feature = "testing", feature = "postgres"))]
 pub(crate) use templates::*;
 pub(super) use timers::*;
 pub(super) use traces::*;

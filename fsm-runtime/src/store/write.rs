@@ -3,6 +3,10 @@
 
 mod follow;
 mod guards;
+mod row_version;
+#[cfg(feature = "sqlite")]
+mod script;
+#[cfg(feature = "postgres")]
 mod single_statement;
 
 use std::borrow::Cow;
@@ -13,14 +17,18 @@ use fsm_core::changes::{Changes, Open, Payload};
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::retry::RetryState;
 
-use super::combined::Sink;
 use super::conn::Conn;
 use super::error::{Result, StoreError};
+use super::sink::Sink;
 use super::values::values;
 use super::{encrypted, sql};
 use follow::{log, remember, save, search, timers, traces, waits};
 use guards::guards;
-pub(crate) use single_statement::{RowVersion, fits, payload, write_as_script, write_in_one, write_single_statement};
+pub(crate) use row_version::{RowVersion, fits, payload};
+#[cfg(feature = "sqlite")]
+pub(crate) use script::write_as_script;
+#[cfg(feature = "postgres")]
+pub(crate) use single_statement::{write_in_one, write_single_statement};
 
 /// The result for one change of a batch.
 #[derive(Clone, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use fsm_core::time::Timestamp;
 use tokio::sync::Mutex;
 
 use super::database::{Origin, TestDatabase};
+#[cfg(feature = "postgres")]
 use super::fresh::Fresh;
 use crate::catalog::Catalog;
 use crate::doctor::Report;
@@ -82,6 +83,7 @@ impl TestBedBuilder {
     /// # Panics
     ///
     /// If the value of a verb's `Data<T>` is missing, or the engine does not start.
+    #[cfg(feature = "sqlite")]
     pub async fn sqlite(self) -> TestBed {
         self.open("sqlite::memory:", Origin::Memory).await.unwrap_or_else(|error| panic!("the test bed does not start: {error}"))
     }
@@ -92,6 +94,7 @@ impl TestBedBuilder {
     /// # Panics
     ///
     /// If there is no PostgreSQL, or the engine does not start.
+    #[cfg(feature = "postgres")]
     pub async fn postgres(self) -> TestBed {
         let fresh = Fresh::create().await.unwrap_or_else(|error| panic!("the test bed needs PostgreSQL: {error}"));
         let url = fresh.url().to_owned();
@@ -259,7 +262,9 @@ impl TestBed {
     pub(super) async fn another(&self) -> Result<TestBed, Error> {
         let like_it = TestBedBuilder { builder: self.builder.clone() };
         match &self.database.origin {
+            #[cfg(feature = "postgres")]
             Origin::Fresh(_) => Ok(like_it.postgres().await),
+            #[cfg(feature = "sqlite")]
             Origin::Memory => Ok(like_it.sqlite().await),
             Origin::Given => {
                 let url = self.url();

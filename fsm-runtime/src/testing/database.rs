@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use fsm_core::time::Timestamp;
 
+#[cfg(feature = "postgres")]
 use super::fresh::Fresh;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::store::migrate;
-use crate::store::open::{Settings, Store};
+use crate::store::open::Store;
+use crate::store::settings::Settings;
 
 /// The first time that every test bed's clock shows: 2030-01-01T00:00:00Z, in microseconds.
 const BEGINNING_US: i64 = 1_893_456_000_000_000;
@@ -28,8 +30,10 @@ pub(super) struct TestDatabase {
 #[derive(Clone)]
 pub(super) enum Origin {
     /// SQLite in memory.
+    #[cfg(feature = "sqlite")]
     Memory,
     /// Created on PostgreSQL for the test, and dropped with the last test bed that uses it.
+    #[cfg(feature = "postgres")]
     Fresh(#[expect(dead_code, reason = "it is kept until it is dropped")] Arc<Fresh>),
     /// The test named it. It is kept.
     Given,

@@ -5,7 +5,8 @@ use uuid::Uuid;
 
 use super::cluster;
 use crate::clock::Clock;
-use crate::store::open::{Settings, Store};
+use crate::store::open::Store;
+use crate::store::settings::Settings;
 use crate::store::{migrate, sql};
 
 /// The advisory lock of the processes that create the template. The number is arbitrary.

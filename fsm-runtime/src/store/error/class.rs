@@ -259,6 +259,7 @@ pub fn of_store(error: &StoreError) -> Option<(&'static str, Class)> {
         StoreError::Interrupted => ("Interrupted", Unknown),
         StoreError::Corrupt { .. } => ("Corrupt", Rejected),
         StoreError::Url { .. } => ("Url", Misfit),
+        StoreError::NoDriver { .. } => ("NoDriver", Misfit),
         StoreError::NewerSchema { .. } => ("NewerSchema", Misfit),
         StoreError::OlderSchema { .. } => ("OlderSchema", Misfit),
         StoreError::NoTables { .. } => ("NoTables", Misfit),

@@ -6,14 +6,16 @@ use std::fmt;
 
 use sqlx::error::{DatabaseError, ErrorKind};
 
-use crate::store::thread::Refused;
+#[cfg(feature = "sqlite")]
+use crate::store::sqlite::thread::Refused;
 
 /// Creates an error from a code: five characters are a SQLSTATE, a shorter number is a SQLite result code.
 pub(super) fn error(code: &str) -> sqlx::Error {
-    match code.parse() {
-        Ok(number) if code.len() < 5 => sqlx::Error::Database(Box::new(Refused::injected(number))),
-        _ => sqlx::Error::Database(Box::new(Injected(code.to_owned()))),
+    #[cfg(feature = "sqlite")]
+    if let Some(number) = code.parse().ok().filter(|_| code.len() < 5) {
+        return sqlx::Error::Database(Box::new(Refused::injected(number)));
     }
+    sqlx::Error::Database(Box::new(Injected(code.to_owned())))
 }
 
 /// An error of PostgreSQL.

@@ -2,7 +2,8 @@
 
 /// The successful attempts of each instance, the oldest first, found by the pointers from each call to the one before: `(instance_id,
 /// call_id, from_state, to_state, came_from, step, is_last)`, where `came_from` is the target of the transition before. In a chain with a
-/// cycle the walk ends after as many steps as there are calls. The chain is joined only with keys of tables: it has no index, so a planner
+/// cycle the walk ends after as many steps as there are calls. Each step looks a call up by its key: with a join, PostgreSQL may read the whole table
+/// for each step, which took minutes for 8,000 calls of one instance. The chain is joined only with keys of tables: it has no index, so a planner
 /// that estimates few rows would compare each of them with all others.
 macro_rules! chain {
     ($($query:expr),* $(,)?) => {
@@ -17,10 +18,11 @@ macro_rules! chain {
                     from fsm_instances i where i.is_open and i.attempt = 1 and i.previous is not null
                 ) f
                 union all
-                select w.instance_id, p.previous, w.back + 1
+                select w.instance_id,
+                    (select p.previous from fsm_async_calls p where p.call_id = w.call_id and p.attempt = 1),
+                    w.back + 1
                 from walk w
-                join fsm_async_calls p on p.call_id = w.call_id and p.attempt = 1
-                where p.previous is not null and w.back < (select count(*) from fsm_async_calls)
+                where w.call_id is not null and w.back < (select count(*) from fsm_async_calls)
             ),
             chain as (
                 select w.instance_id, w.call_id, c.from_state, c.to_state,

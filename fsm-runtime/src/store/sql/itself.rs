@@ -2,13 +2,6 @@
 
 use super::statement::{Sql, same};
 
-/// Returns whether the server is in recovery and whether this session is read-only. PostgreSQL only. Sent as plain text, because a pooler
-/// may be in between.
-pub const ROLE: &str = "select pg_is_in_recovery(), current_setting('transaction_read_only')::boolean";
-
-/// The version of the linked SQLite.
-pub const SQLITE_VERSION: Sql = same("select sqlite_version()");
-
 /// The names and values of the settings that affect durability.
 pub const SETTINGS: Sql = Sql {
     sqlite: "
@@ -60,6 +53,3 @@ pub const SERVER_CLOCK: Sql = same(
 /// Notifies channel `$1`. PostgreSQL only, and never in a transaction with other statements: the commit takes a lock that all notifying
 /// transactions share.
 pub const NOTIFY: Sql = same("select pg_notify($1, '')");
-
-/// A number that changes with each commit of another connection. SQLite only.
-pub const DATA_VERSION: Sql = same("pragma data_version");

@@ -173,3 +173,18 @@ pub const KNOWN: Many = many(
     from w
     join fsm_history h on h.call_id = w.call_id and h.kind = 'rejected'",
 );
+
+/// The instance of each machine and key, with whether it has a timer of its own. Uses the unique index on machine and key, and the index of
+/// timers by instance.
+pub const READ_BY_KEY: Many = Many {
+    columns: "machine text, key text",
+    sqlite: "",
+    postgres: concat!(
+        "select ",
+        instance!(),
+        has_timer!(),
+        "
+        from w
+        join fsm_instances i on i.machine = w.machine and i.key = w.key"
+    ),
+};

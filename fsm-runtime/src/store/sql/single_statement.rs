@@ -1,21 +1,6 @@
-//! The reads and guards of a small batch that PostgreSQL writes in one statement. It is decided without locks.
+//! The guards of a small batch that PostgreSQL writes in one statement. It is decided without locks.
 
 use super::statement::Many;
-
-/// The instance of each machine and key, with whether it has a timer of its own. Uses the unique index on machine and key, and the index of
-/// timers by instance.
-pub const READ_BY_KEY: Many = Many {
-    columns: "machine text, key text",
-    sqlite: "",
-    postgres: concat!(
-        "select ",
-        instance!(),
-        has_timer!(),
-        "
-        from w
-        join fsm_instances i on i.machine = w.machine and i.key = w.key"
-    ),
-};
 
 /// Locks each instance that still has this row version and this time of its last change and, if an attempt is to end, whose open attempt
 /// the session holds. The time is compared because a server that lost commits, in a crash or by a failover, uses their row versions again.

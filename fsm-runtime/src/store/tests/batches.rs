@@ -3,8 +3,7 @@
 use fsm_core::changes::TimerChange;
 use fsm_core::instance::Instance;
 
-use super::samples::{beginning, done, on_each, session, success, written};
-use super::single_statement::timer;
+use super::samples::{beginning, done, on_each, session, success, timer, written};
 use crate::store::error::StoreError;
 use crate::store::open::Store;
 use crate::store::transfer;

@@ -107,6 +107,7 @@ async fn no_attempt_is_given_to_two_of_64_claimers() {
 
 /// Known bug 6: under any plan that the server makes, a claim locks only as many rows as it takes. While its transaction is open, other
 /// sessions can claim all other rows.
+#[cfg(feature = "postgres")]
 #[tokio::test]
 async fn a_claim_locks_no_more_than_it_takes_under_any_plan() {
     let fresh = Fresh::postgres().await;
@@ -219,6 +220,7 @@ async fn the_time_in_which_the_database_was_reached_is_counted_for_those_who_are
 }
 
 /// Sweepers may find the same sessions in different orders, which would be a deadlock if they waited for each other.
+#[cfg(feature = "postgres")]
 #[tokio::test]
 async fn two_sweepers_that_bury_the_same_sessions_do_not_wait_for_each_other() {
     let fresh = Fresh::postgres().await;

@@ -69,6 +69,7 @@ fn stores() -> Vec<StoreError> {
         StoreError::Interrupted,
         StoreError::Corrupt { what: "x".into() },
         StoreError::Url { url: "x".into(), says: "x".into() },
+        StoreError::NoDriver { url: "x".into(), feature: "postgres" },
         StoreError::NewerSchema { found: 2, known: 1 },
         StoreError::OlderSchema { found: 1, known: 2 },
         StoreError::NoTables { place: place() },

@@ -1,8 +1,10 @@
 //! The file version changes with every write that is not its committer's, except a claim, and with no other write.
 
 use super::samples::{Fresh, at, beginning};
-use crate::store::file_version::{FileVersion, FileVersions};
-use crate::store::open::{Settings, Store};
+use crate::store::file_version::FileVersion;
+use crate::store::open::Store;
+use crate::store::settings::Settings;
+use crate::store::sqlite::file_versions::FileVersions;
 use crate::store::write::write;
 use crate::store::{claim, sessions};
 

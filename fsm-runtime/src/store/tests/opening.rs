@@ -8,11 +8,11 @@ use fsm_core::changes::{Changes, TimerChange};
 use sqlx::Connection;
 use tokio::sync::Barrier;
 
-use super::samples::{Fresh, at, beginning, done, on_each, written};
-use super::single_statement::timer;
+use super::samples::{Fresh, at, beginning, done, on_each, timer, written};
 use crate::store::conn::Conn;
 use crate::store::error::{Class, StoreError};
-use crate::store::open::{Settings, Store, Synchronous};
+use crate::store::open::Store;
+use crate::store::settings::{Settings, Synchronous};
 use crate::store::values::values;
 use crate::store::{migrate, sessions, sql, view, write};
 

@@ -5,39 +5,48 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fsm_core::call::{Attempt, AttemptState};
-use fsm_core::changes::{Changes, Close, Open, Payload};
-use fsm_core::ids::{CallId, InstanceId, SessionId};
+use fsm_core::changes::{Changes, Close, Note, NoteKind, Open, Payload, Request, Timer, TimerChange, Waits};
+use fsm_core::ids::{CallId, InstanceId, SessionId, TimerId};
 use fsm_core::instance::Instance;
+use fsm_core::outcome::Event;
 use fsm_core::priority::Priority;
 use fsm_core::process::ProcessIdentity;
 use fsm_core::retry::{Retry, RetryState};
 use fsm_core::time::Timestamp;
+#[cfg(feature = "postgres")]
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use uuid::Uuid;
 
 use crate::store::migrate;
-use crate::store::open::{Settings, Store};
+use crate::store::open::Store;
 use crate::store::sessions::Lease;
+use crate::store::settings::Settings;
 use crate::store::sql::Sql;
 use crate::store::write::{Written, write};
 
 /// The PostgreSQL server on which tests may create databases.
+#[cfg(feature = "postgres")]
 pub(super) fn postgres_url() -> String {
     crate::testing::cluster::url().expect("these tests need PostgreSQL")
 }
 
 /// A database that is deleted when this value is dropped.
 pub(crate) enum Fresh {
+    #[cfg(feature = "sqlite")]
     Memory,
+    #[cfg(feature = "sqlite")]
     File(PathBuf),
+    #[cfg(feature = "postgres")]
     Postgres { server: String, name: String },
 }
 
 impl Fresh {
+    #[cfg(feature = "sqlite")]
     pub(crate) fn file() -> Fresh {
         Fresh::File(std::env::temp_dir().join(format!("fsm-store-{}.db", Uuid::new_v4())))
     }
 
+    #[cfg(feature = "postgres")]
     pub(crate) async fn postgres() -> Fresh {
         let server = postgres_url();
         let name = format!("fsm_store_{}", Uuid::new_v4().simple());
@@ -48,8 +57,11 @@ impl Fresh {
 
     pub(crate) fn url(&self) -> String {
         match self {
+            #[cfg(feature = "sqlite")]
             Fresh::Memory => "sqlite::memory:".into(),
+            #[cfg(feature = "sqlite")]
             Fresh::File(path) => format!("sqlite://{}", path.display()),
+            #[cfg(feature = "postgres")]
             Fresh::Postgres { server, name } => {
                 let (base, query) =
                     server.split_once('?').map_or((server.as_str(), String::new()), |(base, query)| (base, format!("?{query}")));
@@ -70,12 +82,15 @@ impl Fresh {
 impl Drop for Fresh {
     fn drop(&mut self) {
         match self {
+            #[cfg(feature = "sqlite")]
             Fresh::Memory => {}
+            #[cfg(feature = "sqlite")]
             Fresh::File(path) => {
                 for end in ["", "-wal", "-shm"] {
                     let _ = std::fs::remove_file(format!("{}{end}", path.display()));
                 }
             }
+            #[cfg(feature = "postgres")]
             Fresh::Postgres { server, name } => {
                 let (server, name) = (server.clone(), name.clone());
                 let _ = std::thread::spawn(move || {
@@ -96,7 +111,15 @@ impl Drop for Fresh {
 
 /// Runs a test on each kind of database, with the tables created.
 pub(crate) async fn on_each(test: impl AsyncFn(Store)) {
-    for fresh in [Fresh::Memory, Fresh::file(), Fresh::postgres().await] {
+    let all = [
+        #[cfg(feature = "sqlite")]
+        Fresh::Memory,
+        #[cfg(feature = "sqlite")]
+        Fresh::file(),
+        #[cfg(feature = "postgres")]
+        Fresh::postgres().await,
+    ];
+    for fresh in all {
         println!("on {}", fresh.url());
         let store = fresh.open().await;
         test(store.clone()).await;
@@ -240,4 +263,36 @@ pub(crate) async fn rows(store: &Store) -> u64 {
     let text: &'static str = format!("select {}", tables.join(" + ")).leak();
     let rows = store.reader().await.unwrap().conn().rows(&Sql { sqlite: text, postgres: text }, &[]).await.unwrap();
     rows[0].get::<i64>(0).unwrap().unsigned_abs()
+}
+
+/// A timer of the instance.
+pub(super) fn timer(instance: &Instance, state: Option<&str>) -> Timer {
+    let event = Event { name: "Timeout".into(), payload: b"7".to_vec() };
+    Timer {
+        id: TimerId(Uuid::now_v7()),
+        instance: instance.id,
+        state: state.map(Into::into),
+        event,
+        due_at: at(300),
+        priority: Priority::Normal,
+    }
+}
+
+fn note(instance: &Instance) -> Note {
+    let (id, detail, actor) = (instance.id, Some("it \"was\" 'late'".into()), None);
+    Note { instance: id, at: at(1), kind: NoteKind::Late, call: Some(call()), detail, actor }
+}
+
+/// The end of a first attempt whose transition begins another call, with everything that one statement can write.
+pub(super) fn going_on(begun: &Changes) -> Changes {
+    let mut changes = success(begun);
+    let next = attempt(&changes.instance, call(), begun.open.as_ref().unwrap().attempt.worker);
+    changes.instance = Instance { newest: Some((next.call, 1)), is_open: true, inbox_tail: 1, ..changes.instance };
+    changes.open = Some(Open { attempt: next.into(), payload: Some(Payload::Bytes(vec![0, 255])) });
+    changes.timers = vec![TimerChange::Clear, TimerChange::Set(timer(&changes.instance, Some("created")))];
+    changes.notes = vec![note(&changes.instance)];
+    changes.request = Some(Request { dedup: "d".into(), event: Some("Paid".into()), digest: vec![1], call: call(), at: at(1) });
+    let event = Event { name: "Paid".into(), payload: b"8".to_vec() };
+    changes.waits = Some(Waits { position: 0, call: call(), event, priority: Priority::Normal, forecast: None });
+    changes
 }

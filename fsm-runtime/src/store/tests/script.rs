@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use fsm_core::changes::{Changes, TimerChange};
 
-use super::samples::{Fresh, at, beginning, session, success, written};
-use super::single_statement::{going_on, timer};
+use super::samples::{Fresh, at, beginning, going_on, session, success, timer, written};
 use crate::store::claim::{Served, Which};
 use crate::store::error::StoreError;
-use crate::store::file_version::{FileVersion, FileVersions};
-use crate::store::open::{Settings, Store};
+use crate::store::file_version::FileVersion;
+use crate::store::open::Store;
+use crate::store::settings::Settings;
 use crate::store::sql::Sql;
+use crate::store::sqlite::file_versions::FileVersions;
 use crate::store::write::{fits, write_as_script};
 
 /// Every column of every table, except the numbers that the history generates.

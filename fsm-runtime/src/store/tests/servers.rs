@@ -9,7 +9,8 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 
 use super::samples::Fresh;
 use crate::store::error::StoreError;
-use crate::store::open::{Settings, Store};
+use crate::store::open::Store;
+use crate::store::settings::Settings;
 use crate::store::sql;
 
 /// A server that accepts connections, and whose machine can vanish: connections then stay open, but nothing arrives any more.

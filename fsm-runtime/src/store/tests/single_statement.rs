@@ -1,17 +1,14 @@
 //! The write path in one statement: it writes what `write` writes, without the outdated changes of a batch, and does not wait for existing
 //! rows.
 
-use fsm_core::changes::{Changes, Note, NoteKind, Open, Payload, Request, Timer, TimerChange, Waits};
-use fsm_core::ids::TimerId;
+use fsm_core::changes::{Changes, TimerChange};
 use fsm_core::instance::Instance;
-use fsm_core::outcome::Event;
-use fsm_core::priority::Priority;
-use uuid::Uuid;
 
-use super::samples::{Fresh, at, attempt, beginning, call, session, success, written};
+use super::samples::{Fresh, at, beginning, going_on, session, success, timer, written};
 use crate::store::conn::Conn;
 use crate::store::lock::{self, RowSnapshot, Target};
-use crate::store::open::{Settings, Store};
+use crate::store::open::Store;
+use crate::store::settings::Settings;
 use crate::store::sql::{AT_VERSION, Sql};
 use crate::store::write::{fits, write_single_statement};
 
@@ -57,37 +54,6 @@ async fn rows(conn: &mut Conn<'_>) -> Vec<String> {
 
 async fn rows_of(store: &Store) -> Vec<String> {
     rows(&mut store.reader().await.unwrap().conn()).await
-}
-
-pub(super) fn timer(instance: &Instance, state: Option<&str>) -> Timer {
-    let event = Event { name: "Timeout".into(), payload: b"7".to_vec() };
-    Timer {
-        id: TimerId(Uuid::now_v7()),
-        instance: instance.id,
-        state: state.map(Into::into),
-        event,
-        due_at: at(300),
-        priority: Priority::Normal,
-    }
-}
-
-fn note(instance: &Instance) -> Note {
-    let (id, detail, actor) = (instance.id, Some("it \"was\" 'late'".into()), None);
-    Note { instance: id, at: at(1), kind: NoteKind::Late, call: Some(call()), detail, actor }
-}
-
-/// The end of a first attempt whose transition begins another call, with everything that one statement can write.
-pub(super) fn going_on(begun: &Changes) -> Changes {
-    let mut changes = success(begun);
-    let next = attempt(&changes.instance, call(), begun.open.as_ref().unwrap().attempt.worker);
-    changes.instance = Instance { newest: Some((next.call, 1)), is_open: true, inbox_tail: 1, ..changes.instance };
-    changes.open = Some(Open { attempt: next.into(), payload: Some(Payload::Bytes(vec![0, 255])) });
-    changes.timers = vec![TimerChange::Clear, TimerChange::Set(timer(&changes.instance, Some("created")))];
-    changes.notes = vec![note(&changes.instance)];
-    changes.request = Some(Request { dedup: "d".into(), event: Some("Paid".into()), digest: vec![1], call: call(), at: at(1) });
-    let event = Event { name: "Paid".into(), payload: b"8".to_vec() };
-    changes.waits = Some(Waits { position: 0, call: call(), event, priority: Priority::Normal, forecast: None });
-    changes
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -130,6 +130,8 @@ fn no_invariant_joins_the_chain_of_transitions() {
         for text in [invariant.query.sqlite, invariant.query.postgres] {
             let words: Vec<_> = text.split_whitespace().collect();
             assert!(words.windows(2).all(|pair| pair != ["join", "chain"]), "{}: {text}", invariant.number);
+            let step = words.windows(3).position(|three| three == ["from", "walk", "w"]).map(|at| words[at + 3]);
+            assert!(step.is_none_or(|next| next == "where"), "{}: each step of the walk is a look-up: {text}", invariant.number);
         }
     }
 }

@@ -13,11 +13,11 @@ use fsm_core::time::{Timestamp, micros};
 use uuid::Uuid;
 
 use super::{json, policy_text};
-use crate::store::combined::Sink;
 use crate::store::encrypted::fit_text;
 use crate::store::error::Result;
 use crate::store::family::child_event;
 use crate::store::session_log;
+use crate::store::sink::Sink;
 use crate::store::sql;
 use crate::store::values::{Value, values};
 

@@ -15,7 +15,7 @@ use crate::store::conn::Conn;
 use crate::store::encrypted::fit_text;
 use crate::store::error::Result;
 use crate::store::sql;
-use crate::store::values::{Value, values};
+use crate::store::values::{Batch, Value, values};
 
 /// The places of the changes whose guard fails. For each change only its last guard writes, so that a change whose guard fails writes
 /// nothing.
@@ -166,4 +166,19 @@ async fn rescheduled(conn: &mut Conn<'_>, changes: &[&Changes], outdated: &HashS
         done.insert((row.call_id(0)?, row.count(1)?));
     }
     Ok(asked.into_iter().filter(|(_, (call, number, _))| !done.contains(&(*call, *number))).map(|(place, _)| place).collect())
+}
+
+/// Passes the rows of the attempts that end to `put`.
+pub(super) fn closed<T>(changes: &[&Changes], put: impl FnOnce(Batch<'_, 8>) -> T) -> T {
+    let closes: Vec<_> = changes.iter().filter_map(|change| Some((change.instance.id, change.close.as_ref()?))).collect();
+    let errors: Vec<_> = closes.iter().map(|(_, close)| error_of(close)).collect();
+    put(closes.iter().zip(&errors).map(|((instance, close), error)| close_row(*instance, close, error.as_deref())).collect())
+}
+
+/// Passes the rows of new instances to `put`, in the order of their keys, so that two batches cannot deadlock.
+pub(super) fn created<T>(changes: &[&Changes], put: impl FnOnce(Batch<'_, CREATED>) -> T) -> Result<T> {
+    let mut new: Vec<_> = changes.iter().filter(|change| change.is_new).collect();
+    new.sort_by_key(|change| (&change.instance.machine, &change.instance.key));
+    let rows = new.into_iter().map(|change| Created::of(change)).collect::<Result<Vec<_>>>()?;
+    Ok(put(rows.iter().map(Created::row).collect()))
 }

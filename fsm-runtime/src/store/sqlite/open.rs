@@ -1,28 +1,43 @@
-//! Making the pools of connections to a database.
+//! Opening a SQLite database: a file, or one in memory.
 
 use sqlx::ConnectOptions;
-use sqlx::postgres::PgConnection;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 
-use super::{Kind, Settings, Synchronous};
-use crate::store::address::SqliteFile;
-use crate::store::conn::Conn;
+use super::file::{Place, SqliteFile};
+use super::file_versions::Turns;
+use super::pools::SqlitePools;
+use super::reading;
+use super::thread::{SqliteOptions, SqliteThread};
+use super::turn::BUSY_TIMEOUT;
 use crate::store::error::{Result, StoreError};
-use crate::store::file_version::Turns;
-use crate::store::guarded::{GuardedConnection, StatementSettings};
+use crate::store::guarded::StatementSettings;
 use crate::store::pool::Pool;
-use crate::store::servers::{Servers, is_setting_refused};
+use crate::store::settings::{Settings, Synchronous};
 use crate::store::shares::Purpose;
-use crate::store::thread::{SqliteOptions, SqliteThread};
-use crate::store::turn::BUSY_TIMEOUT;
-use crate::store::{reading, sql};
+use crate::store::sql;
 
 /// The number of SQLite connections for reads.
 const READERS: usize = 4;
 /// The first version without the bug that can corrupt a database when its WAL is reset.
 const OLDEST_SQLITE: [u32; 3] = [3, 51, 3];
 
-pub(super) async fn memory(settings: &Settings) -> Result<(String, Kind)> {
+impl SqlitePools {
+    /// Opens the database of the URL and makes a first connection. Also returns its name in messages.
+    pub(in crate::store) async fn open(settings: &Settings) -> Result<(String, SqlitePools)> {
+        match Place::parse(&settings.url)? {
+            Place::Memory => memory(settings).await,
+            Place::File(file) => {
+                let read_only = settings.read_only || file.is_read_only;
+                self::file(settings, file).await.map_err(|error| match error {
+                    StoreError::NotWritable { place } if read_only => StoreError::ReadOnly { place },
+                    error => error,
+                })
+            }
+        }
+    }
+}
+
+async fn memory(settings: &Settings) -> Result<(String, SqlitePools)> {
     // This VFS in memory locks like a file without WAL: a transaction that writes blocks readers until it ends.
     let (place, vfs) = ("the database in memory", "memdb");
     let name = format!("/fsm-{}", uuid::Uuid::new_v4());
@@ -40,10 +55,11 @@ pub(super) async fn memory(settings: &Settings) -> Result<(String, Kind)> {
     let user_sqlite = Pool::new(place, for_user, 1, settings.deadline);
     let anchor = writer.dedicated().await?;
     check_sqlite(&writer).await?;
-    Ok((place.into(), Kind::Sqlite { writer, readers, user_sqlite, turns: None, _anchor: Some(Box::new(tokio::sync::Mutex::new(anchor))) }))
+    let anchor = Some(Box::new(tokio::sync::Mutex::new(anchor)));
+    Ok((place.into(), SqlitePools { writer, readers, user_sqlite, turns: None, anchor, is_read_only: settings.read_only }))
 }
 
-pub(super) async fn file(settings: &Settings, file: SqliteFile) -> Result<(String, Kind)> {
+async fn file(settings: &Settings, file: SqliteFile) -> Result<(String, SqlitePools)> {
     let place = format!("the SQLite database `{}`", file.path.display());
     let has_wal = reading::has_wal(&file.path);
     let to_read = SqliteOptions {
@@ -78,7 +94,8 @@ pub(super) async fn file(settings: &Settings, file: SqliteFile) -> Result<(Strin
         readers = Pool::new(&place, alone, READERS, settings.deadline);
     }
     check_sqlite(&writer).await?;
-    Ok((place, Kind::Sqlite { writer, readers, user_sqlite, turns: Some(Turns::default()), _anchor: None }))
+    let is_read_only = settings.read_only || file.is_read_only;
+    Ok((place, SqlitePools { writer, readers, user_sqlite, turns: Some(Turns::default()), anchor: None, is_read_only }))
 }
 
 fn user_options(options: SqliteConnectOptions) -> SqliteConnectOptions {
@@ -93,57 +110,8 @@ fn told(pragmas: &str) -> String {
 /// Makes the first connection and checks the version of SQLite.
 async fn check_sqlite(writer: &Pool<SqliteThread>) -> Result<()> {
     let mut taken = writer.take(Purpose::Short).await?;
-    let (conn, health) = taken.parts();
-    let rows = Conn::Sqlite(GuardedConnection::new(conn, StatementSettings::DEFAULT, health)).rows(&sql::SQLITE_VERSION, &[]).await?;
+    let rows = taken.guarded(&StatementSettings::DEFAULT).rows(&sql::SQLITE_VERSION, &[]).await?;
     let found: String = rows.first().map(|row| row.get(0)).transpose()?.unwrap_or_default();
     let numbers: Vec<u32> = found.split('.').map_while(|part| part.parse().ok()).collect();
     if numbers.as_slice() < OLDEST_SQLITE.as_slice() { Err(StoreError::OldSqlite { found }) } else { Ok(()) }
-}
-
-pub(super) async fn servers(settings: &Settings, servers: Servers) -> Result<(String, Kind)> {
-    let name = servers.first().get_database().unwrap_or(servers.first().get_username());
-    let place = match servers.first().get_socket() {
-        Some(_) => format!("the PostgreSQL server at `{}`", servers.names()),
-        None => format!("the PostgreSQL database `{name}` at `{}`", servers.names()),
-    };
-    let timeout_ms = settings.deadline.as_millis().to_string();
-    let mut options = servers.each(|options| {
-        let mut options = options.disable_statement_logging();
-        if !settings.statement_cache {
-            options = options.statement_cache_capacity(0);
-        }
-        if settings.read_only {
-            options = options.options([("default_transaction_read_only", "on"), ("statement_timeout", &timeout_ms)]);
-        }
-        if options.get_application_name().is_none() {
-            options = options.application_name("durable-fsm");
-        }
-        options
-    });
-    if settings.read_only {
-        options = options.for_reading();
-    }
-    let pool_of = |options| Pool::<PgConnection>::new(&place, options, settings.connections.max(1) as usize, settings.deadline);
-    if settings.statement_cache {
-        // A pooler either refuses an unknown setting when a connection begins, or does not pass it on to the server.
-        let pool = pool_of(options.clone().each(|options| options.options([(sql::MARK, "on")])));
-        match is_marked(&pool).await {
-            Ok(true) => return Ok((place, Kind::Postgres { pool, is_direct: true })),
-            Ok(false) => {}
-            Err(StoreError::Unreachable { source, .. }) if is_setting_refused(&source) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    let pool = pool_of(options);
-    drop(pool.take(Purpose::Short).await?);
-    Ok((place, Kind::Postgres { pool, is_direct: false }))
-}
-
-/// True if a setting that the connection requested at its start is set in the session in which its statements run. No pooler is between
-/// then.
-async fn is_marked(pool: &Pool<PgConnection>) -> Result<bool> {
-    let mut taken = pool.take(Purpose::Short).await?;
-    let (conn, health) = taken.parts();
-    let rows = Conn::Postgres(GuardedConnection::new(conn, StatementSettings::DEFAULT, health)).rows(&sql::IS_MARKED, &[]).await?;
-    rows.first().map_or(Ok(false), |row| row.get(0))
 }

@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
-use super::conn::Conn;
-use super::guarded::{GuardedConnection, StatementSettings};
-use super::pool::Pool;
-use super::shares::Purpose;
-use super::sql;
 use super::thread::SqliteThread;
+use crate::store::guarded::StatementSettings;
+use crate::store::pool::Pool;
+use crate::store::shares::Purpose;
+use crate::store::sql;
 
 /// True if the file has a WAL, because a process has it open or a process died while it had it open.
 pub(super) fn has_wal(file: &Path) -> bool {
@@ -20,6 +19,5 @@ pub(super) fn has_wal(file: &Path) -> bool {
 /// immutable.
 pub(super) async fn can_share(readers: &Pool<SqliteThread>) -> bool {
     let Ok(mut taken) = readers.take(Purpose::Short).await else { return false };
-    let (conn, health) = taken.parts();
-    Conn::Sqlite(GuardedConnection::new(conn, StatementSettings::DEFAULT, health)).rows(&sql::MIGRATION_TABLE_EXISTS, &[]).await.is_ok()
+    taken.guarded(&StatementSettings::DEFAULT).rows(&sql::MIGRATION_TABLE_EXISTS, &[]).await.is_ok()
 }

@@ -1,6 +1,6 @@
 //! The PostgreSQL servers of a URL, and connecting to the one that fits. The driver supports only one host.
 
-pub(super) mod role;
+pub(in crate::store) mod role;
 mod url;
 
 use std::collections::VecDeque;
@@ -28,7 +28,7 @@ const PROBE_EVERY: Duration = Duration::from_secs(1);
 
 /// The servers of a URL, in its order. Clones remember together the server that fitted last.
 #[derive(Clone)]
-pub(super) struct Servers {
+pub(in crate::store) struct Servers {
     hosts: Vec<PgConnectOptions>,
     wanted: Wanted,
     connect_timeout: Duration,
@@ -50,28 +50,28 @@ type Refusals = Vec<(usize, sqlx::Error)>;
 
 impl Servers {
     /// The same servers, each with changed options.
-    pub(super) fn each(mut self, change: impl Fn(PgConnectOptions) -> PgConnectOptions) -> Servers {
+    pub(in crate::store) fn each(mut self, change: impl Fn(PgConnectOptions) -> PgConnectOptions) -> Servers {
         self.hosts = self.hosts.into_iter().map(change).collect();
         self
     }
 
     /// The same servers for sessions that are read-only by their own settings.
-    pub(super) fn for_reading(self) -> Servers {
+    pub(in crate::store) fn for_reading(self) -> Servers {
         Servers { wanted: self.wanted.for_reading(), ..self }
     }
 
     /// The options of the first host. All hosts share the user, the database and all options that do not name a server.
-    pub(super) fn first(&self) -> &PgConnectOptions {
+    pub(in crate::store) fn first(&self) -> &PgConnectOptions {
         &self.hosts[0]
     }
 
     /// The time limit for a server that does not answer.
-    pub(super) fn connect_timeout(&self) -> Duration {
+    pub(in crate::store) fn connect_timeout(&self) -> Duration {
         self.connect_timeout
     }
 
     /// All hosts, for messages.
-    pub(super) fn names(&self) -> String {
+    pub(in crate::store) fn names(&self) -> String {
         (0..self.hosts.len()).map(|host| self.name(host)).collect::<Vec<_>>().join(", ")
     }
 
@@ -85,12 +85,12 @@ impl Servers {
     }
 
     /// Connects to a server that fits. Also returns its index among the hosts.
-    pub(super) async fn connect(&self) -> sqlx::Result<(PgConnection, usize)> {
+    pub(in crate::store) async fn connect(&self) -> sqlx::Result<(PgConnection, usize)> {
         self.find().await.map_err(|refusals| self.error(refusals))
     }
 
     /// The options of a server that fits now, for a connection that the caller makes.
-    pub(super) async fn choose(&self) -> sqlx::Result<PgConnectOptions> {
+    pub(in crate::store) async fn choose(&self) -> sqlx::Result<PgConnectOptions> {
         let (conn, host) = self.connect().await?;
         // The server was reached, so an error while closing does not matter.
         let _ = tokio::time::timeout(STAGGER, conn.close()).await;
@@ -99,7 +99,7 @@ impl Servers {
 
     /// Returns once a connection to `host` cannot be expected to answer any more: the host does not answer a new connection, or another
     /// server has taken its place.
-    pub(super) async fn gone(&self, host: usize) -> sqlx::Error {
+    pub(in crate::store) async fn gone(&self, host: usize) -> sqlx::Error {
         loop {
             if !self.is_there(host).await {
                 return timed_out(format!("`{}` has not answered, and a new connection to it is not answered either", self.name(host)));
@@ -261,7 +261,7 @@ impl std::error::Error for NoServer {}
 
 /// True if a server refused the settings of the session, as a pooler does with a setting that it does not know. A server that starts, stops
 /// or is full would accept them at another time.
-pub(super) fn is_setting_refused(error: &sqlx::Error) -> bool {
+pub(in crate::store) fn is_setting_refused(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(error) => {
             error.code().is_some_and(|code| !["28", "3D", "53", "57"].iter().any(|class| code.starts_with(class)))

@@ -5,7 +5,7 @@ use sqlx::SqlStr;
 
 use super::command::{Answer, SqliteCommand};
 use crate::store::sql::{self, Many};
-use crate::store::turn::Turn;
+use crate::store::sqlite::turn::Turn;
 use crate::store::values::Batch;
 
 /// The statements of a transaction.

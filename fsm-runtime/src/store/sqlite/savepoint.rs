@@ -4,9 +4,9 @@ use sqlx::Connection;
 use sqlx::sqlite::{SqliteConnection, SqliteTransactionManager};
 use sqlx_core::transaction::TransactionManager;
 
-use super::conn::Conn;
-use super::error::Result;
-use super::guarded::{GuardedConnection, StatementSettings, within};
+use crate::store::conn::Conn;
+use crate::store::error::Result;
+use crate::store::guarded::{GuardedConnection, StatementSettings, within};
 
 /// A savepoint. If it is dropped before it is released, the writes after it are rolled back before the next statement on the connection.
 ///

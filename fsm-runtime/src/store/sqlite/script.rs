@@ -4,19 +4,20 @@
 use fsm_core::ids::SessionId;
 use sqlx::SqlSafeStr;
 
-use super::error::Result;
-use super::file_version::{FileVersion, FileVersions};
-use super::guarded::within;
-use super::open::Store;
-use super::rows::Row;
-use super::shares::Purpose;
-use super::sql::{Many, Sql};
-use super::sqlite::rows;
+use super::file_versions::FileVersions;
+use super::statements::rows;
 use super::thread::{SqliteCommand, Whole, ask_in_turn};
-use super::values::{Value, kept, values};
+use crate::store::error::Result;
+use crate::store::file_version::FileVersion;
+use crate::store::guarded::within;
+use crate::store::open::Store;
+use crate::store::rows::Row;
+use crate::store::shares::Purpose;
+use crate::store::sql::{Many, Sql};
+use crate::store::values::{Value, kept, values};
 
 /// The row that a claim adds to its session's log.
-pub(super) struct SqliteLog<'l> {
+pub(in crate::store) struct SqliteLog<'l> {
     pub put: &'l Many,
     pub session: SessionId,
     pub number: i64,
@@ -25,49 +26,50 @@ pub(super) struct SqliteLog<'l> {
 impl Store {
     /// Runs a transaction of the committer if the file version is unchanged and `still` returns true at its beginning. Returns whether it
     /// committed; if not, nothing is written. After an error the outcome is unknown.
-    pub(super) async fn carry_out(
+    pub(in crate::store) async fn carry_out(
         &self,
         file_versions: &FileVersions,
         file_version: FileVersion,
         whole: Whole,
         still: impl FnOnce() -> bool + Send + 'static,
     ) -> Result<bool> {
-        let Some((writer, Some(turns))) = self.writer() else { return Ok(false) };
-        let mut taken = writer.take(Purpose::Engine).await?;
+        let Some(pools) = self.sqlite() else { return Ok(false) };
+        let Some(turns) = &pools.turns else { return Ok(false) };
+        let mut taken = pools.writer.take(Purpose::Engine).await?;
         let turn = turns.begin(Some(file_versions));
-        if taken.session.id != file_version.connection || file_versions.others(turns) != file_version.others {
+        if taken.number != file_version.connection || file_versions.others(turns) != file_version.others {
             return Ok(false);
         }
-        self.failpoint().pass(|| "before a transaction was carried out".to_owned()).await?;
+        self.statement_settings().failpoint.pass(|| "before a transaction was carried out".to_owned()).await?;
         let done = taken.parts().0.dedicated(move |connection| whole.carry_out(connection, file_version.data_version, still));
         drop(turn);
         drop(taken);
         let is_committed = within(self.deadline(), done).await?;
         // The failpoint where the transaction has committed and the process dies before it gets the answer.
-        self.failpoint().pass(|| "after a transaction ended, and never heard of it".to_owned()).await?;
+        self.statement_settings().failpoint.pass(|| "after a transaction ended, and never heard of it".to_owned()).await?;
         Ok(is_committed)
     }
 
     /// Runs a statement that writes, adds the ids that it returns to a session log, and runs `ask` for each id, in one transaction. This
     /// does not change the file version, because it writes nothing that a committer's decision depends on. Returns `None` for PostgreSQL.
-    pub(super) async fn write_and_ask(
+    pub(in crate::store) async fn write_and_ask(
         &self,
         write: &Sql,
         values: &[Value<'_>],
         ask: &Many,
         log: SqliteLog<'_>,
     ) -> Result<Option<Vec<Row>>> {
-        let Some((writer, _)) = self.writer() else { return Ok(None) };
+        let Some(pools) = self.sqlite() else { return Ok(None) };
         let (said, each) = (SqliteCommand::once(write.sqlite.into_sql_str(), values), kept(ask, false));
-        let mut taken = writer.take(Purpose::Engine).await?;
-        self.failpoint().pass(|| "before a transaction was carried out".to_owned()).await?;
+        let mut taken = pools.writer.take(Purpose::Engine).await?;
+        self.statement_settings().failpoint.pass(|| "before a transaction was carried out".to_owned()).await?;
         let (put, session, number) = (kept(log.put, false), log.session, log.number);
         let log = move |ids: &[u8]| SqliteCommand::once(put, &values![session.0, number, ids]);
         let done = taken.parts().0.dedicated(move |connection| ask_in_turn(&said, log, each, connection));
         drop(taken);
         let answer = within(self.deadline(), done).await?;
-        self.failpoint().pass(|| "after a transaction ended, and never heard of it".to_owned()).await?;
-        self.failpoint().answered(answer.rows());
+        self.statement_settings().failpoint.pass(|| "after a transaction ended, and never heard of it".to_owned()).await?;
+        self.statement_settings().failpoint.answered(answer.rows());
         Ok(Some(rows(answer)))
     }
 }

@@ -12,10 +12,10 @@ use std::sync::{Arc, Weak, mpsc};
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::oneshot;
 
-pub(super) use command::{Answer, SqliteCommand};
-pub(super) use failure::Refused;
+pub(in crate::store) use command::{Answer, SqliteCommand};
+pub(in crate::store) use failure::Refused;
 use failure::refused;
-pub(super) use whole::{Whole, ask_in_turn, in_turn, words};
+pub(in crate::store) use whole::{Whole, ask_in_turn, in_turn, words};
 
 /// The number of prepared statements that are cached.
 const KEPT: usize = 256;
@@ -36,7 +36,7 @@ pub struct SqliteThread {
 
 /// The options for a new connection.
 #[derive(Debug, Clone)]
-pub(super) struct SqliteOptions {
+pub(in crate::store) struct SqliteOptions {
     pub file: PathBuf,
     /// The VFS that SQLite uses; `None` is the default one.
     pub vfs: Option<String>,
@@ -80,7 +80,7 @@ impl SqliteOptions {
 
 impl SqliteThread {
     /// Opens the file on a new thread.
-    pub(super) async fn connect(options: &SqliteOptions) -> sqlx::Result<SqliteThread> {
+    pub(in crate::store) async fn connect(options: &SqliteOptions) -> sqlx::Result<SqliteThread> {
         let (orders, ordered) = mpsc::channel::<Order>();
         let (opened, is_open) = oneshot::channel();
         let (ends, closed) = oneshot::channel();
@@ -103,7 +103,7 @@ impl SqliteThread {
     }
 
     /// Runs `order` on the thread. Once the future is polled, the order runs even if the future is dropped.
-    pub(super) async fn run<T: Send + 'static>(
+    pub(in crate::store) async fn run<T: Send + 'static>(
         &mut self,
         order: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> sqlx::Result<T> {
@@ -112,7 +112,7 @@ impl SqliteThread {
 
     /// Sends `order` to the thread at once. The order has to end any transaction that it begins. The next order follows it directly. If
     /// this order fails, the connection ends and no later order runs.
-    pub(super) fn dedicated<T: Send + 'static, F>(&mut self, order: F) -> impl Future<Output = sqlx::Result<T>> + Send + use<T, F>
+    pub(in crate::store) fn dedicated<T: Send + 'static, F>(&mut self, order: F) -> impl Future<Output = sqlx::Result<T>> + Send + use<T, F>
     where
         F: FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
     {
@@ -149,12 +149,12 @@ impl SqliteThread {
     }
 
     /// True if its thread still runs.
-    pub(super) fn is_there(&self) -> bool {
+    pub(in crate::store) fn is_there(&self) -> bool {
         self.client_guard.strong_count() > 0 && !self.ends.load(Ordering::Acquire)
     }
 
     /// Closes the connection and waits until it is closed.
-    pub(super) async fn close(self) {
+    pub(in crate::store) async fn close(self) {
         let SqliteThread { orders, closed, .. } = self;
         drop(orders);
         // The thread sends no value; the channel closes. No timeout here: a pool and a shutdown that close it have one.
@@ -163,7 +163,7 @@ impl SqliteThread {
 }
 
 /// Runs these commands.
-pub(super) fn say(pending: &[SqliteCommand], connection: &Connection) -> rusqlite::Result<()> {
+pub(in crate::store) fn say(pending: &[SqliteCommand], connection: &Connection) -> rusqlite::Result<()> {
     pending.iter().try_for_each(|said| said.carry_out(connection).map(drop))
 }
 

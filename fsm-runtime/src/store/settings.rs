@@ -1,0 +1,50 @@
+//! The settings for the use of a database.
+
+use std::time::Duration;
+
+use super::address;
+
+/// The database, and the settings for its use.
+#[derive(Clone)]
+pub struct Settings {
+    /// `sqlite://payments.db`, `sqlite:payments.db`, `payments.db`, `sqlite::memory:` or `postgres://…`.
+    pub url: String,
+    /// The maximum number of PostgreSQL connections, without those outside the pool. With three or more, a quarter is reserved for commits
+    /// and claims, and at most half are in transactions that user code ends.
+    pub connections: u32,
+    /// The durability of a SQLite commit.
+    pub synchronous: Synchronous,
+    /// The limit on one operation: a statement, a commit, the wait for a connection.
+    pub deadline: Duration,
+    /// True if prepared statements are cached. Must be `false` for PgBouncer in transaction mode.
+    pub statement_cache: bool,
+    /// True if nothing is written on these connections, by this crate or by the database itself. A missing file is not created.
+    pub read_only: bool,
+}
+
+/// The durability of a SQLite commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Synchronous {
+    /// A commit waits until the data is on disk. It survives a power failure.
+    #[default]
+    Full,
+    /// A commit waits for the operating system. It survives the death of the process, but a power failure may lose the last commits.
+    Normal,
+}
+
+impl Settings {
+    /// The defaults: 8 connections, full durability, a deadline of 30 s, read and write. Prepared statements are cached unless the URL has
+    /// `statement-cache-capacity=0`.
+    pub fn new(url: impl Into<String>) -> Settings {
+        let url = url.into();
+        let statement_cache = address::keeps_statements(&url);
+        Settings {
+            url,
+            connections: 8,
+            synchronous: Synchronous::Full,
+            deadline: Duration::from_secs(30),
+            statement_cache,
+            read_only: false,
+        }
+    }
+}
