@@ -6,6 +6,7 @@
     allow(unused, reason = "the tests of the other database are left out, and their samples are not")
 )]
 
+#[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod all_statements;
 mod batches;
 mod claims;

@@ -149,6 +149,7 @@ fn key(row: &Row, table: usize) -> Vec<Option<Field>> {
 /// Inserts rows into a table.
 pub async fn write(conn: &mut Conn<'_>, table: usize, rows: &[Vec<Field>]) -> Result<()> {
     match columns(table).len() {
+        3 => insert::<3>(conn, table, rows).await,
         4 => insert::<4>(conn, table, rows).await,
         5 => insert::<5>(conn, table, rows).await,
         6 => insert::<6>(conn, table, rows).await,
