@@ -192,6 +192,7 @@ pub fn pages() -> Vec<String> {
     fixed.iter().chain(&rest).map(|path| (*path).to_owned()).chain([odd]).collect()
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test(flavor = "multi_thread")]
 async fn every_page_shows_what_is_and_no_text_of_a_user_is_markup() {
     let site = Site::new("console-pages").await;
@@ -248,6 +249,7 @@ async fn every_page_shows_what_is_and_no_text_of_a_user_is_markup() {
     site.runtime.shutdown().await.unwrap();
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_of_any_characters_has_a_page_and_is_found() {
     let site = Site::new("console-keys").await;
@@ -260,6 +262,7 @@ async fn a_key_of_any_characters_has_a_page_and_is_found() {
     site.runtime.shutdown().await.unwrap();
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_sees_a_viewer_reads_an_operator_acts_on_one_and_an_admin_on_many() {
     let site = Site::new("console-rights").await;
@@ -297,6 +300,7 @@ async fn nobody_sees_a_viewer_reads_an_operator_acts_on_one_and_an_admin_on_many
     site.runtime.shutdown().await.unwrap();
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_form_that_is_not_ours_changes_nothing() {
     let site = Site::new("console-forms").await;
@@ -329,6 +333,7 @@ async fn a_form_that_is_not_ours_changes_nothing() {
     site.runtime.shutdown().await.unwrap();
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test(flavor = "multi_thread")]
 async fn an_act_is_carried_out_in_the_name_of_who_asks_and_a_bulk_act_on_those_that_were_confirmed() {
     let site = Site::new("console-acts").await;
@@ -371,6 +376,7 @@ async fn an_act_is_carried_out_in_the_name_of_who_asks_and_a_bulk_act_on_those_t
     site.runtime.shutdown().await.unwrap();
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bulk_act_on_selected_instances_goes_to_no_other() {
     let site = Site::new("console-selected").await;
@@ -407,6 +413,7 @@ async fn a_bulk_act_on_selected_instances_goes_to_no_other() {
     site.runtime.shutdown().await.unwrap();
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test(flavor = "multi_thread")]
 async fn instances_are_listed_by_the_time_for_which_they_have_not_changed() {
     let site = Site::new("console-unchanged").await;
@@ -418,6 +425,7 @@ async fn instances_are_listed_by_the_time_for_which_they_have_not_changed() {
     site.runtime.shutdown().await.unwrap();
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test(flavor = "multi_thread")]
 async fn an_open_page_moves_when_its_instance_does_and_its_stream_ends_with_the_process() {
     let site = Site::new("console-live").await;
@@ -447,6 +455,7 @@ async fn an_open_page_moves_when_its_instance_does_and_its_stream_ends_with_the_
     shutdown.await.unwrap().unwrap();
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test(flavor = "multi_thread")]
 async fn without_authentication_only_this_machine_is_answered() {
     let site = Site::new("console-loopback").await;
@@ -474,6 +483,7 @@ async fn without_authentication_only_this_machine_is_answered() {
     site.runtime.shutdown().await.unwrap();
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test(flavor = "multi_thread")]
 async fn hidden_payloads_are_on_no_page() {
     let site = Site::new("console-hidden").await;
@@ -489,6 +499,7 @@ async fn hidden_payloads_are_on_no_page() {
     site.runtime.shutdown().await.unwrap();
 }
 
+#[cfg(feature = "sqlite")]
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_of_an_instance_names_its_trace_and_links_it_if_the_console_knows_where_traces_are() {
     let site = Site::new("console-traces").await;

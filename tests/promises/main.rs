@@ -20,6 +20,7 @@ mod computed_timers;
 mod console;
 #[cfg(feature = "sqlite")]
 mod console_limits;
+#[cfg(feature = "sqlite")]
 mod console_routes;
 mod context;
 mod crash;
