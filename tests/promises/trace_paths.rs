@@ -219,6 +219,7 @@ promise! {
         let unsampled = TraceContext::new("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00", None).unwrap();
         cards.send("named", Write).trace(unsampled.clone()).await.unwrap();
         assert_eq!(cards.get("named").await.unwrap().unwrap().trace, Some(unsampled));
+        bed.run_until_idle().await;
     }
 }
 
