@@ -72,6 +72,20 @@ impl SnapshotCache {
         *self.lock() = Generations::default();
     }
 
+    /// True if the sends of the next batch use the cache.
+    #[cfg(feature = "postgres")]
+    fn use_cache(&self) -> bool {
+        guard::lock(&self.hit_rate).use_cache()
+    }
+
+    /// Records whether the cached snapshots of a batch were valid. Only the snapshots of sends count, because they may be old.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn record(&self, batch: &[Request], were_valid: bool) {
+        if batch.iter().any(|request| request.is_send() && request.cached_snapshot(None).is_some()) {
+            guard::lock(&self.hit_rate).record(were_valid);
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Generations> {
         guard::lock(&self.generations)
     }

@@ -9,9 +9,6 @@ use super::sql;
 use super::sqlite::listener::SqliteListener;
 use super::values::Value;
 
-/// The PostgreSQL channel of the notifications.
-pub(super) const CHANNEL: &str = "fsm_due";
-
 /// A listener for the notifications of other processes, on a connection of its own.
 pub struct NotificationListener {
     kind: Kind,
@@ -39,7 +36,7 @@ impl Store {
     /// Notifies every process that listens. SQLite needs no notification: a commit changes the file's change counter.
     pub async fn notify(&self) -> Result<()> {
         if self.is_postgres() {
-            self.reader().await?.conn().rows(&sql::NOTIFY, &[Value::from(CHANNEL)]).await?;
+            self.reader().await?.conn().rows(&sql::NOTIFY, &[Value::from(sql::CHANNEL)]).await?;
         }
         Ok(())
     }

@@ -1,9 +1,5 @@
 //! The limit on outdated snapshots, where several processes use the same instances.
 
-use super::SnapshotCache;
-use crate::committer::request::Request;
-use crate::guard;
-
 /// After n wrong batches in a row (n up to this limit), the sends of the next 2^n batches do not use the cache.
 const MOST_WRONG: u32 = 10;
 
@@ -17,28 +13,16 @@ pub(super) struct HitRate {
     skip: u32,
 }
 
-impl SnapshotCache {
-    /// True if the sends of the next batch use the cache.
-    pub(super) fn use_cache(&self) -> bool {
-        guard::lock(&self.hit_rate).use_cache()
-    }
-
-    /// Records whether the cached snapshots of a batch were valid. Only the snapshots of sends count, because they may be old.
-    pub(crate) fn record(&self, batch: &[Request], were_valid: bool) {
-        if batch.iter().any(|request| request.is_send() && request.cached_snapshot(None).is_some()) {
-            guard::lock(&self.hit_rate).record(were_valid);
-        }
-    }
-}
-
 impl HitRate {
-    fn use_cache(&mut self) -> bool {
+    /// True if the sends of the next batch use the cache.
+    pub(super) fn use_cache(&mut self) -> bool {
         let is_used = self.skip == 0;
         self.skip = self.skip.saturating_sub(1);
         is_used
     }
 
-    fn record(&mut self, were_valid: bool) {
+    /// Records whether the cached snapshots of a batch were valid.
+    pub(super) fn record(&mut self, were_valid: bool) {
         self.wrong = if were_valid { 0 } else { (self.wrong + 1).min(MOST_WRONG) };
         self.skip = if were_valid { 0 } else { 1 << self.wrong };
     }
@@ -48,8 +32,11 @@ impl HitRate {
 mod tests {
     use uuid::Uuid;
 
+    use super::super::SnapshotCache;
     use super::super::tests::{seen, target};
     use super::*;
+    use crate::committer::request::Request;
+    use crate::guard;
     use crate::store::lock::CachedSnapshot;
 
     #[test]

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::pool::PostgresPool;
 use crate::store::error::Result;
 use crate::store::guarded::{StatementSettings, within};
-use crate::store::notifications::CHANNEL;
+use crate::store::sql::CHANNEL;
 
 /// A connection that was silent for this long is pinged: the machine at its other end may have vanished.
 const SILENCE: Duration = Duration::from_secs(5);

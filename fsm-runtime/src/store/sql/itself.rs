@@ -50,6 +50,9 @@ pub const SERVER_CLOCK: Sql = same(
     select (extract(epoch from clock_timestamp()) * 1000000)::bigint, (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint",
 );
 
+/// The PostgreSQL channel of the notifications.
+pub const CHANNEL: &str = "fsm_due";
+
 /// Notifies channel `$1`. PostgreSQL only, and never in a transaction with other statements: the commit takes a lock that all notifying
 /// transactions share.
 pub const NOTIFY: Sql = same("select pg_notify($1, '')");
